@@ -1,0 +1,68 @@
+// All settings of one training job, as plain data: read from flags by the coordinator, sent to shards and workers at
+// registration, stored in checkpoints. Wire form: JobSpec in proto/job.proto.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/bucket_plan.h"
+#include "common/learning_rate_schedule.h"
+#include "common/model_spec.h"
+
+namespace lodestar {
+
+enum class Mode : uint8_t { kSync, kAsync, kLocalSgd };
+enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW };
+enum class OuterOptimizerKind : uint8_t { kAverage, kNesterov };
+enum class StalenessScaling : uint8_t { kNone, kInverse };
+enum class Encoding : uint8_t { kFp32 };
+
+// The optimizer of gradients: on the servers in sync and async, on each worker (inner) in local_sgd.
+struct OptimizerSettings {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double momentum = 0.9;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;  // decoupled; on tensors that the layout marks
+};
+
+struct JobSpec {
+  ModelSpec model;
+  Mode mode = Mode::kSync;
+  int quorum = 0;              // sync; 0: everyone in the roster
+  int max_rounds_ahead = -1;   // async; -1: unbounded; 0: lock step
+  StalenessScaling staleness_scaling = StalenessScaling::kNone;
+  int local_steps = 1;         // local_sgd: H
+  OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;
+  double outer_learning_rate = 0.7;
+  double outer_momentum = 0.9;
+  OptimizerSettings optimizer;
+  LearningRateSchedule schedule;  // total_rounds is the length of the job
+  double clip_norm = 0.0;         // 0: off
+  int64_t batch_size = 0;         // samples per worker and local step; 0: global_batch_size is set
+  int64_t global_batch_size = 0;  // samples per local step, split over the roster
+  int min_workers = 1;
+  uint64_t seed = 1;
+  int64_t eval_every = 0;    // rounds; 0: only at the end
+  int64_t eval_samples = 0;  // 0: all held-out samples
+  int64_t bucket_bytes = kDefaultBucketBytes;
+};
+
+// Errors: InvalidArgument naming the flag, the value and what is allowed; also for combinations that contradict.
+absl::Status ValidateJobSpec(const JobSpec& job);
+
+absl::StatusOr<Mode> ParseMode(absl::string_view name);
+absl::string_view ModeName(Mode mode);
+absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view name);
+absl::string_view OptimizerKindName(OptimizerKind kind);
+absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view name);
+absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind);
+absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name);
+absl::string_view StalenessScalingName(StalenessScaling scaling);
+
+}  // namespace lodestar

@@ -1,0 +1,79 @@
+// The parameter space: all tensors of a model laid end to end as one flat fp32 vector. Pure data; immutable once built.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/model_spec.h"
+
+namespace lodestar {
+
+enum class InitializerKind : uint8_t { kZeros, kOnes, kNormal, kUniform };
+
+// How a tensor starts. `scale` is the standard deviation of kNormal, the half-width of kUniform, unused otherwise.
+struct Initializer {
+  InitializerKind kind = InitializerKind::kZeros;
+  float scale = 0.0f;
+};
+
+struct TensorSpec {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t offset = 0;  // elements from the start of the parameter space
+  int block = 0;       // unit of backward and of transfer: 0 is the block that forward uses first
+  bool decay = false;  // weight decay applies
+  Initializer initializer;
+
+  int64_t num_elements() const;
+};
+
+// [begin, end) in elements of the parameter space.
+struct ElementRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+  friend bool operator==(const ElementRange&, const ElementRange&) = default;
+};
+
+class Layout {
+ public:
+  static constexpr int64_t kMaxElements = int64_t{1} << 40;
+  static constexpr int kMaxTensors = 1 << 20;
+  static constexpr int kMaxDimensions = 8;
+  static constexpr int kMaxNameBytes = 512;
+
+  Layout() = default;
+
+  // Takes tensors in order of the parameter space; assigns the offsets (those given are ignored).
+  // Errors: InvalidArgument for an empty list, bad or repeated names, dimensions below 1 or too many, products that
+  // overflow, blocks that are not 0,1,2,... in non-decreasing order. Names the tensor and the limit.
+  static absl::StatusOr<Layout> FromTensors(std::vector<TensorSpec> tensors);
+
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  int64_t num_elements() const { return num_elements_; }
+  int num_blocks() const { return static_cast<int>(blocks_.size()); }
+  ElementRange block(int index) const { return blocks_[index]; }
+  // 16 hex digits over names, shapes, offsets, blocks and decay marks; initialisers are not part of it.
+  const std::string& hash() const { return hash_; }
+  // Null if there is none of that name.
+  const TensorSpec* Find(const std::string& name) const;
+
+ private:
+  std::vector<TensorSpec> tensors_;
+  std::vector<ElementRange> blocks_;
+  int64_t num_elements_ = 0;
+  std::string hash_;
+};
+
+// Tensors of a known architecture. Pure: both sides get the same layout from the same spec.
+// Errors: those of ValidateModelSpec(); InvalidArgument for a ClientModelSpec.
+absl::StatusOr<Layout> BuildLayout(const ModelSpec& spec);
+
+// OK if equal; else FailedPrecondition with both hashes and the first tensor that differs, and how.
+// `ours` and `theirs` name the sides in the message.
+absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Layout& b, const std::string& theirs);
+
+}  // namespace lodestar

@@ -1,0 +1,25 @@
+// RETURN_IF_ERROR and ASSIGN_OR_RETURN for absl::Status; the only function-like macros outside kernels/cuda.
+#pragma once
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#define LODESTAR_CONCAT_INNER(a, b) a##b
+#define LODESTAR_CONCAT(a, b) LODESTAR_CONCAT_INNER(a, b)
+
+#define RETURN_IF_ERROR(expression)                                \
+  do {                                                             \
+    if (::absl::Status status_ = (expression); !status_.ok()) {    \
+      return status_;                                              \
+    }                                                              \
+  } while (false)
+
+#define ASSIGN_OR_RETURN(lhs, expression) \
+  LODESTAR_ASSIGN_OR_RETURN(LODESTAR_CONCAT(status_or_, __LINE__), lhs, expression)
+
+#define LODESTAR_ASSIGN_OR_RETURN(temporary, lhs, expression) \
+  auto temporary = (expression);                              \
+  if (!temporary.ok()) return std::move(temporary).status();  \
+  lhs = *std::move(temporary)

@@ -1,0 +1,44 @@
+// Dataset: random access to training and held-out samples of one corpus; files are mapped, never loaded whole.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+
+namespace lodestar {
+
+// Samples in host memory, ready for a model. Exactly one of `tokens` and `features` is filled.
+struct HostBatch {
+  int64_t num_samples = 0;
+  std::vector<int32_t> tokens;   // [num_samples, context]
+  std::vector<float> features;   // [num_samples, channels, height, width], 0..1
+  std::vector<int32_t> targets;  // [num_samples, context] next tokens, or [num_samples] classes
+};
+
+// A training sample: the epoch matters because windows of text shift from epoch to epoch.
+struct SampleRef {
+  int64_t epoch = 0;
+  int64_t index = 0;  // in [0, num_train_samples)
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t num_train_samples() const = 0;
+  virtual int64_t num_heldout_samples() const = 0;
+  // Units that throughput is told in: "tokens" (context per sample) or "samples" (1).
+  virtual int64_t tokens_per_sample() const = 0;
+  // Same content and same cut into samples: same fingerprint (16 hex digits), whatever the path.
+  virtual const std::string& fingerprint() const = 0;
+  // One line for the log: format, files, bytes, samples.
+  virtual std::string Describe() const = 0;
+
+  // Fill *batch (reusing its memory). Thread-safe for distinct batches.
+  virtual absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const = 0;
+  virtual absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const = 0;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,64 @@
+// Model: straight-line forward and backward over a Device, with hand-written gradients and two planned arenas.
+// Parameters and gradients are one flat vector each, in the order of the layout, so a bucket of the layout is a slice.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/layout.h"
+#include "common/model_spec.h"
+#include "kernels/device.h"
+#include "worker/data/dataset.h"
+
+namespace lodestar {
+
+// Told by Forward before it first reads a block's weights, so that weights may still be arriving.
+class WeightsGate {
+ public:
+  virtual ~WeightsGate() = default;
+  // Blocks until the block's weights are in place. Errors end the step.
+  virtual absl::Status WaitForBlock(int block) = 0;
+};
+
+// Told by Backward when a block's gradient is final, in the order of production (last block first).
+class GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  virtual absl::Status BlockReady(int block) = 0;
+};
+
+// Sums over samples' predictions (tokens of a gpt, samples of a classifier).
+struct BatchResult {
+  double loss_sum = 0.0;  // nats
+  int64_t num_correct = 0;
+  int64_t num_predictions = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const Layout& layout() const = 0;
+  // Flat vectors in device memory, layout().num_elements() each.
+  virtual Buf parameters() = 0;
+  virtual Buf gradients() = 0;
+
+  // Gradient of the mean loss over the batch's predictions into gradients(), each block reported as soon as it is final.
+  // Errors: InvalidArgument for a batch that does not fit the model; those of gate, sink and device.
+  virtual absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate, GradientSink* sink) = 0;
+  // Loss only; any number of samples (cut into pieces of max_batch inside). gate and sink may be null above and here.
+  virtual absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) = 0;
+};
+
+struct ModelConfig {
+  ModelSpec spec;
+  // Samples per forward/backward; a larger batch is cut into micro-batches whose gradients are accumulated.
+  int64_t max_batch = 1;
+};
+
+// Allocates both arenas on `device`, which must outlive the model.
+// Errors: those of BuildLayout(); ResourceExhausted naming bytes and what to change.
+absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config, Device* device);
+
+}  // namespace lodestar
