@@ -1,4 +1,5 @@
-// Cuts shards into buckets: the unit of aggregation, of versions and of transfer. Pure; both sides compute the same plan.
+// Cuts shards into buckets: the unit of aggregation, of versions and of transfer. Pure; both sides
+// compute the same plan.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,11 @@ struct Bucket {
   ElementRange range;
 };
 
-// Buckets in order of the parameter space. No bucket crosses a block or a shard or exceeds bucket_bytes of fp32
-// (unless one segment alone does); every element is in exactly one.
-// Errors: InvalidArgument if `shards` does not cover the space or bucket_bytes < 4.
-absl::StatusOr<std::vector<Bucket>> PlanBuckets(const Layout& layout, const std::vector<ElementRange>& shards,
+// Buckets in order of the parameter space. No bucket crosses a block or a shard or exceeds
+// bucket_bytes of fp32 (unless one segment alone does); every element is in exactly one. Errors:
+// InvalidArgument if `shards` does not cover the space or bucket_bytes < 4.
+absl::StatusOr<std::vector<Bucket>> PlanBuckets(const Layout& layout,
+                                                const std::vector<ElementRange>& shards,
                                                 int64_t bucket_bytes);
 
 }  // namespace lodestar

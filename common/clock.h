@@ -1,4 +1,5 @@
-// Time as a dependency: everything that waits or measures takes a Clock. SimulatedClock (common/testing) drives tests.
+// Time as a dependency: everything that waits or measures takes a Clock. SimulatedClock
+// (common/testing) drives tests.
 #pragma once
 
 #include "absl/time/time.h"

@@ -1,5 +1,5 @@
-// Strong integer types for every identity and count that crosses a component boundary, so that a round cannot be
-// passed where a version is wanted. Arithmetic is limited to what counting needs.
+// Strong integer types for every identity and count that crosses a component boundary, so that a
+// round cannot be passed where a version is wanted. Arithmetic is limited to what counting needs.
 #pragma once
 
 #include <compare>
@@ -25,7 +25,9 @@ class StrongInt {
   friend constexpr StrongInt operator+(StrongInt a, Rep count) {
     return StrongInt(static_cast<Rep>(a.value_ + count));
   }
-  friend constexpr Rep operator-(StrongInt a, StrongInt b) { return static_cast<Rep>(a.value_ - b.value_); }
+  friend constexpr Rep operator-(StrongInt a, StrongInt b) {
+    return static_cast<Rep>(a.value_ - b.value_);
+  }
 
   template <typename H>
   friend H AbslHashValue(H state, StrongInt id) {

@@ -1,5 +1,5 @@
-// All settings of one training job, as plain data: read from flags by the coordinator, sent to shards and workers at
-// registration, stored in checkpoints. Wire form: JobSpec in proto/job.proto.
+// All settings of one training job, as plain data: read from flags by the coordinator, sent to
+// shards and workers at registration, stored in checkpoints. Wire form: JobSpec in proto/job.proto.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ enum class OuterOptimizerKind : uint8_t { kAverage, kNesterov };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
 enum class Encoding : uint8_t { kFp32 };
 
-// The optimizer of gradients: on the servers in sync and async, on each worker (inner) in local_sgd.
+// The optimizer of gradients: on the servers in sync and async, on each worker (inner) in
+// local_sgd.
 struct OptimizerSettings {
   OptimizerKind kind = OptimizerKind::kAdamW;
   double momentum = 0.9;
@@ -34,10 +35,10 @@ struct OptimizerSettings {
 struct JobSpec {
   ModelSpec model;
   Mode mode = Mode::kSync;
-  int quorum = 0;              // sync; 0: everyone in the roster
-  int max_rounds_ahead = -1;   // async; -1: unbounded; 0: lock step
+  int quorum = 0;             // sync; 0: everyone in the roster
+  int max_rounds_ahead = -1;  // async; -1: unbounded; 0: lock step
   StalenessScaling staleness_scaling = StalenessScaling::kNone;
-  int local_steps = 1;         // local_sgd: H
+  int local_steps = 1;  // local_sgd: H
   OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;
   double outer_learning_rate = 0.7;
   double outer_momentum = 0.9;
@@ -53,7 +54,8 @@ struct JobSpec {
   int64_t bucket_bytes = kDefaultBucketBytes;
 };
 
-// Errors: InvalidArgument naming the flag, the value and what is allowed; also for combinations that contradict.
+// Errors: InvalidArgument naming the flag, the value and what is allowed; also for combinations
+// that contradict.
 absl::Status ValidateJobSpec(const JobSpec& job);
 
 absl::StatusOr<Mode> ParseMode(absl::string_view name);

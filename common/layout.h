@@ -1,4 +1,5 @@
-// The parameter space: all tensors of a model laid end to end as one flat fp32 vector. Pure data; immutable once built.
+// The parameter space: all tensors of a model laid end to end as one flat fp32 vector. Pure data;
+// immutable once built.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace lodestar {
 
 enum class InitializerKind : uint8_t { kZeros, kOnes, kNormal, kUniform };
 
-// How a tensor starts. `scale` is the standard deviation of kNormal, the half-width of kUniform, unused otherwise.
+// How a tensor starts. `scale` is the standard deviation of kNormal, the half-width of kUniform,
+// unused otherwise.
 struct Initializer {
   InitializerKind kind = InitializerKind::kZeros;
   float scale = 0.0f;
@@ -48,15 +50,17 @@ class Layout {
   Layout() = default;
 
   // Takes tensors in order of the parameter space; assigns the offsets (those given are ignored).
-  // Errors: InvalidArgument for an empty list, bad or repeated names, dimensions below 1 or too many, products that
-  // overflow, blocks that are not 0,1,2,... in non-decreasing order. Names the tensor and the limit.
+  // Errors: InvalidArgument for an empty list, bad or repeated names, dimensions below 1 or too
+  // many, products that overflow, blocks that are not 0,1,2,... in non-decreasing order. Names the
+  // tensor and the limit.
   static absl::StatusOr<Layout> FromTensors(std::vector<TensorSpec> tensors);
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   int64_t num_elements() const { return num_elements_; }
   int num_blocks() const { return static_cast<int>(blocks_.size()); }
   ElementRange block(int index) const { return blocks_[index]; }
-  // 16 hex digits over names, shapes, offsets, blocks and decay marks; initialisers are not part of it.
+  // 16 hex digits over names, shapes, offsets, blocks and decay marks; initialisers are not part of
+  // it.
   const std::string& hash() const { return hash_; }
   // Null if there is none of that name.
   const TensorSpec* Find(const std::string& name) const;
@@ -74,6 +78,7 @@ absl::StatusOr<Layout> BuildLayout(const ModelSpec& spec);
 
 // OK if equal; else FailedPrecondition with both hashes and the first tensor that differs, and how.
 // `ours` and `theirs` name the sides in the message.
-absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Layout& b, const std::string& theirs);
+absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Layout& b,
+                             const std::string& theirs);
 
 }  // namespace lodestar

@@ -18,8 +18,9 @@ struct LearningRateSchedule {
   int64_t warmup_rounds = 0;
   int64_t total_rounds = 1;
 
-  // `progress` in rounds, fractional within a round of many local steps. Warm-up rises linearly and reaches peak at
-  // warmup_rounds: peak * (progress + 1) / (warmup_rounds + 1), as nanoGPT does. Past total_rounds: minimum.
+  // `progress` in rounds, fractional within a round of many local steps. Warm-up rises linearly and
+  // reaches peak at warmup_rounds: peak * (progress + 1) / (warmup_rounds + 1), as nanoGPT does.
+  // Past total_rounds: minimum.
   double At(double progress) const;
 };
 

@@ -1,4 +1,5 @@
-// What model a job trains, as plain data. The wire form is proto/model.proto; the tensors follow from BuildLayout().
+// What model a job trains, as plain data. The wire form is proto/model.proto; the tensors follow
+// from BuildLayout().
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ struct MlpSpec {
   friend bool operator==(const MlpSpec&, const MlpSpec&) = default;
 };
 
-// Stack of {3x3 convolution, stride 1, padding 1; ReLU; 2x2 max pooling, stride 2}, one per entry of `channels`,
-// then a hidden fully connected layer with ReLU and a linear classifier.
+// Stack of {3x3 convolution, stride 1, padding 1; ReLU; 2x2 max pooling, stride 2}, one per entry
+// of `channels`, then a hidden fully connected layer with ReLU and a linear classifier.
 struct CnnSpec {
   int image_height = 0;
   int image_width = 0;
@@ -30,7 +31,8 @@ struct CnnSpec {
   friend bool operator==(const CnnSpec&, const CnnSpec&) = default;
 };
 
-// GPT-2 architecture: learned positions, pre-norm, GELU (tanh form), head tied to the token embedding.
+// GPT-2 architecture: learned positions, pre-norm, GELU (tanh form), head tied to the token
+// embedding.
 struct GptSpec {
   int num_layers = 0;
   int num_heads = 0;
@@ -51,16 +53,16 @@ struct ModelSpec {
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
-// Returns the preset of that name: mlp, cnn (both for 8x8 grey images of 10 classes), mlp-mnist, cnn-mnist (28x28),
-// gpt-nano, gpt-mini (bytes), gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, client.
-// Errors: NotFound, naming the presets there are.
+// Returns the preset of that name: mlp, cnn (both for 8x8 grey images of 10 classes), mlp-mnist,
+// cnn-mnist (28x28), cnn-cifar10 (32x32x3), gpt-nano, gpt-mini (bytes), gpt2-124m, gpt2-355m,
+// gpt2-774m, gpt2-1.5b, client. Errors: NotFound, naming the presets there are.
 absl::StatusOr<ModelSpec> ModelPreset(absl::string_view name);
 
 // Names that ModelPreset() knows, in the order to print them.
 std::vector<std::string> ModelPresetNames();
 
-// Checks every dimension: positive, within limits, heads divide the width, image large enough for its pooling.
-// Errors: InvalidArgument naming the field, the value and the limit.
+// Checks every dimension: positive, within limits, heads divide the width, image large enough for
+// its pooling. Errors: InvalidArgument naming the field, the value and the limit.
 absl::Status ValidateModelSpec(const ModelSpec& spec);
 
 }  // namespace lodestar

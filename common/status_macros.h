@@ -1,4 +1,6 @@
-// RETURN_IF_ERROR and ASSIGN_OR_RETURN for absl::Status; the only function-like macros outside kernels/cuda.
+// RETURN_IF_ERROR and ASSIGN_OR_RETURN for absl::Status. With LODESTAR_CHECK (check.h), the logging
+// macros (logging.h) and the matchers of tests these are the only function-like macros outside
+// kernels/cuda.
 #pragma once
 
 #include <utility>
@@ -9,11 +11,11 @@
 #define LODESTAR_CONCAT_INNER(a, b) a##b
 #define LODESTAR_CONCAT(a, b) LODESTAR_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expression)                                \
-  do {                                                             \
-    if (::absl::Status status_ = (expression); !status_.ok()) {    \
-      return status_;                                              \
-    }                                                              \
+#define RETURN_IF_ERROR(expression)                             \
+  do {                                                          \
+    if (::absl::Status status_ = (expression); !status_.ok()) { \
+      return status_;                                           \
+    }                                                           \
   } while (false)
 
 #define ASSIGN_OR_RETURN(lhs, expression) \

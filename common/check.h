@@ -1,0 +1,42 @@
+// LODESTAR_CHECK: aborts on a broken invariant of our own. Never for what a peer, a disk or an
+// operator can cause: that is an absl::Status.
+#pragma once
+
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+
+namespace lodestar::check_internal {
+
+// Collects the message; its destruction at the end of the statement prints and aborts.
+class CheckFailure {
+ public:
+  CheckFailure(const char* file, int line, const char* condition) {
+    message_ << file << ":" << line << ": check failed: " << condition << " ";
+  }
+  CheckFailure(const CheckFailure&) = delete;
+  CheckFailure& operator=(const CheckFailure&) = delete;
+  [[noreturn]] ~CheckFailure() {
+    message_ << "\n";
+    std::cerr << message_.str() << std::flush;
+    std::abort();
+  }
+  std::ostream& stream() { return message_; }
+
+ private:
+  std::ostringstream message_;
+};
+
+// Gives both arms of the conditional in LODESTAR_CHECK the type void; & binds looser than <<.
+struct Voidify {
+  void operator&(std::ostream&) const {}
+};
+
+}  // namespace lodestar::check_internal
+
+// LODESTAR_CHECK(begin <= end) << "begin=" << begin << " end=" << end;
+#define LODESTAR_CHECK(condition)               \
+  (condition)                                   \
+      ? (void)0                                 \
+      : ::lodestar::check_internal::Voidify() & \
+            ::lodestar::check_internal::CheckFailure(__FILE__, __LINE__, #condition).stream()

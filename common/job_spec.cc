@@ -1,0 +1,212 @@
+#include "common/job_spec.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kMaxRounds = int64_t{1} << 48;
+constexpr int64_t kMaxBatchSize = int64_t{1} << 32;
+constexpr int kMaxWorkers = 1 << 16;
+constexpr int kMaxLocalSteps = 1 << 20;
+constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
+
+absl::Status Refuse(absl::string_view flag, absl::string_view value, absl::string_view reason) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, " ", reason));
+}
+
+absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t minimum, int64_t maximum) {
+  if (value >= minimum && value <= maximum) return absl::OkStatus();
+  return Refuse(flag, absl::StrCat(value),
+                absl::StrCat("is out of range; allowed are ", minimum, " to ", maximum));
+}
+
+absl::Status CheckNotNegative(absl::string_view flag, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return Refuse(flag, absl::StrCat(value), "must be a finite number of at least 0");
+}
+
+absl::Status CheckBelowOne(absl::string_view flag, double value) {
+  if (value >= 0 && value < 1) return absl::OkStatus();
+  return Refuse(flag, absl::StrCat(value), "is out of range; allowed is 0 <= value < 1");
+}
+
+absl::Status CheckMode(const JobSpec& job) {
+  const std::string not_in_mode =
+      absl::StrCat("has no meaning with --mode=", ModeName(job.mode), "; ");
+  RETURN_IF_ERROR(CheckRange("min_workers", job.min_workers, 1, kMaxWorkers));
+  RETURN_IF_ERROR(CheckRange("quorum", job.quorum, 0, kMaxWorkers));
+  RETURN_IF_ERROR(CheckRange("max_rounds_ahead", job.max_rounds_ahead, -1, 1 << 30));
+  RETURN_IF_ERROR(CheckRange("local_steps", job.local_steps, 1, kMaxLocalSteps));
+  RETURN_IF_ERROR(CheckNotNegative("outer_learning_rate", job.outer_learning_rate));
+  RETURN_IF_ERROR(CheckBelowOne("outer_momentum", job.outer_momentum));
+  if (job.quorum > 0 && job.mode != Mode::kSync) {
+    return Refuse("quorum", absl::StrCat(job.quorum), not_in_mode + "use --mode=sync or leave 0");
+  }
+  if (job.quorum > job.min_workers) {
+    return Refuse("quorum", absl::StrCat(job.quorum),
+                  absl::StrCat("exceeds --min_workers=", job.min_workers,
+                               ": a round could start that can never commit"));
+  }
+  if (job.max_rounds_ahead >= 0 && job.mode != Mode::kAsync) {
+    return Refuse("max_rounds_ahead", absl::StrCat(job.max_rounds_ahead),
+                  not_in_mode + "use --mode=async or leave -1");
+  }
+  if (job.staleness_scaling != StalenessScaling::kNone && job.mode != Mode::kAsync) {
+    return Refuse("staleness_scaling", StalenessScalingName(job.staleness_scaling),
+                  not_in_mode + "use --mode=async or leave none");
+  }
+  if (job.local_steps > 1 && job.mode != Mode::kLocalSgd) {
+    return Refuse("local_steps", absl::StrCat(job.local_steps),
+                  not_in_mode + "use --mode=local_sgd or leave 1");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptimizer(const OptimizerSettings& optimizer) {
+  RETURN_IF_ERROR(CheckBelowOne("momentum", optimizer.momentum));
+  RETURN_IF_ERROR(CheckBelowOne("beta1", optimizer.beta1));
+  RETURN_IF_ERROR(CheckBelowOne("beta2", optimizer.beta2));
+  RETURN_IF_ERROR(CheckNotNegative("weight_decay", optimizer.weight_decay));
+  if (!std::isfinite(optimizer.epsilon) || optimizer.epsilon <= 0) {
+    return Refuse("epsilon", absl::StrCat(optimizer.epsilon), "must be a finite number above 0");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
+  RETURN_IF_ERROR(CheckRange("rounds", schedule.total_rounds, 1, kMaxRounds));
+  RETURN_IF_ERROR(CheckNotNegative("learning_rate", schedule.peak));
+  RETURN_IF_ERROR(CheckNotNegative("min_learning_rate", schedule.minimum));
+  RETURN_IF_ERROR(CheckRange("warmup_rounds", schedule.warmup_rounds, 0, kMaxRounds));
+  if (schedule.warmup_rounds > schedule.total_rounds) {
+    return Refuse("warmup_rounds", absl::StrCat(schedule.warmup_rounds),
+                  absl::StrCat("exceeds --rounds=", schedule.total_rounds));
+  }
+  if (schedule.minimum > schedule.peak) {
+    return Refuse("min_learning_rate", absl::StrCat(schedule.minimum),
+                  absl::StrCat("exceeds --learning_rate=", schedule.peak));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBatch(const JobSpec& job) {
+  RETURN_IF_ERROR(CheckRange("batch_size", job.batch_size, 0, kMaxBatchSize));
+  RETURN_IF_ERROR(CheckRange("global_batch_size", job.global_batch_size, 0, kMaxBatchSize));
+  if (job.batch_size > 0 && job.global_batch_size > 0) {
+    return Refuse("batch_size", absl::StrCat(job.batch_size),
+                  absl::StrCat("contradicts --global_batch_size=", job.global_batch_size,
+                               ": give one of the two"));
+  }
+  if (job.batch_size == 0 && job.global_batch_size == 0) {
+    return Refuse("batch_size", "0", "needs --global_batch_size; give one of the two");
+  }
+  if (job.global_batch_size > 0 && job.global_batch_size < job.min_workers) {
+    return Refuse("global_batch_size", absl::StrCat(job.global_batch_size),
+                  absl::StrCat("is below --min_workers=", job.min_workers,
+                               ": some worker would have no sample"));
+  }
+  return absl::OkStatus();
+}
+
+// The value of `kinds` whose name is `name`; an error that lists the names if there is none.
+template <typename Kind, size_t N>
+absl::StatusOr<Kind> ParseKind(absl::string_view flag, absl::string_view name,
+                               const Kind (&kinds)[N], absl::string_view (*name_of)(Kind)) {
+  for (Kind kind : kinds) {
+    if (name_of(kind) == name) return kind;
+  }
+  return Refuse(flag, name,
+                absl::StrCat("is unknown; allowed: ",
+                             absl::StrJoin(kinds, ", ", [&](std::string* out, Kind kind) {
+                               absl::StrAppend(out, name_of(kind));
+                             })));
+}
+
+}  // namespace
+
+absl::Status ValidateJobSpec(const JobSpec& job) {
+  RETURN_IF_ERROR(ValidateModelSpec(job.model));
+  RETURN_IF_ERROR(CheckMode(job));
+  RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
+  RETURN_IF_ERROR(CheckSchedule(job.schedule));
+  RETURN_IF_ERROR(CheckBatch(job));
+  RETURN_IF_ERROR(CheckNotNegative("clip_norm", job.clip_norm));
+  RETURN_IF_ERROR(CheckRange("eval_every", job.eval_every, 0, kMaxRounds));
+  RETURN_IF_ERROR(CheckRange("eval_samples", job.eval_samples, 0, kMaxRounds));
+  return CheckRange("bucket_bytes", job.bucket_bytes, sizeof(float), kMaxBucketBytes);
+}
+
+absl::StatusOr<Mode> ParseMode(absl::string_view name) {
+  return ParseKind("mode", name, {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}, ModeName);
+}
+
+absl::string_view ModeName(Mode mode) {
+  switch (mode) {
+    case Mode::kSync:
+      return "sync";
+    case Mode::kAsync:
+      return "async";
+    case Mode::kLocalSgd:
+      return "local_sgd";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<OptimizerKind> ParseOptimizerKind(absl::string_view name) {
+  return ParseKind("optimizer", name,
+                   {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kNesterov,
+                    OptimizerKind::kAdamW},
+                   OptimizerKindName);
+}
+
+absl::string_view OptimizerKindName(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kMomentum:
+      return "momentum";
+    case OptimizerKind::kNesterov:
+      return "nesterov";
+    case OptimizerKind::kAdamW:
+      return "adamw";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<OuterOptimizerKind> ParseOuterOptimizerKind(absl::string_view name) {
+  return ParseKind("outer_optimizer", name,
+                   {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov},
+                   OuterOptimizerKindName);
+}
+
+absl::string_view OuterOptimizerKindName(OuterOptimizerKind kind) {
+  switch (kind) {
+    case OuterOptimizerKind::kAverage:
+      return "average";
+    case OuterOptimizerKind::kNesterov:
+      return "nesterov";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<StalenessScaling> ParseStalenessScaling(absl::string_view name) {
+  return ParseKind("staleness_scaling", name, {StalenessScaling::kNone, StalenessScaling::kInverse},
+                   StalenessScalingName);
+}
+
+absl::string_view StalenessScalingName(StalenessScaling scaling) {
+  switch (scaling) {
+    case StalenessScaling::kNone:
+      return "none";
+    case StalenessScaling::kInverse:
+      return "inverse";
+  }
+  return "unknown";
+}
+
+}  // namespace lodestar
