@@ -1,5 +1,6 @@
-// Model: straight-line forward and backward over a Device, with hand-written gradients and two planned arenas.
-// Parameters and gradients are one flat vector each, in the order of the layout, so a bucket of the layout is a slice.
+// Model: straight-line forward and backward over a Device, with hand-written gradients and two
+// planned arenas. Parameters and gradients are one flat vector each, in the order of the layout, so
+// a bucket of the layout is a slice.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,8 @@
 #include "worker/data/dataset.h"
 
 namespace lodestar {
+
+class NextTokenModel;
 
 // Told by Forward before it first reads a block's weights, so that weights may still be arriving.
 class WeightsGate {
@@ -44,21 +47,30 @@ class Model {
   virtual Buf parameters() = 0;
   virtual Buf gradients() = 0;
 
-  // Gradient of the mean loss over the batch's predictions into gradients(), each block reported as soon as it is final.
-  // Errors: InvalidArgument for a batch that does not fit the model; those of gate, sink and device.
-  virtual absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate, GradientSink* sink) = 0;
-  // Loss only; any number of samples (cut into pieces of max_batch inside). gate and sink may be null above and here.
+  // Gradient of the mean loss over the batch's predictions into gradients(), each block reported as
+  // soon as it is final (on the compute stream, which the device may still be working on; the
+  // losses have been waited for). Errors: InvalidArgument for a batch that does not fit the model;
+  // those of gate, sink and device.
+  virtual absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
+                                                GradientSink* sink) = 0;
+  // Loss only; any number of samples (cut into pieces of max_batch inside). gate and sink may be
+  // null above and here.
   virtual absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) = 0;
+
+  // The same model seen as one that continues text; null for architectures that do not.
+  virtual NextTokenModel* next_token_model() { return nullptr; }
 };
 
 struct ModelConfig {
   ModelSpec spec;
-  // Samples per forward/backward; a larger batch is cut into micro-batches whose gradients are accumulated.
+  // Samples per forward/backward; a larger batch is cut into micro-batches whose gradients are
+  // accumulated.
   int64_t max_batch = 1;
 };
 
 // Allocates both arenas on `device`, which must outlive the model.
-// Errors: those of BuildLayout(); ResourceExhausted naming bytes and what to change.
+// Errors: those of BuildLayout(); InvalidArgument for max_batch below 1; ResourceExhausted naming
+// bytes and what to change.
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config, Device* device);
 
 }  // namespace lodestar

@@ -1,0 +1,186 @@
+#include "worker/model/batched_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+size_t NumBytes(const Buf& buf, int64_t num_elements) {
+  return static_cast<size_t>(num_elements) * DTypeBytes(buf.dtype);
+}
+
+absl::Status CheckSize(const std::string& model, const char* what, size_t size, int64_t want,
+                       const HostBatch& batch) {
+  if (static_cast<int64_t>(size) == want) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("model ", model, " wants ", want, " ", what, " for ", batch.num_samples,
+                   " samples, the batch has ", size, "; compare the data set with the model"));
+}
+
+absl::Status CheckRange(const std::string& model, const char* what,
+                        const std::vector<int32_t>& values, int64_t limit) {
+  const auto bad = std::find_if(values.begin(), values.end(),
+                                [limit](int32_t value) { return value < 0 || value >= limit; });
+  if (bad == values.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("model ", model, " knows ", what, " 0 to ", limit - 1, ", the batch has ", *bad,
+                   " at position ", bad - values.begin(), "; compare the data set with the model"));
+}
+
+template <typename T>
+double SumOf(const void* values, int64_t count) {
+  const T* begin = static_cast<const T*>(values);
+  double sum = 0.0;
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(begin[i]);
+  return sum;
+}
+
+}  // namespace
+
+BatchedModel::BatchedModel(const ModelConfig& config, const SampleShape& sample,
+                           std::unique_ptr<ParameterArena> parameter_arena, Device* device)
+    : name_(config.spec.name),
+      sample_(sample),
+      max_batch_(config.max_batch),
+      device_(device),
+      parameter_arena_(std::move(parameter_arena)) {
+  PlanBatchBuffers();
+}
+
+void BatchedModel::PlanBatchBuffers() {
+  const int64_t inputs = max_batch_ * sample_.inputs;
+  const int64_t predictions = max_batch_ * sample_.predictions;
+  if (sample_.token_limit > 0) {
+    activation_arena_.Plan(&inputs_, inputs, DType::kI32);
+  } else {
+    activation_arena_.Plan(&inputs_, inputs, dtype());
+    if (dtype() != DType::kF32) activation_arena_.Plan(&staged_features_, inputs, DType::kF32);
+  }
+  activation_arena_.Plan(&targets_, predictions, DType::kI32);
+  activation_arena_.Plan(&logits_, predictions * sample_.classes, dtype());
+  activation_arena_.Plan(&losses_, predictions, StatisticsDType(dtype()));
+  activation_arena_.Plan(&correct_, predictions, DType::kI32);
+}
+
+absl::Status BatchedModel::AllocateActivations() {
+  RETURN_IF_ERROR(
+      activation_arena_.Allocate(absl::StrCat(name_, " for ", max_batch_, " samples"), device_));
+  const int64_t predictions = max_batch_ * sample_.predictions;
+  ASSIGN_OR_RETURN(host_results_,
+                   DeviceMemory::AllocateHost(
+                       device_, NumBytes(losses_, predictions) + NumBytes(correct_, predictions)));
+  return absl::OkStatus();
+}
+
+absl::Status BatchedModel::WaitForBlock(WeightsGate* gate, int block) {
+  return gate == nullptr ? absl::OkStatus() : gate->WaitForBlock(block);
+}
+
+absl::Status BatchedModel::ReportBlock(GradientSink* sink, int block) {
+  return sink == nullptr ? absl::OkStatus() : sink->BlockReady(block);
+}
+
+absl::StatusOr<BatchResult> BatchedModel::TrainStep(const HostBatch& batch, WeightsGate* gate,
+                                                    GradientSink* sink) {
+  RETURN_IF_ERROR(CheckBatch(batch));
+  // Of the mean over the whole batch, so that the gradients of micro-batches simply add up.
+  const double scale = 1.0 / static_cast<double>(batch.targets.size());
+  BatchResult result;
+  for (int64_t begin = 0; begin < batch.num_samples; begin += max_batch_) {
+    const int64_t samples = std::min(max_batch_, batch.num_samples - begin);
+    const bool is_first = begin == 0;
+    const bool is_last = begin + samples == batch.num_samples;
+    Upload(batch, begin, samples);
+    RETURN_IF_ERROR(Forward(samples, is_first ? gate : nullptr));
+    const EventId losses_copied = ComputeLoss(samples, scale);
+    RETURN_IF_ERROR(Backward(samples, is_first ? Accumulate::kSet : Accumulate::kAdd,
+                             is_last ? sink : nullptr));
+    RETURN_IF_ERROR(ReadLosses(losses_copied, samples, &result));
+  }
+  return result;
+}
+
+absl::StatusOr<BatchResult> BatchedModel::Evaluate(const HostBatch& batch, WeightsGate* gate) {
+  RETURN_IF_ERROR(CheckBatch(batch));
+  BatchResult result;
+  for (int64_t begin = 0; begin < batch.num_samples; begin += max_batch_) {
+    const int64_t samples = std::min(max_batch_, batch.num_samples - begin);
+    Upload(batch, begin, samples);
+    RETURN_IF_ERROR(Forward(samples, begin == 0 ? gate : nullptr));
+    RETURN_IF_ERROR(ReadLosses(ComputeLoss(samples, /*scale=*/0.0), samples, &result));
+  }
+  return result;
+}
+
+absl::Status BatchedModel::CheckBatch(const HostBatch& batch) const {
+  if (batch.num_samples < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model ", name_, " got a batch of ", batch.num_samples, " samples; it needs at least 1"));
+  }
+  RETURN_IF_ERROR(CheckSizes(batch));
+  if (sample_.token_limit > 0) {
+    RETURN_IF_ERROR(CheckRange(name_, "tokens", batch.tokens, sample_.token_limit));
+  }
+  return CheckRange(name_, "classes", batch.targets, sample_.classes);
+}
+
+absl::Status BatchedModel::CheckSizes(const HostBatch& batch) const {
+  const bool takes_tokens = sample_.token_limit > 0;
+  const int64_t inputs = batch.num_samples * sample_.inputs;
+  RETURN_IF_ERROR(
+      CheckSize(name_, "tokens", batch.tokens.size(), takes_tokens ? inputs : 0, batch));
+  RETURN_IF_ERROR(
+      CheckSize(name_, "features", batch.features.size(), takes_tokens ? 0 : inputs, batch));
+  return CheckSize(name_, "targets", batch.targets.size(), batch.num_samples * sample_.predictions,
+                   batch);
+}
+
+void BatchedModel::Upload(const HostBatch& batch, int64_t begin, int64_t samples) {
+  // On the compute stream: the previous micro-batch's backward still reads the buffers.
+  const auto copy = [this](Buf to, const void* from, int64_t count) {
+    device_->Copy(to.data, from, NumBytes(to, count), StreamKind::kCompute);
+  };
+  const int64_t first = begin * sample_.inputs;
+  const int64_t count = samples * sample_.inputs;
+  if (sample_.token_limit > 0) {
+    copy(inputs_, batch.tokens.data() + first, count);
+  } else if (!staged_features_) {
+    copy(inputs_, batch.features.data() + first, count);
+  } else {
+    copy(staged_features_, batch.features.data() + first, count);
+    device_->Cast(inputs_.Slice(0, count), staged_features_.Slice(0, count), 1.0,
+                  StreamKind::kCompute);
+  }
+  copy(targets_, batch.targets.data() + begin * sample_.predictions, samples * sample_.predictions);
+}
+
+EventId BatchedModel::ComputeLoss(int64_t samples, double scale) {
+  const int64_t predictions = samples * sample_.predictions;
+  device_->SoftmaxCrossEntropy(losses_, correct_, logits_, targets_, predictions, sample_.classes,
+                               scale);
+  device_->Wait(StreamKind::kDeviceToHost, device_->Record(StreamKind::kCompute));
+  char* host = static_cast<char*>(host_results_.data());
+  const size_t loss_bytes = NumBytes(losses_, predictions);
+  device_->Copy(host, losses_.data, loss_bytes, StreamKind::kDeviceToHost);
+  device_->Copy(host + loss_bytes, correct_.data, NumBytes(correct_, predictions),
+                StreamKind::kDeviceToHost);
+  return device_->Record(StreamKind::kDeviceToHost);
+}
+
+absl::Status BatchedModel::ReadLosses(EventId losses_copied, int64_t samples, BatchResult* result) {
+  RETURN_IF_ERROR(device_->Synchronize(losses_copied));
+  const int64_t predictions = samples * sample_.predictions;
+  const char* host = static_cast<const char*>(host_results_.data());
+  result->loss_sum += losses_.dtype == DType::kF64 ? SumOf<double>(host, predictions)
+                                                   : SumOf<float>(host, predictions);
+  result->num_correct +=
+      static_cast<int64_t>(SumOf<int32_t>(host + NumBytes(losses_, predictions), predictions));
+  result->num_predictions += predictions;
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

@@ -1,0 +1,89 @@
+// What all models share: checks of a batch, cutting it into micro-batches, copies to and from the
+// device, the loss. A derived model adds the network between inputs() and logits(), and its
+// backward.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "worker/model/activation_arena.h"
+#include "worker/model/device_memory.h"
+#include "worker/model/model.h"
+#include "worker/model/parameter_arena.h"
+
+namespace lodestar {
+
+// What one sample looks like. Inputs are tokens (i32) where token_limit > 0, else features
+// (floating).
+struct SampleShape {
+  int64_t inputs = 0;       // per sample
+  int64_t predictions = 1;  // per sample; each has one target
+  int64_t classes = 0;
+  int64_t token_limit = 0;
+};
+
+class BatchedModel : public Model {
+ public:
+  const Layout& layout() const override { return parameter_arena_->layout(); }
+  Buf parameters() override { return parameter_arena_->values(); }
+  Buf gradients() override { return parameter_arena_->gradients(); }
+  absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
+                                        GradientSink* sink) override;
+  absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override;
+
+ protected:
+  BatchedModel(const ModelConfig& config, const SampleShape& sample,
+               std::unique_ptr<ParameterArena> parameter_arena, Device* device);
+
+  // From inputs() of `samples` samples to logits(). `gate` may be null; it is asked for each block
+  // once, before the first read of the block.
+  virtual absl::Status Forward(int64_t samples, WeightsGate* gate) = 0;
+  // From the gradient in logits() to gradients(), set or added as `weights` says. `sink` may be
+  // null; it is told of each block once, last block first.
+  virtual absl::Status Backward(int64_t samples, Accumulate weights, GradientSink* sink) = 0;
+
+  // Derived constructors plan their buffers in activation_arena(), then call this once.
+  absl::Status AllocateActivations();
+
+  Device* device() const { return device_; }
+  DType dtype() const { return device_->capabilities().compute; }
+  int64_t max_batch() const { return max_batch_; }
+  const ParameterArena& parameter_arena() const { return *parameter_arena_; }
+  ActivationArena* activation_arena() { return &activation_arena_; }
+  Buf inputs() const { return inputs_; }
+  Buf logits() const { return logits_; }
+
+  static absl::Status WaitForBlock(WeightsGate* gate, int block);
+  static absl::Status ReportBlock(GradientSink* sink, int block);
+
+ private:
+  void PlanBatchBuffers();
+  absl::Status CheckBatch(const HostBatch& batch) const;
+  absl::Status CheckSizes(const HostBatch& batch) const;
+  void Upload(const HostBatch& batch, int64_t begin, int64_t samples);
+  // Loss and, where scale is not 0, its gradient into logits(); starts the copy of the losses to
+  // the host.
+  EventId ComputeLoss(int64_t samples, double scale);
+  // Blocks until `losses_copied`; adds the losses of `samples` samples to *result.
+  absl::Status ReadLosses(EventId losses_copied, int64_t samples, BatchResult* result);
+
+  const std::string name_;
+  const SampleShape sample_;
+  const int64_t max_batch_;
+  Device* const device_;
+  const std::unique_ptr<ParameterArena> parameter_arena_;
+  ActivationArena activation_arena_;
+  Buf staged_features_;  // f32, where the device computes in another dtype
+  Buf inputs_;
+  Buf targets_;
+  Buf logits_;
+  Buf losses_;
+  Buf correct_;
+  DeviceMemory host_results_;  // [losses | correct] of one micro-batch
+};
+
+}  // namespace lodestar

@@ -1,0 +1,25 @@
+#include "worker/model/linear_layer.h"
+
+namespace lodestar {
+
+LinearLayer::LinearLayer(Parameter weight, Parameter bias, int64_t in, int64_t out,
+                         Activation activation)
+    : weight_(weight), bias_(bias), in_(in), out_(out), activation_(activation) {}
+
+void LinearLayer::Plan(int64_t max_rows, DType dtype, ActivationArena* arena) {
+  arena->Plan(&y_, max_rows * out_, dtype);
+  if (activation_ != Activation::kNone) arena->Plan(&pre_activation_, max_rows * out_, dtype);
+}
+
+void LinearLayer::Forward(Device* device, Buf y, Buf x, int64_t rows) const {
+  device->LinearForward(y, pre_activation_, x, weight_.value, bias_.value, rows, in_, out_,
+                        activation_);
+}
+
+void LinearLayer::Backward(Device* device, Buf dx, Buf dy, Buf x, int64_t rows,
+                           Accumulate weights) const {
+  device->LinearBackward(dx, weight_.gradient, bias_.gradient, dy, pre_activation_, x,
+                         weight_.value, rows, in_, out_, activation_, weights);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,38 @@
+// y = activation(x w^T + b) with its parameters and saved activations.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device.h"
+#include "worker/model/activation_arena.h"
+#include "worker/model/parameter_arena.h"
+
+namespace lodestar {
+
+class LinearLayer {
+ public:
+  // weight [out, in], bias [out].
+  LinearLayer(Parameter weight, Parameter bias, int64_t in, int64_t out, Activation activation);
+
+  // Reserves y (and the values before the activation) for max_rows. Layers whose output goes
+  // elsewhere skip this and have no activation.
+  void Plan(int64_t max_rows, DType dtype, ActivationArena* arena);
+
+  Buf y() const { return y_; }
+  int64_t out() const { return out_; }
+
+  void Forward(Device* device, Buf y, Buf x, int64_t rows) const;
+  // dy is overwritten where there is an activation. dx is set; empty: not wanted.
+  void Backward(Device* device, Buf dx, Buf dy, Buf x, int64_t rows, Accumulate weights) const;
+
+ private:
+  Parameter weight_;
+  Parameter bias_;
+  int64_t in_;
+  int64_t out_;
+  Activation activation_;
+  Buf y_;
+  Buf pre_activation_;
+};
+
+}  // namespace lodestar

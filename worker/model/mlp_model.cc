@@ -1,0 +1,67 @@
+#include "worker/model/mlp_model.h"
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+SampleShape ShapeOf(const MlpSpec& mlp) {
+  return {.inputs = mlp.widths.front(), .predictions = 1, .classes = mlp.widths.back()};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MlpModel>> MlpModel::Create(const ModelConfig& config,
+                                                           Device* device) {
+  ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
+  ASSIGN_OR_RETURN(auto parameters,
+                   ParameterArena::Create(config.spec.name, std::move(layout), device));
+  auto model = std::unique_ptr<MlpModel>(new MlpModel(config, std::move(parameters), device));
+  RETURN_IF_ERROR(model->AllocateActivations());
+  return model;
+}
+
+MlpModel::MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
+                   Device* device)
+    : BatchedModel(config, ShapeOf(std::get<MlpSpec>(config.spec.architecture)),
+                   std::move(parameters), device) {
+  const std::vector<int>& widths = std::get<MlpSpec>(config.spec.architecture).widths;
+  const int num_layers = static_cast<int>(widths.size()) - 1;
+  for (int i = 0; i < num_layers; ++i) {
+    const std::string name = absl::StrCat("fc", i);
+    layers_.emplace_back(parameter_arena().Get(name + ".weight"),
+                         parameter_arena().Get(name + ".bias"), widths[i], widths[i + 1],
+                         i + 1 < num_layers ? Activation::kRelu : Activation::kNone);
+  }
+  dy_.resize(last());
+  for (int i = 0; i < last(); ++i) {
+    layers_[i].Plan(max_batch(), dtype(), activation_arena());
+    activation_arena()->Plan(&dy_[i], max_batch() * widths[i + 1], dtype());
+  }
+}
+
+absl::Status MlpModel::Forward(int64_t samples, WeightsGate* gate) {
+  for (int i = 0; i <= last(); ++i) {
+    RETURN_IF_ERROR(WaitForBlock(gate, i));
+    const Buf y = i < last() ? layers_[i].y() : logits();
+    layers_[i].Forward(device(), y, InputOf(i), samples);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MlpModel::Backward(int64_t samples, Accumulate weights, GradientSink* sink) {
+  for (int i = last(); i >= 0; --i) {
+    const Buf dx = i > 0 ? dy_[i - 1] : Buf{};
+    const Buf dy = i < last() ? dy_[i] : logits();
+    layers_[i].Backward(device(), dx, dy, InputOf(i), samples, weights);
+    RETURN_IF_ERROR(ReportBlock(sink, i));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

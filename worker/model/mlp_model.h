@@ -1,0 +1,36 @@
+// Fully connected classifier: ReLU between layers. Each layer is a block.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "worker/model/batched_model.h"
+#include "worker/model/linear_layer.h"
+#include "worker/model/model.h"
+
+namespace lodestar {
+
+class MlpModel final : public BatchedModel {
+ public:
+  // Errors: those of MakeModel(). config.spec must hold an MlpSpec.
+  static absl::StatusOr<std::unique_ptr<MlpModel>> Create(const ModelConfig& config,
+                                                          Device* device);
+
+ protected:
+  absl::Status Forward(int64_t samples, WeightsGate* gate) override;
+  absl::Status Backward(int64_t samples, Accumulate weights, GradientSink* sink) override;
+
+ private:
+  MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters, Device* device);
+
+  int last() const { return static_cast<int>(layers_.size()) - 1; }
+  Buf InputOf(int layer) const { return layer == 0 ? inputs() : layers_[layer - 1].y(); }
+
+  std::vector<LinearLayer> layers_;  // the last one writes to logits()
+  std::vector<Buf> dy_;              // gradient to the output of each layer but the last
+};
+
+}  // namespace lodestar

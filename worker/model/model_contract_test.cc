@@ -1,0 +1,278 @@
+// What every model promises, whatever its architecture and device.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/device_factory.h"
+#include "worker/model/model.h"
+#include "worker/model/synthetic_training.h"
+
+namespace lodestar {
+namespace {
+
+using testing::HasSubstr;
+
+struct ContractCase {
+  ModelSpec spec;
+  std::string device;
+};
+
+std::vector<ContractCase> AllCases() {
+  std::vector<ContractCase> cases;
+  for (const ModelSpec& spec : SmallModelSpecs()) {
+    for (const char* device : {"cpu", "oracle"}) cases.push_back({spec, device});
+  }
+  return cases;
+}
+
+// Writes what happens to a shared journal; fails at `failing_block`.
+class JournalGate : public WeightsGate {
+ public:
+  explicit JournalGate(std::vector<int>* journal, int failing_block = -1)
+      : journal_(journal), failing_block_(failing_block) {}
+  absl::Status WaitForBlock(int block) override {
+    if (block == failing_block_) return absl::UnavailableError("no weights");
+    journal_->push_back(block);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<int>* journal_;
+  int failing_block_;
+};
+
+class JournalSink : public GradientSink {
+ public:
+  explicit JournalSink(std::vector<int>* journal, int failing_block = -1)
+      : journal_(journal), failing_block_(failing_block) {}
+  absl::Status BlockReady(int block) override {
+    if (block == failing_block_) return absl::AbortedError("no taker");
+    journal_->push_back(block);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<int>* journal_;
+  int failing_block_;
+};
+
+// Remembers each block's gradient at the time of the report.
+class SnapshotSink : public GradientSink {
+ public:
+  SnapshotSink(Device* device, Model* model)
+      : device_(device), model_(model), gradient_(model->layout().num_elements()) {}
+  absl::Status BlockReady(int block) override {
+    const ElementRange range = model_->layout().block(block);
+    const std::vector<double> now =
+        ReadBuf(device_, model_->gradients().Slice(range.begin, range.size()));
+    std::copy(now.begin(), now.end(), gradient_.begin() + range.begin);
+    return absl::OkStatus();
+  }
+  const std::vector<double>& gradient() const { return gradient_; }
+
+ private:
+  Device* device_;
+  Model* model_;
+  std::vector<double> gradient_;
+};
+
+class ModelContractTest : public testing::TestWithParam<ContractCase> {
+ protected:
+  void SetUp() override { device_ = *MakeDevice(GetParam().device, /*threads=*/1, nullptr); }
+
+  std::unique_ptr<Model> MakeReadyModel(int64_t max_batch) {
+    std::unique_ptr<Model> model = *MakeModel({GetParam().spec, max_batch}, device_.get());
+    WriteBuf(device_.get(), model->parameters(),
+             RandomParameters(model->layout(), /*noise=*/0.1, /*seed=*/3));
+    return model;
+  }
+
+  HostBatch Batch(int64_t num_samples) const {
+    return RandomBatch(GetParam().spec, num_samples, /*seed=*/9);
+  }
+
+  // Sums of different association; eps is 6e-8 or 1e-16 and sums have a few hundred terms.
+  double tolerance() const { return GetParam().device == "cpu" ? 2e-5 : 1e-12; }
+
+  void ExpectNearGradients(const std::vector<double>& got, const std::vector<double>& want) {
+    ASSERT_EQ(got.size(), want.size());
+    double largest = 0.0;
+    for (double value : want) largest = std::max(largest, std::abs(value));
+    ASSERT_GT(largest, 0.0);
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], want[i], tolerance() * largest) << "element " << i;
+    }
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+TEST_P(ModelContractTest, MicroBatchesGiveTheGradientOfTheWholeBatch) {
+  const HostBatch batch = Batch(7);
+  auto whole = MakeReadyModel(7);
+  const BatchResult expected = *whole->TrainStep(batch, nullptr, nullptr);
+  const std::vector<double> gradient = ReadBuf(device_.get(), whole->gradients());
+  for (const int64_t max_batch : {1, 2, 3, 10}) {
+    auto cut = MakeReadyModel(max_batch);
+    const BatchResult result = *cut->TrainStep(batch, nullptr, nullptr);
+    EXPECT_EQ(result.num_predictions, expected.num_predictions);
+    EXPECT_EQ(result.num_correct, expected.num_correct);
+    EXPECT_NEAR(result.loss_sum, expected.loss_sum, tolerance() * expected.loss_sum);
+    ExpectNearGradients(ReadBuf(device_.get(), cut->gradients()), gradient);
+  }
+}
+
+TEST_P(ModelContractTest, SecondStepDoesNotSeeTheFirst) {
+  auto model = MakeReadyModel(3);
+  const HostBatch batch = Batch(5);
+  const BatchResult first = *model->TrainStep(batch, nullptr, nullptr);
+  const std::vector<double> gradient = ReadBuf(device_.get(), model->gradients());
+  ASSERT_TRUE(model->TrainStep(Batch(2), nullptr, nullptr).ok());
+  const BatchResult again = *model->TrainStep(batch, nullptr, nullptr);
+  EXPECT_EQ(again.loss_sum, first.loss_sum);
+  EXPECT_EQ(ReadBuf(device_.get(), model->gradients()), gradient);
+}
+
+TEST_P(ModelContractTest, GateIsAskedInOrderOncePerStep) {
+  auto model = MakeReadyModel(2);
+  std::vector<int> wanted(model->layout().num_blocks());
+  std::iota(wanted.begin(), wanted.end(), 0);
+  std::vector<int> journal;
+  JournalGate gate(&journal);
+  ASSERT_TRUE(model->TrainStep(Batch(5), &gate, nullptr).ok());
+  EXPECT_EQ(journal, wanted);
+  journal.clear();
+  ASSERT_TRUE(model->Evaluate(Batch(5), &gate).ok());
+  EXPECT_EQ(journal, wanted);
+}
+
+TEST_P(ModelContractTest, SinkIsToldInReverseOrderOncePerStep) {
+  auto model = MakeReadyModel(2);
+  std::vector<int> wanted(model->layout().num_blocks());
+  std::iota(wanted.rbegin(), wanted.rend(), 0);
+  std::vector<int> journal;
+  JournalSink sink(&journal);
+  ASSERT_TRUE(model->TrainStep(Batch(5), nullptr, &sink).ok());
+  EXPECT_EQ(journal, wanted);
+}
+
+TEST_P(ModelContractTest, ReportedBlockIsFinal) {
+  auto model = MakeReadyModel(2);
+  SnapshotSink sink(device_.get(), model.get());
+  ASSERT_TRUE(model->TrainStep(Batch(5), nullptr, &sink).ok());
+  EXPECT_EQ(sink.gradient(), ReadBuf(device_.get(), model->gradients()));
+}
+
+TEST_P(ModelContractTest, WeightsAreNotReadBeforeTheGate) {
+  // Each block holds garbage until its gate opens.
+  class FillingGate : public WeightsGate {
+   public:
+    FillingGate(Device* device, Model* model, std::vector<double> values)
+        : device_(device), model_(model), values_(std::move(values)) {}
+    absl::Status WaitForBlock(int block) override {
+      const ElementRange range = model_->layout().block(block);
+      WriteBuf(device_, model_->parameters().Slice(range.begin, range.size()),
+               {values_.begin() + range.begin, values_.begin() + range.end});
+      return absl::OkStatus();
+    }
+
+   private:
+    Device* device_;
+    Model* model_;
+    std::vector<double> values_;
+  };
+  auto model = MakeReadyModel(2);
+  const HostBatch batch = Batch(3);
+  const BatchResult expected = *model->TrainStep(batch, nullptr, nullptr);
+  const std::vector<double> weights = ReadBuf(device_.get(), model->parameters());
+  WriteBuf(device_.get(), model->parameters(), std::vector<double>(weights.size(), 1e3));
+  FillingGate gate(device_.get(), model.get(), weights);
+  EXPECT_EQ(model->TrainStep(batch, &gate, nullptr)->loss_sum, expected.loss_sum);
+}
+
+TEST_P(ModelContractTest, ErrorsOfGateAndSinkEndTheStep) {
+  auto model = MakeReadyModel(2);
+  std::vector<int> journal;
+  JournalGate gate(&journal, /*failing_block=*/1);
+  EXPECT_EQ(model->TrainStep(Batch(2), &gate, nullptr).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(journal, std::vector<int>({0}));
+  JournalSink sink(&journal, /*failing_block=*/0);
+  EXPECT_EQ(model->TrainStep(Batch(2), nullptr, &sink).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_P(ModelContractTest, EvaluateGivesTheLossOfTrainStepAndKeepsGradients) {
+  auto model = MakeReadyModel(3);
+  const HostBatch batch = Batch(7);
+  const BatchResult trained = *model->TrainStep(batch, nullptr, nullptr);
+  const std::vector<double> gradient = ReadBuf(device_.get(), model->gradients());
+  const BatchResult evaluated = *model->Evaluate(batch, nullptr);
+  EXPECT_EQ(evaluated.loss_sum, trained.loss_sum);
+  EXPECT_EQ(evaluated.num_correct, trained.num_correct);
+  EXPECT_EQ(ReadBuf(device_.get(), model->gradients()), gradient);
+}
+
+TEST_P(ModelContractTest, RefusesBatchesThatDoNotFit) {
+  auto model = MakeReadyModel(2);
+  const auto expect_refused = [&](const HostBatch& batch, const char* text) {
+    const absl::Status trained = model->TrainStep(batch, nullptr, nullptr).status();
+    EXPECT_EQ(trained.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(trained.message()), HasSubstr(text));
+    EXPECT_EQ(model->Evaluate(batch, nullptr).status(), trained);
+  };
+  const HostBatch good = Batch(2);
+  const bool takes_tokens = !good.tokens.empty();
+  expect_refused(HostBatch{}, "at least 1");
+  HostBatch bad = good;
+  bad.num_samples = 3;
+  expect_refused(bad, "for 3 samples");
+  bad = good;
+  bad.targets.pop_back();
+  expect_refused(bad, "targets");
+  bad = good;
+  bad.targets.back() = -1;
+  expect_refused(bad, "-1");
+  bad = good;
+  takes_tokens ? bad.features.push_back(0.0f) : bad.tokens.push_back(0);
+  expect_refused(bad, "wants 0");
+  if (takes_tokens) {
+    bad = good;
+    bad.tokens[3] = 40;
+    expect_refused(bad, "position 3");
+  }
+}
+
+TEST_P(ModelContractTest, RefusesAMicroBatchOfNothing) {
+  EXPECT_EQ(MakeModel({GetParam().spec, 0}, device_.get()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(ModelContractTest, NamesTheModelWhenMemoryIsShort) {
+  const absl::Status status =
+      MakeModel({GetParam().spec, int64_t{1} << 44}, device_.get()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().spec.name));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("smaller micro-batch"));
+}
+
+INSTANTIATE_TEST_SUITE_P(ArchitecturesAndDevices, ModelContractTest, testing::ValuesIn(AllCases()),
+                         [](const testing::TestParamInfo<ContractCase>& info) {
+                           std::string name = info.param.spec.name + info.param.device;
+                           name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
+                           return name;
+                         });
+
+TEST(MakeModelTest, RefusesAModelThatItsClientComputes) {
+  auto device = *MakeDevice("oracle", 0, nullptr);
+  EXPECT_EQ(MakeModel({{"client", ClientModelSpec{}}, 1}, device.get()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,105 @@
+// Hand-written backward against central differences, in f64 on the oracle.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/device_factory.h"
+#include "worker/model/model.h"
+#include "worker/model/synthetic_training.h"
+
+namespace lodestar {
+namespace {
+
+// Truncation is h^2 f'''/6 = 2e-11 f''', rounding eps * loss / h = 1e-10: together well below the
+// tolerances.
+constexpr double kStep = 1e-5;
+constexpr double kRelativeTolerance = 1e-6;
+constexpr double kAbsoluteTolerance = 2e-9;
+// Of every tensor, so that small ones (norms, biases) are looked at as closely as tables.
+constexpr int kElementsPerTensor = 8;
+
+class ModelGradientTest : public testing::TestWithParam<ModelSpec> {
+ protected:
+  void SetUp() override {
+    device_ = *MakeDevice("oracle", 0, nullptr);
+    model_ = *MakeModel({GetParam(), /*max_batch=*/3}, device_.get());
+    batch_ = RandomBatch(GetParam(), 3, /*seed=*/5);
+    parameters_ = RandomParameters(model_->layout(), /*noise=*/0.1, /*seed=*/7);
+    WriteBuf(device_.get(), model_->parameters(), parameters_);
+  }
+
+  double LossWith(int64_t element, double value) {
+    const double saved = parameters_[element];
+    parameters_[element] = value;
+    WriteBuf(device_.get(), model_->parameters(), parameters_);
+    parameters_[element] = saved;
+    const BatchResult result = *model_->Evaluate(batch_, nullptr);
+    return result.loss_sum / result.num_predictions;
+  }
+
+  double CentralDifference(int64_t element) {
+    const double value = parameters_[element];
+    return (LossWith(element, value + kStep) - LossWith(element, value - kStep)) / (2 * kStep);
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Model> model_;
+  HostBatch batch_;
+  std::vector<double> parameters_;
+};
+
+TEST_P(ModelGradientTest, EqualsCentralDifferences) {
+  ASSERT_TRUE(model_->TrainStep(batch_, nullptr, nullptr).ok());
+  const std::vector<double> gradient = ReadBuf(device_.get(), model_->gradients());
+  std::mt19937_64 random(11);
+  for (const TensorSpec& tensor : model_->layout().tensors()) {
+    for (int i = 0; i < kElementsPerTensor; ++i) {
+      const int64_t element = tensor.offset + random() % tensor.num_elements();
+      const double expected = CentralDifference(element);
+      ASSERT_NEAR(gradient[element], expected,
+                  kAbsoluteTolerance + kRelativeTolerance * std::abs(expected))
+          << tensor.name << " element " << element - tensor.offset;
+    }
+  }
+}
+
+// Random elements can miss a part of a tensor; a random direction misses none.
+TEST_P(ModelGradientTest, EqualsCentralDifferencesAlongRandomDirections) {
+  constexpr int kDirections = 4;
+  ASSERT_TRUE(model_->TrainStep(batch_, nullptr, nullptr).ok());
+  const std::vector<double> gradient = ReadBuf(device_.get(), model_->gradients());
+  const auto loss_at = [this](const std::vector<double>& direction, double step) {
+    std::vector<double> moved = parameters_;
+    for (size_t i = 0; i < moved.size(); ++i) moved[i] += step * direction[i];
+    WriteBuf(device_.get(), model_->parameters(), moved);
+    const BatchResult result = *model_->Evaluate(batch_, nullptr);
+    return result.loss_sum / result.num_predictions;
+  };
+  for (int seed = 0; seed < kDirections; ++seed) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> normal;
+    std::vector<double> direction(parameters_.size());
+    // Unit length, so that one step stays short of the kinks of ReLU and pooling.
+    for (double& value : direction) value = normal(random) / std::sqrt(parameters_.size());
+    double expected = 0.0;
+    for (size_t i = 0; i < direction.size(); ++i) expected += direction[i] * gradient[i];
+    const double difference =
+        (loss_at(direction, kStep) - loss_at(direction, -kStep)) / (2 * kStep);
+    EXPECT_NEAR(expected, difference,
+                kAbsoluteTolerance + kRelativeTolerance * std::abs(difference));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, ModelGradientTest, testing::ValuesIn(SmallModelSpecs()),
+                         [](const testing::TestParamInfo<ModelSpec>& info) {
+                           std::string name = info.param.name;
+                           name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace lodestar

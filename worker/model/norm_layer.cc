@@ -1,0 +1,26 @@
+#include "worker/model/norm_layer.h"
+
+namespace lodestar {
+
+NormLayer::NormLayer(Parameter gamma, Parameter beta, int64_t width)
+    : gamma_(gamma), beta_(beta), width_(width) {}
+
+void NormLayer::Plan(int64_t max_rows, DType dtype, ActivationArena* arena) {
+  arena->Plan(&sum_, max_rows * width_, dtype);
+  arena->Plan(&y_, max_rows * width_, dtype);
+  arena->Plan(&mean_, max_rows, StatisticsDType(dtype));
+  arena->Plan(&rstd_, max_rows, StatisticsDType(dtype));
+}
+
+void NormLayer::Forward(Device* device, Buf residual, Buf branch, int64_t rows) const {
+  device->ResidualNormForward(y_, sum_, mean_, rstd_, residual, branch, gamma_.value, beta_.value,
+                              rows, width_);
+}
+
+void NormLayer::Backward(Device* device, Buf dresidual, Buf dy, int64_t rows, Accumulate input,
+                         Accumulate weights) const {
+  device->NormBackward(dresidual, gamma_.gradient, beta_.gradient, dy, sum_, mean_, rstd_,
+                       gamma_.value, rows, width_, input, weights);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,38 @@
+// Layer norm of a residual stream, fused with the addition of the branch that ends before it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device.h"
+#include "worker/model/activation_arena.h"
+#include "worker/model/parameter_arena.h"
+
+namespace lodestar {
+
+class NormLayer {
+ public:
+  NormLayer(Parameter gamma, Parameter beta, int64_t width);
+
+  void Plan(int64_t max_rows, DType dtype, ActivationArena* arena);
+
+  // The stream after the addition, and its norm.
+  Buf sum() const { return sum_; }
+  Buf y() const { return y_; }
+
+  // sum() = residual + branch (empty: none), y() = norm(sum()).
+  void Forward(Device* device, Buf residual, Buf branch, int64_t rows) const;
+  // dresidual (set or added as `input` says) = gradient to sum().
+  void Backward(Device* device, Buf dresidual, Buf dy, int64_t rows, Accumulate input,
+                Accumulate weights) const;
+
+ private:
+  Parameter gamma_;
+  Parameter beta_;
+  int64_t width_;
+  Buf sum_;
+  Buf y_;
+  Buf mean_;
+  Buf rstd_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,127 @@
+#include "worker/model/synthetic_training.h"
+
+#include <random>
+
+#include "common/check.h"
+
+namespace lodestar {
+namespace {
+
+// How many inputs and targets a sample has, and their ranges.
+struct SampleSizes {
+  int64_t tokens = 0;
+  int64_t features = 0;
+  int64_t targets = 1;
+  int classes = 0;
+};
+
+SampleSizes SizesOf(const MlpSpec& mlp) {
+  return {.features = mlp.widths.front(), .classes = mlp.widths.back()};
+}
+SampleSizes SizesOf(const CnnSpec& cnn) {
+  return {.features = int64_t{cnn.image_channels} * cnn.image_height * cnn.image_width,
+          .classes = cnn.num_classes};
+}
+SampleSizes SizesOf(const GptSpec& gpt) {
+  return {.tokens = gpt.context, .targets = gpt.context, .classes = gpt.vocabulary};
+}
+SampleSizes SizesOf(const ClientModelSpec&) { return {}; }
+
+template <typename T>
+std::vector<T> SliceOf(const std::vector<T>& values, const HostBatch& batch, int64_t begin,
+                       int64_t count) {
+  const int64_t per_sample = static_cast<int64_t>(values.size()) / batch.num_samples;
+  return {values.begin() + begin * per_sample, values.begin() + (begin + count) * per_sample};
+}
+
+template <typename T>
+void WriteAs(Device* device, Buf to, const std::vector<double>& values) {
+  const std::vector<T> converted(values.begin(), values.end());
+  device->Copy(to.data, converted.data(), converted.size() * sizeof(T), StreamKind::kCompute);
+  LODESTAR_CHECK(device->Synchronize(device->Record(StreamKind::kCompute)).ok());
+}
+
+template <typename T>
+std::vector<double> ReadAs(Device* device, Buf from) {
+  std::vector<T> values(from.num_elements);
+  device->Copy(values.data(), from.data, values.size() * sizeof(T), StreamKind::kCompute);
+  LODESTAR_CHECK(device->Synchronize(device->Record(StreamKind::kCompute)).ok());
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+ModelSpec SmallGptSpec() {
+  return {"small-gpt",
+          GptSpec{.num_layers = 2, .num_heads = 4, .width = 32, .context = 8, .vocabulary = 40}};
+}
+
+std::vector<ModelSpec> SmallModelSpecs() {
+  // An odd image height: the last row is left out by the pooling.
+  const CnnSpec cnn{.image_height = 9,
+                    .image_width = 8,
+                    .image_channels = 2,
+                    .channels = {3, 5},
+                    .hidden_width = 11,
+                    .num_classes = 7};
+  return {{"small-mlp", MlpSpec{{13, 17, 9, 5}}}, {"small-cnn", cnn}, SmallGptSpec()};
+}
+
+HostBatch RandomBatch(const ModelSpec& spec, int64_t num_samples, uint64_t seed) {
+  const SampleSizes sizes =
+      std::visit([](const auto& architecture) { return SizesOf(architecture); }, spec.architecture);
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<float> feature(0.0f, 1.0f);
+  std::uniform_int_distribution<int32_t> class_index(0, sizes.classes - 1);
+  HostBatch batch;
+  batch.num_samples = num_samples;
+  batch.tokens.resize(num_samples * sizes.tokens);
+  batch.features.resize(num_samples * sizes.features);
+  batch.targets.resize(num_samples * sizes.targets);
+  for (int32_t& token : batch.tokens) token = class_index(random);
+  for (float& value : batch.features) value = feature(random);
+  for (int32_t& target : batch.targets) target = class_index(random);
+  return batch;
+}
+
+HostBatch SliceBatch(const HostBatch& batch, int64_t begin, int64_t count) {
+  return {.num_samples = count,
+          .tokens = SliceOf(batch.tokens, batch, begin, count),
+          .features = SliceOf(batch.features, batch, begin, count),
+          .targets = SliceOf(batch.targets, batch, begin, count)};
+}
+
+std::vector<double> RandomParameters(const Layout& layout, double noise, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  std::vector<double> values;
+  values.reserve(layout.num_elements());
+  for (const TensorSpec& tensor : layout.tensors()) {
+    const bool is_random = tensor.initializer.kind == InitializerKind::kNormal ||
+                           tensor.initializer.kind == InitializerKind::kUniform;
+    const double start = tensor.initializer.kind == InitializerKind::kOnes ? 1.0 : 0.0;
+    const double scale = noise + (is_random ? tensor.initializer.scale : 0.0);
+    for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+      values.push_back(static_cast<float>(start + scale * normal(random)));
+    }
+  }
+  return values;
+}
+
+void WriteBuf(Device* device, Buf to, const std::vector<double>& values) {
+  LODESTAR_CHECK(static_cast<int64_t>(values.size()) == to.num_elements);
+  if (to.dtype == DType::kF64) {
+    WriteAs<double>(device, to, values);
+  } else {
+    LODESTAR_CHECK(to.dtype == DType::kF32);
+    WriteAs<float>(device, to, values);
+  }
+}
+
+std::vector<double> ReadBuf(Device* device, Buf from) {
+  if (from.dtype == DType::kF64) return ReadAs<double>(device, from);
+  LODESTAR_CHECK(from.dtype == DType::kF32);
+  return ReadAs<float>(device, from);
+}
+
+}  // namespace lodestar
