@@ -17,9 +17,10 @@ struct DatasetConfig {
   uint64_t seed = 1;            // shifts text windows per epoch
 };
 
-// Validates everything before training: sizes, magic numbers, labels, tokens against the model's vocabulary, context,
-// image size against the model's input.
-// Errors: InvalidArgument or NotFound with file, offset and what was expected.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetConfig& config, const ModelSpec& model);
+// Validates everything before training: sizes, magic numbers, labels, tokens against the model's
+// vocabulary, context, image size against the model's input. Errors: InvalidArgument or NotFound
+// with file, offset and what was expected.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetConfig& config,
+                                                     const ModelSpec& model);
 
 }  // namespace lodestar

@@ -1,5 +1,6 @@
-// The order of training samples: a keyed permutation per epoch, stateless and O(1) in memory, the same for any number of
-// workers. Position p of the global cursor is sample Permute(p mod n) of epoch p / n.
+// The order of training samples: a keyed permutation per epoch, stateless and O(1) in memory, the
+// same for any number of workers. Position p of the global cursor is sample Permute(p mod n) of
+// epoch p / n.
 #pragma once
 
 #include <cstdint>

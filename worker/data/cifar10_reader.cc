@@ -1,0 +1,77 @@
+#include "worker/data/cifar10_reader.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "worker/data/corpus_files.h"
+
+namespace lodestar {
+namespace {
+
+// Record: [label | 1024 red | 1024 green | 1024 blue]
+constexpr ImageShape kShape = {3, 32, 32};
+constexpr int64_t kRecordBytes = 1 + 3 * 32 * 32;
+constexpr int kNumTrainFiles = 5;
+constexpr char kHeldoutName[] = "test_batch.bin";
+
+std::string TrainName(int number) { return absl::StrCat("data_batch_", number, ".bin"); }
+
+absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string& name,
+                                    ImageCorpus* corpus) {
+  const std::string path = absl::StrCat(folder, "/", name);
+  if (!IsFile(path)) {
+    return absl::NotFoundError(
+        absl::StrCat(path, ": no such file; CIFAR-10 data is ", Cifar10FileNames()));
+  }
+  ASSIGN_OR_RETURN(FileBytes mapped, FileBytes::Map(path));
+  corpus->owned.push_back(std::make_unique<FileBytes>(std::move(mapped)));
+  const FileBytes* bytes = corpus->owned.back().get();
+  const int64_t num_bytes = static_cast<int64_t>(bytes->bytes().size());
+  if (num_bytes == 0 || num_bytes % kRecordBytes != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", num_bytes, " bytes; the record at offset ",
+                     num_bytes / kRecordBytes * kRecordBytes, " is not complete (", kRecordBytes,
+                     " bytes each); the file is cut short or not the binary version of CIFAR-10"));
+  }
+  ImageFile file;
+  file.images = bytes;
+  file.image_offset = 1;
+  file.image_stride = kRecordBytes;
+  file.labels = bytes;
+  file.label_offset = 0;
+  file.label_stride = kRecordBytes;
+  file.num_images = num_bytes / kRecordBytes;
+  return file;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10Dataset(const std::string& folder,
+                                                            const ImageInput& input) {
+  ImageCorpus corpus;
+  corpus.format = "cifar10";
+  corpus.shape = kShape;
+  for (int number = 1; number <= kNumTrainFiles; ++number) {
+    ASSIGN_OR_RETURN(const ImageFile file, OpenBatch(folder, TrainName(number), &corpus));
+    corpus.train.push_back(file);
+  }
+  ASSIGN_OR_RETURN(const ImageFile heldout, OpenBatch(folder, kHeldoutName, &corpus));
+  corpus.heldout.push_back(heldout);
+  return MakeImageDataset(std::move(corpus), input);
+}
+
+bool LooksLikeCifar10Folder(const std::string& folder) {
+  for (int number = 1; number <= kNumTrainFiles; ++number) {
+    if (IsFile(absl::StrCat(folder, "/", TrainName(number)))) return true;
+  }
+  return IsFile(absl::StrCat(folder, "/", kHeldoutName));
+}
+
+std::string Cifar10FileNames() {
+  return absl::StrCat(TrainName(1), " to ", TrainName(kNumTrainFiles), " and ", kHeldoutName);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,25 @@
+// CIFAR-10, binary version: data_batch_1.bin to data_batch_5.bin for training, test_batch.bin held
+// out; records of one label byte and 3x32x32 pixels.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/data/dataset.h"
+#include "worker/data/image_dataset.h"
+
+namespace lodestar {
+
+// Errors: NotFound naming a missing file; InvalidArgument for a file that is not a whole number of
+// records; those of MakeImageDataset().
+absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10Dataset(const std::string& folder,
+                                                            const ImageInput& input);
+
+// True if the folder has any of the files.
+bool LooksLikeCifar10Folder(const std::string& folder);
+
+// What OpenCifar10Dataset() looks for, for messages.
+std::string Cifar10FileNames();
+
+}  // namespace lodestar

@@ -1,0 +1,96 @@
+#include "worker/data/cifar10_reader.h"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/data/test_folder.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kPixels = 3 * 32 * 32;
+
+ImageInput Input() { return {"cifar", false, {3, 32, 32}, 10}; }
+
+// Record i of a batch has label i and all pixels base + i.
+std::string Batch(int count, int base) {
+  std::string content;
+  for (int i = 0; i < count; ++i) {
+    content.push_back(static_cast<char>(i));
+    content += std::string(kPixels, static_cast<char>(base + i));
+  }
+  return content;
+}
+
+void WriteGood(const TestFolder& folder) {
+  for (int number = 1; number <= 5; ++number) {
+    folder.Write(absl::StrCat("data_batch_", number, ".bin"), Batch(number, 20 * number));
+  }
+  folder.Write("test_batch.bin", Batch(2, 200));
+}
+
+TEST(Cifar10ReaderTest, ReadsAllBatchesInOrder) {
+  TestFolder folder;
+  WriteGood(folder);
+  auto dataset = OpenCifar10Dataset(folder.root(), Input());
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  ASSERT_EQ((*dataset)->num_train_samples(), 15);
+  ASSERT_EQ((*dataset)->num_heldout_samples(), 2);
+  HostBatch batch;
+  // Image 4 is the second of the third batch, image 14 the last of the fifth.
+  ASSERT_TRUE((*dataset)->ReadTrain({SampleRef{0, 4}, SampleRef{0, 14}}, &batch).ok());
+  EXPECT_EQ(batch.targets, (std::vector<int32_t>{1, 4}));
+  EXPECT_FLOAT_EQ(batch.features[0], 61 / 255.0f);
+  EXPECT_FLOAT_EQ(batch.features[2 * kPixels - 1], 104 / 255.0f);
+  ASSERT_TRUE((*dataset)->ReadHeldout({1}, &batch).ok());
+  EXPECT_FLOAT_EQ(batch.features[kPixels - 1], 201 / 255.0f);
+}
+
+TEST(Cifar10ReaderTest, MissingBatchIsNamed) {
+  for (const char* name : {"data_batch_3.bin", "test_batch.bin"}) {
+    TestFolder folder;
+    WriteGood(folder);
+    std::filesystem::remove(folder.Path(name));
+    const absl::Status status = OpenCifar10Dataset(folder.root(), Input()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat(name, ": no such file")));
+  }
+}
+
+TEST(Cifar10ReaderTest, IncompleteRecordNamesItsOffset) {
+  TestFolder folder;
+  WriteGood(folder);
+  folder.Write("data_batch_2.bin", Batch(3, 0).substr(0, 3073 * 2 + 5));
+  const absl::Status status = OpenCifar10Dataset(folder.root(), Input()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("data_batch_2.bin"), HasSubstr("offset 6146")));
+}
+
+TEST(Cifar10ReaderTest, LabelOutOfRangeNamesFileAndOffset) {
+  TestFolder folder;
+  WriteGood(folder);
+  folder.Write("data_batch_4.bin", Batch(11, 0));
+  const absl::Status status = OpenCifar10Dataset(folder.root(), Input()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("data_batch_4.bin: label 10 at offset 30730")));
+}
+
+TEST(Cifar10ReaderTest, ImageSizeMustBeTheModels) {
+  TestFolder folder;
+  WriteGood(folder);
+  const absl::Status status =
+      OpenCifar10Dataset(folder.root(), {"grey", false, {1, 28, 28}, 10}).status();
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("3x32x32"), HasSubstr("model grey takes 1x28x28")));
+}
+
+}  // namespace
+}  // namespace lodestar

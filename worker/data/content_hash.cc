@@ -1,0 +1,58 @@
+#include "worker/data/content_hash.h"
+
+#include <cstddef>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kLanes = 4;
+// First fractional digits of sqrt(2), sqrt(3), sqrt(5), sqrt(7), the last made odd: multiplying by
+// an odd number is a bijection of 64-bit words.
+constexpr uint64_t kMultipliers[kLanes] = {0x6a09e667f3bcc909u, 0xbb67ae8584caa73bu,
+                                           0x3c6ef372fe94f82bu, 0xa54ff53a5f1d36f1u};
+// A product carries a difference upwards only. Two products with a rotation in between leave no
+// bit, high or low, whose change could be undone by one bit of the next word.
+constexpr uint64_t kWordMultiplier = 0x9e3779b97f4a7c15u;
+
+uint64_t RotateLeft(uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
+
+uint64_t Avalanche(uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
+  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;
+  return x ^ (x >> 33);
+}
+
+}  // namespace
+
+void ContentHash::AddNumber(uint64_t number) {
+  state_ = Avalanche(RotateLeft(state_, 17) ^ Avalanche(number + kMultipliers[0]));
+}
+
+void ContentHash::AddText(absl::string_view text) {
+  AddBytes(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+}
+
+void ContentHash::AddBytes(absl::Span<const uint8_t> bytes) {
+  uint64_t lanes[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = kMultipliers[kLanes - 1 - lane];
+  // Four independent chains keep the multiplier busy; every step is a bijection of its lane.
+  constexpr size_t kStride = kLanes * sizeof(uint64_t);
+  for (size_t at = 0; at < bytes.size(); at += kStride) {
+    uint64_t words[kLanes] = {};
+    const size_t left = bytes.size() - at;
+    std::memcpy(words, bytes.data() + at, left < kStride ? left : kStride);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const uint64_t mixed = lanes[lane] + words[lane] * kWordMultiplier;
+      lanes[lane] = RotateLeft(mixed, 31) * kMultipliers[lane];
+    }
+  }
+  for (uint64_t lane : lanes) AddNumber(lane);
+  AddNumber(bytes.size());
+}
+
+std::string ContentHash::Hex() const { return absl::StrFormat("%016x", Avalanche(state_)); }
+
+}  // namespace lodestar

@@ -1,0 +1,29 @@
+// Finds the files of a corpus. Knows paths and sizes only, not formats.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace lodestar {
+
+struct CorpusFile {
+  std::string path;  // to open it
+  std::string
+      relative_path;  // to the root of the corpus; the file's own name if the corpus is one file
+  int64_t num_bytes = 0;
+};
+
+// The file at `path`, or all files of the folder tree below it, sorted bytewise by relative path,
+// so that machines with the same tree agree. Links are followed; a folder reached a second time (a
+// link to a parent) is skipped. Errors: NotFound (nothing there, dangling link), PermissionDenied,
+// InvalidArgument for what is neither file nor folder.
+absl::StatusOr<std::vector<CorpusFile>> ListCorpusFiles(const std::string& path);
+
+// False also if there is nothing at `path`.
+bool IsFolder(const std::string& path);
+bool IsFile(const std::string& path);
+
+}  // namespace lodestar

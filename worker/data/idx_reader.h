@@ -1,0 +1,26 @@
+// The MNIST family: a folder with four IDX files, each gzip-compressed or not. The t10k files are
+// the held-out part.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/data/dataset.h"
+#include "worker/data/image_dataset.h"
+
+namespace lodestar {
+
+// Errors: NotFound naming a missing file; InvalidArgument for gzip damage, a wrong magic number,
+// sizes that do not match the header, unequal numbers of images and labels, train and t10k images
+// of different sizes; those of MakeImageDataset().
+absl::StatusOr<std::unique_ptr<Dataset>> OpenIdxDataset(const std::string& folder,
+                                                        const ImageInput& input);
+
+// True if the folder has any of the files.
+bool LooksLikeIdxFolder(const std::string& folder);
+
+// What OpenIdxDataset() looks for, for messages.
+std::string IdxFileNames();
+
+}  // namespace lodestar

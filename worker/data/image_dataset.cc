@@ -1,0 +1,145 @@
+#include "worker/data/image_dataset.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/status_macros.h"
+#include "worker/data/content_hash.h"
+
+namespace lodestar {
+namespace {
+
+constexpr float kPixelScale = 1.0f / 255.0f;
+
+absl::Status CheckShape(const ImageCorpus& corpus, const ImageInput& input) {
+  if (input.is_flat ? corpus.shape.num_pixels() == input.shape.num_pixels()
+                    : corpus.shape == input.shape) {
+    return absl::OkStatus();
+  }
+  const std::string wanted =
+      input.is_flat ? absl::StrCat(input.shape.num_pixels(), " pixels") : input.shape.ToString();
+  return absl::InvalidArgumentError(
+      absl::StrCat(corpus.train.front().images->path(), ": images are ", corpus.shape.ToString(),
+                   " (", corpus.shape.num_pixels(), " pixels), but model ", input.model_name,
+                   " takes ", wanted, "; choose a model for this size of image"));
+}
+
+absl::Status CheckLabels(const ImageFile& file, const ImageInput& input) {
+  const absl::Span<const uint8_t> bytes = file.labels->bytes();
+  for (int64_t i = 0; i < file.num_images; ++i) {
+    const int64_t offset = file.label_offset + i * file.label_stride;
+    if (bytes[offset] < input.num_classes) continue;
+    return absl::InvalidArgumentError(absl::StrCat(file.labels->path(), ": label ", bytes[offset],
+                                                   " at offset ", offset, ", but model ",
+                                                   input.model_name, " has ", input.num_classes,
+                                                   " classes (0 to ", input.num_classes - 1, ")"));
+  }
+  return absl::OkStatus();
+}
+
+int64_t CountImages(const std::vector<ImageFile>& files) {
+  int64_t count = 0;
+  for (const ImageFile& file : files) count += file.num_images;
+  return count;
+}
+
+class ImageDataset : public Dataset {
+ public:
+  explicit ImageDataset(ImageCorpus corpus)
+      : corpus_(std::move(corpus)),
+        num_train_(CountImages(corpus_.train)),
+        num_heldout_(CountImages(corpus_.heldout)) {}
+
+  absl::Status Validate(const ImageInput& input) {
+    if (num_train_ == 0 || num_heldout_ == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("empty corpus: ", corpus_.format, " data has ",
+                                                     num_train_, " training and ", num_heldout_,
+                                                     " held-out images"));
+    }
+    RETURN_IF_ERROR(CheckShape(corpus_, input));
+    for (const ImageFile& file : corpus_.train) RETURN_IF_ERROR(CheckLabels(file, input));
+    for (const ImageFile& file : corpus_.heldout) RETURN_IF_ERROR(CheckLabels(file, input));
+    ContentHash hash;
+    hash.AddText(corpus_.format);
+    hash.AddNumber(corpus_.train.size());
+    for (const auto& file : corpus_.owned) hash.AddBytes(file->bytes());
+    fingerprint_ = hash.Hex();
+    return absl::OkStatus();
+  }
+
+  int64_t num_train_samples() const override { return num_train_; }
+  int64_t num_heldout_samples() const override { return num_heldout_; }
+  int64_t tokens_per_sample() const override { return 1; }
+  const std::string& fingerprint() const override { return fingerprint_; }
+
+  std::string Describe() const override {
+    return absl::StrCat(corpus_.format, ": ", corpus_.owned.size(), " files, images ",
+                        corpus_.shape.ToString(), ", ", num_train_, " for training, ", num_heldout_,
+                        " held out");
+  }
+
+  absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
+    Prepare(samples.size(), batch);
+    for (size_t row = 0; row < samples.size(); ++row) {
+      RETURN_IF_ERROR(CopyImage(corpus_.train, samples[row].index, num_train_, row, batch));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const override {
+    Prepare(samples.size(), batch);
+    for (size_t row = 0; row < samples.size(); ++row) {
+      RETURN_IF_ERROR(CopyImage(corpus_.heldout, samples[row], num_heldout_, row, batch));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Prepare(size_t num_samples, HostBatch* batch) const {
+    batch->num_samples = static_cast<int64_t>(num_samples);
+    batch->tokens.clear();
+    batch->features.resize(num_samples * corpus_.shape.num_pixels());
+    batch->targets.resize(num_samples);
+  }
+
+  absl::Status CopyImage(const std::vector<ImageFile>& files, int64_t index, int64_t limit,
+                         size_t row, HostBatch* batch) const {
+    if (index < 0 || index >= limit) {
+      return absl::OutOfRangeError(
+          absl::StrCat("image ", index, " asked for, but there are ", limit));
+    }
+    auto file = files.begin();
+    while (index >= file->num_images) {
+      index -= file->num_images;
+      ++file;
+    }
+    const int64_t num_pixels = corpus_.shape.num_pixels();
+    const uint8_t* pixels =
+        file->images->bytes().data() + file->image_offset + index * file->image_stride;
+    float* out = batch->features.data() + static_cast<int64_t>(row) * num_pixels;
+    for (int64_t i = 0; i < num_pixels; ++i) out[i] = pixels[i] * kPixelScale;
+    batch->targets[row] = file->labels->bytes()[file->label_offset + index * file->label_stride];
+    return absl::OkStatus();
+  }
+
+  ImageCorpus corpus_;
+  int64_t num_train_;
+  int64_t num_heldout_;
+  std::string fingerprint_;
+};
+
+}  // namespace
+
+std::string ImageShape::ToString() const { return absl::StrCat(channels, "x", height, "x", width); }
+
+absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(ImageCorpus corpus,
+                                                          const ImageInput& input) {
+  auto dataset = std::make_unique<ImageDataset>(std::move(corpus));
+  RETURN_IF_ERROR(dataset->Validate(input));
+  return dataset;
+}
+
+}  // namespace lodestar

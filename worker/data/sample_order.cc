@@ -1,0 +1,64 @@
+#include "worker/data/sample_order.h"
+
+#include <cassert>
+
+namespace lodestar {
+namespace {
+
+// Steps of the Feistel network. Four already give a permutation that small statistics cannot tell
+// from a random one (Luby and Rackoff 1988); two more cost a few nanoseconds and cover the narrow
+// halves of tiny data sets.
+constexpr int kFeistelSteps = 6;
+
+// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words with good
+// avalanche.
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// Smallest w with 4^w >= n, at least 1: the network permutes [0, 4^w).
+int HalfWidthBits(uint64_t n) {
+  int half_bits = 1;
+  while (half_bits < 31 && (uint64_t{1} << (2 * half_bits)) < n) ++half_bits;
+  return half_bits;
+}
+
+uint64_t Feistel(uint64_t value, uint64_t key, int half_bits) {
+  const uint64_t mask = (uint64_t{1} << half_bits) - 1;
+  uint64_t left = value >> half_bits;
+  uint64_t right = value & mask;
+  for (int step = 0; step < kFeistelSteps; ++step) {
+    const uint64_t next = left ^ (Mix(key ^ Mix(right * kFeistelSteps + step)) & mask);
+    left = right;
+    right = next;
+  }
+  return (left << half_bits) | right;
+}
+
+}  // namespace
+
+SampleOrder::SampleOrder(uint64_t seed, int64_t num_samples)
+    : seed_(seed), num_samples_(num_samples) {
+  assert(num_samples >= 1);
+}
+
+SampleRef SampleOrder::At(int64_t position) const {
+  const uint64_t n = static_cast<uint64_t>(num_samples_);
+  SampleRef ref;
+  ref.epoch = position / num_samples_;
+  const uint64_t key = Mix(Mix(seed_) ^ static_cast<uint64_t>(ref.epoch));
+  const int half_bits = HalfWidthBits(n);
+  // Cycle walking: the network permutes a superset of [0, n); following a cycle until it is back
+  // inside permutes [0, n). The superset is less than 4 n, so this takes under 4 steps on average.
+  uint64_t value = static_cast<uint64_t>(position % num_samples_);
+  do {
+    value = Feistel(value, key, half_bits);
+  } while (value >= n);
+  ref.index = static_cast<int64_t>(value);
+  return ref;
+}
+
+}  // namespace lodestar

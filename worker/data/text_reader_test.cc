@@ -1,0 +1,160 @@
+#include "worker/data/text_reader.h"
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/data/test_folder.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kContext = 8;
+
+WindowCut Cut(uint64_t seed = 1) { return {kContext, 256, seed}; }
+
+std::unique_ptr<Dataset> OpenOrDie(const std::string& path, const WindowCut& cut = Cut()) {
+  auto dataset = OpenTextDataset(path, cut);
+  EXPECT_TRUE(dataset.ok()) << dataset.status();
+  return dataset.ok() ? *std::move(dataset) : nullptr;
+}
+
+// Text whose byte at i is a function of i, so that a window tells where it comes from.
+std::string Ramp(int64_t begin, int64_t count) {
+  std::string text;
+  for (int64_t i = begin; i < begin + count; ++i) text.push_back(static_cast<char>(i % 251));
+  return text;
+}
+
+TEST(TextReaderTest, HoldsOutTheLastTenthOfEveryFile) {
+  TestFolder folder;
+  folder.Write("a", std::string(109, 'a'));  // 10 held out
+  folder.Write("b", std::string(90, 'b') + std::string(10, 'B'));
+  folder.Write("c", std::string(9, 'c'));  // too small for a held-out byte
+  folder.Write("empty", "");
+  auto dataset = OpenOrDie(folder.root());
+  ASSERT_NE(dataset, nullptr);
+  // Training: 99 a, 90 b, 9 c. Held out: 10 a, 10 B, that is windows at 0 and 8 of 20 bytes.
+  EXPECT_EQ(dataset->num_train_samples(), (99 + 90 + 9) / kContext - 1);
+  ASSERT_EQ(dataset->num_heldout_samples(), (20 - 1) / kContext);
+  HostBatch batch;
+  ASSERT_TRUE(dataset->ReadHeldout({0, 1}, &batch).ok());
+  EXPECT_EQ(batch.num_samples, 2);
+  EXPECT_EQ(std::string(batch.tokens.begin(), batch.tokens.end()), "aaaaaaaaaaBBBBBB");
+  EXPECT_EQ(std::string(batch.targets.begin(), batch.targets.end()), "aaaaaaaaaBBBBBBB");
+  for (int64_t i = 0; i < dataset->num_train_samples(); ++i) {
+    ASSERT_TRUE(dataset->ReadTrain({SampleRef{0, i}}, &batch).ok());
+    for (int32_t token : batch.targets) EXPECT_NE(token, 'B');
+  }
+}
+
+TEST(TextReaderTest, AnEpochIsOnePassInWindowsThatShiftByEpoch) {
+  TestFolder folder;
+  const int64_t num_train = 1000 - 100;
+  const std::string path = folder.Write("ramp", Ramp(0, 1000));
+  auto dataset = OpenOrDie(path);
+  ASSERT_NE(dataset, nullptr);
+  std::set<int32_t> phases;
+  for (int64_t epoch = 0; epoch < 40; ++epoch) {
+    HostBatch batch;
+    ASSERT_TRUE(dataset->ReadTrain({SampleRef{epoch, 0}}, &batch).ok());
+    const int64_t phase = batch.tokens[0];
+    ASSERT_LT(phase, kContext);
+    phases.insert(phase);
+    for (int64_t i = 0; i < dataset->num_train_samples(); ++i) {
+      ASSERT_TRUE(dataset->ReadTrain({SampleRef{epoch, i}}, &batch).ok());
+      for (int64_t t = 0; t < kContext; ++t) {
+        const int64_t at = phase + i * kContext + t;
+        ASSERT_LT(at + 1, num_train);
+        ASSERT_EQ(batch.tokens[t], at % 251);
+        ASSERT_EQ(batch.targets[t], (at + 1) % 251);
+      }
+    }
+  }
+  EXPECT_EQ(phases.size(), kContext);
+  EXPECT_GE((dataset->num_train_samples() + 2) * kContext, num_train);
+}
+
+TEST(TextReaderTest, WindowsCrossFiles) {
+  TestFolder folder;
+  folder.Write("1", Ramp(0, 7));
+  folder.Write("2", Ramp(7, 9));
+  folder.Write("3", Ramp(16, 8));
+  folder.Write("z", Ramp(24, 100));
+  auto dataset = OpenOrDie(folder.root());
+  ASSERT_NE(dataset, nullptr);
+  HostBatch batch;
+  ASSERT_TRUE(dataset->ReadTrain({SampleRef{3, 0}, SampleRef{3, 1}}, &batch).ok());
+  for (size_t i = 1; i < batch.tokens.size(); ++i) {
+    EXPECT_EQ(batch.tokens[i], batch.tokens[0] + static_cast<int32_t>(i));
+  }
+}
+
+TEST(TextReaderTest, ShortCorpusStillGivesOneWindow) {
+  TestFolder folder;
+  // 90 training bytes and a context of 9: one window would do with 10.
+  auto dataset = OpenOrDie(folder.Write("f", Ramp(0, 100)), {9, 256, 1});
+  ASSERT_NE(dataset, nullptr);
+  EXPECT_EQ(dataset->num_train_samples(), 9);
+  EXPECT_EQ(dataset->num_heldout_samples(), 1);
+}
+
+TEST(TextReaderTest, TooShortCorpusNamesSizes) {
+  TestFolder folder;
+  const auto dataset = OpenTextDataset(folder.Write("f", Ramp(0, 89)), Cut());
+  EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(dataset.status().message()),
+              AllOf(HasSubstr("needs 9 tokens"), HasSubstr("81 tokens for training"),
+                    HasSubstr("8 held out")));
+}
+
+TEST(TextReaderTest, EmptyCorpusIsAnError) {
+  TestFolder folder;
+  folder.Write("a", "");
+  const auto dataset = OpenTextDataset(folder.root(), Cut());
+  EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(dataset.status().message()), HasSubstr("empty corpus"));
+}
+
+TEST(TextReaderTest, ByteOutsideASmallVocabularyNamesFileAndOffset) {
+  TestFolder folder;
+  std::string text(600000, 'a');
+  text[500001] = 'z';
+  const auto dataset = OpenTextDataset(folder.Write("f", text), {kContext, 'z', 1});
+  EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(dataset.status().message()),
+              AllOf(HasSubstr("/f: token 122 at offset 500001"), HasSubstr("vocabulary is 122")));
+  EXPECT_TRUE(OpenTextDataset(folder.Path("f"), {kContext, 'z' + 1, 1}).ok());
+}
+
+TEST(TextReaderTest, FingerprintTellsContentAndCutButNotPlace) {
+  TestFolder folder;
+  const std::string text = Ramp(0, 1000);
+  const std::string base = OpenOrDie(folder.Write("one/f", text))->fingerprint();
+  EXPECT_EQ(OpenOrDie(folder.Write("two/g", text))->fingerprint(), base);
+  EXPECT_NE(OpenOrDie(folder.Write("one/f", text), {9, 256, 1})->fingerprint(), base);
+  std::string changed = text;
+  changed[500] ^= 1;
+  EXPECT_NE(OpenOrDie(folder.Write("three", changed))->fingerprint(), base);
+  folder.Write("cut/1", text.substr(0, 500));
+  folder.Write("cut/2", text.substr(500));
+  EXPECT_NE(OpenOrDie(folder.Path("cut"))->fingerprint(), base);
+}
+
+TEST(TextReaderTest, SampleOutsideTheRangeIsAnError) {
+  TestFolder folder;
+  auto dataset = OpenOrDie(folder.Write("f", Ramp(0, 1000)));
+  HostBatch batch;
+  EXPECT_EQ(dataset->ReadTrain({SampleRef{0, dataset->num_train_samples()}}, &batch).code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(dataset->ReadHeldout({-1}, &batch).code(), absl::StatusCode::kOutOfRange);
+}
+
+}  // namespace
+}  // namespace lodestar
