@@ -23,6 +23,10 @@ class RealClock : public Clock {
 
 }  // namespace
 
+bool Clock::Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Duration timeout) {
+  return mutex.AwaitWithTimeout(condition, timeout);
+}
+
 Clock& Clock::Real() {
   static RealClock* const clock = new RealClock;  // never destroyed: threads may outlive main()
   return *clock;

@@ -2,6 +2,7 @@
 // (common/testing) drives tests.
 #pragma once
 
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace lodestar {
@@ -13,6 +14,9 @@ class Clock {
   virtual absl::Time Now() = 0;
   // Blocks the calling thread. Thread-safe.
   virtual void Sleep(absl::Duration duration) = 0;
+  // A sleep that can end early: waits with `mutex` (held by the caller) released until `condition`
+  // holds or `timeout` of this clock has passed. Returns whether the condition holds.
+  virtual bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Duration timeout);
 
   // The machine's clock; lives for the whole process.
   static Clock& Real();

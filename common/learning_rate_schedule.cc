@@ -28,7 +28,7 @@ absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view name) {
     if (name == ScheduleKindName(kind)) return kind;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--schedule=", name, " is unknown; allowed: constant, cosine, linear"));
+      absl::StrCat("--lr_schedule=", name, " is unknown; allowed: constant, cosine, linear"));
 }
 
 absl::string_view ScheduleKindName(ScheduleKind kind) {

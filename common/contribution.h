@@ -1,0 +1,36 @@
+// What a worker contributes to a round. Wire form and meaning: ContributionKind in
+// proto/parameter_service.proto.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "common/job_spec.h"
+
+namespace lodestar {
+
+enum class ContributionKind : uint8_t { kGradient, kPseudoGradient, kInitialWeights, kWeights };
+
+// What the rounds of a job are made of: gradients in sync and async; in local_sgd weights for the
+// outer optimizer `average`, pseudo-gradients otherwise.
+inline ContributionKind RoundContributionKind(const JobSpec& job) {
+  if (job.mode != Mode::kLocalSgd) return ContributionKind::kGradient;
+  return job.outer_optimizer == OuterOptimizerKind::kAverage ? ContributionKind::kWeights
+                                                             : ContributionKind::kPseudoGradient;
+}
+
+inline absl::string_view ContributionKindName(ContributionKind kind) {
+  switch (kind) {
+    case ContributionKind::kGradient:
+      return "gradient";
+    case ContributionKind::kPseudoGradient:
+      return "pseudo_gradient";
+    case ContributionKind::kInitialWeights:
+      return "initial_weights";
+    case ContributionKind::kWeights:
+      return "weights";
+  }
+  return "unknown";
+}
+
+}  // namespace lodestar

@@ -1,0 +1,24 @@
+// CRC-32C (Castagnoli; RFC 3720 section B.4): checksums of chunks and of checkpoint files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace lodestar {
+
+// Checksum of the bytes before (whose checksum is `seed`; 0 if there are none) followed by `data`.
+// Crc32c("123456789") is 0xE3069283. Uses SSE4.2 where the processor has it.
+uint32_t Crc32c(const void* data, size_t size, uint32_t seed = 0);
+inline uint32_t Crc32c(absl::Span<const uint8_t> data, uint32_t seed = 0) {
+  return Crc32c(data.data(), data.size(), seed);
+}
+
+// Checksum of A followed by B, from their checksums and the length of B in bytes.
+uint32_t Crc32cCombine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
+
+// Same as Crc32c() without special instructions; the reference for its test.
+uint32_t Crc32cPortable(const void* data, size_t size, uint32_t seed = 0);
+
+}  // namespace lodestar

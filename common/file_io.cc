@@ -1,0 +1,218 @@
+#include "common/file_io.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/crc32c.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// A file descriptor that is closed on the way out.
+class ScopedDescriptor {
+ public:
+  explicit ScopedDescriptor(int descriptor) : descriptor_(descriptor) {}
+  ScopedDescriptor(const ScopedDescriptor&) = delete;
+  ScopedDescriptor& operator=(const ScopedDescriptor&) = delete;
+  ~ScopedDescriptor() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+absl::StatusCode CodeOf(int error_number) {
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::StatusCode::kNotFound;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::StatusCode::kPermissionDenied;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return absl::StatusCode::kResourceExhausted;
+    case EEXIST:
+      return absl::StatusCode::kAlreadyExists;
+    case EISDIR:
+    case ENAMETOOLONG:
+      return absl::StatusCode::kInvalidArgument;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::string_view path) {
+  return absl::Status(CodeOf(error_number), absl::StrCat("cannot ", action, " ", path, ": ",
+                                                         std::strerror(error_number)));
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
+  const ScopedDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
+  std::string contents;
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t count = read(file.get(), buffer, sizeof(buffer));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(errno, "read", path);
+    if (count == 0) return contents;
+    contents.append(buffer, count);
+    if (static_cast<int64_t>(contents.size()) > max_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " has more than the ", max_bytes, " bytes allowed for it"));
+    }
+  }
+}
+
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {
+  // One writer per path and process is enough: the process number keeps processes apart.
+  const std::string temporary_path = absl::StrCat(path, ".tmp-", getpid());
+  const auto write_and_rename = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(SequentialFileWriter writer, SequentialFileWriter::Create(temporary_path));
+    RETURN_IF_ERROR(writer.Append(contents));
+    RETURN_IF_ERROR(writer.Finish(/*sync=*/true));
+    if (rename(temporary_path.c_str(), path.c_str()) != 0) {
+      return ErrnoStatus(errno, "rename a temporary file to", path);
+    }
+    return absl::OkStatus();
+  };
+  if (absl::Status status = write_and_rename(); !status.ok()) {
+    unlink(temporary_path.c_str());
+    return status;
+  }
+  return FsyncDirectory(DirectoryOf(path));
+}
+
+absl::Status FsyncDirectory(const std::string& path) {
+  const ScopedDescriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0) return ErrnoStatus(errno, "open directory", path);
+  if (fsync(directory.get()) != 0) return ErrnoStatus(errno, "sync directory", path);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
+  const ScopedDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return ErrnoStatus(errno, "open", path);
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) return ErrnoStatus(errno, "examine", path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  }
+  MappedFile mapped;
+  mapped.path_ = path;
+  if (info.st_size == 0) return mapped;
+  const size_t size = static_cast<size_t>(info.st_size);
+  void* const data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) return ErrnoStatus(errno, "map", path);
+  mapped.data_ = static_cast<const uint8_t*>(data);
+  mapped.size_ = size;
+  return mapped;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+void MappedFile::AdviseSequential() const {
+  // Advice only: nothing depends on whether the system takes it.
+  if (data_ != nullptr) madvise(const_cast<uint8_t*>(data_), size_, MADV_SEQUENTIAL);
+}
+
+absl::StatusOr<SequentialFileWriter> SequentialFileWriter::Create(const std::string& path) {
+  constexpr mode_t kMode = 0644;
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
+  if (descriptor < 0) return ErrnoStatus(errno, "create", path);
+  return SequentialFileWriter(path, descriptor);
+}
+
+SequentialFileWriter::SequentialFileWriter(std::string path, int descriptor)
+    : path_(std::move(path)), descriptor_(descriptor) {}
+
+SequentialFileWriter::SequentialFileWriter(SequentialFileWriter&& other) noexcept {
+  *this = std::move(other);
+}
+
+SequentialFileWriter& SequentialFileWriter::operator=(SequentialFileWriter&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(num_bytes_, other.num_bytes_);
+  std::swap(crc32c_, other.crc32c_);
+  std::swap(buffer_, other.buffer_);
+  return *this;
+}
+
+SequentialFileWriter::~SequentialFileWriter() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+absl::Status SequentialFileWriter::Append(const void* data, size_t size) {
+  constexpr size_t kBufferBytes = 1 << 20;
+  crc32c_ = Crc32c(data, size, crc32c_);
+  num_bytes_ += static_cast<int64_t>(size);
+  if (buffer_.size() + size <= kBufferBytes) {
+    buffer_.append(static_cast<const char*>(data), size);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(Flush());
+  return WriteOut(static_cast<const uint8_t*>(data), size);
+}
+
+absl::Status SequentialFileWriter::Flush() {
+  RETURN_IF_ERROR(WriteOut(reinterpret_cast<const uint8_t*>(buffer_.data()), buffer_.size()));
+  buffer_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status SequentialFileWriter::WriteOut(const uint8_t* data, size_t size) {
+  while (size > 0) {
+    const ssize_t count = write(descriptor_, data, size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(errno, "write", path_);
+    data += count;
+    size -= static_cast<size_t>(count);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SequentialFileWriter::Finish(bool sync) {
+  RETURN_IF_ERROR(Flush());
+  if (sync && fdatasync(descriptor_) != 0) return ErrnoStatus(errno, "sync", path_);
+  if (close(std::exchange(descriptor_, -1)) != 0) return ErrnoStatus(errno, "close", path_);
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

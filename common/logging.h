@@ -1,0 +1,105 @@
+// The process's log: one line per event on stderr, with time and level. The only user of spdlog.
+// Formats are those of fmt and checked at compile time: LogInfo("round={} shard={}", round, shard).
+#pragma once
+
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "common/ids.h"
+
+namespace lodestar {
+
+enum class LogLevel : uint8_t { kDebug, kInfo, kWarn, kError };
+
+// debug, info, warn or error. Errors: InvalidArgument naming --log_level.
+absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name);
+
+// Every later line shows `process_name`, and those below `level` are dropped. Called once by
+// main(); without it the level is kInfo and lines carry no name. Colours only on a terminal.
+void InitLogging(absl::string_view process_name, LogLevel level);
+
+bool IsLogged(LogLevel level);
+// Thread-safe, as are the functions below.
+void LogLine(LogLevel level, absl::string_view line);
+
+template <typename... Args>
+void LogDebug(fmt::format_string<Args...> format, Args&&... args) {
+  if (IsLogged(LogLevel::kDebug)) {
+    LogLine(LogLevel::kDebug, fmt::format(format, std::forward<Args>(args)...));
+  }
+}
+
+template <typename... Args>
+void LogInfo(fmt::format_string<Args...> format, Args&&... args) {
+  if (IsLogged(LogLevel::kInfo)) {
+    LogLine(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));
+  }
+}
+
+template <typename... Args>
+void LogWarn(fmt::format_string<Args...> format, Args&&... args) {
+  if (IsLogged(LogLevel::kWarn)) {
+    LogLine(LogLevel::kWarn, fmt::format(format, std::forward<Args>(args)...));
+  }
+}
+
+template <typename... Args>
+void LogError(fmt::format_string<Args...> format, Args&&... args) {
+  LogLine(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Logs a state when it changes, so that a condition that lasts costs two lines, not one per check.
+// Thread-safe.
+class ChangeLogger {
+ public:
+  using Sink = std::function<void(LogLevel, absl::string_view)>;
+
+  explicit ChangeLogger(Sink sink = LogLine) : sink_(std::move(sink)) {}
+
+  // Logs `state` unless it equals the last one given for `subject`. Returns whether it logged.
+  bool Log(LogLevel level, absl::string_view subject, absl::string_view state)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Forgets `subject`: its next state is logged whatever it is.
+  void Forget(absl::string_view subject) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const Sink sink_;
+  absl::Mutex mutex_;
+  std::map<std::string, std::string> states_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar
+
+template <>
+struct fmt::formatter<absl::string_view> : fmt::formatter<fmt::string_view> {
+  template <typename Context>
+  auto format(absl::string_view text, Context& context) const {
+    return fmt::formatter<fmt::string_view>::format({text.data(), text.size()}, context);
+  }
+};
+
+template <>
+struct fmt::formatter<absl::Status> : fmt::formatter<fmt::string_view> {
+  template <typename Context>
+  auto format(const absl::Status& status, Context& context) const {
+    return fmt::formatter<fmt::string_view>::format(status.ToString(), context);
+  }
+};
+
+template <typename Tag, typename Rep>
+struct fmt::formatter<lodestar::StrongInt<Tag, Rep>> : fmt::formatter<Rep> {
+  template <typename Context>
+  auto format(lodestar::StrongInt<Tag, Rep> id, Context& context) const {
+    return fmt::formatter<Rep>::format(id.value(), context);
+  }
+};

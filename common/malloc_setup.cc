@@ -1,0 +1,21 @@
+#include "common/malloc_setup.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include <climits>
+
+namespace lodestar {
+
+void SetUpMalloc() {
+#ifdef __GLIBC__
+  constexpr int kMmapThresholdBytes = 1 << 30;
+  constexpr int kTopPadBytes = 64 << 20;
+  mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_TOP_PAD, kTopPadBytes);
+#endif
+}
+
+}  // namespace lodestar
