@@ -1,10 +1,12 @@
-// Device: the operations of all models on one accelerator (or the CPU), and its memory, streams and events.
-// One implementation per kind of device, chosen in device_factory.h; every implementation passes device_conformance.
+// Device: the operations of all models on one accelerator (or the CPU), and its memory, streams and
+// events. One implementation per kind of device, chosen in device_factory.h; every implementation
+// passes device_conformance.
 //
-// Operations are asynchronous on their stream, take plain shapes, never allocate and never read back to the host.
-// They return nothing: the first failure sticks to the device and is returned by Synchronize(). Calls with sizes that do
-// not fit are broken invariants of the caller (CHECK). All matrices are row-major. Unless said otherwise outputs must
-// not overlap inputs. A Device is used by one thread at a time.
+// Operations are asynchronous on their stream, take plain shapes, never allocate and never read
+// back to the host. They return nothing: the first failure sticks to the device and is returned by
+// Synchronize(). Calls with sizes that do not fit are broken invariants of the caller (CHECK). All
+// matrices are row-major. Unless said otherwise outputs must not overlap inputs. A Device is used
+// by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/activation.h"
 
 namespace lodestar {
 
@@ -36,16 +39,18 @@ struct Buf {
 };
 
 enum class Accumulate : uint8_t { kSet, kAdd };
-enum class Activation : uint8_t { kNone, kRelu, kGeluTanh };
 enum class StreamKind : uint8_t { kCompute, kDeviceToHost, kHostToDevice };
 
 struct DeviceCapabilities {
-  std::string name;          // "cpu (Cooperlake kernels, 2 threads)", "NVIDIA H200"
-  DType compute = DType::kF32;  // dtype of weights, activations and gradients unless a method says otherwise
+  std::string name;  // "cpu (Cooperlake kernels, 2 threads)", "NVIDIA H200"
+  DType compute =
+      DType::kF32;  // dtype of weights, activations and gradients unless a method says otherwise
+  bool memory_is_host = true;  // the host may read and write device memory directly
   size_t memory_bytes = 0;
 };
 
-// C[m,n] (+)= alpha * op(A) op(B), repeated `batch` times at the given strides (elements). op transposes if asked.
+// C[m,n] (+)= alpha * op(A) op(B), repeated `batch` times at the given strides (elements). op
+// transposes if asked.
 struct MatMulShape {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
@@ -56,8 +61,11 @@ struct MatMulShape {
 };
 
 struct ConvShape {
-  int64_t samples = 0, in_channels = 0, height = 0, width = 0, out_channels = 0;  // kernel 3x3, stride 1, padding 1
-  int64_t workspace_elements() const { return in_channels * 9 * height * width; }  // per sample, im2col
+  int64_t samples = 0, in_channels = 0, height = 0, width = 0,
+          out_channels = 0;  // kernel 3x3, stride 1, padding 1
+  int64_t workspace_elements() const {
+    return in_channels * 9 * height * width;
+  }  // per sample, im2col
 };
 
 struct AttentionShape {
@@ -110,28 +118,32 @@ class Device {
 
   virtual void MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) = 0;
 
-  // y[rows,out] = act(x[rows,in] w[out,in]^T + bias[out]); bias may be empty. pre_activation [rows,out] is written
-  // where act is not kNone and it is not empty (it must then be given to LinearBackward).
-  virtual void LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows, int64_t in, int64_t out,
-                             Activation activation) = 0;
+  // y[rows,out] = act(x[rows,in] w[out,in]^T + bias[out]); bias may be empty. pre_activation
+  // [rows,out] is written where act is not kNone and it is not empty (it must then be given to
+  // LinearBackward).
+  virtual void LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
+                             int64_t in, int64_t out, Activation activation) = 0;
   // From dy (which is overwritten by the gradient before the activation where act is not kNone):
   // dx (set; empty: not wanted), dw and db (set or added as `weights` says; db may be empty).
-  virtual void LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w, int64_t rows,
-                              int64_t in, int64_t out, Activation activation, Accumulate weights) = 0;
+  virtual void LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
+                              int64_t rows, int64_t in, int64_t out, Activation activation,
+                              Accumulate weights) = 0;
 
-  // sum = a + b (b empty: sum = a, and sum may be a), then y = (sum - mean) * rstd * gamma + beta per row, eps 1e-5.
-  // mean, rstd [rows] are f32 (f64 on the oracle).
-  virtual void ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma, Buf beta, int64_t rows,
-                                   int64_t width) = 0;
+  // sum = a + b (b empty: sum = a, and sum may be a), then y = (sum - mean) * rstd * gamma + beta
+  // per row, eps 1e-5. mean, rstd [rows] are f32 (f64 on the oracle).
+  virtual void ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
+                                   Buf beta, int64_t rows, int64_t width) = 0;
   // dx (+)= gradient to `sum`; dgamma, dbeta set or added as `weights` says.
-  virtual void NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd, Buf gamma, int64_t rows,
-                            int64_t width, Accumulate input, Accumulate weights) = 0;
+  virtual void NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd,
+                            Buf gamma, int64_t rows, int64_t width, Accumulate input,
+                            Accumulate weights) = 0;
 
   // Causal self-attention, scale 1/sqrt(head_width). qkv [batch, tokens, 3, heads, head_width];
   // y [batch, tokens, heads, head_width]; log_sum_exp [batch, heads, tokens] is saved for backward.
   // workspace: at least AttentionWorkspaceElements() of the compute dtype.
   virtual int64_t AttentionWorkspaceElements(const AttentionShape& shape) = 0;
-  virtual void AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace, const AttentionShape& shape) = 0;
+  virtual void AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
+                                const AttentionShape& shape) = 0;
   // dqkv is set.
   virtual void AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
                                  const AttentionShape& shape) = 0;
@@ -139,34 +151,43 @@ class Device {
   // y[r,:] = token_table[tokens[r],:] + position_table[r % context_tokens,:]; tokens i32 [rows].
   virtual void EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table, int64_t rows,
                             int64_t context_tokens, int64_t width) = 0;
-  // Adds into dtoken_table [vocabulary,width] and dposition_table [context_tokens,width]; deterministic.
-  virtual void EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens, int64_t rows,
-                             int64_t context_tokens, int64_t width, int64_t vocabulary) = 0;
+  // Adds into dtoken_table [vocabulary,width] and dposition_table [context_tokens,width];
+  // deterministic.
+  virtual void EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens,
+                             int64_t rows, int64_t context_tokens, int64_t width,
+                             int64_t vocabulary) = 0;
 
-  // losses[r] = -log softmax(logits[r,:])[targets[r]]; correct[r] (i32) = 1 if the largest logit (the lowest index of
-  // equals) is the target's, else 0; empty: not wanted.
-  // If `scale` is not 0, logits are overwritten by the gradient (softmax - onehot) * scale.
-  virtual void SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows, int64_t classes,
-                                   double scale) = 0;
+  // losses[r] = -log softmax(logits[r,:])[targets[r]]; correct[r] (i32) = 1 if the largest logit
+  // (the lowest index of equals) is the target's, else 0; empty: not wanted. If `scale` is not 0,
+  // logits are overwritten by the gradient (softmax - onehot) * scale.
+  virtual void SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
+                                   int64_t classes, double scale) = 0;
 
-  // NCHW. w [out, in, 3, 3]; y = relu(conv(x, w) + bias). workspace: ConvShape::workspace_elements() per thread is the
-  // device's business; the caller gives ConvWorkspaceElements().
+  // NCHW. w [out, in, 3, 3]; y = relu(conv(x, w) + bias). workspace:
+  // ConvShape::workspace_elements() per thread is the device's business; the caller gives
+  // ConvWorkspaceElements().
   virtual int64_t ConvWorkspaceElements(const ConvShape& shape) = 0;
-  virtual void ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace, const ConvShape& shape) = 0;
-  // dy is overwritten by the gradient before the ReLU (y tells where it was active). dx may be empty.
+  virtual void ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace,
+                               const ConvShape& shape) = 0;
+  // dy is overwritten by the gradient before the ReLU (y tells where it was active). dx may be
+  // empty.
   virtual void ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w, Buf workspace,
                                 const ConvShape& shape, Accumulate weights) = 0;
   // 2x2, stride 2, floor; argmax u8 [like y], 0..3 in row-major order, the first of equals.
-  virtual void MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height, int64_t width) = 0;
+  virtual void MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height,
+                              int64_t width) = 0;
   // dx is set (zero where not the maximum).
-  virtual void MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height, int64_t width) = 0;
+  virtual void MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
+                               int64_t width) = 0;
 
-  // Optimizers over f32 (oracle: f64) vectors, in place. weight_decay is decoupled: w -= lr * weight_decay * w.
-  // momentum state (state empty: plain SGD): v = momentum * v + g; w -= lr * (nesterov ? g + momentum * v : v).
+  // Optimizers over f32 (oracle: f64) vectors, in place. weight_decay is decoupled: w -= lr *
+  // weight_decay * w. momentum state (state empty: plain SGD): v = momentum * v + g; w -= lr *
+  // (nesterov ? g + momentum * v : v).
   virtual void MomentumUpdate(Buf weights, Buf state, Buf gradient, const MomentumStep& step) = 0;
   // Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2, with PyTorch's placement of epsilon:
   // w -= lr * weight_decay * w; w -= lr * m_hat / (sqrt(v_hat) + epsilon).
-  virtual void AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient, const AdamWStep& step) = 0;
+  virtual void AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
+                           const AdamWStep& step) = 0;
 };
 
 }  // namespace lodestar

@@ -1,0 +1,43 @@
+// What every implementation of Device asks of its arguments. A failure is a bug of the caller, not
+// bad input.
+#pragma once
+
+#include <cstdint>
+
+#include "common/check.h"
+#include "kernels/device.h"
+
+namespace lodestar {
+
+// `buf` holds at least `num_elements` of `dtype`.
+inline void CheckBuf(const Buf& buf, DType dtype, int64_t num_elements) {
+  LODESTAR_CHECK(num_elements >= 0);
+  LODESTAR_CHECK(buf.data != nullptr || num_elements == 0);
+  LODESTAR_CHECK(buf.dtype == dtype);
+  LODESTAR_CHECK(buf.num_elements >= num_elements);
+}
+
+// The same, for an argument that may be empty.
+inline void CheckOptionalBuf(const Buf& buf, DType dtype, int64_t num_elements) {
+  if (buf) CheckBuf(buf, dtype, num_elements);
+}
+
+// All matrices of the batch lie inside their buffers.
+inline void CheckMatMul(const MatMulShape& s, const Buf& c, const Buf& a, const Buf& b,
+                        DType dtype) {
+  LODESTAR_CHECK(s.m >= 0 && s.n >= 0 && s.k >= 0 && s.batch >= 0);
+  if (s.m == 0 || s.n == 0 || s.batch == 0) return;
+  const auto elements = [&](int64_t rows, int64_t columns, int64_t row_stride, int64_t stride) {
+    if (rows == 0 || columns == 0) return int64_t{0};
+    const int64_t rs = row_stride != 0 ? row_stride : columns;
+    LODESTAR_CHECK(rs >= columns);
+    return (s.batch - 1) * stride + (rows - 1) * rs + columns;
+  };
+  CheckBuf(c, dtype, elements(s.m, s.n, s.ldc, s.stride_c));
+  CheckBuf(a, dtype,
+           elements(s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda, s.stride_a));
+  CheckBuf(b, dtype,
+           elements(s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb, s.stride_b));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,161 @@
+// Causal self-attention, one (sample, head) per part, kQueryBlock queries at a time: their rows of
+// scores stay in the second-level cache and only the keys that they may see are multiplied.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/buffer_checks.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/gemm.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kQueryBlock = 64;
+
+int64_t PaddedTokens(const AttentionShape& s) { return (s.tokens + 15) / 16 * 16; }
+
+// Strides of qkv [batch, tokens, 3, heads, head_width] and of y [batch, tokens, heads, head_width].
+int64_t OutputStride(const AttentionShape& s) { return s.heads * s.head_width; }
+int64_t QkvStride(const AttentionShape& s) { return 3 * OutputStride(s); }
+int64_t QkvOffset(const AttentionShape& s, int64_t sample, int64_t head) {
+  return sample * s.tokens * QkvStride(s) + head * s.head_width;
+}
+int64_t OutputOffset(const AttentionShape& s, int64_t sample, int64_t head) {
+  return sample * s.tokens * OutputStride(s) + head * s.head_width;
+}
+
+// One block of queries of one head.
+struct Block {
+  const AttentionShape& shape;
+  int64_t first;  // query
+  int64_t queries;
+  int64_t keys;  // those that the last query sees
+  float scale;
+
+  Block(const AttentionShape& s, int64_t first_query)
+      : shape(s),
+        first(first_query),
+        queries(std::min(kQueryBlock, s.tokens - first_query)),
+        keys(first + queries),
+        scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_width)))) {}
+
+  // scores[queries, keys] = q k^T, rows PaddedTokens() apart.
+  void Scores(float* scores, const float* rows, int64_t row_stride,
+              const float* keys_or_values) const {
+    Gemm({.transpose_b = true,
+          .m = queries,
+          .n = keys,
+          .k = shape.head_width,
+          .lda = row_stride,
+          .ldb = QkvStride(shape),
+          .ldc = PaddedTokens(shape)},
+         1.0f, rows, keys_or_values, scores, false);
+  }
+  // out[queries, head_width] = p x
+  void Mix(float* out, int64_t out_stride, const float* p, const float* x) const {
+    Gemm({.m = queries,
+          .n = shape.head_width,
+          .k = keys,
+          .lda = PaddedTokens(shape),
+          .ldb = QkvStride(shape),
+          .ldc = out_stride},
+         1.0f, p, x, out, false);
+  }
+  // out[keys, head_width] += p^T x
+  void MixTransposed(float* out, const float* p, const float* x, int64_t x_stride) const {
+    Gemm({.transpose_a = true,
+          .m = keys,
+          .n = shape.head_width,
+          .k = queries,
+          .lda = PaddedTokens(shape),
+          .ldb = x_stride,
+          .ldc = QkvStride(shape)},
+         1.0f, p, x, out, true);
+  }
+};
+
+void CheckShape(const AttentionShape& s) {
+  LODESTAR_CHECK(s.batch >= 0 && s.tokens >= 0 && s.heads >= 0 && s.head_width > 0);
+}
+
+}  // namespace
+
+// Per thread: scores and their gradient of one block, and one number per query.
+int64_t CpuDevice::AttentionWorkspaceElements(const AttentionShape& shape) {
+  return pool_.num_threads() * (2 * kQueryBlock * PaddedTokens(shape) + kQueryBlock);
+}
+
+void CpuDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
+                                 const AttentionShape& s) {
+  CheckShape(s);
+  const int64_t outputs = s.batch * s.tokens * OutputStride(s);
+  CheckBuf(y, DType::kF32, outputs);
+  CheckBuf(log_sum_exp, DType::kF32, s.batch * s.heads * s.tokens);
+  CheckBuf(qkv, DType::kF32, 3 * outputs);
+  CheckBuf(workspace, DType::kF32, AttentionWorkspaceElements(s));
+  pool_.Run(s.batch * s.heads, [&](int64_t part, int thread) {
+    const int64_t sample = part / s.heads;
+    const int64_t head = part % s.heads;
+    float* scores =
+        workspace.as<float>() + thread * (2 * kQueryBlock * PaddedTokens(s) + kQueryBlock);
+    const float* q = qkv.as<float>() + QkvOffset(s, sample, head);
+    const float* k = q + OutputStride(s);
+    const float* v = k + OutputStride(s);
+    for (int64_t first = 0; first < s.tokens; first += kQueryBlock) {
+      const Block block(s, first);
+      block.Scores(scores, q + first * QkvStride(s), QkvStride(s), k);
+      loops_.causal_softmax(scores, log_sum_exp.as<float>() + part * s.tokens + first,
+                            block.queries, first, block.keys, PaddedTokens(s), block.scale);
+      block.Mix(y.as<float>() + OutputOffset(s, sample, head) + first * OutputStride(s),
+                OutputStride(s), scores, v);
+    }
+  });
+}
+
+void CpuDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
+                                  const AttentionShape& s) {
+  CheckShape(s);
+  const int64_t outputs = s.batch * s.tokens * OutputStride(s);
+  for (const Buf& buf : {dqkv, qkv}) CheckBuf(buf, DType::kF32, 3 * outputs);
+  for (const Buf& buf : {dy, y}) CheckBuf(buf, DType::kF32, outputs);
+  CheckBuf(log_sum_exp, DType::kF32, s.batch * s.heads * s.tokens);
+  CheckBuf(workspace, DType::kF32, AttentionWorkspaceElements(s));
+  pool_.Run(s.batch * s.heads, [&](int64_t part, int thread) {
+    const int64_t sample = part / s.heads;
+    const int64_t head = part % s.heads;
+    float* p = workspace.as<float>() + thread * (2 * kQueryBlock * PaddedTokens(s) + kQueryBlock);
+    float* ds = p + kQueryBlock * PaddedTokens(s);
+    float* delta = ds + kQueryBlock * PaddedTokens(s);
+    const int64_t offset = QkvOffset(s, sample, head);
+    const float* q = qkv.as<float>() + offset;
+    const float* k = q + OutputStride(s);
+    const float* v = k + OutputStride(s);
+    float* dq = dqkv.as<float>() + offset;
+    float* dk = dq + OutputStride(s);
+    float* dv = dk + OutputStride(s);
+    for (int64_t token = 0; token < s.tokens; ++token) {
+      std::memset(dk + token * QkvStride(s), 0, s.head_width * sizeof(float));
+      std::memset(dv + token * QkvStride(s), 0, s.head_width * sizeof(float));
+    }
+    for (int64_t first = 0; first < s.tokens; first += kQueryBlock) {
+      const Block block(s, first);
+      const int64_t at = OutputOffset(s, sample, head) + first * OutputStride(s);
+      const float* g = dy.as<float>() + at;
+      for (int64_t query = 0; query < block.queries; ++query) {
+        delta[query] = loops_.dot(g + query * OutputStride(s),
+                                  y.as<float>() + at + query * OutputStride(s), s.head_width);
+      }
+      block.Scores(p, q + first * QkvStride(s), QkvStride(s), k);
+      block.Scores(ds, g, OutputStride(s), v);
+      loops_.causal_softmax_backward(p, ds, log_sum_exp.as<float>() + part * s.tokens + first,
+                                     delta, block.queries, first, block.keys, PaddedTokens(s),
+                                     block.scale);
+      block.Mix(dq + first * QkvStride(s), QkvStride(s), ds, k);
+      block.MixTransposed(dk, ds, q + first * QkvStride(s), QkvStride(s));
+      block.MixTransposed(dv, p, g, OutputStride(s));
+    }
+  });
+}
+
+}  // namespace lodestar

@@ -1,0 +1,27 @@
+// The seam between a process and liblodestar_cuda.so. The plugin exports one C function under
+// kCudaPluginEntryPoint; both sides are built from one tree, and kCudaPluginVersion refuses a
+// plugin left over from another.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+
+namespace lodestar {
+
+inline constexpr char kCudaPluginFile[] = "liblodestar_cuda.so";
+inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
+// To be raised whenever device.h changes.
+inline constexpr int kCudaPluginVersion = 1;
+
+// Returns a new device that the caller deletes, or null with *error set. `version` is the caller's
+// kCudaPluginVersion.
+using CudaPluginEntryPoint = Device* (*)(int version, std::string* error);
+
+// Loads the plugin from the executable's folder, else from the library search path. It is never
+// unloaded. Errors: NotFound with what was tried; Unavailable with the plugin's own reason.
+absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice();
+
+}  // namespace lodestar

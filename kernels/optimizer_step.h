@@ -1,0 +1,25 @@
+// Optimizer updates of fp32 vectors on the CPU, one pass over memory, on the calling thread. A
+// server cuts its vectors into ranges and gives each to a thread of its own: cutting anywhere gives
+// the same bits, and the same bits as Device::AdamWUpdate and Device::MomentumUpdate of the CPU
+// device.
+#pragma once
+
+#include "absl/types/span.h"
+#include "kernels/device.h"
+
+namespace lodestar {
+
+// Spans are of one size (CHECK). `weights_out` is `weights_in` or does not overlap it; the state is
+// updated in place.
+
+// See Device::AdamWUpdate. No decay if step.weight_decay is 0.
+void AdamWStepCpu(absl::Span<float> weights_out, absl::Span<const float> weights_in,
+                  absl::Span<float> first_moment, absl::Span<float> second_moment,
+                  absl::Span<const float> gradient, const AdamWStep& step);
+
+// See Device::MomentumUpdate. An empty `state` means plain SGD.
+void SgdMomentumStep(absl::Span<float> weights_out, absl::Span<const float> weights_in,
+                     absl::Span<float> state, absl::Span<const float> gradient,
+                     const MomentumStep& step);
+
+}  // namespace lodestar

@@ -1,0 +1,145 @@
+#include "kernels/oracle/oracle_device.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/buffer_checks.h"
+
+namespace lodestar {
+
+OracleDevice::OracleDevice() {
+  capabilities_.name = "oracle (fp64, 1 thread)";
+  capabilities_.compute = DType::kF64;
+}
+
+const DeviceCapabilities& OracleDevice::capabilities() const { return capabilities_; }
+
+absl::StatusOr<void*> OracleDevice::Allocate(size_t bytes) {
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 64, bytes == 0 ? 64 : bytes) != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the oracle device could not allocate ", bytes, " bytes of host memory"));
+  }
+  return memory;
+}
+
+void OracleDevice::Release(void* memory) { std::free(memory); }
+absl::StatusOr<void*> OracleDevice::AllocateHost(size_t bytes) { return Allocate(bytes); }
+void OracleDevice::ReleaseHost(void* memory) { std::free(memory); }
+
+EventId OracleDevice::Record(StreamKind /*stream*/) { return ++num_events_; }
+void OracleDevice::Wait(StreamKind /*stream*/, EventId event) {
+  LODESTAR_CHECK(event <= num_events_);
+}
+absl::Status OracleDevice::Synchronize(EventId event) {
+  LODESTAR_CHECK(event <= num_events_);
+  return absl::OkStatus();
+}
+
+void OracleDevice::Copy(void* destination, const void* source, size_t bytes, StreamKind) {
+  if (bytes > 0) std::memcpy(destination, source, bytes);
+}
+
+void OracleDevice::Fill(Buf y, double value) {
+  for (int64_t i = 0; i < y.num_elements; ++i) {
+    switch (y.dtype) {
+      case DType::kF64:
+        y.as<double>()[i] = value;
+        break;
+      case DType::kI32:
+        y.as<int32_t>()[i] = static_cast<int32_t>(value);
+        break;
+      case DType::kU8:
+        y.as<uint8_t>()[i] = static_cast<uint8_t>(value);
+        break;
+      default:
+        LODESTAR_CHECK(y.dtype == DType::kF32);
+        y.as<float>()[i] = static_cast<float>(value);
+    }
+  }
+}
+
+void OracleDevice::Cast(Buf y, Buf x, double scale, StreamKind) {
+  LODESTAR_CHECK(x.dtype == DType::kF64 || x.dtype == DType::kF32);
+  LODESTAR_CHECK(y.dtype == DType::kF64 || y.dtype == DType::kF32);
+  LODESTAR_CHECK(y.num_elements >= x.num_elements);
+  for (int64_t i = 0; i < x.num_elements; ++i) {
+    const double value =
+        scale * (x.dtype == DType::kF64 ? x.as<double>()[i] : double{x.as<float>()[i]});
+    if (y.dtype == DType::kF64) {
+      y.as<double>()[i] = value;
+    } else {
+      y.as<float>()[i] = static_cast<float>(value);
+    }
+  }
+}
+
+void OracleDevice::AddScaled(Buf y, Buf x, double a) {
+  CheckBuf(x, DType::kF64, x.num_elements);
+  CheckBuf(y, DType::kF64, x.num_elements);
+  for (int64_t i = 0; i < x.num_elements; ++i) y.as<double>()[i] += a * x.as<double>()[i];
+}
+
+void OracleDevice::Subtract(Buf z, Buf x, Buf y) {
+  CheckBuf(x, DType::kF64, z.num_elements);
+  CheckBuf(y, DType::kF64, z.num_elements);
+  CheckBuf(z, DType::kF64, z.num_elements);
+  for (int64_t i = 0; i < z.num_elements; ++i) {
+    z.as<double>()[i] = x.as<double>()[i] - y.as<double>()[i];
+  }
+}
+
+void OracleDevice::SumOfSquares(Buf sum, Buf x) {
+  CheckBuf(sum, DType::kF64, 1);
+  CheckBuf(x, DType::kF64, x.num_elements);
+  double total = 0.0;
+  for (int64_t i = 0; i < x.num_elements; ++i) total += x.as<double>()[i] * x.as<double>()[i];
+  sum.as<double>()[0] = total;
+}
+
+void OracleDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, const MomentumStep& step) {
+  CheckBuf(weights, DType::kF64, gradient.num_elements);
+  CheckBuf(gradient, DType::kF64, gradient.num_elements);
+  CheckOptionalBuf(state, DType::kF64, gradient.num_elements);
+  for (int64_t i = 0; i < gradient.num_elements; ++i) {
+    double& w = weights.as<double>()[i];
+    const double g = gradient.as<double>()[i] * step.gradient_scale;
+    double update = g;
+    if (state) {
+      double& v = state.as<double>()[i];
+      v = step.momentum * v + g;
+      update = step.nesterov ? g + step.momentum * v : v;
+    }
+    w -= step.learning_rate * step.weight_decay * w;
+    w -= step.learning_rate * update;
+  }
+}
+
+void OracleDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
+                               const AdamWStep& step) {
+  CheckBuf(weights, DType::kF64, gradient.num_elements);
+  CheckBuf(first_moment, DType::kF64, gradient.num_elements);
+  CheckBuf(second_moment, DType::kF64, gradient.num_elements);
+  CheckBuf(gradient, DType::kF64, gradient.num_elements);
+  const double correction1 = 1.0 - std::pow(step.beta1, static_cast<double>(step.step));
+  const double correction2 = 1.0 - std::pow(step.beta2, static_cast<double>(step.step));
+  for (int64_t i = 0; i < gradient.num_elements; ++i) {
+    double& w = weights.as<double>()[i];
+    double& m = first_moment.as<double>()[i];
+    double& v = second_moment.as<double>()[i];
+    const double g = gradient.as<double>()[i] * step.gradient_scale;
+    m = step.beta1 * m + (1.0 - step.beta1) * g;
+    v = step.beta2 * v + (1.0 - step.beta2) * g * g;
+    const double m_hat = m / correction1;
+    const double v_hat = v / correction2;
+    w -= step.learning_rate * step.weight_decay * w;
+    w -= step.learning_rate * m_hat / (std::sqrt(v_hat) + step.epsilon);
+  }
+}
+
+std::unique_ptr<Device> MakeOracleDevice() { return std::make_unique<OracleDevice>(); }
+
+}  // namespace lodestar

@@ -1,0 +1,191 @@
+// Matrix products, fully connected layers and layer normalisation.
+#include <cmath>
+
+#include "kernels/buffer_checks.h"
+#include "kernels/oracle/oracle_device.h"
+
+namespace lodestar {
+namespace {
+
+constexpr double kNormEpsilon = 1e-5;
+const double kSqrtTwoOverPi = std::sqrt(2.0 / M_PI);
+constexpr double kGeluCubic = 0.044715;
+
+double Activate(double x, Activation activation) {
+  switch (activation) {
+    case Activation::kNone:
+      return x;
+    case Activation::kRelu:
+      return x > 0.0 ? x : 0.0;
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1.0 + std::tanh(kSqrtTwoOverPi * (x + kGeluCubic * x * x * x)));
+  }
+  return x;
+}
+
+double ActivationSlope(double x, Activation activation) {
+  switch (activation) {
+    case Activation::kNone:
+      return 1.0;
+    case Activation::kRelu:
+      return x > 0.0 ? 1.0 : 0.0;
+    case Activation::kGeluTanh: {
+      const double t = std::tanh(kSqrtTwoOverPi * (x + kGeluCubic * x * x * x));
+      const double inner_slope = kSqrtTwoOverPi * (1.0 + 3.0 * kGeluCubic * x * x);
+      return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner_slope;
+    }
+  }
+  return 1.0;
+}
+
+void Store(double* destination, double value, Accumulate accumulate) {
+  *destination = accumulate == Accumulate::kAdd ? *destination + value : value;
+}
+
+}  // namespace
+
+void OracleDevice::MatMul(const MatMulShape& s, Buf c, Buf a, Buf b, Accumulate accumulate) {
+  const int64_t lda = s.lda != 0 ? s.lda : (s.transpose_a ? s.m : s.k);
+  const int64_t ldb = s.ldb != 0 ? s.ldb : (s.transpose_b ? s.k : s.n);
+  const int64_t ldc = s.ldc != 0 ? s.ldc : s.n;
+  CheckMatMul(s, c, a, b, DType::kF64);
+  for (int64_t i = 0; i < s.batch; ++i) {
+    const double* ai = a.as<double>() + i * s.stride_a;
+    const double* bi = b.as<double>() + i * s.stride_b;
+    double* ci = c.as<double>() + i * s.stride_c;
+    for (int64_t row = 0; row < s.m; ++row) {
+      for (int64_t column = 0; column < s.n; ++column) {
+        double sum = 0.0;
+        for (int64_t k = 0; k < s.k; ++k) {
+          sum += (s.transpose_a ? ai[k * lda + row] : ai[row * lda + k]) *
+                 (s.transpose_b ? bi[column * ldb + k] : bi[k * ldb + column]);
+        }
+        Store(&ci[row * ldc + column], s.alpha * sum, accumulate);
+      }
+    }
+  }
+}
+
+void OracleDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
+                                 int64_t in, int64_t out, Activation activation) {
+  CheckBuf(y, DType::kF64, rows * out);
+  CheckOptionalBuf(pre_activation, DType::kF64, rows * out);
+  CheckBuf(x, DType::kF64, rows * in);
+  CheckBuf(w, DType::kF64, out * in);
+  CheckOptionalBuf(bias, DType::kF64, out);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t o = 0; o < out; ++o) {
+      double sum = bias ? bias.as<double>()[o] : 0.0;
+      for (int64_t i = 0; i < in; ++i) {
+        sum += x.as<double>()[row * in + i] * w.as<double>()[o * in + i];
+      }
+      if (pre_activation && activation != Activation::kNone) {
+        pre_activation.as<double>()[row * out + o] = sum;
+      }
+      y.as<double>()[row * out + o] = Activate(sum, activation);
+    }
+  }
+}
+
+void OracleDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
+                                  int64_t rows, int64_t in, int64_t out, Activation activation,
+                                  Accumulate weights) {
+  CheckOptionalBuf(dx, DType::kF64, rows * in);
+  CheckBuf(dw, DType::kF64, out * in);
+  CheckOptionalBuf(db, DType::kF64, out);
+  CheckBuf(dy, DType::kF64, rows * out);
+  CheckBuf(x, DType::kF64, rows * in);
+  CheckBuf(w, DType::kF64, out * in);
+  double* g = dy.as<double>();
+  if (activation != Activation::kNone) {
+    CheckBuf(pre_activation, DType::kF64, rows * out);
+    for (int64_t i = 0; i < rows * out; ++i) {
+      g[i] *= ActivationSlope(pre_activation.as<double>()[i], activation);
+    }
+  }
+  for (int64_t o = 0; o < out; ++o) {
+    double bias_sum = 0.0;
+    for (int64_t row = 0; row < rows; ++row) bias_sum += g[row * out + o];
+    if (db) Store(&db.as<double>()[o], bias_sum, weights);
+    for (int64_t i = 0; i < in; ++i) {
+      double sum = 0.0;
+      for (int64_t row = 0; row < rows; ++row)
+        sum += g[row * out + o] * x.as<double>()[row * in + i];
+      Store(&dw.as<double>()[o * in + i], sum, weights);
+    }
+  }
+  if (!dx) return;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < in; ++i) {
+      double sum = 0.0;
+      for (int64_t o = 0; o < out; ++o) sum += g[row * out + o] * w.as<double>()[o * in + i];
+      dx.as<double>()[row * in + i] = sum;
+    }
+  }
+}
+
+void OracleDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
+                                       Buf beta, int64_t rows, int64_t width) {
+  for (const Buf& buf : {y, sum, a}) CheckBuf(buf, DType::kF64, rows * width);
+  for (const Buf& buf : {gamma, beta}) CheckBuf(buf, DType::kF64, width);
+  for (const Buf& buf : {mean, rstd}) CheckBuf(buf, DType::kF64, rows);
+  CheckOptionalBuf(b, DType::kF64, rows * width);
+  for (int64_t row = 0; row < rows; ++row) {
+    double* s = sum.as<double>() + row * width;
+    double total = 0.0;
+    for (int64_t i = 0; i < width; ++i) {
+      s[i] = a.as<double>()[row * width + i] + (b ? b.as<double>()[row * width + i] : 0.0);
+      total += s[i];
+    }
+    const double row_mean = total / static_cast<double>(width);
+    double variance = 0.0;
+    for (int64_t i = 0; i < width; ++i) variance += (s[i] - row_mean) * (s[i] - row_mean);
+    variance /= static_cast<double>(width);
+    const double row_rstd = 1.0 / std::sqrt(variance + kNormEpsilon);
+    mean.as<double>()[row] = row_mean;
+    rstd.as<double>()[row] = row_rstd;
+    for (int64_t i = 0; i < width; ++i) {
+      y.as<double>()[row * width + i] =
+          (s[i] - row_mean) * row_rstd * gamma.as<double>()[i] + beta.as<double>()[i];
+    }
+  }
+}
+
+void OracleDevice::NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd,
+                                Buf gamma, int64_t rows, int64_t width, Accumulate input,
+                                Accumulate weights) {
+  for (const Buf& buf : {dx, dy, sum}) CheckBuf(buf, DType::kF64, rows * width);
+  for (const Buf& buf : {dgamma, dbeta, gamma}) CheckBuf(buf, DType::kF64, width);
+  for (const Buf& buf : {mean, rstd}) CheckBuf(buf, DType::kF64, rows);
+  const double* g = dy.as<double>();
+  const auto normalised = [&](int64_t row, int64_t i) {
+    return (sum.as<double>()[row * width + i] - mean.as<double>()[row]) * rstd.as<double>()[row];
+  };
+  for (int64_t i = 0; i < width; ++i) {
+    double gamma_sum = 0.0;
+    double beta_sum = 0.0;
+    for (int64_t row = 0; row < rows; ++row) {
+      gamma_sum += g[row * width + i] * normalised(row, i);
+      beta_sum += g[row * width + i];
+    }
+    Store(&dgamma.as<double>()[i], gamma_sum, weights);
+    Store(&dbeta.as<double>()[i], beta_sum, weights);
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    double mean_g = 0.0;   // mean of dy * gamma
+    double mean_gx = 0.0;  // mean of dy * gamma * normalised x
+    for (int64_t i = 0; i < width; ++i) {
+      const double scaled = g[row * width + i] * gamma.as<double>()[i];
+      mean_g += scaled / static_cast<double>(width);
+      mean_gx += scaled * normalised(row, i) / static_cast<double>(width);
+    }
+    for (int64_t i = 0; i < width; ++i) {
+      const double scaled = g[row * width + i] * gamma.as<double>()[i];
+      const double value =
+          rstd.as<double>()[row] * (scaled - mean_g - normalised(row, i) * mean_gx);
+      Store(&dx.as<double>()[row * width + i], value, input);
+    }
+  }
+}
+
+}  // namespace lodestar

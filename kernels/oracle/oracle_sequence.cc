@@ -1,0 +1,185 @@
+// Operations over tokens: attention, embedding, and the loss.
+#include <cmath>
+#include <limits>
+
+#include "kernels/buffer_checks.h"
+#include "kernels/oracle/oracle_device.h"
+
+namespace lodestar {
+namespace {
+
+// Addresses of one head inside qkv [batch, tokens, 3, heads, head_width] and y [batch, tokens,
+// heads, head_width].
+struct HeadView {
+  const AttentionShape& shape;
+  int64_t sample;
+  int64_t head;
+
+  int64_t Query(int64_t token) const { return Qkv(token, 0); }
+  int64_t Key(int64_t token) const { return Qkv(token, 1); }
+  int64_t Value(int64_t token) const { return Qkv(token, 2); }
+  int64_t Output(int64_t token) const {
+    return ((sample * shape.tokens + token) * shape.heads + head) * shape.head_width;
+  }
+  int64_t LogSumExp(int64_t token) const {
+    return (sample * shape.heads + head) * shape.tokens + token;
+  }
+
+ private:
+  int64_t Qkv(int64_t token, int64_t which) const {
+    return (((sample * shape.tokens + token) * 3 + which) * shape.heads + head) * shape.head_width;
+  }
+};
+
+double Dot(const double* a, const double* b, int64_t n) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+double LogSumExp(const double* x, int64_t n) {
+  double largest = -std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < n; ++i) largest = std::fmax(largest, x[i]);
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - largest);
+  return largest + std::log(sum);
+}
+
+void ForwardHead(double* y, double* log_sum_exp, const double* qkv, double* scores,
+                 const HeadView& at) {
+  const int64_t width = at.shape.head_width;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(width));
+  for (int64_t query = 0; query < at.shape.tokens; ++query) {
+    for (int64_t key = 0; key <= query; ++key) {
+      scores[key] = scale * Dot(qkv + at.Query(query), qkv + at.Key(key), width);
+    }
+    const double total = LogSumExp(scores, query + 1);
+    log_sum_exp[at.LogSumExp(query)] = total;
+    for (int64_t i = 0; i < width; ++i) {
+      double sum = 0.0;
+      for (int64_t key = 0; key <= query; ++key) {
+        sum += std::exp(scores[key] - total) * qkv[at.Value(key) + i];
+      }
+      y[at.Output(query) + i] = sum;
+    }
+  }
+}
+
+// With p = softmax(s): ds = p * (dp - sum(p * dp)), and sum(p * dp) = dy . y per query.
+void BackwardHead(double* dqkv, const double* dy, const double* y, const double* log_sum_exp,
+                  const double* qkv, const HeadView& at) {
+  const int64_t width = at.shape.head_width;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(width));
+  for (int64_t query = 0; query < at.shape.tokens; ++query) {
+    const double* g = dy + at.Output(query);
+    const double mean_dp = Dot(g, y + at.Output(query), width);
+    for (int64_t key = 0; key <= query; ++key) {
+      const double score = scale * Dot(qkv + at.Query(query), qkv + at.Key(key), width);
+      const double p = std::exp(score - log_sum_exp[at.LogSumExp(query)]);
+      const double dp = Dot(g, qkv + at.Value(key), width);
+      const double ds = p * (dp - mean_dp) * scale;
+      for (int64_t i = 0; i < width; ++i) {
+        dqkv[at.Query(query) + i] += ds * qkv[at.Key(key) + i];
+        dqkv[at.Key(key) + i] += ds * qkv[at.Query(query) + i];
+        dqkv[at.Value(key) + i] += p * g[i];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int64_t OracleDevice::AttentionWorkspaceElements(const AttentionShape& shape) {
+  return shape.tokens;
+}
+
+void OracleDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
+                                    const AttentionShape& shape) {
+  const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
+  CheckBuf(y, DType::kF64, outputs);
+  CheckBuf(log_sum_exp, DType::kF64, shape.batch * shape.heads * shape.tokens);
+  CheckBuf(qkv, DType::kF64, 3 * outputs);
+  CheckBuf(workspace, DType::kF64, shape.tokens);
+  for (int64_t sample = 0; sample < shape.batch; ++sample) {
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      ForwardHead(y.as<double>(), log_sum_exp.as<double>(), qkv.as<double>(),
+                  workspace.as<double>(), HeadView{shape, sample, head});
+    }
+  }
+}
+
+void OracleDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv,
+                                     Buf /*workspace*/, const AttentionShape& shape) {
+  const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
+  for (const Buf& buf : {dqkv, qkv}) CheckBuf(buf, DType::kF64, 3 * outputs);
+  for (const Buf& buf : {dy, y}) CheckBuf(buf, DType::kF64, outputs);
+  CheckBuf(log_sum_exp, DType::kF64, shape.batch * shape.heads * shape.tokens);
+  for (int64_t i = 0; i < 3 * outputs; ++i) dqkv.as<double>()[i] = 0.0;
+  for (int64_t sample = 0; sample < shape.batch; ++sample) {
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      BackwardHead(dqkv.as<double>(), dy.as<double>(), y.as<double>(), log_sum_exp.as<double>(),
+                   qkv.as<double>(), HeadView{shape, sample, head});
+    }
+  }
+}
+
+void OracleDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table,
+                                int64_t rows, int64_t context_tokens, int64_t width) {
+  CheckBuf(y, DType::kF64, rows * width);
+  CheckBuf(tokens, DType::kI32, rows);
+  CheckBuf(position_table, DType::kF64, context_tokens * width);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t token = tokens.as<int32_t>()[row];
+    LODESTAR_CHECK(token >= 0);
+    CheckBuf(token_table, DType::kF64, (token + 1) * width);
+    for (int64_t i = 0; i < width; ++i) {
+      y.as<double>()[row * width + i] =
+          token_table.as<double>()[token * width + i] +
+          position_table.as<double>()[row % context_tokens * width + i];
+    }
+  }
+}
+
+void OracleDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens,
+                                 int64_t rows, int64_t context_tokens, int64_t width,
+                                 int64_t vocabulary) {
+  CheckBuf(dtoken_table, DType::kF64, vocabulary * width);
+  CheckBuf(dposition_table, DType::kF64, context_tokens * width);
+  CheckBuf(dy, DType::kF64, rows * width);
+  CheckBuf(tokens, DType::kI32, rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t token = tokens.as<int32_t>()[row];
+    LODESTAR_CHECK(token >= 0 && token < vocabulary);
+    for (int64_t i = 0; i < width; ++i) {
+      dtoken_table.as<double>()[token * width + i] += dy.as<double>()[row * width + i];
+      dposition_table.as<double>()[row % context_tokens * width + i] +=
+          dy.as<double>()[row * width + i];
+    }
+  }
+}
+
+void OracleDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets,
+                                       int64_t rows, int64_t classes, double scale) {
+  CheckBuf(losses, DType::kF64, rows);
+  CheckOptionalBuf(correct, DType::kI32, rows);
+  CheckBuf(logits, DType::kF64, rows * classes);
+  CheckBuf(targets, DType::kI32, rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    double* x = logits.as<double>() + row * classes;
+    const int64_t target = targets.as<int32_t>()[row];
+    LODESTAR_CHECK(target >= 0 && target < classes);
+    int64_t largest = 0;
+    for (int64_t i = 1; i < classes; ++i) {
+      if (x[i] > x[largest]) largest = i;
+    }
+    const double total = LogSumExp(x, classes);
+    losses.as<double>()[row] = total - x[target];
+    if (correct) correct.as<int32_t>()[row] = largest == target ? 1 : 0;
+    if (scale == 0.0) continue;
+    for (int64_t i = 0; i < classes; ++i) {
+      x[i] = (std::exp(x[i] - total) - (i == target ? 1.0 : 0.0)) * scale;
+    }
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,42 @@
+#include "kernels/reduce.h"
+
+#include <algorithm>
+
+#include "kernels/simd/loops.h"
+
+namespace lodestar {
+namespace {
+
+// 32 KiB of fp32: the second pass over a block finds it in the cache.
+constexpr int64_t kBlock = 8 * 1024;
+
+}  // namespace
+
+void AccumulateScaled(float* acc, const float* x, float scale, int64_t n, Accumulate accumulate) {
+  if (accumulate == Accumulate::kSet) {
+    simd::BestLoops().scale(acc, x, scale, n);
+  } else {
+    simd::BestLoops().add_scaled(acc, x, scale, n);
+  }
+}
+
+bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
+                                    Accumulate accumulate) {
+  bool finite = true;
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t count = std::min(kBlock, n - i);
+    finite = AllFinite(x + i, count) && finite;
+    AccumulateScaled(acc + i, x + i, scale, count, accumulate);
+  }
+  return finite;
+}
+
+void Subtract(float* z, const float* x, const float* y, int64_t n) {
+  simd::BestLoops().subtract(z, x, y, n);
+}
+
+double SumOfSquares(const float* x, int64_t n) { return simd::BestLoops().sum_of_squares(x, n); }
+
+bool AllFinite(const float* x, int64_t n) { return simd::BestLoops().all_finite(x, n); }
+
+}  // namespace lodestar

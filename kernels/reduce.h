@@ -1,0 +1,28 @@
+// Sums over fp32 vectors on the CPU, on the calling thread: what a server needs to average
+// contributions. Any alignment. The elementwise ones give the same bits wherever a vector is cut.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device.h"
+
+namespace lodestar {
+
+// acc += scale * x, or acc = scale * x with Accumulate::kSet. acc may be x.
+void AccumulateScaled(float* acc, const float* x, float scale, int64_t n, Accumulate accumulate);
+
+// The same, and returns whether every x was finite, in one pass over memory. acc is changed in any
+// case; not x.
+bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
+                                    Accumulate accumulate);
+
+// z = x - y; z may be x or y.
+void Subtract(float* z, const float* x, const float* y, int64_t n);
+
+// In f64, in an order that depends on n only. The sum over a cut vector differs in the last bits:
+// add the sums of fixed segments.
+double SumOfSquares(const float* x, int64_t n);
+
+bool AllFinite(const float* x, int64_t n);
+
+}  // namespace lodestar

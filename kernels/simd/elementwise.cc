@@ -1,0 +1,163 @@
+// Vector-by-vector loops: sums, optimizers. The last lanes of a vector go through the same code as
+// the others, padded, so that results do not depend on where a vector is cut.
+#include "kernels/simd/tables.h"
+#include "kernels/simd/vector.h"
+
+namespace lodestar::simd::LODESTAR_ISA {
+namespace {
+
+// z[i] = f(x[i], y[i])
+template <typename F>
+inline void Transform(float* z, const float* x, const float* y, int64_t n, F f) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(z + i, f(Load(x + i), Load(y + i)));
+  if (i < n) StorePart(z + i, f(LoadPart(x + i, n - i), LoadPart(y + i, n - i)), n - i);
+}
+
+void AddScaled(float* y, const float* x, float a, int64_t n) {
+  const Vec factor = Broadcast(a);
+  Transform(y, x, y, n, [factor](Vec xi, Vec yi) { return Fma(factor, xi, yi); });
+}
+
+void Scale(float* y, const float* x, float a, int64_t n) {
+  Transform(y, x, x, n, [a](Vec xi, Vec) { return xi * a; });
+}
+
+void Subtract(float* z, const float* x, const float* y, int64_t n) {
+  Transform(z, x, y, n, [](Vec xi, Vec yi) { return xi - yi; });
+}
+
+void Add(float* z, const float* x, const float* y, int64_t n) {
+  Transform(z, x, y, n, [](Vec xi, Vec yi) { return xi + yi; });
+}
+
+struct AdamWVectors {
+  Vec w, m, v;
+};
+
+inline AdamWVectors AdamWStepOf(AdamWVectors s, Vec g, const AdamWFactors& f) {
+  g = g * f.gradient_scale;
+  s.m = Fma(Broadcast(f.beta1), s.m, g * f.one_minus_beta1);
+  s.v = Fma(Broadcast(f.beta2), s.v, g * g * f.one_minus_beta2);
+  const Vec denominator =
+      Fma(Sqrt(s.v), Broadcast(f.inverse_root_correction2), Broadcast(f.epsilon));
+  s.w = Fma(s.w, Broadcast(-f.decay), s.w);
+  s.w = s.w - (s.m * f.step_size) / denominator;
+  return s;
+}
+
+void AdamW(float* w_out, const float* w_in, float* m, float* v, const float* g, int64_t n,
+           const AdamWFactors& f) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const AdamWVectors s = AdamWStepOf({Load(w_in + i), Load(m + i), Load(v + i)}, Load(g + i), f);
+    Store(m + i, s.m);
+    Store(v + i, s.v);
+    Store(w_out + i, s.w);
+  }
+  const int64_t rest = n - i;
+  if (rest == 0) return;
+  const AdamWVectors s =
+      AdamWStepOf({LoadPart(w_in + i, rest), LoadPart(m + i, rest), LoadPart(v + i, rest)},
+                  LoadPart(g + i, rest), f);
+  StorePart(m + i, s.m, rest);
+  StorePart(v + i, s.v, rest);
+  StorePart(w_out + i, s.w, rest);
+}
+
+struct MomentumVectors {
+  Vec w, state;
+};
+
+template <bool kHasState>
+inline MomentumVectors MomentumStepOf(MomentumVectors s, Vec g, const MomentumFactors& f) {
+  g = g * f.gradient_scale;
+  Vec update = g;
+  if (kHasState) {
+    s.state = Fma(Broadcast(f.momentum), s.state, g);
+    update = f.nesterov ? Fma(Broadcast(f.momentum), s.state, g) : s.state;
+  }
+  s.w = Fma(s.w, Broadcast(-f.decay), s.w);
+  s.w = Fma(update, Broadcast(-f.learning_rate), s.w);
+  return s;
+}
+
+template <bool kHasState>
+void MomentumOf(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
+                const MomentumFactors& f) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const MomentumVectors s = MomentumStepOf<kHasState>(
+        {Load(w_in + i), kHasState ? Load(state + i) : Vec{}}, Load(g + i), f);
+    if (kHasState) Store(state + i, s.state);
+    Store(w_out + i, s.w);
+  }
+  const int64_t rest = n - i;
+  if (rest == 0) return;
+  const MomentumVectors s = MomentumStepOf<kHasState>(
+      {LoadPart(w_in + i, rest), kHasState ? LoadPart(state + i, rest) : Vec{}},
+      LoadPart(g + i, rest), f);
+  if (kHasState) StorePart(state + i, s.state, rest);
+  StorePart(w_out + i, s.w, rest);
+}
+
+void Momentum(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
+              const MomentumFactors& f) {
+  if (state != nullptr) {
+    MomentumOf<true>(w_out, w_in, state, g, n, f);
+  } else {
+    MomentumOf<false>(w_out, w_in, state, g, n, f);
+  }
+}
+
+constexpr int kSumLanes = 16;
+
+double SumOfSquares(const float* x, int64_t n) {
+  typedef double Doubles __attribute__((vector_size(kSumLanes * 8)));
+  typedef float Floats __attribute__((vector_size(kSumLanes * 4)));
+  Doubles sums = {};
+  int64_t i = 0;
+  for (; i + kSumLanes <= n; i += kSumLanes) {
+    Floats part;
+    __builtin_memcpy(&part, x + i, sizeof(part));
+    const Doubles wide = __builtin_convertvector(part, Doubles);
+    sums += wide * wide;  // the square of a float is exact in f64
+  }
+  double lanes[kSumLanes];
+  __builtin_memcpy(lanes, &sums, sizeof(lanes));
+  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += double{x[i]} * double{x[i]};
+  for (int width = kSumLanes / 2; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+  }
+  return lanes[0];
+}
+
+// x - x is 0 for finite x and NaN for NaN and infinities; the sum keeps a NaN.
+bool AllFinite(const float* x, int64_t n) {
+  Vec sum = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec v = Load(x + i);
+    sum += v - v;
+  }
+  if (i < n) {
+    const Vec v = LoadPart(x + i, n - i);
+    sum += v - v;
+  }
+  return SumLanes(sum) == 0.0f;
+}
+
+}  // namespace
+
+void AddElementwise(Loops* loops) {
+  loops->add_scaled = AddScaled;
+  loops->scale = Scale;
+  loops->subtract = Subtract;
+  loops->add = Add;
+  loops->adamw = AdamW;
+  loops->momentum = Momentum;
+  loops->sum_of_squares = SumOfSquares;
+  loops->all_finite = AllFinite;
+}
+
+}  // namespace lodestar::simd::LODESTAR_ISA

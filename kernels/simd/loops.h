@@ -1,0 +1,86 @@
+// The inner loops of the CPU kernels: single-threaded, no allocation, compiled once per instruction
+// set and chosen at run time. All pointers are fp32 without alignment requirement; all matrices
+// row-major and dense unless a stride is given. Results depend on the arguments only, never on
+// alignment.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/activation.h"
+
+namespace lodestar::simd {
+
+struct AdamWFactors {
+  float beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float gradient_scale;
+  float decay;                     // learning_rate * weight_decay
+  float step_size;                 // learning_rate / (1 - beta1^step)
+  float inverse_root_correction2;  // 1 / sqrt(1 - beta2^step)
+  float epsilon;
+};
+
+struct MomentumFactors {
+  float momentum, gradient_scale, decay, learning_rate;
+  bool nesterov;
+};
+
+struct Loops {
+  const char* name;  // "avx512", "avx2", "sse2"
+
+  // Elementwise. Cutting a vector anywhere gives the same bits. Outputs may be inputs.
+  void (*add_scaled)(float* y, const float* x, float a, int64_t n);       // y += a * x
+  void (*scale)(float* y, const float* x, float a, int64_t n);            // y = a * x
+  void (*subtract)(float* z, const float* x, const float* y, int64_t n);  // z = x - y
+  void (*add)(float* z, const float* x, const float* y, int64_t n);       // z = x + y
+  // w_out, m, v from w_in, m, v, g.
+  void (*adamw)(float* w_out, const float* w_in, float* m, float* v, const float* g, int64_t n,
+                const AdamWFactors& f);
+  // `state` may be null: plain SGD.
+  void (*momentum)(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
+                   const MomentumFactors& f);
+
+  // Sum of squares in f64 over 16 interleaved lanes, the same on every instruction set.
+  double (*sum_of_squares)(const float* x, int64_t n);
+  bool (*all_finite)(const float* x, int64_t n);
+
+  // y[rows, columns] += bias (may be null), kept in `pre` (may be null), then y = activation(y).
+  void (*bias_activation)(float* y, float* pre, const float* bias, int64_t rows, int64_t columns,
+                          Activation activation);
+  // dy *= activation'(pre); column_sums (may be null) [columns] is set to the sums of the new dy
+  // over rows.
+  void (*activation_backward)(float* dy, const float* pre, float* column_sums, int64_t rows,
+                              int64_t columns, Activation activation);
+
+  // See Device::ResidualNormForward; b may be null.
+  void (*norm_forward)(float* y, float* sum, float* mean, float* rstd, const float* a,
+                       const float* b, const float* gamma, const float* beta, int64_t rows,
+                       int64_t width);
+  // dx is set or added to; dgamma and dbeta [width] are set to the sums over these rows.
+  void (*norm_backward)(float* dx, float* dgamma, float* dbeta, const float* dy, const float* sum,
+                        const float* mean, const float* rstd, const float* gamma, int64_t rows,
+                        int64_t width, bool add_to_dx);
+
+  // scores[rows, stride]: row r becomes softmax(scale * scores[r, 0 .. first + r]) and zero up to
+  // `padded` columns; log_sum_exp[r] is its logarithmic sum.
+  void (*causal_softmax)(float* scores, float* log_sum_exp, int64_t rows, int64_t first,
+                         int64_t padded, int64_t stride, float scale);
+  // From scores and log_sum_exp: p = exp(scale * scores - log_sum_exp), written over scores, and
+  // ds = scale * p * (dp - delta[r]), written over dp. Zero beyond first + r up to `padded`
+  // columns.
+  void (*causal_softmax_backward)(float* scores, float* dp, const float* log_sum_exp,
+                                  const float* delta, int64_t rows, int64_t first, int64_t padded,
+                                  int64_t stride, float scale);
+  // sum of a[i] * b[i]
+  float (*dot)(const float* a, const float* b, int64_t n);
+
+  // One row of Device::SoftmaxCrossEntropy. Returns the loss; *correct is 0 or 1.
+  float (*cross_entropy)(float* logits, int32_t target, int64_t classes, float scale,
+                         int32_t* correct);
+};
+
+// The widest set that this processor and its operating system support.
+const Loops& BestLoops();
+// Every set that runs here, for tests and benchmarks; `index` from 0 until it returns null.
+const Loops* SupportedLoops(int index);
+
+}  // namespace lodestar::simd

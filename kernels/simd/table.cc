@@ -1,0 +1,18 @@
+#include "kernels/simd/tables.h"
+
+#define LODESTAR_NAME_OF(isa) LODESTAR_NAME_OF_INNER(isa)
+#define LODESTAR_NAME_OF_INNER(isa) #isa
+
+namespace lodestar::simd::LODESTAR_ISA {
+
+Loops MakeLoops() {
+  Loops loops = {};
+  loops.name = LODESTAR_NAME_OF(LODESTAR_ISA);
+  AddActivation(&loops);
+  AddElementwise(&loops);
+  AddNorm(&loops);
+  AddSoftmax(&loops);
+  return loops;
+}
+
+}  // namespace lodestar::simd::LODESTAR_ISA

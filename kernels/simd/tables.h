@@ -1,0 +1,17 @@
+// Declares the parts of one instruction set's table. Each source of //kernels/simd:loops_* fills
+// its own entries.
+#pragma once
+
+#include "kernels/simd/loops.h"
+
+namespace lodestar::simd {
+
+namespace LODESTAR_ISA {
+void AddActivation(Loops* loops);
+void AddElementwise(Loops* loops);
+void AddNorm(Loops* loops);
+void AddSoftmax(Loops* loops);
+Loops MakeLoops();
+}  // namespace LODESTAR_ISA
+
+}  // namespace lodestar::simd

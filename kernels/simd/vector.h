@@ -1,0 +1,123 @@
+// The vector type of one instruction set and the functions on it. Included only by the sources of
+// //kernels/simd:loops_*, which are compiled once per instruction set with LODESTAR_ISA naming it.
+// Everything lies in that namespace, and no library header with inline functions may be included
+// with it: the linker would be free to keep the copy that was compiled for the widest instruction
+// set.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace lodestar::simd::LODESTAR_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(kLanes * 4)));
+typedef int32_t IntVec __attribute__((vector_size(kLanes * 4)));
+
+inline Vec Load(const float* p) {
+  Vec v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+inline void Store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v)); }
+
+// The first `n` < kLanes elements; the other lanes are `fill`.
+inline Vec LoadPart(const float* p, int64_t n, float fill = 0.0f) {
+#if defined(__AVX512F__)
+  const __mmask16 mask = static_cast<__mmask16>((1u << n) - 1u);
+  return reinterpret_cast<Vec>(_mm512_mask_loadu_ps(_mm512_set1_ps(fill), mask, p));
+#else
+  Vec v;
+  for (int64_t i = 0; i < kLanes; ++i) v[i] = i < n ? p[i] : fill;
+  return v;
+#endif
+}
+inline void StorePart(float* p, Vec v, int64_t n) {
+#if defined(__AVX512F__)
+  const __mmask16 mask = static_cast<__mmask16>((1u << n) - 1u);
+  _mm512_mask_storeu_ps(p, mask, reinterpret_cast<__m512>(v));
+#else
+  for (int64_t i = 0; i < n; ++i) p[i] = v[i];
+#endif
+}
+
+inline Vec Broadcast(float x) { return Vec{} + x; }
+
+inline Vec Select(IntVec condition, Vec yes, Vec no) { return condition ? yes : no; }
+// Not symmetric for NaN: a NaN in `b` stays.
+inline Vec Max(Vec a, Vec b) { return a > b ? a : b; }
+
+// a * b + c, rounded once where the instruction set has it. The sources are compiled with
+// -ffp-contract=off, so this is the only place where products are fused, and the rounding of an
+// expression does not depend on where it is inlined.
+inline Vec Fma(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_fmadd_ps(
+      reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vec>(_mm256_fmadd_ps(
+      reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#else
+  return a * b + c;
+#endif
+}
+
+inline Vec Sqrt(Vec x) {
+#if defined(__AVX512F__)
+  // The masked form, because gcc 12 warns of the unmasked one's undefined pass-through operand.
+  return reinterpret_cast<Vec>(_mm512_maskz_sqrt_ps(0xffff, reinterpret_cast<__m512>(x)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vec>(_mm256_sqrt_ps(reinterpret_cast<__m256>(x)));
+#else
+  return reinterpret_cast<Vec>(_mm_sqrt_ps(reinterpret_cast<__m128>(x)));
+#endif
+}
+
+// Lanes are combined in halves, always in the same order.
+inline float SumLanes(Vec v) {
+  float lanes[kLanes];
+  Store(lanes, v);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+inline float MaxLanes(Vec v) {
+  float largest = v[0];
+  for (int i = 1; i < kLanes; ++i) largest = v[i] > largest ? v[i] : largest;
+  return largest;
+}
+
+// e^x by 2^n * p(r), |r| <= ln(2)/2, p of degree 6 (Taylor). Error below 2 ulp on [-87.3, 88.3];
+// arguments outside are moved to the nearest end, so that e^-inf is 1e-38, not 0. NaN stays NaN.
+inline Vec Exp(Vec x) {
+  const Vec low = Broadcast(-87.3f);
+  const Vec high = Broadcast(88.3f);
+  x = x < low ? low : x;
+  x = x > high ? high : x;
+  // Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
+  const Vec magic = Broadcast(12582912.0f);
+  const Vec shifted = Fma(x, Broadcast(1.44269504088896341f), magic);
+  const Vec n = shifted - magic;
+  Vec r =
+      Fma(n, Broadcast(-0.693145751953125f), x);  // ln 2 in two parts: n times the first is exact
+  r = Fma(n, Broadcast(-1.42860677e-6f), r);
+  Vec p = Fma(r, Broadcast(1.3888889e-3f), Broadcast(8.3333333e-3f));
+  p = Fma(p, r, Broadcast(4.1666667e-2f));
+  p = Fma(p, r, Broadcast(1.6666667e-1f));
+  p = Fma(p, r, Broadcast(0.5f));
+  p = Fma(p, r, Broadcast(1.0f));
+  p = Fma(p, r, Broadcast(1.0f));
+  const IntVec exponent = reinterpret_cast<IntVec>(shifted) << 23;
+  return reinterpret_cast<Vec>(reinterpret_cast<IntVec>(p) + exponent);
+}
+
+}  // namespace lodestar::simd::LODESTAR_ISA
