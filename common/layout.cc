@@ -1,7 +1,6 @@
 #include "common/layout.h"
 
-#include <limits>
-#include <unordered_set>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -123,6 +122,10 @@ absl::StatusOr<Layout> Layout::FromTensors(std::vector<TensorSpec> tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     TensorSpec& tensor = tensors[i];
     RETURN_IF_ERROR(CheckName(tensor, i));
+    if (!layout.index_by_name_.try_emplace(tensor.name, i).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("layout: two tensors are called '", tensor.name, "'"));
+    }
     ASSIGN_OR_RETURN(const int64_t elements, CheckShape(tensor));
     if (elements > kMaxElements - layout.num_elements_) {
       return absl::InvalidArgumentError(absl::StrCat("layout: with tensor '", tensor.name,
@@ -130,26 +133,15 @@ absl::StatusOr<Layout> Layout::FromTensors(std::vector<TensorSpec> tensors) {
                                                      " elements in all"));
     }
     const int last_block = layout.num_blocks() - 1;
-    if (tensor.block != last_block && tensor.block != last_block + 1) {
+    if (tensor.block < std::max(last_block, 0) || tensor.block > last_block + 1) {
       return absl::InvalidArgumentError(absl::StrCat(
           "layout: tensor '", tensor.name, "' is in block ", tensor.block, ", expected ",
           last_block < 0 ? "0" : absl::StrCat(last_block, " or ", last_block + 1)));
-    }
-    if (tensor.block < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "layout: tensor '", tensor.name, "' is in block ", tensor.block, ", expected 0"));
     }
     tensor.offset = layout.num_elements_;
     layout.num_elements_ += elements;
     if (tensor.block > last_block) layout.blocks_.push_back({tensor.offset, tensor.offset});
     layout.blocks_.back().end = layout.num_elements_;
-  }
-  std::unordered_set<std::string> names;
-  for (const TensorSpec& tensor : tensors) {
-    if (!names.insert(tensor.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("layout: two tensors are called '", tensor.name, "'"));
-    }
   }
   layout.hash_ = HashOf(tensors);
   layout.tensors_ = std::move(tensors);
@@ -157,10 +149,8 @@ absl::StatusOr<Layout> Layout::FromTensors(std::vector<TensorSpec> tensors) {
 }
 
 const TensorSpec* Layout::Find(const std::string& name) const {
-  for (const TensorSpec& tensor : tensors_) {
-    if (tensor.name == name) return &tensor;
-  }
-  return nullptr;
+  const auto entry = index_by_name_.find(name);
+  return entry == index_by_name_.end() ? nullptr : &tensors_[entry->second];
 }
 
 absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Layout& b,

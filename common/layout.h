@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model_spec.h"
@@ -70,6 +71,7 @@ class Layout {
   std::vector<ElementRange> blocks_;
   int64_t num_elements_ = 0;
   std::string hash_;
+  absl::flat_hash_map<std::string, size_t> index_by_name_;
 };
 
 // Tensors of a known architecture. Pure: both sides get the same layout from the same spec.

@@ -1,10 +1,10 @@
 #include "common/malloc_setup.h"
 
+#include <climits>  // defines __GLIBC__ where it applies
+
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
-
-#include <climits>
 
 namespace lodestar {
 

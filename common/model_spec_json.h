@@ -1,0 +1,21 @@
+// ModelSpec as JSON text: how checkpoints and exported files say which model they hold.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/model_spec.h"
+
+namespace lodestar {
+
+// Key of the text in the "__metadata__" of a safetensors file.
+inline constexpr char kModelMetadataKey[] = "lodestar.model";
+
+// One line, {"name": ..., "mlp" | "cnn" | "gpt" | "client": {fields as in model_spec.h}}.
+std::string ModelSpecToJson(const ModelSpec& spec);
+
+// Errors: InvalidArgument naming what is missing or wrong; those of ValidateModelSpec().
+absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text);
+
+}  // namespace lodestar

@@ -1,0 +1,113 @@
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/json.h"
+#include "common/safetensors.h"
+#include "common/safetensors_format.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+using safetensors_format::kLengthBytes;
+using safetensors_format::kMaxHeaderBytes;
+using safetensors_format::kMetadataKey;
+
+// Data start at a multiple of this, so that mapped tensors suit vector instructions.
+constexpr int64_t kDataAlignment = 64;
+
+struct Header {
+  std::string json;  // padded
+  int64_t data_bytes = 0;
+};
+
+absl::StatusOr<Header> MakeHeader(const std::string& path,
+                                  const std::vector<SafetensorsEntry>& entries,
+                                  const SafetensorsMetadata& metadata) {
+  Header header;
+  Json json = Json::object();
+  if (!metadata.empty()) {
+    Json pairs = Json::object();
+    for (const auto& [key, value] : metadata) pairs.push_back({key, value});
+    json.push_back({kMetadataKey, std::move(pairs)});
+  }
+  std::set<std::string> names = {kMetadataKey};
+  for (const SafetensorsEntry& entry : entries) {
+    const std::string where = absl::StrCat("cannot write ", path, ": tensor '", entry.name, "' ");
+    if (!names.insert(entry.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, entry.name == kMetadataKey ? "has a reserved name" : "occurs twice"));
+    }
+    const auto size = safetensors_format::SizeOf(entry.dtype, entry.shape);
+    if (!size.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(where, "is bad: ", size.status().message()));
+    }
+    const int64_t begin = header.data_bytes;
+    if (__builtin_add_overflow(begin, size->num_bytes, &header.data_bytes)) {
+      return absl::InvalidArgumentError(absl::StrCat(where, "makes the file too large"));
+    }
+    Json tensor = Json::object();
+    tensor.push_back({"dtype", entry.dtype});
+    tensor.push_back({"shape", entry.shape});
+    tensor.push_back({"data_offsets", std::vector<int64_t>{begin, header.data_bytes}});
+    json.push_back({entry.name, std::move(tensor)});
+  }
+  header.json = FormatJson(json);
+  const int64_t unpadded = kLengthBytes + static_cast<int64_t>(header.json.size());
+  header.json.append((kDataAlignment - unpadded % kDataAlignment) % kDataAlignment, ' ');
+  if (static_cast<int64_t>(header.json.size()) > kMaxHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": its header has ",
+                                                   header.json.size(), " bytes, allowed are ",
+                                                   kMaxHeaderBytes));
+  }
+  return header;
+}
+
+}  // namespace
+
+SafetensorsWriter::SafetensorsWriter(std::string path, SequentialFileWriter file,
+                                     int64_t data_bytes)
+    : path_(std::move(path)), file_(std::move(file)), data_bytes_(data_bytes) {}
+
+absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
+    const std::string& path, const std::vector<SafetensorsEntry>& entries,
+    const SafetensorsMetadata& metadata) {
+  ASSIGN_OR_RETURN(const Header header, MakeHeader(path, entries, metadata));
+  ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(path));
+  uint8_t length[kLengthBytes];
+  for (int i = 0; i < kLengthBytes; ++i) {
+    length[i] = static_cast<uint8_t>(static_cast<uint64_t>(header.json.size()) >> (8 * i));
+  }
+  RETURN_IF_ERROR(file.Append(length, sizeof(length)));
+  RETURN_IF_ERROR(file.Append(header.json));
+  return std::unique_ptr<SafetensorsWriter>(
+      new SafetensorsWriter(path, std::move(file), header.data_bytes));
+}
+
+absl::Status SafetensorsWriter::Append(absl::Span<const uint8_t> bytes) {
+  if (static_cast<int64_t>(bytes.size()) > data_bytes_ - appended_bytes_) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot write ", path_, ": its tensors have ",
+                                                      data_bytes_, " bytes, got ", appended_bytes_,
+                                                      " and then ", bytes.size()));
+  }
+  appended_bytes_ += static_cast<int64_t>(bytes.size());
+  return file_.Append(bytes.data(), bytes.size());
+}
+
+absl::Status SafetensorsWriter::Append(absl::Span<const float> values) {
+  return Append(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(values.data()),
+                                    values.size() * sizeof(float)));
+}
+
+absl::StatusOr<WrittenFile> SafetensorsWriter::Finish(bool sync) {
+  if (appended_bytes_ != data_bytes_) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot finish ", path_,
+                                                      ": its tensors have ", data_bytes_,
+                                                      " bytes, got ", appended_bytes_));
+  }
+  RETURN_IF_ERROR(file_.Finish(sync));
+  return WrittenFile{file_.num_bytes(), file_.crc32c()};
+}
+
+}  // namespace lodestar
