@@ -1,0 +1,63 @@
+#include "proto/bulk_options.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kClientPingMs = 10'000;
+// Longer than the longest stall of a bulk transfer: a saturated link delays pings too.
+constexpr int kClientPingTimeoutMs = 10'000;
+constexpr int kServerPingMs = 20'000;
+constexpr int kServerPingTimeoutMs = 20'000;
+// What a server lets clients do; below kClientPingMs, or they would be sent away.
+constexpr int kMinPingIntervalMs = 5'000;
+constexpr int kReconnectInitialMs = 100;
+constexpr int kReconnectMaxMs = 2'000;
+// Chunks under way on one connection without waiting for the peer's flow control.
+constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
+
+void SetCommon(grpc::ChannelArguments& arguments) {
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+  // A proxy from the environment would see, or lose, every tensor.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kClientPingMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kClientPingTimeoutMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectInitialMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectInitialMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
+}
+
+}  // namespace
+
+grpc::ChannelArguments DataChannelArguments() {
+  grpc::ChannelArguments arguments;
+  SetCommon(arguments);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
+  return arguments;
+}
+
+grpc::ChannelArguments ControlChannelArguments() {
+  grpc::ChannelArguments arguments;
+  SetCommon(arguments);
+  return arguments;
+}
+
+void ApplyServerOptions(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kServerPingMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerPingTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kMinPingIntervalMs);
+  // Two servers on one port would each get some of the workers.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+}
+
+}  // namespace lodestar

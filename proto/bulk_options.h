@@ -1,0 +1,28 @@
+// Sizes and gRPC settings that both ends of the wire share.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstddef>
+
+namespace lodestar {
+
+// Payload of one chunk as we send it, and the most that anyone may send.
+inline constexpr size_t kChunkBytes = size_t{2} << 20;
+inline constexpr size_t kMaxChunkBytes = size_t{4} << 20;
+// No message is larger; gRPC refuses those that are before they are read.
+inline constexpr int kMaxMessageBytes = 8 << 20;
+// A second connection brings loopback to the speed of raw TCP; more do not help.
+inline constexpr int kDataChannelsPerServer = 2;
+
+// One data channel of several to the same server: its own TCP connection, no retries by gRPC (a
+// stream of tensors is sent again by the application), writes buffered ahead.
+grpc::ChannelArguments DataChannelArguments();
+// The channel of registration, heartbeats, grants and status.
+grpc::ChannelArguments ControlChannelArguments();
+
+// Sets message limits, keepalive and buffers of a server. Credentials and services are the
+// caller's.
+void ApplyServerOptions(grpc::ServerBuilder& builder);
+
+}  // namespace lodestar

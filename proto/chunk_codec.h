@@ -1,0 +1,87 @@
+// PushChunk and PullChunk (proto/parameter_service.proto) by hand: legal protobuf, but the payload
+// is never copied on the way out and is copied once, into its final place, on the way in.
+//
+//   out: ByteBuffer [slice: all small fields, tag and length of `data` | slice over the tensor]
+//   in:  small fields -> the caller finds the destination -> `data` straight into it
+//
+// Any legal encoding is read, provided that `data` comes after the other known fields; unknown
+// fields are skipped.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "common/ids.h"
+#include "proto/parameter_service.pb.h"
+
+namespace lodestar {
+
+struct PushChunkHeader {
+  WorkerId worker;
+  Incarnation incarnation;
+  Round round;
+  Version base_version;
+  uint32_t bucket = 0;
+  uint64_t offset = 0;  // elements from the start of the bucket
+  v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
+  v1::ContributionKind kind = v1::CONTRIBUTION_KIND_UNSPECIFIED;
+  uint32_t crc32c = 0;  // of the payload
+  float scale = 0.0f;   // 0 means 1
+
+  friend bool operator==(const PushChunkHeader&, const PushChunkHeader&) = default;
+};
+
+struct PullChunkHeader {
+  uint32_t bucket = 0;
+  Version version;
+  uint64_t offset = 0;  // elements from the start of the bucket
+  v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
+  uint32_t crc32c = 0;  // of the payload
+
+  friend bool operator==(const PullChunkHeader&, const PullChunkHeader&) = default;
+};
+
+// The message refers to `data` and holds `owner` until gRPC has let go of the bytes, which may be
+// after the call has ended.
+grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data, size_t data_bytes,
+                                 std::shared_ptr<const void> owner);
+grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data, size_t data_bytes,
+                                 std::shared_ptr<const void> owner);
+
+// Reads one message in two steps, so that the destination may be found, or waited for, in between.
+// Not thread-safe; the two calls may come from different threads.
+template <typename Header>
+class ChunkReader {
+ public:
+  // Takes the message over; it is empty afterwards.
+  explicit ChunkReader(grpc::ByteBuffer& message);
+  ChunkReader(const ChunkReader&) = delete;
+  ChunkReader& operator=(const ChunkReader&) = delete;
+
+  // Reads the small fields and stops at the payload. Call once. Errors: InvalidArgument for what is
+  // not legal protobuf, for no or more than kMaxChunkBytes of data, a payload that is longer than
+  // the message, or fields after it.
+  absl::Status ReadHeader();
+  const Header& header() const { return header_; }
+  // Length of the payload; between 1 and kMaxChunkBytes once ReadHeader() was OK.
+  size_t data_bytes() const { return data_bytes_; }
+  // Copies the payload to `destination`, which has room for data_bytes(). Call once, after
+  // ReadHeader() was OK. Errors: as ReadHeader().
+  absl::Status ReadData(void* destination);
+
+ private:
+  grpc::ByteBuffer message_;
+  grpc::ProtoBufferReader reader_;
+  Header header_;
+  size_t data_bytes_ = 0;
+};
+
+using PushChunkReader = ChunkReader<PushChunkHeader>;
+using PullChunkReader = ChunkReader<PullChunkHeader>;
+
+}  // namespace lodestar

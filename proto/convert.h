@@ -1,0 +1,45 @@
+// Between generated messages and native types of common/. With chunk_codec.h the only code that
+// knows both vocabularies; coordinator messages are converted in server/rpc and worker/client.
+//
+// FromProto checks everything: an enum of a newer version, a negative or huge count and a missing
+// part are InvalidArgument and name the field.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "common/bucket_plan.h"
+#include "common/contribution.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "common/model_spec.h"
+#include "proto/job.pb.h"
+#include "proto/model.pb.h"
+#include "proto/parameter_service.pb.h"
+
+namespace lodestar {
+
+v1::ModelSpec ToProto(const ModelSpec& spec);
+absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& spec);
+
+// Initialisers do not travel: a layout from the wire starts its tensors at zero. Whoever
+// initialises weights builds the layout from the model spec and compares.
+v1::Layout ToProto(const Layout& layout);
+// Also InvalidArgument if `hash` is given and is not that of the tensors.
+absl::StatusOr<Layout> FromProto(const v1::Layout& layout);
+
+v1::JobSpec ToProto(const JobSpec& job);
+// Also runs ValidateJobSpec().
+absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& job);
+
+v1::OptimizerSettings ToProto(const OptimizerSettings& settings);
+absl::StatusOr<OptimizerSettings> FromProto(const v1::OptimizerSettings& settings);
+
+v1::LearningRateSchedule ToProto(const LearningRateSchedule& schedule);
+absl::StatusOr<LearningRateSchedule> FromProto(const v1::LearningRateSchedule& schedule);
+
+v1::Encoding ToProto(Encoding encoding);
+absl::StatusOr<Encoding> FromProto(v1::Encoding encoding);
+
+v1::ContributionKind ToProto(ContributionKind kind);
+absl::StatusOr<ContributionKind> FromProto(v1::ContributionKind kind);
+
+}  // namespace lodestar

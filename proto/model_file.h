@@ -1,0 +1,19 @@
+// Model specs in files: --model=FILE.textproto, text form of ModelSpec in proto/model.proto.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/model_spec.h"
+
+namespace lodestar {
+
+// Errors: InvalidArgument with file, line and column of the first mistake, or what
+// ValidateModelSpec() says; NotFound or PermissionDenied with the file's name.
+absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path);
+
+// `source` names the text in errors.
+absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, absl::string_view source);
+
+}  // namespace lodestar

@@ -1,0 +1,60 @@
+// ParameterService (proto/parameter_service.proto) over a ParameterShard: translates messages,
+// moves bytes, decides nothing.
+//
+// Push: each chunk is copied from gRPC's buffers straight into the space that the shard has lent
+// for its bucket; the next one is read only when there is space, so a full shard holds its clients
+// back. Checksums run on the executor. Pull: chunks are slices over the published pages themselves.
+// gRPC's threads parse and copy, nothing else.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/executor.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "server/shard/parameter_shard.h"
+
+namespace lodestar {
+
+// What crossed the wire since the service was made.
+struct BulkTraffic {
+  uint64_t bytes_received = 0;  // payload
+  uint64_t bytes_sent = 0;
+};
+
+class ParameterRpc final
+    : public v1::ParameterService::WithRawCallbackMethod_Push<
+          v1::ParameterService::WithRawCallbackMethod_Pull<v1::ParameterService::Service>> {
+ public:
+  // The shard as of now; it may be replaced when the server is assigned anew, and a stream stays
+  // with the one it began with. Unavailable with what is waited for while there is none.
+  // Called from any thread; must not block.
+  using ShardProvider = std::function<absl::StatusOr<std::shared_ptr<ParameterShard>>()>;
+
+  // `executor` outlives the gRPC server.
+  ParameterRpc(ShardProvider shards, Executor* executor);
+  ~ParameterRpc() override;
+
+  // Of all streams, whichever shard they served. Thread-safe.
+  BulkTraffic traffic() const;
+
+  grpc::ServerReadReactor<grpc::ByteBuffer>* Push(grpc::CallbackServerContext* context,
+                                                  grpc::ByteBuffer* reply) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request) override;
+
+ private:
+  struct Counters {
+    std::atomic<uint64_t> bytes_received{0};
+    std::atomic<uint64_t> bytes_sent{0};
+  };
+
+  const ShardProvider shards_;
+  Executor* const executor_;
+  Counters counters_;
+};
+
+}  // namespace lodestar

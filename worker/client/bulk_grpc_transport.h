@@ -1,0 +1,37 @@
+// ParameterTransport over gRPC: two data channels per server, buckets striped over them by index,
+// raw slices over the caller's memory out, bytes straight into the destination in.
+//
+// Waits have no deadline (a synchronous pull may wait for the slowest worker); a dead peer is
+// noticed by keepalive and ends the call with Unavailable.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/bucket_plan.h"
+#include "common/ids.h"
+#include "proto/bulk_options.h"
+#include "worker/client/bulk_transport.h"
+
+namespace lodestar {
+
+struct BulkGrpcTransportConfig {
+  std::vector<std::string> servers;  // host:port, by shard
+  std::vector<Bucket> buckets;       // the plan, by index
+  WorkerId worker;
+  Incarnation incarnation;
+  int channels_per_server = kDataChannelsPerServer;
+  size_t chunk_bytes = kChunkBytes;  // a multiple of 4, at most kMaxChunkBytes
+  int num_threads = 2;               // for checksums and callbacks
+  // Null: plain text.
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
+};
+
+// Connects when first used. Aborts if the config contradicts itself (a bucket of a shard that has
+// no server): registrations are checked where they arrive.
+std::unique_ptr<ParameterTransport> MakeBulkGrpcTransport(BulkGrpcTransportConfig config);
+
+}  // namespace lodestar

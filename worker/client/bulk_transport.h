@@ -1,0 +1,93 @@
+// ParameterTransport: contributions to the servers, weights from them. One object serves one life
+// (incarnation) of a worker. The gRPC implementation is bulk_grpc_transport.h; tests of the trainer
+// use a fake. Codes of errors and what to do about them: proto/status_mapping.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/contribution.h"
+#include "common/ids.h"
+
+namespace lodestar {
+
+// What the buckets of one push have in common.
+struct ContributionHeader {
+  Round round;
+  ContributionKind kind = ContributionKind::kGradient;
+  float scale = 1.0f;  // the servers multiply by it
+};
+
+// Sums over all servers; every bucket added is in exactly one.
+struct PushResult {
+  int64_t buckets_counted = 0;
+  int64_t buckets_duplicate = 0;  // counted before
+  int64_t buckets_late = 0;       // the round had been committed without them
+};
+
+// One contribution on its way. AddBucket() and Finish() are called by one thread; Cancel() by any.
+class PushSession {
+ public:
+  // Cancels unless Finish() has returned, and waits until no memory given is referred to.
+  virtual ~PushSession() = default;
+
+  // Begins to send a whole bucket and returns without waiting for it. `values` must stay and not
+  // change until Finish() has returned or the session is destroyed. What is wrong with the bucket
+  // is told by Finish().
+  virtual void AddBucket(uint32_t bucket, Version base_version, absl::Span<const float> values) = 0;
+
+  // Blocks until all servers have acknowledged or one has failed, and until no memory given to
+  // AddBucket() is referred to any more, also after an error. After an error the same contribution
+  // may be pushed again: what was counted counts once. Call once.
+  virtual absl::StatusOr<PushResult> Finish() = 0;
+
+  // Makes Finish() return soon, with Cancelled.
+  virtual void Cancel() = 0;
+};
+
+struct PullTarget {
+  uint32_t bucket = 0;
+  absl::Span<float> destination;  // as long as the bucket
+};
+
+struct PullSpec {
+  Version min_version;              // buckets of an older version are waited for
+  std::vector<PullTarget> targets;  // in the order wanted
+};
+
+// Weights on their way. Thread-safe.
+class PullSession {
+ public:
+  // Cancels unless complete, and waits until no destination is written and no callback runs.
+  virtual ~PullSession() = default;
+  // Blocks until all buckets have arrived and their callbacks have returned, or one has failed.
+  // Afterwards no destination is written.
+  virtual absl::Status Wait() = 0;
+  // Makes Wait() return soon, with Cancelled.
+  virtual void Cancel() = 0;
+};
+
+class ParameterTransport {
+ public:
+  // A bucket lies whole and verified in its destination. Called on threads of the transport, for
+  // several buckets at a time and not strictly in order; must not block.
+  using BucketCallback = std::function<void(uint32_t bucket, Version version)>;
+
+  virtual ~ParameterTransport() = default;
+
+  // Several pushes may be under way. Sessions must be destroyed before the transport.
+  virtual std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) = 0;
+  virtual std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) = 0;
+
+  // Payload since the transport was made; of buckets that the servers have acknowledged, and that
+  // have arrived. Thread-safe.
+  virtual uint64_t bytes_pushed() const = 0;
+  virtual uint64_t bytes_pulled() const = 0;
+};
+
+}  // namespace lodestar
