@@ -1,0 +1,89 @@
+"""Checks the checkout against layer_rules.py, and that every rule can fail."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+import layer_rules
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+
+
+def violations_of(path, text):
+    with tempfile.TemporaryDirectory() as root:
+        full_path = os.path.join(root, path)
+        os.makedirs(os.path.dirname(full_path))
+        with open(full_path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return layer_rules.check_tree(root)
+
+
+class RulesCanFail(unittest.TestCase):
+    def assert_refused(self, path, text):
+        self.assertNotEqual(violations_of(path, text), [], f"{path}: {text[:60]}")
+
+    def assert_taken(self, path, text):
+        self.assertEqual(violations_of(path, text), [])
+
+    def test_layers(self):
+        self.assert_refused("kernels/a.cc", '#include "proto/convert.h"\n')
+        self.assert_refused("common/a.h", '#include "proto/convert.h"\n')
+        self.assert_refused("common/a.h", '#include "kernels/device.h"\n')
+        self.assert_refused("server/sync/a.cc", '#include "worker/data/dataset.h"\n')
+        self.assert_refused("worker/a.cc", '#  include "server/server.h"\n')
+        self.assert_refused("server/a.cc", '#include "tests/cluster/cluster.h"\n')
+        self.assert_refused("worker/a.cc", '#include "deploy/psctl/status_text.h"\n')
+        self.assert_taken("server/shard/a.cc", '#include "kernels/device.h"\n')
+        self.assert_taken("tests/cluster/a.cc", '#include "server/server.h"\n')
+
+    def test_kernels_stay_plain(self):
+        for include in ("<grpcpp/grpcpp.h>", "<google/protobuf/message.h>", "<spdlog/spdlog.h>",
+                        "<chrono>", '"absl/time/clock.h"', '"common/clock.h"'):
+            self.assert_refused("kernels/cpu/a.cc", f"#include {include}\n")
+
+    def test_common_knows_no_wire(self):
+        self.assert_refused("common/a.cc", "#include <grpcpp/grpcpp.h>\n")
+        self.assert_refused("common/a.cc", '#include "google/protobuf/message.h"\n')
+
+    def test_generated_types_stay_at_the_edge(self):
+        include = '#include "proto/job.pb.h"\n'
+        self.assert_refused("server/sync/a.cc", include)
+        self.assert_refused("worker/trainer/a.cc", include)
+        self.assert_refused("deploy/a.cc", include)
+        self.assert_taken("server/rpc/a.cc", include)
+        self.assert_taken("worker/client/a.cc", include)
+
+    def test_log_has_one_door(self):
+        self.assert_refused("server/a.cc", "#include <spdlog/spdlog.h>\n")
+        self.assert_taken("common/logging.cc", "#include <spdlog/spdlog.h>\n")
+
+    def test_names(self):
+        for name in ("utils.h", "string_util.cc", "helpers.cc", "test_helper.h", "misc.cc"):
+            self.assert_refused(f"server/{name}", "\n")
+        self.assert_taken("server/utility_function.h", "\n")
+
+    def test_sizes(self):
+        self.assert_refused("server/a.h", "\n" * 201)
+        self.assert_taken("server/a.h", "\n" * 200)
+        self.assert_refused("kernels/a.cu", "\n" * 401)
+        self.assert_taken("server/a.cc", "\n" * 400)
+
+    def test_modes_are_told_apart_in_factories(self):
+        self.assert_refused("server/rpc/a.cc", "if (job.mode == Mode::kSync) {}\n")
+        self.assert_taken("server/rpc/a.cc", "// Mode::kSync needs this.\n")
+        self.assert_taken("server/sync/sync_policy_factory.cc", "case Mode::kSync:\n")
+
+
+class ThisCheckout(unittest.TestCase):
+    def test_keeps_the_rules(self):
+        self.assertTrue(os.path.exists(os.path.join(ROOT, "WORKSPACE")), ROOT)
+        self.assertEqual("\n".join(layer_rules.check_tree(ROOT)), "")
+
+    def test_is_not_looked_at_in_vain(self):
+        self.assertGreater(len(list(layer_rules.source_files(ROOT))), 50)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+    unittest.main()

@@ -1,0 +1,94 @@
+"""The rules of "How it is built" in README.md, as a check of the sources.
+
+check_tree() takes the root of a checkout and returns one line per violation.
+"""
+
+import os
+import re
+
+LAYERS = ("common", "deploy", "kernels", "proto", "server", "tests", "worker")
+SOURCE_SUFFIXES = (".h", ".cc", ".cu", ".cuh")
+MAX_HEADER_LINES = 200
+MAX_SOURCE_LINES = 400
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "misc"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+MODE_VALUE = re.compile(r"\bMode::k[A-Z]")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+# layer -> first folders of our own that it may include
+ALLOWED_LAYERS = {
+    "common": {"common"},
+    "kernels": {"common", "kernels"},
+    "proto": {"common", "proto"},
+    "server": {"common", "kernels", "proto", "server"},
+    "worker": {"common", "kernels", "proto", "worker"},
+    "deploy": {"common", "deploy", "kernels", "proto", "worker"},
+    "tests": set(LAYERS),
+}
+
+# layer -> patterns of includes that it must not have, and what they stand for
+FORBIDDEN_INCLUDES = {
+    "common": [(r"^grpc(pp|\+\+)?/|^google/protobuf/", "gRPC or protobuf")],
+    "kernels": [
+        (r"^grpc(pp|\+\+)?/|^google/protobuf/", "gRPC or protobuf"),
+        (r"^spdlog/|^common/logging\.h$", "the log"),
+        (r"^chrono$|^time\.h$|^ctime$|^sys/time\.h$|^absl/time/|^common/clock\.h$", "a clock"),
+    ],
+}
+
+# Where generated wire types may be seen.
+WIRE_FOLDERS = ("proto/", "server/rpc/", "worker/client/", "deploy/psctl/", "tests/")
+# Where a synchronisation mode may be told apart: facts of a job, and the factories.
+MODE_PLACES = re.compile(r"^common/|^proto/|_factory(_test)?\.cc$|^tests/|_test\.cc$")
+
+
+def source_files(root):
+    for layer in LAYERS:
+        for folder, folders, names in os.walk(os.path.join(root, layer)):
+            folders.sort()
+            for name in sorted(names):
+                if name.endswith(SOURCE_SUFFIXES):
+                    yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def check_includes(path, text):
+    layer = path.split("/")[0]
+    for bracket, include in INCLUDE.findall(text):
+        target = include.split("/")[0]
+        if bracket == '"' and target in LAYERS and target not in ALLOWED_LAYERS[layer]:
+            yield f"{path}: {layer}/ must not include {include}"
+        for pattern, meaning in FORBIDDEN_INCLUDES.get(layer, []):
+            if re.search(pattern, include):
+                yield f"{path}: {layer}/ must do without {meaning}, but includes {include}"
+        if include.endswith(".pb.h") and not include.startswith("google/"):
+            if not path.startswith(WIRE_FOLDERS):
+                yield f"{path}: generated {include} outside of {', '.join(WIRE_FOLDERS)}"
+        if include.startswith("spdlog/") and not path.startswith("common/logging"):
+            yield f"{path}: spdlog is included by common/logging only"
+
+
+def check_shape(path, text):
+    stem = os.path.basename(path).split(".")[0]
+    words = set(stem.split("_"))
+    if words & FORBIDDEN_NAMES:
+        yield f"{path}: name says nothing; name the file after what it holds"
+    lines = text.count("\n")
+    limit = MAX_HEADER_LINES if path.endswith((".h", ".cuh")) else MAX_SOURCE_LINES
+    if lines > limit:
+        yield f"{path}: {lines} lines, at most {limit}"
+
+
+def check_modes(path, text):
+    if not MODE_PLACES.search(path) and MODE_VALUE.search(COMMENT.sub("", text)):
+        yield f"{path}: a mode is told apart outside of a factory"
+
+
+def check_tree(root):
+    violations = []
+    for path in source_files(root):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            text = file.read()
+        for check in (check_includes, check_shape, check_modes):
+            violations.extend(check(path, text))
+    return violations
