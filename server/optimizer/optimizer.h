@@ -1,0 +1,53 @@
+// One update rule, applied to a contiguous part of the parameter space. Element-wise: where the
+// space is cut changes no bit of the result.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/layout.h"
+
+namespace lodestar {
+
+// What differs from update to update.
+struct OptimizerCall {
+  int64_t step = 1;  // 1 for the first update of these weights; AdamW's bias correction
+  float learning_rate = 0.0f;
+  float gradient_scale = 1.0f;  // the gradient is multiplied by it first; clipping
+};
+
+inline constexpr int kMaxStateVectors = 2;
+
+// The vectors of one part; all of the same length. weights_out is weights_in itself or does not
+// overlap it.
+struct OptimizerVectors {
+  absl::Span<const float> gradient;
+  absl::Span<const float> weights_in;
+  absl::Span<float> weights_out;
+  std::array<absl::Span<float>, kMaxStateVectors> state;  // the first num_state_vectors(); in place
+};
+
+// Thread-safe: holds settings only.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // Names of the state vectors, in order; they name the tensors in checkpoints. State starts as
+  // zeros.
+  virtual std::vector<std::string> state_names() const = 0;
+  int num_state_vectors() const { return static_cast<int>(state_names().size()); }
+
+  // True if a contribution is the weights themselves rather than a direction to go
+  // (ContributionKind::kWeights).
+  virtual bool contributes_weights() const { return false; }
+
+  // `decay` are the ranges, relative to the vectors' start, ascending and disjoint, to which weight
+  // decay applies.
+  virtual void Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                     absl::Span<const ElementRange> decay) const = 0;
+};
+
+}  // namespace lodestar

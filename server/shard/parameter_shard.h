@@ -1,0 +1,134 @@
+// The weights and optimizer state of one server: takes contributions, applies them as the
+// SyncPolicy decides, publishes versions.
+//
+// Thread-safe. Callbacks are called without a lock held, either before the call returns or later
+// from any thread; they must not block. Sums and updates run on the executor, one at a time per
+// bucket.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/bucket_plan.h"
+#include "common/executor.h"
+#include "common/ids.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "server/shard/contribution.h"
+#include "server/shard/norm_exchange.h"
+#include "server/shard/page.h"
+#include "server/shard/pending_call.h"
+#include "server/shard/shard_observer.h"
+#include "server/shard/shard_state.h"
+#include "server/shard/staged_bucket.h"
+#include "server/sync/round_plan.h"
+#include "server/sync/sync_policy.h"
+
+namespace lodestar {
+
+class BucketAggregator;
+struct ShardContext;
+
+// A bucket's weights at one version; immutable and whole.
+struct PublishedBucket {
+  std::shared_ptr<const Page> page;
+  int64_t num_elements = 0;  // page->size() may be more
+  Version version;
+  absl::Span<const float> data() const { return {page->data(), static_cast<size_t>(num_elements)}; }
+};
+
+class ParameterShard {
+ public:
+  struct Config {
+    ElementRange range;
+    std::vector<Bucket> buckets;  // those of this shard, in order; Bucket::index is their name
+    Layout layout;
+    JobSpec job;
+    // For contributions on their way in; at least two buckets' worth is taken.
+    int64_t staging_bytes = 64 << 20;
+  };
+  struct Deps {
+    Executor* executor = nullptr;              // outlives the shard
+    std::unique_ptr<const SyncPolicy> policy;  // of job.mode
+    NormExchange* norm_exchange = nullptr;  // outlives the shard; needed if the job clips in sync
+    ShardObserver* observer = nullptr;      // may be null; outlives the shard
+  };
+  using ReadyCallback = std::function<void(absl::StatusOr<StagedBucket>)>;
+  using DoneCallback = std::function<void(absl::StatusOr<PushOutcome>)>;
+  using ReadCallback = std::function<void(absl::StatusOr<PublishedBucket>)>;
+  using SnapshotCallback = std::function<void(absl::StatusOr<ShardState>)>;
+  // Fills `weights` with the elements of `range`.
+  using WeightsReader = std::function<absl::Status(ElementRange range, absl::Span<float> weights)>;
+
+  // Errors: InvalidArgument if the buckets do not cover the range.
+  static absl::StatusOr<std::unique_ptr<ParameterShard>> Create(Config config, Deps deps);
+  // Shuts down. Calls on the executor may still be under way; they touch nothing outside.
+  ~ParameterShard();
+
+  // Exactly one of these four comes first; before it every push and read is Unavailable.
+  void LoadInitial(uint64_t seed);
+  absl::Status LoadWeights(const WeightsReader& reader);
+  // Errors: InvalidArgument if the state does not fit the range, the buckets or the optimizer.
+  absl::Status Restore(const ShardState& state);
+  // Version 0 comes as contributions of kind kInitialWeights; until then reads are NotFound.
+  void AwaitClientWeights();
+  // True once every bucket has weights.
+  bool HasWeights() const;
+
+  // The members now. Pushes of an older incarnation, or of a worker that was a member and is not
+  // any more, are Aborted; those of an incarnation not seen yet wait for the list that has it.
+  void SetMembers(ViewId view, absl::Span<const RosterMember> members);
+  // Rounds open in order.
+  void OpenRound(const RoundPlan& plan);
+  // Not a contributor of any round any more: rounds go on without what it has not yet contributed.
+  void Drop(WorkerId worker, Incarnation incarnation, const std::string& reason);
+
+  // Asks for space to receive one bucket of one contribution. `ready` may come later: then the pool
+  // is full (read no further from this client), the worker is not a member yet, or the round is not
+  // this bucket's turn yet.
+  // Errors:
+  //   Aborted             older incarnation, or not a member any more: register again.
+  //   FailedPrecondition  round ahead; the text has the expected round.
+  //   InvalidArgument     no such bucket here, or a kind that this job does not take.
+  //   Unavailable         no weights loaded yet, or shut down.
+  PendingCall BeginBucket(const ContributionKey& key, uint32_t bucket, ReadyCallback ready);
+
+  // The data is whole. `done` is called when it is counted, which may be before it is applied.
+  // Errors: those of BeginBucket(); InvalidArgument for NaN or Inf.
+  void FinishBucket(StagedBucket bucket, DoneCallback done);
+
+  // Answers with the bucket at min_version or newer, as soon as there is one. Worker 0 reads
+  // without being a member. Errors: Aborted, InvalidArgument, Unavailable as BeginBucket();
+  // NotFound if the client's weights have not come yet.
+  PendingCall ReadBucket(WorkerId worker, Incarnation incarnation, uint32_t bucket,
+                         Version min_version, ReadCallback done);
+
+  // The state with every bucket exactly at `version`, or as they are. Training goes on. Errors:
+  // FailedPrecondition if a bucket is past `version`, or before weights are there.
+  void Snapshot(std::optional<Version> version, SnapshotCallback done);
+
+  ShardStats stats() const;
+  // For people: what the oldest round waits for. Empty: nothing.
+  std::string WaitingFor() const;
+
+  // Ends every waiting call with `status`; later calls get it too.
+  void Shutdown(const absl::Status& status);
+
+ private:
+  ParameterShard(std::shared_ptr<ShardContext> context,
+                 std::vector<std::shared_ptr<BucketAggregator>> buckets);
+  // Errors: InvalidArgument if the bucket is not of this shard.
+  absl::StatusOr<BucketAggregator*> Find(uint32_t bucket) const;
+
+  const std::shared_ptr<ShardContext> context_;
+  const std::vector<std::shared_ptr<BucketAggregator>> buckets_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,43 @@
+// What a shard tells about itself: events for the log and numbers for the status page.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/ids.h"
+
+namespace lodestar {
+
+// Called without any lock held, from any thread; must not block.
+class ShardObserver {
+ public:
+  virtual ~ShardObserver() = default;
+  // All buckets are at `version` or newer.
+  virtual void OnVersion(Version /*version*/) {}
+  // The client has supplied the weights of every bucket.
+  virtual void OnWeightsComplete() {}
+  // A contribution had NaN or Inf and was refused.
+  virtual void OnNonFinite(WorkerId /*worker*/, absl::string_view /*text*/) {}
+  // For the log: something out of the ordinary that does not stop the shard.
+  virtual void OnNotice(absl::string_view /*text*/) {}
+};
+
+struct ShardStats {
+  Version version;         // of the oldest bucket
+  Version newest_version;  // of the newest bucket
+  uint64_t weight_bytes = 0;
+  uint64_t resident_bytes = 0;   // all pages: weights, state, accumulators, staging
+  uint32_t pending_buckets = 0;  // with a round begun and not applied
+  int64_t contributions_counted = 0;
+  int64_t contributions_duplicate = 0;
+  int64_t contributions_late = 0;
+  int64_t contributions_rejected = 0;
+  std::vector<uint64_t> staleness_histogram;  // [s]: counted with staleness s; last: that or more
+  Round open_round;                           // of the oldest bucket
+  std::vector<WorkerId> missing;              // whose contribution to it some bucket waits for
+  std::string waiting_for;                    // empty: nothing
+};
+
+}  // namespace lodestar

@@ -1,0 +1,37 @@
+// Everything a shard must remember over a restart. Holding it copies nothing: pages are shared and
+// the shard writes elsewhere as long as somebody holds them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/layout.h"
+#include "server/shard/page.h"
+#include "server/sync/sync_policy.h"
+
+namespace lodestar {
+
+// One row of a bucket's dedup table.
+struct CountedWorker {
+  WorkerId worker;
+  CountedContribution last;
+  friend bool operator==(const CountedWorker&, const CountedWorker&) = default;
+};
+
+struct BucketState {
+  ElementRange range;  // elements of the parameter space
+  Version version;
+  std::shared_ptr<const Page> weights;
+  std::vector<std::shared_ptr<const Page>> optimizer_state;  // one per ShardState::state_names
+  std::vector<CountedWorker> counted;                        // ascending by worker
+};
+
+struct ShardState {
+  ElementRange range;
+  std::vector<std::string> state_names;
+  std::vector<BucketState> buckets;  // in order, covering `range` exactly
+};
+
+}  // namespace lodestar

@@ -1,0 +1,45 @@
+// One bucket of one contribution while it arrives.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/types/span.h"
+#include "server/shard/contribution.h"
+
+namespace lodestar {
+
+class BucketAggregator;
+class StagingSlot;
+
+// Space to receive into. Destroyed without ParameterShard::FinishBucket() it leaves no trace and
+// its space goes back. Not thread-safe; movable between threads.
+class StagedBucket {
+ public:
+  StagedBucket();
+  StagedBucket(StagedBucket&&) noexcept;
+  StagedBucket& operator=(StagedBucket&&) noexcept;
+  ~StagedBucket();
+
+  // As many floats as the bucket has elements; empty if is_discard().
+  absl::Span<float> data();
+  int64_t num_elements() const { return num_elements_; }
+  // True for what would not count anyway (a repeat, or too late): receive and throw away, then
+  // FinishBucket() tells which it was.
+  bool is_discard() const { return slot_ == nullptr; }
+  uint32_t bucket() const { return bucket_; }
+  const ContributionKey& key() const { return key_; }
+
+ private:
+  friend class BucketAggregator;
+  friend class ParameterShard;
+
+  std::shared_ptr<BucketAggregator> owner_;
+  std::unique_ptr<StagingSlot> slot_;
+  ContributionKey key_;
+  uint32_t bucket_ = 0;
+  int64_t num_elements_ = 0;
+  PushOutcome discard_outcome_ = PushOutcome::kDuplicate;
+};
+
+}  // namespace lodestar
