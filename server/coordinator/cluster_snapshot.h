@@ -1,0 +1,98 @@
+// The state of the cluster for people and tools, as plain data. Wire form: ClusterStatus in
+// proto/status_service.proto.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "common/layout.h"
+
+namespace lodestar {
+
+struct WorkerSnapshot {
+  std::string name;
+  WorkerId worker;
+  Incarnation incarnation;
+  std::string state;  // registered, member, left, expired
+  std::string activity;
+  int64_t round = -1;     // last granted; -1: none
+  int64_t staleness = 0;  // rounds behind the newest grant
+  absl::Duration lease_age;
+  double samples_per_second = 0.0;
+  double push_bytes_per_second = 0.0;
+  double pull_bytes_per_second = 0.0;
+  double compute_share = 0.0;
+  double communication_share = 0.0;
+  double wait_share = 0.0;
+  std::string device;
+  std::string peer;
+  uint64_t rounds_completed = 0;
+};
+
+struct MissingSnapshot {
+  std::string worker;
+  absl::Duration age;
+  std::string what;
+};
+
+struct OpenRoundSnapshot {
+  Round round;
+  absl::Duration age;
+  std::vector<std::string> arrived;
+  std::vector<MissingSnapshot> missing;
+};
+
+struct ShardSnapshot {
+  int shard = 0;
+  std::string address;
+  std::string state;  // missing, attached, loading, serving
+  ElementRange range;
+};
+
+struct CheckpointSnapshot {
+  std::string path;
+  Round round;
+  absl::Duration age;
+  uint64_t bytes = 0;
+  absl::Duration write_time;
+};
+
+struct AlarmSnapshot {
+  std::string text;
+  absl::Duration age;  // since it was last raised
+  uint64_t count = 0;
+};
+
+struct ClusterSnapshot {
+  uint64_t server_incarnation = 0;
+  absl::Duration uptime;
+  std::string state;  // see CoordinatorPhaseName()
+  std::string
+      waiting_for;    // one sentence: who, which round, how long; empty if nobody is waited for
+  int64_t round = 0;  // rounds opened (granted, if asynchronous)
+  int64_t total_rounds = 0;
+  double epoch = 0.0;
+  int64_t samples = 0;  // handed out
+  std::optional<double> train_loss;
+  std::optional<double> heldout_loss;
+  std::optional<double> heldout_accuracy;
+  double samples_per_second = 0.0;
+  double tokens_per_second = 0.0;
+  double learning_rate = 0.0;
+  ViewId view;
+  std::vector<WorkerSnapshot> workers;
+  std::optional<OpenRoundSnapshot> open_round;
+  std::vector<ShardSnapshot> shards;
+  std::optional<CheckpointSnapshot> last_checkpoint;
+  std::vector<AlarmSnapshot> alarms;
+  uint64_t num_parameters = 0;
+  std::string layout_hash;
+  std::optional<absl::Duration> eta;
+  uint64_t rounds_committed_short = 0;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,31 @@
+// All that the coordinator must remember across a restart; lives in the manifest of a checkpoint.
+// JSON form: coordinator_state_json.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "server/coordinator/messages.h"
+#include "server/membership/membership_table.h"
+
+namespace lodestar {
+
+// Where the data and the schedules are. Taken between rounds.
+struct LedgerState {
+  int64_t next_round = 0;       // rounds opened, or grants given in asynchronous jobs
+  int64_t next_sample = 0;      // position of the global cursor
+  int64_t trained_samples = 0;  // reported
+  int64_t next_evaluation = 0;  // the first round not to begin before it; 0: eval_every
+  bool final_evaluation_done = false;
+  std::optional<DatasetClaim> dataset;  // of the first member
+  friend bool operator==(const LedgerState&, const LedgerState&) = default;
+};
+
+struct CoordinatorState {
+  uint64_t server_incarnation = 0;
+  LedgerState ledger;
+  MembershipState membership;
+  friend bool operator==(const CoordinatorState&, const CoordinatorState&) = default;
+};
+
+}  // namespace lodestar

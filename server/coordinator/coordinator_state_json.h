@@ -1,0 +1,18 @@
+// CoordinatorState as JSON, for the manifest of a checkpoint.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/coordinator/coordinator_state.h"
+
+namespace lodestar {
+
+// One JSON object; every number is exact.
+std::string CoordinatorStateToJson(const CoordinatorState& state);
+
+// Errors: DataLoss naming the field: not JSON, missing, of another type, or out of range.
+absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view json);
+
+}  // namespace lodestar

@@ -1,0 +1,40 @@
+// Tells metrics and logs what happened. Implementations only note it; they never call back.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+
+namespace lodestar {
+
+// A round whose contributions are all in. With an evaluation: of the weights it started from, so
+// after `round` updates.
+struct RoundSummary {
+  Round round;
+  bool trained = true;                 // false: the final evaluation
+  std::optional<double> train_loss;    // nats per prediction, before the update
+  std::optional<double> heldout_loss;  // nats per prediction
+  std::optional<double> heldout_accuracy;
+  bool heldout_complete = true;  // no part of the evaluation set was lost with a worker
+  int64_t samples = 0;           // of this round, reported
+  int64_t total_samples = 0;     // of the job, reported
+  double epoch = 0.0;            // cursor over samples per epoch; 0 if unknown
+  double learning_rate = 0.0;
+  absl::Duration duration;  // opening to completion
+  absl::Time completed_at;
+  int workers = 0;               // that reported
+  bool committed_short = false;  // without everyone of the roster
+};
+
+class RoundObserver {
+ public:
+  virtual ~RoundObserver() = default;
+  virtual void OnRoundCommitted(const RoundSummary& summary) = 0;
+  // One line for the log, when something changed: membership, state, alarms.
+  virtual void OnEvent(absl::string_view text) = 0;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,79 @@
+// What the coordinator commands and asks of others. Implementations only queue: they return at once
+// and never call back into the coordinator from inside a call. Answers come later, as the
+// coordinator's On...() methods.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/messages.h"
+#include "server/sync/round_plan.h"
+
+namespace lodestar {
+
+// Where weights come from.
+struct InitialSource {};  // the layout's initialisers and the job's seed
+struct CheckpointSource {
+  std::string directory;
+};
+struct SafetensorsSource {
+  std::string path;
+};
+struct ClientSource {};  // the first client pushes them
+using WeightsSource =
+    std::variant<InitialSource, CheckpointSource, SafetensorsSource, ClientSource>;
+
+struct AssignCommand {
+  uint64_t server_incarnation = 0;
+  std::shared_ptr<const ClusterMap> map;
+  WeightsSource source;
+};
+
+// The shards of the job. Commands to one shard are obeyed in the order given; each goes to all
+// shards.
+class ShardFleet {
+ public:
+  virtual ~ShardFleet() = default;
+  // Discards everything and starts from the source. Answer: OnShardLoaded().
+  virtual void Assign(const AssignCommand& command) = 0;
+  virtual void OpenRound(const RoundPlan& plan) = 0;
+  virtual void SetMembers(ViewId view, absl::Span<const RosterMember> members) = 0;
+  virtual void Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason) = 0;
+  // Captures each bucket when it is exactly at `version` (-1: as it is) and writes into
+  // `directory`, which is created if it is not there. Answer: OnShardSaved().
+  virtual void Save(Version version, absl::string_view directory) = 0;
+  // The servers exit.
+  virtual void Stop() = 0;
+};
+
+// A checkpoint all of whose shards are written and synced.
+struct CheckpointRecord {
+  std::string directory;        // temporary name, ends in ".tmp"
+  std::string final_directory;  // replaced if it is there
+  Round round;
+  CoordinatorState state;
+  std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
+};
+
+// The checkpoints on disk.
+class CheckpointStore {
+ public:
+  virtual ~CheckpointStore() = default;
+  // Writes the manifest, renames, verifies, deletes those beyond the ones to keep.
+  // Answer: OnCheckpointPublished().
+  virtual void Publish(CheckpointRecord record) = 0;
+  // Removes the directory of a checkpoint that failed. No answer.
+  virtual void Discard(absl::string_view directory) = 0;
+  // Finds what to start from: the newest checkpoint that verifies, else the source of the flags.
+  // Answer: OnRestoreChosen().
+  virtual void ChooseRestore() = 0;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,124 @@
+// Who is in the cluster: a pure state machine from (now, event) to views. No lock, clock or thread;
+// the coordinator serializes calls.
+//
+//                 Register (new name, or old name after its life ended: next incarnation)
+//                     |
+//                     v            Join                Leave
+//      (none) --> kRegistered ------------> kMember ---------> kLeft
+//                     |                        |
+//                     |   Expire: lease over   |
+//                     +------> kExpired <------+
+//
+// Register with the same name and instance during a life is a reconnect and changes nothing. The
+// view changes exactly when the set of members does.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+
+namespace lodestar {
+
+enum class WorkerState : uint8_t { kRegistered, kMember, kLeft, kExpired };
+absl::string_view WorkerStateName(WorkerState state);
+
+struct WorkerRecord {
+  WorkerId id;
+  Incarnation incarnation;
+  std::string name;
+  uint64_t instance_id = 0;
+  WorkerState state = WorkerState::kRegistered;
+  absl::Time renewed_at;  // start of the lease
+
+  bool is_alive() const { return state == WorkerState::kRegistered || is_member(); }
+  bool is_member() const { return state == WorkerState::kMember; }
+};
+
+// What outlives a restart: names keep their ids, and no incarnation is given twice.
+struct MembershipState {
+  struct Name {
+    std::string name;
+    WorkerId id;
+    friend bool operator==(const Name&, const Name&) = default;
+  };
+  std::vector<Name> names;  // ascending by id
+  Incarnation last_incarnation;
+  ViewId view;
+  friend bool operator==(const MembershipState&, const MembershipState&) = default;
+};
+
+// A life that ended, for those who must forget it.
+struct EndedLife {
+  WorkerId id;
+  Incarnation incarnation;
+  std::string name;
+  bool was_member = false;
+  std::string reason;
+};
+
+class MembershipTable {
+ public:
+  static constexpr int kMaxNameBytes = 64;
+  static constexpr int kMaxWorkers = 1 << 16;  // names ever seen
+
+  struct Config {
+    absl::Duration lease =
+        absl::Seconds(10);  // short: losses are noticed soon; long: slow networks
+  };
+
+  struct Admission {
+    WorkerId id;
+    Incarnation incarnation;
+    bool is_reconnect = false;  // the life goes on
+  };
+
+  explicit MembershipTable(const Config& config) : config_(config) {}
+  // `floor`: incarnations start above it; after a restart it must exceed all that were ever given,
+  // also after the checkpoint was written. Errors: InvalidArgument for repeated names or ids.
+  static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
+                                                 Incarnation floor);
+  MembershipState Export() const;
+
+  // Errors: InvalidArgument (name); AlreadyExists, naming the holder, its lease and what to do;
+  // ResourceExhausted (kMaxWorkers).
+  absl::StatusOr<Admission> Register(absl::string_view name, uint64_t instance_id, absl::Time now);
+  // Repeats are harmless. Errors: Aborted.
+  absl::Status Join(WorkerId id, Incarnation incarnation, absl::Time now);
+  // Errors: Aborted if this life is over: register again.
+  absl::Status Renew(WorkerId id, Incarnation incarnation, absl::Time now);
+  // Errors: Aborted.
+  absl::StatusOr<EndedLife> Leave(WorkerId id, Incarnation incarnation, absl::string_view reason);
+  // Ends the lives whose lease is over, ascending by id.
+  std::vector<EndedLife> Expire(absl::Time now);
+
+  // Ok if this life goes on. Errors: Aborted.
+  absl::Status Check(WorkerId id, Incarnation incarnation) const;
+  ViewId view() const { return view_; }
+  // Null if there is none.
+  const WorkerRecord* Find(WorkerId id) const;
+  // Members of the view, ascending by id.
+  std::vector<const WorkerRecord*> Members() const;
+  // All workers ever seen, ascending by id.
+  const std::map<WorkerId, WorkerRecord>& workers() const { return workers_; }
+  const Config& config() const { return config_; }
+
+ private:
+  WorkerRecord* FindByName(absl::string_view name);
+  void BeginLife(WorkerRecord& worker, uint64_t instance_id, absl::Time now);
+  EndedLife EndLife(WorkerRecord& worker, WorkerState state, std::string reason);
+
+  Config config_;
+  std::map<WorkerId, WorkerRecord> workers_;
+  std::map<std::string, WorkerId, std::less<>> ids_;
+  Incarnation last_incarnation_;
+  ViewId view_;
+};
+
+}  // namespace lodestar
