@@ -1,0 +1,61 @@
+#!/bin/bash
+# Installs what the build, the tests and the quick start need and this machine lacks. Says nothing when nothing is missing.
+# Debian 12 or a relative with the same package names; needs root or sudo.
+set -euo pipefail
+
+packages=(
+  # compiler and build
+  bazel-bootstrap g++ git
+  # libraries
+  libabsl-dev libgrpc++-dev libopenblas-dev libprotobuf-dev libspdlog-dev nlohmann-json3-dev
+  zlib1g-dev
+  # protocol buffers
+  protobuf-compiler protobuf-compiler-grpc
+  # tests and benchmarks
+  libbenchmark-dev libgmock-dev libgtest-dev python3 python3-grpcio python3-protobuf
+  # quick start: the yardstick for held-out text
+  xz-utils
+)
+
+fail() {
+  echo "install_deps.sh: $*" >&2
+  exit 1
+}
+
+is_installed() {
+  [[ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]
+}
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  fail "this machine has no apt; install what these Debian 12 packages hold: ${packages[*]}"
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  is_installed "$package" || missing+=("$package")
+done
+((${#missing[@]})) || exit 0
+
+as_root=()
+if ((EUID != 0)); then
+  command -v sudo >/dev/null ||
+    fail "missing packages and neither root nor sudo; as root: apt-get install ${missing[*]}"
+  as_root=(sudo)
+fi
+# Debconf must not wait for answers; sudo drops the environment, so env carries the setting.
+as_root+=(env DEBIAN_FRONTEND=noninteractive)
+
+log="$(mktemp)"
+trap 'rm -f "$log"' EXIT
+run_quietly() {
+  "${as_root[@]}" "$@" >"$log" 2>&1 && return
+  cat "$log" >&2
+  fail "failed: $*"
+}
+
+echo "Installing ${#missing[@]} packages: ${missing[*]}"
+run_quietly apt-get update -q
+run_quietly apt-get install -q -y --no-install-recommends "${missing[@]}"
+for package in "${missing[@]}"; do
+  is_installed "$package" || fail "apt-get ended well, but $package is not installed"
+done

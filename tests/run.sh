@@ -1,0 +1,57 @@
+#!/bin/bash
+# Installs what is missing, builds everything and runs every test.
+# Last line: "N passed, N failed, N skipped" (test targets).
+# Exit code 0 only if everything was built and nothing failed.
+set -uo pipefail
+
+readonly limit_seconds=2700  # for the build and all tests together; a hang must not look like work
+cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
+
+# Some machines preset it to a kernel that is not theirs, which halves matrix products.
+unset OPENBLAS_CORETYPE
+
+deploy/install_deps.sh || {
+  echo "0 passed, 1 failed, 0 skipped"
+  exit 1
+}
+
+if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
+  echo "No nvcc on this machine: the CUDA plugin is not built, and its tests are skipped."
+fi
+
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+
+timeout --foreground --signal=INT --kill-after=60 "$limit_seconds" \
+  bazel test --nobuild_tests_only --keep_going --build_event_json_file="$work/events.json" //...
+bazel_code=$?
+case $bazel_code in
+  0) ;;
+  3) echo "Some tests failed; their logs are above and under bazel-testlogs/." ;;
+  124) echo "Not done after $limit_seconds seconds: stopped." ;;
+  *) echo "The build failed (bazel exit code $bazel_code); the errors are above." ;;
+esac
+
+# The layers again, this time over the build graph; tests/architecture looks at the sources.
+rule_failures=0
+must_be_empty() {
+  local found
+  found="$(bazel query --noshow_progress "$1" 2>"$work/query.log")" || {
+    cat "$work/query.log"
+    rule_failures=1
+    return
+  }
+  [[ -z "$found" ]] && return
+  echo "The dependency rule is broken; bazel query '$1' prints:"
+  echo "$found"
+  rule_failures=1
+}
+must_be_empty 'somepath(//kernels/..., //proto/... + //third_party:grpc + //third_party:spdlog)'
+must_be_empty 'somepath(//common/..., //proto/... + //kernels/... + //third_party:grpc)'
+must_be_empty 'somepath(//server/..., //worker/...)'
+must_be_empty 'somepath(//worker/..., //server/...)'
+must_be_empty 'somepath(//common/... + //kernels/... + //proto/... + //server/... + //worker/..., //tests/...)'
+
+python3 -B tests/count_results.py "$work/events.json" "$bazel_code" "$rule_failures"
+count_code=$?
+((bazel_code == 0 && rule_failures == 0 && count_code == 0))
