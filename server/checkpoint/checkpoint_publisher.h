@@ -1,0 +1,33 @@
+// The steps that turn files of shards into a checkpoint that is either there whole or not at all:
+// BeginCheckpoint, the shards' WriteShardFiles, PublishCheckpoint; or DiscardCheckpoint. A crash
+// between any two leaves the checkpoints before it as they were. One writer per directory.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "server/checkpoint/manifest.h"
+
+namespace lodestar {
+
+// "round-00001234".
+std::string CheckpointName(Round round);
+
+// Creates `root` if need be and an empty `root`/round-00001234.tmp; returns its path. Left-overs of
+// earlier attempts at any round are removed.
+absl::StatusOr<std::string> BeginCheckpoint(const std::string& root, Round round);
+
+// Writes the manifest into the directory from BeginCheckpoint(), syncs, renames it to its final
+// name, syncs `root`, and reads everything back to verify. An older checkpoint of the same round is
+// replaced. Then removes all but the newest `keep` (at least 1). Returns the final path. Errors:
+// those of files; DataLoss if it does not verify: then nothing was removed.
+absl::StatusOr<std::string> PublishCheckpoint(const std::string& directory,
+                                              const Manifest& manifest, int keep);
+
+// Removes the directory of a checkpoint that will not be finished. Never fails: what cannot be
+// removed is removed by the next BeginCheckpoint().
+void DiscardCheckpoint(const std::string& directory);
+
+}  // namespace lodestar

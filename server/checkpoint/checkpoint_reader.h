@@ -1,0 +1,63 @@
+// Finds a checkpoint that verifies and reads it onto any number of servers.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/bucket_plan.h"
+#include "common/layout.h"
+#include "server/checkpoint/manifest.h"
+#include "server/shard/shard_state.h"
+
+namespace lodestar {
+
+// Reads every file of the checkpoint and compares it with the manifest. Blocks for the disk.
+// Errors: NotFound without a manifest; DataLoss naming file, offset or sum, and what was expected.
+absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& directory);
+
+struct FoundCheckpoint {
+  std::string directory;
+  Manifest manifest;
+  // One text for every newer checkpoint that did not verify: to be shown, not to be swallowed.
+  std::vector<std::string> alarms;
+};
+
+// The newest checkpoint below `root` that verifies; none if there is no checkpoint at all. Errors:
+// DataLoss if there are some and none verifies.
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root);
+
+// Reads a verified checkpoint. Thread-safe.
+class CheckpointReader {
+ public:
+  // Maps the files; trusts that they were verified.
+  static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(const std::string& directory);
+  ~CheckpointReader();
+
+  const Manifest& manifest() const { return manifest_; }
+
+  // State for a shard that covers `range` with these buckets, however many servers wrote it. A
+  // bucket's version is the lowest of the written buckets that overlap it. Errors: InvalidArgument
+  // if the state vectors stored are not `state_names`; those of files.
+  absl::StatusOr<ShardState> ReadShard(ElementRange range, const std::vector<Bucket>& buckets,
+                                       const std::vector<std::string>& state_names) const;
+
+  // Weights of a range; the form that ParameterShard::LoadWeights() takes.
+  absl::Status ReadWeights(ElementRange range, absl::Span<float> weights) const;
+
+ private:
+  struct ShardData;
+  CheckpointReader(std::string directory, Manifest manifest);
+  absl::Status ReadVector(const std::string& state_name, ElementRange range,
+                          absl::Span<float> out) const;
+
+  const std::string directory_;
+  const Manifest manifest_;
+  std::vector<std::unique_ptr<ShardData>> shards_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,27 @@
+// One shard of a checkpoint as safetensors files: writing, and reading any range from the files of
+// all shards.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/layout.h"
+#include "server/checkpoint/manifest.h"
+#include "server/shard/shard_state.h"
+
+namespace lodestar {
+
+struct ShardFilesSpec {
+  std::string directory;  // exists
+  int shard = 0;
+  int num_shards = 1;
+  std::string model;  // JSON of the model spec for the files' metadata; may be empty
+};
+
+// Writes the files and waits until the disk has them. Blocks for the disk. Errors: those of files;
+// ResourceExhausted with path, bytes wanted and bytes free. Files of a failed call are removed.
+absl::StatusOr<ShardManifest> WriteShardFiles(const ShardFilesSpec& spec, const Layout& layout,
+                                              const ShardState& state);
+
+}  // namespace lodestar
