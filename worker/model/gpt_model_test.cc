@@ -1,0 +1,72 @@
+// What only the GPT does: logits of the next token.
+#include "worker/model/gpt_model.h"
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/device_factory.h"
+#include "worker/model/synthetic_training.h"
+
+namespace lodestar {
+namespace {
+
+class NextTokenTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    device_ = *MakeDevice(GetParam(), /*threads=*/1, nullptr);
+    model_ = *GptModel::Create({SmallGptSpec(), /*max_batch=*/2}, device_.get());
+    WriteBuf(device_.get(), model_->parameters(),
+             RandomParameters(model_->layout(), /*noise=*/0.1, /*seed=*/3));
+  }
+
+  std::vector<float> LogitsAfter(absl::Span<const int32_t> tokens) {
+    std::vector<float> logits;
+    const absl::Status status = model_->NextTokenLogits(tokens, &logits);
+    EXPECT_TRUE(status.ok()) << status;
+    return logits;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<GptModel> model_;
+};
+
+double LossOf(const std::vector<float>& logits, int32_t target) {
+  double sum = 0.0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+  return std::log(sum) - logits[target];
+}
+
+TEST_P(NextTokenTest, LogitsAfterEachPrefixGiveTheLossOfTraining) {
+  const HostBatch batch = RandomBatch(SmallGptSpec(), 1, /*seed=*/8);
+  const double expected = model_->Evaluate(batch, nullptr)->loss_sum;
+  double loss = 0.0;
+  for (size_t length = 1; length <= batch.tokens.size(); ++length) {
+    loss +=
+        LossOf(LogitsAfter(absl::MakeSpan(batch.tokens).first(length)), batch.targets[length - 1]);
+  }
+  // Logits come as f32: 6e-8 of values around 1.
+  EXPECT_NEAR(loss, expected, 1e-5);
+}
+
+TEST_P(NextTokenTest, ForgetsWhatIsMoreThanTheContextBack) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < 13; ++i) tokens.push_back(3 * i % 40);
+  const std::vector<int32_t> last(tokens.end() - model_->context(), tokens.end());
+  EXPECT_EQ(LogitsAfter(tokens), LogitsAfter(last));
+  EXPECT_NE(LogitsAfter(last), LogitsAfter(absl::MakeSpan(last).last(5)));
+}
+
+TEST_P(NextTokenTest, RefusesPromptsThatDoNotFit) {
+  std::vector<float> logits;
+  for (const std::vector<int32_t>& prompt : std::vector<std::vector<int32_t>>{{}, {40}, {-1}}) {
+    EXPECT_EQ(model_->NextTokenLogits(prompt, &logits).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, NextTokenTest, testing::Values("cpu", "oracle"));
+
+}  // namespace
+}  // namespace lodestar
