@@ -1,0 +1,44 @@
+// A ParameterTransport whose sessions can all be ended at once, from any thread: when the lease is
+// lost or the worker is told to stop, nobody keeps waiting for a server.
+#pragma once
+
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/client/bulk_transport.h"
+
+namespace lodestar {
+
+class CancellableTransport final : public ParameterTransport {
+ public:
+  explicit CancellableTransport(std::unique_ptr<ParameterTransport> inner)
+      : inner_(std::move(inner)) {}
+
+  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
+  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;
+  uint64_t bytes_pushed() const override { return inner_->bytes_pushed(); }
+  uint64_t bytes_pulled() const override { return inner_->bytes_pulled(); }
+
+  // Ends the sessions under way and every later one with Cancelled. Thread-safe.
+  void Cancel();
+
+ private:
+  class WatchedPush;
+  class WatchedPull;
+
+  // Cancels the session at once if everything has been cancelled.
+  template <typename Session>
+  void Watch(absl::flat_hash_set<Session*>& sessions, Session* session);
+  template <typename Session>
+  void Forget(absl::flat_hash_set<Session*>& sessions, Session* session);
+
+  const std::unique_ptr<ParameterTransport> inner_;
+  absl::Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_set<PushSession*> pushes_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<PullSession*> pulls_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar

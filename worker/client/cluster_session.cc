@@ -1,0 +1,217 @@
+#include "worker/client/cluster_session.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "proto/bulk_options.h"
+#include "proto/cluster_service.grpc.pb.h"
+#include "proto/status_mapping.h"
+#include "worker/client/cluster_convert.h"
+
+namespace lodestar {
+namespace {
+
+class ClusterSession final : public CoordinatorLink {
+ public:
+  explicit ClusterSession(ClusterSessionConfig config)
+      : config_(std::move(config)),
+        stub_(v1::ClusterService::NewStub(grpc::CreateCustomChannel(
+            config_.coordinator, grpc::InsecureChannelCredentials(), ControlChannelArguments()))) {}
+
+  ~ClusterSession() override { StopHeartbeats(); }
+
+  absl::StatusOr<Registration> Register() override;
+  absl::Status Join(const std::string& layout_hash, const DatasetFacts& dataset) override;
+  absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report) override;
+  absl::Status Leave(const std::string& reason, const std::optional<RoundReport>& report) override;
+  void StartHeartbeats(absl::Duration interval, std::function<Activity()> activity,
+                       std::function<void(const absl::Status&)> on_lost) override;
+  void StopHeartbeats() override;
+  std::string waiting_for() const override {
+    absl::MutexLock lock(&mutex_);
+    return waiting_for_;
+  }
+  void Cancel() override {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    if (call_in_progress_ != nullptr) call_in_progress_->TryCancel();
+  }
+
+ private:
+  // `method` is a blocking member of the stub. The call can be ended by Cancel().
+  template <typename Method, typename Request, typename Reply>
+  absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply);
+  void RunHeartbeats(absl::Duration interval, const std::function<Activity()>& activity,
+                     const std::function<void(const absl::Status&)>& on_lost);
+  absl::Status SendHeartbeat(const Activity& activity);
+  // Fills in who is calling.
+  template <typename Request>
+  Request Identified() const {
+    Request request;
+    request.set_worker_id(identity_.worker.value());
+    request.set_incarnation(identity_.incarnation.value());
+    return request;
+  }
+
+  const ClusterSessionConfig config_;
+  const std::unique_ptr<v1::ClusterService::Stub> stub_;
+  WorkerIdentity identity_;  // written by Register() while no heartbeats run
+  std::thread heartbeats_;
+
+  mutable absl::Mutex mutex_;
+  grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
+};
+
+std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
+  return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout);
+}
+
+template <typename Method, typename Request, typename Reply>
+absl::Status ClusterSession::Call(Method method, const Request& request, absl::Duration timeout,
+                                  Reply* reply) {
+  grpc::ClientContext context;
+  context.set_deadline(Deadline(timeout));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
+    call_in_progress_ = &context;
+  }
+  const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
+  absl::MutexLock lock(&mutex_);
+  call_in_progress_ = nullptr;
+  if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::UnavailableError(absl::StrCat("coordinator ", config_.coordinator,
+                                               " did not answer within ",
+                                               absl::FormatDuration(timeout)));
+  }
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    return absl::UnavailableError(
+        absl::StrCat("coordinator ", config_.coordinator, ": ", status.error_message()));
+  }
+  return FromGrpcStatus(status);
+}
+
+absl::StatusOr<Registration> ClusterSession::Register() {
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = false;
+    waiting_for_.clear();
+  }
+  v1::RegisterRequest request;
+  request.set_wire_version(kWireVersion);
+  request.set_software_version(std::string(kVersion));
+  request.set_name(config_.name);
+  request.set_instance_id(config_.instance_id);
+  request.set_device(config_.device);
+  v1::RegisterReply reply;
+  RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::Register, request, config_.call_timeout, &reply));
+  ASSIGN_OR_RETURN(Registration registration, FromProto(reply));
+  identity_ = registration.identity;
+  return registration;
+}
+
+absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetFacts& dataset) {
+  auto request = Identified<v1::JoinRequest>();
+  request.set_layout_hash(layout_hash);
+  *request.mutable_dataset() = ToProto(dataset);
+  v1::JoinReply reply;
+  return Call(&v1::ClusterService::Stub::Join, request, config_.call_timeout, &reply);
+}
+
+absl::StatusOr<WorkGrant> ClusterSession::NextGrant(const std::optional<RoundReport>& report) {
+  auto request = Identified<v1::GrantRequest>();
+  request.set_hold_ms(absl::ToInt64Milliseconds(config_.grant_hold));
+  if (report.has_value()) *request.mutable_report() = ToProto(*report);
+  v1::Grant grant;
+  RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::NextGrant, request,
+                       config_.grant_hold + config_.call_timeout, &grant));
+  return FromProto(grant);
+}
+
+absl::Status ClusterSession::Leave(const std::string& reason,
+                                   const std::optional<RoundReport>& report) {
+  auto request = Identified<v1::LeaveRequest>();
+  request.set_reason(reason);
+  if (report.has_value()) *request.mutable_report() = ToProto(*report);
+  grpc::ClientContext context;
+  context.set_deadline(Deadline(config_.call_timeout));
+  v1::LeaveReply reply;
+  return FromGrpcStatus(stub_->Leave(&context, request, &reply));
+}
+
+void ClusterSession::StartHeartbeats(absl::Duration interval, std::function<Activity()> activity,
+                                     std::function<void(const absl::Status&)> on_lost) {
+  StopHeartbeats();
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_heartbeats_ = false;
+  }
+  heartbeats_ =
+      std::thread([this, interval, activity = std::move(activity), on_lost = std::move(on_lost)] {
+        RunHeartbeats(interval, activity, on_lost);
+      });
+}
+
+void ClusterSession::StopHeartbeats() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_heartbeats_ = true;
+  }
+  if (heartbeats_.joinable()) heartbeats_.join();
+}
+
+void ClusterSession::RunHeartbeats(absl::Duration interval,
+                                   const std::function<Activity()>& activity,
+                                   const std::function<void(const absl::Status&)>& on_lost) {
+  ChangeLogger unreachable;
+  while (true) {
+    const absl::Status status = SendHeartbeat(activity());
+    if (absl::IsAborted(status)) {
+      on_lost(status);
+      return;
+    }
+    if (status.ok()) {
+      unreachable.Forget("heartbeat");
+    } else {
+      unreachable.Log(LogLevel::kWarn, "heartbeat",
+                      absl::StrCat("heartbeat failed: ", status.message()));
+    }
+    absl::MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithTimeout(absl::Condition(&stop_heartbeats_), interval)) return;
+  }
+}
+
+absl::Status ClusterSession::SendHeartbeat(const Activity& activity) {
+  auto request = Identified<v1::HeartbeatRequest>();
+  request.set_bytes_pushed(activity.bytes_pushed);
+  request.set_bytes_pulled(activity.bytes_pulled);
+  request.set_activity(activity.activity);
+  grpc::ClientContext context;
+  context.set_deadline(Deadline(config_.call_timeout));
+  v1::HeartbeatReply reply;
+  RETURN_IF_ERROR(FromGrpcStatus(stub_->Heartbeat(&context, request, &reply)));
+  absl::MutexLock lock(&mutex_);
+  waiting_for_ = reply.waiting_for();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<CoordinatorLink> MakeClusterSession(ClusterSessionConfig config) {
+  return std::make_unique<ClusterSession>(std::move(config));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,25 @@
+// CoordinatorLink over gRPC, on a channel of its own so that bulk transfers do not delay control.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "worker/client/coordinator_link.h"
+
+namespace lodestar {
+
+struct ClusterSessionConfig {
+  std::string coordinator;  // host:port
+  std::string name;         // of this worker
+  std::string device;       // for people
+  uint64_t instance_id =
+      0;  // random, one per process: tells a reconnect from a second worker of the same name
+  absl::Duration grant_hold = absl::Seconds(5);  // how long the coordinator may keep a request open
+  absl::Duration call_timeout = absl::Seconds(10);
+};
+
+std::unique_ptr<CoordinatorLink> MakeClusterSession(ClusterSessionConfig config);
+
+}  // namespace lodestar

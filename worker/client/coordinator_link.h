@@ -1,0 +1,58 @@
+// CoordinatorLink: a worker's conversation with the coordinator: registration, heartbeats, grants,
+// leaving. One object lives as long as the process and goes through many lives (incarnations). The
+// gRPC implementation is cluster_session.h; tests of the trainer use a fake.
+//
+// Thread-safety: heartbeats run on a thread of the link; Cancel() and waiting_for() may be called
+// from any thread; everything else is called by one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/client/work_grant.h"
+
+namespace lodestar {
+
+class CoordinatorLink {
+ public:
+  // What the worker tells with each heartbeat.
+  struct Activity {
+    uint64_t bytes_pushed = 0;
+    uint64_t bytes_pulled = 0;
+    std::string activity;
+  };
+
+  virtual ~CoordinatorLink() = default;
+
+  // One attempt to begin a life. Errors: as in proto/cluster_service.proto; Unavailable if nobody
+  // answers.
+  virtual absl::StatusOr<Registration> Register() = 0;
+  // Makes the worker a member. Errors: FailedPrecondition if layout or data differ from the job's.
+  virtual absl::Status Join(const std::string& layout_hash, const DatasetFacts& dataset) = 0;
+  // Blocks until there is a grant or the coordinator says what is waited for (kWait).
+  // Errors: Aborted: this life is over, register again; Cancelled after Cancel().
+  virtual absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report) = 0;
+  // Best effort: returns within the call timeout whatever happens.
+  virtual absl::Status Leave(const std::string& reason,
+                             const std::optional<RoundReport>& report) = 0;
+
+  // Renews the lease every `interval` until StopHeartbeats(). `activity` and `on_lost` are called
+  // on the heartbeat thread; on_lost once, if the coordinator refuses this life (Aborted). An
+  // unreachable coordinator is tried again.
+  virtual void StartHeartbeats(absl::Duration interval, std::function<Activity()> activity,
+                               std::function<void(const absl::Status&)> on_lost) = 0;
+  virtual void StopHeartbeats() = 0;
+  // Why the cluster does not go on, by the last heartbeat; empty if it does.
+  virtual std::string waiting_for() const = 0;
+
+  // Ends the call in progress, and makes later ones but Register() and Leave() fail with Cancelled
+  // until Register().
+  virtual void Cancel() = 0;
+};
+
+}  // namespace lodestar

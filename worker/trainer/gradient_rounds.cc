@@ -1,0 +1,78 @@
+#include "worker/trainer/gradient_rounds.h"
+
+#include <optional>
+
+#include "common/contribution.h"
+#include "common/gradient_clip.h"
+#include "common/status_macros.h"
+#include "worker/trainer/contribution_push.h"
+#include "worker/trainer/grant_samples.h"
+#include "worker/trainer/heldout_evaluator.h"
+#include "worker/trainer/weights_pull.h"
+
+namespace lodestar {
+
+absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const RoundRunnerDeps& deps,
+                                                                       double client_clip_norm) {
+  auto rounds = std::unique_ptr<GradientRounds>(new GradientRounds(deps, client_clip_norm));
+  ASSIGN_OR_RETURN(rounds->weights_, HostMirror::Create(deps.device, deps.model->parameters()));
+  ASSIGN_OR_RETURN(rounds->gradient_, HostMirror::Create(deps.device, deps.model->gradients()));
+  ASSIGN_OR_RETURN(void* memory, deps.device->Allocate(sizeof(double)));
+  rounds->square_sum_ = Buf{memory, DType::kF64, 1};
+  return rounds;
+}
+
+GradientRounds::~GradientRounds() {
+  if (square_sum_) deps_.device->Release(square_sum_.data);
+}
+
+absl::StatusOr<float> GradientRounds::ClipScale() {
+  deps_.device->SumOfSquares(square_sum_, deps_.model->gradients());
+  double square_sum = 0.0;
+  deps_.device->Copy(&square_sum, square_sum_.data, sizeof(square_sum), StreamKind::kCompute);
+  RETURN_IF_ERROR(deps_.device->Synchronize(deps_.device->Record(StreamKind::kCompute)));
+  return GradientClipScale(square_sum, client_clip_norm_);
+}
+
+absl::StatusOr<RoundReport> GradientRounds::Run(const WorkGrant& grant) {
+  const absl::Time start = deps_.clock->Now();
+  RoundReport report;
+  report.round = grant.round;
+  WeightsPull pull(*deps_.registration, grant.min_version, weights_.get(), deps_.transport,
+                   deps_.clock);
+  RETURN_IF_ERROR(EvaluateHeldout(grant, *deps_.dataset, deps_.model, &pull, &report));
+  if (grant.kind == GrantKind::kEvaluate) {
+    RETURN_IF_ERROR(pull.WaitForAll());
+    report.compute = deps_.clock->Now() - start - pull.blocked();
+    return report;
+  }
+
+  RETURN_IF_ERROR(
+      ReadTrainSpan(*deps_.dataset, *deps_.sample_order, SamplesOfStep(grant, 0), &batch_));
+  ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};
+  std::optional<ContributionPush> push;
+  const auto start_push = [&] {
+    push.emplace(*deps_.registration, header, gradient_.get(), &pull, deps_.transport, deps_.clock);
+  };
+  BatchResult result;
+  if (client_clip_norm_ > 0.0) {
+    ASSIGN_OR_RETURN(result, deps_.model->TrainStep(batch_, &pull, /*sink=*/nullptr));
+    ASSIGN_OR_RETURN(header.scale, ClipScale());
+    start_push();
+    RETURN_IF_ERROR(push->AllBlocksReady());
+  } else {
+    start_push();
+    ASSIGN_OR_RETURN(result, deps_.model->TrainStep(batch_, &pull, &*push));
+  }
+  RETURN_IF_ERROR(push->Finish());
+
+  report.loss_sum = result.loss_sum;
+  report.num_predictions = result.num_predictions;
+  report.num_samples = grant.num_samples;
+  report.base_version = pull.version(0);
+  report.communication = pull.blocked() + push->blocked();
+  report.compute = deps_.clock->Now() - start - report.communication;
+  return report;
+}
+
+}  // namespace lodestar

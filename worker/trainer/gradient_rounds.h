@@ -1,0 +1,37 @@
+// Rounds of gradients (sync, async): one mini-batch per grant, its gradient pushed while backward
+// runs.
+#pragma once
+
+#include <memory>
+
+#include "worker/trainer/host_mirror.h"
+#include "worker/trainer/round_runner.h"
+
+namespace lodestar {
+
+class GradientRounds final : public RoundRunner {
+ public:
+  // client_clip_norm > 0: this worker clips its own gradient, for servers that apply each gradient
+  // alone (async). The norm is known only after backward, so pushing then starts after it. Errors:
+  // ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<GradientRounds>> Create(const RoundRunnerDeps& deps,
+                                                                double client_clip_norm);
+  ~GradientRounds() override;
+
+  absl::StatusOr<RoundReport> Run(const WorkGrant& grant) override;
+
+ private:
+  GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
+      : deps_(deps), client_clip_norm_(client_clip_norm) {}
+  // Factor that brings the gradient to the clip norm.
+  absl::StatusOr<float> ClipScale();
+
+  const RoundRunnerDeps deps_;
+  const double client_clip_norm_;
+  std::unique_ptr<HostMirror> weights_;
+  std::unique_ptr<HostMirror> gradient_;
+  Buf square_sum_;
+  HostBatch batch_;
+};
+
+}  // namespace lodestar

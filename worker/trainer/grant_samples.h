@@ -1,0 +1,33 @@
+// From a grant to samples in memory: positions of the global cursor to training samples, parts of
+// the evaluation set to held-out samples.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/client/work_grant.h"
+#include "worker/data/dataset.h"
+#include "worker/data/sample_order.h"
+
+namespace lodestar {
+
+// Positions of the samples of one local step: [first, first + count), contiguous parts of the grant
+// in order.
+struct SampleSpan {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+// The part of `grant` for local step `step` in [0, grant.local_steps).
+SampleSpan SamplesOfStep(const WorkGrant& grant, int step);
+
+// Reads the training samples at the positions of `span`.
+absl::Status ReadTrainSpan(const Dataset& dataset, const SampleOrder& order, SampleSpan span,
+                           HostBatch* batch);
+
+// Held-out sample of place `k` in an evaluation set of n places: spread evenly, each at most once
+// if n <= num_heldout.
+int64_t HeldoutSampleAt(int64_t k, int64_t n, int64_t num_heldout);
+
+}  // namespace lodestar

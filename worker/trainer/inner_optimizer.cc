@@ -1,0 +1,108 @@
+#include "worker/trainer/inner_optimizer.h"
+
+#include <cmath>
+
+#include "common/gradient_clip.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+int NumStateVectors(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return 0;
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kNesterov:
+      return 1;
+    case OptimizerKind::kAdamW:
+      return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+
+InnerOptimizer::InnerOptimizer(const OptimizerSettings& settings, const Layout& layout,
+                               Device* device)
+    : settings_(settings), num_elements_(layout.num_elements()), device_(device) {
+  for (const TensorSpec& tensor : layout.tensors()) {
+    const int64_t end = tensor.offset + tensor.num_elements();
+    if (!ranges_.empty() && ranges_.back().decay == tensor.decay) {
+      ranges_.back().range.end = end;
+    } else {
+      ranges_.push_back({{tensor.offset, end}, tensor.decay});
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
+    const OptimizerSettings& settings, const Layout& layout, Device* device) {
+  auto optimizer = std::unique_ptr<InnerOptimizer>(new InnerOptimizer(settings, layout, device));
+  const DType dtype = device->capabilities().compute;
+  for (int i = 0; i < NumStateVectors(settings.kind); ++i) {
+    ASSIGN_OR_RETURN(Buf state, optimizer->AllocateZeros(dtype, layout.num_elements()));
+    optimizer->state_.push_back(state);
+  }
+  ASSIGN_OR_RETURN(optimizer->square_sum_, optimizer->AllocateZeros(DType::kF64, 1));
+  return optimizer;
+}
+
+InnerOptimizer::~InnerOptimizer() {
+  for (const Buf& state : state_) device_->Release(state.data);
+  if (square_sum_) device_->Release(square_sum_.data);
+}
+
+absl::StatusOr<Buf> InnerOptimizer::AllocateZeros(DType dtype, int64_t num_elements) {
+  ASSIGN_OR_RETURN(void* memory, device_->Allocate(DTypeBytes(dtype) * num_elements));
+  const Buf buffer{memory, dtype, num_elements};
+  device_->Fill(buffer, 0.0);
+  return buffer;
+}
+
+absl::StatusOr<double> InnerOptimizer::ClipScale(Buf gradient, double clip_norm) {
+  if (clip_norm <= 0.0) return 1.0;
+  device_->SumOfSquares(square_sum_, gradient);
+  double square_sum = 0.0;
+  device_->Copy(&square_sum, square_sum_.data, sizeof(square_sum), StreamKind::kCompute);
+  RETURN_IF_ERROR(device_->Synchronize(device_->Record(StreamKind::kCompute)));
+  return GradientClipScale(square_sum, clip_norm);
+}
+
+absl::Status InnerOptimizer::Step(Buf weights, Buf gradient, double learning_rate,
+                                  double clip_norm) {
+  ASSIGN_OR_RETURN(const double scale, ClipScale(gradient, clip_norm));
+  ++steps_;
+  for (const DecayRange& part : ranges_) {
+    UpdateRange(part, weights, gradient, learning_rate, scale);
+  }
+  return device_->Synchronize(device_->Record(StreamKind::kCompute));
+}
+
+void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf gradient,
+                                 double learning_rate, double gradient_scale) {
+  const auto slice = [&part](Buf vector) {
+    return vector.Slice(part.range.begin, part.range.size());
+  };
+  const double weight_decay = part.decay ? settings_.weight_decay : 0.0;
+  if (settings_.kind == OptimizerKind::kAdamW) {
+    device_->AdamWUpdate(slice(weights), slice(state_[0]), slice(state_[1]), slice(gradient),
+                         {.learning_rate = learning_rate,
+                          .beta1 = settings_.beta1,
+                          .beta2 = settings_.beta2,
+                          .epsilon = settings_.epsilon,
+                          .weight_decay = weight_decay,
+                          .gradient_scale = gradient_scale,
+                          .step = steps_});
+    return;
+  }
+  device_->MomentumUpdate(slice(weights), state_.empty() ? Buf{} : slice(state_[0]),
+                          slice(gradient),
+                          {.learning_rate = learning_rate,
+                           .momentum = state_.empty() ? 0.0 : settings_.momentum,
+                           .weight_decay = weight_decay,
+                           .gradient_scale = gradient_scale,
+                           .nesterov = settings_.kind == OptimizerKind::kNesterov});
+}
+
+}  // namespace lodestar

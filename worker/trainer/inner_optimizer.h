@@ -1,0 +1,51 @@
+// The optimizer of a worker's local steps (local_sgd): its state stays on the device and is never
+// sent.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "kernels/device.h"
+
+namespace lodestar {
+
+class InnerOptimizer {
+ public:
+  // State starts at zero. `device` outlives the optimizer. Errors: ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<InnerOptimizer>> Create(const OptimizerSettings& settings,
+                                                                const Layout& layout,
+                                                                Device* device);
+  ~InnerOptimizer();
+  InnerOptimizer(const InnerOptimizer&) = delete;
+  InnerOptimizer& operator=(const InnerOptimizer&) = delete;
+
+  // One step over the whole parameter space. clip_norm > 0 first scales the gradient so that its
+  // norm is at most that.
+  absl::Status Step(Buf weights, Buf gradient, double learning_rate, double clip_norm);
+
+ private:
+  // Neighbouring tensors that share the decay mark.
+  struct DecayRange {
+    ElementRange range;
+    bool decay = false;
+  };
+  InnerOptimizer(const OptimizerSettings& settings, const Layout& layout, Device* device);
+  absl::StatusOr<Buf> AllocateZeros(DType dtype, int64_t num_elements);
+  absl::StatusOr<double> ClipScale(Buf gradient, double clip_norm);
+  void UpdateRange(const DecayRange& part, Buf weights, Buf gradient, double learning_rate,
+                   double gradient_scale);
+
+  const OptimizerSettings settings_;
+  const int64_t num_elements_;
+  Device* const device_;
+  std::vector<DecayRange> ranges_;
+  std::vector<Buf> state_;  // 0, 1 or 2 vectors
+  Buf square_sum_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace lodestar

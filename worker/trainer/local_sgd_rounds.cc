@@ -1,0 +1,86 @@
+#include "worker/trainer/local_sgd_rounds.h"
+
+#include "common/contribution.h"
+#include "common/status_macros.h"
+#include "worker/trainer/contribution_push.h"
+#include "worker/trainer/grant_samples.h"
+#include "worker/trainer/heldout_evaluator.h"
+#include "worker/trainer/weights_pull.h"
+
+namespace lodestar {
+
+absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
+    const RoundRunnerDeps& deps) {
+  auto rounds = std::unique_ptr<LocalSgdRounds>(new LocalSgdRounds(deps));
+  const Buf parameters = deps.model->parameters();
+  ASSIGN_OR_RETURN(rounds->weights_, HostMirror::Create(deps.device, parameters));
+  ASSIGN_OR_RETURN(rounds->pseudo_gradient_,
+                   HostMirror::Create(deps.device, deps.model->gradients()));
+  ASSIGN_OR_RETURN(
+      rounds->inner_optimizer_,
+      InnerOptimizer::Create(deps.registration->job.optimizer, deps.model->layout(), deps.device));
+  ASSIGN_OR_RETURN(void* memory,
+                   deps.device->Allocate(DTypeBytes(parameters.dtype) * parameters.num_elements));
+  rounds->start_weights_ = Buf{memory, parameters.dtype, parameters.num_elements};
+  return rounds;
+}
+
+LocalSgdRounds::~LocalSgdRounds() {
+  if (start_weights_) deps_.device->Release(start_weights_.data);
+}
+
+absl::Status LocalSgdRounds::RunLocalSteps(const WorkGrant& grant, RoundReport* report) {
+  const double clip_norm = deps_.registration->job.clip_norm;
+  for (int step = 0; step < grant.local_steps; ++step) {
+    if (step > 0 && deps_.stop_requested()) break;
+    const SampleSpan samples = SamplesOfStep(grant, step);
+    RETURN_IF_ERROR(ReadTrainSpan(*deps_.dataset, *deps_.sample_order, samples, &batch_));
+    ASSIGN_OR_RETURN(const BatchResult result,
+                     deps_.model->TrainStep(batch_, /*gate=*/nullptr, /*sink=*/nullptr));
+    RETURN_IF_ERROR(inner_optimizer_->Step(deps_.model->parameters(), deps_.model->gradients(),
+                                           grant.learning_rates[step], clip_norm));
+    report->loss_sum += result.loss_sum;
+    report->num_predictions += result.num_predictions;
+    report->num_samples += samples.count;
+  }
+  return absl::OkStatus();
+}
+
+HostMirror* LocalSgdRounds::Contribution() {
+  if (RoundContributionKind(deps_.registration->job) == ContributionKind::kWeights) {
+    return weights_.get();
+  }
+  deps_.device->Subtract(deps_.model->gradients(), start_weights_, deps_.model->parameters());
+  return pseudo_gradient_.get();
+}
+
+absl::StatusOr<RoundReport> LocalSgdRounds::Run(const WorkGrant& grant) {
+  const absl::Time start = deps_.clock->Now();
+  RoundReport report;
+  report.round = grant.round;
+  WeightsPull pull(*deps_.registration, grant.min_version, weights_.get(), deps_.transport,
+                   deps_.clock);
+  RETURN_IF_ERROR(EvaluateHeldout(grant, *deps_.dataset, deps_.model, &pull, &report));
+  RETURN_IF_ERROR(pull.WaitForAll());
+  report.base_version = pull.version(0);
+  if (grant.kind == GrantKind::kEvaluate) {
+    report.compute = deps_.clock->Now() - start - pull.blocked();
+    return report;
+  }
+
+  const Buf parameters = deps_.model->parameters();
+  deps_.device->Copy(start_weights_.data, parameters.data,
+                     DTypeBytes(parameters.dtype) * parameters.num_elements, StreamKind::kCompute);
+  RETURN_IF_ERROR(RunLocalSteps(grant, &report));
+  ContributionPush push(
+      *deps_.registration,
+      {.round = grant.round, .kind = RoundContributionKind(deps_.registration->job)},
+      Contribution(), &pull, deps_.transport, deps_.clock);
+  RETURN_IF_ERROR(push.AllBlocksReady());
+  RETURN_IF_ERROR(push.Finish());
+  report.communication = pull.blocked() + push.blocked();
+  report.compute = deps_.clock->Now() - start - report.communication;
+  return report;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,38 @@
+// Rounds of local steps (local_sgd): H steps of the inner optimizer from the weights of the server,
+// then one contribution: the pseudo-gradient (weights at the start of the round minus weights now)
+// for an outer optimizer, or the weights themselves for plain averaging. Inner optimizer state
+// stays here. DiLoCo: arXiv:2311.08105, algorithm 1.
+#pragma once
+
+#include <memory>
+
+#include "worker/trainer/host_mirror.h"
+#include "worker/trainer/inner_optimizer.h"
+#include "worker/trainer/round_runner.h"
+
+namespace lodestar {
+
+class LocalSgdRounds final : public RoundRunner {
+ public:
+  // Errors: ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<LocalSgdRounds>> Create(const RoundRunnerDeps& deps);
+  ~LocalSgdRounds() override;
+
+  absl::StatusOr<RoundReport> Run(const WorkGrant& grant) override;
+
+ private:
+  explicit LocalSgdRounds(const RoundRunnerDeps& deps) : deps_(deps) {}
+  // Steps until the grant is used up or the worker is told to stop.
+  absl::Status RunLocalSteps(const WorkGrant& grant, RoundReport* report);
+  // What this round contributes; valid until the next local step.
+  HostMirror* Contribution();
+
+  const RoundRunnerDeps deps_;
+  std::unique_ptr<InnerOptimizer> inner_optimizer_;
+  std::unique_ptr<HostMirror> weights_;
+  std::unique_ptr<HostMirror> pseudo_gradient_;  // the gradient vector, used again
+  Buf start_weights_;                            // of the round
+  HostBatch batch_;
+};
+
+}  // namespace lodestar

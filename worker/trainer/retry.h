@@ -1,0 +1,41 @@
+// Which failed transfers are worth another try, and when.
+#pragma once
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/logging.h"
+
+namespace lodestar {
+
+// Back-off of one transfer. A server that is away long enough ends the worker's life through the
+// heartbeats, which cancels the transfer; so there is no limit here.
+class TransferRetry {
+ public:
+  explicit TransferRetry(Clock* clock) : clock_(clock) {}
+
+  // The same transfer may succeed later, without registering again.
+  static bool MayHelp(const absl::Status& status) {
+    return absl::IsUnavailable(status) || absl::IsDataLoss(status) ||
+           absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+  }
+
+  // Sleeps, longer each time. `what` names the transfer in the log.
+  void BackOff(const absl::Status& status, absl::string_view what) {
+    if (pause_ == kFirstPause) LogWarn("{} failed ({}); trying again", what, status.message());
+    clock_->Sleep(pause_);
+    pause_ = std::min(2 * pause_, kLongestPause);
+  }
+
+ private:
+  static constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
+  static constexpr absl::Duration kLongestPause = absl::Seconds(1);
+
+  Clock* const clock_;
+  absl::Duration pause_ = kFirstPause;
+};
+
+}  // namespace lodestar

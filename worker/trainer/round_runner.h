@@ -1,0 +1,42 @@
+// RoundRunner: what a worker does with one grant. One class per way of training (gradients every
+// step, many local steps), chosen in round_runner_factory.h.
+#pragma once
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "kernels/device.h"
+#include "worker/client/bulk_transport.h"
+#include "worker/client/work_grant.h"
+#include "worker/data/dataset.h"
+#include "worker/data/sample_order.h"
+#include "worker/model/model.h"
+
+namespace lodestar {
+
+// Everything a runner works with. Not owned; must outlive the runner.
+struct RoundRunnerDeps {
+  const Registration* registration = nullptr;
+  Model* model = nullptr;
+  Device* device = nullptr;
+  const Dataset* dataset = nullptr;
+  const SampleOrder* sample_order = nullptr;
+  ParameterTransport* transport = nullptr;
+  Clock* clock = nullptr;
+  // True once the worker has been told to stop: hand over what there is.
+  std::function<bool()> stop_requested;
+};
+
+class RoundRunner {
+ public:
+  virtual ~RoundRunner() = default;
+
+  // Carries out a kTrain or kEvaluate grant; returns when every server has acknowledged the
+  // contribution. Errors: Aborted: this life is over, register again; Cancelled; anything else will
+  // not succeed by retrying.
+  virtual absl::StatusOr<RoundReport> Run(const WorkGrant& grant) = 0;
+};
+
+}  // namespace lodestar

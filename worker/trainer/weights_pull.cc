@@ -1,0 +1,110 @@
+#include "worker/trainer/weights_pull.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/status_macros.h"
+#include "worker/trainer/retry.h"
+
+namespace lodestar {
+
+WeightsPull::WeightsPull(const Registration& registration, Version min_version, HostMirror* weights,
+                         ParameterTransport* transport, Clock* clock)
+    : registration_(registration),
+      min_version_(min_version),
+      weights_(weights),
+      transport_(transport),
+      clock_(clock),
+      versions_(registration.buckets.size()),
+      missing_by_block_(registration.layout.num_blocks(), 0),
+      on_device_(registration.layout.num_blocks(), false) {
+  for (const Bucket& bucket : registration.buckets) ++missing_by_block_[bucket.block];
+  puller_ = std::thread([this] { Run(); });
+}
+
+WeightsPull::~WeightsPull() {
+  {
+    absl::MutexLock lock(&mutex_);
+    abandoned_ = true;
+    if (session_ != nullptr) session_->Cancel();
+  }
+  puller_.join();
+}
+
+void WeightsPull::Run() {
+  TransferRetry retry(clock_);
+  while (true) {
+    const std::unique_ptr<PullSession> session = transport_->StartPull(
+        MissingBuckets(), [this](uint32_t bucket, Version version) { OnBucket(bucket, version); });
+    {
+      absl::MutexLock lock(&mutex_);
+      session_ = session.get();
+      if (abandoned_) session_->Cancel();
+    }
+    const absl::Status status = session->Wait();
+    absl::MutexLock lock(&mutex_);
+    session_ = nullptr;
+    if (status.ok() || abandoned_) return;
+    if (!retry.MayHelp(status)) {
+      failure_ = status;
+      return;
+    }
+    mutex_.Unlock();
+    retry.BackOff(status, "pull");
+    mutex_.Lock();
+  }
+}
+
+PullSpec WeightsPull::MissingBuckets() {
+  absl::MutexLock lock(&mutex_);
+  PullSpec spec;
+  spec.min_version = min_version_;
+  // Buckets are in order of the parameter space, which is the order of forward.
+  for (const Bucket& bucket : registration_.buckets) {
+    if (versions_[bucket.index].has_value()) continue;
+    spec.targets.push_back(
+        {bucket.index, absl::MakeSpan(weights_->data() + bucket.range.begin, bucket.range.size())});
+  }
+  return spec;
+}
+
+void WeightsPull::OnBucket(uint32_t bucket, Version version) {
+  absl::MutexLock lock(&mutex_);
+  versions_[bucket] = version;
+  --missing_by_block_[registration_.buckets[bucket].block];
+}
+
+bool WeightsPull::IsSettled(int block) const {
+  return missing_by_block_[block] == 0 || !failure_.ok();
+}
+
+absl::Status WeightsPull::WaitForBlock(int block) {
+  if (on_device_[block]) return absl::OkStatus();
+  const absl::Time start = clock_->Now();
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto is_settled = [this, block]()
+                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return IsSettled(block); };
+    mutex_.Await(absl::Condition(&is_settled));
+    if (missing_by_block_[block] != 0) return failure_;
+  }
+  RETURN_IF_ERROR(weights_->ToDevice(registration_.layout.block(block)));
+  on_device_[block] = true;
+  blocked_ += clock_->Now() - start;
+  return absl::OkStatus();
+}
+
+absl::Status WeightsPull::WaitForAll() {
+  for (int block = 0; block < registration_.layout.num_blocks(); ++block) {
+    RETURN_IF_ERROR(WaitForBlock(block));
+  }
+  return absl::OkStatus();
+}
+
+Version WeightsPull::version(uint32_t bucket) {
+  absl::MutexLock lock(&mutex_);
+  LODESTAR_CHECK(versions_[bucket].has_value()) << "bucket " << bucket << " was not waited for";
+  return *versions_[bucket];
+}
+
+}  // namespace lodestar

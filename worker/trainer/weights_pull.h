@@ -1,0 +1,66 @@
+// WeightsPull: all weights of one version on their way into a vector, in the order in which forward
+// needs them, so that forward starts on the first block while later ones arrive.
+#pragma once
+
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/layout.h"
+#include "worker/client/bulk_transport.h"
+#include "worker/client/work_grant.h"
+#include "worker/model/model.h"
+#include "worker/trainer/host_mirror.h"
+
+namespace lodestar {
+
+class WeightsPull final : public WeightsGate {
+ public:
+  // Begins to pull `min_version` or newer into `weights`, and keeps trying while the servers are
+  // unreachable. All arguments outlive the pull.
+  WeightsPull(const Registration& registration, Version min_version, HostMirror* weights,
+              ParameterTransport* transport, Clock* clock);
+  ~WeightsPull() override;
+
+  // Called by one thread. Blocks until the block's buckets have arrived. Errors: those of the
+  // transport.
+  absl::Status WaitForBlock(int block) override;
+  // Blocks until everything has arrived.
+  absl::Status WaitForAll();
+
+  // Of a bucket that has been waited for.
+  Version version(uint32_t bucket);
+  // Time that the caller spent blocked.
+  absl::Duration blocked() const { return blocked_; }
+
+ private:
+  // Pulls what is missing until it has all arrived or trying again is of no use; runs on puller_.
+  void Run();
+  PullSpec MissingBuckets();
+  void OnBucket(uint32_t bucket, Version version);
+  bool IsSettled(int block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Registration& registration_;
+  const Version min_version_;
+  HostMirror* const weights_;
+  ParameterTransport* const transport_;
+  Clock* const clock_;
+
+  absl::Mutex mutex_;
+  std::vector<std::optional<Version>> versions_ ABSL_GUARDED_BY(mutex_);  // by bucket
+  std::vector<int> missing_by_block_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
+  PullSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
+
+  std::vector<bool> on_device_;  // by block
+  absl::Duration blocked_;
+  std::thread puller_;
+};
+
+}  // namespace lodestar

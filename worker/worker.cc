@@ -1,0 +1,242 @@
+#include "worker/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "kernels/device_factory.h"
+#include "worker/client/bulk_grpc_transport.h"
+#include "worker/client/cluster_session.h"
+#include "worker/data/dataset_factory.h"
+#include "worker/data/sample_order.h"
+#include "worker/trainer/round_runner_factory.h"
+
+namespace lodestar {
+namespace {
+
+// Refusals that another try may not meet: a server that is away or restarting, a life that is over.
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status) || absl::IsDataLoss(status) ||
+         absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
+}
+
+std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registration) {
+  BulkGrpcTransportConfig config;
+  for (const ServerEndpoint& server : registration.servers)
+    config.servers.push_back(server.address);
+  config.buckets = registration.buckets;
+  config.worker = registration.identity.worker;
+  config.incarnation = registration.identity.incarnation;
+  return std::make_shared<CancellableTransport>(MakeBulkGrpcTransport(std::move(config)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config, Clock* clock) {
+  auto worker = std::unique_ptr<Worker>(new Worker(std::move(config), clock));
+  std::string why_not_cuda;
+  ASSIGN_OR_RETURN(worker->device_,
+                   MakeDevice(worker->config_.device, worker->config_.threads, &why_not_cuda));
+  const std::string& device_name = worker->device_->capabilities().name;
+  if (!why_not_cuda.empty()) LogInfo("no CUDA: {}", why_not_cuda);
+  LogInfo("worker '{}' computes on {}", worker->config_.name, device_name);
+  worker->link_ = MakeClusterSession({.coordinator = worker->config_.coordinator,
+                                      .name = worker->config_.name,
+                                      .device = device_name,
+                                      .instance_id = worker->config_.instance_id});
+  return worker;
+}
+
+Worker::~Worker() { EndLife(); }
+
+void Worker::RequestStop() {
+  absl::MutexLock lock(&mutex_);
+  stop_requested_ = true;
+  // A worker that computes finishes its step; one that waits for a grant stops at once.
+  if (activity_ == "wait" || activity_ == "start") link_->Cancel();
+}
+
+absl::Status Worker::Run() {
+  while (true) {
+    const absl::Status status = RunLife();
+    bool stopping = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping = stop_requested_;
+    }
+    if (status.ok() || stopping) {
+      if (const absl::Status left =
+              link_->Leave(status.ok() ? "job is done" : "told to stop", unsent_report_);
+          !left.ok()) {
+        LogWarn("could not say good-bye: {}", left.message());
+      }
+      EndLife();
+      return stopping && !IsTransient(status) ? status : absl::OkStatus();
+    }
+    EndLife();
+    if (!IsTransient(status)) return status;
+    BackOff(status);
+  }
+}
+
+void Worker::BackOff(const absl::Status& reason) {
+  failed_lives_ = did_work_ ? 1 : failed_lives_ + 1;
+  did_work_ = false;
+  absl::Duration pause = config_.first_backoff;
+  for (int i = 1; i < failed_lives_ && pause < config_.longest_backoff; ++i) pause *= 2;
+  // Said once per outage, and then now and then: an unreachable server is the usual case when
+  // starting in any order.
+  if (failed_lives_ == 1 || failed_lives_ % 16 == 0) {
+    LogWarn("not connected ({}); trying again", reason.message());
+  }
+  clock_->Sleep(std::min(pause, config_.longest_backoff));
+}
+
+void Worker::EndLife() {
+  if (link_ != nullptr) link_->StopHeartbeats();
+  absl::MutexLock lock(&mutex_);
+  transport_.reset();
+  activity_ = "start";
+}
+
+absl::Status Worker::RunLife() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stop_requested_) return absl::CancelledError("told to stop");
+    life_is_over_ = false;
+  }
+  unsent_report_.reset();
+  ASSIGN_OR_RETURN(const Registration registration, link_->Register());
+  LogInfo("registered with {}: worker={} incarnation={} mode={} model={} parameters={}",
+          config_.coordinator, registration.identity.worker, registration.identity.incarnation,
+          ModeName(registration.job.mode), registration.job.model.name,
+          registration.layout.num_elements());
+  link_->StartHeartbeats(
+      registration.heartbeat_interval, [this] { return CurrentActivity(); },
+      [this](const absl::Status& status) {
+        LogWarn("this life is over: {}", status.message());
+        link_->Cancel();
+        absl::MutexLock lock(&mutex_);
+        life_is_over_ = true;
+        if (transport_ != nullptr) transport_->Cancel();
+      });
+  RETURN_IF_ERROR(Prepare(registration));
+  RETURN_IF_ERROR(link_->Join(registration.layout.hash(), FactsOfData()));
+  return Train(registration);
+}
+
+CoordinatorLink::Activity Worker::CurrentActivity() {
+  absl::MutexLock lock(&mutex_);
+  CoordinatorLink::Activity result;
+  result.activity = activity_;
+  if (transport_ != nullptr) {
+    result.bytes_pushed = transport_->bytes_pushed();
+    result.bytes_pulled = transport_->bytes_pulled();
+  }
+  return result;
+}
+
+absl::Status Worker::Prepare(const Registration& registration) {
+  RETURN_IF_ERROR(PrepareModel(registration));
+  return PrepareData(registration.job);
+}
+
+absl::Status Worker::PrepareModel(const Registration& registration) {
+  const JobSpec& job = registration.job;
+  if (!model_spec_.has_value() || !(*model_spec_ == job.model)) {
+    model_.reset();
+    dataset_.reset();
+    ASSIGN_OR_RETURN(model_, MakeModel({.spec = job.model, .max_batch = config_.max_micro_batch},
+                                       device_.get()));
+    model_spec_ = job.model;
+  }
+  return CheckSameLayout(registration.layout, "the server", model_->layout(), "this worker");
+}
+
+absl::Status Worker::PrepareData(const JobSpec& job) {
+  if (dataset_ != nullptr && data_seed_ == job.seed) return absl::OkStatus();
+  ASSIGN_OR_RETURN(
+      dataset_,
+      OpenDataset({.path = config_.data_path, .format = config_.data_format, .seed = job.seed},
+                  job.model));
+  data_seed_ = job.seed;
+  LogInfo("data: {}", dataset_->Describe());
+  return absl::OkStatus();
+}
+
+DatasetFacts Worker::FactsOfData() const {
+  return {.fingerprint = dataset_->fingerprint(),
+          .num_train_samples = dataset_->num_train_samples(),
+          .num_heldout_samples = dataset_->num_heldout_samples(),
+          .tokens_per_sample = dataset_->tokens_per_sample(),
+          .own_partition = config_.own_partition};
+}
+
+absl::Status Worker::Train(const Registration& registration) {
+  std::shared_ptr<CancellableTransport> transport = MakeTransport(registration);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (life_is_over_) return absl::AbortedError("the lease was lost while preparing");
+    transport_ = transport;
+  }
+  const SampleOrder sample_order(registration.job.seed, dataset_->num_train_samples());
+  if (!progress_.has_value()) {
+    progress_.emplace(dataset_->tokens_per_sample(), config_.progress_interval);
+  }
+  RoundRunnerDeps deps;
+  deps.registration = &registration;
+  deps.model = model_.get();
+  deps.device = device_.get();
+  deps.dataset = dataset_.get();
+  deps.sample_order = &sample_order;
+  deps.transport = transport.get();
+  deps.clock = clock_;
+  deps.stop_requested = [this] {
+    absl::MutexLock lock(&mutex_);
+    return stop_requested_;
+  };
+  ASSIGN_OR_RETURN(std::unique_ptr<RoundRunner> runner, MakeRoundRunner(deps));
+  return CarryOutGrants(runner.get());
+}
+
+absl::Status Worker::CarryOutGrants(RoundRunner* runner) {
+  ChangeLogger wait_logger;
+  absl::Duration waited;
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stop_requested_) return absl::CancelledError("told to stop");
+      activity_ = "wait";
+    }
+    const absl::Time asked = clock_->Now();
+    ASSIGN_OR_RETURN(const WorkGrant grant, link_->NextGrant(unsent_report_));
+    unsent_report_.reset();  // the coordinator has it
+    waited += clock_->Now() - asked;
+    if (grant.kind == GrantKind::kDone) {
+      LogInfo("done: {}", grant.reason);
+      return absl::OkStatus();
+    }
+    if (grant.kind == GrantKind::kWait) {
+      wait_logger.Log(LogLevel::kInfo, "wait", absl::StrCat("waiting: ", grant.reason));
+      continue;
+    }
+    wait_logger.Forget("wait");
+    {
+      absl::MutexLock lock(&mutex_);
+      activity_ = "compute";
+    }
+    ASSIGN_OR_RETURN(RoundReport report, runner->Run(grant));
+    report.wait = waited;
+    waited = absl::ZeroDuration();
+    did_work_ = true;
+    unsent_report_ = report;
+    if (const std::string line = progress_->Add(clock_->Now(), report, grant.total_rounds);
+        !line.empty()) {
+      LogInfo("{}", line);
+    }
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,90 @@
+// Worker: composition root and life cycle of gpu_worker. A life runs from registration to the end
+// of the job or to the loss of the lease; between lives it reconnects with back-off. Model, data
+// and device are kept from life to life.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "kernels/device.h"
+#include "worker/client/cancellable_transport.h"
+#include "worker/client/coordinator_link.h"
+#include "worker/data/dataset.h"
+#include "worker/model/model.h"
+#include "worker/trainer/progress.h"
+#include "worker/trainer/round_runner.h"
+
+namespace lodestar {
+
+class Worker {
+ public:
+  struct Config {
+    std::string coordinator;  // host:port
+    std::string name;
+    uint64_t instance_id = 0;  // random, one per process
+    std::string data_path;
+    std::string data_format = "auto";
+    bool own_partition = false;  // the data is local to this worker
+    std::string device = "auto";
+    int threads = 0;  // of a CPU device; 0: one per core
+    // Samples per forward and backward; a larger share of the batch is accumulated piece by piece.
+    int64_t max_micro_batch = 64;
+    absl::Duration progress_interval = absl::Seconds(2);
+    absl::Duration first_backoff = absl::Milliseconds(100);
+    absl::Duration longest_backoff = absl::Seconds(2);
+  };
+
+  // Errors: those of the device (an unknown one, or one that this machine lacks).
+  static absl::StatusOr<std::unique_ptr<Worker>> Create(Config config, Clock* clock);
+  ~Worker();
+
+  // Blocks until the job is done or RequestStop() took effect (both OK).
+  // Errors: what reconnecting will not mend, with the code of the refusal.
+  absl::Status Run();
+
+  // Finishes the step at hand, hands over what there is, leaves. Thread-safe.
+  void RequestStop();
+
+ private:
+  Worker(Config config, Clock* clock) : config_(std::move(config)), clock_(clock) {}
+
+  // One life. OK: the job is done.
+  absl::Status RunLife();
+  absl::Status Prepare(const Registration& registration);
+  absl::Status PrepareModel(const Registration& registration);
+  absl::Status PrepareData(const JobSpec& job);
+  absl::Status Train(const Registration& registration);
+  absl::Status CarryOutGrants(RoundRunner* runner);
+  void EndLife();
+  void BackOff(const absl::Status& reason);
+  DatasetFacts FactsOfData() const;
+  CoordinatorLink::Activity CurrentActivity();
+
+  const Config config_;
+  Clock* const clock_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<CoordinatorLink> link_;
+  std::unique_ptr<Dataset> dataset_;
+  std::unique_ptr<Model> model_;
+  std::optional<ModelSpec> model_spec_;
+  uint64_t data_seed_ = 0;
+  std::optional<Progress> progress_;
+  std::optional<RoundReport>
+      unsent_report_;  // of the last contribution, until the coordinator has it
+  int failed_lives_ = 0;
+  bool did_work_ = false;  // in this life
+
+  absl::Mutex mutex_;
+  bool stop_requested_ ABSL_GUARDED_BY(mutex_) = false;
+  bool life_is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
+  std::string activity_ ABSL_GUARDED_BY(mutex_) = "start";
+};
+
+}  // namespace lodestar

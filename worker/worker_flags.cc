@@ -1,0 +1,137 @@
+#include "worker/worker_flags.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <random>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/command_line.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051",
+          "host:port of the server of shard 0; the only address a worker needs.");
+ABSL_FLAG(std::string, data, "",
+          "File or folder with the training data, as this machine sees it. Required.");
+ABSL_FLAG(std::string, data_format, "auto",
+          "auto (by content), text (bytes as tokens), tokens (uint16 .bin), idx (MNIST family) or "
+          "cifar10 (binary version).");
+ABSL_FLAG(std::string, data_partition, "shared",
+          "shared: every worker has the same data, and the server hands out parts of it. own: this "
+          "worker's data is local to it.");
+ABSL_FLAG(std::string, device, "auto", "auto (CUDA if there is a GPU, else CPU), cuda or cpu.");
+ABSL_FLAG(std::string, dtype, "fp32", "Arithmetic: fp32.");
+ABSL_FLAG(int, threads, 0, "Threads of a CPU device; 0: one per core.");
+ABSL_FLAG(int64_t, max_micro_batch, 64,
+          "Samples per forward and backward, at least 1. A larger share of the batch is cut into "
+          "pieces whose gradients are added up: less memory, same result.");
+ABSL_FLAG(std::string, name, "",
+          "Name of this worker, unique within the job: letters, digits, '.', '_', '-', at most 64. "
+          "Empty: host name and process id.");
+ABSL_FLAG(std::string, log_level, "info", "debug, info, warn or error.");
+
+namespace lodestar {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr int64_t kMaxMicroBatch = 1 << 20;
+
+absl::Status BadFlag(absl::string_view flag, absl::string_view value, absl::string_view allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "='", value, "': allowed is ", allowed));
+}
+
+absl::Status CheckOneOf(absl::string_view flag, const std::string& value,
+                        std::initializer_list<absl::string_view> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return absl::OkStatus();
+  std::string list;
+  for (absl::string_view choice : allowed) absl::StrAppend(&list, list.empty() ? "" : ", ", choice);
+  return BadFlag(flag, value, list);
+}
+
+// The address is only checked for its form: whether somebody answers there shows later, and may
+// change.
+absl::Status CheckAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
+    return BadFlag("coordinator", address, "host:port with a port from 1 to 65535");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> WorkerName(const std::string& flag) {
+  if (flag.empty()) {
+    char host[64] = {};
+    if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
+    const std::string first_label = std::string(host).substr(0, std::string(host).find('.'));
+    return absl::StrCat(first_label.empty() ? "worker" : first_label.substr(0, 48), "-", getpid());
+  }
+  const bool is_clean = std::all_of(flag.begin(), flag.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '_' || c == '-';
+  });
+  if (!is_clean || flag.size() > 64) {
+    return BadFlag("name", flag, "letters, digits, '.', '_' and '-', at most 64 of them");
+  }
+  return flag;
+}
+
+uint64_t RandomInstanceId() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
+  WorkerFlags flags;
+  Worker::Config& config = flags.worker;
+  config.coordinator = absl::GetFlag(FLAGS_coordinator);
+  RETURN_IF_ERROR(CheckAddress(config.coordinator));
+  ASSIGN_OR_RETURN(config.name, WorkerName(absl::GetFlag(FLAGS_name)));
+  config.instance_id = RandomInstanceId();
+  config.data_path = absl::GetFlag(FLAGS_data);
+  if (config.data_path.empty()) return BadFlag("data", "", "the path of a file or folder");
+  config.data_format = absl::GetFlag(FLAGS_data_format);
+  RETURN_IF_ERROR(
+      CheckOneOf("data_format", config.data_format, {"auto", "text", "tokens", "idx", "cifar10"}));
+  const std::string partition = absl::GetFlag(FLAGS_data_partition);
+  RETURN_IF_ERROR(CheckOneOf("data_partition", partition, {"shared", "own"}));
+  config.own_partition = partition == "own";
+  config.device = absl::GetFlag(FLAGS_device);
+  RETURN_IF_ERROR(CheckOneOf("device", config.device, {"auto", "cuda", "cpu"}));
+  RETURN_IF_ERROR(CheckOneOf("dtype", absl::GetFlag(FLAGS_dtype), {"fp32"}));
+  config.threads = absl::GetFlag(FLAGS_threads);
+  if (config.threads < 0 || config.threads > kMaxThreads) {
+    return BadFlag("threads", absl::StrCat(config.threads), absl::StrCat("0 to ", kMaxThreads));
+  }
+  config.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
+  if (config.max_micro_batch < 1 || config.max_micro_batch > kMaxMicroBatch) {
+    return BadFlag("max_micro_batch", absl::StrCat(config.max_micro_batch),
+                   absl::StrCat("1 to ", kMaxMicroBatch));
+  }
+  ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
+  return flags;
+}
+
+std::string WorkerHelp() {
+  const std::string usage = absl::StrCat(
+      "gpu_worker ", kVersion, ": computes gradients for a ps_server.\n\n",
+      "  gpu_worker --coordinator=HOST:PORT --data=PATH [--name=NAME] [--device=auto|cuda|cpu]\n\n",
+      "Everything about the job (model, mode, batch size, learning rate) comes from the server. ",
+      "SIGTERM or Ctrl-C hands over the step at hand and leaves.\n",
+      "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a bad flag); ",
+      "128 and above may.\n",
+      "Flags can also come from a file: --flagfile=FILE.");
+  return FormatHelp(usage, {{"Cluster", {"coordinator", "name"}},
+                            {"Data", {"data", "data_format", "data_partition"}},
+                            {"Compute", {"device", "dtype", "threads", "max_micro_batch"}},
+                            {"Log", {"log_level"}}});
+}
+
+}  // namespace lodestar

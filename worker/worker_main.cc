@@ -1,0 +1,102 @@
+// gpu_worker: flags in, one Worker, signals.
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/command_line.h"
+#include "common/logging.h"
+#include "common/malloc_setup.h"
+#include "common/version.h"
+#include "worker/worker.h"
+#include "worker/worker_flags.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kExitBadFlags = 2;
+constexpr int kExitPermanent = 1;
+constexpr int kExitRetry = 129;
+
+// Blocked in every thread; taken by sigwait in one.
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
+// The first signal asks the worker to stop, the second ends the process.
+void HandleSignals(const sigset_t& signals, Worker* worker) {
+  int signal = 0;
+  if (sigwait(&signals, &signal) != 0) return;
+  LogInfo("signal {}: finishing the step at hand (once more to stop at once)", signal);
+  worker->RequestStop();
+  if (sigwait(&signals, &signal) == 0) _exit(128 + signal);
+}
+
+// Another process may hold the name only for as long as its lease; everything else is for good.
+int ExitCode(const absl::Status& status) {
+  if (status.ok()) return 0;
+  return absl::IsAlreadyExists(status) ? kExitRetry : kExitPermanent;
+}
+
+int RunWorker() {
+  absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags();
+  if (!flags.ok()) {
+    LogError("{}", flags.status().message());
+    return kExitBadFlags;
+  }
+  InitLogging(flags->worker.name, flags->log_level);
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(flags->worker, &Clock::Real());
+  if (!worker.ok()) {
+    LogError("{}", worker.status().message());
+    return kExitPermanent;
+  }
+  std::thread(HandleSignals, signals, worker->get()).detach();
+  const absl::Status status = (*worker)->Run();
+  if (!status.ok()) LogError("{}", status.message());
+  // The signal thread still points at the worker: leave without running destructors.
+  _exit(ExitCode(status));
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
+  if (!command_line.ok()) {
+    LogError("{}", command_line.status().message());
+    return kExitBadFlags;
+  }
+  if (!command_line->positionals.empty()) {
+    LogError("'{}' is not a flag; see --help", command_line->positionals.front());
+    return kExitBadFlags;
+  }
+  switch (command_line->request) {
+    case CommandLineRequest::kHelp:
+      std::cout << WorkerHelp();
+      return 0;
+    case CommandLineRequest::kVersion:
+      std::cout << "gpu_worker " << kVersion << "\n";
+      return 0;
+    case CommandLineRequest::kRun:
+      return RunWorker();
+  }
+  return kExitBadFlags;
+}
+
+}  // namespace
+}  // namespace lodestar
+
+int main(int argc, char** argv) {
+  lodestar::SetUpMalloc();
+  return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
+}
