@@ -1,0 +1,166 @@
+// Matrix products, fully connected layers, normalisation.
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/device_conformance.h"
+
+namespace lodestar {
+namespace {
+
+struct MatrixSize {
+  int64_t rows, in, out;
+};
+const std::vector<MatrixSize> kMatrixSizes = {{1, 1, 1},    {31, 33, 1},   {1, 31, 33},
+                                              {33, 64, 31}, {64, 128, 96}, {257, 65, 130}};
+
+}  // namespace
+
+TEST_P(DeviceConformanceTest, MultipliesEveryTransposition) {
+  for (const MatrixSize& size : kMatrixSizes) {
+    for (int flags = 0; flags < 8; ++flags) {
+      ExpectConforms(
+          [&](DeviceTestRig& rig) {
+            const MatMulShape shape{.transpose_a = (flags & 1) != 0,
+                                    .transpose_b = (flags & 2) != 0,
+                                    .m = size.rows,
+                                    .n = size.out,
+                                    .k = size.in,
+                                    .alpha = 0.5};
+            const bool add = (flags & 4) != 0;
+            const int64_t n = size.rows * size.out;
+            rig.device().MatMul(shape, add ? rig.InOut("c", n) : rig.Output("c", n),
+                                rig.Random(size.rows * size.in), rig.Random(size.in * size.out),
+                                add ? Accumulate::kAdd : Accumulate::kSet);
+          },
+          kSumOfProducts);
+    }
+  }
+}
+
+TEST_P(DeviceConformanceTest, MultipliesBatchesWithStrides) {
+  ExpectConforms(
+      [](DeviceTestRig& rig) {
+        // Three heads interleaved in rows of 3 * 33 elements; the result is padded to rows of 20.
+        const MatMulShape shape{.transpose_b = true,
+                                .m = 17,
+                                .n = 18,
+                                .k = 33,
+                                .batch = 3,
+                                .stride_a = 33,
+                                .stride_b = 33,
+                                .stride_c = 17 * 20,
+                                .lda = 99,
+                                .ldb = 99,
+                                .ldc = 20};
+        rig.device().MatMul(shape, rig.Output("c", 3 * 17 * 20), rig.Random(17 * 99),
+                            rig.Random(18 * 99), Accumulate::kSet);
+      },
+      kSumOfProducts);
+}
+
+TEST_P(DeviceConformanceTest, LinearForwardFusesBiasAndActivation) {
+  for (const MatrixSize& s : kMatrixSizes) {
+    for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGeluTanh}) {
+      ExpectConforms(
+          [&](DeviceTestRig& rig) {
+            const Buf x = rig.Random(s.rows * s.in);
+            const Buf w = rig.Random(s.out * s.in);
+            const Buf bias = rig.Random(s.out);
+            const Buf pre =
+                activation == Activation::kNone ? Buf{} : rig.Output("pre", s.rows * s.out);
+            rig.device().LinearForward(rig.Output("y", s.rows * s.out), pre, x, w, bias, s.rows,
+                                       s.in, s.out, activation);
+            rig.device().LinearForward(rig.Output("plain", s.rows * s.out), {}, x, w, {}, s.rows,
+                                       s.in, s.out, activation);
+          },
+          kSumOfProducts);
+    }
+  }
+}
+
+TEST_P(DeviceConformanceTest, LinearBackwardSetsAndAdds) {
+  for (const MatrixSize& s : kMatrixSizes) {
+    for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGeluTanh}) {
+      for (Accumulate weights : {Accumulate::kSet, Accumulate::kAdd}) {
+        ExpectConforms(
+            [&](DeviceTestRig& rig) {
+              const auto weight_output = [&](const char* name, int64_t n) {
+                return weights == Accumulate::kAdd ? rig.InOut(name, n) : rig.Output(name, n);
+              };
+              const Buf dw = weight_output("dw", s.out * s.in);
+              const Buf db = weight_output("db", s.out);
+              rig.device().LinearBackward(
+                  rig.Output("dx", s.rows * s.in), dw, db, rig.InOut("dy", s.rows * s.out),
+                  rig.Random(s.rows * s.out), rig.Random(s.rows * s.in), rig.Random(s.out * s.in),
+                  s.rows, s.in, s.out, activation, weights);
+            },
+            kSumOfProducts);
+      }
+    }
+  }
+}
+
+TEST_P(DeviceConformanceTest, LinearBackwardSkipsWhatIsNotWanted) {
+  ExpectConforms(
+      [](DeviceTestRig& rig) {
+        rig.device().LinearBackward({}, rig.Output("dw", 31 * 7), {}, rig.InOut("dy", 9 * 31), {},
+                                    rig.Random(9 * 7), rig.Random(31 * 7), 9, 7, 31,
+                                    Activation::kNone, Accumulate::kSet);
+      },
+      kSumOfProducts);
+}
+
+TEST_P(DeviceConformanceTest, NormalisesWithAndWithoutResidual) {
+  for (const auto& [rows, width] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 1}, {3, 31}, {31, 33}, {64, 128}, {5, 1000}, {300, 384}}) {
+    ExpectConforms(
+        [&, rows = rows, width = width](DeviceTestRig& rig) {
+          const Buf a = rig.Random(rows * width);
+          const Buf b = rig.Random(rows * width);
+          const Buf gamma = rig.Random(width);
+          const Buf beta = rig.Random(width);
+          const DType statistics = rig.statistics_dtype();
+          rig.device().ResidualNormForward(
+              rig.Output("y", rows * width), rig.Output("sum", rows * width),
+              rig.Output("mean", rows, statistics), rig.Output("rstd", rows, statistics), a, b,
+              gamma, beta, rows, width);
+          const Buf in_place = rig.InOut("in_place", rows * width);
+          rig.device().ResidualNormForward(
+              rig.Output("y2", rows * width), in_place, rig.Output("mean2", rows, statistics),
+              rig.Output("rstd2", rows, statistics), in_place, {}, gamma, beta, rows, width);
+        },
+        kComposite);
+  }
+}
+
+TEST_P(DeviceConformanceTest, NormBackwardSetsAndAdds) {
+  for (const auto& [rows, width] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 7}, {3, 31}, {31, 33}, {64, 128}, {5, 1000}, {300, 384}}) {
+    for (Accumulate mode : {Accumulate::kSet, Accumulate::kAdd}) {
+      ExpectConforms(
+          [&, rows = rows, width = width](DeviceTestRig& rig) {
+            const Buf x = rig.Random(rows * width);
+            const Buf gamma = rig.Random(width);
+            const Buf sum = rig.Output("sum", rows * width);
+            const Buf mean = rig.Output("mean", rows, rig.statistics_dtype());
+            const Buf rstd = rig.Output("rstd", rows, rig.statistics_dtype());
+            rig.device().ResidualNormForward(rig.Output("y", rows * width), sum, mean, rstd, x, {},
+                                             gamma, rig.Random(width), rows, width);
+            const auto output = [&](const char* name, int64_t n) {
+              return mode == Accumulate::kAdd ? rig.InOut(name, n) : rig.Output(name, n);
+            };
+            const Buf dx = output("dx", rows * width);
+            const Buf dgamma = output("dgamma", width);
+            const Buf dbeta = output("dbeta", width);
+            rig.device().NormBackward(dx, dgamma, dbeta, rig.Random(rows * width), sum, mean, rstd,
+                                      gamma, rows, width, mode, mode);
+          },
+          kComposite);
+    }
+  }
+}
+
+}  // namespace lodestar

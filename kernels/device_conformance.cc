@@ -1,0 +1,57 @@
+#include "kernels/device_conformance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/oracle/oracle_device.h"
+
+namespace lodestar {
+namespace {
+
+double RoundingUnit(DType dtype) {
+  return dtype == DType::kF64 ? std::ldexp(1.0, -53)
+                              : std::ldexp(1.0, dtype == DType::kBf16 ? -8 : -24);
+}
+
+bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
+}
+
+Outputs ResultsOf(const std::function<void(DeviceTestRig&)>& operation, Device* device,
+                  DType inputs) {
+  DeviceTestRig rig(device, inputs);
+  operation(rig);
+  return rig.Collect();
+}
+
+void ExpectNear(const std::string& name, const std::vector<double>& got,
+                const std::vector<double>& want, const Tolerance& tolerance, double unit) {
+  ASSERT_EQ(got.size(), want.size()) << name;
+  double largest = tolerance.terms;
+  for (double value : want) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(want[i]) && std::isnan(got[i])) continue;
+    ASSERT_LE(std::abs(got[i] - want[i]), tolerance.units * unit * largest)
+        << name << "[" << i << "] of " << got.size() << ": got " << got[i] << ", want " << want[i];
+  }
+}
+
+}  // namespace
+
+DeviceConformanceTest::DeviceConformanceTest()
+    : device_(GetParam().make()), oracle_(MakeOracleDevice()) {}
+
+void DeviceConformanceTest::ExpectConforms(const Operation& operation, const Tolerance& tolerance) {
+  const DType compute = device_->capabilities().compute;
+  const Outputs got = ResultsOf(operation, device_.get(), compute);
+  const Outputs again = ResultsOf(operation, device_.get(), compute);
+  const Outputs want = ResultsOf(operation, oracle_.get(), compute);
+  ASSERT_FALSE(want.empty());
+  for (const auto& [name, values] : want) {
+    EXPECT_TRUE(SameBits(got.at(name), again.at(name))) << name << " differs between two runs";
+    ExpectNear(name, got.at(name), values, tolerance, RoundingUnit(compute));
+  }
+}
+}  // namespace lodestar

@@ -1,0 +1,61 @@
+// Runs one operation on a device and collects what it wrote, so that the same few lines serve every
+// device. Testonly.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace lodestar {
+
+using Outputs = std::map<std::string, std::vector<double>>;
+
+// Makes arguments and reads back results. Inputs depend on the seed and the order of the calls
+// only; they are rounded to `input_dtype`, so that a device of lower precision and the oracle get
+// the same numbers.
+class DeviceTestRig {
+ public:
+  DeviceTestRig(Device* device, DType input_dtype, uint32_t seed = 1);
+  ~DeviceTestRig();
+  DeviceTestRig(const DeviceTestRig&) = delete;
+  DeviceTestRig& operator=(const DeviceTestRig&) = delete;
+
+  Device& device() { return *device_; }
+  // dtype of mean, rstd, losses, log_sum_exp.
+  DType statistics_dtype() const;
+
+  // Uniform in [-1, 1), compute dtype.
+  Buf Random(int64_t n);
+  Buf Values(const std::vector<double>& values);
+  Buf Integers(int64_t n, int32_t end);  // uniform in [0, end)
+  // An output under `name`: NaN before, followed by a canary that Collect() checks.
+  Buf Output(const std::string& name, int64_t n);
+  Buf Output(const std::string& name, int64_t n, DType dtype);
+  // An argument that is read and written: random before.
+  Buf InOut(const std::string& name, int64_t n);
+  Buf Workspace(int64_t n);
+
+  // Waits for the device. All outputs as f64.
+  Outputs Collect();
+
+ private:
+  Buf Allocate(int64_t n, DType dtype);
+  void Upload(Buf to, const std::vector<double>& values);
+  std::vector<double> Download(Buf from);
+
+  struct Named {
+    std::string name;
+    Buf buf;
+  };
+  Device* device_;
+  DType input_dtype_;
+  std::mt19937 generator_;
+  std::vector<void*> memory_;
+  std::vector<Named> outputs_;
+};
+
+}  // namespace lodestar
