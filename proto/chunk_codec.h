@@ -8,12 +8,14 @@
 // fields are skipped.
 #pragma once
 
+#include <google/protobuf/io/coded_stream.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "common/ids.h"
@@ -75,8 +77,12 @@ class ChunkReader {
   absl::Status ReadData(void* destination);
 
  private:
+  absl::Status BeginData();
+
+  // Each refers to the one before it.
   grpc::ByteBuffer message_;
-  grpc::ProtoBufferReader reader_;
+  std::optional<grpc::ProtoBufferReader> reader_;
+  std::optional<google::protobuf::io::CodedInputStream> input_;
   Header header_;
   size_t data_bytes_ = 0;
 };

@@ -1,0 +1,287 @@
+#include "proto/chunk_codec.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/slice.h>
+
+#include <bit>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "proto/bulk_options.h"
+
+namespace lodestar {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+
+// Longest possible header: eleven fields of a tag and at most ten bytes each.
+constexpr size_t kMaxHeaderBytes = 128;
+
+absl::Status Malformed(absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("chunk is not a legal message: ", what, "; compare versions of both sides"));
+}
+
+// Writes fields as generated code does: those at their default are left out.
+class HeaderWriter {
+ public:
+  void Varint(int field, uint64_t value) {
+    if (value == 0) return;
+    Tag(field, WireFormatLite::WIRETYPE_VARINT);
+    end_ = CodedOutputStream::WriteVarint64ToArray(value, end_);
+  }
+  void Fixed32(int field, uint32_t value) {
+    if (value == 0) return;
+    Tag(field, WireFormatLite::WIRETYPE_FIXED32);
+    end_ = CodedOutputStream::WriteLittleEndian32ToArray(value, end_);
+  }
+  grpc::Slice FinishWithData(int field, size_t data_bytes) {
+    Tag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+    end_ = CodedOutputStream::WriteVarint64ToArray(data_bytes, end_);
+    return grpc::Slice(bytes_, end_ - bytes_);
+  }
+
+ private:
+  void Tag(int field, WireFormatLite::WireType type) {
+    end_ = CodedOutputStream::WriteTagToArray(WireFormatLite::MakeTag(field, type), end_);
+  }
+
+  uint8_t bytes_[kMaxHeaderBytes];
+  uint8_t* end_ = bytes_;
+};
+
+void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
+
+grpc::ByteBuffer Assemble(grpc::Slice header, const void* data, size_t data_bytes,
+                          std::shared_ptr<const void> owner) {
+  // gRPC's slices are not const, but nothing on the sending side writes to them.
+  grpc::Slice slices[] = {std::move(header),
+                          grpc::Slice(const_cast<void*>(data), data_bytes, ReleaseOwner,
+                                      new std::shared_ptr<const void>(std::move(owner)))};
+  return grpc::ByteBuffer(slices, 2);
+}
+
+struct FieldValue {
+  uint64_t varint = 0;
+  uint32_t fixed32 = 0;
+};
+
+// Wire type that the field has in the .proto; -1 if there is no such field.
+int WireTypeOf(const PushChunkHeader&, int field) {
+  switch (field) {
+    case v1::PushChunk::kWorkerIdFieldNumber:
+    case v1::PushChunk::kIncarnationFieldNumber:
+    case v1::PushChunk::kRoundFieldNumber:
+    case v1::PushChunk::kBaseVersionFieldNumber:
+    case v1::PushChunk::kBucketFieldNumber:
+    case v1::PushChunk::kOffsetFieldNumber:
+    case v1::PushChunk::kEncodingFieldNumber:
+    case v1::PushChunk::kKindFieldNumber:
+      return WireFormatLite::WIRETYPE_VARINT;
+    case v1::PushChunk::kCrc32CFieldNumber:
+    case v1::PushChunk::kScaleFieldNumber:
+      return WireFormatLite::WIRETYPE_FIXED32;
+    case v1::PushChunk::kDataFieldNumber:
+      return WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    default:
+      return -1;
+  }
+}
+
+int WireTypeOf(const PullChunkHeader&, int field) {
+  switch (field) {
+    case v1::PullChunk::kBucketFieldNumber:
+    case v1::PullChunk::kVersionFieldNumber:
+    case v1::PullChunk::kOffsetFieldNumber:
+    case v1::PullChunk::kEncodingFieldNumber:
+      return WireFormatLite::WIRETYPE_VARINT;
+    case v1::PullChunk::kCrc32CFieldNumber:
+      return WireFormatLite::WIRETYPE_FIXED32;
+    case v1::PullChunk::kDataFieldNumber:
+      return WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    default:
+      return -1;
+  }
+}
+
+void SetField(PushChunkHeader& header, int field, FieldValue value) {
+  switch (field) {
+    case v1::PushChunk::kWorkerIdFieldNumber:
+      header.worker = WorkerId(static_cast<uint32_t>(value.varint));
+      break;
+    case v1::PushChunk::kIncarnationFieldNumber:
+      header.incarnation = Incarnation(value.varint);
+      break;
+    case v1::PushChunk::kRoundFieldNumber:
+      header.round = Round(static_cast<int64_t>(value.varint));
+      break;
+    case v1::PushChunk::kBaseVersionFieldNumber:
+      header.base_version = Version(static_cast<int64_t>(value.varint));
+      break;
+    case v1::PushChunk::kBucketFieldNumber:
+      header.bucket = static_cast<uint32_t>(value.varint);
+      break;
+    case v1::PushChunk::kOffsetFieldNumber:
+      header.offset = value.varint;
+      break;
+    case v1::PushChunk::kEncodingFieldNumber:
+      header.encoding = static_cast<v1::Encoding>(static_cast<int32_t>(value.varint));
+      break;
+    case v1::PushChunk::kKindFieldNumber:
+      header.kind = static_cast<v1::ContributionKind>(static_cast<int32_t>(value.varint));
+      break;
+    case v1::PushChunk::kCrc32CFieldNumber:
+      header.crc32c = value.fixed32;
+      break;
+    case v1::PushChunk::kScaleFieldNumber:
+      header.scale = std::bit_cast<float>(value.fixed32);
+      break;
+  }
+}
+
+void SetField(PullChunkHeader& header, int field, FieldValue value) {
+  switch (field) {
+    case v1::PullChunk::kBucketFieldNumber:
+      header.bucket = static_cast<uint32_t>(value.varint);
+      break;
+    case v1::PullChunk::kVersionFieldNumber:
+      header.version = Version(static_cast<int64_t>(value.varint));
+      break;
+    case v1::PullChunk::kOffsetFieldNumber:
+      header.offset = value.varint;
+      break;
+    case v1::PullChunk::kEncodingFieldNumber:
+      header.encoding = static_cast<v1::Encoding>(static_cast<int32_t>(value.varint));
+      break;
+    case v1::PullChunk::kCrc32CFieldNumber:
+      header.crc32c = value.fixed32;
+      break;
+  }
+}
+
+// 0 at the end of the message, and for a tag that is not legal: generated code takes at most five
+// bytes, ReadTag() ten.
+uint32_t ReadLegalTag(CodedInputStream& input) {
+  constexpr int kMaxTagBytes = 5;
+  const int start = input.CurrentPosition();
+  const uint32_t tag = input.ReadTag();
+  return input.CurrentPosition() - start > kMaxTagBytes ? 0 : tag;
+}
+
+// Stricter than SkipField(), which takes field number 0 and cuts lengths to 32 bits.
+bool SkipUnknown(CodedInputStream& input, uint32_t tag) {
+  if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;
+  if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+    return WireFormatLite::SkipField(&input, tag);
+  }
+  uint64_t length = 0;
+  return input.ReadVarint64(&length) && length <= kMaxMessageBytes &&
+         input.Skip(static_cast<int>(length));
+}
+
+bool ReadValue(CodedInputStream& input, int wire_type, FieldValue& value) {
+  return wire_type == WireFormatLite::WIRETYPE_VARINT ? input.ReadVarint64(&value.varint)
+                                                      : input.ReadLittleEndian32(&value.fixed32);
+}
+
+}  // namespace
+
+grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data, size_t data_bytes,
+                                 std::shared_ptr<const void> owner) {
+  HeaderWriter writer;
+  writer.Varint(v1::PushChunk::kWorkerIdFieldNumber, header.worker.value());
+  writer.Varint(v1::PushChunk::kIncarnationFieldNumber, header.incarnation.value());
+  writer.Varint(v1::PushChunk::kRoundFieldNumber, header.round.value());
+  writer.Varint(v1::PushChunk::kBaseVersionFieldNumber, header.base_version.value());
+  writer.Varint(v1::PushChunk::kBucketFieldNumber, header.bucket);
+  writer.Varint(v1::PushChunk::kOffsetFieldNumber, header.offset);
+  writer.Varint(v1::PushChunk::kEncodingFieldNumber, static_cast<int64_t>(header.encoding));
+  writer.Varint(v1::PushChunk::kKindFieldNumber, static_cast<int64_t>(header.kind));
+  writer.Fixed32(v1::PushChunk::kCrc32CFieldNumber, header.crc32c);
+  writer.Fixed32(v1::PushChunk::kScaleFieldNumber, std::bit_cast<uint32_t>(header.scale));
+  return Assemble(writer.FinishWithData(v1::PushChunk::kDataFieldNumber, data_bytes), data,
+                  data_bytes, std::move(owner));
+}
+
+grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data, size_t data_bytes,
+                                 std::shared_ptr<const void> owner) {
+  HeaderWriter writer;
+  writer.Varint(v1::PullChunk::kBucketFieldNumber, header.bucket);
+  writer.Varint(v1::PullChunk::kVersionFieldNumber, header.version.value());
+  writer.Varint(v1::PullChunk::kOffsetFieldNumber, header.offset);
+  writer.Varint(v1::PullChunk::kEncodingFieldNumber, static_cast<int64_t>(header.encoding));
+  writer.Fixed32(v1::PullChunk::kCrc32CFieldNumber, header.crc32c);
+  return Assemble(writer.FinishWithData(v1::PullChunk::kDataFieldNumber, data_bytes), data,
+                  data_bytes, std::move(owner));
+}
+
+template <typename Header>
+ChunkReader<Header>::ChunkReader(grpc::ByteBuffer& message) {
+  message_.Swap(&message);
+  reader_.emplace(&message_);
+  input_.emplace(&*reader_);
+}
+
+template <typename Header>
+absl::Status ChunkReader<Header>::ReadHeader() {
+  if (!reader_->status().ok()) return Malformed(reader_->status().error_message());
+  while (const uint32_t tag = ReadLegalTag(*input_)) {
+    const int field = WireFormatLite::GetTagFieldNumber(tag);
+    const int wire_type = WireFormatLite::GetTagWireType(tag);
+    if (wire_type != WireTypeOf(header_, field)) {
+      if (!SkipUnknown(*input_, tag)) return Malformed("a field is cut or broken");
+      continue;
+    }
+    if (wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) return BeginData();
+    FieldValue value;
+    if (!ReadValue(*input_, wire_type, value)) return Malformed("a field is cut or broken");
+    SetField(header_, field, value);
+  }
+  if (!input_->ConsumedEntireMessage()) return Malformed("a tag is broken");
+  return Malformed("it has no data");
+}
+
+// `data` is the last known field: its length must be what is left, but for unknown fields.
+template <typename Header>
+absl::Status ChunkReader<Header>::BeginData() {
+  uint64_t length = 0;
+  if (!input_->ReadVarint64(&length)) return Malformed("the length of data is cut or broken");
+  if (length == 0) return Malformed("it has no data");
+  if (length > kMaxChunkBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("chunk has ", length,
+                                                   " bytes of data, allowed are ", kMaxChunkBytes,
+                                                   "; send smaller chunks"));
+  }
+  const uint64_t left = message_.Length() - static_cast<uint64_t>(input_->CurrentPosition());
+  if (length > left) {
+    return Malformed(absl::StrCat("data claims ", length, " bytes, ", left, " are there"));
+  }
+  data_bytes_ = length;
+  return absl::OkStatus();
+}
+
+template <typename Header>
+absl::Status ChunkReader<Header>::ReadData(void* destination) {
+  if (!input_->ReadRaw(destination, static_cast<int>(data_bytes_))) {
+    return Malformed("data is cut");
+  }
+  while (const uint32_t tag = ReadLegalTag(*input_)) {
+    if (WireFormatLite::GetTagWireType(tag) ==
+        WireTypeOf(header_, WireFormatLite::GetTagFieldNumber(tag))) {
+      return Malformed(absl::StrCat("field ", WireFormatLite::GetTagFieldNumber(tag),
+                                    " comes after data, which must be last"));
+    }
+    if (!SkipUnknown(*input_, tag)) return Malformed("a field is cut or broken");
+  }
+  if (!input_->ConsumedEntireMessage()) return Malformed("a tag is broken");
+  return absl::OkStatus();
+}
+
+template class ChunkReader<PushChunkHeader>;
+template class ChunkReader<PullChunkHeader>;
+
+}  // namespace lodestar

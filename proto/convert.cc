@@ -1,0 +1,144 @@
+#include "proto/convert.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// Names are shown to people and stored in file headers.
+constexpr size_t kMaxModelNameBytes = 256;
+
+v1::MlpSpec ToProto(const MlpSpec& mlp) {
+  v1::MlpSpec proto;
+  proto.mutable_widths()->Add(mlp.widths.begin(), mlp.widths.end());
+  return proto;
+}
+
+v1::CnnSpec ToProto(const CnnSpec& cnn) {
+  v1::CnnSpec proto;
+  proto.set_image_height(cnn.image_height);
+  proto.set_image_width(cnn.image_width);
+  proto.set_image_channels(cnn.image_channels);
+  proto.mutable_channels()->Add(cnn.channels.begin(), cnn.channels.end());
+  proto.set_hidden_width(cnn.hidden_width);
+  proto.set_num_classes(cnn.num_classes);
+  return proto;
+}
+
+v1::GptSpec ToProto(const GptSpec& gpt) {
+  v1::GptSpec proto;
+  proto.set_num_layers(gpt.num_layers);
+  proto.set_num_heads(gpt.num_heads);
+  proto.set_width(gpt.width);
+  proto.set_context(gpt.context);
+  proto.set_vocabulary(gpt.vocabulary);
+  return proto;
+}
+
+MlpSpec FromProto(const v1::MlpSpec& mlp) {
+  return MlpSpec{{mlp.widths().begin(), mlp.widths().end()}};
+}
+
+CnnSpec FromProto(const v1::CnnSpec& cnn) {
+  CnnSpec spec;
+  spec.image_height = cnn.image_height();
+  spec.image_width = cnn.image_width();
+  spec.image_channels = cnn.image_channels();
+  spec.channels.assign(cnn.channels().begin(), cnn.channels().end());
+  spec.hidden_width = cnn.hidden_width();
+  spec.num_classes = cnn.num_classes();
+  return spec;
+}
+
+GptSpec FromProto(const v1::GptSpec& gpt) {
+  return GptSpec{gpt.num_layers(), gpt.num_heads(), gpt.width(), gpt.context(), gpt.vocabulary()};
+}
+
+void SetArchitecture(const MlpSpec& mlp, v1::ModelSpec& proto) {
+  *proto.mutable_mlp() = ToProto(mlp);
+}
+void SetArchitecture(const CnnSpec& cnn, v1::ModelSpec& proto) {
+  *proto.mutable_cnn() = ToProto(cnn);
+}
+void SetArchitecture(const GptSpec& gpt, v1::ModelSpec& proto) {
+  *proto.mutable_gpt() = ToProto(gpt);
+}
+void SetArchitecture(const ClientModelSpec&, v1::ModelSpec& proto) { proto.mutable_client(); }
+
+}  // namespace
+
+v1::ModelSpec ToProto(const ModelSpec& spec) {
+  v1::ModelSpec proto;
+  proto.set_name(spec.name);
+  std::visit([&proto](const auto& architecture) { SetArchitecture(architecture, proto); },
+             spec.architecture);
+  return proto;
+}
+
+absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& proto) {
+  if (proto.name().size() > kMaxModelNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("model spec: name has ", proto.name().size(),
+                                                   " bytes, allowed are ", kMaxModelNameBytes));
+  }
+  ModelSpec spec;
+  spec.name = proto.name();
+  switch (proto.architecture_case()) {
+    case v1::ModelSpec::kMlp:
+      spec.architecture = FromProto(proto.mlp());
+      break;
+    case v1::ModelSpec::kCnn:
+      spec.architecture = FromProto(proto.cnn());
+      break;
+    case v1::ModelSpec::kGpt:
+      spec.architecture = FromProto(proto.gpt());
+      break;
+    case v1::ModelSpec::kClient:
+      spec.architecture = ClientModelSpec{};
+      break;
+    case v1::ModelSpec::ARCHITECTURE_NOT_SET:
+      return absl::InvalidArgumentError(
+          "model spec: architecture is missing or unknown; give one of mlp, cnn, gpt, client");
+  }
+  RETURN_IF_ERROR(ValidateModelSpec(spec));
+  return spec;
+}
+
+v1::Layout ToProto(const Layout& layout) {
+  v1::Layout proto;
+  for (const TensorSpec& tensor : layout.tensors()) {
+    v1::TensorSpec* out = proto.add_tensors();
+    out->set_name(tensor.name);
+    out->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
+    out->set_block(tensor.block);
+    out->set_decay(tensor.decay);
+  }
+  proto.set_hash(layout.hash());
+  return proto;
+}
+
+absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
+  std::vector<TensorSpec> tensors;
+  tensors.reserve(proto.tensors_size());
+  for (const v1::TensorSpec& in : proto.tensors()) {
+    TensorSpec tensor;
+    tensor.name = in.name();
+    tensor.shape.assign(in.shape().begin(), in.shape().end());
+    tensor.block = in.block();
+    tensor.decay = in.decay();
+    tensors.push_back(std::move(tensor));
+  }
+  ASSIGN_OR_RETURN(Layout layout, Layout::FromTensors(std::move(tensors)));
+  if (!proto.hash().empty() && proto.hash() != layout.hash()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout: hash is given as ", proto.hash(), " but its ", proto.tensors_size(),
+                     " tensors have ", layout.hash(), "; compare versions of both sides"));
+  }
+  return layout;
+}
+
+}  // namespace lodestar

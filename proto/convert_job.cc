@@ -1,0 +1,177 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+
+namespace lodestar {
+namespace {
+
+// One row per value of an enum: the tables are all there is to keep equal on both sides.
+template <typename Native, typename Wire>
+struct EnumRow {
+  Native native;
+  Wire wire;
+};
+
+constexpr EnumRow<Mode, v1::Mode> kModes[] = {
+    {Mode::kSync, v1::MODE_SYNC},
+    {Mode::kAsync, v1::MODE_ASYNC},
+    {Mode::kLocalSgd, v1::MODE_LOCAL_SGD},
+};
+constexpr EnumRow<OptimizerKind, v1::OptimizerKind> kOptimizers[] = {
+    {OptimizerKind::kSgd, v1::OPTIMIZER_KIND_SGD},
+    {OptimizerKind::kMomentum, v1::OPTIMIZER_KIND_MOMENTUM},
+    {OptimizerKind::kNesterov, v1::OPTIMIZER_KIND_NESTEROV},
+    {OptimizerKind::kAdamW, v1::OPTIMIZER_KIND_ADAMW},
+};
+constexpr EnumRow<OuterOptimizerKind, v1::OuterOptimizerKind> kOuterOptimizers[] = {
+    {OuterOptimizerKind::kAverage, v1::OUTER_OPTIMIZER_KIND_AVERAGE},
+    {OuterOptimizerKind::kNesterov, v1::OUTER_OPTIMIZER_KIND_NESTEROV},
+};
+constexpr EnumRow<StalenessScaling, v1::StalenessScaling> kScalings[] = {
+    {StalenessScaling::kNone, v1::STALENESS_SCALING_NONE},
+    {StalenessScaling::kInverse, v1::STALENESS_SCALING_INVERSE},
+};
+constexpr EnumRow<ScheduleKind, v1::ScheduleKind> kSchedules[] = {
+    {ScheduleKind::kConstant, v1::SCHEDULE_KIND_CONSTANT},
+    {ScheduleKind::kCosine, v1::SCHEDULE_KIND_COSINE},
+    {ScheduleKind::kLinear, v1::SCHEDULE_KIND_LINEAR},
+};
+constexpr EnumRow<Encoding, v1::Encoding> kEncodings[] = {
+    {Encoding::kFp32, v1::ENCODING_FP32},
+};
+constexpr EnumRow<ContributionKind, v1::ContributionKind> kContributions[] = {
+    {ContributionKind::kGradient, v1::CONTRIBUTION_KIND_GRADIENT},
+    {ContributionKind::kPseudoGradient, v1::CONTRIBUTION_KIND_PSEUDO_GRADIENT},
+    {ContributionKind::kInitialWeights, v1::CONTRIBUTION_KIND_INITIAL_WEIGHTS},
+    {ContributionKind::kWeights, v1::CONTRIBUTION_KIND_WEIGHTS},
+};
+
+// 0, which every wire enum calls UNSPECIFIED, if `native` is not a value of its type.
+template <typename Native, typename Wire, size_t kRows>
+Wire EnumToProto(const EnumRow<Native, Wire> (&rows)[kRows], Native native) {
+  for (const auto& row : rows) {
+    if (row.native == native) return row.wire;
+  }
+  return static_cast<Wire>(0);
+}
+
+template <typename Native, typename Wire, size_t kRows>
+absl::StatusOr<Native> EnumFromProto(const EnumRow<Native, Wire> (&rows)[kRows], Wire wire,
+                                     absl::string_view field) {
+  for (const auto& row : rows) {
+    if (row.wire == wire) return row.native;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", static_cast<int>(wire),
+                                                 wire == 0 ? " (unspecified); set it"
+                                                           : ", which this version does not know; "
+                                                             "use the same version on both sides"));
+}
+
+}  // namespace
+
+v1::Encoding ToProto(Encoding encoding) { return EnumToProto(kEncodings, encoding); }
+absl::StatusOr<Encoding> FromProto(v1::Encoding encoding) {
+  return EnumFromProto(kEncodings, encoding, "encoding");
+}
+
+v1::ContributionKind ToProto(ContributionKind kind) { return EnumToProto(kContributions, kind); }
+absl::StatusOr<ContributionKind> FromProto(v1::ContributionKind kind) {
+  return EnumFromProto(kContributions, kind, "contribution kind");
+}
+
+v1::OptimizerSettings ToProto(const OptimizerSettings& settings) {
+  v1::OptimizerSettings proto;
+  proto.set_kind(EnumToProto(kOptimizers, settings.kind));
+  proto.set_momentum(settings.momentum);
+  proto.set_beta1(settings.beta1);
+  proto.set_beta2(settings.beta2);
+  proto.set_epsilon(settings.epsilon);
+  proto.set_weight_decay(settings.weight_decay);
+  return proto;
+}
+
+absl::StatusOr<OptimizerSettings> FromProto(const v1::OptimizerSettings& proto) {
+  OptimizerSettings settings;
+  ASSIGN_OR_RETURN(settings.kind, EnumFromProto(kOptimizers, proto.kind(), "optimizer.kind"));
+  settings.momentum = proto.momentum();
+  settings.beta1 = proto.beta1();
+  settings.beta2 = proto.beta2();
+  settings.epsilon = proto.epsilon();
+  settings.weight_decay = proto.weight_decay();
+  return settings;
+}
+
+v1::LearningRateSchedule ToProto(const LearningRateSchedule& schedule) {
+  v1::LearningRateSchedule proto;
+  proto.set_kind(EnumToProto(kSchedules, schedule.kind));
+  proto.set_peak(schedule.peak);
+  proto.set_minimum(schedule.minimum);
+  proto.set_warmup_rounds(schedule.warmup_rounds);
+  proto.set_total_rounds(schedule.total_rounds);
+  return proto;
+}
+
+absl::StatusOr<LearningRateSchedule> FromProto(const v1::LearningRateSchedule& proto) {
+  LearningRateSchedule schedule;
+  ASSIGN_OR_RETURN(schedule.kind, EnumFromProto(kSchedules, proto.kind(), "schedule.kind"));
+  schedule.peak = proto.peak();
+  schedule.minimum = proto.minimum();
+  schedule.warmup_rounds = proto.warmup_rounds();
+  schedule.total_rounds = proto.total_rounds();
+  return schedule;
+}
+
+v1::JobSpec ToProto(const JobSpec& job) {
+  v1::JobSpec proto;
+  *proto.mutable_model() = ToProto(job.model);
+  proto.set_mode(EnumToProto(kModes, job.mode));
+  proto.set_quorum(job.quorum);
+  proto.set_max_rounds_ahead(job.max_rounds_ahead);
+  proto.set_staleness_scaling(EnumToProto(kScalings, job.staleness_scaling));
+  proto.set_local_steps(job.local_steps);
+  proto.set_outer_optimizer(EnumToProto(kOuterOptimizers, job.outer_optimizer));
+  proto.set_outer_learning_rate(job.outer_learning_rate);
+  proto.set_outer_momentum(job.outer_momentum);
+  *proto.mutable_optimizer() = ToProto(job.optimizer);
+  *proto.mutable_schedule() = ToProto(job.schedule);
+  proto.set_clip_norm(job.clip_norm);
+  proto.set_batch_size(job.batch_size);
+  proto.set_global_batch_size(job.global_batch_size);
+  proto.set_min_workers(job.min_workers);
+  proto.set_seed(job.seed);
+  proto.set_eval_every(job.eval_every);
+  proto.set_eval_samples(job.eval_samples);
+  proto.set_bucket_bytes(job.bucket_bytes);
+  return proto;
+}
+
+absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
+  JobSpec job;
+  ASSIGN_OR_RETURN(job.model, FromProto(proto.model()));
+  ASSIGN_OR_RETURN(job.mode, EnumFromProto(kModes, proto.mode(), "mode"));
+  job.quorum = proto.quorum();
+  job.max_rounds_ahead = proto.max_rounds_ahead();
+  ASSIGN_OR_RETURN(job.staleness_scaling,
+                   EnumFromProto(kScalings, proto.staleness_scaling(), "staleness_scaling"));
+  job.local_steps = proto.local_steps();
+  ASSIGN_OR_RETURN(job.outer_optimizer,
+                   EnumFromProto(kOuterOptimizers, proto.outer_optimizer(), "outer_optimizer"));
+  job.outer_learning_rate = proto.outer_learning_rate();
+  job.outer_momentum = proto.outer_momentum();
+  ASSIGN_OR_RETURN(job.optimizer, FromProto(proto.optimizer()));
+  ASSIGN_OR_RETURN(job.schedule, FromProto(proto.schedule()));
+  job.clip_norm = proto.clip_norm();
+  job.batch_size = proto.batch_size();
+  job.global_batch_size = proto.global_batch_size();
+  job.min_workers = proto.min_workers();
+  job.seed = proto.seed();
+  job.eval_every = proto.eval_every();
+  job.eval_samples = proto.eval_samples();
+  job.bucket_bytes = proto.bucket_bytes();
+  RETURN_IF_ERROR(ValidateJobSpec(job));
+  return job;
+}
+
+}  // namespace lodestar

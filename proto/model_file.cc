@@ -1,0 +1,78 @@
+#include "proto/model_file.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+#include "proto/model.pb.h"
+
+namespace lodestar {
+namespace {
+
+// A model spec is a few lines; more is the wrong file.
+constexpr std::streamsize kMaxFileBytes = 1 << 20;
+
+// Keeps the first mistake: the later ones mostly follow from it.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  explicit FirstError(absl::string_view source) : source_(source) {}
+
+  void AddError(int line, int column, const std::string& message) override {
+    if (!text_.empty()) return;
+    // The parser counts from zero.
+    text_ = absl::StrCat(source_, ":", line + 1, ":", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  const std::string source_;
+  std::string text_;
+};
+
+}  // namespace
+
+absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, absl::string_view source) {
+  FirstError error(source);
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&error);
+  v1::ModelSpec proto;
+  if (!parser.ParseFromString(text, &proto)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(error.text(), "; the format is ModelSpec in proto/model.proto"));
+  }
+  absl::StatusOr<ModelSpec> spec = FromProto(proto);
+  if (!spec.ok()) {
+    return absl::Status(spec.status().code(), absl::StrCat(source, ": ", spec.status().message()));
+  }
+  return spec;
+}
+
+absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    const absl::StatusCode code =
+        errno == EACCES ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kNotFound;
+    return absl::Status(
+        code, absl::StrCat("model file ", path, " cannot be opened: ", std::strerror(errno)));
+  }
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), text.size());
+  if (file.bad()) {
+    return absl::UnavailableError(absl::StrCat("model file ", path, " cannot be read"));
+  }
+  if (file.gcount() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("model file ", path, " is longer than ",
+                                                   kMaxFileBytes, " bytes: not a model spec"));
+  }
+  text.resize(file.gcount());
+  return ParseModelSpec(text, path);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,57 @@
+#include "proto/model_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string WriteFile(const std::string& name, const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/" + name;
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+TEST(ModelFileTest, ReadsAModel) {
+  const std::string path = WriteFile("small.textproto",
+                                     "# two layers\n"
+                                     "name: \"small\"\n"
+                                     "gpt { num_layers: 2 num_heads: 2 width: 8 context: 16 "
+                                     "vocabulary: 256 }\n");
+  EXPECT_THAT(LoadModelSpec(path), IsOkAndHolds(ModelSpec{"small", GptSpec{2, 2, 8, 16, 256}}));
+}
+
+TEST(ModelFileTest, NamesLineAndColumnOfAMistake) {
+  const std::string path = WriteFile("typo.textproto", "name: \"small\"\ngpt { num_leyers: 2 }\n");
+  EXPECT_THAT(LoadModelSpec(path),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr(path + ":2:"), HasSubstr("num_leyers"))));
+}
+
+TEST(ModelFileTest, NamesTheFieldThatIsOutOfRange) {
+  EXPECT_THAT(ParseModelSpec("mlp { widths: 4 widths: 0 }", "m"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("m: "), HasSubstr("mlp width 1 is 0"))));
+}
+
+TEST(ModelFileTest, NamesAFileThatIsMissing) {
+  EXPECT_THAT(LoadModelSpec("no/such/file"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no/such/file")));
+}
+
+TEST(ModelFileTest, RefusesAFileThatCannotBeASpec) {
+  const std::string path = WriteFile("huge.textproto", std::string(2 << 20, '#'));
+  EXPECT_THAT(LoadModelSpec(path),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("longer than")));
+}
+
+}  // namespace
+}  // namespace lodestar
