@@ -1,5 +1,6 @@
 #!/bin/bash
-# Installs what the build, the tests and the quick start need and this machine lacks. Says nothing when nothing is missing.
+# Installs what the build, the tests and the quick start need and this machine lacks. Says nothing
+# when nothing is missing.
 # Debian 12 or a relative with the same package names; needs root or sudo.
 set -euo pipefail
 

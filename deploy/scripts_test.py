@@ -1,0 +1,99 @@
+"""Tests of loss_curve.py and heldout_bytes.py."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, FOLDER)
+
+import heldout_bytes  # noqa: E402  (after the path is set)
+import loss_curve  # noqa: E402
+
+
+def heldout_of(path):
+    script = os.path.join(FOLDER, "heldout_bytes.py")
+    return subprocess.run([sys.executable, script, path], check=True, capture_output=True).stdout
+
+
+class HeldoutBytes(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+
+    def write(self, name, content):
+        path = os.path.join(self.root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content)
+        return path
+
+    def test_takes_the_last_tenth_of_every_file_rounded_down(self):
+        self.assertEqual(heldout_of(self.write("f", b"0123456789" * 2 + b"abcdefghi")), b"hi")
+        self.assertEqual(heldout_of(self.write("g", b"012345678")), b"")
+
+    def test_sorts_by_path_relative_to_the_root(self):
+        self.write("b", b"." * 9 + b"3")
+        self.write("a/z", b"." * 9 + b"2")
+        self.write("a.txt", b"." * 9 + b"1")
+        self.assertEqual(heldout_of(self.root), b"123")
+
+    def test_follows_links_once(self):
+        self.write("sub/f", b"." * 9 + b"1")
+        os.symlink("..", os.path.join(self.root, "sub", "up"))
+        os.symlink("self", os.path.join(self.root, "self"))
+        self.assertEqual(heldout_of(self.root), b"1")
+        self.assertEqual(len(heldout_bytes.corpus_files(self.root)), 1)
+
+
+class LossCurve(unittest.TestCase):
+    def test_reads_what_is_complete_and_the_last_word_on_each_round(self):
+        train, heldout = loss_curve.read_metrics(
+            [
+                '{"round": 1, "train_loss": 3.0}',
+                '{"round": 0, "train_loss": 4.0, "heldout_loss": 5.0}',
+                '{"round": 1, "train_loss": 2.5}',
+                '{"round": 2, "heldout_loss": null}',
+                '{"round": 3, "train',
+            ]
+        )
+        self.assertEqual(train, [(0, 4.0), (1, 2.5)])
+        self.assertEqual(heldout, [(0, 5.0)])
+
+    def test_thinning_keeps_the_mean(self):
+        points = [(i, 2.0 * i) for i in range(1000)]
+        thin = loss_curve.thin_out(points, 100)
+        self.assertEqual(len(thin), 100)
+        self.assertAlmostEqual(sum(y for _, y in thin) / 100, 999.0)
+        self.assertEqual(loss_curve.thin_out(points[:3], 100), [(0, 0.0), (1, 2.0), (2, 4.0)])
+
+    def test_ticks_are_round_and_inside(self):
+        self.assertEqual(loss_curve.ticks(0, 10, 5), [0, 2, 4, 6, 8, 10])
+        self.assertEqual(loss_curve.ticks(1.3, 1.9, 3), [1.4, 1.6, 1.8])
+
+    def test_draws_well_formed_svg_with_lower_loss_further_down(self):
+        picture = loss_curve.draw([(0, 4.0), (10, 2.0)], [(10, 3.0)], "bits", 1.0)
+        root = ElementTree.fromstring(picture)
+        lines = root.findall("{http://www.w3.org/2000/svg}polyline")
+        self.assertEqual(len(lines), 2)
+        first, last = [tuple(map(float, p.split(","))) for p in lines[0].get("points").split()]
+        self.assertLess(first[0], last[0])
+        self.assertLess(first[1], last[1])
+
+    def test_no_losses_is_an_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            metrics = os.path.join(folder, "metrics.jsonl")
+            open(metrics, "w", encoding="utf-8").close()
+            with contextlib.redirect_stderr(io.StringIO()):
+                self.assertEqual(loss_curve.main([metrics, os.path.join(folder, "x.svg")]), 1)
+                self.assertEqual(loss_curve.main([]), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
