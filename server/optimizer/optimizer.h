@@ -15,7 +15,7 @@ namespace lodestar {
 // What differs from update to update.
 struct OptimizerCall {
   int64_t step = 1;  // 1 for the first update of these weights; AdamW's bias correction
-  float learning_rate = 0.0f;
+  double learning_rate = 0.0;
   float gradient_scale = 1.0f;  // the gradient is multiplied by it first; clipping
 };
 
@@ -39,10 +39,6 @@ class Optimizer {
   // zeros.
   virtual std::vector<std::string> state_names() const = 0;
   int num_state_vectors() const { return static_cast<int>(state_names().size()); }
-
-  // True if a contribution is the weights themselves rather than a direction to go
-  // (ContributionKind::kWeights).
-  virtual bool contributes_weights() const { return false; }
 
   // `decay` are the ranges, relative to the vectors' start, ascending and disjoint, to which weight
   // decay applies.

@@ -4,11 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 
 namespace lodestar {
@@ -43,22 +39,21 @@ class Page {
   mutable std::atomic<int64_t> lent_{0};
 };
 
-// Hands out pages and takes them back for reuse, so that a page is mapped and touched once.
+// Hands out pages and takes them back for reuse, so that memory is mapped and touched once.
 // Thread-safe. A page may outlive its pool.
 class PagePool {
  public:
-  // Page::size() of all pages is that number of elements.
-  explicit PagePool(int64_t elements);
+  PagePool();
 
   // Contents are unspecified. The page returns to the pool when the last handle goes.
-  std::shared_ptr<Page> Allocate();
+  std::shared_ptr<Page> Allocate(int64_t elements);
 
   // Of all pages that exist, in use or not.
   int64_t resident_bytes() const;
 
  private:
-  struct Shelf;
-  std::shared_ptr<Shelf> shelf_;
+  struct Shelves;
+  std::shared_ptr<Shelves> shelves_;
 };
 
 }  // namespace lodestar

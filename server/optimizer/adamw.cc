@@ -1,0 +1,26 @@
+#include "server/optimizer/adamw.h"
+
+#include "kernels/device.h"
+#include "kernels/optimizer_step.h"
+#include "server/optimizer/decay_split.h"
+
+namespace lodestar {
+
+void AdamW::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                  absl::Span<const ElementRange> decay) const {
+  ForEachDecayPiece(vectors, decay, [&](const OptimizerVectors& piece, bool decays) {
+    const AdamWStep step = {
+        .learning_rate = call.learning_rate,
+        .beta1 = config_.beta1,
+        .beta2 = config_.beta2,
+        .epsilon = config_.epsilon,
+        .weight_decay = decays ? config_.weight_decay : 0.0,
+        .gradient_scale = call.gradient_scale,
+        .step = call.step,
+    };
+    AdamWStepCpu(piece.weights_out, piece.weights_in, piece.state[0], piece.state[1],
+                 piece.gradient, step);
+  });
+}
+
+}  // namespace lodestar

@@ -1,0 +1,36 @@
+#include "server/optimizer/decay_split.h"
+
+#include "common/check.h"
+
+namespace lodestar {
+
+OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range) {
+  const size_t begin = range.begin;
+  const size_t size = range.size();
+  OptimizerVectors part = {
+      .gradient = vectors.gradient.subspan(begin, size),
+      .weights_in = vectors.weights_in.subspan(begin, size),
+      .weights_out = vectors.weights_out.subspan(begin, size),
+      .state = {},
+  };
+  for (int i = 0; i < kMaxStateVectors; ++i) {
+    if (!vectors.state[i].empty()) part.state[i] = vectors.state[i].subspan(begin, size);
+  }
+  return part;
+}
+
+void ForEachDecayPiece(const OptimizerVectors& vectors, absl::Span<const ElementRange> decay,
+                       absl::FunctionRef<void(const OptimizerVectors& piece, bool decays)> apply) {
+  const auto num_elements = static_cast<int64_t>(vectors.gradient.size());
+  int64_t done = 0;
+  for (const ElementRange& range : decay) {
+    LODESTAR_CHECK(done <= range.begin && range.begin <= range.end && range.end <= num_elements)
+        << "decay range " << range.begin << " to " << range.end << " of " << num_elements;
+    if (done < range.begin) apply(SubVectors(vectors, {done, range.begin}), false);
+    if (range.size() > 0) apply(SubVectors(vectors, range), true);
+    done = range.end;
+  }
+  if (done < num_elements) apply(SubVectors(vectors, {done, num_elements}), false);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,259 @@
+// The laws that every server optimizer must keep, against a reference in double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "server/optimizer/adamw.h"
+#include "server/optimizer/optimizer.h"
+#include "server/optimizer/optimizer_factory.h"
+#include "server/optimizer/outer.h"
+#include "server/optimizer/sgd.h"
+
+namespace lodestar {
+namespace {
+
+// One element in double.
+struct ReferenceElement {
+  double weight = 0.0;
+  double state[kMaxStateVectors] = {0.0, 0.0};
+};
+
+using ReferenceStep = std::function<void(const OptimizerCall&, double gradient, bool decays,
+                                         ReferenceElement& element)>;
+
+struct Case {
+  std::string name;
+  std::function<std::unique_ptr<Optimizer>()> make;
+  ReferenceStep reference;
+  bool uses_decay = true;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+constexpr double kDecay = 0.25;
+constexpr double kMomentum = 0.9;
+constexpr int kSize = 203;  // no multiple of any vector width
+
+ReferenceStep MomentumReference(bool nesterov) {
+  return [nesterov](const OptimizerCall& call, double g, bool decays, ReferenceElement& e) {
+    e.state[0] = kMomentum * e.state[0] + g;
+    if (decays) e.weight -= call.learning_rate * kDecay * e.weight;
+    e.weight -= call.learning_rate * (nesterov ? g + kMomentum * e.state[0] : e.state[0]);
+  };
+}
+
+void AdamWReference(const OptimizerCall& call, double g, bool decays, ReferenceElement& e) {
+  e.state[0] = 0.9 * e.state[0] + (1 - 0.9) * g;
+  e.state[1] = 0.95 * e.state[1] + (1 - 0.95) * g * g;
+  if (decays) e.weight -= call.learning_rate * kDecay * e.weight;
+  const double m = e.state[0] / (1 - std::pow(0.9, call.step));
+  const double v = e.state[1] / (1 - std::pow(0.95, call.step));
+  e.weight -= call.learning_rate * m / (std::sqrt(v) + 1e-8);
+}
+
+std::vector<Case> Cases() {
+  return {
+      {"Sgd", [] { return std::make_unique<Sgd>(Sgd::Config{.weight_decay = kDecay}); },
+       [](const OptimizerCall& call, double g, bool decays, ReferenceElement& e) {
+         if (decays) e.weight -= call.learning_rate * kDecay * e.weight;
+         e.weight -= call.learning_rate * g;
+       }},
+      {"Momentum",
+       [] {
+         return std::make_unique<Momentum>(
+             Momentum::Config{.momentum = kMomentum, .weight_decay = kDecay});
+       },
+       MomentumReference(false)},
+      {"Nesterov",
+       [] {
+         return std::make_unique<Nesterov>(
+             Nesterov::Config{.momentum = kMomentum, .weight_decay = kDecay});
+       },
+       MomentumReference(true)},
+      {"AdamW", [] { return std::make_unique<AdamW>(AdamW::Config{.weight_decay = kDecay}); },
+       AdamWReference},
+      {"OuterAverage", [] { return std::make_unique<OuterAverage>(); },
+       [](const OptimizerCall&, double mean, bool, ReferenceElement& e) { e.weight = mean; },
+       /*uses_decay=*/false},
+      {"OuterNesterov",
+       [] {
+         return std::make_unique<OuterNesterov>(
+             OuterNesterov::Config{.learning_rate = 0.7, .momentum = kMomentum});
+       },
+       [](const OptimizerCall&, double d, bool, ReferenceElement& e) {
+         e.state[0] = kMomentum * e.state[0] + d;
+         e.weight -= 0.7 * (d + kMomentum * e.state[0]);
+       },
+       /*uses_decay=*/false},
+  };
+}
+
+float Gradient(int step, int i) { return std::sin(0.7f * i + 1.3f * step) + 0.1f; }
+float Weight(int i) { return std::cos(0.3f * i); }
+
+OptimizerCall CallOf(int step) {
+  return {.step = step, .learning_rate = 0.05 / step, .gradient_scale = step == 2 ? 0.5f : 1.0f};
+}
+
+const std::vector<ElementRange> kDecayRanges = {{10, 75}, {75, 76}, {130, kSize}};
+
+bool Decays(int i) { return (i >= 10 && i < 76) || i >= 130; }
+
+struct Vectors {
+  std::vector<float> weights;
+  std::vector<float> state[kMaxStateVectors];
+
+  explicit Vectors(int num_state_vectors) {
+    for (int i = 0; i < kSize; ++i) weights.push_back(Weight(i));
+    for (int s = 0; s < num_state_vectors; ++s) state[s].assign(kSize, 0.0f);
+  }
+  friend bool operator==(const Vectors& a, const Vectors& b) {
+    auto same = [](const std::vector<float>& x, const std::vector<float>& y) {
+      return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * 4) == 0;
+    };
+    return same(a.weights, b.weights) && same(a.state[0], b.state[0]) &&
+           same(a.state[1], b.state[1]);
+  }
+};
+
+class OptimizerConformanceTest : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    optimizer_ = GetParam().make();
+    for (int step = 1; step <= kSteps; ++step) {
+      for (int i = 0; i < kSize; ++i) gradients_[step].push_back(Gradient(step, i));
+    }
+  }
+
+  // One update of elements [begin, end).
+  void Apply(Vectors& vectors, int step, int begin, int end, std::vector<ElementRange> decay) {
+    const size_t n = end - begin;
+    OptimizerVectors part = {
+        .gradient = {gradients_[step].data() + begin, n},
+        .weights_in = {vectors.weights.data() + begin, n},
+        .weights_out = {vectors.weights.data() + begin, n},
+        .state = {},
+    };
+    for (int s = 0; s < optimizer_->num_state_vectors(); ++s) {
+      part.state[s] = {vectors.state[s].data() + begin, n};
+    }
+    optimizer_->Apply(CallOf(step), part, decay);
+  }
+  void ApplyWhole(Vectors& vectors, int step) { Apply(vectors, step, 0, kSize, kDecayRanges); }
+
+  static constexpr int kSteps = 4;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<float> gradients_[kSteps + 1];
+};
+
+TEST_P(OptimizerConformanceTest, FollowsTheReferenceInDouble) {
+  Vectors vectors(optimizer_->num_state_vectors());
+  std::vector<ReferenceElement> reference(kSize);
+  for (int i = 0; i < kSize; ++i) reference[i].weight = Weight(i);
+  for (int step = 1; step <= kSteps; ++step) {
+    ApplyWhole(vectors, step);
+    const OptimizerCall call = CallOf(step);
+    for (int i = 0; i < kSize; ++i) {
+      GetParam().reference(call, static_cast<double>(gradients_[step][i]) * call.gradient_scale,
+                           Decays(i), reference[i]);
+    }
+  }
+  for (int i = 0; i < kSize; ++i) {
+    // A few roundings of fp32 per step.
+    ASSERT_NEAR(vectors.weights[i], reference[i].weight, 2e-6) << "element " << i;
+    for (int s = 0; s < optimizer_->num_state_vectors(); ++s) {
+      ASSERT_NEAR(vectors.state[s][i], reference[i].state[s], 2e-6) << "element " << i;
+    }
+  }
+}
+
+TEST_P(OptimizerConformanceTest, CuttingChangesNoBit) {
+  Vectors whole(optimizer_->num_state_vectors());
+  Vectors cut(optimizer_->num_state_vectors());
+  for (int step = 1; step <= kSteps; ++step) {
+    ApplyWhole(whole, step);
+    Apply(cut, step, 0, 33, {{10, 33}});
+    Apply(cut, step, 33, 101, {{0, 43}});
+    Apply(cut, step, 101, kSize, {{29, kSize - 101}});
+  }
+  EXPECT_TRUE(whole == cut);
+}
+
+TEST_P(OptimizerConformanceTest, DecaysOnlyWhereMarked) {
+  Vectors marked(optimizer_->num_state_vectors());
+  Vectors plain(optimizer_->num_state_vectors());
+  ApplyWhole(marked, 1);
+  Apply(plain, 1, 0, kSize, {});
+  for (int i = 0; i < kSize; ++i) {
+    const bool differs = marked.weights[i] != plain.weights[i];
+    // A weight of zero does not decay either.
+    if (Weight(i) != 0.0f) {
+      ASSERT_EQ(differs, GetParam().uses_decay && Decays(i)) << "element " << i;
+    }
+  }
+}
+
+TEST_P(OptimizerConformanceTest, WritesElsewhereWithTheSameBits) {
+  Vectors in_place(optimizer_->num_state_vectors());
+  Vectors elsewhere(optimizer_->num_state_vectors());
+  std::vector<float> out(kSize, -7.0f);
+  ApplyWhole(in_place, 1);
+  OptimizerVectors vectors = {
+      .gradient = gradients_[1],
+      .weights_in = elsewhere.weights,
+      .weights_out = absl::MakeSpan(out),
+      .state = {absl::MakeSpan(elsewhere.state[0]), absl::MakeSpan(elsewhere.state[1])},
+  };
+  optimizer_->Apply(CallOf(1), vectors, kDecayRanges);
+  EXPECT_EQ(elsewhere.weights[5], Weight(5)) << "the old weights were touched";
+  elsewhere.weights = out;
+  EXPECT_TRUE(in_place == elsewhere);
+}
+
+TEST_P(OptimizerConformanceTest, GoesOnFromSavedStateWithTheSameBits) {
+  Vectors straight(optimizer_->num_state_vectors());
+  for (int step = 1; step <= 2; ++step) ApplyWhole(straight, step);
+  Vectors restored = straight;
+  optimizer_ = GetParam().make();
+  for (int step = 3; step <= kSteps; ++step) ApplyWhole(restored, step);
+  optimizer_ = GetParam().make();
+  Vectors again(optimizer_->num_state_vectors());
+  for (int step = 1; step <= kSteps; ++step) ApplyWhole(again, step);
+  EXPECT_TRUE(again == restored);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OptimizerConformanceTest, testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(OptimizerFactoryTest, GradientOptimizerInSyncAndAsyncOuterOneInLocalSgd) {
+  JobSpec job;
+  job.optimizer.kind = OptimizerKind::kAdamW;
+  job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  job.mode = Mode::kSync;
+  EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 2);
+  job.mode = Mode::kAsync;
+  EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 2);
+  job.mode = Mode::kLocalSgd;
+  EXPECT_EQ(MakeServerOptimizer(job)->state_names(), std::vector<std::string>{"outer_momentum"});
+  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 0);
+}
+
+TEST(OuterOptimizerTest, AverageOfOneKeepsEveryBit) {
+  const std::vector<float> mean = {0.1f, -0.0f, 3e-42f, 1e38f};
+  const std::vector<float> old = {1.0f, 2.0f, 3.0f, 4.0f};
+  std::vector<float> out(4);
+  OuterAverage().Apply(
+      {}, {.gradient = mean, .weights_in = old, .weights_out = absl::MakeSpan(out), .state = {}},
+      {});
+  EXPECT_EQ(std::memcmp(out.data(), mean.data(), 16), 0);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,53 @@
+#include "server/optimizer/optimizer_factory.h"
+
+#include "common/check.h"
+#include "common/contribution.h"
+#include "server/optimizer/adamw.h"
+#include "server/optimizer/outer.h"
+#include "server/optimizer/sgd.h"
+
+namespace lodestar {
+namespace {
+
+std::unique_ptr<Optimizer> MakeOuterOptimizer(const JobSpec& job) {
+  switch (job.outer_optimizer) {
+    case OuterOptimizerKind::kAverage:
+      return std::make_unique<OuterAverage>();
+    case OuterOptimizerKind::kNesterov:
+      return std::make_unique<OuterNesterov>(OuterNesterov::Config{
+          .learning_rate = job.outer_learning_rate, .momentum = job.outer_momentum});
+  }
+  LODESTAR_CHECK(false) << "outer optimizer " << static_cast<int>(job.outer_optimizer);
+  return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> MakeGradientOptimizer(const OptimizerSettings& settings) {
+  const Momentum::Config momentum = {.momentum = settings.momentum,
+                                     .weight_decay = settings.weight_decay};
+  switch (settings.kind) {
+    case OptimizerKind::kSgd:
+      return std::make_unique<Sgd>(Sgd::Config{.weight_decay = settings.weight_decay});
+    case OptimizerKind::kMomentum:
+      return std::make_unique<Momentum>(momentum);
+    case OptimizerKind::kNesterov:
+      return std::make_unique<Nesterov>(momentum);
+    case OptimizerKind::kAdamW:
+      return std::make_unique<AdamW>(AdamW::Config{.beta1 = settings.beta1,
+                                                   .beta2 = settings.beta2,
+                                                   .epsilon = settings.epsilon,
+                                                   .weight_decay = settings.weight_decay});
+  }
+  LODESTAR_CHECK(false) << "optimizer " << static_cast<int>(settings.kind);
+  return nullptr;
+}
+
+std::unique_ptr<Optimizer> MakeServerOptimizer(const JobSpec& job) {
+  if (RoundContributionKind(job) == ContributionKind::kGradient) {
+    return MakeGradientOptimizer(job.optimizer);
+  }
+  return MakeOuterOptimizer(job);
+}
+
+}  // namespace lodestar

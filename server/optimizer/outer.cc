@@ -1,0 +1,28 @@
+#include "server/optimizer/outer.h"
+
+#include "kernels/device.h"
+#include "kernels/optimizer_step.h"
+#include "kernels/reduce.h"
+
+namespace lodestar {
+
+void OuterAverage::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                         absl::Span<const ElementRange> /*decay*/) const {
+  AccumulateScaled(vectors.weights_out.data(), vectors.gradient.data(), call.gradient_scale,
+                   static_cast<int64_t>(vectors.gradient.size()), Accumulate::kSet);
+}
+
+void OuterNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                          absl::Span<const ElementRange> /*decay*/) const {
+  const MomentumStep step = {
+      .learning_rate = config_.learning_rate,
+      .momentum = config_.momentum,
+      .weight_decay = 0.0,
+      .gradient_scale = call.gradient_scale,
+      .nesterov = true,
+  };
+  SgdMomentumStep(vectors.weights_out, vectors.weights_in, vectors.state[0], vectors.gradient,
+                  step);
+}
+
+}  // namespace lodestar

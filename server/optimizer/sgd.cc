@@ -1,0 +1,45 @@
+#include "server/optimizer/sgd.h"
+
+#include "kernels/device.h"
+#include "kernels/optimizer_step.h"
+#include "server/optimizer/decay_split.h"
+
+namespace lodestar {
+namespace {
+
+void ApplySteps(const OptimizerCall& call, const OptimizerVectors& vectors,
+                absl::Span<const ElementRange> decay, const MomentumStep& settings) {
+  ForEachDecayPiece(vectors, decay, [&](const OptimizerVectors& piece, bool decays) {
+    MomentumStep step = settings;
+    step.learning_rate = call.learning_rate;
+    step.gradient_scale = call.gradient_scale;
+    if (!decays) step.weight_decay = 0.0;
+    SgdMomentumStep(piece.weights_out, piece.weights_in, piece.state[0], piece.gradient, step);
+  });
+}
+
+}  // namespace
+
+void Sgd::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                absl::Span<const ElementRange> decay) const {
+  ApplySteps(call, vectors, decay,
+             {.learning_rate = 0.0, .momentum = 0.0, .weight_decay = config_.weight_decay});
+}
+
+void Momentum::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                     absl::Span<const ElementRange> decay) const {
+  ApplySteps(
+      call, vectors, decay,
+      {.learning_rate = 0.0, .momentum = config_.momentum, .weight_decay = config_.weight_decay});
+}
+
+void Nesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                     absl::Span<const ElementRange> decay) const {
+  ApplySteps(call, vectors, decay,
+             {.learning_rate = 0.0,
+              .momentum = config_.momentum,
+              .weight_decay = config_.weight_decay,
+              .nesterov = true});
+}
+
+}  // namespace lodestar

@@ -1,0 +1,137 @@
+#include "server/shard/bucket_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/shard_plan.h"
+#include "kernels/device.h"
+#include "kernels/reduce.h"
+
+namespace lodestar {
+namespace {
+
+// The parts of `range` that belong to tensors with decay, relative to its start, joined where they
+// touch.
+std::vector<ElementRange> DecayRanges(const Layout& layout, ElementRange range) {
+  std::vector<ElementRange> ranges;
+  for (const TensorSpec& tensor : layout.tensors()) {
+    const int64_t begin = std::max(tensor.offset, range.begin);
+    const int64_t end = std::min(tensor.offset + tensor.num_elements(), range.end);
+    if (!tensor.decay || begin >= end) continue;
+    if (!ranges.empty() && ranges.back().end == begin - range.begin) {
+      ranges.back().end = end - range.begin;
+    } else {
+      ranges.push_back({begin - range.begin, end - range.begin});
+    }
+  }
+  return ranges;
+}
+
+void CopyPage(const Page& from, Page& to, int64_t elements) {
+  std::memcpy(to.data(), from.data(), elements * sizeof(float));
+}
+
+}  // namespace
+
+BucketWeights::BucketWeights(ElementRange range, const Layout& layout, const Optimizer& optimizer,
+                             PagePool& pages)
+    : range_(range),
+      layout_(layout),
+      optimizer_(optimizer),
+      pages_(pages),
+      num_state_vectors_(optimizer.num_state_vectors()),
+      decay_(DecayRanges(layout, range)) {}
+
+std::shared_ptr<Page> BucketWeights::Zeros() {
+  std::shared_ptr<Page> page = pages_.Allocate(num_elements());
+  std::memset(page->data(), 0, num_elements() * sizeof(float));
+  return page;
+}
+
+absl::Span<float> BucketWeights::InitialWeights() {
+  // Replaces weights that a client supplied before: readers of those keep theirs.
+  if (weights_ == nullptr || weights_->is_lent()) weights_ = pages_.Allocate(num_elements());
+  state_.clear();
+  for (int i = 0; i < num_state_vectors_; ++i) state_.push_back(Zeros());
+  return weights_->mutable_span();
+}
+
+absl::Status BucketWeights::Restore(const BucketState& state) {
+  if (state.range != range_ || state.weights == nullptr ||
+      static_cast<int>(state.optimizer_state.size()) != num_state_vectors_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "restored state is of elements ", state.range.begin, " to ", state.range.end, " with ",
+        state.optimizer_state.size(), " state vectors; this bucket has elements ", range_.begin,
+        " to ", range_.end, " and its optimizer ", num_state_vectors_));
+  }
+  weights_ = pages_.Allocate(num_elements());
+  CopyPage(*state.weights, *weights_, num_elements());
+  state_.clear();
+  for (const std::shared_ptr<const Page>& saved : state.optimizer_state) {
+    state_.push_back(pages_.Allocate(num_elements()));
+    CopyPage(*saved, *state_.back(), num_elements());
+  }
+  return absl::OkStatus();
+}
+
+void BucketWeights::Accumulate(const float* values, float factor) {
+  const bool is_first = accumulator_ == nullptr;
+  if (is_first) accumulator_ = pages_.Allocate(num_elements());
+  AccumulateScaled(accumulator_->data(), values, factor, num_elements(),
+                   is_first ? lodestar::Accumulate::kSet : lodestar::Accumulate::kAdd);
+}
+
+void BucketWeights::Rescale(float factor) {
+  AccumulateScaled(accumulator_->data(), accumulator_->data(), factor, num_elements(),
+                   lodestar::Accumulate::kSet);
+}
+
+std::vector<double> BucketWeights::SegmentSquareSums() const {
+  std::vector<double> sums;
+  for (const ElementRange& segment : SegmentsOf(layout_, range_)) {
+    sums.push_back(has_sum() ? SumOfSquares(accumulator_->data() + (segment.begin - range_.begin),
+                                            segment.size())
+                             : 0.0);
+  }
+  return sums;
+}
+
+void BucketWeights::ApplySum(const OptimizerCall& call) {
+  LODESTAR_CHECK(has_sum()) << "nothing accumulated in elements from " << range_.begin;
+  Apply(call, accumulator_->data());
+  accumulator_ = nullptr;
+}
+
+void BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
+  LODESTAR_CHECK(has_weights()) << "no weights in elements from " << range_.begin;
+  std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
+  for (std::shared_ptr<Page>& page : state_) {
+    if (!page->is_lent()) continue;
+    std::shared_ptr<Page> copy = pages_.Allocate(num_elements());
+    CopyPage(*page, *copy, num_elements());
+    page = std::move(copy);
+  }
+  OptimizerVectors vectors = {
+      .gradient = {gradient, static_cast<size_t>(num_elements())},
+      .weights_in = weights_->span(),
+      .weights_out = out->mutable_span(),
+      .state = {},
+  };
+  for (int i = 0; i < num_state_vectors_; ++i) vectors.state[i] = state_[i]->mutable_span();
+  optimizer_.Apply(call, vectors, decay_);
+  weights_ = std::move(out);
+}
+
+void BucketWeights::LendTo(BucketState& state) const {
+  state.range = range_;
+  state.weights = Page::Lend(weights_);
+  state.optimizer_state.clear();
+  for (const std::shared_ptr<Page>& page : state_) {
+    state.optimizer_state.push_back(Page::Lend(page));
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,64 @@
+// The numbers of one bucket: weights, optimizer state, accumulator. Knows nothing of workers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/layout.h"
+#include "server/optimizer/optimizer.h"
+#include "server/shard/page.h"
+#include "server/shard/shard_state.h"
+
+namespace lodestar {
+
+// Not thread-safe. Apply() may run without the owner's lock if nothing is lent meanwhile; what was
+// lent before stays as it was (copy on write).
+class BucketWeights {
+ public:
+  BucketWeights(ElementRange range, const Layout& layout, const Optimizer& optimizer,
+                PagePool& pages);
+
+  int64_t num_elements() const { return range_.size(); }
+  ElementRange range() const { return range_; }
+  bool has_weights() const { return weights_ != nullptr; }
+
+  // Space to write the first weights into, before anybody reads; state starts as zeros.
+  absl::Span<float> InitialWeights();
+  // Errors: InvalidArgument if range or number of state vectors differ.
+  absl::Status Restore(const BucketState& state);
+
+  // accumulator += factor * values; the first one sets it.
+  void Accumulate(const float* values, float factor);
+  bool has_sum() const { return accumulator_ != nullptr; }
+  void Rescale(float factor);
+  // Of the accumulator, one per segment; zeros if nothing was accumulated.
+  std::vector<double> SegmentSquareSums() const;
+
+  // One update with the accumulator, which is given back.
+  void ApplySum(const OptimizerCall& call);
+  // One update with `gradient` itself.
+  void Apply(const OptimizerCall& call, const float* gradient);
+
+  std::shared_ptr<const Page> LendWeights() const { return Page::Lend(weights_); }
+  // Weights and optimizer state.
+  void LendTo(BucketState& state) const;
+
+ private:
+  std::shared_ptr<Page> Zeros();
+
+  const ElementRange range_;
+  const Layout& layout_;
+  const Optimizer& optimizer_;
+  PagePool& pages_;
+  const int num_state_vectors_;
+  std::vector<ElementRange> decay_;  // relative to the bucket's start
+  std::shared_ptr<Page> weights_;
+  std::vector<std::shared_ptr<Page>> state_;
+  std::shared_ptr<Page> accumulator_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,78 @@
+// Bounded space for contributions on their way in. The last free slot is kept for a contribution
+// whose turn it is, because only such a one gives its slot back without waiting for anybody else:
+// so a full pool always empties.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/shard/page.h"
+
+namespace lodestar {
+
+class StagingPool;
+
+// Owns the space of one contribution to one bucket; its destruction may run a waiting request's
+// callback, so never destroy it under a lock.
+class StagingSlot {
+ public:
+  StagingSlot(std::shared_ptr<StagingPool> pool, std::shared_ptr<Page> page);
+  ~StagingSlot();
+  StagingSlot(const StagingSlot&) = delete;
+  StagingSlot& operator=(const StagingSlot&) = delete;
+
+  float* data() { return page_->data(); }
+
+ private:
+  const std::shared_ptr<StagingPool> pool_;
+  std::shared_ptr<Page> page_;
+};
+
+// Thread-safe. Its lock is a leaf: no call is made under it.
+class StagingPool : public std::enable_shared_from_this<StagingPool> {
+ public:
+  using Granted = std::function<void(std::unique_ptr<StagingSlot>)>;
+  class Request;
+
+  // At least two slots.
+  StagingPool(int64_t slot_elements, int num_slots);
+
+  // Exactly one of the two is set.
+  struct Acquired {
+    std::unique_ptr<StagingSlot> slot;
+    std::shared_ptr<Request> request;
+  };
+
+  // A slot, or a place in the queue: then `granted` is called once, later, by any thread that gives
+  // a slot back, without a lock held. `in_turn`: see above.
+  Acquired Acquire(bool in_turn, Granted granted);
+  // The turn of the request has come. A slot if one is free for it: then it is out of the queue and
+  // its callback will not be called.
+  std::unique_ptr<StagingSlot> Promote(const std::shared_ptr<Request>& request);
+  // Takes the request out of the queue; false if it has been granted.
+  bool Remove(const std::shared_ptr<Request>& request);
+
+  int num_slots() const { return num_slots_; }
+  int num_used() const;
+  // Of the slots touched so far; never more than the bound.
+  int64_t resident_bytes() const { return pages_.resident_bytes(); }
+
+ private:
+  friend class StagingSlot;
+  void GiveBack(std::shared_ptr<Page> page);
+  bool HasSlotFor(bool in_turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::unique_ptr<StagingSlot> Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const int64_t slot_elements_;
+  const int num_slots_;
+  PagePool pages_;
+  mutable absl::Mutex mutex_;
+  int num_used_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::list<std::shared_ptr<Request>> queue_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar
