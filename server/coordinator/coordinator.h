@@ -92,6 +92,9 @@ class Coordinator {
   absl::StatusOr<GrantAnswer> RequestGrant(const WorkerLife& life,
                                            const std::optional<GrantReport>& report,
                                            absl::Time now);
+  // What a RequestGrant() of this life would answer now; renews no lease and counts nothing. For
+  // calls that are being held.
+  absl::StatusOr<GrantAnswer> PollGrant(const WorkerLife& life, absl::Time now) const;
   absl::Status Leave(const WorkerLife& life, absl::string_view reason,
                      const std::optional<GrantReport>& report, absl::Time now);
 

@@ -12,11 +12,10 @@ namespace lodestar {
 
 // Where the data and the schedules are. Taken between rounds.
 struct LedgerState {
-  int64_t next_round = 0;       // rounds opened, or grants given in asynchronous jobs
-  int64_t next_sample = 0;      // position of the global cursor
-  int64_t trained_samples = 0;  // reported
-  int64_t next_evaluation = 0;  // the first round not to begin before it; 0: eval_every
-  bool final_evaluation_done = false;
+  int64_t next_round = 0;               // rounds opened, or grants given in asynchronous jobs
+  int64_t next_sample = 0;              // position of the global cursor
+  int64_t trained_samples = 0;          // reported
+  int64_t final_evaluation_round = -1;  // number of updates it followed; -1: not done
   std::optional<DatasetClaim> dataset;  // of the first member
   friend bool operator==(const LedgerState&, const LedgerState&) = default;
 };

@@ -1,0 +1,134 @@
+#include "server/membership/membership_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr absl::Duration kLease = absl::Seconds(10);
+
+class MembershipTableTest : public ::testing::Test {
+ protected:
+  MembershipTable::Admission Register(const std::string& name, uint64_t instance) {
+    auto admission = table_.Register(name, instance, now_);
+    EXPECT_TRUE(admission.ok()) << admission.status();
+    return admission.value_or(MembershipTable::Admission{});
+  }
+
+  MembershipTable::Admission Join(const std::string& name, uint64_t instance) {
+    const MembershipTable::Admission admission = Register(name, instance);
+    EXPECT_TRUE(table_.Join(admission.id, admission.incarnation, now_).ok());
+    return admission;
+  }
+
+  absl::Time now_ = absl::FromUnixSeconds(1000);
+  MembershipTable table_{MembershipTable::Config{.lease = kLease}};
+};
+
+TEST_F(MembershipTableTest, NumbersWorkersByFirstRegistration) {
+  EXPECT_EQ(Register("b", 1).id, WorkerId(1));
+  EXPECT_EQ(Register("a", 2).id, WorkerId(2));
+  EXPECT_EQ(Register("a", 2).id, WorkerId(2));
+  EXPECT_EQ(table_.view(), ViewId(0)) << "the registered are not members yet";
+}
+
+TEST_F(MembershipTableTest, ReconnectKeepsTheLifeAndTheMembership) {
+  const auto first = Join("a", 7);
+  now_ += absl::Seconds(9);
+  const auto again = Register("a", 7);
+  EXPECT_TRUE(again.is_reconnect);
+  EXPECT_EQ(again.incarnation, first.incarnation);
+  EXPECT_THAT(table_.Members(), SizeIs(1));
+  now_ += absl::Seconds(9);
+  EXPECT_TRUE(table_.Expire(now_).empty()) << "the reconnect renewed the lease";
+}
+
+TEST_F(MembershipTableTest, NameOfALiveWorkerIsTakenAndTheTextSaysWhatToDo) {
+  Register("a", 7);
+  now_ += absl::Seconds(4);
+  const auto second = table_.Register("a", 8, now_);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()),
+              ::testing::AllOf(HasSubstr("'a'"), HasSubstr("4s ago"), HasSubstr("in 6s")));
+}
+
+TEST_F(MembershipTableTest, ExpiredNameComesBackWithTheSameIdAndANewIncarnation) {
+  const auto first = Join("a", 7);
+  now_ += kLease + absl::Milliseconds(1);
+  const auto ended = table_.Expire(now_);
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_TRUE(ended[0].was_member);
+  EXPECT_THAT(ended[0].reason, HasSubstr("lease expired"));
+  const auto second = Register("a", 8);
+  EXPECT_EQ(second.id, first.id);
+  EXPECT_GT(second.incarnation, first.incarnation);
+  EXPECT_EQ(table_.Renew(first.id, first.incarnation, now_).code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(table_.Renew(second.id, second.incarnation, now_).ok());
+}
+
+TEST_F(MembershipTableTest, LeaseEndsOnlyAfterItsWholeLength) {
+  const auto worker = Join("a", 7);
+  now_ += kLease;
+  EXPECT_TRUE(table_.Expire(now_).empty());
+  EXPECT_TRUE(table_.Renew(worker.id, worker.incarnation, now_).ok());
+  now_ += kLease;
+  EXPECT_TRUE(table_.Expire(now_).empty());
+  now_ += absl::Nanoseconds(1);
+  EXPECT_THAT(table_.Expire(now_), SizeIs(1));
+  EXPECT_TRUE(table_.Expire(now_).empty()) << "a life ends once";
+}
+
+TEST_F(MembershipTableTest, ViewChangesExactlyWithTheMembers) {
+  const auto a = Join("a", 1);
+  EXPECT_EQ(table_.view(), ViewId(1));
+  EXPECT_TRUE(table_.Join(a.id, a.incarnation, now_).ok());
+  EXPECT_EQ(table_.view(), ViewId(1)) << "a repeated Join";
+  const auto b = Register("b", 2);
+  EXPECT_TRUE(table_.Leave(b.id, b.incarnation, "").ok());
+  EXPECT_EQ(table_.view(), ViewId(1)) << "b was never a member";
+  EXPECT_TRUE(table_.Leave(a.id, a.incarnation, "SIGTERM").ok());
+  EXPECT_EQ(table_.view(), ViewId(2));
+  EXPECT_EQ(table_.Leave(a.id, a.incarnation, "").status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(MembershipTableTest, RefusesBadNames) {
+  for (const std::string& name : {std::string(), std::string(65, 'a'), std::string("a b"),
+                                  std::string("a\0b", 3), std::string("\xc3\xa4")}) {
+    EXPECT_EQ(table_.Register(name, 1, now_).status().code(), absl::StatusCode::kInvalidArgument)
+        << name;
+  }
+  EXPECT_TRUE(table_.Register(std::string(64, 'a'), 1, now_).ok());
+}
+
+TEST_F(MembershipTableTest, RestoreKeepsIdsAndNeverRepeatsAnIncarnation) {
+  const auto a = Join("a", 1);
+  const auto b = Join("b", 2);
+  const MembershipState state = table_.Export();
+  auto restored = MembershipTable::Restore({.lease = kLease}, state, Incarnation(1000));
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  EXPECT_EQ(restored->Renew(a.id, a.incarnation, now_).code(), absl::StatusCode::kAborted);
+  EXPECT_GT(restored->view(), table_.view());
+  const auto again = restored->Register("b", 2, now_);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->id, b.id);
+  EXPECT_GT(again->incarnation, Incarnation(1000));
+}
+
+TEST_F(MembershipTableTest, RestoreRefusesStatesThatContradictThemselves) {
+  MembershipState state;
+  state.names = {{"a", WorkerId(1)}, {"a", WorkerId(2)}};
+  EXPECT_FALSE(MembershipTable::Restore({}, state, Incarnation(0)).ok());
+  state.names = {{"a", WorkerId(2)}};
+  EXPECT_FALSE(MembershipTable::Restore({}, state, Incarnation(0)).ok());
+  state.names = {{"", WorkerId(1)}};
+  EXPECT_FALSE(MembershipTable::Restore({}, state, Incarnation(0)).ok());
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,109 @@
+// Laws that every SyncPolicy must keep, checked on a tiny cluster in memory that a random scheduler
+// drives: workers that pull, push in any order, repeat themselves, die and come back. A new policy
+// joins with one line in sync_policy_conformance_test.cc. For tests.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/sync/member_directory.h"
+#include "server/sync/sync_policy.h"
+
+namespace lodestar {
+
+class PolicyModel {
+ public:
+  struct Config {
+    int num_workers = 3;
+    int num_buckets = 2;
+    int min_workers = 1;
+    double death_rate = 0.02;   // per step
+    int max_rounds_ahead = -1;  // the invariant to check; -1: none
+  };
+
+  PolicyModel(const SyncPolicy& policy, const Config& config, uint64_t seed);
+
+  // One random event. Errors: Internal, the law that was broken.
+  absl::Status Step();
+  // Nobody dies any more: within a bounded number of steps everyone alive gets a grant, pushes all
+  // of it and reports it. Errors: Internal, naming what is stuck and the last reason.
+  absl::Status Drain();
+
+  int64_t updates() const { return updates_; }
+  int64_t drops() const { return drops_; }
+
+ private:
+  struct Worker {
+    WorkerId id;
+    Incarnation incarnation;
+    bool is_alive = false;
+    bool is_waiting = false;
+    std::optional<Round> granted;
+    std::set<int> unread;     // buckets still to pull
+    std::set<int> unsent;     // buckets still to push
+    std::set<int> in_flight;  // buckets whose push is held
+    std::vector<Version> base;
+    int64_t completed = 0;
+  };
+  struct Push {
+    Incarnation incarnation;
+    Round round;
+    Version base_version;
+  };
+  struct BucketModel {
+    Version version;
+    std::map<Round, RoundPlan> plans;
+    std::vector<WorkerId> live;
+    std::vector<WorkerId> contributed;
+    std::map<WorkerId, CountedContribution> counted;
+    std::map<WorkerId, Push> held;
+    std::set<std::pair<WorkerId, std::pair<Incarnation, Round>>> applied;
+  };
+
+  absl::Status Ask(Worker& worker);
+  absl::Status Pull(Worker& worker);
+  absl::Status Send(Worker& worker);
+  absl::Status RepeatOldPush(Worker& worker);
+  absl::Status Kill(Worker& worker);
+  void Revive(Worker& worker);
+
+  absl::Status Offer(int bucket, WorkerId worker, const Push& push);
+  absl::Status Count(int bucket, WorkerId worker, const Push& push);
+  absl::Status Settle(int bucket);
+  void Advance(int bucket);
+  absl::Status Coordinate();
+  absl::Status GiveGrant(Worker& worker, Round round);
+  absl::Status CheckAhead() const;
+  absl::Status CheckAwaited(const std::string& reason) const;
+
+  BucketFacts FactsOf(const BucketModel& bucket) const;
+  std::vector<MemberProgress> Members() const;
+  ClusterFacts Cluster(const std::vector<MemberProgress>& members,
+                       std::vector<MemberProgress>& missing) const;
+  bool Flip(double probability);
+  int Pick(int count);
+
+  const SyncPolicy& policy_;
+  Config config_;
+  std::mt19937_64 random_;
+  std::vector<Worker> workers_;
+  std::vector<BucketModel> buckets_;
+  MemberDirectory directory_;
+  uint64_t view_ = 0;
+  uint64_t last_incarnation_ = 0;
+  Round next_round_;
+  std::optional<RoundPlan> open_;
+  std::set<WorkerId> reported_;
+  std::string last_reason_;
+  int64_t updates_ = 0;
+  int64_t drops_ = 0;
+};
+
+}  // namespace lodestar
