@@ -3,8 +3,8 @@
 Usage: count_results.py EVENTS_FILE BAZEL_EXIT_CODE RULE_FAILURES
 
 Counts test targets, plus one for the dependency rule over the build graph, which failed if
-RULE_FAILURES is not 0, plus one for the build if it failed. A target that was not built, or had no turn before
-the end, has failed. Exit code 1 if anything failed.
+RULE_FAILURES is not 0, plus one for the build if it failed. A target that was not built, or had no
+turn before the end, has failed. Exit code 1 if anything failed.
 """
 
 import json
