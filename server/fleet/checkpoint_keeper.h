@@ -1,0 +1,65 @@
+// The coordinator's CheckpointStore: publishes and removes checkpoints, and chooses what the
+// cluster starts from.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/executor.h"
+#include "common/job_spec.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/shard_fleet.h"
+
+namespace lodestar {
+
+// Answers to the store's calls. Called from the keeper's thread.
+class CheckpointReports {
+ public:
+  virtual ~CheckpointReports() = default;
+  virtual void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) = 0;
+  virtual void OnCheckpointPublished(const std::string& directory,
+                                     const absl::StatusOr<PublishedCheckpoint>& published) = 0;
+};
+
+// Works on a thread of its own, one task after the other.
+class CheckpointKeeper : public CheckpointStore {
+ public:
+  struct Config {
+    std::string root;  // empty: no checkpoints
+    int keep = 3;
+    bool resume = true;       // from what is in `root` when the process starts
+    std::string resume_path;  // of one checkpoint; then only from that
+    std::string init_from;    // safetensors file for a fresh start
+    JobSpec job;
+  };
+  // The parameter space of the checkpoint that is being published.
+  using MapProvider = std::function<std::shared_ptr<const ClusterMap>()>;
+
+  // `reports` outlives the keeper.
+  CheckpointKeeper(Config config, MapProvider map, CheckpointReports* reports);
+
+  void Publish(CheckpointRecord record) override;
+  void Discard(absl::string_view directory) override;
+  void ChooseRestore() override;
+
+ private:
+  absl::StatusOr<PublishedCheckpoint> PublishNow(const CheckpointRecord& record);
+  absl::StatusOr<RestoreChoice> Choose();
+  absl::StatusOr<RestoreChoice> FromCheckpoint(const std::string& directory,
+                                               const Json& coordinator, const Layout& layout) const;
+  RestoreChoice FreshStart() const;
+
+  const Config config_;
+  const MapProvider map_;
+  CheckpointReports* const reports_;
+  // Of the keeper's thread: once this process has published a checkpoint, a restart of the cluster
+  // goes back to that, whatever the flags said about the start.
+  bool has_published_ = false;
+  ThreadPool thread_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,202 @@
+#include "server/fleet/shard_host.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/model_spec_json.h"
+#include "common/status_macros.h"
+#include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/manifest.h"
+#include "server/checkpoint/shard_files.h"
+#include "server/checkpoint/weights_file.h"
+#include "server/optimizer/optimizer_factory.h"
+#include "server/sync/sync_policy_factory.h"
+
+namespace lodestar {
+namespace {
+
+absl::Status LoadCheckpoint(const std::string& directory, const ParameterShard::Config& config,
+                            ParameterShard& shard) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader,
+                   CheckpointReader::Open(directory));
+  RETURN_IF_ERROR(CheckSameLayout(config.layout, "the job", reader->manifest().layout, directory));
+  ASSIGN_OR_RETURN(const ShardState state,
+                   reader->ReadShard(config.range, config.buckets,
+                                     MakeServerOptimizer(config.job)->state_names()));
+  return shard.Restore(state);
+}
+
+absl::Status LoadSafetensors(const std::string& path, const Layout& layout, ParameterShard& shard) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<WeightsFile> file, WeightsFile::Open(path, layout));
+  return shard.LoadWeights(
+      [&](ElementRange range, absl::Span<float> weights) { return file->Read(range, weights); });
+}
+
+absl::Status LoadFrom(const WeightsSource& source, const ParameterShard::Config& config,
+                      ParameterShard& shard) {
+  if (const auto* checkpoint = std::get_if<CheckpointSource>(&source)) {
+    return LoadCheckpoint(checkpoint->directory, config, shard);
+  }
+  if (const auto* file = std::get_if<SafetensorsSource>(&source)) {
+    return LoadSafetensors(file->path, config.layout, shard);
+  }
+  if (std::holds_alternative<ClientSource>(source)) {
+    shard.AwaitClientWeights();
+  } else {
+    shard.LoadInitial(config.job.seed);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CreateDirectory(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (!error) return absl::OkStatus();
+  return ErrnoStatus(error.value(), "create", directory);
+}
+
+}  // namespace
+
+ShardHost::ShardHost(int shard, const Deps& deps)
+    : shard_(shard),
+      deps_(deps),
+      current_(absl::UnavailableError(
+          absl::StrCat("shard ", shard, " has no assignment from the coordinator yet"))),
+      disk_(1, "shard-disk"),
+      commands_(1, "shard-commands") {}
+
+ShardHost::~ShardHost() { Shutdown(absl::UnavailableError("the server stops")); }
+
+absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::shard() const {
+  absl::MutexLock lock(&mutex_);
+  return current_;
+}
+
+bool ShardHost::is_serving() const {
+  const auto current = shard();
+  return current.ok() && (*current)->HasWeights();
+}
+
+ShardStats ShardHost::stats() const {
+  const auto current = shard();
+  return current.ok() ? (*current)->stats() : ShardStats{};
+}
+
+void ShardHost::Replace(absl::StatusOr<std::shared_ptr<ParameterShard>> shard,
+                        const absl::Status& farewell) {
+  absl::StatusOr<std::shared_ptr<ParameterShard>> old = std::move(shard);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!is_shut_down_) std::swap(current_, old);
+  }
+  if (old.ok()) (*old)->Shutdown(farewell);
+}
+
+void ShardHost::Shutdown(const absl::Status& status) {
+  Replace(status, status);
+  absl::MutexLock lock(&mutex_);
+  is_shut_down_ = true;
+}
+
+void ShardHost::Assign(const AssignCommand& command, const JobSpec& job) {
+  Replace(absl::UnavailableError(absl::StrCat("shard ", shard_, " is loading its weights")),
+          absl::AbortedError("the servers start anew; register again"));
+  commands_.Schedule([this, assignment = Assignment{command, job}] { Load(assignment); });
+}
+
+void ShardHost::Load(const Assignment& assignment) {
+  assignment_ = assignment;
+  absl::StatusOr<std::shared_ptr<ParameterShard>> built = BuildShard(assignment);
+  const absl::Status status = built.status();
+  if (!status.ok()) {
+    built = absl::UnavailableError(
+        absl::StrCat("shard ", shard_, " could not load its weights: ", status.message()));
+  }
+  Replace(std::move(built), absl::AbortedError("the servers start anew; register again"));
+  deps_.reports->OnLoaded(assignment.command.server_incarnation, status);
+}
+
+absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
+    const Assignment& assignment) const {
+  const ClusterMap& map = *assignment.command.map;
+  if (shard_ >= static_cast<int>(map.shards.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shard ", shard_, " is not one of the job's ", map.shards.size()));
+  }
+  ParameterShard::Config config;
+  config.range = map.shards[shard_].range;
+  config.layout = map.layout;
+  config.job = assignment.job;
+  for (const Bucket& bucket : map.buckets) {
+    if (bucket.shard == shard_) config.buckets.push_back(bucket);
+  }
+  ParameterShard::Deps deps;
+  deps.executor = deps_.executor;
+  deps.policy = MakeSyncPolicy(assignment.job);
+  deps.norm_exchange = deps_.norms;
+  ASSIGN_OR_RETURN(std::shared_ptr<ParameterShard> shard,
+                   ParameterShard::Create(config, std::move(deps)));
+  RETURN_IF_ERROR(LoadFrom(assignment.command.source, config, *shard));
+  return shard;
+}
+
+void ShardHost::Command(std::function<void(ParameterShard&)> command) {
+  commands_.Schedule([this, command = std::move(command)] {
+    const auto current = shard();
+    if (current.ok()) command(**current);
+  });
+}
+
+void ShardHost::OpenRound(const RoundPlan& plan) {
+  Command([plan](ParameterShard& shard) { shard.OpenRound(plan); });
+}
+
+void ShardHost::SetMembers(ViewId view, absl::Span<const RosterMember> members) {
+  std::vector<ShardMember> list;
+  for (const RosterMember& member : members) list.push_back({member.worker, member.incarnation});
+  Command([view, list = std::move(list)](ParameterShard& shard) { shard.SetMembers(view, list); });
+}
+
+void ShardHost::Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason) {
+  Command([worker, incarnation, reason = std::string(reason)](ParameterShard& shard) {
+    shard.Drop(worker, incarnation, reason);
+  });
+}
+
+void ShardHost::Save(Version version, absl::string_view directory) {
+  std::optional<Version> wanted;
+  if (version.value() >= 0) wanted = version;
+  commands_.Schedule([this, wanted, directory = std::string(directory)] {
+    const Assignment assignment = assignment_;
+    const auto write = [this, assignment, directory](absl::StatusOr<ShardState> state) {
+      disk_.Schedule([this, assignment, directory, state = std::move(state)] {
+        WriteFiles(assignment, directory, state);
+      });
+    };
+    const auto current = shard();
+    if (!current.ok()) return write(current.status());
+    (*current)->Snapshot(wanted, write);
+  });
+}
+
+void ShardHost::WriteFiles(const Assignment& assignment, const std::string& directory,
+                           const absl::StatusOr<ShardState>& state) {
+  const auto write = [&]() -> absl::StatusOr<std::string> {
+    RETURN_IF_ERROR(state.status());
+    RETURN_IF_ERROR(CreateDirectory(directory));
+    ShardFilesSpec spec;
+    spec.directory = directory;
+    spec.shard = shard_;
+    spec.num_shards = static_cast<int>(assignment.command.map->shards.size());
+    spec.model = ModelSpecToJson(assignment.job.model);
+    ASSIGN_OR_RETURN(const ShardManifest manifest,
+                     WriteShardFiles(spec, assignment.command.map->layout, *state));
+    return FormatShardManifest(manifest);
+  };
+  deps_.reports->OnSaved(assignment.command.server_incarnation, directory, write());
+}
+
+}  // namespace lodestar

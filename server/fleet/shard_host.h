@@ -1,0 +1,93 @@
+// This process's shard over the life of the process: obeys the coordinator's commands in order,
+// builds the ParameterShard anew with every assignment, loads and saves it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/executor.h"
+#include "common/ids.h"
+#include "common/job_spec.h"
+#include "server/coordinator/shard_fleet.h"
+#include "server/shard/norm_exchange.h"
+#include "server/shard/parameter_shard.h"
+#include "server/sync/round_plan.h"
+
+namespace lodestar {
+
+// Answers to commands. Called from the host's threads.
+class ShardReports {
+ public:
+  virtual ~ShardReports() = default;
+  virtual void OnLoaded(uint64_t server_incarnation, const absl::Status& status) = 0;
+  // `manifest_part`: text of FormatShardManifest().
+  virtual void OnSaved(uint64_t server_incarnation, const std::string& directory,
+                       const absl::StatusOr<std::string>& manifest_part) = 0;
+};
+
+// Thread-safe. Commands return at once and are obeyed in the order given on a thread of the host;
+// files are written on another one, so that rounds go on meanwhile.
+class ShardHost {
+ public:
+  // Not owned; outlive the host, and `norms` and `executor` all calls on its shards.
+  struct Deps {
+    Executor* executor = nullptr;
+    NormExchange* norms = nullptr;
+    ShardReports* reports = nullptr;
+  };
+
+  ShardHost(int shard, const Deps& deps);
+  ~ShardHost();
+
+  // Answer: OnLoaded(). From here on until it has loaded, shard() is Unavailable.
+  void Assign(const AssignCommand& command, const JobSpec& job);
+  void OpenRound(const RoundPlan& plan);
+  void SetMembers(ViewId view, absl::Span<const RosterMember> members);
+  void Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason);
+  // Answer: OnSaved().
+  void Save(Version version, absl::string_view directory);
+
+  // The shard as of now; Unavailable, with what is waited for, while there is none.
+  absl::StatusOr<std::shared_ptr<ParameterShard>> shard() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // True if the weights are there: loaded, and supplied if a client supplies them.
+  bool is_serving() const;
+  // Zeros while there is no shard.
+  ShardStats stats() const;
+
+  // Ends every call that waits in the shard with `status`; later commands have no effect.
+  void Shutdown(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Assignment {
+    AssignCommand command;
+    JobSpec job;
+  };
+
+  void Load(const Assignment& assignment);
+  absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(const Assignment& assignment) const;
+  // Runs on the commands' thread if there is a shard.
+  void Command(std::function<void(ParameterShard&)> command);
+  void WriteFiles(const Assignment& assignment, const std::string& directory,
+                  const absl::StatusOr<ShardState>& state);
+  void Replace(absl::StatusOr<std::shared_ptr<ParameterShard>> shard, const absl::Status& farewell)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const int shard_;
+  const Deps deps_;
+  mutable absl::Mutex mutex_;
+  absl::StatusOr<std::shared_ptr<ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
+  bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  Assignment assignment_;  // of the commands' thread only
+  ThreadPool disk_;
+  ThreadPool commands_;  // destroyed first: its tasks use all the others
+};
+
+}  // namespace lodestar

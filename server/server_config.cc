@@ -1,0 +1,97 @@
+#include "server/server_config.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/shard_plan.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::Duration kMinLease = absl::Milliseconds(100);
+constexpr absl::Duration kMaxLease = absl::Hours(24);
+constexpr int kMaxKeep = 1000;
+
+absl::Status CheckNetwork(const NetworkConfig& network) {
+  if (!network.listen.IsLoopback() && !network.insecure) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen=", network.listen.ToString(),
+        " can be reached from other machines, and the wire is neither encrypted nor authenticated;"
+        " give --insecure if everyone who can reach the port may read and change the weights, or"
+        " listen on 127.0.0.1"));
+  }
+  if (network.advertise.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ListenAddress advertise,
+                   ParseListenAddress("advertise", network.advertise));
+  if (advertise.IsWildcard()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--advertise=", network.advertise,
+                     " stands for all interfaces; give the address under which workers reach"
+                     " this server"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCluster(const ClusterConfig& cluster) {
+  const std::string shard = absl::StrCat("--shard=", cluster.shard, "/", cluster.num_shards);
+  if (cluster.num_shards < 1 || cluster.num_shards > kMaxServers || cluster.shard < 0 ||
+      cluster.shard >= cluster.num_shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(shard, " is out of range; allowed is I/K with 0 <= I < K <= ", kMaxServers));
+  }
+  if (cluster.shard > 0 && cluster.coordinator.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(shard, " needs --coordinator=HOST:PORT, the server started with --shard=0/",
+                     cluster.num_shards));
+  }
+  if (cluster.shard == 0 && !cluster.coordinator.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--coordinator=", cluster.coordinator, " contradicts ", shard,
+                     ": the server of shard 0 is the coordinator; leave one of the two out"));
+  }
+  if (cluster.lease < kMinLease || cluster.lease > kMaxLease) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--lease=", absl::FormatDuration(cluster.lease), " is out of range; allowed are ",
+        absl::FormatDuration(kMinLease), " to ", absl::FormatDuration(kMaxLease)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec& model) {
+  if (durability.checkpoint_every < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--checkpoint_every=", durability.checkpoint_every,
+                     " must be 0 (off) or a number of rounds"));
+  }
+  if (durability.checkpoint_every > 0 && durability.checkpoint_dir.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--checkpoint_every=", durability.checkpoint_every, " needs --checkpoint_dir"));
+  }
+  if (durability.keep < 1 || durability.keep > kMaxKeep) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--checkpoint_keep=", durability.keep, " is out of range; allowed are 1 to ", kMaxKeep));
+  }
+  if (durability.resume == ResumePolicy::kPath && !durability.init_from.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--init_from=", durability.init_from,
+                                                   " contradicts --resume=", durability.resume_path,
+                                                   ": weights can come from one place only"));
+  }
+  if (!durability.init_from.empty() &&
+      std::holds_alternative<ClientModelSpec>(model.architecture)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--init_from=", durability.init_from,
+                     " contradicts --model=client, whose first client brings the weights"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateServerConfig(const ServerConfig& config) {
+  RETURN_IF_ERROR(CheckNetwork(config.network));
+  RETURN_IF_ERROR(CheckCluster(config.cluster));
+  if (!config.is_coordinator()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckDurability(config.durability, config.job.model));
+  return ValidateJobSpec(config.job);
+}
+
+}  // namespace lodestar

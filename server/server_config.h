@@ -1,0 +1,64 @@
+// Everything one ps_server is told at its start, as plain data: filled from flags by
+// server_flags, by hand in tests.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/job_spec.h"
+#include "common/logging.h"
+#include "server/listen_address.h"
+
+namespace lodestar {
+
+struct NetworkConfig {
+  ListenAddress listen{"127.0.0.1", 50051};
+  // HOST:PORT that workers and the coordinator are given for this server; empty: `listen` with the
+  // real port, or this machine's host name if `listen` is a wildcard. ":0" stands for the real
+  // port.
+  std::string advertise;
+  // Allows an address that other machines reach although the wire is not encrypted.
+  bool insecure = false;
+  std::string port_file;  // the real port is written there; empty: nowhere
+};
+
+struct ClusterConfig {
+  int shard = 0;  // the server of shard 0 is the coordinator
+  int num_shards = 1;
+  std::string coordinator;  // HOST:PORT; of shards above 0 only
+  absl::Duration lease = absl::Seconds(10);
+};
+
+enum class ResumePolicy { kAuto, kNever, kPath };
+
+struct DurabilityConfig {
+  std::string checkpoint_dir;    // empty: no checkpoints
+  int64_t checkpoint_every = 0;  // rounds; 0: only at the end and on request
+  int keep = 3;                  // newest checkpoints that stay
+  ResumePolicy resume = ResumePolicy::kAuto;
+  std::string resume_path;  // of kPath: directory of one checkpoint
+  std::string init_from;    // safetensors file with the first weights; empty: initialisers and seed
+};
+
+struct OutputConfig {
+  std::string metrics_out;  // JSON lines, one per committed round; empty: none
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+struct ServerConfig {
+  NetworkConfig network;
+  ClusterConfig cluster;
+  DurabilityConfig durability;
+  OutputConfig output;
+  JobSpec job;  // the coordinator's; the other servers receive it
+  bool exit_when_done = false;
+
+  bool is_coordinator() const { return cluster.shard == 0; }
+};
+
+// Everything that can be checked without opening a file or a port. Errors: InvalidArgument naming
+// the flag, its value and what is allowed.
+absl::Status ValidateServerConfig(const ServerConfig& config);
+
+}  // namespace lodestar

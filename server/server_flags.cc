@@ -1,0 +1,288 @@
+#include "server/server_flags.h"
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "common/status_macros.h"
+#include "proto/model_file.h"
+
+ABSL_FLAG(
+    std::string, listen, "127.0.0.1:50051",
+    "Where this server listens, HOST:PORT; port 0 lets the system choose (see --port_file). An "
+    "address that other machines reach needs --insecure.");
+ABSL_FLAG(bool, insecure, false,
+          "Allows --listen on an address that other machines reach, although the wire has no "
+          "encryption and no authentication yet. Shown as an alarm in the status.");
+ABSL_FLAG(std::string, advertise, "",
+          "HOST:PORT under which workers and the coordinator reach this server; port 0 stands for "
+          "the real port. Empty: the address of --listen, or this machine's host name if that is a "
+          "wildcard.");
+ABSL_FLAG(std::string, port_file, "",
+          "File that receives the port (a decimal number) once the server listens. Empty: none.");
+ABSL_FLAG(
+    std::string, shard, "0/1",
+    "I/K: this server owns the I-th of K parts of the parameters, 0 <= I < K <= 256. Shard 0 is "
+    "the coordinator: it has all settings of the job; the others need --listen, --shard and "
+    "--coordinator only.");
+ABSL_FLAG(std::string, coordinator, "",
+          "HOST:PORT of the server of shard 0. Needed by, and only allowed for, shards above 0.");
+
+ABSL_FLAG(
+    std::string, model, "gpt-nano",
+    "What is trained: a preset (mlp, cnn, mlp-mnist, cnn-mnist, cnn-cifar10, gpt-nano, gpt-mini, "
+    "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, client) or a file with the text form of "
+    "ModelSpec in proto/model.proto. client: the first client brings layout and weights.");
+ABSL_FLAG(uint64_t, seed, 1, "Seed of the first weights and of the order of the samples.");
+ABSL_FLAG(
+    std::string, init_from, "",
+    "safetensors file with the first weights, names and shapes as in the model's layout. Empty: "
+    "the model's initialisers with --seed. Only used if no checkpoint is resumed.");
+ABSL_FLAG(
+    int64_t, bucket_bytes, lodestar::kDefaultBucketBytes,
+    "Size limit of a bucket, the unit of aggregation and transfer, in bytes of fp32; 4 to 1 GiB.");
+
+ABSL_FLAG(
+    std::string, mode, "sync",
+    "How strictly workers move together. sync: one averaged gradient per round; async: each "
+    "gradient is applied when it arrives; local_sgd: workers take --local_steps on their own, "
+    "then --outer_optimizer combines them.");
+ABSL_FLAG(int32_t, min_workers, 1,
+          "Workers that must have joined before a round starts; at least 1.");
+ABSL_FLAG(
+    int32_t, quorum, 0,
+    "sync: a round commits with the first that many contributions, later ones are dropped and "
+    "counted; at most --min_workers. 0: everyone's.");
+ABSL_FLAG(int32_t, max_rounds_ahead, -1,
+          "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no limit.");
+ABSL_FLAG(std::string, staleness_scaling, "none",
+          "async: none, or inverse: the learning rate is divided by 1 + staleness.");
+ABSL_FLAG(int32_t, local_steps, 1, "local_sgd: steps on a worker per round; 1 to 1048576.");
+ABSL_FLAG(std::string, outer_optimizer, "nesterov",
+          "local_sgd: average (mean of the workers' weights) or nesterov (DiLoCo).");
+ABSL_FLAG(double, outer_learning_rate, 0.7,
+          "local_sgd with nesterov: outer step size; at least 0.");
+ABSL_FLAG(double, outer_momentum, 0.9, "local_sgd with nesterov: outer momentum; 0 <= value < 1.");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
+          "A worker not heard of for that long loses its membership and rounds go on without it; a "
+          "duration such as 10s or 1m, 100ms to 24h. Workers send heartbeats every third of it.");
+
+ABSL_FLAG(std::string, optimizer, "adamw",
+          "sgd, momentum, nesterov or adamw: on the servers in sync and async, on each worker in "
+          "local_sgd.");
+ABSL_FLAG(double, learning_rate, 1e-3, "Learning rate after warm-up; at least 0.");
+ABSL_FLAG(double, min_learning_rate, 0.0,
+          "Learning rate at the end of the job with --lr_schedule=cosine or linear.");
+ABSL_FLAG(std::string, lr_schedule, "constant", "constant, cosine or linear, after warm-up.");
+ABSL_FLAG(int64_t, warmup_rounds, 0, "Rounds over which the learning rate rises; 0 to --rounds.");
+ABSL_FLAG(double, weight_decay, 0.0, "Decoupled weight decay of weight matrices; at least 0.");
+ABSL_FLAG(double, momentum, 0.9, "momentum, nesterov: 0 <= value < 1.");
+ABSL_FLAG(double, beta1, 0.9, "adamw: decay of the mean; 0 <= value < 1.");
+ABSL_FLAG(double, beta2, 0.95, "adamw: decay of the mean square; 0 <= value < 1.");
+ABSL_FLAG(double, epsilon, 1e-8, "adamw: added to the denominator; above 0.");
+ABSL_FLAG(double, clip_norm, 0.0, "Limit of the gradient's norm; 0: none.");
+
+ABSL_FLAG(int64_t, rounds, 2000,
+          "Length of the job; in async each push counts as a round. At least 1.");
+ABSL_FLAG(int64_t, batch_size, 0,
+          "Samples per worker and step. 0: 12, or what --global_batch_size says.");
+ABSL_FLAG(
+    int64_t, global_batch_size, 0,
+    "Samples per step of all workers together, split evenly. 0: --batch_size counts. Excludes "
+    "--batch_size.");
+ABSL_FLAG(int64_t, eval_every, 0,
+          "Rounds between evaluations on held-out samples; 0: at the end only.");
+ABSL_FLAG(int64_t, eval_samples, 0, "Held-out samples per evaluation; 0: all.");
+
+ABSL_FLAG(
+    std::string, checkpoint_dir, "",
+    "Folder for checkpoints; all servers must see the same one under this path. Empty: none.");
+ABSL_FLAG(int64_t, checkpoint_every, 0,
+          "Rounds between checkpoints; 0: only at the end, on SIGTERM and on request. Needs "
+          "--checkpoint_dir.");
+ABSL_FLAG(int32_t, checkpoint_keep, 3, "Newest checkpoints that are kept; 1 to 1000.");
+ABSL_FLAG(
+    std::string, resume, "auto",
+    "auto: from the newest checkpoint in --checkpoint_dir that verifies, if any; never: start "
+    "anew; or the path of one checkpoint.");
+
+ABSL_FLAG(
+    std::string, metrics_out, "",
+    "File that receives one JSON object per line for each committed round: round, train_loss, "
+    "heldout_loss, heldout_accuracy, samples, seconds, workers. Appended to. Empty: none.");
+ABSL_FLAG(
+    bool, exit_when_done, false,
+    "Exit with 0 once the job is complete and every worker has been told. Otherwise the server "
+    "goes on serving weights and status.");
+ABSL_FLAG(std::string, log_level, "info", "debug, info, warn or error.");
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kDefaultBatchSize = 12;
+
+absl::StatusOr<ClusterConfig> ReadCluster() {
+  ClusterConfig cluster;
+  const std::string shard = absl::GetFlag(FLAGS_shard);
+  const std::vector<std::string> parts = absl::StrSplit(shard, '/');
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &cluster.shard) ||
+      !absl::SimpleAtoi(parts[1], &cluster.num_shards)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shard=", shard, " is not I/K, as in 0/2 for the first of two servers"));
+  }
+  cluster.coordinator = absl::GetFlag(FLAGS_coordinator);
+  cluster.lease = absl::GetFlag(FLAGS_lease);
+  return cluster;
+}
+
+absl::StatusOr<ModelSpec> ReadModel() {
+  const std::string model = absl::GetFlag(FLAGS_model);
+  absl::StatusOr<ModelSpec> preset = ModelPreset(model);
+  if (preset.ok()) return preset;
+  const absl::StatusOr<ModelSpec> file = LoadModelSpec(model);
+  if (absl::IsNotFound(file.status())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--model=", model,
+        " is neither a file nor a preset; presets: ", absl::StrJoin(ModelPresetNames(), ", ")));
+  }
+  if (!file.ok()) {
+    return absl::Status(file.status().code(),
+                        absl::StrCat("--model=", model, ": ", file.status().message()));
+  }
+  return file;
+}
+
+absl::StatusOr<JobSpec> ReadJob() {
+  JobSpec job;
+  ASSIGN_OR_RETURN(job.model, ReadModel());
+  ASSIGN_OR_RETURN(job.mode, ParseMode(absl::GetFlag(FLAGS_mode)));
+  job.quorum = absl::GetFlag(FLAGS_quorum);
+  job.max_rounds_ahead = absl::GetFlag(FLAGS_max_rounds_ahead);
+  ASSIGN_OR_RETURN(job.staleness_scaling,
+                   ParseStalenessScaling(absl::GetFlag(FLAGS_staleness_scaling)));
+  job.local_steps = absl::GetFlag(FLAGS_local_steps);
+  ASSIGN_OR_RETURN(job.outer_optimizer,
+                   ParseOuterOptimizerKind(absl::GetFlag(FLAGS_outer_optimizer)));
+  job.outer_learning_rate = absl::GetFlag(FLAGS_outer_learning_rate);
+  job.outer_momentum = absl::GetFlag(FLAGS_outer_momentum);
+  ASSIGN_OR_RETURN(job.optimizer.kind, ParseOptimizerKind(absl::GetFlag(FLAGS_optimizer)));
+  job.optimizer.momentum = absl::GetFlag(FLAGS_momentum);
+  job.optimizer.beta1 = absl::GetFlag(FLAGS_beta1);
+  job.optimizer.beta2 = absl::GetFlag(FLAGS_beta2);
+  job.optimizer.epsilon = absl::GetFlag(FLAGS_epsilon);
+  job.optimizer.weight_decay = absl::GetFlag(FLAGS_weight_decay);
+  ASSIGN_OR_RETURN(job.schedule.kind, ParseScheduleKind(absl::GetFlag(FLAGS_lr_schedule)));
+  job.schedule.peak = absl::GetFlag(FLAGS_learning_rate);
+  job.schedule.minimum = absl::GetFlag(FLAGS_min_learning_rate);
+  job.schedule.warmup_rounds = absl::GetFlag(FLAGS_warmup_rounds);
+  job.schedule.total_rounds = absl::GetFlag(FLAGS_rounds);
+  job.clip_norm = absl::GetFlag(FLAGS_clip_norm);
+  job.batch_size = absl::GetFlag(FLAGS_batch_size);
+  job.global_batch_size = absl::GetFlag(FLAGS_global_batch_size);
+  if (job.batch_size == 0 && job.global_batch_size == 0) job.batch_size = kDefaultBatchSize;
+  job.min_workers = absl::GetFlag(FLAGS_min_workers);
+  job.seed = absl::GetFlag(FLAGS_seed);
+  job.eval_every = absl::GetFlag(FLAGS_eval_every);
+  job.eval_samples = absl::GetFlag(FLAGS_eval_samples);
+  job.bucket_bytes = absl::GetFlag(FLAGS_bucket_bytes);
+  return job;
+}
+
+DurabilityConfig ReadDurability() {
+  DurabilityConfig durability;
+  durability.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
+  durability.checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every);
+  durability.keep = absl::GetFlag(FLAGS_checkpoint_keep);
+  durability.init_from = absl::GetFlag(FLAGS_init_from);
+  const std::string resume = absl::GetFlag(FLAGS_resume);
+  if (resume == "auto") {
+    durability.resume = ResumePolicy::kAuto;
+  } else if (resume == "never") {
+    durability.resume = ResumePolicy::kNever;
+  } else {
+    durability.resume = ResumePolicy::kPath;
+    durability.resume_path = resume;
+  }
+  return durability;
+}
+
+absl::StatusOr<ServerConfig> ReadFlags() {
+  ServerConfig config;
+  ASSIGN_OR_RETURN(config.network.listen,
+                   ParseListenAddress("listen", absl::GetFlag(FLAGS_listen)));
+  config.network.advertise = absl::GetFlag(FLAGS_advertise);
+  config.network.insecure = absl::GetFlag(FLAGS_insecure);
+  config.network.port_file = absl::GetFlag(FLAGS_port_file);
+  ASSIGN_OR_RETURN(config.cluster, ReadCluster());
+  ASSIGN_OR_RETURN(config.output.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
+  config.output.metrics_out = absl::GetFlag(FLAGS_metrics_out);
+  config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
+  if (config.is_coordinator()) {
+    config.durability = ReadDurability();
+    ASSIGN_OR_RETURN(config.job, ReadJob());
+  }
+  return config;
+}
+
+// Flags that count on every server; all others are the coordinator's.
+bool CountsOnEveryServer(const std::string& flag) {
+  static constexpr absl::string_view kFlags[] = {"listen", "insecure",    "advertise", "port_file",
+                                                 "shard",  "coordinator", "log_level"};
+  return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
+}
+
+}  // namespace
+
+std::vector<FlagGroup> ServerFlagGroups() {
+  return {
+      {"Network and place in the cluster",
+       {"listen", "insecure", "advertise", "port_file", "shard", "coordinator"}},
+      {"Model and first weights", {"model", "seed", "init_from", "bucket_bytes"}},
+      {"Mode and membership",
+       {"mode", "min_workers", "quorum", "max_rounds_ahead", "staleness_scaling", "local_steps",
+        "outer_optimizer", "outer_learning_rate", "outer_momentum", "lease"}},
+      {"Optimizer",
+       {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",
+        "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm"}},
+      {"Length, batches, evaluation",
+       {"rounds", "batch_size", "global_batch_size", "eval_every", "eval_samples"}},
+      {"Checkpoints", {"checkpoint_dir", "checkpoint_every", "checkpoint_keep", "resume"}},
+      {"Output and end", {"metrics_out", "exit_when_done", "log_level"}},
+  };
+}
+
+absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::string> arguments) {
+  ASSIGN_OR_RETURN(const CommandLine line, ParseCommandLine(arguments));
+  ServerCommandLine result;
+  result.request = line.request;
+  if (line.request != CommandLineRequest::kRun) return result;
+  if (!line.positionals.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", line.positionals[0], "\" is not a flag; all settings of ps_server are --name=value"));
+  }
+  ASSIGN_OR_RETURN(result.config, ReadFlags());
+  RETURN_IF_ERROR(ValidateServerConfig(result.config));
+  if (!result.config.is_coordinator()) {
+    for (const std::string& flag : line.given) {
+      if (!CountsOnEveryServer(flag)) result.ignored.push_back(flag);
+    }
+  }
+  return result;
+}
+
+std::string ServerHelp() {
+  return FormatHelp(
+      "ps_server: holds the weights that GPU workers train together.\n"
+      "\n"
+      "  ps_server --model=gpt-nano --rounds=2000 --checkpoint_dir=checkpoints\n"
+      "  gpu_worker --coordinator=127.0.0.1:50051 --data=corpus.txt\n"
+      "\n"
+      "The server of shard 0 decides all settings; workers and other servers receive them.\n"
+      "Exit codes: 0 done; 2 wrong flags; 1 to 127 will not succeed by retrying; 128 and above "
+      "may.\n",
+      ServerFlagGroups());
+}
+
+}  // namespace lodestar

@@ -1,0 +1,31 @@
+// The command line of ps_server. The flags themselves are private to server_flags.cc; everyone else
+// sees a ServerConfig. Only server_main and the flags' test include this.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/command_line.h"
+#include "server/server_config.h"
+
+namespace lodestar {
+
+struct ServerCommandLine {
+  CommandLineRequest request = CommandLineRequest::kRun;
+  ServerConfig config;  // valid if request is kRun
+  // Flags given to a server that is not the coordinator although only the coordinator's count.
+  std::vector<std::string> ignored;
+};
+
+// `arguments` without the program's name. Reads flag files and --model=FILE; opens nothing else.
+// Errors: InvalidArgument (or NotFound for a file) naming the flag, its value and what is allowed.
+absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::string> arguments);
+
+std::string ServerHelp();
+
+// Titles and names as --help shows them.
+std::vector<FlagGroup> ServerFlagGroups();
+
+}  // namespace lodestar

@@ -1,0 +1,134 @@
+#include "server/server_flags.h"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ServerFlagsTest : public testing::Test {
+ protected:
+  // Message of the error, empty if there is none. Each call starts from the defaults.
+  std::string ErrorOf(const std::vector<std::string>& arguments) {
+    absl::FlagSaver saver;
+    return std::string(ParseServerCommandLine(arguments).status().message());
+  }
+  ServerCommandLine Parse(const std::vector<std::string>& arguments) {
+    absl::FlagSaver saver;
+    auto line = ParseServerCommandLine(arguments);
+    EXPECT_TRUE(line.ok()) << line.status();
+    return line.ok() ? *std::move(line) : ServerCommandLine{};
+  }
+};
+
+TEST_F(ServerFlagsTest, DefaultsAreAJobThatRuns) {
+  const ServerConfig config = Parse({}).config;
+  EXPECT_EQ(config.network.listen.ToString(), "127.0.0.1:50051");
+  EXPECT_EQ(config.job.mode, Mode::kSync);
+  EXPECT_EQ(config.job.optimizer.kind, OptimizerKind::kAdamW);
+  EXPECT_EQ(config.job.batch_size, 12);
+  EXPECT_EQ(config.job.schedule.total_rounds, 2000);
+  EXPECT_EQ(config.cluster.lease, absl::Seconds(10));
+  EXPECT_TRUE(config.is_coordinator());
+}
+
+TEST_F(ServerFlagsTest, EveryFlagIsInHelpOnce) {
+  std::multiset<std::string> shown;
+  for (const FlagGroup& group : ServerFlagGroups()) {
+    shown.insert(group.flags.begin(), group.flags.end());
+  }
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (!absl::StrContains(flag->Filename(), "server_flags.cc")) continue;
+    EXPECT_EQ(shown.count(std::string(name)), 1) << name;
+  }
+  const std::string help = ServerHelp();
+  for (const std::string& name : shown) {
+    EXPECT_THAT(help, HasSubstr("\n  --" + name));
+    ASSERT_NE(absl::FindCommandLineFlag(name), nullptr) << name;
+  }
+}
+
+TEST_F(ServerFlagsTest, FlagFileAndCommandLineGiveOneConfig) {
+  const std::string path = testing::TempDir() + "/server.flags";
+  std::ofstream(path) << "--mode=local_sgd\n--local_steps=8\n--model=mlp\n";
+  const ServerConfig config =
+      Parse({"--flagfile=" + path, "--outer_optimizer=average", "--lease=2s"}).config;
+  EXPECT_EQ(config.job.mode, Mode::kLocalSgd);
+  EXPECT_EQ(config.job.local_steps, 8);
+  EXPECT_EQ(config.job.outer_optimizer, OuterOptimizerKind::kAverage);
+  EXPECT_EQ(config.job.model.name, "mlp");
+  EXPECT_EQ(config.cluster.lease, absl::Seconds(2));
+}
+
+TEST_F(ServerFlagsTest, ModelMayBeAFile) {
+  const std::string path = testing::TempDir() + "/model.textproto";
+  std::ofstream(path) << "name: \"tiny\" mlp { widths: 4 widths: 3 }\n";
+  EXPECT_EQ(Parse({"--model=" + path}).config.job.model.name, "tiny");
+  std::ofstream(path) << "mlp { widths: oops }\n";
+  EXPECT_THAT(ErrorOf({"--model=" + path}),
+              AllOf(HasSubstr("--model="), HasSubstr("model.textproto")));
+}
+
+TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
+  EXPECT_THAT(ErrorOf({"--mode=syncc"}), AllOf(HasSubstr("--mode=syncc"), HasSubstr("local_sgd")));
+  EXPECT_THAT(ErrorOf({"--rounds=-3"}), AllOf(HasSubstr("--rounds=-3"), HasSubstr("1 to")));
+  EXPECT_THAT(ErrorOf({"--rounds=many"}), HasSubstr("--rounds=many"));
+  EXPECT_THAT(ErrorOf({"--model=gpt-nono"}),
+              AllOf(HasSubstr("--model=gpt-nono"), HasSubstr("gpt-nano")));
+  EXPECT_THAT(ErrorOf({"--listen=localhost"}),
+              AllOf(HasSubstr("--listen=localhost"), HasSubstr("HOST:PORT")));
+  EXPECT_THAT(ErrorOf({"--listen=localhost:70000"}), HasSubstr("65535"));
+  EXPECT_THAT(ErrorOf({"--shard=2"}), AllOf(HasSubstr("--shard=2"), HasSubstr("I/K")));
+  EXPECT_THAT(ErrorOf({"--shard=2/2", "--coordinator=localhost:1"}), HasSubstr("0 <= I < K"));
+  EXPECT_THAT(ErrorOf({"--lease=1ms"}), AllOf(HasSubstr("--lease=1ms"), HasSubstr("100ms")));
+  EXPECT_THAT(ErrorOf({"--lease=10"}), HasSubstr("--lease=10"));
+  EXPECT_THAT(ErrorOf({"--checkpoint_keep=0"}), HasSubstr("--checkpoint_keep=0"));
+  EXPECT_THAT(ErrorOf({"--log_level=loud"}), HasSubstr("log_level"));
+  EXPECT_THAT(ErrorOf({"train"}), HasSubstr("\"train\" is not a flag"));
+}
+
+TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
+  EXPECT_THAT(ErrorOf({"--mode=async", "--quorum=1"}), HasSubstr("--mode=async"));
+  EXPECT_THAT(ErrorOf({"--batch_size=4", "--global_batch_size=8"}), HasSubstr("one of the two"));
+  EXPECT_THAT(ErrorOf({"--checkpoint_every=5"}), HasSubstr("needs --checkpoint_dir"));
+  EXPECT_THAT(ErrorOf({"--shard=1/2"}), HasSubstr("needs --coordinator"));
+  EXPECT_THAT(ErrorOf({"--coordinator=localhost:1"}), HasSubstr("contradicts --shard=0/1"));
+  EXPECT_THAT(ErrorOf({"--init_from=w.safetensors", "--resume=old"}), HasSubstr("contradicts"));
+}
+
+TEST_F(ServerFlagsTest, OpenAddressNeedsInsecure) {
+  EXPECT_THAT(ErrorOf({"--listen=0.0.0.0:50051"}),
+              AllOf(HasSubstr("--insecure"), HasSubstr("neither encrypted")));
+  EXPECT_THAT(ErrorOf({"--listen=[::]:50051"}), HasSubstr("--insecure"));
+  EXPECT_EQ(ErrorOf({"--listen=[::1]:50051"}), "");
+  EXPECT_EQ(ErrorOf({"--listen=127.0.0.2:0"}), "");
+  EXPECT_EQ(ErrorOf({"--listen=0.0.0.0:50051", "--insecure"}), "");
+  EXPECT_THAT(ErrorOf({"--advertise=0.0.0.0:1"}), HasSubstr("--advertise=0.0.0.0:1"));
+}
+
+TEST_F(ServerFlagsTest, OtherShardsIgnoreTrainingFlagsAndSaySo) {
+  const ServerCommandLine line =
+      Parse({"--shard=1/2", "--coordinator=localhost:50051", "--listen=127.0.0.1:0", "--rounds=7"});
+  EXPECT_FALSE(line.config.is_coordinator());
+  EXPECT_THAT(line.ignored, ElementsAre("rounds"));
+}
+
+TEST_F(ServerFlagsTest, ResumeIsAWordOrAPath) {
+  EXPECT_EQ(Parse({"--resume=never"}).config.durability.resume, ResumePolicy::kNever);
+  const ServerConfig config = Parse({"--resume=runs/round-00000010"}).config;
+  EXPECT_EQ(config.durability.resume, ResumePolicy::kPath);
+  EXPECT_EQ(config.durability.resume_path, "runs/round-00000010");
+}
+
+}  // namespace
+}  // namespace lodestar

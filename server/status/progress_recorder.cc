@@ -1,0 +1,95 @@
+#include "server/status/progress_recorder.h"
+
+#include <cerrno>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/file_io.h"
+#include "common/json.h"
+#include "common/logging.h"
+
+namespace lodestar {
+namespace {
+
+// JSON has no NaN; a diverged loss is shown as null as well.
+Json NumberOrNull(const std::optional<double>& value) {
+  if (!value.has_value() || !std::isfinite(*value)) return nullptr;
+  return *value;
+}
+
+}  // namespace
+
+std::string MetricsLine(const RoundSummary& summary, absl::Time start) {
+  Json line = Json::object();
+  line["round"] = summary.round.value();
+  line["train_loss"] = NumberOrNull(summary.train_loss);
+  line["heldout_loss"] = NumberOrNull(summary.heldout_loss);
+  line["heldout_accuracy"] = NumberOrNull(summary.heldout_accuracy);
+  line["samples"] = summary.total_samples;
+  line["seconds"] = absl::ToDoubleSeconds(summary.completed_at - start);
+  line["workers"] = summary.workers;
+  return FormatJson(line);
+}
+
+std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds,
+                         double samples_per_second) {
+  std::string line = absl::StrCat("round=", summary.round.value(), "/", total_rounds);
+  if (summary.train_loss.has_value())
+    absl::StrAppendFormat(&line, " loss=%.4f", *summary.train_loss);
+  if (summary.heldout_loss.has_value()) {
+    absl::StrAppendFormat(&line, " heldout_loss=%.4f", *summary.heldout_loss);
+  }
+  if (summary.heldout_accuracy.has_value()) {
+    absl::StrAppendFormat(&line, " heldout_accuracy=%.4f", *summary.heldout_accuracy);
+  }
+  absl::StrAppendFormat(&line, " samples_per_second=%.1f workers=%d", samples_per_second,
+                        summary.workers);
+  if (summary.committed_short) line += " short=true";
+  return line;
+}
+
+absl::StatusOr<std::unique_ptr<ProgressRecorder>> ProgressRecorder::Create(const Config& config) {
+  std::unique_ptr<ProgressRecorder> recorder(new ProgressRecorder(config));
+  if (config.metrics_out.empty()) return recorder;
+  errno = 0;
+  recorder->metrics_.open(config.metrics_out, std::ios::app);
+  if (!recorder->metrics_) return ErrnoStatus(errno, "open for appending", config.metrics_out);
+  return recorder;
+}
+
+ProgressRecorder::ProgressRecorder(const Config& config)
+    : config_(config), writer_(1, "progress") {}
+
+void ProgressRecorder::OnRoundCommitted(const RoundSummary& summary) {
+  writer_.Schedule([this, summary] { Record(summary); });
+}
+
+void ProgressRecorder::OnEvent(absl::string_view text) {
+  writer_.Schedule([text = std::string(text)] { LogInfo("{}", text); });
+}
+
+void ProgressRecorder::Record(const RoundSummary& summary) {
+  if (!start_.has_value()) start_ = summary.completed_at - summary.duration;
+  if (metrics_.is_open()) {
+    metrics_ << MetricsLine(summary, *start_) << '\n' << std::flush;
+    if (!metrics_ && !has_reported_failure_) {
+      LogError("cannot write {}: metrics are lost from round={} on", config_.metrics_out,
+               summary.round);
+      has_reported_failure_ = true;
+    }
+  }
+  const bool is_notable = summary.heldout_loss.has_value() ||
+                          summary.round.value() + 1 >= config_.total_rounds ||
+                          logged_at_ == absl::InfinitePast();
+  if (!is_notable && summary.completed_at - logged_at_ < config_.log_interval) return;
+  const bool is_first = logged_at_ == absl::InfinitePast();
+  const double seconds =
+      absl::ToDoubleSeconds(is_first ? summary.duration : summary.completed_at - logged_at_);
+  const int64_t samples = is_first ? summary.samples : summary.total_samples - logged_samples_;
+  LogInfo("{}", ProgressLine(summary, config_.total_rounds, seconds > 0 ? samples / seconds : 0.0));
+  logged_at_ = summary.completed_at;
+  logged_samples_ = summary.total_samples;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,57 @@
+// What happens to the job, for files and people: one JSON line per committed round, a progress line
+// in the log now and then, events as they come.
+#pragma once
+
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/executor.h"
+#include "server/coordinator/round_observer.h"
+
+namespace lodestar {
+
+// {"round","train_loss","heldout_loss","heldout_accuracy","samples","seconds","workers"}: the
+// losses are null where there is none; `samples` are the job's so far, `seconds` those since
+// `start`.
+std::string MetricsLine(const RoundSummary& summary, absl::Time start);
+
+// "round=12/2000 loss=2.1 ...", without what is unknown.
+std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds,
+                         double samples_per_second);
+
+// The calls of RoundObserver only queue; the coordinator makes them under its lock.
+class ProgressRecorder : public RoundObserver {
+ public:
+  struct Config {
+    std::string metrics_out;  // appended to; empty: none
+    int64_t total_rounds = 0;
+    // The log gets evaluations, the last round, and besides at most one line per this time.
+    absl::Duration log_interval = absl::Seconds(2);
+  };
+
+  // Errors: those of opening metrics_out.
+  static absl::StatusOr<std::unique_ptr<ProgressRecorder>> Create(const Config& config);
+
+  void OnRoundCommitted(const RoundSummary& summary) override;
+  void OnEvent(absl::string_view text) override;
+
+ private:
+  explicit ProgressRecorder(const Config& config);
+  void Record(const RoundSummary& summary);
+
+  const Config config_;
+  // Of the writer's thread only.
+  std::ofstream metrics_;
+  bool has_reported_failure_ = false;
+  std::optional<absl::Time> start_;  // of the first round this process has seen
+  absl::Time logged_at_ = absl::InfinitePast();
+  int64_t logged_samples_ = 0;
+  ThreadPool writer_;
+};
+
+}  // namespace lodestar

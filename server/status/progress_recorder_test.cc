@@ -1,0 +1,67 @@
+#include "server/status/progress_recorder.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "common/testing/status_matchers.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+RoundSummary SummaryOf(int64_t round) {
+  RoundSummary summary;
+  summary.round = Round(round);
+  summary.train_loss = 2.5;
+  summary.total_samples = 24 * (round + 1);
+  summary.samples = 24;
+  summary.workers = 2;
+  summary.duration = absl::Seconds(1);
+  summary.completed_at = absl::UnixEpoch() + absl::Seconds(1 + round);
+  return summary;
+}
+
+TEST(ProgressRecorderTest, MetricsLineIsJsonWithNullForWhatIsUnknown) {
+  EXPECT_EQ(MetricsLine(SummaryOf(3), absl::UnixEpoch()),
+            R"({"round":3,"train_loss":2.5,"heldout_loss":null,"heldout_accuracy":null,)"
+            R"("samples":96,"seconds":4.0,"workers":2})");
+}
+
+TEST(ProgressRecorderTest, ProgressLineLeavesOutWhatIsUnknown) {
+  RoundSummary summary = SummaryOf(3);
+  EXPECT_EQ(ProgressLine(summary, 10, 24.0),
+            "round=3/10 loss=2.5000 samples_per_second=24.0 workers=2");
+  summary.heldout_loss = 2.0;
+  summary.committed_short = true;
+  EXPECT_EQ(ProgressLine(summary, 10, 24.0),
+            "round=3/10 loss=2.5000 heldout_loss=2.0000 samples_per_second=24.0 workers=2 "
+            "short=true");
+}
+
+TEST(ProgressRecorderTest, WritesOneLinePerRoundCountedFromTheFirst) {
+  ProgressRecorder::Config config;
+  config.metrics_out = testing::TempDir() + "/metrics.jsonl";
+  config.total_rounds = 100;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto recorder, ProgressRecorder::Create(config));
+    for (int64_t round = 5; round < 8; ++round) recorder->OnRoundCommitted(SummaryOf(round));
+  }
+  std::ifstream file(config.metrics_out);
+  std::stringstream content;
+  content << file.rdbuf();
+  std::string expected;
+  for (int64_t round = 5; round < 8; ++round) {
+    expected += MetricsLine(SummaryOf(round), absl::UnixEpoch() + absl::Seconds(5)) + "\n";
+  }
+  EXPECT_EQ(content.str(), expected);
+}
+
+TEST(ProgressRecorderTest, RefusesAFileItCannotOpen) {
+  ProgressRecorder::Config config;
+  config.metrics_out = testing::TempDir() + "/no_such_folder/metrics.jsonl";
+  EXPECT_THAT(ProgressRecorder::Create(config),
+              StatusIs(absl::StatusCode::kNotFound, testing::HasSubstr("no_such_folder")));
+}
+
+}  // namespace
+}  // namespace lodestar
