@@ -13,8 +13,8 @@
 
 #define RETURN_IF_ERROR(expression)                             \
   do {                                                          \
-    if (::absl::Status status_ = (expression); !status_.ok()) { \
-      return status_;                                           \
+    if (::absl::Status lodestar_returned_status = (expression); !lodestar_returned_status.ok()) { \
+      return lodestar_returned_status;                                           \
     }                                                           \
   } while (false)
 

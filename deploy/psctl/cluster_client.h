@@ -1,0 +1,41 @@
+// Calls of StatusService and AdminService, blocking, with deadlines and errors for people.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/status_service.grpc.pb.h"
+
+namespace lodestar {
+
+class ClusterClient {
+ public:
+  // `server`: host:port of the server of shard 0.
+  explicit ClusterClient(std::string server);
+
+  absl::StatusOr<v1::ClusterStatus> GetStatus();
+  // Calls `show` for each status until it returns false or the server ends the stream.
+  absl::Status WatchStatus(absl::Duration interval,
+                           const std::function<bool(const v1::ClusterStatus&)>& show);
+  absl::StatusOr<v1::CheckpointReply> Checkpoint();
+  // Writes the weights as one safetensors file; the file appears under its name only when it is
+  // whole. Returns its size.
+  absl::StatusOr<int64_t> Export(const std::string& path);
+  absl::Status Stop(const std::string& reason);
+
+ private:
+  // "ps_server at HOST:PORT: ..."
+  absl::Status Explain(const grpc::Status& status) const;
+  absl::StatusOr<int64_t> ReceiveExport(const std::string& path);
+
+  const std::string server_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::StatusService::Stub> status_;
+  const std::unique_ptr<v1::AdminService::Stub> admin_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,37 @@
+#include "deploy/psctl/generate_command.h"
+
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "kernels/device_factory.h"
+#include "worker/model/model_loader.h"
+#include "worker/model/next_token_model.h"
+#include "worker/model/text_generator.h"
+
+namespace lodestar {
+
+absl::Status RunGenerate(const GenerateOptions& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                   MakeDevice(options.device, options.threads, /*why_not_cuda=*/nullptr));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                   LoadModel(options.model_path, /*max_batch=*/1, device.get()));
+  auto* next_token_model = dynamic_cast<NextTokenModel*>(model.get());
+  if (next_token_model == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options.model_path, " is not a gpt; only those write text"));
+  }
+  std::fwrite(options.prompt.data(), 1, options.prompt.size(), stdout);
+  TextGenerator generator(
+      next_token_model,
+      {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed});
+  RETURN_IF_ERROR(generator.Generate(options.prompt, options.num_bytes, [](char byte) {
+    std::fputc(byte, stdout);
+    std::fflush(stdout);
+  }));
+  std::fputc('\n', stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

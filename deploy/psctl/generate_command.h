@@ -1,0 +1,26 @@
+// `psctl generate`: text from a trained model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace lodestar {
+
+struct GenerateOptions {
+  std::string model_path;  // safetensors with the model's description, as `psctl export` writes it
+  std::string device = "auto";
+  int threads = 1;
+  std::string prompt;
+  int64_t num_bytes = 300;
+  double temperature = 0.8;
+  int top_k = 0;
+  uint64_t seed = 1;
+};
+
+// Writes the prompt and what follows to stdout. Errors: those of LoadModel(); FailedPrecondition
+// for a model that is no gpt over bytes.
+absl::Status RunGenerate(const GenerateOptions& options);
+
+}  // namespace lodestar

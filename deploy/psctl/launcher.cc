@@ -1,0 +1,154 @@
+#include "deploy/psctl/launcher.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kExecFailed = 127;
+
+sigset_t WaitedSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGCHLD);
+  return signals;
+}
+
+// In the child: never returns.
+[[noreturn]] void Execute(const std::vector<std::string>& arguments, int output) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // A terminal's Ctrl-C goes to the launcher alone, which passes it on.
+  setpgid(0, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  std::fprintf(stderr, "cannot run %s: %s\n", argv[0], std::strerror(errno));
+  _exit(kExecFailed);
+}
+
+// Copies lines from `input` to stdout, each behind the role, whole lines at a time.
+void CopyOutput(int input, const std::string& role) {
+  std::FILE* stream = fdopen(input, "r");
+  char* line = nullptr;
+  size_t capacity = 0;
+  while (getline(&line, &capacity, stream) > 0) {
+    const std::string text = absl::StrCat("[", role, "] ", line);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+  std::free(line);
+  std::fclose(stream);
+}
+
+int ExitCodeOf(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+}  // namespace
+
+Launcher::~Launcher() {
+  SignalAll(SIGKILL);
+  for (Process& process : processes_) {
+    if (process.running) waitpid(process.pid, nullptr, 0);
+    if (process.output.joinable()) process.output.join();
+  }
+}
+
+absl::Status Launcher::Start(const ProcessSpec& spec) {
+  int pipe_ends[2];
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("pipe: ", std::strerror(errno)));
+  }
+  const pid_t pid = fork();
+  if (pid < 0) return absl::ResourceExhaustedError(absl::StrCat("fork: ", std::strerror(errno)));
+  if (pid == 0) Execute(spec.arguments, pipe_ends[1]);
+  close(pipe_ends[1]);
+  Process process;
+  process.spec = spec;
+  process.pid = pid;
+  process.running = true;
+  process.output = std::thread(CopyOutput, pipe_ends[0], spec.role);
+  processes_.push_back(std::move(process));
+  return absl::OkStatus();
+}
+
+void Launcher::SignalAll(int signal) {
+  for (const Process& process : processes_) {
+    if (process.running) kill(process.pid, signal);
+  }
+}
+
+bool Launcher::AnyRunning() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const Process& process) { return process.running; });
+}
+
+bool Launcher::Reap(int* exit_code) {
+  bool end_others = false;
+  for (Process& process : processes_) {
+    int status = 0;
+    if (!process.running || waitpid(process.pid, &status, WNOHANG) != process.pid) continue;
+    process.running = false;
+    const int code = ExitCodeOf(status);
+    if (code != 0) {
+      std::printf("[launch] %s ended with code %d\n", process.spec.role.c_str(), code);
+      std::fflush(stdout);
+      if (*exit_code == 0) *exit_code = code;
+    }
+    end_others = end_others || code != 0 || process.spec.ends_cluster;
+  }
+  return end_others;
+}
+
+int Launcher::Wait(int grace_seconds) {
+  const sigset_t signals = WaitedSignals();
+  int exit_code = 0;
+  bool ending = false;
+  timespec deadline{};
+  while (AnyRunning()) {
+    timespec patience{.tv_sec = 1, .tv_nsec = 0};
+    const int signal = sigtimedwait(&signals, nullptr, &patience);
+    bool end_others = Reap(&exit_code);
+    if (signal == SIGINT || signal == SIGTERM) {
+      if (exit_code == 0) exit_code = 128 + signal;
+      if (ending) SignalAll(SIGKILL);
+      end_others = true;
+    }
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (end_others && !ending) {
+      ending = true;
+      deadline = now;
+      deadline.tv_sec += grace_seconds;
+      SignalAll(SIGTERM);
+    }
+    if (ending && now.tv_sec >= deadline.tv_sec) SignalAll(SIGKILL);
+  }
+  for (Process& process : processes_) {
+    if (process.output.joinable()) process.output.join();
+  }
+  return exit_code;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,53 @@
+// Starts a whole cluster on this machine: servers and workers as child processes, their output
+// prefixed by role, ended together. No child outlives the launcher, however it ends.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lodestar {
+
+struct ProcessSpec {
+  std::string role;                    // prefix of its lines: "server", "worker-0"
+  std::vector<std::string> arguments;  // arguments[0]: the program
+  bool ends_cluster = false;           // when it ends with 0 the others are told to end, too
+};
+
+class Launcher {
+ public:
+  Launcher() = default;
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  // Errors: NotFound for a program that cannot be run.
+  absl::Status Start(const ProcessSpec& spec);
+
+  // Blocks until all processes have ended. The first that fails, or SIGINT or SIGTERM to this
+  // process, ends the others with SIGTERM, and after `grace_seconds` with SIGKILL. Returns the exit
+  // code of the first failure, 0 if there was none, 128 + signal if this process was told to end.
+  // SIGINT, SIGTERM and SIGCHLD must be blocked in every thread.
+  int Wait(int grace_seconds);
+
+ private:
+  struct Process {
+    ProcessSpec spec;
+    pid_t pid = 0;
+    std::thread output;
+    bool running = false;
+  };
+  void SignalAll(int signal);
+  // Collects ended children; updates *exit_code and returns whether the others should end.
+  bool Reap(int* exit_code);
+  bool AnyRunning() const;
+
+  std::vector<Process> processes_;
+};
+
+}  // namespace lodestar
