@@ -2,7 +2,7 @@
 // Formats are those of fmt and checked at compile time: LogInfo("round={} shard={}", round, shard).
 #pragma once
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <functional>

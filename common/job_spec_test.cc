@@ -1,0 +1,130 @@
+#include "common/job_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec ValidJob() {
+  JobSpec job;
+  job.model = *ModelPreset("mlp");
+  job.batch_size = 32;
+  job.min_workers = 4;
+  job.schedule.total_rounds = 100;
+  return job;
+}
+
+struct Case {
+  std::function<void(JobSpec&)> change;
+  std::string expected;
+};
+
+void ExpectRefused(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    JobSpec job = ValidJob();
+    c.change(job);
+    EXPECT_THAT(ValidateJobSpec(job),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.expected)));
+  }
+}
+
+TEST(ValidateJobSpecTest, AcceptsEachModeWithItsFlags) {
+  JobSpec sync = ValidJob();
+  sync.quorum = 4;
+  EXPECT_OK(ValidateJobSpec(sync));
+  JobSpec async = ValidJob();
+  async.mode = Mode::kAsync;
+  async.max_rounds_ahead = 0;
+  async.staleness_scaling = StalenessScaling::kInverse;
+  EXPECT_OK(ValidateJobSpec(async));
+  JobSpec local = ValidJob();
+  local.mode = Mode::kLocalSgd;
+  local.local_steps = 500;
+  local.batch_size = 0;
+  local.global_batch_size = 4;
+  EXPECT_OK(ValidateJobSpec(local));
+}
+
+TEST(ValidateJobSpecTest, RefusesFlagsOfAnotherMode) {
+  ExpectRefused({
+      {[](JobSpec& j) { j.quorum = 5; }, "--quorum=5 exceeds --min_workers=4"},
+      {[](JobSpec& j) { j.mode = Mode::kAsync, j.quorum = 2; },
+       "--quorum=2 has no meaning with --mode=async"},
+      {[](JobSpec& j) { j.max_rounds_ahead = 3; }, "--max_rounds_ahead=3 has no meaning"},
+      {[](JobSpec& j) { j.staleness_scaling = StalenessScaling::kInverse; },
+       "--staleness_scaling=inverse has no meaning"},
+      {[](JobSpec& j) { j.local_steps = 2; }, "--local_steps=2 has no meaning"},
+  });
+}
+
+TEST(ValidateJobSpecTest, RefusesNumbersOutOfRange) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  ExpectRefused({
+      {[](JobSpec& j) {
+         j.model = {"m", MlpSpec{{3}}};
+       },
+       "mlp widths"},
+      {[](JobSpec& j) { j.min_workers = 0; }, "--min_workers=0"},
+      {[](JobSpec& j) { j.quorum = -1; }, "--quorum=-1"},
+      {[](JobSpec& j) { j.max_rounds_ahead = -2; }, "--max_rounds_ahead=-2"},
+      {[](JobSpec& j) { j.local_steps = 0; }, "--local_steps=0"},
+      {[](JobSpec& j) { j.outer_learning_rate = -1; }, "--outer_learning_rate=-1"},
+      {[](JobSpec& j) { j.outer_momentum = 1; }, "--outer_momentum=1"},
+      {[](JobSpec& j) { j.optimizer.momentum = kNan; }, "--momentum=nan"},
+      {[](JobSpec& j) { j.optimizer.beta1 = -0.5; }, "--beta1=-0.5"},
+      {[](JobSpec& j) { j.optimizer.beta2 = 1.5; }, "--beta2=1.5"},
+      {[](JobSpec& j) { j.optimizer.epsilon = 0; }, "--epsilon=0"},
+      {[](JobSpec& j) { j.optimizer.weight_decay = kNan; }, "--weight_decay=nan"},
+      {[](JobSpec& j) { j.schedule.total_rounds = 0; }, "--rounds=0"},
+      {[](JobSpec& j) { j.schedule.peak = -1; }, "--learning_rate=-1"},
+      {[](JobSpec& j) { j.schedule.minimum = 1; }, "--min_learning_rate=1 exceeds"},
+      {[](JobSpec& j) { j.schedule.warmup_rounds = 101; }, "--warmup_rounds=101 exceeds"},
+      {[](JobSpec& j) { j.clip_norm = -1; }, "--clip_norm=-1"},
+      {[](JobSpec& j) { j.eval_every = -1; }, "--eval_every=-1"},
+      {[](JobSpec& j) { j.eval_samples = -1; }, "--eval_samples=-1"},
+      {[](JobSpec& j) { j.bucket_bytes = 3; }, "--bucket_bytes=3"},
+  });
+}
+
+TEST(ValidateJobSpecTest, WantsExactlyOneBatchSize) {
+  ExpectRefused({
+      {[](JobSpec& j) { j.batch_size = 0; }, "--batch_size=0 needs --global_batch_size"},
+      {[](JobSpec& j) { j.global_batch_size = 8; }, "contradicts --global_batch_size=8"},
+      {[](JobSpec& j) { j.batch_size = 0, j.global_batch_size = 3; },
+       "--global_batch_size=3 is below --min_workers=4"},
+      {[](JobSpec& j) { j.batch_size = -1; }, "--batch_size=-1"},
+  });
+}
+
+template <typename Parse, typename Name>
+void ExpectNamesGoBothWays(Parse parse, Name name_of, const std::vector<std::string>& names,
+                           const std::string& flag) {
+  for (const std::string& name : names) {
+    const auto kind = parse(name);
+    ASSERT_THAT(kind, IsOk());
+    EXPECT_EQ(name_of(*kind), name);
+  }
+  EXPECT_THAT(parse("bogus"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       ::testing::AllOf(HasSubstr("--" + flag + "=bogus"), HasSubstr(names[0]))));
+}
+
+TEST(JobSpecNamesTest, GoBothWays) {
+  ExpectNamesGoBothWays(ParseMode, ModeName, {"sync", "async", "local_sgd"}, "mode");
+  ExpectNamesGoBothWays(ParseOptimizerKind, OptimizerKindName,
+                        {"sgd", "momentum", "nesterov", "adamw"}, "optimizer");
+  ExpectNamesGoBothWays(ParseOuterOptimizerKind, OuterOptimizerKindName, {"average", "nesterov"},
+                        "outer_optimizer");
+  ExpectNamesGoBothWays(ParseStalenessScaling, StalenessScalingName, {"none", "inverse"},
+                        "staleness_scaling");
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,128 @@
+#include "common/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TensorSpec MakeTensor(std::string name, std::vector<int64_t> shape, int block = 0) {
+  TensorSpec tensor;
+  tensor.name = std::move(name);
+  tensor.shape = std::move(shape);
+  tensor.block = block;
+  return tensor;
+}
+
+std::vector<TensorSpec> TwoTensors() {
+  return {MakeTensor("a", {2, 3}, 0), MakeTensor("b", {5}, 1)};
+}
+
+std::string HashOf(std::vector<TensorSpec> tensors) {
+  return Layout::FromTensors(std::move(tensors))->hash();
+}
+
+TEST(LayoutTest, LaysTensorsEndToEnd) {
+  ASSERT_OK_AND_ASSIGN(const Layout layout,
+                       Layout::FromTensors({MakeTensor("a", {2, 3}), MakeTensor("scalar", {}),
+                                            MakeTensor("c", {4}, 1)}));
+  EXPECT_EQ(layout.num_elements(), 11);
+  EXPECT_EQ(layout.tensors()[1].offset, 6);
+  EXPECT_EQ(layout.tensors()[2].offset, 7);
+  EXPECT_EQ(layout.num_blocks(), 2);
+  EXPECT_EQ(layout.block(0), (ElementRange{0, 7}));
+  EXPECT_EQ(layout.block(1), (ElementRange{7, 11}));
+  ASSERT_NE(layout.Find("c"), nullptr);
+  EXPECT_EQ(layout.Find("c")->num_elements(), 4);
+  EXPECT_EQ(layout.Find("d"), nullptr);
+}
+
+TEST(LayoutTest, CopiesFindTheirOwnTensors) {
+  auto original = std::make_unique<Layout>(*Layout::FromTensors(TwoTensors()));
+  const Layout copy = *original;
+  original.reset();
+  EXPECT_EQ(copy.Find("b"), &copy.tensors()[1]);
+}
+
+TEST(LayoutTest, RefusesWhatIsNoLayout) {
+  const auto error_of = [](std::vector<TensorSpec> tensors) {
+    const absl::Status status = Layout::FromTensors(std::move(tensors)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(error_of({}), HasSubstr("no tensors"));
+  EXPECT_THAT(error_of({MakeTensor("", {1})}), HasSubstr("tensor 0 has no name"));
+  EXPECT_THAT(error_of({MakeTensor("a\nb", {1})}), HasSubstr("a\\nb"));
+  EXPECT_THAT(error_of({MakeTensor(std::string(513, 'x'), {1})}), HasSubstr("513 bytes"));
+  EXPECT_THAT(error_of({MakeTensor("a", {1}), MakeTensor("a", {1})}), HasSubstr("called 'a'"));
+  EXPECT_THAT(error_of({MakeTensor("a", {3, 0})}), HasSubstr("[3,0]"));
+  EXPECT_THAT(error_of({MakeTensor("a", {-1})}), HasSubstr("[-1]"));
+  EXPECT_THAT(error_of({MakeTensor("a", std::vector<int64_t>(9, 1))}), HasSubstr("9 dimensions"));
+  EXPECT_THAT(error_of({MakeTensor("a", {1}, 1)}), HasSubstr("block 1, expected 0"));
+  EXPECT_THAT(error_of({MakeTensor("a", {1}, -1)}), HasSubstr("block -1, expected 0"));
+  EXPECT_THAT(error_of({MakeTensor("a", {1}, 0), MakeTensor("b", {1}, 2)}),
+              HasSubstr("block 2, expected 0 or 1"));
+  EXPECT_THAT(error_of({MakeTensor("a", {1}, 0), MakeTensor("b", {1}, 1), MakeTensor("c", {1}, 0)}),
+              HasSubstr("block 0, expected 1 or 2"));
+}
+
+TEST(LayoutTest, RefusesProductsAndSumsThatOverflow) {
+  const int64_t huge = int64_t{1} << 62;
+  EXPECT_THAT(Layout::FromTensors({MakeTensor("a", {huge, huge, huge})}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'a'")));
+  EXPECT_OK(Layout::FromTensors({MakeTensor("a", {Layout::kMaxElements})}));
+  EXPECT_THAT(Layout::FromTensors({MakeTensor("a", {Layout::kMaxElements}), MakeTensor("b", {1})}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'b'")));
+}
+
+TEST(LayoutTest, HashChangesWithEveryFieldButTheInitializer) {
+  std::set<std::string> hashes = {HashOf(TwoTensors())};
+  const auto add_changed = [&](auto change) {
+    std::vector<TensorSpec> tensors = TwoTensors();
+    change(tensors);
+    EXPECT_TRUE(hashes.insert(HashOf(std::move(tensors))).second);
+  };
+  add_changed([](auto& t) { t[0].name = "A"; });
+  add_changed([](auto& t) { t[0].shape = {3, 2}; });
+  add_changed([](auto& t) { t[0].shape = {6}; });
+  add_changed([](auto& t) { t[1].shape = {6}; });
+  add_changed([](auto& t) { t[1].block = 0; });
+  add_changed([](auto& t) { t[1].decay = true; });
+  add_changed([](auto& t) { t.pop_back(); });
+  add_changed([](auto& t) { t.push_back(MakeTensor("c", {1}, 1)); });
+
+  std::vector<TensorSpec> tensors = TwoTensors();
+  tensors[0].initializer = {InitializerKind::kNormal, 0.02f};
+  EXPECT_EQ(HashOf(std::move(tensors)), HashOf(TwoTensors()));
+  EXPECT_EQ(HashOf(TwoTensors()).size(), 16);
+}
+
+TEST(LayoutTest, CheckSameLayoutNamesTheFirstDifference) {
+  ASSERT_OK_AND_ASSIGN(const Layout a, Layout::FromTensors(TwoTensors()));
+  EXPECT_OK(CheckSameLayout(a, "server", a, "worker"));
+
+  std::vector<TensorSpec> changed = TwoTensors();
+  changed[1].shape = {7};
+  ASSERT_OK_AND_ASSIGN(const Layout b, Layout::FromTensors(changed));
+  EXPECT_THAT(CheckSameLayout(a, "server", b, "worker"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr(absl::StrCat("server has ", a.hash())),
+                             HasSubstr(absl::StrCat("worker has ", b.hash())),
+                             HasSubstr("tensor 1: 'b' [5]"), HasSubstr("'b' [7]"))));
+
+  changed = TwoTensors();
+  changed.pop_back();
+  ASSERT_OK_AND_ASSIGN(const Layout c, Layout::FromTensors(changed));
+  EXPECT_THAT(CheckSameLayout(a, "server", c, "worker"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("2 against 1")));
+}
+
+}  // namespace
+}  // namespace lodestar

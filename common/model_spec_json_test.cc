@@ -1,0 +1,37 @@
+#include "common/model_spec_json.h"
+
+#include <gtest/gtest.h>
+
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ModelSpecJsonTest, EveryPresetComesBackEqual) {
+  for (const std::string& name : ModelPresetNames()) {
+    ASSERT_OK_AND_ASSIGN(const ModelSpec preset, ModelPreset(name));
+    EXPECT_THAT(ModelSpecFromJson(ModelSpecToJson(preset)), IsOkAndHolds(preset)) << name;
+  }
+}
+
+TEST(ModelSpecJsonTest, RefusesWhatIsNotOneValidModel) {
+  const auto error_of = [](absl::string_view text) {
+    return std::string(ModelSpecFromJson(text).status().message());
+  };
+  EXPECT_THAT(error_of("{"), HasSubstr("malformed"));
+  EXPECT_THAT(error_of(R"([])"), HasSubstr("array"));
+  EXPECT_THAT(error_of(R"({"mlp":{"widths":[1,2]}})"), HasSubstr("'name' is missing"));
+  EXPECT_THAT(error_of(R"({"name":"x"})"), HasSubstr("has 0 of"));
+  EXPECT_THAT(error_of(R"({"name":"x","client":{},"mlp":{"widths":[1,2]}})"),
+              HasSubstr("has 2 of"));
+  EXPECT_THAT(error_of(R"({"name":"x","mlp":{"widths":[1,"2"]}})"), HasSubstr("expected integer"));
+  EXPECT_THAT(error_of(R"({"name":"x","mlp":{"widths":[1,5000000000]}})"),
+              HasSubstr("out of range"));
+  EXPECT_THAT(error_of(R"({"name":"x","mlp":{"widths":[1,0]}})"), HasSubstr("mlp width 1 is 0"));
+  EXPECT_THAT(error_of(R"({"name":"x","gpt":{"num_layers":1}})"), HasSubstr("num_heads"));
+}
+
+}  // namespace
+}  // namespace lodestar
