@@ -1,0 +1,29 @@
+// Weights and samples by formulas that pytorch_models.py knows too, so that PyTorch and our models
+// can be given the same start without exchanging files.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/layout.h"
+#include "common/model_spec.h"
+#include "worker/data/dataset.h"
+
+namespace lodestar {
+
+// Element i of the parameter space is 0.03 sin(1.2345 i), plus 1 in tensors that start at one.
+std::vector<float> FormulaWeights(const Layout& layout);
+
+// Input i is 7 i^2 + 13 i + 5, modulo the vocabulary or, for features, modulo 256 and divided by
+// 255. Target i is 3 i^2 + 11 i + 1 modulo the number of classes.
+HostBatch FormulaBatch(const ModelSpec& spec, int64_t num_samples);
+
+// A part of the parameter space in which weight decay applies everywhere or nowhere.
+struct DecayRange {
+  ElementRange range;
+  bool decay = false;
+};
+// The fewest such parts, in order.
+std::vector<DecayRange> DecayRanges(const Layout& layout);
+
+}  // namespace lodestar
