@@ -30,6 +30,7 @@ struct OptimizerSettings {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.0;  // decoupled; on tensors that the layout marks
+  friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };
 
 struct JobSpec {

@@ -146,6 +146,7 @@ absl::Status Worker::Prepare(const Registration& registration) {
 absl::Status Worker::PrepareModel(const Registration& registration) {
   const JobSpec& job = registration.job;
   if (!model_spec_.has_value() || !(*model_spec_ == job.model)) {
+    runner_.reset();
     model_.reset();
     dataset_.reset();
     ASSIGN_OR_RETURN(model_, MakeModel({.spec = job.model, .max_batch = config_.max_micro_batch},
@@ -157,6 +158,7 @@ absl::Status Worker::PrepareModel(const Registration& registration) {
 
 absl::Status Worker::PrepareData(const JobSpec& job) {
   if (dataset_ != nullptr && data_seed_ == job.seed) return absl::OkStatus();
+  runner_.reset();
   ASSIGN_OR_RETURN(
       dataset_,
       OpenDataset({.path = config_.data_path, .format = config_.data_format, .seed = job.seed},
@@ -185,23 +187,26 @@ absl::Status Worker::Train(const Registration& registration) {
   if (!progress_.has_value()) {
     progress_.emplace(dataset_->tokens_per_sample(), config_.progress_interval);
   }
-  RoundRunnerDeps deps;
-  deps.registration = &registration;
-  deps.model = model_.get();
-  deps.device = device_.get();
-  deps.dataset = dataset_.get();
-  deps.sample_order = &sample_order;
-  deps.transport = transport.get();
-  deps.clock = clock_;
-  deps.stop_requested = [this] {
-    absl::MutexLock lock(&mutex_);
-    return stop_requested_;
-  };
-  ASSIGN_OR_RETURN(std::unique_ptr<RoundRunner> runner, MakeRoundRunner(deps));
-  return CarryOutGrants(runner.get());
+  RETURN_IF_ERROR(PrepareRunner(registration.job));
+  return CarryOutGrants(
+      {.registration = &registration, .sample_order = &sample_order, .transport = transport.get()});
 }
 
-absl::Status Worker::CarryOutGrants(RoundRunner* runner) {
+absl::Status Worker::PrepareRunner(const JobSpec& job) {
+  if (runner_ != nullptr && HaveSameRunner(runner_job_, job)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(runner_, MakeRoundRunner(job, {.model = model_.get(),
+                                                  .device = device_.get(),
+                                                  .dataset = dataset_.get(),
+                                                  .clock = clock_,
+                                                  .stop_requested = [this] {
+                                                    absl::MutexLock lock(&mutex_);
+                                                    return stop_requested_;
+                                                  }}));
+  runner_job_ = job;
+  return absl::OkStatus();
+}
+
+absl::Status Worker::CarryOutGrants(const LifeContext& life) {
   ChangeLogger wait_logger;
   absl::Duration waited;
   while (true) {
@@ -227,7 +232,7 @@ absl::Status Worker::CarryOutGrants(RoundRunner* runner) {
       absl::MutexLock lock(&mutex_);
       activity_ = "compute";
     }
-    ASSIGN_OR_RETURN(RoundReport report, runner->Run(grant));
+    ASSIGN_OR_RETURN(RoundReport report, runner_->Run(life, grant));
     report.wait = waited;
     waited = absl::ZeroDuration();
     did_work_ = true;

@@ -60,7 +60,8 @@ class Worker {
   absl::Status PrepareModel(const Registration& registration);
   absl::Status PrepareData(const JobSpec& job);
   absl::Status Train(const Registration& registration);
-  absl::Status CarryOutGrants(RoundRunner* runner);
+  absl::Status PrepareRunner(const JobSpec& job);
+  absl::Status CarryOutGrants(const LifeContext& life);
   void EndLife();
   void BackOff(const absl::Status& reason);
   DatasetFacts FactsOfData() const;
@@ -72,6 +73,8 @@ class Worker {
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Dataset> dataset_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<RoundRunner> runner_;
+  JobSpec runner_job_;  // that runner_ was made for
   std::optional<ModelSpec> model_spec_;
   uint64_t data_seed_ = 0;
   std::optional<Progress> progress_;

@@ -34,11 +34,11 @@ absl::StatusOr<float> GradientRounds::ClipScale() {
   return GradientClipScale(square_sum, client_clip_norm_);
 }
 
-absl::StatusOr<RoundReport> GradientRounds::Run(const WorkGrant& grant) {
+absl::StatusOr<RoundReport> GradientRounds::Run(const LifeContext& life, const WorkGrant& grant) {
   const absl::Time start = deps_.clock->Now();
   RoundReport report;
   report.round = grant.round;
-  WeightsPull pull(*deps_.registration, grant.min_version, weights_.get(), deps_.transport,
+  WeightsPull pull(*life.registration, grant.min_version, weights_.get(), life.transport,
                    deps_.clock);
   RETURN_IF_ERROR(EvaluateHeldout(grant, *deps_.dataset, deps_.model, &pull, &report));
   if (grant.kind == GrantKind::kEvaluate) {
@@ -48,11 +48,11 @@ absl::StatusOr<RoundReport> GradientRounds::Run(const WorkGrant& grant) {
   }
 
   RETURN_IF_ERROR(
-      ReadTrainSpan(*deps_.dataset, *deps_.sample_order, SamplesOfStep(grant, 0), &batch_));
+      ReadTrainSpan(*deps_.dataset, *life.sample_order, SamplesOfStep(grant, 0), &batch_));
   ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};
   std::optional<ContributionPush> push;
   const auto start_push = [&] {
-    push.emplace(*deps_.registration, header, gradient_.get(), &pull, deps_.transport, deps_.clock);
+    push.emplace(*life.registration, header, gradient_.get(), &pull, life.transport, deps_.clock);
   };
   BatchResult result;
   if (client_clip_norm_ > 0.0) {

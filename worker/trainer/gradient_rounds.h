@@ -18,7 +18,7 @@ class GradientRounds final : public RoundRunner {
                                                                 double client_clip_norm);
   ~GradientRounds() override;
 
-  absl::StatusOr<RoundReport> Run(const WorkGrant& grant) override;
+  absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) override;
 
  private:
   GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)

@@ -10,15 +10,14 @@
 namespace lodestar {
 
 absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
-    const RoundRunnerDeps& deps) {
+    const OptimizerSettings& inner, const RoundRunnerDeps& deps) {
   auto rounds = std::unique_ptr<LocalSgdRounds>(new LocalSgdRounds(deps));
   const Buf parameters = deps.model->parameters();
   ASSIGN_OR_RETURN(rounds->weights_, HostMirror::Create(deps.device, parameters));
   ASSIGN_OR_RETURN(rounds->pseudo_gradient_,
                    HostMirror::Create(deps.device, deps.model->gradients()));
-  ASSIGN_OR_RETURN(
-      rounds->inner_optimizer_,
-      InnerOptimizer::Create(deps.registration->job.optimizer, deps.model->layout(), deps.device));
+  ASSIGN_OR_RETURN(rounds->inner_optimizer_,
+                   InnerOptimizer::Create(inner, deps.model->layout(), deps.device));
   ASSIGN_OR_RETURN(void* memory,
                    deps.device->Allocate(DTypeBytes(parameters.dtype) * parameters.num_elements));
   rounds->start_weights_ = Buf{memory, parameters.dtype, parameters.num_elements};
@@ -29,12 +28,13 @@ LocalSgdRounds::~LocalSgdRounds() {
   if (start_weights_) deps_.device->Release(start_weights_.data);
 }
 
-absl::Status LocalSgdRounds::RunLocalSteps(const WorkGrant& grant, RoundReport* report) {
-  const double clip_norm = deps_.registration->job.clip_norm;
+absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const WorkGrant& grant,
+                                           RoundReport* report) {
+  const double clip_norm = life.registration->job.clip_norm;
   for (int step = 0; step < grant.local_steps; ++step) {
     if (step > 0 && deps_.stop_requested()) break;
     const SampleSpan samples = SamplesOfStep(grant, step);
-    RETURN_IF_ERROR(ReadTrainSpan(*deps_.dataset, *deps_.sample_order, samples, &batch_));
+    RETURN_IF_ERROR(ReadTrainSpan(*deps_.dataset, *life.sample_order, samples, &batch_));
     ASSIGN_OR_RETURN(const BatchResult result,
                      deps_.model->TrainStep(batch_, /*gate=*/nullptr, /*sink=*/nullptr));
     RETURN_IF_ERROR(inner_optimizer_->Step(deps_.model->parameters(), deps_.model->gradients(),
@@ -46,19 +46,19 @@ absl::Status LocalSgdRounds::RunLocalSteps(const WorkGrant& grant, RoundReport* 
   return absl::OkStatus();
 }
 
-HostMirror* LocalSgdRounds::Contribution() {
-  if (RoundContributionKind(deps_.registration->job) == ContributionKind::kWeights) {
+HostMirror* LocalSgdRounds::Contribution(const JobSpec& job) {
+  if (RoundContributionKind(job) == ContributionKind::kWeights) {
     return weights_.get();
   }
   deps_.device->Subtract(deps_.model->gradients(), start_weights_, deps_.model->parameters());
   return pseudo_gradient_.get();
 }
 
-absl::StatusOr<RoundReport> LocalSgdRounds::Run(const WorkGrant& grant) {
+absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const WorkGrant& grant) {
   const absl::Time start = deps_.clock->Now();
   RoundReport report;
   report.round = grant.round;
-  WeightsPull pull(*deps_.registration, grant.min_version, weights_.get(), deps_.transport,
+  WeightsPull pull(*life.registration, grant.min_version, weights_.get(), life.transport,
                    deps_.clock);
   RETURN_IF_ERROR(EvaluateHeldout(grant, *deps_.dataset, deps_.model, &pull, &report));
   RETURN_IF_ERROR(pull.WaitForAll());
@@ -71,11 +71,11 @@ absl::StatusOr<RoundReport> LocalSgdRounds::Run(const WorkGrant& grant) {
   const Buf parameters = deps_.model->parameters();
   deps_.device->Copy(start_weights_.data, parameters.data,
                      DTypeBytes(parameters.dtype) * parameters.num_elements, StreamKind::kCompute);
-  RETURN_IF_ERROR(RunLocalSteps(grant, &report));
+  RETURN_IF_ERROR(RunLocalSteps(life, grant, &report));
   ContributionPush push(
-      *deps_.registration,
-      {.round = grant.round, .kind = RoundContributionKind(deps_.registration->job)},
-      Contribution(), &pull, deps_.transport, deps_.clock);
+      *life.registration,
+      {.round = grant.round, .kind = RoundContributionKind(life.registration->job)},
+      Contribution(life.registration->job), &pull, life.transport, deps_.clock);
   RETURN_IF_ERROR(push.AllBlocksReady());
   RETURN_IF_ERROR(push.Finish());
   report.communication = pull.blocked() + push.blocked();

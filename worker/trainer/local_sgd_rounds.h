@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "common/job_spec.h"
 #include "worker/trainer/host_mirror.h"
 #include "worker/trainer/inner_optimizer.h"
 #include "worker/trainer/round_runner.h"
@@ -15,17 +16,18 @@ namespace lodestar {
 class LocalSgdRounds final : public RoundRunner {
  public:
   // Errors: ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<LocalSgdRounds>> Create(const RoundRunnerDeps& deps);
+  static absl::StatusOr<std::unique_ptr<LocalSgdRounds>> Create(const OptimizerSettings& inner,
+                                                                const RoundRunnerDeps& deps);
   ~LocalSgdRounds() override;
 
-  absl::StatusOr<RoundReport> Run(const WorkGrant& grant) override;
+  absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) override;
 
  private:
   explicit LocalSgdRounds(const RoundRunnerDeps& deps) : deps_(deps) {}
   // Steps until the grant is used up or the worker is told to stop.
-  absl::Status RunLocalSteps(const WorkGrant& grant, RoundReport* report);
+  absl::Status RunLocalSteps(const LifeContext& life, const WorkGrant& grant, RoundReport* report);
   // What this round contributes; valid until the next local step.
-  HostMirror* Contribution();
+  HostMirror* Contribution(const JobSpec& job);
 
   const RoundRunnerDeps deps_;
   std::unique_ptr<InnerOptimizer> inner_optimizer_;

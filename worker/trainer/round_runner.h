@@ -1,5 +1,6 @@
-// RoundRunner: what a worker does with one grant. One class per way of training (gradients every
-// step, many local steps), chosen in round_runner_factory.h.
+// RoundRunner: what a worker does with one grant. It outlives a loss of the connection, and so does
+// the state of a local optimizer in it. One class per way of training (gradients every step, many
+// local steps), chosen in round_runner_factory.h.
 #pragma once
 
 #include <functional>
@@ -16,17 +17,21 @@
 
 namespace lodestar {
 
-// Everything a runner works with. Not owned; must outlive the runner.
+// What a runner keeps from life to life. Not owned; must outlive the runner.
 struct RoundRunnerDeps {
-  const Registration* registration = nullptr;
   Model* model = nullptr;
   Device* device = nullptr;
   const Dataset* dataset = nullptr;
-  const SampleOrder* sample_order = nullptr;
-  ParameterTransport* transport = nullptr;
   Clock* clock = nullptr;
   // True once the worker has been told to stop: hand over what there is.
   std::function<bool()> stop_requested;
+};
+
+// One life of the worker.
+struct LifeContext {
+  const Registration* registration = nullptr;
+  const SampleOrder* sample_order = nullptr;
+  ParameterTransport* transport = nullptr;
 };
 
 class RoundRunner {
@@ -36,7 +41,7 @@ class RoundRunner {
   // Carries out a kTrain or kEvaluate grant; returns when every server has acknowledged the
   // contribution. Errors: Aborted: this life is over, register again; Cancelled; anything else will
   // not succeed by retrying.
-  virtual absl::StatusOr<RoundReport> Run(const WorkGrant& grant) = 0;
+  virtual absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) = 0;
 };
 
 }  // namespace lodestar

@@ -5,18 +5,31 @@
 
 namespace lodestar {
 
-absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const RoundRunnerDeps& deps) {
-  const JobSpec& job = deps.registration->job;
+namespace {
+
+// Where each gradient is applied alone the worker clips it; a round's average is clipped by the
+// servers.
+double ClientClipNorm(const JobSpec& job) {
+  const bool is_applied_alone = job.mode == Mode::kAsync && job.max_rounds_ahead != 0;
+  return is_applied_alone ? job.clip_norm : 0.0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
+                                                             const RoundRunnerDeps& deps) {
   switch (job.mode) {
     case Mode::kSync:
-      return GradientRounds::Create(deps, /*client_clip_norm=*/0.0);
     case Mode::kAsync:
-      // Lock step averages the contributions of a round first, so the servers clip.
-      return GradientRounds::Create(deps, job.max_rounds_ahead == 0 ? 0.0 : job.clip_norm);
+      return GradientRounds::Create(deps, ClientClipNorm(job));
     case Mode::kLocalSgd:
-      return LocalSgdRounds::Create(deps);
+      return LocalSgdRounds::Create(job.optimizer, deps);
   }
   return absl::InternalError("unknown mode");
+}
+
+bool HaveSameRunner(const JobSpec& a, const JobSpec& b) {
+  return a.mode == b.mode && a.optimizer == b.optimizer && ClientClipNorm(a) == ClientClipNorm(b);
 }
 
 }  // namespace lodestar

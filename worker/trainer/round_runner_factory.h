@@ -4,11 +4,16 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/job_spec.h"
 #include "worker/trainer/round_runner.h"
 
 namespace lodestar {
 
 // Errors: ResourceExhausted for device memory.
-absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const RoundRunnerDeps& deps);
+absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
+                                                             const RoundRunnerDeps& deps);
+
+// Whether a runner made for `a` serves `b` as well.
+bool HaveSameRunner(const JobSpec& a, const JobSpec& b);
 
 }  // namespace lodestar
