@@ -7,7 +7,6 @@
 // gRPC's threads parse and copy, nothing else.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/executor.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "server/rpc/bulk_traffic.h"
 #include "server/shard/parameter_shard.h"
 
 namespace lodestar {
@@ -47,14 +47,9 @@ class ParameterRpc final
                                                    const grpc::ByteBuffer* request) override;
 
  private:
-  struct Counters {
-    std::atomic<uint64_t> bytes_received{0};
-    std::atomic<uint64_t> bytes_sent{0};
-  };
-
   const ShardProvider shards_;
   Executor* const executor_;
-  Counters counters_;
+  const std::shared_ptr<TrafficCounters> traffic_;
 };
 
 }  // namespace lodestar

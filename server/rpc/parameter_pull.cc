@@ -1,0 +1,159 @@
+#include "server/rpc/parameter_pull.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/crc32c.h"
+#include "common/status_macros.h"
+#include "proto/bulk_options.h"
+#include "proto/chunk_codec.h"
+#include "proto/convert.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kMaxBuckets = 1 << 20;
+// How far reading is ahead of writing. Only references to pages are queued.
+constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
+
+}  // namespace
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
+    absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
+    std::shared_ptr<TrafficCounters> traffic, const grpc::ByteBuffer& request) {
+  std::shared_ptr<PullStream> stream(new PullStream(executor, std::move(traffic)));
+  stream->self_ = stream;
+  if (!shard.ok()) {
+    stream->Fail(shard.status());
+  } else if (absl::Status status = stream->Parse(request); !status.ok()) {
+    stream->Fail(status);
+  } else {
+    stream->shard_ = *std::move(shard);
+    stream->ReadNext();
+  }
+  return stream.get();
+}
+
+PullStream::PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic)
+    : executor_(executor), traffic_(std::move(traffic)) {}
+
+absl::Status PullStream::Parse(const grpc::ByteBuffer& request) {
+  grpc::ByteBuffer message(request);
+  const grpc::Status parsed =
+      grpc::SerializationTraits<v1::PullRequest>::Deserialize(&message, &request_);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError("pull: the request is not a legal PullRequest");
+  }
+  if (absl::StatusOr<Encoding> encoding = FromProto(request_.encoding()); !encoding.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("pull: ", encoding.status().message()));
+  }
+  if (request_.min_version() < 0 || request_.buckets_size() > kMaxBuckets) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pull: ", request_.buckets_size(), " buckets from version ", request_.min_version(),
+        ", allowed are at most ", kMaxBuckets, " and no negative version"));
+  }
+  return absl::OkStatus();
+}
+
+void PullStream::ReadNext() {
+  uint32_t bucket;
+  int ordinal;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (finished_ || !status_.ok()) return;
+    if (num_read_ == request_.buckets_size()) return ContinueLocked();
+    if (is_reading_ || queued_bytes_ >= kReadAheadBytes) return;
+    is_reading_ = true;
+    bucket = request_.buckets(num_read_);
+    ordinal = ++num_read_;
+  }
+  PendingCall call = shard_->ReadBucket(
+      WorkerId(request_.worker_id()), Incarnation(request_.incarnation()), bucket,
+      Version(request_.min_version()),
+      [self = shared_from_this(), bucket](absl::StatusOr<PublishedBucket> published) {
+        self->OnBucket(bucket, std::move(published));
+      });
+  absl::MutexLock lock(&mutex_);
+  // The answer may have come, and even the next bucket been asked for, before we are here.
+  if (num_read_ == ordinal) waiting_ = call;
+  if (!status_.ok()) call.Cancel();
+}
+
+void PullStream::OnBucket(uint32_t bucket, absl::StatusOr<PublishedBucket> published) {
+  if (!published.ok()) return Fail(published.status());
+  executor_->Schedule([self = shared_from_this(), bucket, published = *std::move(published)] {
+    self->CutIntoChunks(bucket, published);
+  });
+}
+
+void PullStream::CutIntoChunks(uint32_t bucket, const PublishedBucket& published) {
+  constexpr int64_t kChunkElements = kChunkBytes / sizeof(float);
+  const absl::Span<const float> data = published.data();
+  for (int64_t begin = 0; begin < published.num_elements; begin += kChunkElements) {
+    const int64_t size = std::min(kChunkElements, published.num_elements - begin);
+    const float* values = data.data() + begin;
+    const size_t bytes = size * sizeof(float);
+    const PullChunkHeader header{bucket, published.version, static_cast<uint64_t>(begin),
+                                 v1::ENCODING_FP32, Crc32c(values, bytes)};
+    Chunk chunk{EncodePullChunk(header, values, bytes, published.page), bytes};
+    absl::MutexLock lock(&mutex_);
+    if (finished_) return;
+    queued_bytes_ += bytes;
+    chunks_.push_back(std::move(chunk));
+    if (begin + size == published.num_elements) is_reading_ = false;
+    ContinueLocked();
+  }
+  ReadNext();
+}
+
+void PullStream::ContinueLocked() {
+  if (finished_ || is_writing_) return;
+  if (!status_.ok()) {
+    finished_ = true;
+    chunks_.clear();
+    return Finish(ToGrpcStatus(status_));
+  }
+  if (!chunks_.empty()) {
+    is_writing_ = true;
+    grpc::WriteOptions options;
+    // Told that more follows, gRPC does not wait for the wire; without more it must not hold back.
+    if (chunks_.size() > 1) options.set_buffer_hint();
+    return StartWrite(&chunks_.front().message, options);
+  }
+  if (num_read_ == request_.buckets_size() && !is_reading_) {
+    finished_ = true;
+    Finish(grpc::Status::OK);
+  }
+}
+
+void PullStream::OnWriteDone(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_writing_ = false;
+    if (ok) {
+      queued_bytes_ -= chunks_.front().data_bytes;
+      traffic_->bytes_sent.fetch_add(chunks_.front().data_bytes, std::memory_order_relaxed);
+    } else if (status_.ok()) {
+      status_ = absl::CancelledError("the client is gone");
+    }
+    chunks_.pop_front();
+    ContinueLocked();
+  }
+  ReadNext();
+}
+
+void PullStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); }
+
+void PullStream::OnDone() { self_.reset(); }
+
+void PullStream::Fail(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (status_.ok()) status_ = status;
+  waiting_.Cancel();
+  ContinueLocked();
+}
+
+}  // namespace lodestar

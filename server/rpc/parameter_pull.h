@@ -1,0 +1,69 @@
+// One Pull stream: asks the shard for one bucket after the other, cuts what it publishes into
+// chunks on the executor, and writes them as gRPC takes them. Reading is ahead of writing by a few
+// chunks. The stream owns itself until gRPC and all callbacks are done with it.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/executor.h"
+#include "proto/parameter_service.pb.h"
+#include "server/rpc/bulk_traffic.h"
+#include "server/shard/parameter_shard.h"
+
+namespace lodestar {
+
+class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                         public std::enable_shared_from_this<PullStream> {
+ public:
+  static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(
+      absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
+      std::shared_ptr<TrafficCounters> traffic, const grpc::ByteBuffer& request);
+
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnDone() override;
+
+ private:
+  struct Chunk {
+    grpc::ByteBuffer message;
+    size_t data_bytes = 0;
+  };
+
+  PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic);
+
+  absl::Status Parse(const grpc::ByteBuffer& request);
+  void ReadNext() ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnBucket(uint32_t bucket, absl::StatusOr<PublishedBucket> published)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void CutIntoChunks(uint32_t bucket, const PublishedBucket& published) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Writes or finishes, whichever is due.
+  void ContinueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  std::shared_ptr<PullStream> self_;  // until OnDone()
+  std::shared_ptr<ParameterShard> shard_;
+  Executor* const executor_;
+  const std::shared_ptr<TrafficCounters> traffic_;
+  v1::PullRequest request_;  // constant once the stream has started
+
+  absl::Mutex mutex_;
+  std::deque<Chunk> chunks_ ABSL_GUARDED_BY(mutex_);  // the first is being written if is_writing_
+  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_read_ ABSL_GUARDED_BY(mutex_) = 0;         // buckets asked for, and being asked for
+  bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;  // from the question to the last chunk's end
+  PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar

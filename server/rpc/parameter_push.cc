@@ -1,0 +1,246 @@
+#include "server/rpc/parameter_push.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/crc32c.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+namespace {
+
+std::string Describe(const PushChunkHeader& header) {
+  return absl::StrCat("push of worker ", header.worker.value(), ", round ", header.round.value(),
+                      ", bucket ", header.bucket, ": ");
+}
+
+absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header) {
+  const auto refuse = [&header](auto... text) {
+    return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
+  };
+  if (header.worker == WorkerId() || header.incarnation == Incarnation()) {
+    return refuse("worker_id and incarnation must be set; they are those of the registration");
+  }
+  if (header.round < Round() || header.base_version < Version()) {
+    return refuse("round and base_version must not be negative, base_version is ",
+                  header.base_version.value());
+  }
+  if (!std::isfinite(header.scale) || header.scale < 0) {
+    return refuse("scale is ", header.scale, ", wanted is a finite number above 0");
+  }
+  if (absl::StatusOr<Encoding> encoding = FromProto(header.encoding); !encoding.ok()) {
+    return refuse(encoding.status().message());
+  }
+  absl::StatusOr<ContributionKind> kind = FromProto(header.kind);
+  if (!kind.ok()) return refuse(kind.status().message());
+  return ContributionKey{header.worker, header.incarnation,
+                         header.round,  header.base_version,
+                         *kind,         header.scale == 0 ? 1.0f : header.scale};
+}
+
+// Whether two chunks belong to the same bucket of the same contribution.
+bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
+  a.offset = b.offset;
+  a.crc32c = b.crc32c;
+  return a == b;
+}
+
+}  // namespace
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
+    absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
+    std::shared_ptr<TrafficCounters> traffic, grpc::ByteBuffer* reply) {
+  std::shared_ptr<PushStream> stream(new PushStream(executor, std::move(traffic), reply));
+  stream->self_ = stream;
+  if (!shard.ok()) {
+    stream->Fail(shard.status());
+  } else {
+    stream->shard_ = *std::move(shard);
+    stream->ReadNext();
+  }
+  return stream.get();
+}
+
+PushStream::PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
+                       grpc::ByteBuffer* reply)
+    : executor_(executor), traffic_(std::move(traffic)), reply_(reply) {}
+
+void PushStream::OnReadDone(bool ok) {
+  if (!ok) return OnClientDone();
+  reader_.emplace(message_);
+  if (absl::Status status = reader_->ReadHeader(); !status.ok()) return Fail(status);
+  if (incoming_.has_value()) {
+    TakeChunk();
+  } else {
+    BeginBucket();
+  }
+}
+
+void PushStream::BeginBucket() {
+  const PushChunkHeader& header = reader_->header();
+  const absl::StatusOr<ContributionKey> key = KeyOf(header);
+  if (!key.ok()) return Fail(key.status());
+  if (header.offset != 0) {
+    return Fail(absl::InvalidArgumentError(
+        absl::StrCat(Describe(header), "the first chunk is at element ", header.offset,
+                     ", wanted is 0; send the chunks of a bucket in order on one stream")));
+  }
+  uint64_t ordinal;
+  {
+    absl::MutexLock lock(&mutex_);
+    ordinal = ++num_begun_;
+  }
+  PendingCall call = shard_->BeginBucket(
+      *key, header.bucket, [self = shared_from_this()](absl::StatusOr<StagedBucket> staged) {
+        self->OnSpace(std::move(staged));
+      });
+  absl::MutexLock lock(&mutex_);
+  // The answer may have come, and even the next bucket may have begun, before we are here.
+  if (num_begun_ == ordinal) waiting_ = call;
+  if (finished_) call.Cancel();
+}
+
+void PushStream::OnSpace(absl::StatusOr<StagedBucket> staged) {
+  if (!staged.ok()) return Fail(staged.status());
+  incoming_.emplace();
+  incoming_->staged = *std::move(staged);
+  incoming_->first = reader_->header();
+  TakeChunk();
+}
+
+void PushStream::TakeChunk() {
+  const absl::Status copied = CopyChunk();
+  // Gives gRPC its memory back before the next chunk needs some.
+  reader_.reset();
+  if (!copied.ok()) return Fail(copied);
+  if (incoming_->received == incoming_->staged.num_elements()) HandOver();
+  ReadNext();
+}
+
+absl::Status PushStream::CheckContinues() const {
+  const PushChunkHeader& header = reader_->header();
+  const auto refuse = [&header](auto... text) {
+    return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
+  };
+  if (!IsSameBucket(header, incoming_->first)) {
+    return refuse("a chunk of another bucket or contribution came after ", incoming_->received,
+                  " of ", incoming_->staged.num_elements(), " elements of bucket ",
+                  incoming_->first.bucket, "; finish one bucket before the next");
+  }
+  if (header.offset != static_cast<uint64_t>(incoming_->received)) {
+    return refuse("chunk at element ", header.offset, ", wanted is ", incoming_->received,
+                  "; chunks come in order and without holes");
+  }
+  const int64_t room = incoming_->staged.num_elements() - incoming_->received;
+  if (reader_->data_bytes() % sizeof(float) != 0 ||
+      reader_->data_bytes() / sizeof(float) > static_cast<uint64_t>(room)) {
+    return refuse("chunk of ", reader_->data_bytes(), " bytes at element ", header.offset,
+                  ", wanted are whole fp32 elements and at most ", room,
+                  "; compare the layout hashes");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PushStream::CopyChunk() {
+  RETURN_IF_ERROR(CheckContinues());
+  const int64_t begin = incoming_->received;
+  const int64_t end = begin + static_cast<int64_t>(reader_->data_bytes() / sizeof(float));
+  if (!incoming_->staged.is_discard()) {
+    RETURN_IF_ERROR(reader_->ReadData(incoming_->staged.data().data() + begin));
+    incoming_->checksums.push_back({begin, end, reader_->header().crc32c});
+  }
+  incoming_->received = end;
+  traffic_->bytes_received.fetch_add(reader_->data_bytes(), std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+void PushStream::HandOver() {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++num_uncounted_;
+  }
+  Incoming bucket = *std::move(incoming_);
+  incoming_.reset();
+  executor_->Schedule([self = shared_from_this(), bucket = std::move(bucket)]() mutable {
+    self->VerifyAndCount(std::move(bucket));
+  });
+}
+
+void PushStream::VerifyAndCount(Incoming bucket) {
+  for (const Checksum& checksum : bucket.checksums) {
+    const float* data = bucket.staged.data().data() + checksum.begin;
+    const uint32_t seen = Crc32c(data, (checksum.end - checksum.begin) * sizeof(float));
+    if (seen != checksum.crc32c) {
+      return Fail(absl::DataLossError(
+          absl::StrCat(Describe(bucket.first), "elements ", checksum.begin, "..", checksum.end,
+                       " arrived with crc32c ", absl::Hex(seen), ", sent with ",
+                       absl::Hex(checksum.crc32c), "; send the round again")));
+    }
+  }
+  shard_->FinishBucket(std::move(bucket.staged),
+                       [self = shared_from_this()](const absl::StatusOr<PushOutcome>& outcome) {
+                         self->OnCounted(outcome);
+                       });
+}
+
+void PushStream::OnCounted(const absl::StatusOr<PushOutcome>& outcome) {
+  if (!outcome.ok()) return Fail(outcome.status());
+  absl::MutexLock lock(&mutex_);
+  switch (*outcome) {
+    case PushOutcome::kCounted:
+      result_.set_buckets_counted(result_.buckets_counted() + 1);
+      break;
+    case PushOutcome::kDuplicate:
+      result_.set_buckets_duplicate(result_.buckets_duplicate() + 1);
+      break;
+    case PushOutcome::kLate:
+      result_.set_buckets_late(result_.buckets_late() + 1);
+      break;
+  }
+  --num_uncounted_;
+  if (client_done_ && num_uncounted_ == 0) FinishLocked(absl::OkStatus());
+}
+
+void PushStream::OnClientDone() {
+  if (incoming_.has_value()) {
+    return Fail(absl::InvalidArgumentError(
+        absl::StrCat(Describe(incoming_->first), "the stream ended after ", incoming_->received,
+                     " of ", incoming_->staged.num_elements(), " elements; send whole buckets")));
+  }
+  absl::MutexLock lock(&mutex_);
+  client_done_ = true;
+  if (num_uncounted_ == 0) FinishLocked(absl::OkStatus());
+}
+
+void PushStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); }
+
+void PushStream::OnDone() { self_.reset(); }
+
+void PushStream::ReadNext() {
+  absl::MutexLock lock(&mutex_);
+  if (!finished_) StartRead(&message_);
+}
+
+void PushStream::Fail(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  FinishLocked(status);
+  waiting_.Cancel();
+}
+
+void PushStream::FinishLocked(const absl::Status& status) {
+  if (finished_) return;
+  finished_ = true;
+  grpc::Status answer = ToGrpcStatus(status);
+  if (status.ok()) {
+    result_.set_duplicate(result_.buckets_counted() == 0 && result_.buckets_late() == 0 &&
+                          result_.buckets_duplicate() > 0);
+    bool own_buffer = false;
+    answer = grpc::SerializationTraits<v1::PushReply>::Serialize(result_, reply_, &own_buffer);
+  }
+  Finish(answer);
+}
+
+}  // namespace lodestar

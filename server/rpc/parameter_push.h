@@ -1,0 +1,91 @@
+// One Push stream. States of its read side:
+//
+//   reading --first chunk of a bucket--> waiting for space --staged--> reading --last chunk-->
+//   handed over (checksums on the executor, then counted by the shard) and reading again
+//
+// and it ends once the client has ended it and everything handed over is counted, or with the first
+// error. The stream owns itself until gRPC and all callbacks are done with it.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/executor.h"
+#include "proto/chunk_codec.h"
+#include "proto/parameter_service.pb.h"
+#include "server/rpc/bulk_traffic.h"
+#include "server/shard/parameter_shard.h"
+
+namespace lodestar {
+
+class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
+                         public std::enable_shared_from_this<PushStream> {
+ public:
+  // `reply` is gRPC's and is filled before the stream finishes.
+  static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(
+      absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
+      std::shared_ptr<TrafficCounters> traffic, grpc::ByteBuffer* reply);
+
+  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnDone() override;
+
+ private:
+  struct Checksum {
+    int64_t begin = 0;  // elements of the bucket
+    int64_t end = 0;
+    uint32_t crc32c = 0;
+  };
+  // A bucket while its chunks arrive.
+  struct Incoming {
+    StagedBucket staged;
+    PushChunkHeader first;  // header of its first chunk
+    int64_t received = 0;   // elements
+    std::vector<Checksum> checksums;
+  };
+
+  PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic, grpc::ByteBuffer* reply);
+
+  void BeginBucket() ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnSpace(absl::StatusOr<StagedBucket> staged) ABSL_LOCKS_EXCLUDED(mutex_);
+  void TakeChunk() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CopyChunk();
+  absl::Status CheckContinues() const;
+  void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
+  void VerifyAndCount(Incoming bucket) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnCounted(const absl::StatusOr<PushOutcome>& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnClientDone() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void ReadNext() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  std::shared_ptr<PushStream> self_;  // until OnDone()
+  std::shared_ptr<ParameterShard> shard_;
+  Executor* const executor_;
+  const std::shared_ptr<TrafficCounters> traffic_;
+  grpc::ByteBuffer* const reply_;
+
+  // The read side: touched by one callback at a time, each of which starts the next.
+  grpc::ByteBuffer message_;
+  std::optional<PushChunkReader> reader_;
+  std::optional<Incoming> incoming_;
+
+  absl::Mutex mutex_;
+  PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
+  uint64_t num_begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_uncounted_ ABSL_GUARDED_BY(mutex_) = 0;  // buckets handed over
+  bool client_done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  v1::PushReply result_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar

@@ -1,0 +1,48 @@
+#include "worker/client/bulk_connections.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace lodestar {
+
+BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
+    : config_(std::move(config)), executor_(config_.num_threads, "bulk") {
+  LODESTAR_CHECK(config_.channels_per_server >= 1) << config_.channels_per_server;
+  LODESTAR_CHECK(config_.chunk_bytes >= sizeof(float) && config_.chunk_bytes <= kMaxChunkBytes &&
+                 config_.chunk_bytes % sizeof(float) == 0)
+      << "chunk_bytes=" << config_.chunk_bytes;
+  for (const Bucket& bucket : config_.buckets) {
+    LODESTAR_CHECK(bucket.shard >= 0 && bucket.shard < config_.servers.size())
+        << "bucket " << bucket.index << " is of shard " << bucket.shard;
+  }
+  const std::shared_ptr<grpc::ChannelCredentials> credentials =
+      config_.credentials != nullptr ? config_.credentials : grpc::InsecureChannelCredentials();
+  stubs_.reserve(config_.servers.size() * config_.channels_per_server);
+  for (const std::string& server : config_.servers) {
+    for (int i = 0; i < config_.channels_per_server; ++i) {
+      stubs_.emplace_back(grpc::CreateCustomChannel(server, credentials, DataChannelArguments()));
+    }
+  }
+}
+
+const std::string& BulkConnections::server(int stream) const {
+  return config_.servers[stream / config_.channels_per_server];
+}
+
+absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, size_t num_elements) const {
+  if (bucket >= config_.buckets.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no bucket ", bucket, "; the plan has ", config_.buckets.size()));
+  }
+  const Bucket& plan = config_.buckets[bucket];
+  if (num_elements != static_cast<size_t>(plan.range.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("bucket ", bucket, " has ", plan.range.size(),
+                                                   " elements, given are ", num_elements));
+  }
+  return plan.shard * config_.channels_per_server +
+         static_cast<int>(bucket % config_.channels_per_server);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,44 @@
+// What the sessions of one BulkGrpcTransport share: channels, the way from a bucket to its stream,
+// threads and counters. Immutable but for the counters; outlives the sessions.
+#pragma once
+
+#include <grpcpp/generic/generic_stub.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/executor.h"
+#include "worker/client/bulk_grpc_transport.h"
+
+namespace lodestar {
+
+class BulkConnections {
+ public:
+  explicit BulkConnections(BulkGrpcTransportConfig config);
+
+  // One stream per data channel: all channels of the first server, then those of the second, ...
+  int num_streams() const { return static_cast<int>(stubs_.size()); }
+  grpc::GenericStub& stub(int stream) { return stubs_[stream]; }
+  // Address of the server, for error texts.
+  const std::string& server(int stream) const;
+
+  // The stream that carries a bucket. Errors: InvalidArgument if `num_elements` is not its length,
+  // or there is no such bucket.
+  absl::StatusOr<int> StreamOf(uint32_t bucket, size_t num_elements) const;
+
+  const BulkGrpcTransportConfig& config() const { return config_; }
+  Executor& executor() { return executor_; }
+
+  std::atomic<uint64_t> bytes_pushed{0};
+  std::atomic<uint64_t> bytes_pulled{0};
+
+ private:
+  const BulkGrpcTransportConfig config_;
+  std::vector<grpc::GenericStub> stubs_;
+  ThreadPool executor_;
+};
+
+}  // namespace lodestar

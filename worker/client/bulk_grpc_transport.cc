@@ -1,0 +1,35 @@
+#include "worker/client/bulk_grpc_transport.h"
+
+#include <utility>
+
+#include "worker/client/bulk_connections.h"
+#include "worker/client/bulk_pull_session.h"
+#include "worker/client/bulk_push_session.h"
+
+namespace lodestar {
+namespace {
+
+class BulkGrpcTransport final : public ParameterTransport {
+ public:
+  explicit BulkGrpcTransport(BulkGrpcTransportConfig config) : connections_(std::move(config)) {}
+
+  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override {
+    return std::make_unique<BulkPushSession>(&connections_, header);
+  }
+  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override {
+    return std::make_unique<BulkPullSession>(&connections_, std::move(spec), std::move(on_bucket));
+  }
+  uint64_t bytes_pushed() const override { return connections_.bytes_pushed; }
+  uint64_t bytes_pulled() const override { return connections_.bytes_pulled; }
+
+ private:
+  BulkConnections connections_;
+};
+
+}  // namespace
+
+std::unique_ptr<ParameterTransport> MakeBulkGrpcTransport(BulkGrpcTransportConfig config) {
+  return std::make_unique<BulkGrpcTransport>(std::move(config));
+}
+
+}  // namespace lodestar

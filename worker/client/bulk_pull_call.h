@@ -1,0 +1,76 @@
+// One Pull stream from one server: asks for its buckets and copies what arrives straight to where
+// it belongs. Checksums and callbacks run on the executor, bucket by bucket. The call owns itself
+// until gRPC is done with it.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/chunk_codec.h"
+#include "worker/client/bulk_connections.h"
+
+namespace lodestar {
+
+class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                           public std::enable_shared_from_this<BulkPullCall> {
+ public:
+  struct Callbacks {
+    // A bucket has arrived whole but is not verified; called on a gRPC thread before `done`.
+    // `verify` compares checksums and may be called once, on any thread.
+    std::function<void(uint32_t bucket, Version version, std::function<absl::Status()> verify)>
+        arrived;
+    // Called once, on a gRPC thread, when no destination will be written any more.
+    std::function<void(const absl::Status&)> done;
+  };
+
+  // `targets` of one stream, in the order wanted; not empty.
+  static std::shared_ptr<BulkPullCall> Start(BulkConnections* connections, int stream,
+                                             Version min_version, std::vector<PullTarget> targets,
+                                             Callbacks callbacks);
+
+  // Thread-safe.
+  void Cancel() { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+ private:
+  struct Checksum {
+    absl::Span<const float> values;
+    uint32_t crc32c = 0;
+  };
+
+  BulkPullCall(BulkConnections* connections, int stream, Version min_version,
+               std::vector<PullTarget> targets, Callbacks callbacks);
+
+  // Takes the chunk in message_.
+  absl::Status TakeChunk();
+  absl::Status CheckFits(const PullChunkHeader& header, size_t data_bytes) const;
+  void BucketArrived();
+  absl::Status Explain(const absl::Status& status) const;
+
+  std::shared_ptr<BulkPullCall> self_;  // until OnDone()
+  BulkConnections* const connections_;
+  const int stream_;
+  const Version min_version_;
+  const std::vector<PullTarget> targets_;
+  const Callbacks callbacks_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer request_;
+
+  // Touched by one gRPC callback at a time.
+  grpc::ByteBuffer message_;
+  size_t num_arrived_ = 0;  // targets
+  size_t received_ = 0;     // elements of the target that is arriving
+  Version version_;         // of its first chunk
+  std::vector<Checksum> checksums_;
+  absl::Status status_;
+};
+
+}  // namespace lodestar

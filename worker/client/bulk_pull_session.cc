@@ -1,0 +1,77 @@
+#include "worker/client/bulk_pull_session.h"
+
+#include <utility>
+
+namespace lodestar {
+
+BulkPullSession::BulkPullSession(BulkConnections* connections, PullSpec spec,
+                                 ParameterTransport::BucketCallback on_bucket)
+    : connections_(connections), on_bucket_(std::move(on_bucket)) {
+  StartCalls(spec);
+}
+
+BulkPullSession::~BulkPullSession() {
+  Cancel();
+  Wait().IgnoreError();
+}
+
+void BulkPullSession::StartCalls(const PullSpec& spec) {
+  std::vector<std::vector<PullTarget>> targets(connections_->num_streams());
+  absl::MutexLock lock(&mutex_);
+  for (const PullTarget& target : spec.targets) {
+    const absl::StatusOr<int> stream =
+        connections_->StreamOf(target.bucket, target.destination.size());
+    if (!stream.ok()) return FailLocked(stream.status());
+    targets[*stream].push_back(target);
+  }
+  for (int stream = 0; stream < connections_->num_streams(); ++stream) {
+    if (targets[stream].empty()) continue;
+    ++num_open_;
+    calls_.push_back(BulkPullCall::Start(
+        connections_, stream, spec.min_version, std::move(targets[stream]),
+        {.arrived =
+             [this](uint32_t bucket, Version version, std::function<absl::Status()> verify) {
+               OnArrived(bucket, version, std::move(verify));
+             },
+         .done = [this](const absl::Status& status) { OnPartDone(status); }}));
+  }
+}
+
+absl::Status BulkPullSession::Wait() {
+  absl::MutexLock lock(&mutex_);
+  const auto all_done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_open_ == 0; };
+  mutex_.Await(absl::Condition(&all_done));
+  return status_;
+}
+
+void BulkPullSession::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  if (num_open_ > 0) FailLocked(absl::CancelledError("pull: cancelled by this worker"));
+}
+
+void BulkPullSession::OnArrived(uint32_t bucket, Version version,
+                                std::function<absl::Status()> verify) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++num_open_;
+  }
+  connections_->executor().Schedule([this, bucket, version, verify = std::move(verify)] {
+    const absl::Status status = verify();
+    if (status.ok() && on_bucket_ != nullptr) on_bucket_(bucket, version);
+    OnPartDone(status);
+  });
+}
+
+void BulkPullSession::OnPartDone(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (!status.ok()) FailLocked(status);
+  --num_open_;
+}
+
+void BulkPullSession::FailLocked(const absl::Status& status) {
+  if (!status_.ok()) return;
+  status_ = status;
+  for (const std::shared_ptr<BulkPullCall>& call : calls_) call->Cancel();
+}
+
+}  // namespace lodestar

@@ -1,0 +1,42 @@
+// PullSession over gRPC: one BulkPullCall per data channel that has something to bring.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/client/bulk_connections.h"
+#include "worker/client/bulk_pull_call.h"
+#include "worker/client/bulk_transport.h"
+
+namespace lodestar {
+
+class BulkPullSession final : public PullSession {
+ public:
+  BulkPullSession(BulkConnections* connections, PullSpec spec,
+                  ParameterTransport::BucketCallback on_bucket);
+  ~BulkPullSession() override;
+
+  absl::Status Wait() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void Cancel() override ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void StartCalls(const PullSpec& spec) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnArrived(uint32_t bucket, Version version, std::function<absl::Status()> verify)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // One of what Wait() waits for has ended.
+  void OnPartDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  BulkConnections* const connections_;
+  const ParameterTransport::BucketCallback on_bucket_;
+
+  absl::Mutex mutex_;
+  std::vector<std::shared_ptr<BulkPullCall>> calls_ ABSL_GUARDED_BY(mutex_);
+  int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // calls, and buckets being verified
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar

@@ -1,0 +1,163 @@
+#include "worker/client/bulk_push_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/crc32c.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+namespace {
+
+// How far checksums are ahead of the wire. Far enough that the wire never waits, near enough that
+// the data is still in the cache when the kernel copies it.
+constexpr size_t kChunksAhead = 4;
+
+}  // namespace
+
+std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, int stream,
+                                                  PushChunkHeader header,
+                                                  std::shared_ptr<const void> memory_owner,
+                                                  DoneCallback done) {
+  std::shared_ptr<BulkPushCall> call(
+      new BulkPushCall(connections, stream, header, std::move(memory_owner), std::move(done)));
+  call->self_ = call;
+  connections->stub(stream).PrepareBidiStreamingCall(
+      &call->context_, "/lodestar.v1.ParameterService/Push", grpc::StubOptions(), call.get());
+  // Writes start outside of gRPC's callbacks; the hold keeps the call until OnReadDone().
+  call->AddHold();
+  call->StartRead(&call->reply_);
+  call->StartCall();
+  return call;
+}
+
+BulkPushCall::BulkPushCall(BulkConnections* connections, int stream, PushChunkHeader header,
+                           std::shared_ptr<const void> memory_owner, DoneCallback done)
+    : connections_(connections),
+      stream_(stream),
+      header_(header),
+      done_(std::move(done)),
+      memory_owner_(std::move(memory_owner)) {}
+
+void BulkPushCall::AddBucket(uint32_t bucket, Version base_version,
+                             absl::Span<const float> values) {
+  absl::MutexLock lock(&mutex_);
+  if (over_) return;
+  bytes_added_ += values.size() * sizeof(float);
+  rests_.push_back({bucket, base_version, values});
+  ScheduleCuttingLocked();
+}
+
+void BulkPushCall::EndOfBuckets() {
+  absl::MutexLock lock(&mutex_);
+  no_more_buckets_ = true;
+  WriteLocked();
+}
+
+void BulkPushCall::ScheduleCuttingLocked() {
+  if (is_cutting_ || over_ || rests_.empty() || chunks_.size() >= kChunksAhead) return;
+  is_cutting_ = true;
+  connections_->executor().Schedule(
+      [self = shared_from_this(), owner = memory_owner_] { self->CutChunks(owner); });
+}
+
+bool BulkPushCall::TakePiece(Rest& piece) {
+  const size_t chunk_elements = connections_->config().chunk_bytes / sizeof(float);
+  absl::MutexLock lock(&mutex_);
+  if (over_ || rests_.empty() || chunks_.size() >= kChunksAhead) {
+    is_cutting_ = false;
+    WriteLocked();
+    return false;
+  }
+  Rest& rest = rests_.front();
+  piece = rest;
+  piece.values = rest.values.subspan(rest.begin, chunk_elements);
+  rest.begin += piece.values.size();
+  if (rest.begin == rest.values.size()) rests_.pop_front();
+  return true;
+}
+
+void BulkPushCall::CutChunks(const std::shared_ptr<const void>& memory_owner) {
+  Rest piece;
+  while (TakePiece(piece)) {
+    const size_t bytes = piece.values.size() * sizeof(float);
+    PushChunkHeader header = header_;
+    header.bucket = piece.bucket;
+    header.base_version = piece.base_version;
+    header.offset = piece.begin;
+    header.crc32c = Crc32c(piece.values.data(), bytes);
+    absl::MutexLock lock(&mutex_);
+    if (over_) continue;
+    chunks_.push_back(EncodePushChunk(header, piece.values.data(), bytes, memory_owner));
+    WriteLocked();
+  }
+}
+
+void BulkPushCall::WriteLocked() {
+  if (is_writing_ || writes_done_ || over_) return;
+  if (!chunks_.empty()) {
+    is_writing_ = true;
+    writing_.Swap(&chunks_.front());
+    chunks_.pop_front();
+    grpc::WriteOptions options;
+    // Told that more follows, gRPC does not wait for the wire; without more it must not hold back.
+    if (!chunks_.empty()) options.set_buffer_hint();
+    StartWrite(&writing_, options);
+    ScheduleCuttingLocked();
+    return;
+  }
+  if (no_more_buckets_ && rests_.empty() && !is_cutting_) {
+    writes_done_ = true;
+    StartWritesDone();
+  }
+}
+
+void BulkPushCall::OnWriteDone(bool ok) {
+  absl::MutexLock lock(&mutex_);
+  is_writing_ = false;
+  writing_.Clear();
+  // A failed write means that the stream is over; OnReadDone() follows.
+  if (ok) WriteLocked();
+}
+
+void BulkPushCall::OnReadDone(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    over_ = true;
+    has_reply_ = ok;
+    rests_.clear();
+    chunks_.clear();
+  }
+  RemoveHold();
+}
+
+absl::StatusOr<v1::PushReply> BulkPushCall::Result(const grpc::Status& status) {
+  const auto explain = [this](absl::StatusCode code, absl::string_view text) {
+    return absl::Status(code, absl::StrCat("push to ", connections_->server(stream_), ": ", text));
+  };
+  if (!status.ok()) {
+    const absl::Status error = FromGrpcStatus(status);
+    return explain(error.code(), error.message());
+  }
+  v1::PushReply reply;
+  if (!has_reply_ || !grpc::SerializationTraits<v1::PushReply>::Deserialize(&reply_, &reply).ok()) {
+    return explain(absl::StatusCode::kInternal, "the answer is not a PushReply");
+  }
+  return reply;
+}
+
+void BulkPushCall::OnDone(const grpc::Status& status) {
+  const std::shared_ptr<BulkPushCall> self = std::move(self_);
+  absl::StatusOr<v1::PushReply> result;
+  {
+    absl::MutexLock lock(&mutex_);
+    memory_owner_.reset();
+    writing_.Clear();
+    result = Result(status);
+    if (result.ok()) connections_->bytes_pushed += bytes_added_;
+  }
+  done_(std::move(result));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,89 @@
+// One Push stream to one server. Buckets go out one after the other; checksums are computed on the
+// executor a few chunks ahead of the wire. The call owns itself until gRPC is done with it.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "proto/chunk_codec.h"
+#include "proto/parameter_service.pb.h"
+#include "worker/client/bulk_connections.h"
+
+namespace lodestar {
+
+class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                           public std::enable_shared_from_this<BulkPushCall> {
+ public:
+  // Called once, on a gRPC thread, when nothing of the call will happen any more but that slices
+  // may live until the call is destroyed.
+  using DoneCallback = std::function<void(absl::StatusOr<v1::PushReply>)>;
+
+  // `header` is that of every chunk but for bucket, base version, offset and checksum. Chunks hold
+  // `memory_owner`.
+  static std::shared_ptr<BulkPushCall> Start(BulkConnections* connections, int stream,
+                                             PushChunkHeader header,
+                                             std::shared_ptr<const void> memory_owner,
+                                             DoneCallback done);
+
+  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const float> values)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Nothing will be added any more.
+  void EndOfBuckets() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Thread-safe.
+  void Cancel() { context_.TryCancel(); }
+
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // What is left of a bucket to cut into chunks.
+  struct Rest {
+    uint32_t bucket = 0;
+    Version base_version;
+    absl::Span<const float> values;
+    size_t begin = 0;  // elements cut so far
+  };
+
+  BulkPushCall(BulkConnections* connections, int stream, PushChunkHeader header,
+               std::shared_ptr<const void> memory_owner, DoneCallback done);
+
+  // The next chunk to cut, if it is time for one; ends the cutting otherwise.
+  bool TakePiece(Rest& piece) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CutChunks(const std::shared_ptr<const void>& memory_owner) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ScheduleCuttingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<v1::PushReply> Result(const grpc::Status& status);
+
+  std::shared_ptr<BulkPushCall> self_;  // until OnDone()
+  BulkConnections* const connections_;
+  const int stream_;
+  const PushChunkHeader header_;
+  const DoneCallback done_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer reply_;
+
+  absl::Mutex mutex_;
+  std::shared_ptr<const void> memory_owner_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Rest> rests_ ABSL_GUARDED_BY(mutex_);
+  std::deque<grpc::ByteBuffer> chunks_ ABSL_GUARDED_BY(mutex_);
+  grpc::ByteBuffer writing_ ABSL_GUARDED_BY(mutex_);
+  uint64_t bytes_added_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_cutting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool no_more_buckets_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writes_done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;  // the server has answered, or the stream broke
+  bool has_reply_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace lodestar

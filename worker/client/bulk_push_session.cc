@@ -1,0 +1,119 @@
+#include "worker/client/bulk_push_session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/convert.h"
+
+namespace lodestar {
+namespace {
+
+PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
+                            const ContributionHeader& contribution) {
+  PushChunkHeader header;
+  header.worker = config.worker;
+  header.incarnation = config.incarnation;
+  header.round = contribution.round;
+  header.encoding = v1::ENCODING_FP32;
+  header.kind = ToProto(contribution.kind);
+  header.scale = contribution.scale;
+  return header;
+}
+
+}  // namespace
+
+BulkPushSession::BulkPushSession(BulkConnections* connections, const ContributionHeader& header)
+    : connections_(connections),
+      header_(ChunkHeader(connections->config(), header)),
+      memory_released_(std::make_shared<absl::Notification>()),
+      memory_owner_(static_cast<const void*>(nullptr),
+                    [released = memory_released_](const void*) { released->Notify(); }),
+      calls_(connections->num_streams()) {}
+
+BulkPushSession::~BulkPushSession() {
+  if (finished_) return;
+  Cancel();
+  Finish().IgnoreError();
+}
+
+void BulkPushSession::AddBucket(uint32_t bucket, Version base_version,
+                                absl::Span<const float> values) {
+  const absl::StatusOr<int> stream = connections_->StreamOf(bucket, values.size());
+  std::shared_ptr<BulkPushCall> call;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!stream.ok()) FailLocked(stream.status());
+    if (!status_.ok()) return;
+    ++num_added_;
+    std::shared_ptr<BulkPushCall>& slot = calls_[*stream];
+    if (slot == nullptr) {
+      ++num_open_;
+      slot = BulkPushCall::Start(
+          connections_, *stream, header_, memory_owner_,
+          [this](const absl::StatusOr<v1::PushReply>& reply) { OnCallDone(reply); });
+    }
+    call = slot;
+  }
+  call->AddBucket(bucket, base_version, values);
+}
+
+absl::StatusOr<PushResult> BulkPushSession::Finish() {
+  finished_ = true;
+  std::vector<std::shared_ptr<BulkPushCall>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    calls = calls_;
+  }
+  for (const auto& call : calls) {
+    if (call != nullptr) call->EndOfBuckets();
+  }
+  calls.clear();
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto all_done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_open_ == 0; };
+    mutex_.Await(absl::Condition(&all_done));
+    calls.swap(calls_);
+  }
+  // gRPC may hold slices until the call itself is gone.
+  calls.clear();
+  memory_owner_.reset();
+  memory_released_->WaitForNotification();
+
+  absl::MutexLock lock(&mutex_);
+  if (!status_.ok()) return status_;
+  const int64_t answered =
+      result_.buckets_counted + result_.buckets_duplicate + result_.buckets_late;
+  if (answered != num_added_) {
+    return absl::InternalError(absl::StrCat("push: the servers acknowledged ", answered,
+                                            " buckets, sent were ", num_added_,
+                                            "; compare versions of both sides"));
+  }
+  return result_;
+}
+
+void BulkPushSession::Cancel() {
+  absl::MutexLock lock(&mutex_);
+  FailLocked(absl::CancelledError("push: cancelled by this worker"));
+}
+
+void BulkPushSession::FailLocked(const absl::Status& status) {
+  if (!status_.ok()) return;
+  status_ = status;
+  for (const auto& call : calls_) {
+    if (call != nullptr) call->Cancel();
+  }
+}
+
+void BulkPushSession::OnCallDone(const absl::StatusOr<v1::PushReply>& reply) {
+  absl::MutexLock lock(&mutex_);
+  if (reply.ok()) {
+    result_.buckets_counted += reply->buckets_counted();
+    result_.buckets_duplicate += reply->buckets_duplicate();
+    result_.buckets_late += reply->buckets_late();
+  } else {
+    FailLocked(reply.status());
+  }
+  --num_open_;
+}
+
+}  // namespace lodestar
