@@ -6,7 +6,6 @@
 
 #include "kernels/buffer_checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/gemm.h"
 
 namespace lodestar {
 namespace {
@@ -33,45 +32,51 @@ struct Block {
   int64_t keys;  // those that the last query sees
   float scale;
 
-  Block(const AttentionShape& s, int64_t first_query)
+  const simd::Loops& loops;
+  float* pack;
+
+  Block(const AttentionShape& s, int64_t first_query, const simd::Loops& inner_loops,
+        float* pack_memory)
       : shape(s),
         first(first_query),
         queries(std::min(kQueryBlock, s.tokens - first_query)),
         keys(first + queries),
-        scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_width)))) {}
+        scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_width)))),
+        loops(inner_loops),
+        pack(pack_memory) {}
 
   // scores[queries, keys] = q k^T, rows PaddedTokens() apart.
   void Scores(float* scores, const float* rows, int64_t row_stride,
               const float* keys_or_values) const {
-    Gemm({.transpose_b = true,
-          .m = queries,
-          .n = keys,
-          .k = shape.head_width,
-          .lda = row_stride,
-          .ldb = QkvStride(shape),
-          .ldc = PaddedTokens(shape)},
-         1.0f, rows, keys_or_values, scores, false);
+    loops.gemm({.transpose_b = true,
+                .m = queries,
+                .n = keys,
+                .k = shape.head_width,
+                .lda = row_stride,
+                .ldb = QkvStride(shape),
+                .ldc = PaddedTokens(shape)},
+               1.0f, rows, keys_or_values, scores, false, pack);
   }
   // out[queries, head_width] = p x
   void Mix(float* out, int64_t out_stride, const float* p, const float* x) const {
-    Gemm({.m = queries,
-          .n = shape.head_width,
-          .k = keys,
-          .lda = PaddedTokens(shape),
-          .ldb = QkvStride(shape),
-          .ldc = out_stride},
-         1.0f, p, x, out, false);
+    loops.gemm({.m = queries,
+                .n = shape.head_width,
+                .k = keys,
+                .lda = PaddedTokens(shape),
+                .ldb = QkvStride(shape),
+                .ldc = out_stride},
+               1.0f, p, x, out, false, pack);
   }
   // out[keys, head_width] += p^T x
   void MixTransposed(float* out, const float* p, const float* x, int64_t x_stride) const {
-    Gemm({.transpose_a = true,
-          .m = keys,
-          .n = shape.head_width,
-          .k = queries,
-          .lda = PaddedTokens(shape),
-          .ldb = x_stride,
-          .ldc = QkvStride(shape)},
-         1.0f, p, x, out, true);
+    loops.gemm({.transpose_a = true,
+                .m = keys,
+                .n = shape.head_width,
+                .k = queries,
+                .lda = PaddedTokens(shape),
+                .ldb = x_stride,
+                .ldc = QkvStride(shape)},
+               1.0f, p, x, out, true, pack);
   }
 };
 
@@ -103,7 +108,7 @@ void CpuDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
     const float* k = q + OutputStride(s);
     const float* v = k + OutputStride(s);
     for (int64_t first = 0; first < s.tokens; first += kQueryBlock) {
-      const Block block(s, first);
+      const Block block(s, first, loops_, pack_.get() + thread * simd::kGemmPackElements);
       block.Scores(scores, q + first * QkvStride(s), QkvStride(s), k);
       loops_.causal_softmax(scores, log_sum_exp.as<float>() + part * s.tokens + first,
                             block.queries, first, block.keys, PaddedTokens(s), block.scale);
@@ -139,7 +144,7 @@ void CpuDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf 
       std::memset(dv + token * QkvStride(s), 0, s.head_width * sizeof(float));
     }
     for (int64_t first = 0; first < s.tokens; first += kQueryBlock) {
-      const Block block(s, first);
+      const Block block(s, first, loops_, pack_.get() + thread * simd::kGemmPackElements);
       const int64_t at = OutputOffset(s, sample, head) + first * OutputStride(s);
       const float* g = dy.as<float>() + at;
       for (int64_t query = 0; query < block.queries; ++query) {

@@ -4,7 +4,6 @@
 
 #include "kernels/buffer_checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/gemm.h"
 
 namespace lodestar {
 namespace {
@@ -115,7 +114,7 @@ void CpuDevice::ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace, co
             .lda = Taps(s),
             .ldb = Plane(s),
             .ldc = Plane(s)},
-           1.0f, w.as<float>(), space.patches, out, false);
+           1.0f, w.as<float>(), space.patches, out, false, part);
       for (int64_t channel = 0; channel < s.out_channels; ++channel) {
         const float b = bias.as<float>()[channel];
         float* row = out + channel * Plane(s);
@@ -150,7 +149,7 @@ void CpuDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, B
             .lda = Plane(s),
             .ldb = Plane(s),
             .ldc = Taps(s)},
-           1.0f, g, space.patches, space.dw, sample > begin);
+           1.0f, g, space.patches, space.dw, sample > begin, part);
       if (!dx) continue;
       Gemm({.transpose_a = true,
             .m = Taps(s),
@@ -159,7 +158,7 @@ void CpuDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, B
             .lda = Taps(s),
             .ldb = Plane(s),
             .ldc = Plane(s)},
-           1.0f, w.as<float>(), g, space.dpatches, false);
+           1.0f, w.as<float>(), g, space.dpatches, false, part);
       Fold(dx.as<float>() + sample * input, space.dpatches, s);
     }
   });

@@ -1,7 +1,5 @@
 #include "kernels/cpu/cpu_device.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -21,11 +19,9 @@ constexpr int64_t kAlignment = 64;
 }  // namespace
 
 CpuDevice::CpuDevice(int threads, const simd::Loops& loops) : loops_(loops), pool_(threads) {
-  // The library's own threads would compete with ours.
-  openblas_set_num_threads(1);
+  pack_ = AllocateFloats(threads * simd::kGemmPackElements);
   capabilities_.name =
-      absl::StrCat("cpu (", loops.name, " loops, OpenBLAS ", openblas_get_corename(), " kernels, ",
-                   threads, threads == 1 ? " thread)" : " threads)");
+      absl::StrCat("cpu (", loops.name, ", ", threads, threads == 1 ? " thread)" : " threads)");
   capabilities_.compute = DType::kF32;
 }
 
@@ -67,12 +63,16 @@ void CpuDevice::ForRanges(int64_t n, int64_t grain, int64_t cost, RangeBody body
   });
 }
 
+CpuDevice::AlignedFloats CpuDevice::AllocateFloats(int64_t elements) {
+  void* memory = nullptr;
+  LODESTAR_CHECK(posix_memalign(&memory, kAlignment, elements * sizeof(float)) == 0)
+      << "no memory for " << elements << " elements of scratch";
+  return AlignedFloats(static_cast<float*>(memory));
+}
+
 float* CpuDevice::Scratch(int64_t elements) {
   if (elements > scratch_elements_) {
-    void* memory = nullptr;
-    LODESTAR_CHECK(posix_memalign(&memory, kAlignment, elements * sizeof(float)) == 0)
-        << "no memory for " << elements << " elements of scratch";
-    scratch_.reset(static_cast<float*>(memory));
+    scratch_ = AllocateFloats(elements);
     scratch_elements_ = elements;
   }
   return scratch_.get();

@@ -78,6 +78,12 @@ class CpuDevice final : public Device {
   // sums[part][columns] of the ranges, added in order into (or set as) out[columns].
   void CombineParts(float* out, const float* parts, int64_t num_parts, int64_t part_stride,
                     int64_t columns, Accumulate accumulate);
+  // On the calling thread, with the packing memory of `lane`: a part of ForRanges, or a thread of
+  // the pool.
+  void Gemm(const simd::GemmShape& shape, float alpha, const float* a, const float* b, float* c,
+            bool add, int64_t lane) {
+    loops_.gemm(shape, alpha, a, b, c, add, pack_.get() + lane * simd::kGemmPackElements);
+  }
   // C[m,n] (+)= op(A) op(B), the larger of m and n shared among the threads.
   void ParallelGemm(const MatMulShape& shape, float* c, const float* a, const float* b,
                     Accumulate accumulate);
@@ -85,11 +91,14 @@ class CpuDevice final : public Device {
   struct FreeDelete {
     void operator()(float* memory) const { std::free(memory); }
   };
+  using AlignedFloats = std::unique_ptr<float, FreeDelete>;
+  static AlignedFloats AllocateFloats(int64_t elements);
 
   const simd::Loops& loops_;
   ThreadPool pool_;
   DeviceCapabilities capabilities_;
-  std::unique_ptr<float, FreeDelete> scratch_;
+  AlignedFloats pack_;  // [threads, kGemmPackElements]
+  AlignedFloats scratch_;
   int64_t scratch_elements_ = 0;
   EventId num_events_ = 0;
 };

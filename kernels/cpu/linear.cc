@@ -3,47 +3,48 @@
 
 #include "kernels/buffer_checks.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/gemm.h"
 
 namespace lodestar {
 namespace {
 
-GemmShape DenseShape(const MatMulShape& s) {
-  return GemmShape{.transpose_a = s.transpose_a,
-                   .transpose_b = s.transpose_b,
-                   .m = s.m,
-                   .n = s.n,
-                   .k = s.k,
-                   .lda = s.lda != 0 ? s.lda : (s.transpose_a ? s.m : s.k),
-                   .ldb = s.ldb != 0 ? s.ldb : (s.transpose_b ? s.k : s.n),
-                   .ldc = s.ldc != 0 ? s.ldc : s.n};
+simd::GemmShape DenseShape(const MatMulShape& s) {
+  return simd::GemmShape{.transpose_a = s.transpose_a,
+                         .transpose_b = s.transpose_b,
+                         .m = s.m,
+                         .n = s.n,
+                         .k = s.k,
+                         .lda = s.lda != 0 ? s.lda : (s.transpose_a ? s.m : s.k),
+                         .ldb = s.ldb != 0 ? s.ldb : (s.transpose_b ? s.k : s.n),
+                         .ldc = s.ldc != 0 ? s.ldc : s.n};
 }
 
-// Rows and columns of C are shared in multiples of the product's own tiles.
-constexpr int64_t kGemmGrain = 16;
+// Rows and columns of C are shared in multiples of the product's own tiles, 12 rows or 64 columns.
+constexpr int64_t kRowGrain = 12;
+constexpr int64_t kColumnGrain = 64;
 
 }  // namespace
 
 void CpuDevice::ParallelGemm(const MatMulShape& shape, float* c, const float* a, const float* b,
                              Accumulate accumulate) {
-  const GemmShape whole = DenseShape(shape);
+  const simd::GemmShape whole = DenseShape(shape);
   const bool add = accumulate == Accumulate::kAdd;
   const float alpha = static_cast<float>(shape.alpha);
   const bool by_rows = whole.m >= whole.n;
   // A product of this many multiplications takes as long as touching one element.
   const int64_t cost = whole.m * whole.n * whole.k / 8;
-  ForRanges(
-      by_rows ? whole.m : whole.n, kGemmGrain, cost, [&](int64_t begin, int64_t end, int64_t) {
-        GemmShape part = whole;
-        if (by_rows) {
-          part.m = end - begin;
-          Gemm(part, alpha, a + begin * (whole.transpose_a ? 1 : whole.lda), b,
-               c + begin * whole.ldc, add);
-        } else {
-          part.n = end - begin;
-          Gemm(part, alpha, a, b + begin * (whole.transpose_b ? whole.ldb : 1), c + begin, add);
-        }
-      });
+  ForRanges(by_rows ? whole.m : whole.n, by_rows ? kRowGrain : kColumnGrain, cost,
+            [&](int64_t begin, int64_t end, int64_t lane) {
+              simd::GemmShape part = whole;
+              if (by_rows) {
+                part.m = end - begin;
+                Gemm(part, alpha, a + begin * (whole.transpose_a ? 1 : whole.lda), b,
+                     c + begin * whole.ldc, add, lane);
+              } else {
+                part.n = end - begin;
+                Gemm(part, alpha, a, b + begin * (whole.transpose_b ? whole.ldb : 1), c + begin,
+                     add, lane);
+              }
+            });
 }
 
 void CpuDevice::MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) {
@@ -57,11 +58,11 @@ void CpuDevice::MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate
     return;
   }
   ForRanges(shape.batch, 1, shape.batch * shape.m * shape.n * shape.k / 8,
-            [&](int64_t begin, int64_t end, int64_t) {
+            [&](int64_t begin, int64_t end, int64_t lane) {
               for (int64_t i = begin; i < end; ++i) {
                 Gemm(DenseShape(shape), static_cast<float>(shape.alpha),
                      a.as<float>() + i * shape.stride_a, b.as<float>() + i * shape.stride_b,
-                     c.as<float>() + i * shape.stride_c, accumulate == Accumulate::kAdd);
+                     c.as<float>() + i * shape.stride_c, accumulate == Accumulate::kAdd, lane);
               }
             });
 }
@@ -74,7 +75,7 @@ void CpuDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias,
   CheckBuf(w, DType::kF32, out * in);
   CheckOptionalBuf(bias, DType::kF32, out);
   const bool keep = pre_activation && activation != Activation::kNone;
-  ForRanges(rows, kGemmGrain, rows * in * out / 8, [&](int64_t begin, int64_t end, int64_t) {
+  ForRanges(rows, kRowGrain, rows * in * out / 8, [&](int64_t begin, int64_t end, int64_t lane) {
     float* part = y.as<float>() + begin * out;
     Gemm({.transpose_b = true,
           .m = end - begin,
@@ -83,7 +84,7 @@ void CpuDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias,
           .lda = in,
           .ldb = in,
           .ldc = out},
-         1.0f, x.as<float>() + begin * in, w.as<float>(), part, false);
+         1.0f, x.as<float>() + begin * in, w.as<float>(), part, false, lane);
     loops_.bias_activation(part, keep ? pre_activation.as<float>() + begin * out : nullptr,
                            bias.as<float>(), end - begin, out, activation);
   });
@@ -100,16 +101,16 @@ void CpuDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activatio
   CheckBuf(w, DType::kF32, out * in);
   if (activation != Activation::kNone) CheckBuf(pre_activation, DType::kF32, rows * out);
   const int64_t cost = rows * in * out / 8;
-  const int64_t parts = NumRanges(rows, kGemmGrain, cost);
+  const int64_t parts = NumRanges(rows, kRowGrain, cost);
   float* sums = db ? Scratch(parts * out) : nullptr;
-  ForRanges(rows, kGemmGrain, cost, [&](int64_t begin, int64_t end, int64_t part) {
+  ForRanges(rows, kRowGrain, cost, [&](int64_t begin, int64_t end, int64_t lane) {
     float* g = dy.as<float>() + begin * out;
     loops_.activation_backward(
         g, activation == Activation::kNone ? nullptr : pre_activation.as<float>() + begin * out,
-        db ? sums + part * out : nullptr, end - begin, out, activation);
+        db ? sums + lane * out : nullptr, end - begin, out, activation);
     if (!dx) return;
     Gemm({.m = end - begin, .n = in, .k = out, .lda = out, .ldb = in, .ldc = in}, 1.0f, g,
-         w.as<float>(), dx.as<float>() + begin * in, false);
+         w.as<float>(), dx.as<float>() + begin * in, false, lane);
   });
   if (db) CombineParts(db.as<float>(), sums, rows > 0 ? parts : 0, out, out, weights);
   ParallelGemm({.transpose_a = true, .m = out, .n = in, .k = rows}, dw.as<float>(), dy.as<float>(),

@@ -10,6 +10,16 @@
 
 namespace lodestar::simd {
 
+// Row-major, row strides in elements.
+struct GemmShape {
+  bool transpose_a = false, transpose_b = false;
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 0, ldb = 0, ldc = 0;
+};
+
+// Elements of scratch memory that gemm wants; best 64-byte aligned.
+inline constexpr int64_t kGemmPackElements = 192 * (512 + 96);
+
 struct AdamWFactors {
   float beta1, one_minus_beta1, beta2, one_minus_beta2;
   float gradient_scale;
@@ -42,6 +52,10 @@ struct Loops {
   // Sum of squares in f64 over 16 interleaved lanes, the same on every instruction set.
   double (*sum_of_squares)(const float* x, int64_t n);
   bool (*all_finite)(const float* x, int64_t n);
+
+  // C[m,n] = alpha * op(A) op(B), or C += with `add`. `pack`: kGemmPackElements.
+  void (*gemm)(const GemmShape& shape, float alpha, const float* a, const float* b, float* c,
+               bool add, float* pack);
 
   // y[rows, columns] += bias (may be null), kept in `pre` (may be null), then y = activation(y).
   void (*bias_activation)(float* y, float* pre, const float* bias, int64_t rows, int64_t columns,

@@ -10,6 +10,7 @@ Loops MakeLoops() {
   loops.name = LODESTAR_NAME_OF(LODESTAR_ISA);
   AddActivation(&loops);
   AddElementwise(&loops);
+  AddGemm(&loops);
   AddNorm(&loops);
   AddSoftmax(&loops);
   return loops;

@@ -9,6 +9,7 @@ namespace lodestar::simd {
 namespace LODESTAR_ISA {
 void AddActivation(Loops* loops);
 void AddElementwise(Loops* loops);
+void AddGemm(Loops* loops);
 void AddNorm(Loops* loops);
 void AddSoftmax(Loops* loops);
 Loops MakeLoops();

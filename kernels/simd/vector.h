@@ -49,7 +49,15 @@ inline void StorePart(float* p, Vec v, int64_t n) {
 #endif
 }
 
-inline Vec Broadcast(float x) { return Vec{} + x; }
+inline Vec Broadcast(float x) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_set1_ps(x));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vec>(_mm256_set1_ps(x));
+#else
+  return reinterpret_cast<Vec>(_mm_set1_ps(x));
+#endif
+}
 
 inline Vec Select(IntVec condition, Vec yes, Vec no) { return condition ? yes : no; }
 // Not symmetric for NaN: a NaN in `b` stays.
