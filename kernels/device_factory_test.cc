@@ -1,0 +1,57 @@
+#include "kernels/device_factory.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+TEST(DeviceFactoryTest, MakesCpuAndOracle) {
+  const auto cpu = MakeDevice("cpu", 2, nullptr);
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  EXPECT_EQ((*cpu)->capabilities().compute, DType::kF32);
+  EXPECT_NE((*cpu)->capabilities().name.find("2 threads"), std::string::npos);
+  const auto oracle = MakeDevice("oracle", 0, nullptr);
+  ASSERT_TRUE(oracle.ok()) << oracle.status();
+  EXPECT_EQ((*oracle)->capabilities().compute, DType::kF64);
+}
+
+// There is no plugin beside this test.
+TEST(DeviceFactoryTest, CudaWithoutPluginIsAnErrorThatNamesIt) {
+  const auto cuda = MakeDevice("cuda", 1, nullptr);
+  ASSERT_FALSE(cuda.ok());
+  EXPECT_EQ(cuda.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(cuda.status().message().find("liblodestar_cuda.so"), absl::string_view::npos);
+}
+
+TEST(DeviceFactoryTest, AutoFallsBackToTheCpuAndSaysWhy) {
+  std::string why = "stale";
+  const auto device = MakeDevice("auto", 1, &why);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ((*device)->capabilities().name.rfind("cpu", 0), 0);
+  EXPECT_NE(why.find("liblodestar_cuda.so"), std::string::npos);
+  ASSERT_TRUE(MakeDevice("cpu", 1, &why).ok());
+  EXPECT_EQ(why, "");
+}
+
+TEST(DeviceFactoryTest, RefusesUnknownKindsAndThreads) {
+  const auto unknown = MakeDevice("gpu", 1, nullptr);
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(unknown.status().message().find("\"gpu\""), absl::string_view::npos);
+  EXPECT_EQ(MakeDevice("cpu", -1, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeDevice("cpu", 1 << 20, nullptr).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DeviceFactoryTest, SizesAndSlicesFollowTheType) {
+  double values[4] = {1, 2, 3, 4};
+  const Buf slice = Buf{values, DType::kF64, 4}.Slice(1, 2);
+  EXPECT_EQ(slice.as<double>()[0], 2.0);
+  EXPECT_EQ(slice.num_elements, 2);
+  EXPECT_EQ(DTypeBytes(DType::kBf16), 2);
+  EXPECT_EQ(DTypeBytes(DType::kU8), 1);
+}
+
+}  // namespace
+}  // namespace lodestar

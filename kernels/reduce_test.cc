@@ -1,0 +1,134 @@
+#include "kernels/reduce.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> Random(size_t n, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  std::vector<float> values(n);
+  for (float& value : values) value = uniform(generator);
+  return values;
+}
+
+TEST(ReduceTest, AccumulatesOddSizesAndUnalignedPointers) {
+  for (int64_t n : {0, 1, 15, 16, 17, 31, 33, 1000}) {
+    for (int64_t offset : {0, 1, 3}) {
+      const std::vector<float> x = Random(n + offset, 1);
+      std::vector<float> acc = Random(n + offset, 2);
+      const std::vector<float> before = acc;
+      AccumulateScaled(acc.data() + offset, x.data() + offset, 0.25f, n, Accumulate::kAdd);
+      for (int64_t i = 0; i < n + offset; ++i) {
+        const float want = i < offset ? before[i] : before[i] + 0.25f * x[i];
+        ASSERT_NEAR(acc[i], want, 2e-7f) << i;  // one rounding
+      }
+      AccumulateScaled(acc.data() + offset, x.data() + offset, 0.25f, n, Accumulate::kSet);
+      for (int64_t i = offset; i < n + offset; ++i) ASSERT_EQ(acc[i], 0.25f * x[i]) << i;
+    }
+  }
+}
+
+TEST(ReduceTest, SetIgnoresWhatWasThere) {
+  std::vector<float> acc(33, kNan);
+  const std::vector<float> x = Random(33, 3);
+  AccumulateScaled(acc.data(), x.data(), 1.0f, 33, Accumulate::kSet);
+  EXPECT_EQ(acc, x);
+}
+
+TEST(ReduceTest, AccumulatesIntoItself) {
+  std::vector<float> x = Random(21, 4);
+  const std::vector<float> before = x;
+  AccumulateScaled(x.data(), x.data(), 1.0f, 21, Accumulate::kAdd);
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 2.0f * before[i]);
+}
+
+TEST(ReduceTest, CuttingAnywhereGivesTheSameBits) {
+  constexpr int64_t kSize = 77;
+  const std::vector<float> x = Random(kSize, 5);
+  const std::vector<float> start = Random(kSize, 6);
+  std::vector<float> whole = start;
+  AccumulateScaled(whole.data(), x.data(), 0.3f, kSize, Accumulate::kAdd);
+  for (int64_t cut = 0; cut <= kSize; ++cut) {
+    std::vector<float> parts = start;
+    AccumulateScaled(parts.data(), x.data(), 0.3f, cut, Accumulate::kAdd);
+    AccumulateScaled(parts.data() + cut, x.data() + cut, 0.3f, kSize - cut, Accumulate::kAdd);
+    ASSERT_EQ(parts, whole) << "cut=" << cut;
+  }
+}
+
+TEST(ReduceTest, SumOfSquaresIsExactEnoughAndRepeats) {
+  for (int64_t n : {0, 1, 15, 16, 17, 31, 100003}) {
+    const std::vector<float> x = Random(n + 1, 7);
+    double want = 0.0;
+    for (int64_t i = 0; i < n; ++i) want += double{x[i + 1]} * double{x[i + 1]};
+    const double got = SumOfSquares(x.data() + 1, n);
+    EXPECT_NEAR(got, want, 1e-12 * want);  // f64 sum of up to 1e5 terms
+    std::vector<float> moved(x.begin() + 1, x.end());
+    EXPECT_EQ(SumOfSquares(moved.data(), n), got) << "alignment changed the sum";
+  }
+}
+
+TEST(ReduceTest, SumOfSquaresDoesNotOverflowInSinglePrecision) {
+  const std::vector<float> x(3, 1e30f);
+  EXPECT_NEAR(SumOfSquares(x.data(), 3), 3e60, 1e54);  // 1e30 is not a float: 24 bits
+}
+
+TEST(ReduceTest, FindsOneNonFiniteAnywhere) {
+  for (int64_t n : {1, 16, 17, 63, 20000}) {
+    std::vector<float> x = Random(n, 8);
+    EXPECT_TRUE(AllFinite(x.data(), n));
+    for (int64_t at : {int64_t{0}, n / 2, n - 1}) {
+      for (float bad : {kNan, kInfinity, -kInfinity}) {
+        const float saved = x[at];
+        x[at] = bad;
+        EXPECT_FALSE(AllFinite(x.data(), n)) << "n=" << n << " at=" << at;
+        std::vector<float> acc(n, 0.0f);
+        EXPECT_FALSE(
+            AccumulateScaledCheckingFinite(acc.data(), x.data(), 1.0f, n, Accumulate::kAdd));
+        x[at] = saved;
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, LargestFloatsAreFinite) {
+  const std::vector<float> x(40, std::numeric_limits<float>::max());
+  EXPECT_TRUE(AllFinite(x.data(), 40));
+  EXPECT_TRUE(AllFinite(x.data(), 0));
+}
+
+TEST(ReduceTest, CheckedAccumulationEqualsTheUnchecked) {
+  const std::vector<float> x = Random(20001, 9);
+  std::vector<float> checked = Random(20001, 10);
+  std::vector<float> unchecked = checked;
+  EXPECT_TRUE(
+      AccumulateScaledCheckingFinite(checked.data(), x.data(), 0.7f, 20001, Accumulate::kAdd));
+  AccumulateScaled(unchecked.data(), x.data(), 0.7f, 20001, Accumulate::kAdd);
+  EXPECT_EQ(checked, unchecked);
+}
+
+TEST(ReduceTest, SubtractsIntoEitherArgument) {
+  const std::vector<float> x = Random(35, 11);
+  const std::vector<float> y = Random(35, 12);
+  std::vector<float> z(35);
+  Subtract(z.data(), x.data(), y.data(), 35);
+  for (size_t i = 0; i < 35; ++i) ASSERT_EQ(z[i], x[i] - y[i]);
+  std::vector<float> over_x = x, over_y = y;
+  Subtract(over_x.data(), over_x.data(), y.data(), 35);
+  Subtract(over_y.data(), x.data(), over_y.data(), 35);
+  EXPECT_EQ(over_x, z);
+  EXPECT_EQ(over_y, z);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,160 @@
+// What the conformance suite of the devices does not see: each instruction set alone, accuracy of
+// the exponential, cuts.
+#include "kernels/simd/loops.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace lodestar::simd {
+namespace {
+
+class LoopsTest : public testing::TestWithParam<const Loops*> {
+ protected:
+  const Loops& loops_ = *GetParam();
+
+  static std::vector<float> Random(size_t n, uint32_t seed, float low = -1.0f, float high = 1.0f) {
+    std::mt19937 generator(seed);
+    std::uniform_real_distribution<float> uniform(low, high);
+    std::vector<float> values(n);
+    for (float& value : values) value = uniform(generator);
+    return values;
+  }
+};
+
+TEST_P(LoopsTest, GeluStaysAccurateOverTheWholeRange) {
+  // 3e-7 * |x|: see activation.cc. Far to the left the result is a tiny negative number, not NaN.
+  std::vector<float> x = Random(4000, 1, -12.0f, 12.0f);
+  x.insert(x.end(), {0.0f, -0.0f, 1e-20f, -100.0f, 100.0f, -1e4f, 1e4f});
+  std::vector<float> y = x;
+  loops_.bias_activation(y.data(), nullptr, nullptr, 1, static_cast<int64_t>(x.size()),
+                         Activation::kGeluTanh);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double v = x[i];
+    const double want =
+        0.5 * v * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (v + 0.044715 * v * v * v)));
+    ASSERT_NEAR(y[i], want, 3e-7 * std::abs(v) + 1e-30) << x[i];
+  }
+}
+
+TEST_P(LoopsTest, ActivationsKeepNan) {
+  for (Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
+    std::vector<float> y(17, std::numeric_limits<float>::quiet_NaN());
+    loops_.bias_activation(y.data(), nullptr, nullptr, 1, 17, activation);
+    for (float value : y) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
+TEST_P(LoopsTest, CrossEntropyOfOneClassIsItsDistanceFromTheSum) {
+  for (int64_t classes : {2, 15, 16, 17, 100}) {
+    // Exp is good to 2 ulp, the sum of n terms to some more.
+    const std::vector<float> logits = Random(classes, 2, -20.0f, 20.0f);
+    double sum = 0.0;
+    for (float value : logits) sum += std::exp(double{value});
+    std::vector<float> scratch = logits;
+    int32_t correct = -1;
+    const float loss = loops_.cross_entropy(scratch.data(), 1, classes, 0.0f, &correct);
+    EXPECT_NEAR(loss, std::log(sum) - logits[1], 1e-5);
+    EXPECT_EQ(scratch, logits) << "without a scale the logits are not touched";
+  }
+}
+
+TEST_P(LoopsTest, OptimizersDoNotDependOnCuts) {
+  constexpr int64_t kSize = 53;
+  const AdamWFactors adamw = {.beta1 = 0.9f,
+                              .one_minus_beta1 = 0.1f,
+                              .beta2 = 0.95f,
+                              .one_minus_beta2 = 0.05f,
+                              .gradient_scale = 0.3f,
+                              .decay = 0.001f,
+                              .step_size = 0.01f,
+                              .inverse_root_correction2 = 2.0f,
+                              .epsilon = 1e-8f};
+  const MomentumFactors momentum = {.momentum = 0.9f,
+                                    .gradient_scale = 0.3f,
+                                    .decay = 0.001f,
+                                    .learning_rate = 0.1f,
+                                    .nesterov = true};
+  const std::vector<float> g = Random(kSize, 3);
+  const auto run = [&](int64_t cut) {
+    std::vector<float> w = Random(kSize, 4), m = Random(kSize, 5), v = Random(kSize, 6, 0.0f);
+    for (const auto& [begin, end] : {std::pair{int64_t{0}, cut}, std::pair{cut, kSize}}) {
+      loops_.adamw(&w[begin], &w[begin], &m[begin], &v[begin], &g[begin], end - begin, adamw);
+      loops_.momentum(&w[begin], &w[begin], &m[begin], &g[begin], end - begin, momentum);
+      loops_.add_scaled(&v[begin], &g[begin], 0.3f, end - begin);
+    }
+    w.insert(w.end(), m.begin(), m.end());
+    w.insert(w.end(), v.begin(), v.end());
+    return w;
+  };
+  const std::vector<float> whole = run(kSize - 1);
+  for (int64_t cut = 0; cut < kSize; ++cut) ASSERT_EQ(run(cut), whole) << "cut=" << cut;
+}
+
+TEST_P(LoopsTest, SumOfSquaresIsTheSameOnEverySet) {
+  const std::vector<float> x = Random(1003, 7);
+  EXPECT_EQ(loops_.sum_of_squares(x.data(), 1003), BestLoops().sum_of_squares(x.data(), 1003));
+}
+
+TEST_P(LoopsTest, ProductOfNoDepthIsZero) {
+  std::vector<float> pack(kGemmPackElements);
+  std::vector<float> c(6, 5.0f);
+  const GemmShape shape = {.m = 2, .n = 3, .k = 0, .lda = 1, .ldb = 3, .ldc = 3};
+  loops_.gemm(shape, 1.0f, nullptr, nullptr, c.data(), true, pack.data());
+  EXPECT_EQ(c, std::vector<float>(6, 5.0f));
+  loops_.gemm(shape, 1.0f, nullptr, nullptr, c.data(), false, pack.data());
+  EXPECT_EQ(c, std::vector<float>(6, 0.0f));
+}
+
+TEST_P(LoopsTest, ProductsOfEveryEdgeSize) {
+  std::vector<float> pack(kGemmPackElements);
+  for (int64_t m : {1, 5, 6, 7, 12, 13, 97}) {
+    for (int64_t n : {1, 15, 16, 17, 33, 48, 65, 130}) {
+      for (int64_t k : {1, 17, 200}) {
+        for (int flags = 0; flags < 4; ++flags) {
+          const bool ta = (flags & 1) != 0, tb = (flags & 2) != 0;
+          const GemmShape shape = {.transpose_a = ta,
+                                   .transpose_b = tb,
+                                   .m = m,
+                                   .n = n,
+                                   .k = k,
+                                   .lda = ta ? m : k,
+                                   .ldb = tb ? k : n,
+                                   .ldc = n + 1};
+          // Small integers: every sum is exact in any order.
+          std::vector<float> a(m * k), b(k * n), c(m * (n + 1), 0.5f);
+          for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i * 7 % 11) - 5.0f;
+          for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i * 5 % 13) - 6.0f;
+          loops_.gemm(shape, 1.0f, a.data(), b.data(), c.data(), false, pack.data());
+          for (int64_t i = 0; i < m; ++i) {
+            for (int64_t j = 0; j < n; ++j) {
+              float want = 0.0f;
+              for (int64_t p = 0; p < k; ++p) {
+                want += a[ta ? p * m + i : i * k + p] * b[tb ? j * k + p : p * n + j];
+              }
+              ASSERT_EQ(c[i * (n + 1) + j], want)
+                  << "m=" << m << " n=" << n << " k=" << k << " flags=" << flags;
+            }
+            ASSERT_EQ(c[i * (n + 1) + n], 0.5f) << "written beyond the row";
+          }
+        }
+      }
+    }
+  }
+}
+
+std::vector<const Loops*> AllLoops() {
+  std::vector<const Loops*> all;
+  for (int i = 0; SupportedLoops(i) != nullptr; ++i) all.push_back(SupportedLoops(i));
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, LoopsTest, testing::ValuesIn(AllLoops()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+}  // namespace
+}  // namespace lodestar::simd
