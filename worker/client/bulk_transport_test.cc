@@ -1,0 +1,327 @@
+// The gRPC transport against a service on the generated classes: what it sends and takes is plain
+// protobuf.
+
+#include "worker/client/bulk_transport.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "common/crc32c.h"
+#include "common/testing/status_matchers.h"
+#include "proto/bulk_options.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "worker/client/bulk_grpc_transport.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+// Keeps what is pushed; answers pulls from the same store.
+class StoreService final : public v1::ParameterService::Service {
+ public:
+  grpc::Status Push(grpc::ServerContext* context, grpc::ServerReader<v1::PushChunk>* reader,
+                    v1::PushReply* reply) override {
+    if (hold_push) {
+      entered.Notify();
+      while (!context->IsCancelled()) std::this_thread::yield();
+      return grpc::Status::CANCELLED;
+    }
+    v1::PushChunk chunk;
+    std::map<uint32_t, std::string> stream;
+    while (reader->Read(&chunk)) {
+      if (!refuse_with.ok()) return refuse_with;
+      std::string& bucket = stream[chunk.bucket()];
+      EXPECT_EQ(chunk.offset() * sizeof(float), bucket.size());
+      EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.data().data(), chunk.data().size()));
+      bucket += chunk.data();
+      chunk.clear_data();
+      absl::MutexLock lock(&mutex);
+      last_header = chunk;
+    }
+    absl::MutexLock lock(&mutex);
+    ++num_push_streams;
+    for (auto& [bucket, data] : stream) buckets[bucket] = data;
+    reply->set_buckets_counted(static_cast<uint32_t>(stream.size()) - lose_buckets);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Pull(grpc::ServerContext* context, const v1::PullRequest* request,
+                    grpc::ServerWriter<v1::PullChunk>* writer) override {
+    if (hold_pull) {
+      entered.Notify();
+      while (!context->IsCancelled()) std::this_thread::yield();
+      return grpc::Status::CANCELLED;
+    }
+    for (const uint32_t bucket : request->buckets()) {
+      absl::MutexLock lock(&mutex);
+      last_pull = *request;
+      // An odd size, so that chunks do not coincide with those of the worker.
+      constexpr size_t kServerChunkBytes = 1000;
+      const std::string& data = buckets[bucket];
+      for (size_t begin = 0; begin < data.size(); begin += kServerChunkBytes) {
+        v1::PullChunk chunk;
+        chunk.set_bucket(bucket);
+        chunk.set_version(version);
+        chunk.set_offset(begin / sizeof(float));
+        chunk.set_encoding(v1::ENCODING_FP32);
+        chunk.set_data(data.substr(begin, kServerChunkBytes));
+        chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+        if (change_chunk) change_chunk(chunk);
+        writer->Write(chunk);
+      }
+    }
+    return grpc::Status::OK;
+  }
+
+  // Set before use.
+  bool hold_push = false;
+  bool hold_pull = false;
+  grpc::Status refuse_with;
+  uint32_t lose_buckets = 0;
+  int64_t version = 7;
+  std::function<void(v1::PullChunk&)> change_chunk;
+
+  absl::Notification entered;
+  absl::Mutex mutex;
+  std::map<uint32_t, std::string> buckets;
+  v1::PushChunk last_header;
+  v1::PullRequest last_pull;
+  int num_push_streams = 0;
+};
+
+// Two servers; buckets 0..3 on the first, 4..7 on the second, of different odd lengths.
+class BulkTransportTest : public ::testing::Test {
+ protected:
+  static constexpr int kNumBuckets = 8;
+
+  void SetUp() override {
+    BulkGrpcTransportConfig config;
+    for (int shard = 0; shard < 2; ++shard) {
+      grpc::ServerBuilder builder;
+      ApplyServerOptions(builder);
+      int port = 0;
+      builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+      builder.RegisterService(&services_[shard]);
+      servers_[shard] = builder.BuildAndStart();
+      ASSERT_NE(port, 0);
+      config.servers.push_back(absl::StrCat("127.0.0.1:", port));
+    }
+    int64_t begin = 0;
+    for (uint32_t i = 0; i < kNumBuckets; ++i) {
+      const int64_t size = 1001 + 517 * i;
+      config.buckets.push_back({i, i < kNumBuckets / 2 ? 0 : 1, 0, {begin, begin + size}});
+      begin += size;
+    }
+    num_elements_ = begin;
+    config.worker = WorkerId(3);
+    config.incarnation = Incarnation(uint64_t{1} << 60);
+    config.chunk_bytes = 2048;
+    config_ = config;
+    transport_ = MakeBulkGrpcTransport(config);
+    values_.resize(num_elements_);
+    for (int64_t i = 0; i < num_elements_; ++i) values_[i] = static_cast<float>(i) + 0.5f;
+  }
+
+  absl::Span<float> PartOf(std::vector<float>& vector, uint32_t bucket) {
+    const ElementRange range = config_.buckets[bucket].range;
+    return absl::Span<float>(vector).subspan(range.begin, range.size());
+  }
+
+  absl::StatusOr<PushResult> PushAll() {
+    const auto session = transport_->StartPush({Round(5), ContributionKind::kGradient, 0.5f});
+    for (uint32_t i = 0; i < kNumBuckets; ++i) {
+      session->AddBucket(i, Version(4), PartOf(values_, i));
+    }
+    return session->Finish();
+  }
+
+  PullSpec AllBuckets(std::vector<float>& destination) {
+    destination.assign(num_elements_, -1.0f);
+    PullSpec spec{Version(7), {}};
+    for (uint32_t i = 0; i < kNumBuckets; ++i) spec.targets.push_back({i, PartOf(destination, i)});
+    return spec;
+  }
+
+  StoreService services_[2];
+  std::unique_ptr<grpc::Server> servers_[2];
+  BulkGrpcTransportConfig config_;
+  std::unique_ptr<ParameterTransport> transport_;
+  int64_t num_elements_ = 0;
+  std::vector<float> values_;
+};
+
+TEST_F(BulkTransportTest, PushedBucketsArriveWholeOnTheirServers) {
+  ASSERT_OK_AND_ASSIGN(const PushResult result, PushAll());
+  EXPECT_EQ(result.buckets_counted, kNumBuckets);
+  for (uint32_t i = 0; i < kNumBuckets; ++i) {
+    const absl::Span<float> sent = PartOf(values_, i);
+    StoreService& service = services_[i < kNumBuckets / 2 ? 0 : 1];
+    const std::string& stored = service.buckets[i];
+    EXPECT_EQ(stored,
+              std::string(reinterpret_cast<const char*>(sent.data()), sent.size() * sizeof(float)))
+        << i;
+  }
+  EXPECT_EQ(services_[0].buckets.size(), 4);
+  EXPECT_EQ(services_[0].num_push_streams, 2);
+  EXPECT_EQ(transport_->bytes_pushed(), num_elements_ * sizeof(float));
+  const v1::PushChunk& header = services_[1].last_header;
+  EXPECT_EQ(header.worker_id(), 3);
+  EXPECT_EQ(header.incarnation(), uint64_t{1} << 60);
+  EXPECT_EQ(header.round(), 5);
+  EXPECT_EQ(header.base_version(), 4);
+  EXPECT_EQ(header.kind(), v1::CONTRIBUTION_KIND_GRADIENT);
+  EXPECT_EQ(header.encoding(), v1::ENCODING_FP32);
+  EXPECT_EQ(header.scale(), 0.5f);
+}
+
+TEST_F(BulkTransportTest, PulledBucketsLandInTheirPlacesOnceEach) {
+  ASSERT_OK(PushAll());
+  std::vector<float> weights;
+  absl::Mutex mutex;
+  std::vector<uint32_t> arrived;
+  const auto session =
+      transport_->StartPull(AllBuckets(weights), [&](uint32_t bucket, Version version) {
+        EXPECT_EQ(version, Version(7));
+        const absl::Span<float> part = PartOf(weights, bucket);
+        EXPECT_EQ(part.front(), PartOf(values_, bucket).front());
+        EXPECT_EQ(part.back(), PartOf(values_, bucket).back());
+        absl::MutexLock lock(&mutex);
+        arrived.push_back(bucket);
+      });
+  ASSERT_OK(session->Wait());
+  EXPECT_THAT(arrived, UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(weights, values_);
+  EXPECT_EQ(transport_->bytes_pulled(), num_elements_ * sizeof(float));
+  EXPECT_EQ(services_[0].last_pull.min_version(), 7);
+  EXPECT_EQ(services_[0].last_pull.worker_id(), 3);
+}
+
+TEST_F(BulkTransportTest, PullAsksInTheOrderOfTheSpec) {
+  ASSERT_OK(PushAll());
+  std::vector<float> weights(num_elements_);
+  PullSpec spec{Version(0), {}};
+  for (const uint32_t i : {6u, 2u, 4u, 0u}) spec.targets.push_back({i, PartOf(weights, i)});
+  ASSERT_OK(transport_->StartPull(std::move(spec), nullptr)->Wait());
+  EXPECT_THAT(services_[0].last_pull.buckets(), ElementsAre(2, 0));
+  EXPECT_THAT(services_[1].last_pull.buckets(), ElementsAre(6, 4));
+}
+
+TEST_F(BulkTransportTest, RefusalComesBackWithItsCodeAndTheServer) {
+  services_[1].refuse_with = grpc::Status(grpc::StatusCode::ABORTED, "older incarnation");
+  EXPECT_THAT(PushAll(), StatusIs(absl::StatusCode::kAborted,
+                                  HasSubstr(config_.servers[1] + ": older incarnation")));
+}
+
+TEST_F(BulkTransportTest, MissingAcknowledgementIsAnError) {
+  services_[0].lose_buckets = 1;
+  EXPECT_THAT(PushAll(), StatusIs(absl::StatusCode::kInternal, HasSubstr("acknowledged 6")));
+}
+
+TEST_F(BulkTransportTest, BucketOfWrongLengthIsRefusedBeforeItIsSent) {
+  const auto session = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+  session->AddBucket(0, Version(0), PartOf(values_, 1));
+  EXPECT_THAT(session->Finish(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1001 elements")));
+  const auto missing = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+  missing->AddBucket(kNumBuckets, Version(0), PartOf(values_, 1));
+  EXPECT_THAT(missing->Finish(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no bucket 8")));
+}
+
+TEST_F(BulkTransportTest, DamagedChunkIsDataLoss) {
+  ASSERT_OK(PushAll());
+  services_[0].change_chunk = [](v1::PullChunk& chunk) { (*chunk.mutable_data())[3] ^= 1; };
+  std::vector<float> weights;
+  EXPECT_THAT(transport_->StartPull(AllBuckets(weights), nullptr)->Wait(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
+}
+
+TEST_F(BulkTransportTest, ChunksThatDoNotFitAreRefused) {
+  ASSERT_OK(PushAll());
+  const std::vector<std::function<void(v1::PullChunk&)>> lies = {
+      [](v1::PullChunk& chunk) { chunk.set_offset(chunk.offset() + 1); },
+      [](v1::PullChunk& chunk) { chunk.set_bucket(99); },
+      [](v1::PullChunk& chunk) { chunk.set_encoding(v1::ENCODING_UNSPECIFIED); },
+      [](v1::PullChunk& chunk) { chunk.set_version(chunk.offset() == 0 ? 7 : 8); },
+      [](v1::PullChunk& chunk) { chunk.set_version(6); },
+      [](v1::PullChunk& chunk) { chunk.mutable_data()->append(1 << 20, 'x'); },
+      [](v1::PullChunk& chunk) { chunk.mutable_data()->pop_back(); },
+  };
+  for (size_t i = 0; i < lies.size(); ++i) {
+    services_[0].change_chunk = lies[i];
+    std::vector<float> weights;
+    EXPECT_THAT(transport_->StartPull(AllBuckets(weights), nullptr)->Wait(),
+                StatusIs(absl::StatusCode::kInternal))
+        << i;
+  }
+}
+
+TEST_F(BulkTransportTest, CancelEndsAPushThatTheServerDoesNotRead) {
+  services_[0].hold_push = true;
+  // More than flow control lets through.
+  BulkGrpcTransportConfig config = config_;
+  config.chunk_bytes = kChunkBytes;
+  config.buckets = {{0, 0, 0, {0, 16 << 20}}};
+  std::vector<float> gradient(16 << 20, 1.0f);
+  const auto transport = MakeBulkGrpcTransport(config);
+  const auto session = transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+  session->AddBucket(0, Version(0), absl::MakeSpan(gradient));
+  services_[0].entered.WaitForNotification();
+  session->Cancel();
+  EXPECT_THAT(session->Finish(), StatusIs(absl::StatusCode::kCancelled));
+  // Sanitizers notice if anything still refers to it.
+  gradient.clear();
+  gradient.shrink_to_fit();
+}
+
+TEST_F(BulkTransportTest, CancelEndsAPullThatWaits) {
+  services_[0].hold_pull = true;
+  std::vector<float> weights(num_elements_);
+  PullSpec spec{Version(1000), {{0, PartOf(weights, 0)}}};
+  const auto session = transport_->StartPull(std::move(spec), nullptr);
+  services_[0].entered.WaitForNotification();
+  session->Cancel();
+  EXPECT_THAT(session->Wait(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST_F(BulkTransportTest, SessionsDroppedUnderWayEndCleanly) {
+  services_[0].hold_push = true;
+  auto push = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+  push->AddBucket(0, Version(0), PartOf(values_, 0));
+  services_[0].entered.WaitForNotification();
+  push.reset();
+  // Nothing added at all.
+  transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f}).reset();
+}
+
+TEST_F(BulkTransportTest, EmptySessionsSucceed) {
+  EXPECT_OK(transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f})->Finish());
+  EXPECT_OK(transport_->StartPull(PullSpec{}, nullptr)->Wait());
+}
+
+TEST_F(BulkTransportTest, ServerThatIsGoneIsUnavailable) {
+  ASSERT_OK(PushAll());
+  servers_[1]->Shutdown();
+  servers_[1].reset();
+  EXPECT_THAT(PushAll(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr(config_.servers[1])));
+  std::vector<float> weights;
+  EXPECT_THAT(transport_->StartPull(AllBuckets(weights), nullptr)->Wait(),
+              StatusIs(absl::StatusCode::kUnavailable));
+}
+
+}  // namespace
+}  // namespace lodestar
