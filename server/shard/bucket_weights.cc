@@ -99,9 +99,9 @@ std::vector<double> BucketWeights::SegmentSquareSums() const {
   return sums;
 }
 
-void BucketWeights::ApplySum(const OptimizerCall& call) {
-  LODESTAR_CHECK(has_sum()) << "nothing accumulated in elements from " << range_.begin;
-  Apply(call, accumulator_->data());
+void BucketWeights::ApplySum(const OptimizerCall& call, bool has_update) {
+  LODESTAR_CHECK(has_sum() || !has_update) << "no sum in elements from " << range_.begin;
+  if (has_update) Apply(call, accumulator_->data());
   accumulator_ = nullptr;
 }
 

@@ -38,8 +38,8 @@ class BucketWeights {
   // Of the accumulator, one per segment; zeros if nothing was accumulated.
   std::vector<double> SegmentSquareSums() const;
 
-  // One update with the accumulator, which is given back.
-  void ApplySum(const OptimizerCall& call);
+  // One update with the accumulator, which is given back; without one the sum is only dropped.
+  void ApplySum(const OptimizerCall& call, bool has_update);
   // One update with `gradient` itself.
   void Apply(const OptimizerCall& call, const float* gradient);
 

@@ -17,6 +17,7 @@ class DeferredCalls {
     for (std::function<void()>& call : calls_) call();
   }
 
+  bool empty() const { return calls_.empty(); }
   void Add(std::function<void()> call) { calls_.push_back(std::move(call)); }
 
  private:

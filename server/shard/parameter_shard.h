@@ -23,8 +23,8 @@
 #include "common/layout.h"
 #include "server/shard/contribution.h"
 #include "server/shard/norm_exchange.h"
-#include "server/shard/page.h"
 #include "server/shard/pending_call.h"
+#include "server/shard/published_bucket.h"
 #include "server/shard/shard_observer.h"
 #include "server/shard/shard_state.h"
 #include "server/shard/staged_bucket.h"
@@ -35,14 +35,6 @@ namespace lodestar {
 
 class BucketAggregator;
 struct ShardContext;
-
-// A bucket's weights at one version; immutable and whole.
-struct PublishedBucket {
-  std::shared_ptr<const Page> page;
-  int64_t num_elements = 0;  // page->size() may be more
-  Version version;
-  absl::Span<const float> data() const { return {page->data(), static_cast<size_t>(num_elements)}; }
-};
 
 class ParameterShard {
  public:
@@ -122,11 +114,12 @@ class ParameterShard {
   void Shutdown(const absl::Status& status);
 
  private:
-  ParameterShard(std::shared_ptr<ShardContext> context,
+  ParameterShard(ElementRange range, std::shared_ptr<ShardContext> context,
                  std::vector<std::shared_ptr<BucketAggregator>> buckets);
   // Errors: InvalidArgument if the bucket is not of this shard.
   absl::StatusOr<BucketAggregator*> Find(uint32_t bucket) const;
 
+  const ElementRange range_;
   const std::shared_ptr<ShardContext> context_;
   const std::vector<std::shared_ptr<BucketAggregator>> buckets_;
 };

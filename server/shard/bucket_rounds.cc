@@ -1,0 +1,390 @@
+// The part of BucketAggregator that runs on the executor: what becomes of whole contributions.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/gradient_clip.h"
+#include "kernels/reduce.h"
+#include "server/shard/bucket_aggregator.h"
+#include "server/sync/staleness.h"
+
+namespace lodestar {
+namespace {
+
+// Samples stand for the weight of a contribution; a round without any samples weighs all alike.
+int64_t WeightOf(const RoundPlan& plan, WorkerId worker) {
+  if (plan.total_samples() == 0) return 1;
+  const RosterMember* const member = plan.Find(worker);
+  return member == nullptr ? 0 : member->num_samples;
+}
+
+int64_t TotalWeight(const RoundPlan& plan) {
+  const int64_t samples = plan.total_samples();
+  return samples > 0 ? samples : static_cast<int64_t>(plan.roster.size());
+}
+
+int64_t FirstNonFinite(absl::Span<const float> values) {
+  const auto found =
+      std::find_if(values.begin(), values.end(), [](float value) { return !AllFinite(&value, 1); });
+  return found - values.begin();
+}
+
+}  // namespace
+
+BucketAggregator::Facts BucketAggregator::FactsNow() const {
+  Facts now;
+  now.facts.version = version_;
+  if (!context_->policy->uses_rosters()) return now;
+  now.plan = context_->roster.PlanOf(Round(version_.value()));
+  if (now.plan != nullptr) now.live = context_->roster.LiveOf(*now.plan);
+  now.facts.plan = now.plan.get();
+  now.facts.live = now.live;
+  now.facts.contributed = contributed_;
+  return now;
+}
+
+BucketAggregator::Facts BucketAggregator::FactsForPush() const {
+  if (phase_ == Phase::kCollecting || !context_->policy->uses_rosters()) return FactsNow();
+  // The round is decided: what still comes for it is late, what comes for the next one early.
+  Facts next;
+  next.facts.version = version_ + 1;
+  next.plan = context_->roster.PlanOf(Round(next.facts.version.value()));
+  if (next.plan != nullptr) next.live = context_->roster.LiveOf(*next.plan);
+  next.facts.plan = next.plan.get();
+  next.facts.live = next.live;
+  return next;
+}
+
+BucketAggregator::Verdict BucketAggregator::JudgePush(const ContributionKey& key) const {
+  const Facts facts = FactsForPush();
+  PushFacts push = {
+      .worker = key.worker,
+      .incarnation = key.incarnation,
+      .round = key.round,
+      .base_version = key.base_version,
+      .is_pseudo_gradient = key.kind != ContributionKind::kGradient,
+      .standing = context_->roster.StandingOf(key.worker, key.incarnation),
+      .last_counted = std::nullopt,
+  };
+  if (const auto row = counted_.find(key.worker); row != counted_.end()) {
+    push.last_counted = row->second;
+  }
+  const bool is_known =
+      push.last_counted.has_value() && key.incarnation <= push.last_counted->incarnation;
+  if (push.standing == Standing::kUnknown && !is_known) {
+    return {Decision::Hold(absl::StrCat("incarnation ", key.incarnation.value(), " of worker ",
+                                        key.worker.value(), " is not announced yet"))};
+  }
+  const bool is_early = context_->policy->uses_rosters() &&
+                        key.round.value() > facts.facts.version.value() &&
+                        key.round <= context_->roster.newest_round() + 1;
+  if (push.standing == Standing::kMember && is_early) {
+    return {Decision::Hold(absl::StrCat("round ", key.round.value(), " waits for round ",
+                                        facts.facts.version.value()))};
+  }
+  Verdict verdict = {context_->policy->OnPush(push, facts.facts)};
+  const bool counts =
+      verdict.decision.action == Action::kApply || verdict.decision.action == Action::kAccumulate;
+  if (counts && phase_ != Phase::kCollecting && context_->policy->uses_rosters()) {
+    return {Decision::Hold("waits for the update under way")};
+  }
+  verdict.is_due = counts || (verdict.decision.action == Action::kHold && facts.plan != nullptr &&
+                              phase_ == Phase::kCollecting);
+  return verdict;
+}
+
+void BucketAggregator::Kick(DeferredCalls& calls) {
+  if (is_scheduled_) return;
+  is_scheduled_ = true;
+  calls.Add(
+      [self = shared_from_this()] { self->context_->executor->Schedule([self] { self->Run(); }); });
+}
+
+void BucketAggregator::Run() {
+  while (true) {
+    Work work;
+    {
+      DeferredCalls calls;
+      absl::MutexLock lock(&mutex_);
+      is_running_ = true;
+      if (closed_.ok()) work = NextWork(calls);
+      if (work.kind == Work::Kind::kNone && calls.empty()) {
+        is_running_ = false;
+        is_scheduled_ = false;
+        return;
+      }
+    }
+    Do(std::move(work));
+  }
+}
+
+BucketAggregator::Work BucketAggregator::NextWork(DeferredCalls& calls) {
+  if (needs_review_) {
+    needs_review_ = false;
+    ReviewWaiting(calls);
+  }
+  if (!has_weights_ && !awaits_client_) return {};
+  if (Work work = WorkOfPhase(calls); work.kind != Work::Kind::kNone) return work;
+  if (Work work = WorkOfHeld(calls); work.kind != Work::Kind::kNone) return work;
+  if (incoming_.empty()) return {};
+  Work work = {.kind = Work::Kind::kCheck, .contribution = std::move(incoming_.front())};
+  incoming_.pop_front();
+  return work;
+}
+
+BucketAggregator::Work BucketAggregator::WorkOfPhase(DeferredCalls& calls) {
+  if (!has_weights_ || !context_->policy->uses_rosters()) return {};
+  if (phase_ == Phase::kCollecting && roster_changed_) {
+    roster_changed_ = false;
+    const Decision decision = context_->policy->OnRosterChange(FactsNow().facts);
+    if (decision.action == Action::kDrop) {
+      calls.Add(
+          [context = context_, reason = decision.reason] { context->observer->OnNotice(reason); });
+    }
+    if (decision.action != Action::kHold) phase_ = Phase::kCommitting;
+  }
+  if (phase_ != Phase::kCommitting && phase_ != Phase::kNormKnown) return {};
+  const std::shared_ptr<const RoundPlan> plan = context_->roster.PlanOf(Round(version_.value()));
+  LODESTAR_CHECK(plan != nullptr) << "round " << version_ << " commits without a plan";
+  Work work = {
+      .kind = Work::Kind::kApply,
+      .contribution = {},
+      .has_update = arrived_samples_ > 0,
+      .call = {.step = version_.value() + 1, .learning_rate = plan->learning_rate},
+  };
+  const int64_t planned = TotalWeight(*plan);
+  const bool is_first_pass = phase_ == Phase::kCommitting;
+  if (is_first_pass && work.has_update && arrived_samples_ != planned) {
+    work.rescale = static_cast<float>(static_cast<double>(planned) / arrived_samples_);
+  }
+  if (is_first_pass && context_->norm != nullptr) {
+    phase_ = Phase::kAwaitingNorm;
+    work.kind = Work::Kind::kSum;
+    return work;
+  }
+  if (!is_first_pass) work.call.gradient_scale = clip_scale_;
+  phase_ = Phase::kApplying;
+  is_writing_ = true;
+  return work;
+}
+
+BucketAggregator::Work BucketAggregator::WorkOfHeld(DeferredCalls& calls) {
+  for (auto held = held_.begin(); held != held_.end();) {
+    Verdict verdict = JudgePush(held->key);
+    if (verdict.decision.action == Action::kHold) {
+      ++held;
+      continue;
+    }
+    Contribution contribution = std::move(*held);
+    held = held_.erase(held);
+    const Action action = verdict.decision.action;
+    if (action == Action::kApply || action == Action::kAccumulate) {
+      return Count(std::move(contribution), verdict.decision, calls);
+    }
+    absl::StatusOr<PushOutcome> answer =
+        verdict.decision.duplicate ? PushOutcome::kDuplicate : PushOutcome::kLate;
+    if (action == Action::kReject) {
+      answer = absl::Status(verdict.decision.code, verdict.decision.reason);
+      context_->counters.CountRejected();
+    } else {
+      context_->counters.CountOutcome(*answer);
+    }
+    // The slot goes back with the closure, without the lock.
+    calls.Add([ended = std::make_shared<Contribution>(std::move(contribution)),
+               answer = std::move(answer)] { ended->done(answer); });
+  }
+  return {};
+}
+
+BucketAggregator::Work BucketAggregator::Count(Contribution contribution, const Decision& decision,
+                                               DeferredCalls& calls) {
+  const ContributionKey& key = contribution.key;
+  counted_[key.worker] = {key.incarnation, key.round};
+  context_->counters.CountOutcome(PushOutcome::kCounted);
+  const int64_t staleness = std::max<int64_t>(version_ - key.base_version, 0);
+  context_->counters.CountStaleness(staleness);
+  calls.Add([done = std::move(contribution.done)] { done(PushOutcome::kCounted); });
+  needs_review_ = true;
+  if (contributed_.empty()) context_->counters.SetBucketPending(true);
+  contributed_.insert(std::lower_bound(contributed_.begin(), contributed_.end(), key.worker),
+                      key.worker);
+  Work work = {.kind = Work::Kind::kAccumulate, .contribution = std::move(contribution)};
+  if (!context_->policy->uses_rosters()) {
+    work.kind = Work::Kind::kApplyOne;
+    work.has_update = true;
+    work.call = {
+        .step = version_.value() + 1,
+        .learning_rate =
+            context_->job.schedule.At(static_cast<double>(work.contribution.key.round.value())) *
+            AsyncLearningRateFactor(context_->job.staleness_scaling, staleness),
+        .gradient_scale = work.contribution.key.scale};
+    is_writing_ = true;
+    return work;
+  }
+  const std::shared_ptr<const RoundPlan> plan = context_->roster.PlanOf(Round(version_.value()));
+  LODESTAR_CHECK(plan != nullptr) << "round " << version_ << " counts without a plan";
+  const int64_t weight = WeightOf(*plan, work.contribution.key.worker);
+  arrived_samples_ += weight;
+  work.factor = static_cast<float>(static_cast<double>(weight) / TotalWeight(*plan)) *
+                work.contribution.key.scale;
+  if (decision.action == Action::kApply) phase_ = Phase::kCommitting;
+  return work;
+}
+
+void BucketAggregator::Do(Work work) {
+  switch (work.kind) {
+    case Work::Kind::kNone:
+      return;
+    case Work::Kind::kCheck:
+      Check(std::move(work.contribution));
+      return;
+    case Work::Kind::kAccumulate:
+      weights_.Accumulate(work.contribution.slot->data(), work.factor);
+      return;
+    case Work::Kind::kApplyOne:
+      weights_.Apply(work.call, work.contribution.slot->data());
+      Publish();
+      return;
+    case Work::Kind::kSum:
+      if (work.rescale != 1.0f) weights_.Rescale(work.rescale);
+      SubmitNorm();
+      return;
+    case Work::Kind::kApply:
+      if (work.rescale != 1.0f) weights_.Rescale(work.rescale);
+      weights_.ApplySum(work.call, work.has_update);
+      Publish();
+      return;
+  }
+}
+
+void BucketAggregator::Check(Contribution contribution) {
+  const absl::Span<const float> values = {contribution.slot->data(),
+                                          static_cast<size_t>(bucket_.range.size())};
+  if (!AllFinite(values.data(), bucket_.range.size())) {
+    const std::string text = absl::StrCat("worker ", contribution.key.worker.value(), ", bucket ",
+                                          bucket_.index, ", element ", FirstNonFinite(values),
+                                          ": NaN or Inf; the contribution to round ",
+                                          contribution.key.round.value(), " is not counted");
+    context_->counters.CountRejected();
+    context_->observer->OnNonFinite(contribution.key.worker, text);
+    contribution.done(absl::InvalidArgumentError(text));
+    return;
+  }
+  if (contribution.key.kind == ContributionKind::kInitialWeights) {
+    TakeInitialWeights(std::move(contribution));
+    return;
+  }
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  if (!closed_.ok()) {
+    calls.Add([ended = std::make_shared<Contribution>(std::move(contribution)), status = closed_] {
+      ended->done(status);
+    });
+    return;
+  }
+  const auto position = std::find_if(held_.begin(), held_.end(), [&](const Contribution& other) {
+    return std::pair(contribution.key.round, contribution.key.worker) <
+           std::pair(other.key.round, other.key.worker);
+  });
+  held_.insert(position, std::move(contribution));
+}
+
+void BucketAggregator::TakeInitialWeights(Contribution contribution) {
+  const std::pair<WorkerId, Incarnation> supplier(contribution.key.worker,
+                                                  contribution.key.incarnation);
+  bool is_duplicate = false;
+  absl::Status refusal;
+  {
+    absl::MutexLock lock(&mutex_);
+    refusal = CheckKey(contribution.key);
+    is_duplicate = supplier_ == supplier;
+    is_writing_ = refusal.ok() && !is_duplicate;
+  }
+  if (!refusal.ok() || is_duplicate) {
+    contribution.done(refusal.ok() ? absl::StatusOr<PushOutcome>(PushOutcome::kDuplicate)
+                                   : refusal);
+    return;
+  }
+  AccumulateScaled(weights_.InitialWeights().data(), contribution.slot->data(),
+                   contribution.key.scale, bucket_.range.size(), Accumulate::kSet);
+  {
+    DeferredCalls calls;
+    absl::MutexLock lock(&mutex_);
+    supplier_ = supplier;
+    is_writing_ = false;
+    BecomeReady(calls);
+  }
+  contribution.done(PushOutcome::kCounted);
+}
+
+void BucketAggregator::SubmitNorm() {
+  Round round;
+  {
+    absl::MutexLock lock(&mutex_);
+    round = Round(version_.value());
+  }
+  context_->norm->Submit(round, position_, weights_.SegmentSquareSums(),
+                         [self = shared_from_this()](absl::StatusOr<double> total) {
+                           self->OnNorm(std::move(total));
+                         });
+}
+
+void BucketAggregator::OnNorm(absl::StatusOr<double> total_square_sum) {
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  if (!total_square_sum.ok()) {
+    norm_error_ = std::string(total_square_sum.status().message());
+    return;
+  }
+  clip_scale_ = GradientClipScale(*total_square_sum, context_->job.clip_norm);
+  phase_ = Phase::kNormKnown;
+  Kick(calls);
+}
+
+void BucketAggregator::Publish() {
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  const Version before = version_;
+  ++version_;
+  is_writing_ = false;
+  phase_ = Phase::kCollecting;
+  if (!contributed_.empty()) context_->counters.SetBucketPending(false);
+  contributed_.clear();
+  arrived_samples_ = 0;
+  applied_ = counted_;
+  needs_review_ = true;
+  roster_changed_ = true;
+  if (const auto lowest = context_->counters.MoveBucket(before, version_); lowest.has_value()) {
+    calls.Add([context = context_, version = *lowest] { context->observer->OnVersion(version); });
+  }
+}
+
+std::vector<WorkerId> BucketAggregator::Missing() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<WorkerId> missing;
+  if (phase_ != Phase::kCollecting) return missing;
+  const Facts now = FactsNow();
+  std::set_difference(now.live.begin(), now.live.end(), contributed_.begin(), contributed_.end(),
+                      std::back_inserter(missing));
+  return missing;
+}
+
+std::string BucketAggregator::WaitingFor() const {
+  absl::MutexLock lock(&mutex_);
+  if (!closed_.ok()) return std::string(closed_.message());
+  if (!has_weights_) {
+    return awaits_client_ ? "waits for the first client to supply weights" : "loads weights";
+  }
+  if (!context_->policy->uses_rosters()) return "";
+  if (phase_ == Phase::kAwaitingNorm) {
+    return norm_error_.empty()
+               ? absl::StrCat("round ", version_.value(),
+                              " waits for the gradient's norm: for the last bucket of every shard")
+               : absl::StrCat("round ", version_.value(), " has no norm: ", norm_error_);
+  }
+  if (phase_ != Phase::kCollecting) return "";
+  return context_->policy->OnRosterChange(FactsNow().facts).reason;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,50 @@
+// What a shard counts for its status: contributions by outcome, staleness, versions of its buckets.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/ids.h"
+#include "server/shard/contribution.h"
+#include "server/shard/shard_observer.h"
+
+namespace lodestar {
+
+// Thread-safe. Its lock is a leaf.
+class ShardCounters {
+ public:
+  explicit ShardCounters(int num_buckets);
+
+  void CountOutcome(PushOutcome outcome);
+  void CountRejected();
+  void CountStaleness(int64_t staleness);
+
+  // A bucket went from one version to another. The lowest version of all, if that rose.
+  std::optional<Version> MoveBucket(Version from, Version to);
+  void SetBucketPending(bool pending);
+  // A bucket has its first weights. True for the last of them.
+  bool BucketHasWeights();
+  bool AllHaveWeights() const;
+  Version lowest_version() const;
+
+  // Fills the counts.
+  void FillIn(ShardStats& stats) const;
+
+ private:
+  static constexpr int kMaxStaleness = 32;
+
+  const int num_buckets_;
+  mutable absl::Mutex mutex_;
+  int64_t outcomes_[3] ABSL_GUARDED_BY(mutex_) = {0, 0, 0};
+  int64_t rejected_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<uint64_t> staleness_ ABSL_GUARDED_BY(mutex_);
+  std::map<Version, int> buckets_at_ ABSL_GUARDED_BY(mutex_);
+  int num_pending_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_with_weights_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace lodestar
