@@ -12,23 +12,32 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "server/coordinator/alarm_book.h"
+#include "server/coordinator/checkpoint_course.h"
 #include "server/coordinator/cluster_snapshot.h"
-#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/cluster_view.h"
 #include "server/coordinator/messages.h"
+#include "server/coordinator/open_round.h"
+#include "server/coordinator/progress.h"
 #include "server/coordinator/round_observer.h"
 #include "server/coordinator/shard_fleet.h"
+#include "server/coordinator/shard_registry.h"
+#include "server/coordinator/work_ledger.h"
+#include "server/coordinator/worker_desk.h"
+#include "server/membership/membership_table.h"
+#include "server/sync/sync_policy.h"
 
 namespace lodestar {
 
@@ -42,22 +51,6 @@ enum class CoordinatorPhase : uint8_t {
   kSaving,
   kDone,
   kFailed,  // weights cannot be loaded: see failure()
-};
-
-// What ChooseRestore() found.
-struct RestoreChoice {
-  WeightsSource source;
-  std::optional<CoordinatorState> state;  // of a checkpoint
-  std::optional<Layout> layout;  // of a checkpoint or weights file; model `client` needs it
-  // Time-based or random; raised above that of the checkpoint if it is not.
-  uint64_t server_incarnation = 0;
-  std::string alarm;  // not empty: why a newer checkpoint was passed over
-};
-
-struct PublishedCheckpoint {
-  std::string path;
-  Round round;
-  uint64_t bytes = 0;
 };
 
 class Coordinator {
@@ -80,7 +73,6 @@ class Coordinator {
   // Errors: InvalidArgument, as ValidateJobSpec() and BuildLayout(), or for num_shards.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(Config config, const Deps& deps,
                                                              absl::Time now);
-  ~Coordinator();
 
   // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
   absl::StatusOr<RegisterAnswer> Register(const RegisterCall& call, absl::Time now);
@@ -92,12 +84,10 @@ class Coordinator {
   absl::StatusOr<GrantAnswer> RequestGrant(const WorkerLife& life,
                                            const std::optional<GrantReport>& report,
                                            absl::Time now);
-  // What a RequestGrant() of this life would answer now; renews no lease and counts nothing. For
-  // calls that are being held.
+  // What RequestGrant() would answer now, for calls being held: renews no lease, counts nothing.
   absl::StatusOr<GrantAnswer> PollGrant(const WorkerLife& life, absl::Time now) const;
   absl::Status Leave(const WorkerLife& life, absl::string_view reason,
                      const std::optional<GrantReport>& report, absl::Time now);
-
   // Time passes: leases end.
   void Tick(absl::Time now);
 
@@ -125,22 +115,86 @@ class Coordinator {
   void RaiseAlarm(absl::string_view text, absl::Time now);
 
   // Changes whenever a pending grant, registration or checkpoint could have a new answer.
-  uint64_t state_version() const;
-  CoordinatorPhase phase() const;
+  uint64_t state_version() const { return state_version_; }
+  CoordinatorPhase phase() const { return phase_; }
   // Not ok in kFailed.
-  const absl::Status& failure() const;
+  const absl::Status& failure() const { return failure_; }
   // The job is over, the workers have left, and the servers were told to exit.
-  bool should_exit() const;
-  uint64_t server_incarnation() const;
+  bool should_exit() const { return should_exit_; }
+  uint64_t server_incarnation() const { return server_incarnation_; }
   // Null until the layout is known.
-  std::shared_ptr<const ClusterMap> map() const;
-  const JobSpec& job() const;
+  std::shared_ptr<const ClusterMap> map() const { return map_; }
+  const JobSpec& job() const { return config_.job; }
   ClusterSnapshot Snapshot(absl::Time now) const;
 
  private:
-  class Impl;
-  explicit Coordinator(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  Coordinator(Config config, const Deps& deps, std::optional<Layout> layout, absl::Time now);
+  absl::Status CheckReady(absl::Time now) const;
+  absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
+  bool ClaimSupply(const WorkerLife& life);
+  bool awaits_supply() const;
+  void EndLives(const std::vector<EndedLife>& lives, absl::Time now);
+  void AnnounceMembers();
+
+  absl::Status CountReport(WorkerId worker, const GrantReport& report, absl::Time now);
+  GrantAnswer AnswerFor(WorkerId worker, absl::Time now) const;
+  std::string PendingReason(WorkerId worker, absl::Time now) const;
+  // Goes on as far as the facts allow.
+  void Advance(absl::Time now);
+  bool AdvanceOnce(absl::Time now);
+  bool AdvanceTraining(absl::Time now);
+  bool AdvanceEvaluation(absl::Time now);
+  bool AdvanceSaving(absl::Time now);
+  bool AdvanceDone(absl::Time now);
+  bool CloseRounds(absl::Time now);
+  void CloseRound(const OpenRound& round, absl::Time now);
+  bool GrantNext(absl::Time now);
+  void Give(const WorkLedger::Work& work, absl::Time now);
+  void MaybeCheckpoint(absl::Time now);
+  void StartCheckpoint(absl::Time now);
+  std::vector<RosterMember> Waiting() const;
+  ClusterView View() const;
+  Version MinVersion() const;
+  bool is_stopping() const { return stop_reason_.has_value(); }
+
+  absl::Status Restore(const RestoreChoice& choice, absl::Time now);
+  absl::Status Assign(absl::Time now);
+  void Fail(const absl::Status& status);
+  void Enter(CoordinatorPhase phase);
+  void Touch() { ++state_version_; }
+  CoordinatorState ExportState() const;
+  std::string WaitingFor(absl::Time now) const;
+  absl::string_view StateName() const;
+  std::string NameOf(WorkerId worker) const;
+
+  Config config_;
+  Deps deps_;
+  absl::Time started_at_;
+  std::unique_ptr<const SyncPolicy> policy_;
+  CoordinatorPhase phase_ = CoordinatorPhase::kAwaitingShards;
+  absl::Status failure_;
+  uint64_t state_version_ = 1;
+  uint64_t server_incarnation_ = 0;
+  std::optional<std::string> stop_reason_;  // once asked to stop
+  bool should_exit_ = false;
+
+  std::optional<Layout> layout_;
+  std::shared_ptr<const ClusterMap> map_;
+  WeightsSource source_;
+  std::optional<WorkerLife> supplier_;  // of the initial weights; model `client`
+  bool has_supply_ = false;
+
+  ShardRegistry shards_;
+  MembershipTable membership_;
+  WorkLedger ledger_;
+  CheckpointCourse checkpoints_;
+  AlarmBook alarms_;
+  std::map<WorkerId, WorkerDesk> desks_;
+  std::map<Round, OpenRound> open_;  // one at most with rosters; else one per grant that is out
+  int64_t last_scheduled_checkpoint_ = 0;
+  int64_t evaluation_attempt_ = 0;
+  bool has_tried_final_save_ = false;
+  Progress progress_;
 };
 
 }  // namespace lodestar

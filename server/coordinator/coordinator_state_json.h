@@ -13,6 +13,6 @@ namespace lodestar {
 std::string CoordinatorStateToJson(const CoordinatorState& state);
 
 // Errors: DataLoss naming the field: not JSON, missing, of another type, or out of range.
-absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view json);
+absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view text);
 
 }  // namespace lodestar

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "common/layout.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/messages.h"
 #include "server/sync/round_plan.h"
@@ -60,6 +62,22 @@ struct CheckpointRecord {
   Round round;
   CoordinatorState state;
   std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
+};
+
+struct PublishedCheckpoint {
+  std::string path;
+  Round round;
+  uint64_t bytes = 0;
+};
+
+// What ChooseRestore() found.
+struct RestoreChoice {
+  WeightsSource source;
+  std::optional<CoordinatorState> state;  // of a checkpoint
+  std::optional<Layout> layout;  // of a checkpoint or weights file; model `client` needs it
+  // Time-based or random; raised above that of the checkpoint if it is not.
+  uint64_t server_incarnation = 0;
+  std::string alarm;  // not empty: why a newer checkpoint was passed over
 };
 
 // The checkpoints on disk.

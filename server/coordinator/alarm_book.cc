@@ -1,0 +1,29 @@
+#include "server/coordinator/alarm_book.h"
+
+#include <algorithm>
+
+namespace lodestar {
+
+bool AlarmBook::Raise(absl::string_view text, absl::Time now) {
+  auto it = std::find_if(entries_.begin(), entries_.end(),
+                         [&](const Entry& entry) { return entry.text == text; });
+  if (it != entries_.end()) {
+    it->raised_at = now;
+    ++it->count;
+    std::rotate(it, it + 1, entries_.end());
+    return false;
+  }
+  if (entries_.size() >= kMaxAlarms) entries_.erase(entries_.begin());
+  entries_.push_back({std::string(text), now, 1});
+  return true;
+}
+
+std::vector<AlarmSnapshot> AlarmBook::Snapshot(absl::Time now) const {
+  std::vector<AlarmSnapshot> alarms;
+  for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
+    alarms.push_back({it->text, now - it->raised_at, it->count});
+  }
+  return alarms;
+}
+
+}  // namespace lodestar

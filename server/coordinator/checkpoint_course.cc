@@ -1,0 +1,110 @@
+#include "server/coordinator/checkpoint_course.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/check.h"
+
+namespace lodestar {
+
+absl::string_view CheckpointCourse::active_directory() const {
+  return active_.has_value() ? absl::string_view(active_->record.directory) : "";
+}
+
+uint64_t CheckpointCourse::Request() {
+  is_requested_ = true;
+  return next_ticket_;
+}
+
+std::string CheckpointCourse::Begin(Round round, const CoordinatorState& state, absl::Time now) {
+  LODESTAR_CHECK(is_enabled() && !is_active()) << "checkpoint of round " << round;
+  Active active;
+  active.ticket = next_ticket_++;
+  active.record.final_directory = absl::StrFormat("%s/round-%08d", directory_, round.value());
+  active.record.directory = active.record.final_directory + ".tmp";
+  active.record.round = round;
+  active.record.state = state;
+  active.record.manifest_parts.resize(num_shards_);
+  active.saved.resize(num_shards_);
+  active.begun_at = now;
+  is_requested_ = false;
+  active_ = std::move(active);
+  return active_->record.directory;
+}
+
+void CheckpointCourse::ServeWithLast() {
+  LODESTAR_CHECK(last_.has_value()) << "no checkpoint on disk";
+  Record(next_ticket_++, *last_);
+  is_requested_ = false;
+}
+
+std::optional<absl::StatusOr<CheckpointRecord>> CheckpointCourse::OnSaved(
+    int shard, absl::string_view directory, const absl::StatusOr<std::string>& manifest_part) {
+  if (directory != active_directory() || !is_active()) return std::nullopt;
+  if (!manifest_part.ok()) {
+    const absl::Status failure(manifest_part.status().code(),
+                               absl::StrCat("checkpoint ", directory, ": shard ", shard, ": ",
+                                            manifest_part.status().message()));
+    Record(active_->ticket, failure);
+    active_.reset();
+    return failure;
+  }
+  if (active_->saved[shard]) return std::nullopt;
+  active_->saved[shard] = true;
+  active_->record.manifest_parts[shard] = *manifest_part;
+  if (std::count(active_->saved.begin(), active_->saved.end(), false) > 0) return std::nullopt;
+  return active_->record;
+}
+
+bool CheckpointCourse::Finish(absl::string_view directory, const Outcome& outcome, absl::Time now) {
+  if (directory != active_directory() || !is_active()) return false;
+  Record(active_->ticket, outcome);
+  if (outcome.ok()) {
+    last_ = *outcome;
+    last_ledger_ = active_->record.state.ledger;
+    last_at_ = now;
+    last_write_time_ = now - active_->begun_at;
+  }
+  active_.reset();
+  return true;
+}
+
+void CheckpointCourse::Abort(const absl::Status& reason) {
+  if (active_.has_value()) Record(active_->ticket, reason);
+  active_.reset();
+  if (is_requested_) Record(next_ticket_++, reason);
+  is_requested_ = false;
+}
+
+void CheckpointCourse::SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
+                               absl::Time now) {
+  last_ = checkpoint;
+  last_ledger_ = ledger;
+  last_at_ = now;
+  last_write_time_ = absl::ZeroDuration();
+}
+
+std::optional<CheckpointCourse::Outcome> CheckpointCourse::OutcomeOf(uint64_t ticket) const {
+  auto it = outcomes_.find(ticket);
+  if (it != outcomes_.end()) return it->second;
+  if (ticket >= next_ticket_ || (active_.has_value() && active_->ticket == ticket)) {
+    return std::nullopt;
+  }
+  return absl::NotFoundError(absl::StrCat("checkpoint request ", ticket,
+                                          " is too long ago; see the last checkpoint's status"));
+}
+
+std::optional<CheckpointSnapshot> CheckpointCourse::Snapshot(absl::Time now) const {
+  if (!last_.has_value()) return std::nullopt;
+  return CheckpointSnapshot{last_->path, last_->round, now - last_at_, last_->bytes,
+                            last_write_time_};
+}
+
+void CheckpointCourse::Record(uint64_t ticket, const Outcome& outcome) {
+  outcomes_.insert_or_assign(ticket, outcome);
+  while (outcomes_.size() > kMaxOutcomes) outcomes_.erase(outcomes_.begin());
+}
+
+}  // namespace lodestar

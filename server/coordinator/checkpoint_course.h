@@ -1,0 +1,86 @@
+// The course of checkpoints, at most one at a time: requested, being written by the shards, being
+// published, and its outcome. Pure; the coordinator acts on what it says.
+//
+//   idle --Begin--> writing --all shards saved--> publishing --Finish--> idle
+//                      \---- a shard failed, or Abort ----------^
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/shard_fleet.h"
+
+namespace lodestar {
+
+class CheckpointCourse {
+ public:
+  using Outcome = absl::StatusOr<PublishedCheckpoint>;
+  static constexpr size_t kMaxOutcomes = 16;
+
+  CheckpointCourse(std::string directory, int num_shards)
+      : directory_(std::move(directory)), num_shards_(num_shards) {}
+
+  bool is_enabled() const { return !directory_.empty(); }
+  bool is_active() const { return active_.has_value(); }
+  bool is_requested() const { return is_requested_; }
+  // Directory of the one under way; empty if none is.
+  absl::string_view active_directory() const;
+
+  // The ticket of the checkpoint that will be begun next.
+  uint64_t Request();
+  // Requires: is_enabled() and not is_active(). Returns the temporary directory. Serves all
+  // requests made so far.
+  std::string Begin(Round round, const CoordinatorState& state, absl::Time now);
+  // Serves all requests with what is on disk already.
+  void ServeWithLast();
+  // The record to publish once the last shard has saved; an error ends the course. Empty: others
+  // are awaited, or the answer is of another checkpoint.
+  std::optional<absl::StatusOr<CheckpointRecord>> OnSaved(
+      int shard, absl::string_view directory, const absl::StatusOr<std::string>& manifest_part);
+  // False if the answer is of another checkpoint.
+  bool Finish(absl::string_view directory, const Outcome& outcome, absl::Time now);
+  // Ends the one under way, if any, and all requests with this error.
+  void Abort(const absl::Status& reason);
+
+  // What was restored counts as the last one.
+  void SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger, absl::Time now);
+  // The last one was taken in this very state.
+  bool HoldsLast(const LedgerState& ledger) const {
+    return last_.has_value() && last_ledger_ == ledger;
+  }
+  const std::optional<PublishedCheckpoint>& last() const { return last_; }
+  std::optional<Outcome> OutcomeOf(uint64_t ticket) const;
+  std::optional<CheckpointSnapshot> Snapshot(absl::Time now) const;
+
+ private:
+  struct Active {
+    uint64_t ticket = 0;
+    CheckpointRecord record;
+    std::vector<bool> saved;
+    absl::Time begun_at;
+  };
+  void Record(uint64_t ticket, const Outcome& outcome);
+
+  std::string directory_;
+  int num_shards_;
+  uint64_t next_ticket_ = 1;
+  bool is_requested_ = false;
+  std::optional<Active> active_;
+  std::map<uint64_t, Outcome> outcomes_;
+  std::optional<PublishedCheckpoint> last_;
+  LedgerState last_ledger_;
+  absl::Time last_at_;
+  absl::Duration last_write_time_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,29 @@
+// Owns what ClusterFacts points to: one moment of the cluster for the policy. Pure data.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "common/ids.h"
+#include "server/sync/sync_policy.h"
+
+namespace lodestar {
+
+struct ClusterView {
+  int min_workers = 1;
+  std::vector<MemberProgress> members;  // ascending by worker
+  std::optional<Round> open_round;
+  int reported = 0;
+  std::vector<MemberProgress> missing;
+
+  // Valid while this object is unchanged.
+  ClusterFacts Facts() const {
+    ClusterFacts facts;
+    facts.min_workers = min_workers;
+    facts.members = members;
+    if (open_round.has_value()) facts.open_round = OpenRoundFacts{*open_round, reported, missing};
+    return facts;
+  }
+};
+
+}  // namespace lodestar

@@ -1,0 +1,208 @@
+// Lives of workers: registration, joining, heartbeats, leaving, leases.
+#include "server/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/shard_plan.h"
+#include "common/status_macros.h"
+#include "server/sync/sync_policy_factory.h"
+
+namespace lodestar {
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, const Deps& deps,
+                                                                 absl::Time now) {
+  RETURN_IF_ERROR(ValidateJobSpec(config.job));
+  if (config.num_shards < 1 || config.num_shards > kMaxServers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--shard=0/", config.num_shards, ": the number of shards must be 1 to ", kMaxServers));
+  }
+  if (config.lease < absl::Milliseconds(100)) {
+    return absl::InvalidArgumentError(absl::StrCat("--lease=", absl::FormatDuration(config.lease),
+                                                   " is too short; at least 100ms"));
+  }
+  std::optional<Layout> layout;
+  if (!std::holds_alternative<ClientModelSpec>(config.job.model.architecture)) {
+    ASSIGN_OR_RETURN(layout, BuildLayout(config.job.model));
+  }
+  return std::unique_ptr<Coordinator>(
+      new Coordinator(std::move(config), deps, std::move(layout), now));
+}
+
+Coordinator::Coordinator(Config config, const Deps& deps, std::optional<Layout> layout,
+                         absl::Time now)
+    : config_(std::move(config)),
+      deps_(deps),
+      started_at_(now),
+      policy_(MakeSyncPolicy(config_.job)),
+      layout_(std::move(layout)),
+      shards_(config_.num_shards, now),
+      membership_(MembershipTable::Config{.lease = config_.lease}),
+      ledger_(config_.job, LedgerState{}),
+      checkpoints_(config_.checkpoint_dir, config_.num_shards) {}
+
+absl::StatusOr<RegisterAnswer> Coordinator::Register(const RegisterCall& call, absl::Time now) {
+  if (phase_ == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
+  RETURN_IF_ERROR(CheckReady(now));
+  if (call.layout.has_value()) {
+    absl::Status same = CheckSameLayout(*layout_, "the job", *call.layout, "this client");
+    if (!same.ok()) return absl::InvalidArgumentError(same.message());
+  }
+  ASSIGN_OR_RETURN(const MembershipTable::Admission admission,
+                   membership_.Register(call.name, call.instance_id, now));
+  WorkerDesk& desk = desks_[admission.id];
+  if (admission.is_reconnect) {
+    desk.SetPeer(call.peer);
+  } else {
+    desk.BeginLife(call);
+    deps_.observer->OnEvent(
+        absl::StrCat("worker registered name=", call.name, " worker=", admission.id.value(),
+                     " incarnation=", admission.incarnation.value(), " peer=", call.peer));
+  }
+  RegisterAnswer answer;
+  answer.worker = admission.id;
+  answer.incarnation = admission.incarnation;
+  answer.server_incarnation = server_incarnation_;
+  answer.lease = config_.lease;
+  answer.heartbeat = config_.lease / 3;
+  answer.map = map_;
+  answer.needs_initial_weights = ClaimSupply({admission.id, admission.incarnation});
+  return answer;
+}
+
+absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_view layout_hash,
+                                         const DatasetClaim& dataset, absl::Time now) {
+  RETURN_IF_ERROR(membership_.Renew(life.worker, life.incarnation, now));
+  RETURN_IF_ERROR(CheckReady(now));
+  if (layout_hash != layout_->hash()) {
+    return absl::FailedPreconditionError(absl::StrCat("layout hash of this worker is ", layout_hash,
+                                                      ", the job's is ", layout_->hash(),
+                                                      "; build the model from the job's settings"));
+  }
+  std::vector<const WorkerRecord*> members = membership_.Members();
+  if (membership_.Find(life.worker)->is_member()) return membership_.view();
+  RETURN_IF_ERROR(ledger_.AdmitDataset(dataset, members.empty()));
+  int64_t slowest = members.empty() ? 0 : desks_[members.front()->id].progress();
+  for (const WorkerRecord* member : members) {
+    slowest = std::min(slowest, desks_[member->id].progress());
+  }
+  RETURN_IF_ERROR(membership_.Join(life.worker, life.incarnation, now));
+  desks_[life.worker].set_progress(slowest);
+  if (supplier_.has_value() && supplier_->incarnation == life.incarnation) has_supply_ = true;
+  deps_.observer->OnEvent(absl::StrCat("worker joined name=", NameOf(life.worker), " worker=",
+                                       life.worker.value(), " view=", membership_.view().value()));
+  AnnounceMembers();
+  Touch();
+  Advance(now);
+  return membership_.view();
+}
+
+absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call, absl::Time now) {
+  RETURN_IF_ERROR(membership_.Renew(call.life.worker, call.life.incarnation, now));
+  desks_[call.life.worker].OnHeartbeat(call, now);
+  HeartbeatAnswer answer;
+  answer.view = membership_.view();
+  // A round takes its time; only one that is older than a worker could be silent is worth a word.
+  const bool is_usual = !open_.empty() && now - open_.begin()->second.opened_at() < config_.lease;
+  if (!is_usual) answer.waiting_for = WaitingFor(now);
+  return answer;
+}
+
+absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason,
+                                const std::optional<GrantReport>& report, absl::Time now) {
+  RETURN_IF_ERROR(membership_.Check(life.worker, life.incarnation));
+  // A report that does not fit is no reason to stay.
+  if (report.has_value()) CountReport(life.worker, *report, now).IgnoreError();
+  ASSIGN_OR_RETURN(const EndedLife ended, membership_.Leave(life.worker, life.incarnation, reason));
+  EndLives({ended}, now);
+  return absl::OkStatus();
+}
+
+void Coordinator::Tick(absl::Time now) { EndLives(membership_.Expire(now), now); }
+
+absl::Status Coordinator::CheckReady(absl::Time now) const {
+  switch (phase_) {
+    case CoordinatorPhase::kRunning:
+    case CoordinatorPhase::kEvaluating:
+    case CoordinatorPhase::kSaving:
+      return absl::OkStatus();
+    case CoordinatorPhase::kDone:
+      if (map_ != nullptr) return absl::OkStatus();
+      return absl::UnavailableError("the job was stopped before it began");
+    case CoordinatorPhase::kFailed:
+      return absl::FailedPreconditionError(
+          absl::StrCat("the servers could not load the weights: ", failure_.message()));
+    default:
+      return absl::UnavailableError(
+          absl::StrCat("not ready: ", WaitingFor(now), "; the same call again"));
+  }
+}
+
+absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) {
+  if (!call.layout.has_value()) {
+    return absl::UnavailableError(
+        "not ready: waits for a client that brings the layout of its model; the same call again");
+  }
+  layout_ = call.layout;
+  absl::Status assigned = Assign(now);
+  if (!assigned.ok()) layout_.reset();
+  return assigned;
+}
+
+bool Coordinator::awaits_supply() const {
+  return std::holds_alternative<ClientSource>(source_) && !has_supply_;
+}
+
+bool Coordinator::ClaimSupply(const WorkerLife& life) {
+  if (!awaits_supply()) return false;
+  if (!supplier_.has_value()) supplier_ = life;
+  return supplier_->incarnation == life.incarnation;
+}
+
+void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) {
+  bool view_changed = false;
+  bool supplier_lost = false;
+  for (const EndedLife& life : lives) {
+    desks_[life.id].EndLife();
+    for (auto& [number, round] : open_) round.Lose(life.id);
+    deps_.fleet->Drop(life.id, life.incarnation, life.reason);
+    deps_.observer->OnEvent(
+        absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
+                     " incarnation=", life.incarnation.value(), " reason=", life.reason));
+    view_changed |= life.was_member;
+    supplier_lost |= supplier_.has_value() && supplier_->incarnation == life.incarnation;
+  }
+  if (view_changed) AnnounceMembers();
+  if (!lives.empty()) Touch();
+  if (supplier_lost && awaits_supply()) {
+    // All start over, so that another one learns that it has to supply the weights.
+    supplier_.reset();
+    std::vector<EndedLife> others;
+    for (const auto& [id, record] : membership_.workers()) {
+      if (!record.is_alive()) continue;
+      others.push_back(*membership_.Leave(id, record.incarnation,
+                                          "the client that was to supply the weights is gone"));
+    }
+    EndLives(others, now);
+    return;
+  }
+  Advance(now);
+}
+
+void Coordinator::AnnounceMembers() {
+  std::vector<RosterMember> members;
+  for (const WorkerRecord* record : membership_.Members()) {
+    members.push_back({record->id, record->incarnation, 0});
+  }
+  deps_.fleet->SetMembers(membership_.view(), members);
+}
+
+std::string Coordinator::NameOf(WorkerId worker) const {
+  const WorkerRecord* record = membership_.Find(worker);
+  return record == nullptr ? absl::StrCat("worker ", worker.value()) : record->name;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,135 @@
+// Shards: attaching, losing, restoring and loading.
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/bucket_plan.h"
+#include "common/shard_plan.h"
+#include "common/status_macros.h"
+#include "server/coordinator/coordinator.h"
+
+namespace lodestar {
+
+absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
+                                          absl::string_view address, absl::Time now) {
+  // The same process on a new connection has missed commands: as if it were new.
+  OnShardLost(shard, instance_id, now);
+  RETURN_IF_ERROR(shards_.Attach(shard, num_shards, instance_id, address, now));
+  deps_.observer->OnEvent(absl::StrCat("shard attached shard=", shard, " address=", address));
+  if (phase_ == CoordinatorPhase::kAwaitingShards && shards_.all_attached()) {
+    Enter(CoordinatorPhase::kRestoring);
+    deps_.checkpoints->ChooseRestore();
+  }
+  return absl::OkStatus();
+}
+
+void Coordinator::OnShardLost(int shard, uint64_t instance_id, absl::Time now) {
+  if (should_exit_ || !shards_.Lose(shard, instance_id, now)) return;
+  deps_.observer->OnEvent(absl::StrCat("shard lost shard=", shard));
+  // A job that is over and has nothing to go back to stays over.
+  const bool stays_done = phase_ == CoordinatorPhase::kDone && !checkpoints_.is_enabled();
+  if (stays_done || phase_ == CoordinatorPhase::kFailed ||
+      phase_ == CoordinatorPhase::kAwaitingShards) {
+    return;
+  }
+  RaiseAlarm(absl::StrCat("the server of shard ", shard,
+                          " is gone; when it is back, the cluster goes on from the newest "
+                          "checkpoint"),
+             now);
+  if (checkpoints_.is_active()) deps_.checkpoints->Discard(checkpoints_.active_directory());
+  checkpoints_.Abort(absl::UnavailableError(
+      absl::StrCat("the server of shard ", shard, " was lost while the checkpoint was written")));
+  Enter(CoordinatorPhase::kAwaitingShards);
+}
+
+void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now) {
+  if (phase_ != CoordinatorPhase::kRestoring) return;
+  const absl::Status restored = choice.ok() ? Restore(*choice, now) : choice.status();
+  if (!restored.ok()) Fail(restored);
+}
+
+absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
+  if (!choice.alarm.empty()) RaiseAlarm(choice.alarm, now);
+  const CoordinatorState state = choice.state.value_or(
+      CoordinatorState{.server_incarnation = 0, .ledger = {}, .membership = membership_.Export()});
+  const bool is_client_model =
+      std::holds_alternative<ClientModelSpec>(config_.job.model.architecture);
+  if (choice.layout.has_value() && layout_.has_value() && !is_client_model) {
+    RETURN_IF_ERROR(CheckSameLayout(*layout_, "the job", *choice.layout, "the weights on disk"));
+  }
+  if (choice.layout.has_value()) layout_ = choice.layout;
+  server_incarnation_ =
+      std::max({choice.server_incarnation, state.server_incarnation + 1, server_incarnation_ + 1});
+  // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
+  // server incarnations lie above them.
+  ASSIGN_OR_RETURN(membership_, MembershipTable::Restore(membership_.config(), state.membership,
+                                                         Incarnation(server_incarnation_)));
+  ledger_ = WorkLedger(config_.job, state.ledger);
+  source_ = choice.source;
+  desks_.clear();
+  open_.clear();
+  supplier_.reset();
+  has_supply_ = false;
+  has_tried_final_save_ = false;
+  evaluation_attempt_ = 0;
+  last_scheduled_checkpoint_ = state.ledger.next_round;
+  if (const auto* checkpoint = std::get_if<CheckpointSource>(&source_)) {
+    checkpoints_.SetLast({checkpoint->directory, ledger_.next_round(), 0}, state.ledger, now);
+  }
+  if (!layout_.has_value()) {
+    Enter(CoordinatorPhase::kAwaitingLayout);
+    return absl::OkStatus();
+  }
+  return Assign(now);
+}
+
+absl::Status Coordinator::Assign(absl::Time now) {
+  ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
+                   PlanShards(*layout_, config_.num_shards));
+  ASSIGN_OR_RETURN(std::vector<Bucket> buckets,
+                   PlanBuckets(*layout_, ranges, config_.job.bucket_bytes));
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *layout_;
+  map->buckets = std::move(buckets);
+  for (int i = 0; i < config_.num_shards; ++i) {
+    map->shards.push_back({i, shards_.entries()[i].address, ranges[i]});
+  }
+  map_ = std::move(map);
+  shards_.MarkLoading(now);
+  Enter(CoordinatorPhase::kLoading);
+  deps_.fleet->Assign({server_incarnation_, map_, source_});
+  return absl::OkStatus();
+}
+
+void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const absl::Status& status,
+                                absl::Time now) {
+  if (phase_ != CoordinatorPhase::kLoading || server_incarnation != server_incarnation_ ||
+      !shards_.Has(shard)) {
+    return;
+  }
+  if (!status.ok()) {
+    Fail(absl::Status(status.code(),
+                      absl::StrCat("shard ", shard, " could not load: ", status.message())));
+    RaiseAlarm(failure_.message(), now);
+    return;
+  }
+  shards_.MarkServing(shard, now);
+  if (!shards_.all_serving()) return;
+  Enter(CoordinatorPhase::kRunning);
+  Advance(now);
+}
+
+void Coordinator::Fail(const absl::Status& status) {
+  failure_ = status;
+  Enter(CoordinatorPhase::kFailed);
+}
+
+void Coordinator::Enter(CoordinatorPhase phase) {
+  phase_ = phase;
+  Touch();
+  deps_.observer->OnEvent(
+      absl::StrCat("cluster state=", StateName(), " round=", ledger_.next_round().value()));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,147 @@
+// What people see: the state of the cluster and whom it waits for.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/coordinator/coordinator.h"
+
+namespace lodestar {
+namespace {
+
+std::string AgeText(absl::Duration age) {
+  return absl::FormatDuration(absl::Trunc(age, absl::Milliseconds(100)));
+}
+
+std::string Held(const Decision& decision) {
+  return decision.action == Action::kApply ? "" : decision.reason;
+}
+
+}  // namespace
+
+void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now) {
+  if (alarms_.Raise(text, now)) deps_.observer->OnEvent(absl::StrCat("alarm: ", text));
+}
+
+// Who is waited for, in which round, and for how long; empty if nobody is.
+std::string Coordinator::WaitingFor(absl::Time now) const {
+  switch (phase_) {
+    case CoordinatorPhase::kAwaitingShards:
+      return absl::StrCat("waits for the server of ",
+                          shards_.Lacking(ShardRegistry::State::kAttached, now));
+    case CoordinatorPhase::kRestoring:
+      return "looks for the newest checkpoint that verifies";
+    case CoordinatorPhase::kAwaitingLayout:
+      return "waits for a client that brings the layout of its model";
+    case CoordinatorPhase::kLoading:
+      return absl::StrCat("waits for weights to be loaded by ",
+                          shards_.Lacking(ShardRegistry::State::kServing, now));
+    case CoordinatorPhase::kSaving:
+      return "waits for the last checkpoint to be written";
+    case CoordinatorPhase::kDone:
+      return "";
+    case CoordinatorPhase::kFailed:
+      return std::string(failure_.message());
+    case CoordinatorPhase::kRunning:
+    case CoordinatorPhase::kEvaluating:
+      break;
+  }
+  if (awaits_supply()) {
+    return supplier_.has_value() ? absl::StrCat("waits for ", NameOf(supplier_->worker),
+                                                " to supply the initial weights")
+                                 : "waits for a client that supplies the initial weights";
+  }
+  const bool has_round = policy_->uses_rosters() || phase_ == CoordinatorPhase::kEvaluating ||
+                         is_stopping() || ledger_.is_exhausted();
+  if (has_round && !open_.empty()) {
+    const OpenRound& round = open_.begin()->second;
+    std::vector<std::string> names;
+    for (WorkerId worker : round.Missing()) names.push_back(NameOf(worker));
+    return absl::StrCat(round.is_evaluation() ? "the final evaluation" : "round ",
+                        round.is_evaluation() ? "" : absl::StrCat(round.round().value()),
+                        " waits for ", absl::StrJoin(names, ", "), ", open for ",
+                        AgeText(now - round.opened_at()));
+  }
+  if (phase_ == CoordinatorPhase::kEvaluating) return "the final evaluation waits for a worker";
+  const ClusterView view = View();
+  for (const MemberProgress& member : view.members) {
+    if (!member.waiting || policy_->uses_rosters()) continue;
+    if (std::string held = Held(policy_->OnGrant(member, view.Facts())); !held.empty()) return held;
+  }
+  return Held(policy_->OnOpening(view.Facts()));
+}
+
+absl::string_view Coordinator::StateName() const {
+  switch (phase_) {
+    case CoordinatorPhase::kAwaitingShards:
+      return "waiting_for_servers";
+    case CoordinatorPhase::kRestoring:
+      return "restoring";
+    case CoordinatorPhase::kAwaitingLayout:
+      return "waiting_for_layout";
+    case CoordinatorPhase::kLoading:
+      return "loading";
+    case CoordinatorPhase::kEvaluating:
+      return "evaluating";
+    case CoordinatorPhase::kSaving:
+      return "saving";
+    case CoordinatorPhase::kDone:
+      return "done";
+    case CoordinatorPhase::kFailed:
+      return "failed";
+    case CoordinatorPhase::kRunning:
+      break;
+  }
+  if (is_stopping()) return "stopping";
+  return open_.empty() ? "waiting_for_workers" : "training";
+}
+
+ClusterSnapshot Coordinator::Snapshot(absl::Time now) const {
+  ClusterSnapshot snapshot;
+  const LedgerState& ledger = ledger_.state();
+  snapshot.server_incarnation = server_incarnation_;
+  snapshot.uptime = now - started_at_;
+  snapshot.state = std::string(StateName());
+  snapshot.waiting_for = WaitingFor(now);
+  snapshot.round = ledger.next_round;
+  snapshot.total_rounds = config_.job.schedule.total_rounds;
+  snapshot.epoch = ledger_.epoch();
+  snapshot.samples = ledger.next_sample;
+  snapshot.learning_rate =
+      config_.job.schedule.At(static_cast<double>(std::max<int64_t>(0, ledger.next_round - 1)));
+  const auto open_rounds = static_cast<int64_t>(open_.size());
+  progress_.Describe(snapshot.total_rounds - ledger.next_round + open_rounds,
+                     ledger.dataset.has_value() ? ledger.dataset->tokens_per_sample : 0, now,
+                     snapshot);
+  snapshot.view = membership_.view();
+  for (const auto& [id, record] : membership_.workers()) {
+    auto desk = desks_.find(id);
+    const WorkerDesk none;
+    snapshot.workers.push_back(
+        (desk == desks_.end() ? none : desk->second).Snapshot(record, ledger.next_round - 1, now));
+  }
+  if (!open_.empty()) {
+    const OpenRound& round = open_.begin()->second;
+    snapshot.open_round = OpenRoundSnapshot{round.round(), now - round.opened_at(), {}, {}};
+    for (WorkerId worker : round.Arrived()) snapshot.open_round->arrived.push_back(NameOf(worker));
+    for (WorkerId worker : round.Missing()) {
+      snapshot.open_round->missing.push_back(
+          {NameOf(worker), now - round.opened_at(),
+           round.is_evaluation() ? "evaluation" : "contribution"});
+    }
+  }
+  for (size_t i = 0; i < shards_.entries().size(); ++i) {
+    const ShardRegistry::Entry& entry = shards_.entries()[i];
+    snapshot.shards.push_back({static_cast<int>(i), entry.address,
+                               std::string(ShardRegistry::StateName(entry.state)),
+                               map_ == nullptr ? ElementRange{} : map_->shards[i].range});
+  }
+  snapshot.last_checkpoint = checkpoints_.Snapshot(now);
+  snapshot.alarms = alarms_.Snapshot(now);
+  if (layout_.has_value()) {
+    snapshot.num_parameters = static_cast<uint64_t>(layout_->num_elements());
+    snapshot.layout_hash = layout_->hash();
+  }
+  return snapshot;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,138 @@
+#include "server/coordinator/coordinator_state_json.h"
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+using Json = nlohmann::json;
+
+absl::Status Refuse(absl::string_view field, absl::string_view wanted) {
+  return absl::DataLossError(absl::StrCat("coordinator state: field '", field, "' is not ", wanted,
+                                          "; use an older checkpoint"));
+}
+
+absl::StatusOr<const Json*> Member(const Json& object, const char* field) {
+  if (!object.is_object()) return Refuse(field, "in an object");
+  auto it = object.find(field);
+  if (it == object.end()) return Refuse(field, "there");
+  return &*it;
+}
+
+absl::StatusOr<int64_t> Integer(const Json& object, const char* field, int64_t minimum) {
+  ASSIGN_OR_RETURN(const Json* value, Member(object, field));
+  const bool is_too_large =
+      value->is_number_unsigned() && value->get<uint64_t>() > std::numeric_limits<int64_t>::max();
+  if (!value->is_number_integer() || is_too_large || value->get<int64_t>() < minimum) {
+    return Refuse(field, absl::StrCat("an integer of at least ", minimum));
+  }
+  return value->get<int64_t>();
+}
+
+absl::StatusOr<uint64_t> Unsigned(const Json& object, const char* field) {
+  ASSIGN_OR_RETURN(const Json* value, Member(object, field));
+  if (!value->is_number_unsigned()) return Refuse(field, "an integer of at least 0");
+  return value->get<uint64_t>();
+}
+
+absl::StatusOr<std::string> String(const Json& object, const char* field) {
+  ASSIGN_OR_RETURN(const Json* value, Member(object, field));
+  if (!value->is_string()) return Refuse(field, "a string");
+  return value->get<std::string>();
+}
+
+Json DatasetToJson(const DatasetClaim& dataset) {
+  return {{"fingerprint", dataset.fingerprint},
+          {"num_train_samples", dataset.num_train_samples},
+          {"num_heldout_samples", dataset.num_heldout_samples},
+          {"tokens_per_sample", dataset.tokens_per_sample},
+          {"own_partition", dataset.own_partition}};
+}
+
+absl::StatusOr<DatasetClaim> DatasetFromJson(const Json& json) {
+  DatasetClaim dataset;
+  ASSIGN_OR_RETURN(dataset.fingerprint, String(json, "fingerprint"));
+  ASSIGN_OR_RETURN(dataset.num_train_samples, Integer(json, "num_train_samples", 0));
+  ASSIGN_OR_RETURN(dataset.num_heldout_samples, Integer(json, "num_heldout_samples", 0));
+  ASSIGN_OR_RETURN(dataset.tokens_per_sample, Integer(json, "tokens_per_sample", 0));
+  ASSIGN_OR_RETURN(const Json* own, Member(json, "own_partition"));
+  if (!own->is_boolean()) return Refuse("own_partition", "true or false");
+  dataset.own_partition = own->get<bool>();
+  return dataset;
+}
+
+absl::StatusOr<LedgerState> LedgerFromJson(const Json& json) {
+  LedgerState ledger;
+  ASSIGN_OR_RETURN(ledger.next_round, Integer(json, "next_round", 0));
+  ASSIGN_OR_RETURN(ledger.next_sample, Integer(json, "next_sample", 0));
+  ASSIGN_OR_RETURN(ledger.trained_samples, Integer(json, "trained_samples", 0));
+  ASSIGN_OR_RETURN(ledger.final_evaluation_round, Integer(json, "final_evaluation_round", -1));
+  ASSIGN_OR_RETURN(const Json* dataset, Member(json, "dataset"));
+  if (!dataset->is_null()) {
+    ASSIGN_OR_RETURN(ledger.dataset, DatasetFromJson(*dataset));
+  }
+  return ledger;
+}
+
+absl::StatusOr<MembershipState> MembershipFromJson(const Json& json) {
+  MembershipState membership;
+  ASSIGN_OR_RETURN(const uint64_t incarnation, Unsigned(json, "last_incarnation"));
+  ASSIGN_OR_RETURN(const uint64_t view, Unsigned(json, "view"));
+  membership.last_incarnation = Incarnation(incarnation);
+  membership.view = ViewId(view);
+  ASSIGN_OR_RETURN(const Json* workers, Member(json, "workers"));
+  if (!workers->is_array()) return Refuse("workers", "a list");
+  for (const Json& entry : *workers) {
+    MembershipState::Name name;
+    ASSIGN_OR_RETURN(name.name, String(entry, "name"));
+    ASSIGN_OR_RETURN(const int64_t id, Integer(entry, "id", 1));
+    if (id > std::numeric_limits<uint32_t>::max()) return Refuse("id", "below 2^32");
+    name.id = WorkerId(static_cast<uint32_t>(id));
+    membership.names.push_back(std::move(name));
+  }
+  return membership;
+}
+
+}  // namespace
+
+std::string CoordinatorStateToJson(const CoordinatorState& state) {
+  Json workers = Json::array();
+  for (const MembershipState::Name& name : state.membership.names) {
+    workers.push_back({{"name", name.name}, {"id", name.id.value()}});
+  }
+  const LedgerState& ledger = state.ledger;
+  const Json json = {
+      {"server_incarnation", state.server_incarnation},
+      {"ledger",
+       {{"next_round", ledger.next_round},
+        {"next_sample", ledger.next_sample},
+        {"trained_samples", ledger.trained_samples},
+        {"final_evaluation_round", ledger.final_evaluation_round},
+        {"dataset", ledger.dataset.has_value() ? DatasetToJson(*ledger.dataset) : Json()}}},
+      {"membership",
+       {{"last_incarnation", state.membership.last_incarnation.value()},
+        {"view", state.membership.view.value()},
+        {"workers", workers}}}};
+  // A fingerprint comes from a peer and need not be UTF-8.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view text) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return absl::DataLossError("coordinator state: not JSON");
+  CoordinatorState state;
+  ASSIGN_OR_RETURN(state.server_incarnation, Unsigned(json, "server_incarnation"));
+  ASSIGN_OR_RETURN(const Json* ledger, Member(json, "ledger"));
+  ASSIGN_OR_RETURN(state.ledger, LedgerFromJson(*ledger));
+  ASSIGN_OR_RETURN(const Json* membership, Member(json, "membership"));
+  ASSIGN_OR_RETURN(state.membership, MembershipFromJson(*membership));
+  return state;
+}
+
+}  // namespace lodestar

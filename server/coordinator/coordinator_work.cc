@@ -1,0 +1,246 @@
+// Rounds and grants: how the coordinator goes from one round to the next, and to the end of the
+// job.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+#include "server/coordinator/coordinator.h"
+
+namespace lodestar {
+
+absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
+                                                      const std::optional<GrantReport>& report,
+                                                      absl::Time now) {
+  RETURN_IF_ERROR(membership_.Renew(life.worker, life.incarnation, now));
+  if (!membership_.Find(life.worker)->is_member()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker '", NameOf(life.worker), "' has not joined; call Join first"));
+  }
+  // Before the servers are ready again, everything since the checkpoint is void: so is the report.
+  if (CheckReady(now).ok()) {
+    if (report.has_value()) RETURN_IF_ERROR(CountReport(life.worker, *report, now));
+    desks_[life.worker].SetWaiting();
+    Advance(now);
+  }
+  return AnswerFor(life.worker, now);
+}
+
+absl::StatusOr<GrantAnswer> Coordinator::PollGrant(const WorkerLife& life, absl::Time now) const {
+  RETURN_IF_ERROR(membership_.Check(life.worker, life.incarnation));
+  return AnswerFor(life.worker, now);
+}
+
+absl::Status Coordinator::CountReport(WorkerId worker, const GrantReport& report, absl::Time now) {
+  WorkerDesk& desk = desks_[worker];
+  ASSIGN_OR_RETURN(const WorkerDesk::Match match, desk.Classify(report));
+  if (match == WorkerDesk::Match::kRepeat) return absl::OkStatus();
+  // A round that is not open any more was committed without this worker.
+  if (auto round = open_.find(report.round); round != open_.end()) {
+    round->second.Report(worker, report);
+  }
+  desk.Complete(report, now);
+  return absl::OkStatus();
+}
+
+GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
+  GrantAnswer answer;
+  const WorkerDesk& desk = desks_.at(worker);
+  if (!CheckReady(now).ok()) {
+    answer.pending_reason = WaitingFor(now);
+  } else if (phase_ == CoordinatorPhase::kDone) {
+    Grant done;
+    done.kind = Grant::Kind::kDone;
+    done.round = ledger_.next_round();
+    done.view = membership_.view();
+    done.total_rounds = config_.job.schedule.total_rounds;
+    done.reason = is_stopping() ? absl::StrCat("stopped: ", *stop_reason_)
+                                : absl::StrCat("all ", done.total_rounds, " rounds are done");
+    answer.grant = std::move(done);
+  } else if (desk.grant().has_value()) {
+    answer.grant = desk.grant();
+  } else {
+    answer.pending_reason = PendingReason(worker, now);
+  }
+  return answer;
+}
+
+std::string Coordinator::PendingReason(WorkerId worker, absl::Time now) const {
+  if (phase_ != CoordinatorPhase::kRunning || is_stopping() || ledger_.is_exhausted() ||
+      awaits_supply()) {
+    return WaitingFor(now);
+  }
+  const ClusterView view = View();
+  const Decision decision = [&] {
+    auto self = std::find_if(view.members.begin(), view.members.end(),
+                             [&](const MemberProgress& m) { return m.worker == worker; });
+    return policy_->uses_rosters() || self == view.members.end()
+               ? policy_->OnOpening(view.Facts())
+               : policy_->OnGrant(*self, view.Facts());
+  }();
+  if (!decision.reason.empty()) return decision.reason;
+  return absl::StrCat("there are more workers than --global_batch_size=",
+                      config_.job.global_batch_size, " has samples; waits for one to leave");
+}
+
+void Coordinator::Advance(absl::Time now) {
+  while (AdvanceOnce(now)) {
+  }
+}
+
+bool Coordinator::AdvanceOnce(absl::Time now) {
+  switch (phase_) {
+    case CoordinatorPhase::kRunning:
+      return AdvanceTraining(now);
+    case CoordinatorPhase::kEvaluating:
+      return AdvanceEvaluation(now);
+    case CoordinatorPhase::kSaving:
+      return AdvanceSaving(now);
+    case CoordinatorPhase::kDone:
+      return AdvanceDone(now);
+    default:
+      return false;
+  }
+}
+
+bool Coordinator::AdvanceTraining(absl::Time now) {
+  if (CloseRounds(now)) return true;
+  if (policy_->uses_rosters() && !open_.empty()) return false;
+  if (is_stopping() || ledger_.is_exhausted()) {
+    if (!open_.empty()) return false;
+    Enter(is_stopping() ? CoordinatorPhase::kSaving : CoordinatorPhase::kEvaluating);
+    return true;
+  }
+  if (awaits_supply()) return false;
+  MaybeCheckpoint(now);
+  return GrantNext(now);
+}
+
+bool Coordinator::AdvanceEvaluation(absl::Time now) {
+  if (!open_.empty()) {
+    const OpenRound round = open_.begin()->second;
+    if (!round.Missing().empty()) return false;
+    open_.clear();
+    if (round.was_lost_from()) {
+      ++evaluation_attempt_;
+      deps_.observer->OnEvent("final evaluation is repeated: a worker was lost during it");
+    } else {
+      ledger_.FinishFinalEvaluation();
+      CloseRound(round, now);
+    }
+    Touch();
+    return true;
+  }
+  if (is_stopping() || !ledger_.needs_final_evaluation()) {
+    Enter(CoordinatorPhase::kSaving);
+    return true;
+  }
+  const std::vector<RosterMember> roster = Waiting();
+  if (roster.empty()) return false;
+  Give(ledger_.OpenFinalEvaluation(membership_.view(), roster,
+                                   ledger_.next_round() + evaluation_attempt_, MinVersion()),
+       now);
+  return true;
+}
+
+// Closes the rounds that are over. With rosters there is one at most, and the policy decides.
+bool Coordinator::CloseRounds(absl::Time now) {
+  bool has_closed = false;
+  for (auto it = open_.begin(); it != open_.end();) {
+    const bool is_over = policy_->uses_rosters()
+                             ? policy_->OnRoundEnd(View().Facts()).action == Action::kApply
+                             : it->second.Missing().empty();
+    if (!is_over) {
+      ++it;
+      continue;
+    }
+    const OpenRound round = std::move(it->second);
+    it = open_.erase(it);
+    CloseRound(round, now);
+    has_closed = true;
+  }
+  return has_closed;
+}
+
+void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
+  Touch();
+  RoundSummary summary = round.Summarize(now);
+  if (summary.committed_short) {
+    deps_.observer->OnEvent(absl::StrCat("round ", summary.round.value(), " went on with ",
+                                         summary.workers, " of ", round.plan().roster.size(),
+                                         " workers; ", summary.samples, " of ",
+                                         round.plan().total_samples(), " samples counted"));
+  }
+  if (!policy_->uses_rosters() && summary.workers == 0) {
+    progress_.OnRoundLost();
+    return;
+  }
+  ledger_.CountSamples(summary.samples);
+  summary.total_samples = ledger_.state().trained_samples;
+  summary.epoch = ledger_.epoch();
+  progress_.OnRound(summary);
+  deps_.observer->OnRoundCommitted(summary);
+}
+
+// With rosters: opens the next round for all that wait. Else: one grant for one of them.
+bool Coordinator::GrantNext(absl::Time now) {
+  const ClusterView view = View();
+  std::vector<RosterMember> roster = Waiting();
+  if (policy_->uses_rosters()) {
+    if (policy_->OnOpening(view.Facts()).action != Action::kApply || roster.empty()) return false;
+    if (static_cast<int>(roster.size()) > ledger_.max_roster()) roster.resize(ledger_.max_roster());
+  } else {
+    auto chosen =
+        std::find_if(view.members.begin(), view.members.end(), [&](const MemberProgress& member) {
+          return member.waiting && policy_->OnGrant(member, view.Facts()).action == Action::kApply;
+        });
+    if (chosen == view.members.end()) return false;
+    roster = {{chosen->worker, membership_.Find(chosen->worker)->incarnation, 0}};
+  }
+  const WorkLedger::Work work = ledger_.OpenRound(membership_.view(), roster, MinVersion());
+  if (policy_->uses_rosters()) deps_.fleet->OpenRound(work.plan);
+  Give(work, now);
+  return true;
+}
+
+void Coordinator::Give(const WorkLedger::Work& work, absl::Time now) {
+  for (size_t i = 0; i < work.grants.size(); ++i) {
+    desks_[work.plan.roster[i].worker].Give(work.grants[i]);
+  }
+  open_.emplace(work.plan.round, OpenRound(work, now));
+  Touch();
+}
+
+std::vector<RosterMember> Coordinator::Waiting() const {
+  std::vector<RosterMember> waiting;
+  for (const WorkerRecord* record : membership_.Members()) {
+    if (desks_.at(record->id).is_waiting()) waiting.push_back({record->id, record->incarnation, 0});
+  }
+  return waiting;
+}
+
+// Weights of all rounds before. Without rosters any weights will do.
+Version Coordinator::MinVersion() const {
+  return policy_->uses_rosters() ? Version(ledger_.next_round().value()) : Version(0);
+}
+
+ClusterView Coordinator::View() const {
+  ClusterView view;
+  view.min_workers = config_.job.min_workers;
+  for (const WorkerRecord* record : membership_.Members()) {
+    const WorkerDesk& desk = desks_.at(record->id);
+    view.members.push_back({record->id, record->name, desk.progress(), desk.is_waiting()});
+  }
+  if (open_.empty()) return view;
+  const OpenRound& round = open_.begin()->second;
+  view.open_round = round.round();
+  view.reported = round.reported();
+  for (WorkerId worker : round.Missing()) {
+    const WorkerDesk& desk = desks_.at(worker);
+    view.missing.push_back({worker, NameOf(worker), desk.progress(), desk.is_waiting()});
+  }
+  return view;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,65 @@
+#include "server/coordinator/open_round.h"
+
+namespace lodestar {
+
+OpenRound::OpenRound(const WorkLedger::Work& work, absl::Time opened_at)
+    : plan_(work.plan), opened_at_(opened_at) {
+  for (size_t i = 0; i < work.grants.size(); ++i) {
+    is_evaluation_ = work.grants[i].kind == Grant::Kind::kEvaluate;
+    shares_[plan_.roster[i].worker] = {State::kMissing, work.grants[i].num_heldout_samples};
+  }
+}
+
+void OpenRound::Report(WorkerId worker, const GrantReport& report) {
+  auto share = shares_.find(worker);
+  if (share == shares_.end() || share->second.state != State::kMissing) return;
+  share->second.state = State::kReported;
+  ++reported_;
+  loss_sum_ += report.loss_sum;
+  predictions_ += report.num_predictions;
+  samples_ += report.num_samples;
+  heldout_loss_sum_ += report.heldout_loss_sum;
+  heldout_correct_ += report.heldout_correct;
+  heldout_predictions_ += report.heldout_predictions;
+}
+
+void OpenRound::Lose(WorkerId worker) {
+  auto share = shares_.find(worker);
+  if (share != shares_.end() && share->second.state == State::kMissing) {
+    share->second.state = State::kLost;
+  }
+}
+
+RoundSummary OpenRound::Summarize(absl::Time now) const {
+  RoundSummary summary;
+  summary.round = plan_.round;
+  summary.trained = !is_evaluation_;
+  if (predictions_ > 0) summary.train_loss = loss_sum_ / static_cast<double>(predictions_);
+  if (heldout_predictions_ > 0) {
+    const auto predictions = static_cast<double>(heldout_predictions_);
+    summary.heldout_loss = heldout_loss_sum_ / predictions;
+    summary.heldout_accuracy = static_cast<double>(heldout_correct_) / predictions;
+  }
+  for (const auto& [worker, share] : shares_) {
+    if (share.num_heldout_samples > 0 && share.state != State::kReported) {
+      summary.heldout_complete = false;
+    }
+  }
+  summary.samples = samples_;
+  summary.learning_rate = plan_.learning_rate;
+  summary.duration = now - opened_at_;
+  summary.completed_at = now;
+  summary.workers = reported_;
+  summary.committed_short = reported_ < static_cast<int>(plan_.roster.size());
+  return summary;
+}
+
+std::vector<WorkerId> OpenRound::InState(State state) const {
+  std::vector<WorkerId> workers;
+  for (const auto& [worker, share] : shares_) {
+    if (share.state == state) workers.push_back(worker);
+  }
+  return workers;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,23 @@
+// Amount per second over the recent past: old amounts and old time fade alike. Pure.
+#pragma once
+
+#include "absl/time/time.h"
+
+namespace lodestar {
+
+class RateMeter {
+ public:
+  static constexpr absl::Duration kMemory = absl::Seconds(15);  // fades to 1/e
+
+  void Add(double amount, absl::Time now);
+  // 0 before the second Add().
+  double PerSecond(absl::Time now) const;
+
+ private:
+  bool has_started_ = false;
+  absl::Time last_;
+  double amount_ = 0.0;
+  double seconds_ = 0.0;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,119 @@
+#include "server/coordinator/worker_desk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+namespace {
+
+// Weight of what came before when a round's times are added: about ten rounds count.
+constexpr double kTimeMemory = 0.9;
+
+uint64_t Increase(uint64_t before, uint64_t after) { return after > before ? after - before : 0; }
+
+double NonNegativeSeconds(absl::Duration duration) {
+  const double seconds = absl::ToDoubleSeconds(duration);
+  return std::isfinite(seconds) ? std::max(seconds, 0.0) : 0.0;
+}
+
+}  // namespace
+
+void WorkerDesk::BeginLife(const RegisterCall& call) {
+  const uint64_t rounds_completed = rounds_completed_;
+  *this = WorkerDesk();
+  rounds_completed_ = rounds_completed;
+  device_ = call.device;
+  peer_ = call.peer;
+}
+
+void WorkerDesk::EndLife() {
+  is_waiting_ = false;
+  grant_.reset();
+  activity_.clear();
+}
+
+void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
+  activity_ = call.activity;
+  push_bytes_.Add(static_cast<double>(Increase(bytes_pushed_, call.bytes_pushed)), now);
+  pull_bytes_.Add(static_cast<double>(Increase(bytes_pulled_, call.bytes_pulled)), now);
+  bytes_pushed_ = call.bytes_pushed;
+  bytes_pulled_ = call.bytes_pulled;
+}
+
+void WorkerDesk::Give(const Grant& grant) {
+  is_waiting_ = false;
+  grant_ = grant;
+  last_granted_ = grant.round.value();
+}
+
+absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const GrantReport& report) const {
+  const int64_t round = report.round.value();
+  if (grant_.has_value() && grant_->round == report.round) {
+    const bool has_negative = report.num_predictions < 0 || report.num_samples < 0 ||
+                              report.heldout_correct < 0 || report.heldout_predictions < 0;
+    if (has_negative || report.num_samples > grant_->num_samples) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("report of round ", round, " has ", report.num_samples, " samples, ",
+                       report.num_predictions, " predictions, ", report.heldout_predictions,
+                       " held-out predictions; the grant has ", grant_->num_samples,
+                       " samples, and counts are not negative"));
+    }
+    return Match::kCurrent;
+  }
+  if (round <= last_reported_) return Match::kRepeat;
+  return absl::InvalidArgumentError(
+      absl::StrCat("report of round ", round, ", but the worker ",
+                   grant_.has_value() ? absl::StrCat("was granted round ", grant_->round.value())
+                                      : "holds no grant",
+                   "; report only rounds that were granted to this incarnation"));
+}
+
+void WorkerDesk::Complete(const GrantReport& report, absl::Time now) {
+  last_reported_ = report.round.value();
+  if (grant_.has_value() && grant_->kind == Grant::Kind::kTrain) {
+    ++progress_;
+    ++rounds_completed_;
+  }
+  grant_.reset();
+  samples_.Add(static_cast<double>(report.num_samples), now);
+  CountTimes(report);
+}
+
+void WorkerDesk::CountTimes(const GrantReport& report) {
+  compute_seconds_ = compute_seconds_ * kTimeMemory + NonNegativeSeconds(report.compute);
+  communication_seconds_ =
+      communication_seconds_ * kTimeMemory + NonNegativeSeconds(report.communication);
+  wait_seconds_ = wait_seconds_ * kTimeMemory + NonNegativeSeconds(report.wait);
+}
+
+WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, int64_t newest,
+                                    absl::Time now) const {
+  WorkerSnapshot snapshot;
+  snapshot.name = record.name;
+  snapshot.worker = record.id;
+  snapshot.incarnation = record.incarnation;
+  snapshot.state = std::string(WorkerStateName(record.state));
+  snapshot.round = last_granted_;
+  snapshot.device = device_;
+  snapshot.peer = peer_;
+  snapshot.rounds_completed = rounds_completed_;
+  if (!record.is_alive()) return snapshot;
+  snapshot.activity = is_waiting_ ? "wait" : activity_;
+  snapshot.staleness = grant_.has_value() ? newest - last_granted_ : 0;
+  snapshot.lease_age = now - record.renewed_at;
+  snapshot.samples_per_second = samples_.PerSecond(now);
+  snapshot.push_bytes_per_second = push_bytes_.PerSecond(now);
+  snapshot.pull_bytes_per_second = pull_bytes_.PerSecond(now);
+  const double total = compute_seconds_ + communication_seconds_ + wait_seconds_;
+  if (total > 0.0) {
+    snapshot.compute_share = compute_seconds_ / total;
+    snapshot.communication_share = communication_seconds_ / total;
+    snapshot.wait_share = wait_seconds_ / total;
+  }
+  return snapshot;
+}
+
+}  // namespace lodestar
