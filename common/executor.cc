@@ -31,24 +31,20 @@ void ThreadPool::Schedule(Task task) {
   tasks_.push_back(std::move(task));
 }
 
-bool ThreadPool::HasTaskOrMustStop() const {
-  // While a task runs it may schedule another.
-  return !tasks_.empty() || (stopping_ && num_running_ == 0);
-}
+bool ThreadPool::HasTaskOrMustStop() const { return !tasks_.empty() || stopping_; }
 
 void ThreadPool::RunTasks() {
   absl::MutexLock lock(&mutex_);
   while (true) {
     mutex_.Await(absl::Condition(this, &ThreadPool::HasTaskOrMustStop));
+    // What a task of another thread may still schedule, that thread runs.
     if (tasks_.empty()) return;
     Task task = std::move(tasks_.front());
     tasks_.pop_front();
-    ++num_running_;
     mutex_.Unlock();
     std::move(task)();
-    task = nullptr;  // what it captured goes before the pool counts it as done
+    task = nullptr;  // what it captured may lock or schedule when it goes
     mutex_.Lock();
-    --num_running_;
   }
 }
 
