@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "absl/functional/function_ref.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/compute_pool.h"
 #include "kernels/device.h"
 #include "kernels/simd/loops.h"
 
@@ -95,7 +95,7 @@ class CpuDevice final : public Device {
   static AlignedFloats AllocateFloats(int64_t elements);
 
   const simd::Loops& loops_;
-  ThreadPool pool_;
+  ComputePool pool_;
   DeviceCapabilities capabilities_;
   AlignedFloats pack_;  // [threads, kGemmPackElements]
   AlignedFloats scratch_;

@@ -1,4 +1,4 @@
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/compute_pool.h"
 
 #include <atomic>
 #include <vector>
@@ -10,7 +10,7 @@ namespace {
 
 TEST(ThreadPoolTest, RunsEveryPartOnceInManyLoops) {
   for (int threads : {1, 2, 5}) {
-    ThreadPool pool(threads);
+    ComputePool pool(threads);
     for (int64_t parts : {0, 1, 2, 3, 64, 1000}) {
       for (int loop = 0; loop < 50; ++loop) {
         std::vector<int> runs(parts, 0);
@@ -22,7 +22,7 @@ TEST(ThreadPoolTest, RunsEveryPartOnceInManyLoops) {
 }
 
 TEST(ThreadPoolTest, ThreadsThatOverlapHaveDifferentIndices) {
-  ThreadPool pool(4);
+  ComputePool pool(4);
   std::vector<std::atomic<int>> inside(4);
   pool.Run(500, [&](int64_t, int thread) {
     ASSERT_LT(thread, 4);
@@ -32,7 +32,7 @@ TEST(ThreadPoolTest, ThreadsThatOverlapHaveDifferentIndices) {
 }
 
 TEST(ThreadPoolTest, WritesAreSeenByTheCaller) {
-  ThreadPool pool(3);
+  ComputePool pool(3);
   for (int loop = 0; loop < 1000; ++loop) {
     std::vector<int> values(7, -1);
     pool.Run(7, [&](int64_t part, int) { values[part] = static_cast<int>(part) + loop; });

@@ -12,16 +12,16 @@
 
 namespace lodestar {
 
-class ThreadPool {
+class ComputePool {
  public:
   // `thread` in [0, num_threads()) is different for calls that overlap: an index of scratch memory.
   using Work = absl::FunctionRef<void(int64_t part, int thread)>;
 
   // `threads` >= 1 counts the thread that calls Run().
-  explicit ThreadPool(int threads);
-  ~ThreadPool();
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
+  explicit ComputePool(int threads);
+  ~ComputePool();
+  ComputePool(const ComputePool&) = delete;
+  ComputePool& operator=(const ComputePool&) = delete;
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/compute_pool.h"
 
 #include "common/check.h"
 
@@ -18,21 +18,21 @@ void Pause() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ComputePool::ComputePool(int threads) {
   LODESTAR_CHECK(threads >= 1);
   for (int thread = 1; thread < threads; ++thread) {
     threads_.emplace_back([this, thread] { Loop(thread); });
   }
 }
 
-ThreadPool::~ThreadPool() {
+ComputePool::~ComputePool() {
   stopping_.store(true);
   generation_.fetch_add(1);
   generation_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::Run(int64_t parts, Work work) {
+void ComputePool::Run(int64_t parts, Work work) {
   LODESTAR_CHECK(parts >= 0 && parts <= kMaxParts) << "parts=" << parts;
   if (parts <= 1 || threads_.empty()) {
     for (int64_t part = 0; part < parts; ++part) work(part, 0);
@@ -55,7 +55,7 @@ void ThreadPool::Run(int64_t parts, Work work) {
   }
 }
 
-bool ThreadPool::Claim(int64_t* part) {
+bool ComputePool::Claim(int64_t* part) {
   uint64_t ticket = ticket_.load(std::memory_order_acquire);
   do {
     if ((ticket & kPartMask) >= (ticket >> kPartBits & kPartMask)) return false;
@@ -65,7 +65,7 @@ bool ThreadPool::Claim(int64_t* part) {
   return true;
 }
 
-void ThreadPool::WorkOff(int thread) {
+void ComputePool::WorkOff(int thread) {
   int64_t part = 0;
   while (Claim(&part)) {
     (*work_)(part, thread);
@@ -73,7 +73,7 @@ void ThreadPool::WorkOff(int thread) {
   }
 }
 
-void ThreadPool::Loop(int thread) {
+void ComputePool::Loop(int thread) {
   int32_t seen = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     WorkOff(thread);
