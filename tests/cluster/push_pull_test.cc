@@ -1,0 +1,394 @@
+// Contributions in, weights out, over loopback: ParameterService and ParameterShard on one side,
+// the worker's transport or plain generated stubs on the other.
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "common/crc32c.h"
+#include "common/initial_weights.h"
+#include "common/testing/status_matchers.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "proto/status_mapping.h"
+#include "tests/cluster/shard_server.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Powers of two: the numbers below are exact in fp32.
+constexpr double kLearningRate = 0.5;
+
+class PushPullTest : public ::testing::Test {
+ protected:
+  PushPullTest() {
+    absl::StatusOr<Layout> layout = Layout::FromTensors({
+        {"a", {300, 50}, 0, 0, false, {InitializerKind::kOnes, 0}},
+        {"b", {7}, 0, 0, false, {InitializerKind::kZeros, 0}},
+        {"c", {111, 113}, 0, 1, false, {InitializerKind::kOnes, 0}},
+    });
+    config_.layout = *std::move(layout);
+    config_.job.model = {"test", ClientModelSpec{}};
+    config_.job.mode = Mode::kSync;
+    config_.job.optimizer.kind = OptimizerKind::kSgd;
+    config_.job.batch_size = 1;
+    config_.job.min_workers = 1;
+    config_.job.bucket_bytes = 16 << 10;
+  }
+
+  void Start() {
+    server_ = std::make_unique<ShardServer>(config_);
+    stub_ = v1::ParameterService::NewStub(server_->Channel());
+    num_elements_ = server_->layout().num_elements();
+    initial_.resize(num_elements_);
+    FillInitialRange(server_->layout(), config_.job.seed, {0, num_elements_},
+                     absl::MakeSpan(initial_));
+  }
+
+  std::vector<float> Constant(float value) { return std::vector<float>(num_elements_, value); }
+
+  absl::Span<float> PartOf(std::vector<float>& vector, const Bucket& bucket) {
+    return absl::MakeSpan(vector).subspan(bucket.range.begin, bucket.range.size());
+  }
+
+  std::unique_ptr<PushSession> StartPush(ParameterTransport& transport, Round round,
+                                         std::vector<float>& gradient) {
+    auto session = transport.StartPush({round, ContributionKind::kGradient, 1.0f});
+    for (const Bucket& bucket : server_->buckets()) {
+      session->AddBucket(bucket.index, Version(round.value()), PartOf(gradient, bucket));
+    }
+    return session;
+  }
+
+  absl::StatusOr<PushResult> Push(WorkerId worker, Round round, std::vector<float> gradient) {
+    const auto transport = server_->Transport(worker);
+    return StartPush(*transport, round, gradient)->Finish();
+  }
+
+  absl::StatusOr<std::vector<float>> Pull(Version min_version) {
+    const auto transport = server_->Transport(WorkerId(1));
+    std::vector<float> weights(num_elements_);
+    PullSpec spec{min_version, {}};
+    for (const Bucket& bucket : server_->buckets()) {
+      spec.targets.push_back({bucket.index, PartOf(weights, bucket)});
+    }
+    RETURN_IF_ERROR(transport->StartPull(std::move(spec), nullptr)->Wait());
+    return weights;
+  }
+
+  // Initial weights after one update with this gradient everywhere.
+  std::vector<float> After(float gradient) {
+    std::vector<float> weights = initial_;
+    for (float& weight : weights) weight -= static_cast<float>(kLearningRate) * gradient;
+    return weights;
+  }
+
+  // A chunk of bucket 0 with elements [begin, end), all 2.
+  v1::PushChunk SomeChunk(int64_t begin, int64_t end) {
+    const std::vector<float> values(end - begin, 2.0f);
+    v1::PushChunk chunk;
+    chunk.set_worker_id(1);
+    chunk.set_incarnation(1);
+    chunk.set_round(0);
+    chunk.set_bucket(0);
+    chunk.set_offset(begin);
+    chunk.set_encoding(v1::ENCODING_FP32);
+    chunk.set_kind(v1::CONTRIBUTION_KIND_GRADIENT);
+    chunk.set_data(values.data(), values.size() * sizeof(float));
+    chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+    return chunk;
+  }
+  v1::PushChunk WholeBucket() { return SomeChunk(0, server_->buckets()[0].range.size()); }
+
+  absl::Status PushChunks(const std::vector<v1::PushChunk>& chunks,
+                          v1::PushReply* reply = nullptr) {
+    grpc::ClientContext context;
+    v1::PushReply unused;
+    const auto writer = stub_->Push(&context, reply != nullptr ? reply : &unused);
+    for (const v1::PushChunk& chunk : chunks) {
+      if (!writer->Write(chunk)) break;
+    }
+    writer->WritesDone();
+    return FromGrpcStatus(writer->Finish());
+  }
+
+  ShardServer::Config config_;
+  std::unique_ptr<ShardServer> server_;
+  std::unique_ptr<v1::ParameterService::Stub> stub_;
+  int64_t num_elements_ = 0;
+  std::vector<float> initial_;
+};
+
+TEST_F(PushPullTest, RoundOfTwoWorkersAveragesAndPublishes) {
+  Start();
+  server_->OpenRound(Round(0), 2, kLearningRate);
+  std::vector<float> first = Constant(2.0f);
+  std::vector<float> second = Constant(6.0f);
+  const auto transport1 = server_->Transport(WorkerId(1));
+  const auto transport2 = server_->Transport(WorkerId(2));
+  const auto push2 = StartPush(*transport2, Round(0), second);
+  const auto push1 = StartPush(*transport1, Round(0), first);
+  ASSERT_OK_AND_ASSIGN(const PushResult result1, push1->Finish());
+  ASSERT_OK_AND_ASSIGN(const PushResult result2, push2->Finish());
+  EXPECT_EQ(result1.buckets_counted, server_->buckets().size());
+  EXPECT_EQ(result2.buckets_counted, server_->buckets().size());
+  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(4.0f)));
+  const BulkTraffic traffic = server_->rpc().traffic();
+  EXPECT_EQ(traffic.bytes_received, 2 * num_elements_ * sizeof(float));
+  EXPECT_EQ(traffic.bytes_sent, num_elements_ * sizeof(float));
+}
+
+TEST_F(PushPullTest, ManyRoundsInARow) {
+  Start();
+  const auto transport = server_->Transport(WorkerId(1));
+  std::vector<float> gradient = Constant(1.0f);
+  for (int round = 0; round < 20; ++round) {
+    server_->OpenRound(Round(round), 1, kLearningRate);
+    ASSERT_OK(StartPush(*transport, Round(round), gradient)->Finish());
+  }
+  EXPECT_THAT(Pull(Version(20)), IsOkAndHolds(After(20.0f)));
+}
+
+TEST_F(PushPullTest, PullWaitsForItsVersion) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  absl::StatusOr<std::vector<float>> pulled;
+  std::thread puller([&] { pulled = Pull(Version(1)); });
+  EXPECT_OK(Push(WorkerId(1), Round(0), Constant(2.0f)));
+  puller.join();
+  EXPECT_THAT(pulled, IsOkAndHolds(After(2.0f)));
+}
+
+TEST_F(PushPullTest, CancelledPullLeavesTheServerServing) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  const auto transport = server_->Transport(WorkerId(1));
+  std::vector<float> weights(num_elements_);
+  const Bucket& bucket = server_->buckets()[0];
+  const auto session = transport->StartPull({Version(99), {{0, PartOf(weights, bucket)}}}, nullptr);
+  session->Cancel();
+  EXPECT_THAT(session->Wait(), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(Pull(Version(0)), IsOkAndHolds(initial_));
+}
+
+TEST_F(PushPullTest, RepeatedPushCountsOnce) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  ASSERT_OK(Push(WorkerId(1), Round(0), Constant(2.0f)));
+  ASSERT_OK_AND_ASSIGN(const PushResult again, Push(WorkerId(1), Round(0), Constant(2.0f)));
+  EXPECT_EQ(again.buckets_counted, 0);
+  EXPECT_EQ(again.buckets_duplicate, server_->buckets().size());
+  v1::PushReply reply;
+  ASSERT_OK(PushChunks({WholeBucket()}, &reply));
+  EXPECT_TRUE(reply.duplicate());
+  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(2.0f)));
+}
+
+TEST_F(PushPullTest, PlainStubsPushAndPull) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  const int64_t size = server_->buckets()[0].range.size();
+  v1::PushReply reply;
+  ASSERT_OK(PushChunks({SomeChunk(0, 10), SomeChunk(10, 11), SomeChunk(11, size)}, &reply));
+  EXPECT_EQ(reply.buckets_counted(), 1);
+  EXPECT_FALSE(reply.duplicate());
+
+  grpc::ClientContext context;
+  v1::PullRequest request;
+  request.set_worker_id(1);
+  request.set_incarnation(1);
+  request.set_encoding(v1::ENCODING_FP32);
+  request.set_min_version(1);
+  request.add_buckets(0);
+  const auto reader = stub_->Pull(&context, request);
+  v1::PullChunk chunk;
+  std::string data;
+  while (reader->Read(&chunk)) {
+    EXPECT_EQ(chunk.bucket(), 0);
+    EXPECT_EQ(chunk.version(), 1);
+    EXPECT_EQ(chunk.offset() * sizeof(float), data.size());
+    EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.data().data(), chunk.data().size()));
+    data += chunk.data();
+  }
+  EXPECT_OK(FromGrpcStatus(reader->Finish()));
+  const std::vector<float> wanted = After(2.0f);
+  EXPECT_EQ(data, std::string(reinterpret_cast<const char*>(wanted.data()), size * sizeof(float)));
+}
+
+TEST_F(PushPullTest, BucketsComeInTheOrderAskedFor) {
+  Start();
+  grpc::ClientContext context;
+  v1::PullRequest request;
+  request.set_encoding(v1::ENCODING_FP32);
+  for (const uint32_t bucket : {3, 0, 2}) request.add_buckets(bucket);
+  const auto reader = stub_->Pull(&context, request);
+  std::vector<uint32_t> order;
+  v1::PullChunk chunk;
+  while (reader->Read(&chunk)) order.push_back(chunk.bucket());
+  EXPECT_OK(FromGrpcStatus(reader->Finish()));
+  EXPECT_THAT(order, ElementsAre(3, 0, 2));
+}
+
+TEST_F(PushPullTest, BrokenStreamLeavesNothing) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  const int64_t size = server_->buckets()[0].range.size();
+  {
+    grpc::ClientContext context;
+    v1::PushReply reply;
+    const auto writer = stub_->Push(&context, &reply);
+    writer->Write(SomeChunk(0, size / 2));
+    context.TryCancel();
+    EXPECT_THAT(FromGrpcStatus(writer->Finish()), StatusIs(absl::StatusCode::kCancelled));
+  }
+  EXPECT_THAT(PushChunks({SomeChunk(0, size / 2)}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the stream ended after")));
+  EXPECT_EQ(server_->shard().stats().contributions_counted, 0);
+  EXPECT_THAT(Push(WorkerId(1), Round(0), Constant(2.0f)), IsOk());
+  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(2.0f)));
+}
+
+TEST_F(PushPullTest, WholeBucketsOfABrokenStreamCount) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  v1::PushChunk half = SomeChunk(0, 5);
+  half.set_bucket(1);
+  EXPECT_THAT(PushChunks({WholeBucket(), half}), StatusIs(absl::StatusCode::kInvalidArgument));
+  ASSERT_OK_AND_ASSIGN(const PushResult result, Push(WorkerId(1), Round(0), Constant(2.0f)));
+  // Whether the first bucket was counted before the stream failed is left open by the contract;
+  // that it counts once is not.
+  EXPECT_EQ(result.buckets_counted + result.buckets_duplicate, server_->buckets().size());
+  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(2.0f)));
+}
+
+TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  const int64_t size = server_->buckets()[0].range.size();
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(PushChunks({SomeChunk(1, size)}), refused);                       // no start
+  EXPECT_THAT(PushChunks({SomeChunk(0, 5), SomeChunk(6, size)}), refused);      // hole
+  EXPECT_THAT(PushChunks({SomeChunk(0, 5), SomeChunk(4, size)}), refused);      // overlap
+  EXPECT_THAT(PushChunks({SomeChunk(0, size + 1)}), refused);                   // too long
+  EXPECT_THAT(PushChunks({SomeChunk(0, 5), SomeChunk(5, size + 1)}), refused);  // too long
+  const auto changed = [this](auto change) {
+    v1::PushChunk chunk = WholeBucket();
+    change(chunk);
+    return PushChunks({chunk});
+  };
+  EXPECT_THAT(changed([](auto& chunk) { chunk.clear_encoding(); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.set_encoding(static_cast<v1::Encoding>(9)); }),
+              refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.clear_kind(); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.set_kind(v1::CONTRIBUTION_KIND_WEIGHTS); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.set_bucket(12345); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.set_round(-1); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.set_worker_id(0); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.set_scale(-1.0f); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.set_scale(std::nanf("")); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.clear_data(); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.mutable_data()->pop_back(); }), refused);
+  v1::PushChunk other = SomeChunk(5, size);
+  other.set_round(1);
+  EXPECT_THAT(PushChunks({SomeChunk(0, 5), other}), refused);
+  EXPECT_THAT(Pull(Version(0)), IsOkAndHolds(initial_));
+}
+
+TEST_F(PushPullTest, DataThatDoesNotHoldIsRefusedByItsCode) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  v1::PushChunk damaged = WholeBucket();
+  (*damaged.mutable_data())[5] ^= 1;
+  EXPECT_THAT(PushChunks({damaged}), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
+  for (const float value : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    std::vector<float> gradient = Constant(2.0f);
+    gradient[3] = value;
+    EXPECT_THAT(Push(WorkerId(1), Round(0), gradient),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("bucket 0")));
+  }
+  EXPECT_OK(Push(WorkerId(1), Round(0), Constant(2.0f)));
+  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(2.0f)));
+}
+
+TEST_F(PushPullTest, StaleLivesAndFutureRoundsAreRefusedByTheirCodes) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  v1::PushChunk ahead = WholeBucket();
+  ahead.set_round(5);
+  EXPECT_THAT(PushChunks({ahead}), StatusIs(absl::StatusCode::kFailedPrecondition));
+  const RosterMember reborn{WorkerId(1), Incarnation(2), 1};
+  server_->shard().SetMembers(ViewId(2), {&reborn, 1});
+  EXPECT_THAT(PushChunks({WholeBucket()}), StatusIs(absl::StatusCode::kAborted));
+}
+
+TEST_F(PushPullTest, PullOfWhatIsNotThereIsRefused) {
+  Start();
+  const auto pull = [this](auto change) {
+    grpc::ClientContext context;
+    v1::PullRequest request;
+    request.set_encoding(v1::ENCODING_FP32);
+    request.add_buckets(0);
+    change(request);
+    const auto reader = stub_->Pull(&context, request);
+    v1::PullChunk chunk;
+    while (reader->Read(&chunk)) {
+    }
+    return FromGrpcStatus(reader->Finish());
+  };
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument);
+  EXPECT_OK(pull([](auto& request) { request.clear_buckets(); }));
+  EXPECT_THAT(pull([](auto& request) { request.clear_encoding(); }), refused);
+  EXPECT_THAT(pull([](auto& request) { request.set_min_version(-1); }), refused);
+  EXPECT_THAT(pull([](auto& request) { request.add_buckets(1 << 30); }), refused);
+}
+
+TEST_F(PushPullTest, ServerWithoutAShardIsUnavailable) {
+  Start();
+  server_->Detach("restoring checkpoint 12");
+  const auto unavailable =
+      StatusIs(absl::StatusCode::kUnavailable, HasSubstr("restoring checkpoint 12"));
+  EXPECT_THAT(Push(WorkerId(1), Round(0), Constant(2.0f)), unavailable);
+  EXPECT_THAT(Pull(Version(0)), unavailable);
+}
+
+TEST_F(PushPullTest, ShutDownShardEndsThoseWhoWait) {
+  Start();
+  server_->OpenRound(Round(0), 2, kLearningRate);
+  const auto transport = server_->Transport(WorkerId(1));
+  std::vector<float> weights(num_elements_);
+  const Bucket& bucket = server_->buckets()[0];
+  const auto pull = transport->StartPull({Version(9), {{0, PartOf(weights, bucket)}}}, nullptr);
+  server_->shard().Shutdown(absl::AbortedError("a new server incarnation"));
+  EXPECT_THAT(pull->Wait(), StatusIs(absl::StatusCode::kAborted, HasSubstr("new server")));
+  EXPECT_THAT(Push(WorkerId(1), Round(0), Constant(2.0f)), StatusIs(absl::StatusCode::kAborted));
+}
+
+// Sums are made in order of worker id, so worker 2 must wait; the shard has room for two buckets.
+TEST_F(PushPullTest, WorkerWhoseTurnItIsNotIsHeldBackAndMemoryIsBounded) {
+  config_.staging_bytes = 1;
+  Start();
+  const int64_t before = server_->shard().stats().resident_bytes;
+  server_->OpenRound(Round(0), 2, kLearningRate);
+  std::vector<float> late = Constant(6.0f);
+  const auto transport2 = server_->Transport(WorkerId(2));
+  const auto push2 = StartPush(*transport2, Round(0), late);
+  ASSERT_OK(Push(WorkerId(1), Round(0), Constant(2.0f)));
+  ASSERT_OK(push2->Finish());
+  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(4.0f)));
+  // Accumulators, and a second page per bucket while the first was being read.
+  EXPECT_LE(server_->shard().stats().resident_bytes,
+            before + 3 * num_elements_ * sizeof(float) + 4 * config_.job.bucket_bytes);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,90 @@
+#include "tests/cluster/shard_server.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "proto/bulk_options.h"
+#include "server/sync/round_plan.h"
+#include "server/sync/sync_policy_factory.h"
+#include "worker/client/bulk_grpc_transport.h"
+
+namespace lodestar {
+
+ShardServer::ShardServer(Config config)
+    : config_(std::move(config)), executor_(std::make_unique<ThreadPool>(config_.num_threads)) {
+  const ElementRange all{0, config_.layout.num_elements()};
+  absl::StatusOr<std::vector<Bucket>> buckets =
+      PlanBuckets(config_.layout, {all}, config_.job.bucket_bytes);
+  LODESTAR_CHECK(buckets.ok()) << buckets.status().ToString();
+  buckets_ = *std::move(buckets);
+
+  ParameterShard::Deps deps;
+  deps.executor = executor_.get();
+  deps.policy = MakeSyncPolicy(config_.job);
+  deps.norm_exchange = &norm_exchange_;
+  absl::StatusOr<std::unique_ptr<ParameterShard>> shard = ParameterShard::Create(
+      {all, buckets_, config_.layout, config_.job, config_.staging_bytes}, std::move(deps));
+  LODESTAR_CHECK(shard.ok()) << shard.status().ToString();
+  shard_ = *std::move(shard);
+  shard_->LoadInitial(config_.job.seed);
+
+  rpc_ = std::make_unique<ParameterRpc>(
+      [this]() -> absl::StatusOr<std::shared_ptr<ParameterShard>> {
+        absl::MutexLock lock(&mutex_);
+        if (!detached_.ok()) return detached_;
+        return shard_;
+      },
+      executor_.get());
+  grpc::ServerBuilder builder;
+  ApplyServerOptions(builder);
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(rpc_.get());
+  server_ = builder.BuildAndStart();
+  LODESTAR_CHECK(server_ != nullptr && port != 0);
+  address_ = absl::StrCat("127.0.0.1:", port);
+}
+
+ShardServer::~ShardServer() {
+  shard_->Shutdown(absl::UnavailableError("the test is over"));
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_.reset();
+  shard_.reset();
+  executor_.reset();
+}
+
+void ShardServer::Detach(const std::string& text) {
+  absl::MutexLock lock(&mutex_);
+  detached_ = absl::UnavailableError(text);
+}
+
+std::shared_ptr<grpc::Channel> ShardServer::Channel() const {
+  return grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(),
+                                   DataChannelArguments());
+}
+
+std::unique_ptr<ParameterTransport> ShardServer::Transport(WorkerId worker) const {
+  BulkGrpcTransportConfig config;
+  config.servers = {address_};
+  config.buckets = buckets_;
+  config.worker = worker;
+  config.incarnation = Incarnation(1);
+  return MakeBulkGrpcTransport(std::move(config));
+}
+
+void ShardServer::OpenRound(Round round, int num_workers, double learning_rate,
+                            int64_t num_samples) {
+  RoundPlan plan;
+  plan.round = round;
+  plan.view = ViewId(1);
+  plan.learning_rate = learning_rate;
+  for (int i = 1; i <= num_workers; ++i) {
+    plan.roster.push_back({WorkerId(i), Incarnation(1), num_samples});
+  }
+  shard_->SetMembers(plan.view, plan.roster);
+  shard_->OpenRound(plan);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,66 @@
+// One parameter server without its coordinator: a ParameterShard behind ParameterService on a free
+// loopback port. Tests play the coordinator's part by calling shard().
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/bucket_plan.h"
+#include "common/executor.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "server/rpc/parameter_rpc.h"
+#include "server/shard/norm_exchange.h"
+#include "server/shard/parameter_shard.h"
+#include "worker/client/bulk_transport.h"
+
+namespace lodestar {
+
+class ShardServer {
+ public:
+  struct Config {
+    JobSpec job;
+    Layout layout;  // one shard has all of it
+    int64_t staging_bytes = 64 << 20;
+    int num_threads = 2;
+  };
+
+  // Serves with weights from job.seed. Aborts if the config is not valid.
+  explicit ShardServer(Config config);
+  ~ShardServer();
+
+  ParameterShard& shard() { return *shard_; }
+  // From now on the service serves nothing: Unavailable with this text.
+  void Detach(const std::string& text) ABSL_LOCKS_EXCLUDED(mutex_);
+  const ParameterRpc& rpc() const { return *rpc_; }
+
+  const std::string& address() const { return address_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  const Layout& layout() const { return config_.layout; }
+  std::shared_ptr<grpc::Channel> Channel() const;
+  // The transport of a worker, in incarnation 1.
+  std::unique_ptr<ParameterTransport> Transport(WorkerId worker) const;
+
+  // Members 1..num_workers in incarnation 1 with `num_samples` each; opens their round.
+  void OpenRound(Round round, int num_workers, double learning_rate, int64_t num_samples = 1);
+
+ private:
+  const Config config_;
+  std::vector<Bucket> buckets_;
+  std::unique_ptr<ThreadPool> executor_;
+  SingleShardNormExchange norm_exchange_;
+  std::shared_ptr<ParameterShard> shard_;
+  absl::Mutex mutex_;
+  absl::Status detached_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ParameterRpc> rpc_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace lodestar
