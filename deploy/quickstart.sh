@@ -184,18 +184,17 @@ xz_bytes="$(run xz -9e --stdout "$out/heldout.bin" | wc -c)"
 rm "$out/heldout.bin"
 
 say "Done after $train_seconds s of training"
-python3 - "$out/metrics.jsonl" "$context" "$train_seconds" "$heldout_bytes" "$xz_bytes" \
-  "$sampled" <<'PY'
+python3 - "$out/metrics.jsonl" "$context" "$heldout_bytes" "$xz_bytes" "$sampled" <<'PY'
 import json, math, sys
 
-path, context, seconds, heldout_bytes, xz_bytes, sampled = sys.argv[1:]
+path, context, heldout_bytes, xz_bytes, sampled = sys.argv[1:]
 records = [json.loads(line) for line in open(path)]
 loss = [r["heldout_loss"] for r in records if r.get("heldout_loss") is not None][-1]
-tokens = sum(r["samples"] for r in records) * int(context)
+tokens_per_second = records[-1]["samples"] * int(context) / records[-1]["seconds"]
 print(f"held-out text        {loss / math.log(2):.3f} bits per byte{sampled}")
 print(f"  xz -9e needs       {8 * int(xz_bytes) / int(heldout_bytes):.3f} bits per byte "
       f"for the same {heldout_bytes} bytes")
-print(f"throughput           {tokens / max(int(seconds), 1):.0f} tokens/s, evaluation included")
+print(f"throughput           {tokens_per_second:.0f} tokens/s, evaluation included")
 PY
 echo "checkpoint           $checkpoint"
 echo "model                $out/model.safetensors"

@@ -16,7 +16,7 @@ deploy/install_deps.sh || {
 }
 
 if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
-  echo "No nvcc on this machine: the CUDA plugin is not built, and its tests are skipped."
+  echo "No nvcc on this machine: the CUDA plugin is not built; workers compute on the CPU."
 fi
 
 work="$(mktemp -d)"
