@@ -12,17 +12,15 @@
 
 namespace lodestar {
 
-// "round-00001234".
-std::string CheckpointName(Round round);
-
 // Creates `root` if need be and an empty `root`/round-00001234.tmp; returns its path. Left-overs of
 // earlier attempts at any round are removed.
 absl::StatusOr<std::string> BeginCheckpoint(const std::string& root, Round round);
 
-// Writes the manifest into the directory from BeginCheckpoint(), syncs, renames it to its final
-// name, syncs `root`, and reads everything back to verify. An older checkpoint of the same round is
-// replaced. Then removes all but the newest `keep` (at least 1). Returns the final path. Errors:
-// those of files; DataLoss if it does not verify: then nothing was removed.
+// Writes the manifest into the directory from BeginCheckpoint(), syncs, reads everything back to
+// verify, renames it to its final name, syncs `root`. A checkpoint of the same round is replaced.
+// Then removes older ones but for the newest `keep` (at least 1, counting this one), and sets newer
+// ones, of a future that was resumed from before, aside. Returns the final path. Errors: those of
+// files; DataLoss if it does not verify. After an error nothing older was removed.
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& directory,
                                               const Manifest& manifest, int keep);
 

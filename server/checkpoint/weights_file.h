@@ -12,10 +12,8 @@
 
 namespace lodestar {
 
-// Key of the model spec (JSON) in the files' metadata.
-inline constexpr char kModelMetadataKey[] = "lodestar.model";
-
-// Writes the weights of a verified checkpoint into one file, all or nothing. Blocks for the disk.
+// Writes the weights of a verified checkpoint into one file, all or nothing; the model spec goes
+// into its metadata (common/model_spec_json.h). Blocks for the disk.
 absl::Status ExportWeights(const std::string& checkpoint_directory, const std::string& out_path);
 
 class WeightsFile {

@@ -1,0 +1,38 @@
+// Names of checkpoints below their root directory, and what is there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/ids.h"
+
+namespace lodestar {
+
+// Being written; not a checkpoint yet.
+inline constexpr char kTemporarySuffix[] = ".tmp";
+// Replaced by a newer one of the same round; counts only if that did not arrive.
+inline constexpr char kReplacedSuffix[] = ".old";
+// Of a future that a resume from an earlier round has left behind; never chosen by itself.
+inline constexpr char kAbandonedSuffix[] = ".abandoned";
+
+struct CheckpointEntry {
+  Round round;
+  std::string suffix;  // empty for a checkpoint, else one of the above
+  std::string path;
+};
+
+// "round-00001234".
+std::string CheckpointName(Round round);
+
+// Everything below `root` that is named like a checkpoint: newest first, those without suffix
+// before the others of their round. Empty if there is no such directory.
+absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(const std::string& root);
+
+absl::Status RenameDirectory(const std::string& from, const std::string& to);
+// Never fails: what stays is found again by ListCheckpoints().
+void RemoveDirectory(const std::string& path);
+
+}  // namespace lodestar

@@ -1,0 +1,422 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/bucket_plan.h"
+#include "common/layout.h"
+#include "common/safetensors.h"
+#include "common/shard_plan.h"
+#include "common/testing/status_matchers.h"
+#include "server/checkpoint/checkpoint_publisher.h"
+#include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/manifest.h"
+#include "server/checkpoint/shard_files.h"
+#include "server/checkpoint/weights_file.h"
+#include "server/shard/page.h"
+#include "server/shard/shard_state.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kStateNames = {"exp_avg", "exp_avg_sq"};
+
+Layout TestLayout() {
+  // One tensor is so long that every plan with more than one server cuts it.
+  auto layout = Layout::FromTensors({
+      {.name = "embedding", .shape = {10, 8}, .offset = 0, .block = 0, .decay = true},
+      {.name = "body.weight", .shape = {100, 50}, .offset = 0, .block = 1, .decay = true},
+      {.name = "body.bias", .shape = {50}, .offset = 0, .block = 1},
+  });
+  EXPECT_OK(layout);
+  return *layout;
+}
+
+// The value of an element of vector number `vector` (0: weights) in the state of `round`.
+float ValueAt(int64_t element, int vector, int64_t round) {
+  return static_cast<float>(element) * 0.37f + static_cast<float>(vector) * 1e4f +
+         static_cast<float>(round);
+}
+
+struct Plan {
+  std::vector<ElementRange> shards;
+  std::vector<Bucket> buckets;
+
+  std::vector<Bucket> BucketsOf(int shard) const {
+    std::vector<Bucket> own;
+    for (const Bucket& bucket : buckets) {
+      if (bucket.shard == shard) own.push_back(bucket);
+    }
+    return own;
+  }
+};
+
+Plan PlanFor(const Layout& layout, int num_servers) {
+  Plan plan;
+  plan.shards = *PlanShards(layout, num_servers);
+  plan.buckets = *PlanBuckets(layout, plan.shards, /*bucket_bytes=*/2048);
+  return plan;
+}
+
+ShardState StateOf(const Plan& plan, int shard, Round round) {
+  ShardState state;
+  state.range = plan.shards[shard];
+  state.state_names = kStateNames;
+  for (const Bucket& bucket : plan.BucketsOf(shard)) {
+    BucketState& saved = state.buckets.emplace_back();
+    saved.range = bucket.range;
+    saved.version = Version(round.value());
+    saved.counted = {{WorkerId(1), {Incarnation(~uint64_t{0}), Round(round.value() - 1)}}};
+    for (int vector = 0; vector <= 2; ++vector) {
+      auto page = std::make_shared<Page>(bucket.range.size());
+      for (int64_t i = 0; i < bucket.range.size(); ++i) {
+        page->data()[i] = ValueAt(bucket.range.begin + i, vector, round.value());
+      }
+      if (vector == 0) {
+        saved.weights = page;
+      } else {
+        saved.optimizer_state.push_back(page);
+      }
+    }
+  }
+  return state;
+}
+
+void ExpectState(const ShardState& state, Round round) {
+  int64_t element = state.range.begin;
+  for (const BucketState& bucket : state.buckets) {
+    ASSERT_EQ(bucket.range.begin, element);
+    EXPECT_EQ(bucket.version, Version(round.value()));
+    ASSERT_EQ(bucket.counted.size(), 1);
+    EXPECT_EQ(bucket.counted[0].last.incarnation, Incarnation(~uint64_t{0}));
+    EXPECT_EQ(bucket.counted[0].last.round, Round(round.value() - 1));
+    for (int64_t i = 0; i < bucket.range.size(); ++i, ++element) {
+      ASSERT_EQ(bucket.weights->data()[i], ValueAt(element, 0, round.value()));
+      ASSERT_EQ(bucket.optimizer_state[0]->data()[i], ValueAt(element, 1, round.value()));
+      ASSERT_EQ(bucket.optimizer_state[1]->data()[i], ValueAt(element, 2, round.value()));
+    }
+  }
+  EXPECT_EQ(element, state.range.end);
+}
+
+void Overwrite(const std::string& path, int64_t offset, char flip) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(offset);
+  const char old = static_cast<char>(file.get());
+  file.seekp(offset);
+  file.put(static_cast<char>(old ^ flip));
+}
+
+class CheckpointTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
+    root_ = absl::StrCat(testing::TempDir(), "/checkpoints-", getpid(), "-", info->name());
+    fs::remove_all(root_);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  // All steps but publishing.
+  Manifest WriteParts(const std::string& directory, Round round, int num_servers) {
+    const Plan plan = PlanFor(layout_, num_servers);
+    Manifest manifest;
+    manifest.round = round;
+    manifest.layout = layout_;
+    manifest.model = R"({"name": "test"})";
+    manifest.coordinator = {{"cursor", 123456789012345}};
+    for (int shard = 0; shard < num_servers; ++shard) {
+      auto part = WriteShardFiles({directory, shard, num_servers, manifest.model}, layout_,
+                                  StateOf(plan, shard, round));
+      EXPECT_OK(part);
+      // As it travels from server to coordinator.
+      auto parsed = ParseShardManifest(FormatShardManifest(*part));
+      EXPECT_OK(parsed);
+      manifest.shards.push_back(*parsed);
+    }
+    return manifest;
+  }
+
+  std::string Save(int64_t round, int num_servers, int keep = 3) {
+    auto directory = BeginCheckpoint(root_, Round(round));
+    EXPECT_OK(directory);
+    const Manifest manifest = WriteParts(*directory, Round(round), num_servers);
+    auto path = PublishCheckpoint(*directory, manifest, keep);
+    EXPECT_OK(path);
+    return *path;
+  }
+
+  void ExpectNewest(int64_t round, size_t num_alarms = 0) {
+    auto found = FindNewestCheckpoint(root_);
+    ASSERT_OK(found);
+    ASSERT_TRUE(found->has_value());
+    EXPECT_EQ((*found)->manifest.round, Round(round));
+    EXPECT_EQ((*found)->alarms.size(), num_alarms);
+    auto reader = CheckpointReader::Open((*found)->directory);
+    ASSERT_OK(reader);
+    const Plan plan = PlanFor(layout_, 1);
+    auto state = (*reader)->ReadShard(plan.shards[0], plan.buckets, kStateNames);
+    ASSERT_OK(state);
+    ExpectState(*state, Round(round));
+  }
+
+  const Layout layout_ = TestLayout();
+  std::string root_;
+};
+
+TEST_F(CheckpointTest, ComesBackOntoAnyNumberOfServersWithEveryBit) {
+  for (int written_by : {1, 2, 3}) {
+    const std::string path = Save(written_by, written_by);
+    auto reader = CheckpointReader::Open(path);
+    ASSERT_OK(reader);
+    EXPECT_EQ((*reader)->manifest().coordinator["cursor"], 123456789012345);
+    for (int read_by : {1, 2, 3}) {
+      const Plan plan = PlanFor(layout_, read_by);
+      for (int shard = 0; shard < read_by; ++shard) {
+        auto state = (*reader)->ReadShard(plan.shards[shard], plan.BucketsOf(shard), kStateNames);
+        ASSERT_OK(state);
+        ExpectState(*state, Round(written_by));
+      }
+    }
+  }
+}
+
+TEST_F(CheckpointTest, TensorsAreNamedAsInTheLayoutAndPartsSayWhichElements) {
+  const std::string path = Save(4, 2);
+  auto first = SafetensorsReader::Open(path + "/shard-00000-of-00002.safetensors");
+  ASSERT_OK(first);
+  ASSERT_NE((*first)->Find("embedding"), nullptr);
+  EXPECT_EQ((*first)->Find("embedding")->shape, (std::vector<int64_t>{10, 8}));
+  const int64_t cut = PlanFor(layout_, 2).shards[0].end - 80;
+  EXPECT_NE((*first)->Find(absl::StrCat("body.weight@0:", cut)), nullptr);
+  auto state = SafetensorsReader::Open(path + "/shard-00001-of-00002.optimizer.safetensors");
+  ASSERT_OK(state);
+  EXPECT_NE((*state)->Find(absl::StrCat("exp_avg/body.weight@", cut, ":5000")), nullptr);
+  EXPECT_NE((*state)->Find("exp_avg_sq/body.bias"), nullptr);
+}
+
+TEST_F(CheckpointTest, NoneIsNotAnError) {
+  auto found = FindNewestCheckpoint(root_);
+  ASSERT_OK(found);
+  EXPECT_FALSE(found->has_value());
+}
+
+TEST_F(CheckpointTest, DamageOfAnyKindGivesTheOneBeforeAndAnAlarm) {
+  Save(10, 2);
+  const std::string newest = Save(20, 2);
+  const std::string weights = newest + "/shard-00001-of-00002.safetensors";
+  const std::string copy = root_ + "/copy";
+  fs::copy(newest, copy);
+  const auto restore = [&] {
+    fs::remove_all(newest);
+    fs::copy(copy, newest);
+  };
+  ExpectNewest(20);
+
+  fs::resize_file(weights, fs::file_size(weights) - 1);
+  EXPECT_THAT(VerifyCheckpoint(newest),
+              StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(weights), HasSubstr("bytes"))));
+  ExpectNewest(10, 1);
+
+  restore();
+  Overwrite(weights, fs::file_size(weights) / 2, 0x10);
+  EXPECT_THAT(VerifyCheckpoint(newest), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
+  ExpectNewest(10, 1);
+
+  restore();
+  Overwrite(newest + "/shard-00000-of-00002.optimizer.safetensors", 3000, 0x01);
+  ExpectNewest(10, 1);
+
+  restore();
+  fs::remove(weights);
+  ExpectNewest(10, 1);
+
+  restore();
+  fs::remove(newest + "/" + kManifestName);
+  EXPECT_THAT(VerifyCheckpoint(newest), StatusIs(absl::StatusCode::kNotFound));
+  ExpectNewest(10, 1);
+
+  restore();
+  ExpectNewest(20);
+}
+
+TEST_F(CheckpointTest, EveryFlippedByteOfTheManifestIsNoticed) {
+  const std::string newest = Save(20, 1);
+  const std::string path = newest + "/" + kManifestName;
+  const auto size = static_cast<int64_t>(fs::file_size(path));
+  int num_noticed = 0;
+  int num_tried = 0;
+  for (int64_t offset = 0; offset < size; offset += 3) {
+    Overwrite(path, offset, 0x01);
+    ++num_tried;
+    if (!VerifyCheckpoint(newest).ok()) {
+      ++num_noticed;
+    } else {
+      // White space outside of strings may differ.
+      std::ifstream file(path);
+      file.seekg(offset);
+      const char now = static_cast<char>(file.get());
+      if (now == '!' || now == '\v') ADD_FAILURE() << "not noticed at " << offset;
+      ++num_noticed;
+    }
+    Overwrite(path, offset, 0x01);
+  }
+  EXPECT_EQ(num_noticed, num_tried);
+}
+
+TEST_F(CheckpointTest, AllDamagedIsAnErrorNotAFreshStart) {
+  const std::string only = Save(10, 1);
+  Overwrite(only + "/shard-00000-of-00001.safetensors", 5000, 0x01);
+  EXPECT_THAT(FindNewestCheckpoint(root_),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("round-00000010")));
+}
+
+TEST_F(CheckpointTest, ACrashAfterAnyStepLeavesTheOneBefore) {
+  Save(10, 1);
+  // After each step the process is gone; the next start sees what is on the disk.
+  auto directory = BeginCheckpoint(root_, Round(20));
+  ASSERT_OK(directory);
+  ExpectNewest(10);
+  Manifest manifest = WriteParts(*directory, Round(20), 2);
+  ExpectNewest(10);
+  std::ofstream(*directory + "/" + kManifestName) << FormatManifest(manifest).substr(0, 200);
+  ExpectNewest(10);
+  std::ofstream(*directory + "/" + kManifestName) << FormatManifest(manifest);
+  ExpectNewest(10);
+  // The rename is the step that counts.
+  fs::rename(*directory, root_ + "/round-00000020");
+  ExpectNewest(20);
+}
+
+TEST_F(CheckpointTest, ACrashWhileReplacingTheSameRoundLosesNothing) {
+  const std::string path = Save(10, 1);
+  // Between the two renames.
+  fs::rename(path, path + ".old");
+  ExpectNewest(10);
+  EXPECT_EQ(Save(10, 2), path);
+  ExpectNewest(10);
+  EXPECT_FALSE(fs::exists(path + ".old"));
+}
+
+TEST_F(CheckpointTest, LeftOversGoWithTheNextAttempt) {
+  auto stale = BeginCheckpoint(root_, Round(5));
+  ASSERT_OK(stale);
+  WriteParts(*stale, Round(5), 1);
+  auto next = BeginCheckpoint(root_, Round(6));
+  ASSERT_OK(next);
+  EXPECT_FALSE(fs::exists(*stale));
+  EXPECT_TRUE(fs::is_empty(*next));
+  DiscardCheckpoint(*next);
+  EXPECT_FALSE(fs::exists(*next));
+}
+
+TEST_F(CheckpointTest, KeepsTheNewestAndOnlyDropsOldOnesAfterTheNewOneVerifies) {
+  for (int64_t round : {10, 20, 30}) Save(round, 1);
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000010"));
+  Save(40, 1, /*keep=*/2);
+  EXPECT_FALSE(fs::exists(root_ + "/round-00000010"));
+  EXPECT_FALSE(fs::exists(root_ + "/round-00000020"));
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000030"));
+
+  auto directory = BeginCheckpoint(root_, Round(50));
+  ASSERT_OK(directory);
+  const Manifest manifest = WriteParts(*directory, Round(50), 1);
+  Overwrite(*directory + "/shard-00000-of-00001.safetensors", 5000, 0x01);
+  EXPECT_THAT(PublishCheckpoint(*directory, manifest, 1), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000030"));
+  ExpectNewest(40);
+}
+
+TEST_F(CheckpointTest, ResumingFromBeforeSetsTheAbandonedFutureAside) {
+  for (int64_t round : {10, 20, 30}) Save(round, 1);
+  Save(15, 1);
+  ExpectNewest(15);
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));
+}
+
+TEST_F(CheckpointTest, AFullDiskIsAnErrorThatNamesTheNumbers) {
+  Save(10, 1);
+  auto directory = BeginCheckpoint(root_, Round(20));
+  ASSERT_OK(directory);
+  // The device on which every write says that the disk is full.
+  const std::string path = *directory + "/shard-00000-of-00001.optimizer.safetensors";
+  fs::create_symlink("/dev/full", path);
+  const Plan plan = PlanFor(layout_, 1);
+  EXPECT_THAT(WriteShardFiles({*directory, 0, 1, ""}, layout_, StateOf(plan, 0, Round(20))),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr(path), HasSubstr("needs 41040 bytes"))));
+  EXPECT_TRUE(fs::is_empty(*directory)) << "files of the failed write are still there";
+  DiscardCheckpoint(*directory);
+  ExpectNewest(10);
+}
+
+TEST_F(CheckpointTest, AFileThatMayNotGrowIsTheSameError) {
+  auto directory = BeginCheckpoint(root_, Round(20));
+  ASSERT_OK(directory);
+  rlimit old_limit;
+  getrlimit(RLIMIT_FSIZE, &old_limit);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit = {10000, old_limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  const Plan plan = PlanFor(layout_, 1);
+  const auto result = WriteShardFiles({*directory, 0, 1, ""}, layout_, StateOf(plan, 0, Round(20)));
+  setrlimit(RLIMIT_FSIZE, &old_limit);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_TRUE(fs::is_empty(*directory));
+}
+
+TEST_F(CheckpointTest, OtherOptimizerStateIsRefusedByName) {
+  auto reader = CheckpointReader::Open(Save(10, 1));
+  ASSERT_OK(reader);
+  const Plan plan = PlanFor(layout_, 1);
+  EXPECT_THAT((*reader)->ReadShard(plan.shards[0], plan.buckets, {"momentum"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("exp_avg_sq"), HasSubstr("momentum"))));
+}
+
+TEST_F(CheckpointTest, ExportsOneFileOfWholeTensorsThatReadsBack) {
+  const std::string checkpoint = Save(10, 3);
+  const std::string out = root_ + "/model.safetensors";
+  ASSERT_OK(ExportWeights(checkpoint, out));
+  auto file = SafetensorsReader::Open(out);
+  ASSERT_OK(file);
+  EXPECT_EQ((*file)->tensors().size(), 3);
+  EXPECT_EQ((*file)->metadata().at("lodestar.model"), R"({"name": "test"})");
+  EXPECT_EQ((*file)->Find("body.weight")->shape, (std::vector<int64_t>{100, 50}));
+
+  auto weights = WeightsFile::Open(out, layout_);
+  ASSERT_OK(weights);
+  std::vector<float> part(1000);
+  ASSERT_OK((*weights)->Read({70, 1070}, absl::MakeSpan(part)));
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(part[i], ValueAt(70 + i, 0, 10));
+}
+
+TEST_F(CheckpointTest, AWeightsFileOfAnotherModelIsRefusedByTensor) {
+  const std::string out = root_ + "/model.safetensors";
+  ASSERT_OK(ExportWeights(Save(10, 1), out));
+  auto other = Layout::FromTensors({{.name = "embedding", .shape = {8, 10}}});
+  ASSERT_OK(other);
+  EXPECT_THAT(WeightsFile::Open(out, *other),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("embedding"), HasSubstr("[8, 10]"), HasSubstr("[10, 8]"))));
+  auto fewer = Layout::FromTensors({{.name = "embedding", .shape = {10, 8}}});
+  ASSERT_OK(fewer);
+  EXPECT_THAT(WeightsFile::Open(out, *fewer),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("body.weight")));
+}
+
+}  // namespace
+}  // namespace lodestar

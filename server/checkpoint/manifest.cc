@@ -1,0 +1,258 @@
+#include "server/checkpoint/manifest.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/crc32c.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr char kFormatName[] = "lodestar-checkpoint";
+constexpr char kChecksumKey[] = "crc32c";
+
+absl::StatusOr<uint64_t> AsUint64(const Json& value, absl::string_view what) {
+  if (value.is_number_unsigned()) return value.get<uint64_t>();
+  return absl::InvalidArgumentError(absl::StrCat(what, " is not a number without sign"));
+}
+
+std::string ChecksumText(uint32_t crc32c) { return absl::StrFormat("%08x", crc32c); }
+
+absl::StatusOr<uint32_t> GetChecksum(const Json& object) {
+  ASSIGN_OR_RETURN(const std::string text, GetString(object, kChecksumKey));
+  uint32_t crc32c = 0;
+  if (text.size() != 8 || !absl::SimpleHexAtoi(text, &crc32c)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kChecksumKey, " \"", text, "\" is not 8 hexadecimal digits"));
+  }
+  return crc32c;
+}
+
+Json FileJson(const CheckpointFile& file) {
+  return {
+      {"name", file.name}, {"bytes", file.num_bytes}, {kChecksumKey, ChecksumText(file.crc32c)}};
+}
+
+absl::StatusOr<CheckpointFile> FileFrom(const Json& json) {
+  CheckpointFile file;
+  ASSIGN_OR_RETURN(file.name, GetString(json, "name"));
+  ASSIGN_OR_RETURN(file.num_bytes, GetInt64(json, "bytes"));
+  ASSIGN_OR_RETURN(file.crc32c, GetChecksum(json));
+  if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", file.name, "\" is not the name of a file of the checkpoint"));
+  }
+  return file;
+}
+
+Json CountedJson(const std::vector<CountedWorker>& counted) {
+  Json table = Json::array();
+  for (const CountedWorker& row : counted) {
+    table.push_back({row.worker.value(), row.last.incarnation.value(), row.last.round.value()});
+  }
+  return table;
+}
+
+absl::StatusOr<std::vector<CountedWorker>> CountedFrom(const Json& table) {
+  std::vector<CountedWorker> counted;
+  for (const Json& row : table) {
+    if (!row.is_array() || row.size() != 3) {
+      return absl::InvalidArgumentError(
+          "a row of counted_tables is not [worker, incarnation, round]");
+    }
+    ASSIGN_OR_RETURN(const uint64_t worker, AsUint64(row[0], "worker in counted_tables"));
+    ASSIGN_OR_RETURN(const uint64_t incarnation, AsUint64(row[1], "incarnation in counted_tables"));
+    ASSIGN_OR_RETURN(const int64_t round, AsInt64(row[2], "round in counted_tables"));
+    counted.push_back(
+        {WorkerId(static_cast<uint32_t>(worker)), {Incarnation(incarnation), Round(round)}});
+  }
+  return counted;
+}
+
+Json ShardJson(const ShardManifest& shard) {
+  Json json = {{"shard", shard.shard},
+               {"begin", shard.range.begin},
+               {"end", shard.range.end},
+               {"weights", FileJson(shard.weights)}};
+  if (!shard.optimizer.name.empty()) json["optimizer"] = FileJson(shard.optimizer);
+  json["state_names"] = shard.state_names;
+  Json tables = Json::array();
+  Json buckets = Json::array();
+  std::map<std::string, size_t> known_tables;
+  for (const BucketManifest& bucket : shard.buckets) {
+    Json table = CountedJson(bucket.counted);
+    const auto [known, is_new] = known_tables.emplace(FormatJson(table), tables.size());
+    if (is_new) tables.push_back(std::move(table));
+    buckets.push_back(
+        {bucket.range.begin, bucket.range.end, bucket.version.value(), known->second});
+  }
+  json["counted_tables"] = std::move(tables);  // [[worker, incarnation, round], ...] each
+  json["buckets"] = std::move(buckets);        // [begin, end, version, index of its table]
+  return json;
+}
+
+absl::StatusOr<BucketManifest> BucketFrom(const Json& row, int64_t begin,
+                                          const std::vector<std::vector<CountedWorker>>& tables) {
+  if (!row.is_array() || row.size() != 4) {
+    return absl::InvalidArgumentError("a bucket is not [begin, end, version, table]");
+  }
+  BucketManifest bucket;
+  ASSIGN_OR_RETURN(bucket.range.begin, AsInt64(row[0], "begin of a bucket"));
+  ASSIGN_OR_RETURN(bucket.range.end, AsInt64(row[1], "end of a bucket"));
+  ASSIGN_OR_RETURN(const int64_t version, AsInt64(row[2], "version of a bucket"));
+  ASSIGN_OR_RETURN(const int64_t table, AsInt64(row[3], "table of a bucket"));
+  if (bucket.range.begin != begin || bucket.range.end <= begin || version < 0 || table < 0 ||
+      table >= static_cast<int64_t>(tables.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("bucket ", FormatJson(row),
+                                                   ": expected one that ", "begins at ", begin,
+                                                   " and a table below ", tables.size()));
+  }
+  bucket.version = Version(version);
+  bucket.counted = tables[table];
+  return bucket;
+}
+
+absl::StatusOr<ShardManifest> ShardFrom(const Json& json) {
+  ShardManifest shard;
+  ASSIGN_OR_RETURN(const int64_t index, GetInt64(json, "shard"));
+  shard.shard = static_cast<int>(index);
+  ASSIGN_OR_RETURN(shard.range.begin, GetInt64(json, "begin"));
+  ASSIGN_OR_RETURN(shard.range.end, GetInt64(json, "end"));
+  ASSIGN_OR_RETURN(const Json* weights, GetObject(json, "weights"));
+  ASSIGN_OR_RETURN(shard.weights, FileFrom(*weights));
+  ASSIGN_OR_RETURN(const Json* names, GetArray(json, "state_names"));
+  for (const Json& name : *names) {
+    if (!name.is_string()) return absl::InvalidArgumentError("state_names has what is no string");
+    shard.state_names.push_back(name.get<std::string>());
+  }
+  if (!shard.state_names.empty()) {
+    ASSIGN_OR_RETURN(const Json* optimizer, GetObject(json, "optimizer"));
+    ASSIGN_OR_RETURN(shard.optimizer, FileFrom(*optimizer));
+  }
+  std::vector<std::vector<CountedWorker>> tables;
+  ASSIGN_OR_RETURN(const Json* table_list, GetArray(json, "counted_tables"));
+  for (const Json& table : *table_list) {
+    ASSIGN_OR_RETURN(tables.emplace_back(), CountedFrom(table));
+  }
+  ASSIGN_OR_RETURN(const Json* buckets, GetArray(json, "buckets"));
+  int64_t end = shard.range.begin;
+  for (const Json& row : *buckets) {
+    ASSIGN_OR_RETURN(shard.buckets.emplace_back(), BucketFrom(row, end, tables));
+    end = shard.buckets.back().range.end;
+  }
+  if (end == shard.range.end && end > shard.range.begin) return shard;
+  return absl::InvalidArgumentError(absl::StrCat("the buckets of shard ", index, " end at ", end,
+                                                 ", the shard at ", shard.range.end));
+}
+
+Json LayoutJson(const Layout& layout) {
+  Json tensors = Json::array();
+  for (const TensorSpec& tensor : layout.tensors()) {
+    tensors.push_back({{"name", tensor.name},
+                       {"shape", tensor.shape},
+                       {"block", tensor.block},
+                       {"decay", tensor.decay}});
+  }
+  return tensors;
+}
+
+absl::StatusOr<Layout> LayoutFrom(const Json& json) {
+  std::vector<TensorSpec> tensors;
+  for (const Json& entry : json) {
+    TensorSpec tensor;
+    ASSIGN_OR_RETURN(tensor.name, GetString(entry, "name"));
+    ASSIGN_OR_RETURN(const Json* shape, GetArray(entry, "shape"));
+    for (const Json& dimension : *shape) {
+      ASSIGN_OR_RETURN(tensor.shape.emplace_back(),
+                       AsInt64(dimension, absl::StrCat("shape of ", tensor.name)));
+    }
+    ASSIGN_OR_RETURN(const int64_t block, GetInt64(entry, "block"));
+    tensor.block = static_cast<int>(block);
+    ASSIGN_OR_RETURN(tensor.decay, GetBool(entry, "decay"));
+    tensors.push_back(std::move(tensor));
+  }
+  return Layout::FromTensors(std::move(tensors));
+}
+
+absl::Status CheckCover(const Manifest& manifest) {
+  int64_t end = 0;
+  for (size_t i = 0; i < manifest.shards.size(); ++i) {
+    const ShardManifest& shard = manifest.shards[i];
+    if (shard.shard != static_cast<int>(i) || shard.range.begin != end) {
+      return absl::InvalidArgumentError(absl::StrCat("shard ", shard.shard, " begins at ",
+                                                     shard.range.begin, ", expected is shard ", i,
+                                                     " from ", end));
+    }
+    end = shard.range.end;
+  }
+  if (end == manifest.layout.num_elements()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the shards end at ", end, ", the layout at ", manifest.layout.num_elements()));
+}
+
+}  // namespace
+
+std::string FormatShardManifest(const ShardManifest& shard) { return FormatJson(ShardJson(shard)); }
+
+absl::StatusOr<ShardManifest> ParseShardManifest(absl::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  return ShardFrom(json);
+}
+
+std::string FormatManifest(const Manifest& manifest) {
+  Json json = {{"format", kFormatName},
+               {"format_version", kCheckpointFormatVersion},
+               {"round", manifest.round.value()},
+               {"model", manifest.model},
+               {"layout_hash", manifest.layout.hash()},
+               {"settings", manifest.settings},
+               {"coordinator", manifest.coordinator}};
+  Json shards = Json::array();
+  for (const ShardManifest& shard : manifest.shards) shards.push_back(ShardJson(shard));
+  json["shards"] = std::move(shards);
+  json["layout"] = LayoutJson(manifest.layout);
+  // Over the compact text of all the rest, so that a damaged manifest is not believed.
+  const std::string rest = FormatJson(json);
+  json[kChecksumKey] = ChecksumText(Crc32c(rest.data(), rest.size()));
+  return FormatJson(json, /*indent=*/1);
+}
+
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
+  ASSIGN_OR_RETURN(Json json, ParseJson(text));
+  ASSIGN_OR_RETURN(const std::string format, GetString(json, "format"));
+  ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
+  if (format != kFormatName || version != kCheckpointFormatVersion) {
+    return absl::InvalidArgumentError(absl::StrCat("format \"", format, "\" version ", version,
+                                                   "; this program reads \"", kFormatName,
+                                                   "\" version ", kCheckpointFormatVersion));
+  }
+  ASSIGN_OR_RETURN(const uint32_t expected, GetChecksum(json));
+  json.erase(kChecksumKey);
+  const std::string rest = FormatJson(json);
+  if (const uint32_t actual = Crc32c(rest.data(), rest.size()); actual != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("its checksum is ", ChecksumText(actual),
+                                                   ", written was ", ChecksumText(expected)));
+  }
+  Manifest manifest;
+  ASSIGN_OR_RETURN(const int64_t round, GetInt64(json, "round"));
+  manifest.round = Round(round);
+  ASSIGN_OR_RETURN(manifest.model, GetString(json, "model"));
+  ASSIGN_OR_RETURN(const Json* settings, GetObject(json, "settings"));
+  manifest.settings = *settings;
+  ASSIGN_OR_RETURN(const Json* coordinator, GetObject(json, "coordinator"));
+  manifest.coordinator = *coordinator;
+  ASSIGN_OR_RETURN(const Json* layout, GetArray(json, "layout"));
+  ASSIGN_OR_RETURN(manifest.layout, LayoutFrom(*layout));
+  ASSIGN_OR_RETURN(const Json* shards, GetArray(json, "shards"));
+  for (const Json& shard : *shards) {
+    ASSIGN_OR_RETURN(manifest.shards.emplace_back(), ShardFrom(shard));
+  }
+  RETURN_IF_ERROR(CheckCover(manifest));
+  return manifest;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,119 @@
+#include "server/checkpoint/shard_files.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/types/span.h"
+#include "common/model_spec_json.h"
+#include "common/safetensors.h"
+#include "common/status_macros.h"
+#include "server/checkpoint/tensor_slices.h"
+
+namespace lodestar {
+namespace {
+
+// The page of one bucket that goes into the file.
+using PageOf = absl::FunctionRef<const Page&(const BucketState&)>;
+
+std::string FileName(const ShardFilesSpec& spec, absl::string_view suffix) {
+  return absl::StrFormat("shard-%05d-of-%05d%s.safetensors", spec.shard, spec.num_shards, suffix);
+}
+
+SafetensorsMetadata MetadataOf(const ShardFilesSpec& spec, const Layout& layout,
+                               const ShardState& state) {
+  SafetensorsMetadata metadata = {
+      {"format", "pt"},
+      {"lodestar.layout_hash", layout.hash()},
+      {"lodestar.shard", absl::StrCat(spec.shard, "/", spec.num_shards)},
+      {"lodestar.elements", absl::StrCat(state.range.begin, ":", state.range.end)},
+  };
+  if (!spec.model.empty()) metadata[kModelMetadataKey] = spec.model;
+  return metadata;
+}
+
+// Adds what the operator needs to know about a full disk.
+absl::Status WithSpace(const absl::Status& status, const std::string& directory,
+                       int64_t wanted_bytes) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  struct statvfs info;
+  const std::string free_text =
+      statvfs(directory.c_str(), &info) == 0
+          ? absl::StrCat(static_cast<uint64_t>(info.f_bavail) * info.f_frsize)
+          : "an unknown number of";
+  return absl::ResourceExhaustedError(
+      absl::StrCat(status.message(), " (the file needs ", wanted_bytes, " bytes, ", free_text,
+                   " are free; make room or point ", "--checkpoint_dir elsewhere)"));
+}
+
+absl::Status AppendBuckets(SafetensorsWriter& writer, const ShardState& state, PageOf page_of) {
+  for (const BucketState& bucket : state.buckets) {
+    // Tensors and buckets both lie in order of the parameter space.
+    RETURN_IF_ERROR(writer.Append(
+        absl::Span<const float>(page_of(bucket).data(), static_cast<size_t>(bucket.range.size()))));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointFile> WriteOne(const ShardFilesSpec& spec, const Layout& layout,
+                                        const ShardState& state, bool is_optimizer) {
+  CheckpointFile file;
+  file.name = FileName(spec, is_optimizer ? ".optimizer" : "");
+  const std::string path = absl::StrCat(spec.directory, "/", file.name);
+  const std::vector<std::string> vectors =
+      is_optimizer ? state.state_names : std::vector<std::string>{""};
+  std::vector<SafetensorsEntry> entries;
+  for (const std::string& vector : vectors) {
+    for (const TensorSlice& slice : SlicesOf(layout, state.range, vector)) {
+      entries.push_back({slice.name, slice.shape});
+    }
+  }
+  const auto write = [&]() -> absl::StatusOr<WrittenFile> {
+    ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsWriter> writer,
+                     SafetensorsWriter::Create(path, entries, MetadataOf(spec, layout, state)));
+    for (size_t i = 0; i < vectors.size(); ++i) {
+      RETURN_IF_ERROR(AppendBuckets(*writer, state, [&](const BucketState& bucket) -> const Page& {
+        return is_optimizer ? *bucket.optimizer_state[i] : *bucket.weights;
+      }));
+    }
+    return writer->Finish(/*sync=*/true);
+  };
+  const absl::StatusOr<WrittenFile> written = write();
+  if (!written.ok()) {
+    unlink(path.c_str());
+    return WithSpace(written.status(), spec.directory,
+                     static_cast<int64_t>(state.range.size() * sizeof(float) * vectors.size()));
+  }
+  file.num_bytes = written->num_bytes;
+  file.crc32c = written->crc32c;
+  return file;
+}
+
+}  // namespace
+
+absl::StatusOr<ShardManifest> WriteShardFiles(const ShardFilesSpec& spec, const Layout& layout,
+                                              const ShardState& state) {
+  ShardManifest manifest;
+  manifest.shard = spec.shard;
+  manifest.range = state.range;
+  manifest.state_names = state.state_names;
+  for (const BucketState& bucket : state.buckets) {
+    manifest.buckets.push_back({bucket.range, bucket.version, bucket.counted});
+  }
+  ASSIGN_OR_RETURN(manifest.weights, WriteOne(spec, layout, state, /*is_optimizer=*/false));
+  if (state.state_names.empty()) return manifest;
+  absl::StatusOr<CheckpointFile> optimizer = WriteOne(spec, layout, state, /*is_optimizer=*/true);
+  if (!optimizer.ok()) {
+    unlink(absl::StrCat(spec.directory, "/", manifest.weights.name).c_str());
+    return optimizer.status();
+  }
+  manifest.optimizer = *std::move(optimizer);
+  return manifest;
+}
+
+}  // namespace lodestar
