@@ -26,46 +26,52 @@ absl::StatusOr<const Json*> Find(const Json& object, absl::string_view key) {
 
 std::string Quote(absl::string_view key) { return absl::StrCat("key '", key, "'"); }
 
-// Watches the parser: remembers the first breach of what JSON itself allows and we do not.
-class Strictness {
- public:
-  explicit Strictness(int max_depth) : max_depth_(max_depth) {}
+// Looks at the brackets before the parser does, which would build what is inside them first.
+absl::Status CheckDepth(absl::string_view text, int max_depth) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > max_depth) {
+        return absl::InvalidArgumentError(absl::StrCat("JSON is nested deeper than the ", max_depth,
+                                                       " levels allowed at byte ", i));
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return absl::OkStatus();
+}
 
-  // Returns whether the parser shall keep the value.
-  bool Watch(int depth, Json::parse_event_t event, const Json& parsed) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-        keys_.emplace_back();
-        return CheckDepth(depth);
-      case Json::parse_event_t::array_start:
-        return CheckDepth(depth);
-      case Json::parse_event_t::object_end:
-        keys_.pop_back();
-        return true;
-      case Json::parse_event_t::key:
-        if (!keys_.back().insert(parsed.get_ref<const std::string&>()).second && status_.ok()) {
-          status_ = absl::InvalidArgumentError(absl::StrCat(
-              "JSON has ", Quote(parsed.get_ref<const std::string&>()), " twice in one object"));
-        }
-        return true;
-      default:
-        return true;
+// Follows the parser and remembers the first key that an object has twice.
+class UniqueKeys {
+ public:
+  void Watch(Json::parse_event_t event, const Json& parsed) {
+    if (event == Json::parse_event_t::object_start) {
+      open_objects_.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      open_objects_.pop_back();
+    } else if (event == Json::parse_event_t::key) {
+      const std::string& key = parsed.get_ref<const std::string&>();
+      if (!open_objects_.back().insert(key).second && status_.ok()) {
+        status_ = absl::InvalidArgumentError(
+            absl::StrCat("JSON has ", Quote(key), " twice in one object"));
+      }
     }
   }
   const absl::Status& status() const { return status_; }
 
  private:
-  bool CheckDepth(int depth) {
-    if (depth < max_depth_) return true;
-    if (status_.ok()) {
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat("JSON is nested deeper than the ", max_depth_, " levels allowed"));
-    }
-    return true;
-  }
-
-  const int max_depth_;
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  std::vector<std::set<std::string>> open_objects_;
   absl::Status status_;
 };
 
@@ -76,13 +82,15 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, const JsonLimits& limits)
     return absl::InvalidArgumentError(
         absl::StrCat("JSON of ", text.size(), " bytes, allowed are ", limits.max_bytes));
   }
-  Strictness strictness(limits.max_depth);
+  RETURN_IF_ERROR(CheckDepth(text, limits.max_depth));
+  UniqueKeys keys;
   try {
     Json json = Json::parse(text.begin(), text.end(),
-                            [&](int depth, Json::parse_event_t event, Json& parsed) {
-                              return strictness.Watch(depth, event, parsed);
+                            [&](int, Json::parse_event_t event, const Json& parsed) {
+                              keys.Watch(event, parsed);
+                              return true;
                             });
-    RETURN_IF_ERROR(strictness.status());
+    RETURN_IF_ERROR(keys.status());
     return json;
   } catch (const Json::parse_error& error) {
     return absl::InvalidArgumentError(

@@ -59,8 +59,9 @@ TEST(JsonTest, RefusesRepeatedKeys) {
 TEST(JsonTest, KeepsItsLimits) {
   const std::string deep = std::string(5, '[') + std::string(5, ']');
   EXPECT_OK(ParseJson(deep, {.max_depth = 5}));
-  EXPECT_THAT(ParseJson(deep, {.max_depth = 4}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 levels")));
+  EXPECT_THAT(ParseJson(deep, {.max_depth = 4}), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                          HasSubstr("4 levels allowed at byte 4")));
+  EXPECT_OK(ParseJson(R"({"k[[[[[\"[[[[[":"[[[[[\\"})", {.max_depth = 1}));
   EXPECT_THAT(ParseJson(std::string(2'000'000, '[')), StatusIs(absl::StatusCode::kInvalidArgument));
   const std::string very_deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   EXPECT_THAT(ParseJson(very_deep), StatusIs(absl::StatusCode::kInvalidArgument));
