@@ -74,15 +74,15 @@ struct Loops {
                         const float* mean, const float* rstd, const float* gamma, int64_t rows,
                         int64_t width, bool add_to_dx);
 
-  // scores[rows, stride]: row r becomes softmax(scale * scores[r, 0 .. first + r]) and zero up to
-  // `padded` columns; log_sum_exp[r] is its logarithmic sum.
+  // scores[rows, stride]: row r becomes softmax(scale * scores[r, 0 .. first + r]), then zero up to
+  // `columns`, rounded up to whole vectors: stride is a multiple of 16. log_sum_exp[r] is the
+  // logarithm of its sum.
   void (*causal_softmax)(float* scores, float* log_sum_exp, int64_t rows, int64_t first,
-                         int64_t padded, int64_t stride, float scale);
+                         int64_t columns, int64_t stride, float scale);
   // From scores and log_sum_exp: p = exp(scale * scores - log_sum_exp), written over scores, and
-  // ds = scale * p * (dp - delta[r]), written over dp. Zero beyond first + r up to `padded`
-  // columns.
+  // ds = scale * p * (dp - delta[r]), written over dp. Zero beyond first + r as above.
   void (*causal_softmax_backward)(float* scores, float* dp, const float* log_sum_exp,
-                                  const float* delta, int64_t rows, int64_t first, int64_t padded,
+                                  const float* delta, int64_t rows, int64_t first, int64_t columns,
                                   int64_t stride, float scale);
   // sum of a[i] * b[i]
   float (*dot)(const float* a, const float* b, int64_t n);

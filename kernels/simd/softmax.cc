@@ -15,7 +15,12 @@ inline float RowMax(const float* x, int64_t n) {
   return MaxLanes(largest);
 }
 
-// x[i] becomes exp(scale * x[i] - shift); returns the sum.
+// What becomes of exp(scale * x - shift).
+enum class Keep { kNothing, kRow, kPaddedRow };
+
+// Writes exp(scale * x[i] - shift) over x[i] and returns the sum. kPaddedRow writes zeros up to a
+// multiple of kLanes.
+template <Keep kKeep>
 inline float ExpRow(float* x, int64_t n, float scale, float shift) {
   const Vec factor = Broadcast(scale);
   const Vec offset = Broadcast(-shift);
@@ -23,16 +28,16 @@ inline float ExpRow(float* x, int64_t n, float scale, float shift) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const Vec e = Exp(Fma(Load(x + i), factor, offset));
-    Store(x + i, e);
+    if (kKeep != Keep::kNothing) Store(x + i, e);
     total += e;
   }
-  float sum = SumLanes(total);
   if (i < n) {
-    const Vec e = Exp(Fma(LoadPart(x + i, n - i), factor, offset));
-    StorePart(x + i, e, n - i);
-    for (int64_t lane = 0; lane < n - i; ++lane) sum += e[lane];
+    const Vec e = ZeroFrom(Exp(Fma(LoadPart(x + i, n - i), factor, offset)), n - i);
+    if (kKeep == Keep::kRow) StorePart(x + i, e, n - i);
+    if (kKeep == Keep::kPaddedRow) Store(x + i, e);
+    total += e;
   }
-  return sum;
+  return SumLanes(total);
 }
 
 inline void ScaleRow(float* x, int64_t n, float factor) {
@@ -41,31 +46,29 @@ inline void ScaleRow(float* x, int64_t n, float factor) {
   if (i < n) StorePart(x + i, LoadPart(x + i, n - i) * factor, n - i);
 }
 
-inline void ZeroRow(float* x, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) x[i] = 0.0f;
-}
+inline int64_t RoundUp(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-void CausalSoftmax(float* scores, float* log_sum_exp, int64_t rows, int64_t first, int64_t padded,
+void CausalSoftmax(float* scores, float* log_sum_exp, int64_t rows, int64_t first, int64_t columns,
                    int64_t stride, float scale) {
   for (int64_t row = 0; row < rows; ++row) {
     float* x = scores + row * stride;
     const int64_t n = first + row + 1;
     const float shift = RowMax(x, n) * scale;
-    const float sum = ExpRow(x, n, scale, shift);
+    const float sum = ExpRow<Keep::kPaddedRow>(x, n, scale, shift);
     log_sum_exp[row] = shift + __builtin_logf(sum);
-    ScaleRow(x, n, 1.0f / sum);
-    ZeroRow(x, n, padded);
+    ScaleRow(x, RoundUp(n), 1.0f / sum);
+    for (int64_t i = RoundUp(n); i < columns; i += kLanes) Store(x + i, Vec{});
   }
 }
 
 void CausalSoftmaxBackward(float* scores, float* dp, const float* log_sum_exp, const float* delta,
-                           int64_t rows, int64_t first, int64_t padded, int64_t stride,
+                           int64_t rows, int64_t first, int64_t columns, int64_t stride,
                            float scale) {
+  const Vec factor = Broadcast(scale);
   for (int64_t row = 0; row < rows; ++row) {
     float* p = scores + row * stride;
     float* d = dp + row * stride;
     const int64_t n = first + row + 1;
-    const Vec factor = Broadcast(scale);
     const Vec offset = Broadcast(-log_sum_exp[row]);
     const Vec row_delta = Broadcast(delta[row]);
     int64_t i = 0;
@@ -75,12 +78,15 @@ void CausalSoftmaxBackward(float* scores, float* dp, const float* log_sum_exp, c
       Store(d + i, e * factor * (Load(d + i) - row_delta));
     }
     if (i < n) {
-      const Vec e = Exp(Fma(LoadPart(p + i, n - i), factor, offset));
-      StorePart(p + i, e, n - i);
-      StorePart(d + i, e * factor * (LoadPart(d + i, n - i) - row_delta), n - i);
+      const Vec e = ZeroFrom(Exp(Fma(LoadPart(p + i, n - i), factor, offset)), n - i);
+      Store(p + i, e);
+      Store(d + i, e * factor * (LoadPart(d + i, n - i) - row_delta));
+      i += kLanes;
     }
-    ZeroRow(p, n, padded);
-    ZeroRow(d, n, padded);
+    for (; i < columns; i += kLanes) {
+      Store(p + i, Vec{});
+      Store(d + i, Vec{});
+    }
   }
 }
 
@@ -103,21 +109,13 @@ float CrossEntropy(float* logits, int32_t target, int64_t classes, float scale, 
   const float largest = RowMax(logits, classes);
   const float target_logit = logits[target];
   *correct = target_logit == largest && !AnyEqual(logits, target, largest) ? 1 : 0;
-  if (scale == 0.0f) {
-    Vec total = {};
-    int64_t i = 0;
-    for (; i + kLanes <= classes; i += kLanes) total += Exp(Load(logits + i) - largest);
-    float sum = SumLanes(total);
-    if (i < classes) {
-      const Vec e = Exp(LoadPart(logits + i, classes - i) - largest);
-      for (int64_t lane = 0; lane < classes - i; ++lane) sum += e[lane];
-    }
-    return largest + __builtin_logf(sum) - target_logit;
-  }
-  const float sum = ExpRow(logits, classes, 1.0f, largest);
+  const float sum = scale == 0.0f ? ExpRow<Keep::kNothing>(logits, classes, 1.0f, largest)
+                                  : ExpRow<Keep::kRow>(logits, classes, 1.0f, largest);
+  const float loss = largest + __builtin_logf(sum) - target_logit;
+  if (scale == 0.0f) return loss;
   ScaleRow(logits, classes, scale / sum);
   logits[target] -= scale;
-  return largest + __builtin_logf(sum) - target_logit;
+  return loss;
 }
 
 }  // namespace

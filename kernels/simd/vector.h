@@ -89,19 +89,37 @@ inline Vec Sqrt(Vec x) {
 #endif
 }
 
-// Lanes are combined in halves, always in the same order.
-inline float SumLanes(Vec v) {
-  float lanes[kLanes];
-  Store(lanes, v);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
+// `v` with the lanes from `n` < kLanes on set to zero.
+inline Vec ZeroFrom(Vec v, int64_t n) {
+#if defined(__AVX512F__)
+  const __mmask16 mask = static_cast<__mmask16>((1u << n) - 1u);
+  return reinterpret_cast<Vec>(_mm512_maskz_mov_ps(mask, reinterpret_cast<__m512>(v)));
+#else
+  for (int64_t i = n; i < kLanes; ++i) v[i] = 0.0f;
+  return v;
+#endif
 }
+
+// Lane i receives lane i ^ kStep.
+template <int kStep>
+inline Vec SwapLanes(Vec v) {
+  IntVec from;
+  for (int lane = 0; lane < kLanes; ++lane) from[lane] = lane ^ kStep;
+  return __builtin_shuffle(v, from);
+}
+
+// Lanes are combined in halves, always in the same order.
+template <int kStep = kLanes / 2>
+inline float SumLanes(Vec v) {
+  v += SwapLanes<kStep>(v);
+  if constexpr (kStep > 1) return SumLanes<kStep / 2>(v);
+  return v[0];
+}
+template <int kStep = kLanes / 2>
 inline float MaxLanes(Vec v) {
-  float largest = v[0];
-  for (int i = 1; i < kLanes; ++i) largest = v[i] > largest ? v[i] : largest;
-  return largest;
+  v = Max(v, SwapLanes<kStep>(v));
+  if constexpr (kStep > 1) return MaxLanes<kStep / 2>(v);
+  return v[0];
 }
 
 // e^x by 2^n * p(r), |r| <= ln(2)/2, p of degree 6 (Taylor). Error below 2 ulp on [-87.3, 88.3];
