@@ -34,13 +34,19 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> kStateNames = {"exp_avg", "exp_avg_sq"};
 
+TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape, int block = 0) {
+  TensorSpec tensor;
+  tensor.name = name;
+  tensor.shape = std::move(shape);
+  tensor.block = block;
+  return tensor;
+}
+
 Layout TestLayout() {
   // One tensor is so long that every plan with more than one server cuts it.
-  auto layout = Layout::FromTensors({
-      {.name = "embedding", .shape = {10, 8}, .offset = 0, .block = 0, .decay = true},
-      {.name = "body.weight", .shape = {100, 50}, .offset = 0, .block = 1, .decay = true},
-      {.name = "body.bias", .shape = {50}, .offset = 0, .block = 1},
-  });
+  auto layout =
+      Layout::FromTensors({Tensor("embedding", {10, 8}), Tensor("body.weight", {100, 50}, 1),
+                           Tensor("body.bias", {50}, 1)});
   EXPECT_OK(layout);
   return *layout;
 }
@@ -407,12 +413,12 @@ TEST_F(CheckpointTest, ExportsOneFileOfWholeTensorsThatReadsBack) {
 TEST_F(CheckpointTest, AWeightsFileOfAnotherModelIsRefusedByTensor) {
   const std::string out = root_ + "/model.safetensors";
   ASSERT_OK(ExportWeights(Save(10, 1), out));
-  auto other = Layout::FromTensors({{.name = "embedding", .shape = {8, 10}}});
+  auto other = Layout::FromTensors({Tensor("embedding", {8, 10})});
   ASSERT_OK(other);
   EXPECT_THAT(WeightsFile::Open(out, *other),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("embedding"), HasSubstr("[8, 10]"), HasSubstr("[10, 8]"))));
-  auto fewer = Layout::FromTensors({{.name = "embedding", .shape = {10, 8}}});
+  auto fewer = Layout::FromTensors({Tensor("embedding", {10, 8})});
   ASSERT_OK(fewer);
   EXPECT_THAT(WeightsFile::Open(out, *fewer),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("body.weight")));
