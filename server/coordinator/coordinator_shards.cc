@@ -51,8 +51,9 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
 
 absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (!choice.alarm.empty()) RaiseAlarm(choice.alarm, now);
-  const CoordinatorState state = choice.state.value_or(
-      CoordinatorState{.server_incarnation = 0, .ledger = {}, .membership = membership_.Export()});
+  CoordinatorState state;
+  state.membership = membership_.Export();
+  if (choice.state.has_value()) state = *choice.state;
   const bool is_client_model =
       std::holds_alternative<ClientModelSpec>(config_.job.model.architecture);
   if (choice.layout.has_value() && layout_.has_value() && !is_client_model) {

@@ -16,7 +16,7 @@ struct LedgerState {
   int64_t next_sample = 0;              // position of the global cursor
   int64_t trained_samples = 0;          // reported
   int64_t final_evaluation_round = -1;  // number of updates it followed; -1: not done
-  std::optional<DatasetClaim> dataset;  // of the first member
+  std::optional<DatasetClaim> dataset = std::nullopt;  // of the first member
   friend bool operator==(const LedgerState&, const LedgerState&) = default;
 };
 

@@ -230,7 +230,8 @@ ClusterView Coordinator::View() const {
   view.min_workers = config_.job.min_workers;
   for (const WorkerRecord* record : membership_.Members()) {
     const WorkerDesk& desk = desks_.at(record->id);
-    view.members.push_back({record->id, record->name, desk.progress(), desk.is_waiting()});
+    view.members.push_back(
+        {record->id, record->name, desk.progress(), desk.is_waiting(), desk.grant().has_value()});
   }
   if (open_.empty()) return view;
   const OpenRound& round = open_.begin()->second;
@@ -238,7 +239,8 @@ ClusterView Coordinator::View() const {
   view.reported = round.reported();
   for (WorkerId worker : round.Missing()) {
     const WorkerDesk& desk = desks_.at(worker);
-    view.missing.push_back({worker, NameOf(worker), desk.progress(), desk.is_waiting()});
+    view.missing.push_back(
+        {worker, NameOf(worker), desk.progress(), desk.is_waiting(), desk.grant().has_value()});
   }
   return view;
 }

@@ -72,12 +72,13 @@ struct PublishedCheckpoint {
 
 // What ChooseRestore() found.
 struct RestoreChoice {
-  WeightsSource source;
-  std::optional<CoordinatorState> state;  // of a checkpoint
-  std::optional<Layout> layout;  // of a checkpoint or weights file; model `client` needs it
+  WeightsSource source = InitialSource{};
+  std::optional<CoordinatorState> state = std::nullopt;  // of a checkpoint
+  std::optional<Layout> layout =
+      std::nullopt;  // of a checkpoint or weights file; model `client` needs it
   // Time-based or random; raised above that of the checkpoint if it is not.
   uint64_t server_incarnation = 0;
-  std::string alarm;  // not empty: why a newer checkpoint was passed over
+  std::string alarm = {};  // not empty: why a newer checkpoint was passed over
 };
 
 // The checkpoints on disk.

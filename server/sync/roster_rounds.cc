@@ -134,11 +134,14 @@ Decision RosterRounds::OnOpening(const ClusterFacts& cluster) const {
                                        " of --min_workers=", cluster.min_workers, ")"));
   }
   std::vector<MemberProgress> busy;
+  int stragglers = 0;
   for (const MemberProgress& member : cluster.members) {
     if (!member.waiting) busy.push_back(member);
+    if (member.working) ++stragglers;
   }
   // With a quorum the next round does not wait for the stragglers of the last.
-  const int wanted = quorum_ == 0 ? cluster.min_workers : Due(members);
+  const int wanted =
+      quorum_ == 0 ? cluster.min_workers : std::max(Due(members), cluster.min_workers - stragglers);
   const int waiting = members - static_cast<int>(busy.size());
   if (waiting >= wanted) return Decision::Apply();
   return Decision::Hold(absl::StrCat("waits for ", NamesText(busy), " to ask for work (", waiting,

@@ -58,6 +58,7 @@ struct MemberProgress {
   std::string name;
   int64_t rounds_completed = 0;  // by its reports; a newcomer starts at the minimum of the others
   bool waiting = false;          // has asked for a grant and holds none
+  bool working = false;          // holds a grant that it has not reported
 };
 
 struct OpenRoundFacts {

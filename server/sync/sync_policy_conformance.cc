@@ -370,8 +370,8 @@ std::vector<MemberProgress> PolicyModel::Members() const {
   std::vector<MemberProgress> members;
   for (const Worker& worker : workers_) {
     if (!worker.is_alive) continue;
-    members.push_back(
-        {worker.id, absl::StrCat("w", worker.id.value()), worker.completed, worker.is_waiting});
+    members.push_back({worker.id, absl::StrCat("w", worker.id.value()), worker.completed,
+                       worker.is_waiting, worker.granted.has_value()});
   }
   return members;
 }

@@ -1,0 +1,33 @@
+#include "server/coordinator/alarm_book.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+namespace {
+
+const absl::Time kNow = absl::FromUnixSeconds(1000);
+
+TEST(AlarmBookTest, CountsRepeatsAndPutsTheLatestFirst) {
+  AlarmBook alarms;
+  EXPECT_TRUE(alarms.Raise("a", kNow));
+  EXPECT_TRUE(alarms.Raise("b", kNow));
+  EXPECT_FALSE(alarms.Raise("a", kNow + absl::Seconds(2)));
+  const auto snapshot = alarms.Snapshot(kNow + absl::Seconds(5));
+  ASSERT_EQ(snapshot.size(), 2);
+  EXPECT_EQ(snapshot[0].text, "a");
+  EXPECT_EQ(snapshot[0].count, 2);
+  EXPECT_EQ(snapshot[0].age, absl::Seconds(3));
+}
+
+TEST(AlarmBookTest, IsBounded) {
+  AlarmBook alarms;
+  for (int i = 0; i < 100; ++i) alarms.Raise(absl::StrCat(i), kNow);
+  const auto snapshot = alarms.Snapshot(kNow);
+  ASSERT_EQ(snapshot.size(), AlarmBook::kMaxAlarms);
+  EXPECT_EQ(snapshot.front().text, "99");
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,184 @@
+#include "server/coordinator/coordinator_fixture.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+
+void RecordingFleet::Assign(const AssignCommand& command) {
+  commands.push_back(absl::StrCat("assign ", command.server_incarnation));
+  assignments.push_back(command);
+}
+
+void RecordingFleet::OpenRound(const RoundPlan& plan) {
+  commands.push_back(absl::StrCat("open ", plan.round.value()));
+  plans.push_back(plan);
+}
+
+void RecordingFleet::SetMembers(ViewId, absl::Span<const RosterMember> members) {
+  commands.push_back(absl::StrCat("members ", members.size()));
+}
+
+void RecordingFleet::Drop(WorkerId worker, Incarnation, absl::string_view) {
+  commands.push_back(absl::StrCat("drop ", worker.value()));
+}
+
+void RecordingFleet::Save(Version version, absl::string_view directory) {
+  commands.push_back(absl::StrCat("save ", version.value()));
+  save_directories.emplace_back(directory);
+}
+
+void RecordingFleet::Stop() { commands.push_back("stop"); }
+
+Coordinator::Config TestConfig() {
+  Coordinator::Config config;
+  config.job.model = *ModelPreset("mlp");
+  config.job.global_batch_size = 6;
+  config.job.schedule.total_rounds = 4;
+  config.num_shards = 2;
+  return config;
+}
+
+DatasetClaim TestDataset() {
+  return {.fingerprint = "f00d",
+          .num_train_samples = 12,
+          .num_heldout_samples = 7,
+          .tokens_per_sample = 1};
+}
+
+CoordinatorHarness::CoordinatorHarness(Coordinator::Config config) : config_(std::move(config)) {
+  auto created = Coordinator::Create(config_, {&fleet, &store, &observer}, now_);
+  if (!created.ok()) ADD_FAILURE() << created.status();
+  coordinator_ = *std::move(created);
+}
+
+void CoordinatorHarness::Start(const RestoreChoice& choice) {
+  AttachAll();
+  coordinator_->OnRestoreChosen(choice, now_);
+  if (coordinator_->phase() == CoordinatorPhase::kLoading) LoadAll();
+}
+
+void CoordinatorHarness::AttachAll() {
+  for (int shard = 0; shard < config_.num_shards; ++shard) {
+    const absl::Status attached = coordinator_->OnShardAttached(
+        shard, config_.num_shards, 70 + shard, absl::StrCat("host:", shard), now_);
+    EXPECT_TRUE(attached.ok()) << attached;
+  }
+}
+
+void CoordinatorHarness::LoadAll() {
+  for (int shard = 0; shard < config_.num_shards; ++shard) {
+    coordinator_->OnShardLoaded(shard, coordinator_->server_incarnation(), absl::OkStatus(), now_);
+  }
+}
+
+void CoordinatorHarness::FinishSave() {
+  const std::string directory = fleet.save_directories.back();
+  const size_t before = store.published.size();
+  for (int shard = 0; shard < config_.num_shards; ++shard) {
+    coordinator_->OnShardSaved(shard, coordinator_->server_incarnation(), directory,
+                               absl::StrCat("part ", shard), now_);
+  }
+  ASSERT_EQ(store.published.size(), before + 1);
+  const CheckpointRecord record = store.published.back();
+  coordinator_->OnCheckpointPublished(
+      directory, PublishedCheckpoint{record.final_directory, record.round, 123}, now_);
+}
+
+absl::StatusOr<RegisterAnswer> CoordinatorHarness::Register(TestWorker& worker) {
+  RegisterCall call;
+  call.name = worker.name;
+  call.instance_id = worker.instance_id;
+  call.device = "cpu";
+  auto answer = coordinator_->Register(call, now_);
+  if (answer.ok()) worker.life = {answer->worker, answer->incarnation};
+  return answer;
+}
+
+absl::Status CoordinatorHarness::Join(const TestWorker& worker, const DatasetClaim& dataset) {
+  return coordinator_->Join(worker.life, coordinator_->map()->layout.hash(), dataset, now_)
+      .status();
+}
+
+TestWorker CoordinatorHarness::Add(const std::string& name) {
+  TestWorker worker{name, std::hash<std::string>()(name), {}};
+  const auto registered = Register(worker);
+  EXPECT_TRUE(registered.ok()) << registered.status();
+  const absl::Status joined = Join(worker);
+  EXPECT_TRUE(joined.ok()) << joined;
+  return worker;
+}
+
+GrantAnswer CoordinatorHarness::Ask(const TestWorker& worker,
+                                    const std::optional<GrantReport>& report) {
+  auto answer = coordinator_->RequestGrant(worker.life, report, now_);
+  if (!answer.ok()) {
+    ADD_FAILURE() << worker.name << ": " << answer.status();
+    return {};
+  }
+  EXPECT_TRUE(answer->grant.has_value() || !answer->pending_reason.empty()) << worker.name;
+  return *std::move(answer);
+}
+
+void CoordinatorHarness::Heartbeat(const TestWorker& worker) {
+  const auto answer = coordinator_->Heartbeat({worker.life, 0, 0, "compute"}, now_);
+  EXPECT_TRUE(answer.ok()) << answer.status();
+}
+
+void CoordinatorHarness::Pass(absl::Duration duration, const std::vector<TestWorker>& beating) {
+  now_ += duration;
+  for (const TestWorker& worker : beating) Heartbeat(worker);
+  coordinator_->Tick(now_);
+}
+
+GrantReport CoordinatorHarness::ReportOf(const Grant& grant) {
+  GrantReport report;
+  report.round = grant.round;
+  report.num_samples = grant.num_samples;
+  report.num_predictions = grant.num_samples;
+  report.loss_sum = 2.0 * static_cast<double>(grant.num_samples);
+  report.compute = absl::Milliseconds(30);
+  report.wait = absl::Milliseconds(10);
+  report.heldout_predictions = grant.num_heldout_samples;
+  report.heldout_correct = grant.num_heldout_samples / 2;
+  report.heldout_loss_sum = 3.0 * static_cast<double>(grant.num_heldout_samples);
+  return report;
+}
+
+std::vector<Grant> CoordinatorHarness::RunToEnd(const std::vector<TestWorker>& workers) {
+  std::vector<Grant> grants;
+  std::vector<std::optional<GrantReport>> reports(workers.size());
+  for (int lap = 0; lap < 1000; ++lap) {
+    size_t done = 0;
+    now_ += absl::Milliseconds(100);
+    for (size_t i = 0; i < workers.size(); ++i) {
+      const GrantAnswer answer = Ask(workers[i], reports[i]);
+      reports[i].reset();
+      if (!answer.grant.has_value()) continue;
+      if (answer.grant->kind == Grant::Kind::kDone) {
+        ++done;
+        continue;
+      }
+      grants.push_back(*answer.grant);
+      reports[i] = ReportOf(*answer.grant);
+    }
+    if (done == workers.size()) {
+      std::sort(grants.begin(), grants.end(), [](const Grant& a, const Grant& b) {
+        return std::tie(a.round, a.first_sample, a.first_heldout_sample) <
+               std::tie(b.round, b.first_sample, b.first_heldout_sample);
+      });
+      return grants;
+    }
+    if (coordinator_->phase() == CoordinatorPhase::kSaving) FinishSave();
+  }
+  ADD_FAILURE() << "the job does not end: " << coordinator_->Snapshot(now_).waiting_for;
+  return grants;
+}
+
+}  // namespace lodestar

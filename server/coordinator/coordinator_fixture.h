@@ -1,0 +1,102 @@
+// A coordinator under simulated time with recorded commands, and workers that obey the protocol.
+// For tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/coordinator/coordinator.h"
+
+namespace lodestar {
+
+// Keeps every command as one line, in the order given.
+class RecordingFleet final : public ShardFleet {
+ public:
+  void Assign(const AssignCommand& command) override;
+  void OpenRound(const RoundPlan& plan) override;
+  void SetMembers(ViewId view, absl::Span<const RosterMember> members) override;
+  void Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason) override;
+  void Save(Version version, absl::string_view directory) override;
+  void Stop() override;
+
+  std::vector<std::string> commands;
+  std::vector<AssignCommand> assignments;
+  std::vector<RoundPlan> plans;
+  std::vector<std::string> save_directories;
+};
+
+class RecordingStore final : public CheckpointStore {
+ public:
+  void Publish(CheckpointRecord record) override { published.push_back(std::move(record)); }
+  void Discard(absl::string_view directory) override { discarded.emplace_back(directory); }
+  void ChooseRestore() override { ++restores; }
+
+  std::vector<CheckpointRecord> published;
+  std::vector<std::string> discarded;
+  int restores = 0;
+};
+
+class RecordingObserver final : public RoundObserver {
+ public:
+  void OnRoundCommitted(const RoundSummary& summary) override { rounds.push_back(summary); }
+  void OnEvent(absl::string_view text) override { events.emplace_back(text); }
+
+  std::vector<RoundSummary> rounds;
+  std::vector<std::string> events;
+};
+
+struct TestWorker {
+  std::string name;
+  uint64_t instance_id = 0;
+  WorkerLife life;
+};
+
+// A sync job of 4 rounds of 6 samples for the mlp, unless the test changes it before Start().
+Coordinator::Config TestConfig();
+DatasetClaim TestDataset();
+
+class CoordinatorHarness {
+ public:
+  explicit CoordinatorHarness(Coordinator::Config config = TestConfig());
+
+  // Attaches all shards, restores as said, loads.
+  void Start(const RestoreChoice& choice = {.source = InitialSource{}, .server_incarnation = 1000});
+  void AttachAll();
+  void LoadAll();
+  // Answers the newest Save of all shards, and its publication.
+  void FinishSave();
+
+  absl::StatusOr<RegisterAnswer> Register(TestWorker& worker);
+  absl::Status Join(const TestWorker& worker, const DatasetClaim& dataset = TestDataset());
+  // Register and Join; the test fails if they do.
+  TestWorker Add(const std::string& name);
+  // The grant, or none with `pending_reason`. The test fails on errors.
+  GrantAnswer Ask(const TestWorker& worker, const std::optional<GrantReport>& report = {});
+  void Heartbeat(const TestWorker& worker);
+  // Time passes; those named send heartbeats at its end.
+  void Pass(absl::Duration duration, const std::vector<TestWorker>& beating = {});
+  // A report of the whole grant: loss 2 per sample, held-out loss 3 with every second one right.
+  static GrantReport ReportOf(const Grant& grant);
+  // All workers ask, compute and report until nobody gets anything but DONE; returns the grants,
+  // by round and first sample.
+  std::vector<Grant> RunToEnd(const std::vector<TestWorker>& workers);
+
+  Coordinator& coordinator() { return *coordinator_; }
+  absl::Time now() const { return now_; }
+
+  RecordingFleet fleet;
+  RecordingStore store;
+  RecordingObserver observer;
+
+ private:
+  Coordinator::Config config_;
+  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+}  // namespace lodestar

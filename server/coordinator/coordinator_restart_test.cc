@@ -1,0 +1,345 @@
+// Checkpoints, stopping, lost shards, resuming.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_fixture.h"
+#include "server/coordinator/coordinator_state_json.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Coordinator::Config SavingConfig(int64_t every = 2) {
+  Coordinator::Config config = TestConfig();
+  config.checkpoint_dir = "ckpt";
+  config.checkpoint_every = every;
+  config.job.eval_every = 3;
+  config.job.schedule.total_rounds = 8;
+  return config;
+}
+
+// Runs one worker until round `round` is granted; returns that grant.
+Grant RunUntil(CoordinatorHarness& cluster, const TestWorker& worker, int64_t round) {
+  GrantAnswer answer = cluster.Ask(worker);
+  while (answer.grant.has_value() && answer.grant->round.value() < round) {
+    answer = cluster.Ask(worker, CoordinatorHarness::ReportOf(*answer.grant));
+  }
+  EXPECT_TRUE(answer.grant.has_value()) << answer.pending_reason;
+  return answer.grant.value_or(Grant{});
+}
+
+Layout OneTensor(const std::vector<int64_t>& shape) {
+  TensorSpec tensor;
+  tensor.name = "w";
+  tensor.shape = shape;
+  return *Layout::FromTensors({tensor});
+}
+
+RestoreChoice ChoiceOf(const CheckpointRecord& record) {
+  const auto state = CoordinatorStateFromJson(CoordinatorStateToJson(record.state));
+  EXPECT_TRUE(state.ok()) << state.status();
+  return {.source = CheckpointSource{record.final_directory},
+          .state = *state,
+          .server_incarnation = 5,
+          .alarm = ""};
+}
+
+TEST(CoordinatorRestartTest, SaveComesBeforeTheRoundItBelongsTo) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.Start();
+  RunUntil(cluster, cluster.Add("a"), 2);
+  EXPECT_THAT(cluster.fleet.commands,
+              ElementsAre("assign 1000", "members 1", "open 0", "open 1", "save 2", "open 2"));
+  EXPECT_EQ(cluster.fleet.save_directories.at(0), "ckpt/round-00000002.tmp");
+  cluster.FinishSave();
+  const CheckpointRecord& record = cluster.store.published.at(0);
+  EXPECT_EQ(record.final_directory, "ckpt/round-00000002");
+  EXPECT_THAT(record.manifest_parts, ElementsAre("part 0", "part 1"));
+  EXPECT_EQ(record.state.ledger.next_round, 2);
+  EXPECT_EQ(record.state.ledger.next_sample, 12);
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).last_checkpoint->path,
+            "ckpt/round-00000002");
+}
+
+TEST(CoordinatorRestartTest, ResumedJobGivesTheGrantsOfAnUninterruptedOne) {
+  Coordinator::Config pair = SavingConfig();
+  pair.job.min_workers = 2;
+  CoordinatorHarness whole(pair);
+  whole.Start();
+  const std::vector<Grant> expected = whole.RunToEnd({whole.Add("a"), whole.Add("b")});
+
+  CoordinatorHarness first(SavingConfig());
+  first.Start();
+  RunUntil(first, first.Add("x"), 4);
+  const CheckpointRecord record = [&] {
+    first.FinishSave();
+    return first.store.published.back();
+  }();
+  CoordinatorHarness second(pair);
+  second.Start(ChoiceOf(record));
+  const std::vector<Grant> resumed = second.RunToEnd({second.Add("a"), second.Add("b")});
+
+  const int64_t round = record.round.value();
+  ASSERT_GT(round, 0);
+  std::vector<Grant> rest;
+  for (Grant grant : expected) {
+    if (grant.round.value() >= round) rest.push_back(grant);
+  }
+  ASSERT_EQ(resumed.size(), rest.size());
+  for (size_t i = 0; i < rest.size(); ++i) {
+    Grant got = resumed[i];
+    got.view = rest[i].view;
+    EXPECT_EQ(got, rest[i]) << "grant " << i << " of round " << rest[i].round;
+  }
+  EXPECT_EQ(second.observer.rounds.back().total_samples, 8 * 6);
+}
+
+TEST(CoordinatorRestartTest, ResumeBeginsNewLivesButKeepsIds) {
+  CoordinatorHarness first(SavingConfig());
+  first.Start();
+  const TestWorker a = first.Add("a");
+  const TestWorker b = first.Add("b");
+  RunUntil(first, a, 0);
+  CheckpointRecord record;
+  record.final_directory = "ckpt/round-00000000";
+  record.state.server_incarnation = 1000;
+  record.state.membership = {
+      {{"a", WorkerId(1)}, {"b", WorkerId(2)}}, Incarnation(1002), ViewId(2)};
+  CoordinatorHarness second(SavingConfig());
+  second.Start(ChoiceOf(record));
+  EXPECT_GT(second.coordinator().server_incarnation(), 1000);
+  EXPECT_EQ(second.coordinator().RequestGrant(a.life, {}, second.now()).status().code(),
+            absl::StatusCode::kAborted);
+  const TestWorker again = second.Add("b");
+  EXPECT_EQ(again.life.worker, b.life.worker);
+  EXPECT_GT(again.life.incarnation, b.life.incarnation);
+}
+
+TEST(CoordinatorRestartTest, OnlyOneCheckpointAtATime) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  RunUntil(cluster, a, 4);
+  EXPECT_EQ(cluster.fleet.save_directories.size(), 1);
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  ASSERT_EQ(snapshot.alarms.size(), 1);
+  EXPECT_THAT(snapshot.alarms[0].text, HasSubstr("left out"));
+}
+
+TEST(CoordinatorRestartTest, FailedCheckpointIsAnAlarmAndTrainingGoesOn) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  Grant grant = RunUntil(cluster, a, 2);
+  cluster.coordinator().OnShardSaved(0, 1000, "ckpt/round-00000002.tmp", std::string("part"),
+                                     cluster.now());
+  cluster.coordinator().OnShardSaved(1, 1000, "ckpt/round-00000002.tmp",
+                                     absl::ResourceExhaustedError("disk full"), cluster.now());
+  EXPECT_THAT(cluster.store.discarded, ElementsAre("ckpt/round-00000002.tmp"));
+  EXPECT_TRUE(cluster.store.published.empty());
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).alarms.at(0).text,
+              HasSubstr("disk full"));
+  grant = RunUntil(cluster, a, 4);
+  EXPECT_EQ(cluster.fleet.save_directories.size(), 2);
+}
+
+TEST(CoordinatorRestartTest, RequestedCheckpointIsTakenBetweenRounds) {
+  CoordinatorHarness cluster(SavingConfig(0));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant grant = RunUntil(cluster, a, 1);
+  const auto ticket = cluster.coordinator().RequestCheckpoint(cluster.now());
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  EXPECT_TRUE(cluster.fleet.save_directories.empty()) << "round 1 is open";
+  cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
+  EXPECT_FALSE(cluster.coordinator().CheckpointOutcome(*ticket).has_value());
+  cluster.FinishSave();
+  const auto outcome = cluster.coordinator().CheckpointOutcome(*ticket);
+  ASSERT_TRUE(outcome.has_value() && outcome->ok());
+  EXPECT_EQ((*outcome)->path, "ckpt/round-00000002");
+  EXPECT_EQ((*outcome)->round, Round(2));
+}
+
+TEST(CoordinatorRestartTest, RequestsAreRefusedWhereNothingCanBeSaved) {
+  CoordinatorHarness nowhere;
+  nowhere.Start();
+  EXPECT_THAT(
+      std::string(nowhere.coordinator().RequestCheckpoint(nowhere.now()).status().message()),
+      HasSubstr("--checkpoint_dir"));
+  CoordinatorHarness loading(SavingConfig());
+  EXPECT_EQ(loading.coordinator().RequestCheckpoint(loading.now()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(CoordinatorRestartTest, LastCheckpointComesAfterTheFinalEvaluation) {
+  CoordinatorHarness cluster(SavingConfig(0));
+  cluster.Start();
+  cluster.RunToEnd({cluster.Add("a")});
+  ASSERT_EQ(cluster.store.published.size(), 1);
+  const CheckpointRecord& record = cluster.store.published[0];
+  EXPECT_EQ(record.round, Round(8));
+  EXPECT_EQ(record.state.ledger.final_evaluation_round, 8);
+  EXPECT_EQ(cluster.fleet.commands.back(), "save 8");
+
+  CoordinatorHarness resumed(SavingConfig(0));
+  resumed.Start(ChoiceOf(record));
+  EXPECT_EQ(resumed.coordinator().phase(), CoordinatorPhase::kDone) << "nothing is left to do";
+  EXPECT_TRUE(resumed.fleet.save_directories.empty());
+  EXPECT_EQ(resumed.Ask(resumed.Add("a")).grant->kind, Grant::Kind::kDone);
+}
+
+TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
+  CoordinatorHarness cluster(SavingConfig(0));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant grant = RunUntil(cluster, a, 3);
+  cluster.coordinator().RequestStop("maintenance", cluster.now());
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "stopping");
+  EXPECT_EQ(*cluster.Ask(a).grant, grant) << "what is out is finished";
+  EXPECT_FALSE(cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant.has_value());
+  cluster.FinishSave();
+  EXPECT_EQ(cluster.store.published.back().round, Round(4));
+  const Grant done = *cluster.Ask(a).grant;
+  EXPECT_EQ(done.kind, Grant::Kind::kDone);
+  EXPECT_THAT(done.reason, HasSubstr("maintenance"));
+  EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
+  EXPECT_TRUE(cluster.coordinator().should_exit());
+}
+
+TEST(CoordinatorRestartTest, StopWithoutWorkersEndsAtOnce) {
+  CoordinatorHarness idle;
+  idle.Start();
+  idle.coordinator().RequestStop("", idle.now());
+  EXPECT_TRUE(idle.coordinator().should_exit());
+  CoordinatorHarness unready;
+  unready.coordinator().RequestStop("", unready.now());
+  EXPECT_TRUE(unready.coordinator().should_exit());
+  TestWorker worker{"a", 1, {}};
+  EXPECT_EQ(unready.Register(worker).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(CoordinatorRestartTest, LostShardHoldsEveryoneAndItsReturnStartsANewIncarnation) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.Start();
+  TestWorker a = cluster.Add("a");
+  RunUntil(cluster, a, 2);
+  cluster.FinishSave();
+  const CheckpointRecord record = cluster.store.published.back();
+  const Grant grant = *cluster.Ask(a).grant;
+  cluster.coordinator().OnShardLost(1, 999, cluster.now());
+  EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kRunning) << "another instance";
+  cluster.coordinator().OnShardLost(1, 71, cluster.now());
+  cluster.Pass(absl::Seconds(3), {a});
+  EXPECT_THAT(cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
+              HasSubstr("shard 1 (missing for 3s"));
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_EQ(snapshot.state, "waiting_for_servers");
+  EXPECT_THAT(snapshot.alarms.at(0).text, HasSubstr("shard 1"));
+
+  ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 88, "host:9", cluster.now()).ok());
+  EXPECT_EQ(cluster.store.restores, 2);
+  cluster.coordinator().OnRestoreChosen(ChoiceOf(record), cluster.now());
+  cluster.LoadAll();
+  EXPECT_EQ(cluster.fleet.assignments.size(), 2);
+  EXPECT_EQ(cluster.fleet.assignments[1].map->shards[1].address, "host:9");
+  EXPECT_GT(cluster.fleet.assignments[1].server_incarnation, 1000);
+  EXPECT_EQ(cluster.coordinator().RequestGrant(a.life, {}, cluster.now()).status().code(),
+            absl::StatusCode::kAborted);
+  const TestWorker again = cluster.Add("a");
+  EXPECT_EQ(again.life.worker, a.life.worker);
+  EXPECT_EQ(cluster.Ask(again).grant->round, Round(2)) << "from the checkpoint";
+}
+
+TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithItsShard) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.Start();
+  RunUntil(cluster, cluster.Add("a"), 2);
+  cluster.coordinator().OnShardLost(0, 70, cluster.now());
+  EXPECT_THAT(cluster.store.discarded, ElementsAre("ckpt/round-00000002.tmp"));
+  cluster.coordinator().OnShardSaved(1, 1000, "ckpt/round-00000002.tmp", std::string("late"),
+                                     cluster.now());
+  EXPECT_TRUE(cluster.store.published.empty());
+}
+
+TEST(CoordinatorRestartTest, AttachingRefusesWrongNumbersAndSecondServers) {
+  CoordinatorHarness cluster;
+  cluster.AttachAll();
+  Coordinator& coordinator = cluster.coordinator();
+  EXPECT_EQ(coordinator.OnShardAttached(1, 3, 5, "x", cluster.now()).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(coordinator.OnShardAttached(2, 2, 5, "x", cluster.now()).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(coordinator.OnShardAttached(1, 2, 5, "x", cluster.now()).code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+TEST(CoordinatorRestartTest, WeightsThatCannotBeLoadedAreAFailure) {
+  CoordinatorHarness cluster;
+  cluster.AttachAll();
+  cluster.coordinator().OnRestoreChosen(
+      RestoreChoice{.source = SafetensorsSource{"w"}, .server_incarnation = 9}, cluster.now());
+  cluster.coordinator().OnShardLoaded(0, 9, absl::NotFoundError("tensor x is missing"),
+                                      cluster.now());
+  EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kFailed);
+  EXPECT_THAT(std::string(cluster.coordinator().failure().message()), HasSubstr("tensor x"));
+}
+
+TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
+  Coordinator::Config config = TestConfig();
+  config.job.model = *ModelPreset("client");
+  CoordinatorHarness cluster(config);
+  cluster.Start({.source = ClientSource{}, .server_incarnation = 9});
+  EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kAwaitingLayout);
+  TestWorker plain{"plain", 1, {}};
+  EXPECT_EQ(cluster.Register(plain).status().code(), absl::StatusCode::kUnavailable);
+
+  RegisterCall call{.name = "a", .instance_id = 1, .device = "", .peer = "", .layout = {}};
+  call.layout = OneTensor({8, 8});
+  EXPECT_EQ(cluster.coordinator().Register(call, cluster.now()).status().code(),
+            absl::StatusCode::kUnavailable)
+      << "the servers prepare";
+  cluster.LoadAll();
+  const auto a = cluster.coordinator().Register(call, cluster.now());
+  ASSERT_TRUE(a.ok()) << a.status();
+  EXPECT_TRUE(a->needs_initial_weights);
+  const auto b = cluster.Register(plain);
+  ASSERT_TRUE(b.ok());
+  EXPECT_FALSE(b->needs_initial_weights);
+  ASSERT_TRUE(cluster.Join(plain).ok());
+  EXPECT_THAT(cluster.Ask(plain).pending_reason, HasSubstr("waits for a to supply"));
+  ASSERT_TRUE(cluster.Join({"a", 1, {a->worker, a->incarnation}}).ok());
+  EXPECT_TRUE(cluster.Ask(plain).grant.has_value());
+
+  call.name = "c";
+  call.layout = OneTensor({8, 9});
+  EXPECT_EQ(cluster.coordinator().Register(call, cluster.now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CoordinatorRestartTest, AnotherClientSuppliesIfTheFirstIsLost) {
+  Coordinator::Config config = TestConfig();
+  config.job.model = *ModelPreset("client");
+  CoordinatorHarness cluster(config);
+  RestoreChoice choice{.source = ClientSource{}, .server_incarnation = 9};
+  choice.layout = OneTensor({8, 8});
+  cluster.Start(choice);
+  TestWorker a{"a", 1, {}};
+  TestWorker b{"b", 2, {}};
+  EXPECT_TRUE(cluster.Register(a)->needs_initial_weights);
+  EXPECT_FALSE(cluster.Register(b)->needs_initial_weights);
+  cluster.Pass(absl::Seconds(6));
+  cluster.Heartbeat(b);
+  cluster.Pass(absl::Seconds(6), {b});
+  EXPECT_FALSE(cluster.coordinator().Heartbeat({b.life, 0, 0, ""}, cluster.now()).ok());
+  EXPECT_TRUE(cluster.Register(b)->needs_initial_weights);
+}
+
+}  // namespace
+}  // namespace lodestar

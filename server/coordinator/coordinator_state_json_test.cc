@@ -1,0 +1,73 @@
+#include "server/coordinator/coordinator_state_json.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+namespace lodestar {
+namespace {
+
+CoordinatorState SomeState() {
+  CoordinatorState state;
+  state.server_incarnation = std::numeric_limits<uint64_t>::max();
+  state.ledger.next_round = 12;
+  state.ledger.next_sample = int64_t{1} << 60;
+  state.ledger.trained_samples = 3;
+  state.ledger.final_evaluation_round = -1;
+  state.ledger.dataset = DatasetClaim{"f\"00d", 10, 2, 65, true};
+  state.membership.names = {{"a", WorkerId(1)}, {"b.c", WorkerId(2)}};
+  state.membership.last_incarnation = Incarnation((uint64_t{1} << 63) + 1);
+  state.membership.view = ViewId(9);
+  return state;
+}
+
+TEST(CoordinatorStateJsonTest, KeepsEveryNumberExactly) {
+  const CoordinatorState state = SomeState();
+  const auto back = CoordinatorStateFromJson(CoordinatorStateToJson(state));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, state);
+}
+
+TEST(CoordinatorStateJsonTest, KeepsAJobWithoutData) {
+  const auto back = CoordinatorStateFromJson(CoordinatorStateToJson(CoordinatorState{}));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, CoordinatorState{});
+}
+
+TEST(CoordinatorStateJsonTest, NamesTheFieldThatIsWrong) {
+  const std::string good = CoordinatorStateToJson(SomeState());
+  struct Damage {
+    std::string from, to, field;
+  };
+  for (const Damage& damage :
+       {Damage{"\"next_round\":12", "\"next_round\":-1", "next_round"},
+        Damage{"\"next_round\":12", "\"next_round\":18446744073709551615", "next_round"},
+        Damage{"\"next_round\":12", "\"next_rounds\":12", "next_round"},
+        Damage{"\"next_round\":12", "\"next_round\":1.5", "next_round"},
+        Damage{"\"id\":1", "\"id\":4294967296", "id"},
+        Damage{"\"name\":\"a\"", "\"name\":7", "name"},
+        Damage{"\"own_partition\":true", "\"own_partition\":1", "own_partition"},
+        Damage{"\"view\":9", "\"view\":\"9\"", "view"}}) {
+    std::string bad = good;
+    const size_t at = bad.find(damage.from);
+    ASSERT_NE(at, std::string::npos) << damage.from;
+    bad.replace(at, damage.from.size(), damage.to);
+    const auto back = CoordinatorStateFromJson(bad);
+    EXPECT_EQ(back.status().code(), absl::StatusCode::kDataLoss) << bad;
+    EXPECT_NE(back.status().message().find("'" + damage.field + "'"), absl::string_view::npos)
+        << back.status();
+  }
+}
+
+TEST(CoordinatorStateJsonTest, SurvivesAnyTruncation) {
+  const std::string good = CoordinatorStateToJson(SomeState());
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_FALSE(CoordinatorStateFromJson(good.substr(0, size)).ok()) << size;
+  }
+  EXPECT_FALSE(CoordinatorStateFromJson("[]").ok());
+  EXPECT_FALSE(CoordinatorStateFromJson("3").ok());
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,414 @@
+// Lives of workers and rounds.
+#include "server/coordinator/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+Coordinator::Config ConfigFor(int min_workers) {
+  Coordinator::Config config = TestConfig();
+  config.job.min_workers = min_workers;
+  return config;
+}
+
+TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
+  Coordinator::Config config = ConfigFor(2);
+  config.exit_when_done = true;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
+  const std::vector<Grant> grants = cluster.RunToEnd(workers);
+
+  ASSERT_EQ(grants.size(), 2 * (4 + 1));
+  EXPECT_EQ(cluster.fleet.plans.size(), 4);
+  for (int64_t round = 0; round < 4; ++round) {
+    const RoundPlan& plan = cluster.fleet.plans[round];
+    EXPECT_EQ(plan.round, Round(round));
+    EXPECT_EQ(plan.roster.size(), 2);
+    EXPECT_EQ(plan.total_samples(), 6);
+    EXPECT_EQ(grants[2 * round].min_version, Version(round));
+    EXPECT_EQ(grants[2 * round].first_sample, 6 * round);
+    EXPECT_EQ(grants[2 * round + 1].first_sample, 6 * round + 3);
+  }
+  ASSERT_EQ(cluster.observer.rounds.size(), 5);
+  const RoundSummary& trained = cluster.observer.rounds[3];
+  EXPECT_EQ(trained.train_loss, 2.0);
+  EXPECT_EQ(trained.samples, 6);
+  EXPECT_EQ(trained.total_samples, 24);
+  EXPECT_EQ(trained.epoch, 2.0);
+  EXPECT_EQ(trained.workers, 2);
+  const RoundSummary& evaluated = cluster.observer.rounds[4];
+  EXPECT_FALSE(evaluated.trained);
+  EXPECT_EQ(evaluated.round, Round(4));
+  EXPECT_EQ(evaluated.heldout_loss, 3.0);
+  EXPECT_DOUBLE_EQ(*evaluated.heldout_accuracy, 3.0 / 7.0);
+  EXPECT_TRUE(evaluated.heldout_complete);
+
+  EXPECT_FALSE(cluster.coordinator().should_exit()) << "the workers are still there";
+  for (const TestWorker& worker : workers) {
+    EXPECT_TRUE(cluster.coordinator().Leave(worker.life, "done", {}, cluster.now()).ok());
+  }
+  EXPECT_TRUE(cluster.coordinator().should_exit());
+  EXPECT_EQ(cluster.fleet.commands.back(), "stop");
+}
+
+TEST(CoordinatorTest, RegistrationIsUnavailableUntilEveryShardServes) {
+  CoordinatorHarness cluster;
+  TestWorker worker{"a", 1, {}};
+  const auto early = cluster.Register(worker);
+  EXPECT_EQ(early.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(early.status()), HasSubstr("shard 1 (missing"));
+  cluster.AttachAll();
+  EXPECT_EQ(cluster.store.restores, 1);
+  cluster.coordinator().OnRestoreChosen(
+      RestoreChoice{.source = InitialSource{}, .server_incarnation = 50}, cluster.now());
+  cluster.coordinator().OnShardLoaded(0, 50, absl::OkStatus(), cluster.now());
+  EXPECT_THAT(Message(cluster.Register(worker).status()), HasSubstr("shard 1 (loading"));
+  cluster.coordinator().OnShardLoaded(1, 49, absl::OkStatus(), cluster.now());
+  EXPECT_FALSE(cluster.Register(worker).ok()) << "an answer to an earlier assignment";
+  cluster.coordinator().OnShardLoaded(1, 50, absl::OkStatus(), cluster.now());
+  const auto answer = cluster.Register(worker);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->server_incarnation, 50);
+  EXPECT_EQ(answer->map->shards.size(), 2);
+  EXPECT_FALSE(answer->needs_initial_weights);
+}
+
+TEST(CoordinatorTest, WaitsForMinWorkersAndSaysSo) {
+  CoordinatorHarness cluster(ConfigFor(2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  EXPECT_THAT(cluster.Ask(a).pending_reason, HasSubstr("1 more workers to join"));
+  const TestWorker b = cluster.Add("b");
+  EXPECT_THAT(cluster.Ask(a).pending_reason, HasSubstr("waits for b to ask"));
+  EXPECT_TRUE(cluster.Ask(b).grant.has_value());
+  EXPECT_TRUE(cluster.Ask(a).grant.has_value()) << "asking earlier counted";
+}
+
+TEST(CoordinatorTest, HeldCallSeesTheChangeThroughTheStateVersion) {
+  CoordinatorHarness cluster(ConfigFor(2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  cluster.Ask(a);
+  const uint64_t before = cluster.coordinator().state_version();
+  EXPECT_FALSE(cluster.coordinator().PollGrant(a.life, cluster.now())->grant.has_value());
+  EXPECT_EQ(cluster.coordinator().state_version(), before) << "polling changes nothing";
+  cluster.Ask(b);
+  EXPECT_GT(cluster.coordinator().state_version(), before);
+  EXPECT_TRUE(cluster.coordinator().PollGrant(a.life, cluster.now())->grant.has_value());
+}
+
+TEST(CoordinatorTest, PollingForAHeldCallKeepsNoDeadWorkerAlive) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  cluster.Pass(absl::Seconds(9));
+  EXPECT_TRUE(cluster.coordinator().PollGrant(a.life, cluster.now()).ok());
+  cluster.Pass(absl::Seconds(2));
+  EXPECT_EQ(cluster.coordinator().PollGrant(a.life, cluster.now()).status().code(),
+            absl::StatusCode::kAborted);
+}
+
+TEST(CoordinatorTest, LostReplyIsAnsweredWithTheSameGrant) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant first = *cluster.Ask(a).grant;
+  EXPECT_EQ(*cluster.Ask(a).grant, first);
+  const GrantReport report = CoordinatorHarness::ReportOf(first);
+  const Grant second = *cluster.Ask(a, report).grant;
+  EXPECT_EQ(second.round, Round(1));
+  EXPECT_EQ(*cluster.Ask(a, report).grant, second) << "a repeated report";
+  EXPECT_EQ(cluster.observer.rounds.size(), 1) << "counted once";
+}
+
+TEST(CoordinatorTest, ReportsThatFitNoGrantAreRefused) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant grant = *cluster.Ask(a).grant;
+  GrantReport report = CoordinatorHarness::ReportOf(grant);
+  report.round = Round(3);
+  const auto ahead = cluster.coordinator().RequestGrant(a.life, report, cluster.now());
+  EXPECT_EQ(ahead.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(ahead.status()), AllOf(HasSubstr("round 3"), HasSubstr("round 0")));
+  report = CoordinatorHarness::ReportOf(grant);
+  report.num_samples = 7;
+  EXPECT_EQ(cluster.coordinator().RequestGrant(a.life, report, cluster.now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(cluster.observer.rounds.empty());
+}
+
+TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
+  CoordinatorHarness cluster(ConfigFor(2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  const TestWorker c = cluster.Add("c");
+  for (const TestWorker& worker : {a, b, c}) cluster.Ask(worker);
+  ASSERT_EQ(cluster.fleet.plans[0].roster.size(), 2) << "c came after the opening";
+  const GrantReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
+  EXPECT_THAT(cluster.Ask(a, report).pending_reason, HasSubstr("waits for b"));
+  cluster.Pass(absl::Seconds(6), {a, c});
+  const ClusterSnapshot waiting = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_THAT(waiting.waiting_for, AllOf(HasSubstr("round 0"), HasSubstr("b"), HasSubstr("6s")));
+  EXPECT_THAT(waiting.open_round->arrived, ElementsAre("a"));
+  EXPECT_EQ(waiting.open_round->missing.at(0).worker, "b");
+  cluster.Pass(absl::Seconds(5), {a, c});
+
+  EXPECT_THAT(cluster.fleet.commands, Contains("drop 2"));
+  const RoundSummary& round = cluster.observer.rounds.at(0);
+  EXPECT_TRUE(round.committed_short);
+  EXPECT_EQ(round.samples, 3);
+  EXPECT_EQ(round.workers, 1);
+  ASSERT_EQ(cluster.fleet.plans.size(), 2);
+  EXPECT_EQ(cluster.fleet.plans[1].roster.at(1).worker, c.life.worker);
+  EXPECT_EQ(cluster.Ask(a).grant->first_sample, 6) << "the lost part is handed to nobody";
+  EXPECT_EQ(cluster.coordinator().RequestGrant(b.life, {}, cluster.now()).status().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).rounds_committed_short, 1);
+}
+
+TEST(CoordinatorTest, LostWorkerComesBackUnderItsIdWithANewIncarnation) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  TestWorker a = cluster.Add("a");
+  const WorkerLife old = a.life;
+  cluster.Ask(a);
+  cluster.Pass(absl::Seconds(11));
+  ASSERT_TRUE(cluster.Register(a).ok());
+  EXPECT_EQ(a.life.worker, old.worker);
+  EXPECT_GT(a.life.incarnation, old.incarnation);
+  ASSERT_TRUE(cluster.Join(a).ok());
+  EXPECT_EQ(cluster.Ask(a).grant->round, Round(1)) << "round 0 ended with the old life";
+}
+
+TEST(CoordinatorTest, ReconnectKeepsTheGrant) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  TestWorker a = cluster.Add("a");
+  const Grant grant = *cluster.Ask(a).grant;
+  const WorkerLife before = a.life;
+  ASSERT_TRUE(cluster.Register(a).ok());
+  EXPECT_EQ(a.life.incarnation, before.incarnation);
+  ASSERT_TRUE(cluster.Join(a).ok());
+  EXPECT_EQ(*cluster.Ask(a).grant, grant);
+}
+
+TEST(CoordinatorTest, TakenNameAndOtherDataAreRefused) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  cluster.Add("a");
+  TestWorker impostor{"a", 99, {}};
+  EXPECT_EQ(cluster.Register(impostor).status().code(), absl::StatusCode::kAlreadyExists);
+  TestWorker b{"b", 2, {}};
+  ASSERT_TRUE(cluster.Register(b).ok());
+  DatasetClaim other = TestDataset();
+  other.fingerprint = "beef";
+  const absl::Status refused = cluster.Join(b, other);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(refused), AllOf(HasSubstr("f00d"), HasSubstr("beef")));
+  EXPECT_EQ(
+      cluster.coordinator().Join(b.life, "0123", TestDataset(), cluster.now()).status().code(),
+      absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(cluster.coordinator().RequestGrant(b.life, {}, cluster.now()).status().code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "not joined";
+}
+
+TEST(CoordinatorTest, LateJoinerIsInTheNextRound) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant first = *cluster.Ask(a).grant;
+  const TestWorker b = cluster.Add("b");
+  EXPECT_FALSE(cluster.Ask(b).grant.has_value());
+  const Grant second = *cluster.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
+  EXPECT_EQ(second.num_samples, 3);
+  EXPECT_EQ(cluster.Ask(b).grant->first_sample, 9);
+  EXPECT_EQ(cluster.fleet.plans[1].roster.size(), 2);
+}
+
+TEST(CoordinatorTest, LeaveHandsOverItsReport) {
+  CoordinatorHarness cluster(ConfigFor(1));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant grant = *cluster.Ask(a).grant;
+  EXPECT_TRUE(cluster.coordinator()
+                  .Leave(a.life, "SIGTERM", CoordinatorHarness::ReportOf(grant), cluster.now())
+                  .ok());
+  ASSERT_EQ(cluster.observer.rounds.size(), 1);
+  EXPECT_FALSE(cluster.observer.rounds[0].committed_short);
+  EXPECT_EQ(cluster.observer.rounds[0].samples, 6);
+}
+
+TEST(CoordinatorTest, QuorumGoesOnWithoutTheStraggler) {
+  Coordinator::Config config = ConfigFor(3);
+  config.job.quorum = 2;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  const TestWorker c = cluster.Add("c");
+  for (const TestWorker& worker : {a, b, c}) cluster.Ask(worker);
+  const Grant slow = *cluster.Ask(c).grant;
+  cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
+  cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
+  ASSERT_EQ(cluster.fleet.plans.size(), 2);
+  EXPECT_EQ(cluster.fleet.plans[1].roster.size(), 2);
+  EXPECT_TRUE(cluster.observer.rounds.at(0).committed_short);
+  EXPECT_EQ(*cluster.Ask(c).grant, slow) << "it still holds its grant";
+  EXPECT_FALSE(cluster.Ask(c, CoordinatorHarness::ReportOf(slow)).grant.has_value());
+  EXPECT_EQ(cluster.observer.rounds[0].samples, 4) << "late samples do not count";
+  cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
+  cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
+  EXPECT_EQ(cluster.Ask(c).grant->round, Round(2));
+}
+
+TEST(CoordinatorTest, BoundHoldsTheFastestAndReleasesIt) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  config.job.max_rounds_ahead = 1;
+  config.job.schedule.total_rounds = 100;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker fast = cluster.Add("fast");
+  const TestWorker slow = cluster.Add("slow");
+  const Grant slow_grant = *cluster.Ask(slow).grant;
+  GrantAnswer answer = cluster.Ask(fast);
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(answer.grant.has_value()) << round << answer.pending_reason;
+    EXPECT_EQ(answer.grant->min_version, Version(0));
+    answer = cluster.Ask(fast, CoordinatorHarness::ReportOf(*answer.grant));
+  }
+  EXPECT_THAT(answer.pending_reason, AllOf(HasSubstr("fast is 2"), HasSubstr("waits for slow")));
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+              HasSubstr("waits for slow"));
+  cluster.Ask(slow, CoordinatorHarness::ReportOf(slow_grant));
+  EXPECT_TRUE(cluster.Ask(fast).grant.has_value()) << "released";
+  EXPECT_TRUE(cluster.fleet.plans.empty()) << "no rosters";
+}
+
+TEST(CoordinatorTest, BoundDoesNotWaitForTheDeadNorForNewcomersPast) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  config.job.max_rounds_ahead = 1;
+  config.job.schedule.total_rounds = 100;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker fast = cluster.Add("fast");
+  const TestWorker dead = cluster.Add("dead");
+  cluster.Ask(dead);
+  GrantAnswer answer = cluster.Ask(fast);
+  while (answer.grant.has_value()) {
+    answer = cluster.Ask(fast, CoordinatorHarness::ReportOf(*answer.grant));
+  }
+  cluster.Pass(absl::Seconds(11), {fast});
+  answer = cluster.Ask(fast);
+  ASSERT_TRUE(answer.grant.has_value()) << answer.pending_reason;
+  for (int round = 0; round < 5; ++round) {
+    answer = cluster.Ask(fast, CoordinatorHarness::ReportOf(*answer.grant));
+  }
+  cluster.Add("new");
+  answer = cluster.Ask(fast, CoordinatorHarness::ReportOf(*answer.grant));
+  EXPECT_TRUE(answer.grant.has_value()) << answer.pending_reason;
+}
+
+TEST(CoordinatorTest, AsynchronousJobEndsAfterItsRoundsWithOneEvaluation) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  config.job.eval_every = 3;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const std::vector<Grant> grants = cluster.RunToEnd({cluster.Add("a"), cluster.Add("b")});
+  int64_t evaluated = 0;
+  int64_t trained = 0;
+  for (const Grant& grant : grants) {
+    if (grant.kind == Grant::Kind::kTrain) ++trained;
+    EXPECT_TRUE(grant.round != Round(3) || grant.num_heldout_samples == 7);
+    if (grant.kind == Grant::Kind::kEvaluate) evaluated += grant.num_heldout_samples;
+  }
+  EXPECT_EQ(trained, 4);
+  EXPECT_EQ(evaluated, 7);
+}
+
+TEST(CoordinatorTest, FinalEvaluationIsRepeatedIfAWorkerIsLostDuringIt) {
+  Coordinator::Config config = ConfigFor(2);
+  config.job.schedule.total_rounds = 1;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  for (const TestWorker& worker : {a, b, a}) cluster.Ask(worker);
+  cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
+  cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
+  // Both wait for the evaluation; one may have been given it first.
+  while (cluster.coordinator().phase() == CoordinatorPhase::kEvaluating) {
+    const GrantAnswer answer = cluster.Ask(a);
+    if (!answer.grant.has_value()) break;
+    if (answer.grant->num_heldout_samples == 7) {
+      cluster.Ask(a, CoordinatorHarness::ReportOf(*answer.grant));
+      break;
+    }
+    cluster.Ask(a, CoordinatorHarness::ReportOf(*answer.grant));
+    cluster.Pass(absl::Seconds(6), {a});
+    cluster.Pass(absl::Seconds(6), {a});
+  }
+  EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kDone);
+  EXPECT_TRUE(cluster.observer.rounds.back().heldout_complete);
+  EXPECT_EQ(cluster.observer.rounds.back().heldout_loss, 3.0);
+}
+
+TEST(CoordinatorTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
+  Coordinator::Config config = TestConfig();
+  config.job.global_batch_size = 1;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  EXPECT_TRUE(cluster.Ask(a).grant.has_value());
+  cluster.Ask(b);
+  cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
+  EXPECT_EQ(cluster.fleet.plans.at(1).roster.size(), 1);
+}
+
+TEST(CoordinatorTest, SnapshotTellsRatesSharesAndEta) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  Grant grant = *cluster.Ask(a).grant;
+  for (int round = 0; round < 3; ++round) {
+    cluster.Pass(absl::Seconds(1), {a});
+    grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
+  }
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_EQ(snapshot.state, "training");
+  EXPECT_EQ(snapshot.round, 4);
+  EXPECT_NEAR(snapshot.samples_per_second, 6.0, 0.01);
+  EXPECT_NEAR(absl::ToDoubleSeconds(*snapshot.eta), 1.0, 0.01);
+  ASSERT_EQ(snapshot.workers.size(), 1);
+  EXPECT_EQ(snapshot.workers[0].rounds_completed, 3);
+  EXPECT_NEAR(snapshot.workers[0].compute_share, 0.75, 1e-9);
+  EXPECT_EQ(snapshot.workers[0].state, "member");
+  EXPECT_EQ(snapshot.shards[1].state, "serving");
+  EXPECT_EQ(snapshot.train_loss, 2.0);
+  EXPECT_FALSE(snapshot.heldout_loss.has_value());
+}
+
+}  // namespace
+}  // namespace lodestar

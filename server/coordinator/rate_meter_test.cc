@@ -1,0 +1,32 @@
+#include "server/coordinator/rate_meter.h"
+
+#include <gtest/gtest.h>
+
+namespace lodestar {
+namespace {
+
+const absl::Time kStart = absl::FromUnixSeconds(1000);
+
+TEST(RateMeterTest, ConstantFlowHasItsRateFromTheSecondAmountOn) {
+  RateMeter meter;
+  absl::Time now = kStart;
+  meter.Add(5.0, now);
+  EXPECT_EQ(meter.PerSecond(now), 0.0);
+  for (int i = 0; i < 100; ++i) {
+    now += absl::Milliseconds(500);
+    meter.Add(5.0, now);
+    EXPECT_NEAR(meter.PerSecond(now), 10.0, 1e-9);
+  }
+}
+
+TEST(RateMeterTest, FollowsAChangeAndFallsInAPause) {
+  RateMeter meter;
+  absl::Time now = kStart;
+  for (int i = 0; i < 100; ++i) meter.Add(5.0, now += absl::Seconds(1));
+  for (int i = 0; i < 60; ++i) meter.Add(50.0, now += absl::Seconds(1));
+  EXPECT_NEAR(meter.PerSecond(now), 50.0, 1.5);
+  EXPECT_LT(meter.PerSecond(now + absl::Minutes(10)), 2.0);
+}
+
+}  // namespace
+}  // namespace lodestar
