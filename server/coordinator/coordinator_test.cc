@@ -354,22 +354,22 @@ TEST(CoordinatorTest, FinalEvaluationIsRepeatedIfAWorkerIsLostDuringIt) {
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
-  for (const TestWorker& worker : {a, b, a}) cluster.Ask(worker);
-  cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
-  cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
-  // Both wait for the evaluation; one may have been given it first.
-  while (cluster.coordinator().phase() == CoordinatorPhase::kEvaluating) {
-    const GrantAnswer answer = cluster.Ask(a);
-    if (!answer.grant.has_value()) break;
-    if (answer.grant->num_heldout_samples == 7) {
-      cluster.Ask(a, CoordinatorHarness::ReportOf(*answer.grant));
-      break;
-    }
-    cluster.Ask(a, CoordinatorHarness::ReportOf(*answer.grant));
-    cluster.Pass(absl::Seconds(6), {a});
-    cluster.Pass(absl::Seconds(6), {a});
+  for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
+  for (const TestWorker& worker : {a, b}) {
+    cluster.Ask(worker, CoordinatorHarness::ReportOf(*cluster.Ask(worker).grant));
   }
-  EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kDone);
+  const Grant part = *cluster.Ask(a).grant;
+  EXPECT_EQ(part.kind, Grant::Kind::kEvaluate);
+  EXPECT_EQ(part.num_heldout_samples, 4);
+  EXPECT_EQ(part.min_version, Version(1));
+  EXPECT_THAT(cluster.Ask(a, CoordinatorHarness::ReportOf(part)).pending_reason,
+              HasSubstr("the final evaluation waits for b"));
+  cluster.Pass(absl::Seconds(6), {a});
+  cluster.Pass(absl::Seconds(6), {a});
+  const Grant whole = *cluster.Ask(a, CoordinatorHarness::ReportOf(part)).grant;
+  EXPECT_EQ(whole.num_heldout_samples, 7);
+  EXPECT_EQ(whole.min_version, Version(1));
+  EXPECT_EQ(cluster.Ask(a, CoordinatorHarness::ReportOf(whole)).grant->kind, Grant::Kind::kDone);
   EXPECT_TRUE(cluster.observer.rounds.back().heldout_complete);
   EXPECT_EQ(cluster.observer.rounds.back().heldout_loss, 3.0);
 }

@@ -1,0 +1,65 @@
+#include "server/sync/asynchronous.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "server/sync/staleness.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+PushFacts PushOn(int64_t base_version) {
+  PushFacts push;
+  push.worker = WorkerId(1);
+  push.incarnation = Incarnation(1);
+  push.base_version = Version(base_version);
+  push.standing = Standing::kMember;
+  return push;
+}
+
+TEST(AsynchronousTest, AppliesOnArrivalAndKnowsTheStaleness) {
+  const Asynchronous policy(Asynchronous::Config{});
+  BucketFacts bucket;
+  bucket.version = Version(7);
+  const Decision decision = policy.OnPush(PushOn(4), bucket);
+  EXPECT_EQ(decision.action, Action::kApply);
+  EXPECT_THAT(decision.reason, HasSubstr("staleness 3"));
+  EXPECT_EQ(policy.OnPush(PushOn(8), bucket).code, absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(AsynchronousTest, PullWaitsForItsVersionOnly) {
+  const Asynchronous policy(Asynchronous::Config{});
+  BucketFacts bucket;
+  bucket.version = Version(7);
+  PullFacts pull{WorkerId(1), Incarnation(1), Version(7), Standing::kMember};
+  EXPECT_EQ(policy.OnPull(pull, bucket).action, Action::kApply);
+  pull.min_version = Version(9);
+  EXPECT_THAT(policy.OnPull(pull, bucket).reason, HasSubstr("2 more contributions"));
+}
+
+TEST(AsynchronousTest, BoundHoldsAboveItAndNamesTheSlowest) {
+  const Asynchronous policy(Asynchronous::Config{.max_rounds_ahead = 2});
+  std::vector<MemberProgress> members = {{WorkerId(1), "fast", 5, true, false},
+                                         {WorkerId(2), "slow", 3, false, true}};
+  ClusterFacts cluster;
+  cluster.members = members;
+  EXPECT_EQ(policy.OnGrant(members[0], cluster).action, Action::kApply);
+  members[0].rounds_completed = 6;
+  EXPECT_THAT(policy.OnGrant(members[0], cluster).reason, HasSubstr("waits for slow"));
+  EXPECT_EQ(Asynchronous(Asynchronous::Config{}).OnGrant(members[0], cluster).action,
+            Action::kApply);
+}
+
+TEST(StalenessTest, InverseScalingWeakensOldGradients) {
+  EXPECT_EQ(AsyncLearningRateFactor(StalenessScaling::kNone, 9), 1.0);
+  EXPECT_EQ(AsyncLearningRateFactor(StalenessScaling::kInverse, 0), 1.0);
+  EXPECT_EQ(AsyncLearningRateFactor(StalenessScaling::kInverse, 3), 0.25);
+  EXPECT_EQ(AsyncLearningRateFactor(StalenessScaling::kInverse, -1), 1.0);
+}
+
+}  // namespace
+}  // namespace lodestar

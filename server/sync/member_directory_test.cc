@@ -1,0 +1,39 @@
+#include "server/sync/member_directory.h"
+
+#include <gtest/gtest.h>
+
+namespace lodestar {
+namespace {
+
+TEST(MemberDirectoryTest, TellsMembersFromTheGoneAndTheUnannounced) {
+  MemberDirectory directory;
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(5)), Standing::kUnknown);
+  directory.SetMembers(ViewId(1), {{WorkerId(1), Incarnation(5), 0}});
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(5)), Standing::kMember);
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(4)), Standing::kGone);
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(6)), Standing::kUnknown);
+}
+
+TEST(MemberDirectoryTest, DropEndsALifeBeforeTheNextViewSaysSo) {
+  MemberDirectory directory;
+  directory.SetMembers(ViewId(1), {{WorkerId(1), Incarnation(5), 0}});
+  directory.Drop(WorkerId(1), Incarnation(5));
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(5)), Standing::kGone);
+  directory.SetMembers(ViewId(2), {{WorkerId(1), Incarnation(6), 0}});
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(6)), Standing::kMember);
+  directory.Drop(WorkerId(1), Incarnation(5));
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(6)), Standing::kMember);
+}
+
+TEST(MemberDirectoryTest, OlderViewsChangeNothing) {
+  MemberDirectory directory;
+  directory.SetMembers(ViewId(3), {{WorkerId(1), Incarnation(5), 0}});
+  directory.SetMembers(ViewId(2), {});
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(5)), Standing::kMember);
+  directory.Clear();
+  directory.SetMembers(ViewId(1), {});
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(5)), Standing::kUnknown);
+}
+
+}  // namespace
+}  // namespace lodestar
