@@ -11,6 +11,8 @@
 #include "common/clock.h"
 #include "common/executor.h"
 #include "common/job_spec.h"
+#include "common/json.h"
+#include "common/layout.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/shard_fleet.h"
 

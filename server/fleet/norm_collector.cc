@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace lodestar {
 namespace {
 
@@ -12,17 +10,20 @@ constexpr size_t kKeptTotals = 4;
 
 }  // namespace
 
-NormCollector::~NormCollector() { Reset(absl::AbortedError("the server stops")); }
+NormCollector::~NormCollector() { Close(absl::AbortedError("the server stops")); }
 
 void NormCollector::Submit(Round round, int shard, std::vector<double> segment_sums,
                            DoneCallback done) {
   std::vector<DoneCallback> ready;
   DoneCallback replaced;
-  double total = 0.0;
+  absl::StatusOr<double> answer = 0.0;
   {
     absl::MutexLock lock(&mutex_);
-    if (const auto known = totals_.find(round); known != totals_.end()) {
-      total = known->second;
+    if (!closed_.ok()) {
+      answer = closed_;
+      ready.push_back(std::move(done));
+    } else if (const auto known = totals_.find(round); known != totals_.end()) {
+      answer = known->second;
       ready.push_back(std::move(done));
     } else {
       Submission& submission = open_[round][shard];
@@ -30,18 +31,28 @@ void NormCollector::Submit(Round round, int shard, std::vector<double> segment_s
       submission = {std::move(segment_sums), std::move(done)};
       OpenRound& open = open_[round];
       if (static_cast<int>(open.size()) == num_shards_) {
+        double total = 0.0;
         for (auto& [index, part] : open) {
           for (const double sum : part.sums) total += sum;
           ready.push_back(std::move(part.done));
         }
         open_.erase(round);
         totals_[round] = total;
+        answer = total;
         if (totals_.size() > kKeptTotals) totals_.erase(totals_.begin());
       }
     }
   }
-  if (replaced) replaced(absl::AbortedError(absl::StrCat("replaced by a newer submission")));
-  for (DoneCallback& callback : ready) callback(total);
+  if (replaced) replaced(absl::AbortedError("replaced by a newer submission"));
+  for (DoneCallback& callback : ready) callback(answer);
+}
+
+void NormCollector::Close(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    closed_ = status;
+  }
+  Reset(status);
 }
 
 void NormCollector::Reset(const absl::Status& status) {

@@ -33,6 +33,9 @@ class NormCollector {
   // Answers all that wait with `status` and forgets every round: the shards start anew.
   void Reset(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // As Reset(), and every later submission gets `status` at once.
+  void Close(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   struct Submission {
     std::vector<double> sums;
@@ -44,6 +47,7 @@ class NormCollector {
   absl::Mutex mutex_;
   std::map<Round, OpenRound> open_ ABSL_GUARDED_BY(mutex_);
   std::map<Round, double> totals_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);  // OK: open
 };
 
 // The NormExchange of one shard whose collector is in the same process.

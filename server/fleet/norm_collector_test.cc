@@ -61,6 +61,10 @@ TEST(NormCollectorTest, ResetAnswersThoseWhoWaitAndForgets) {
   EXPECT_TRUE(absl::IsAborted(waiting.value->status()));
   collector.Submit(Round(0), 1, {3.0}, anew.callback());
   EXPECT_FALSE(anew.value.has_value());
+  Answer late;
+  collector.Close(absl::UnavailableError("stopping"));
+  collector.Submit(Round(1), 0, {1.0}, late.callback());
+  EXPECT_TRUE(absl::IsUnavailable(late.value->status()));
 }
 
 }  // namespace

@@ -155,9 +155,8 @@ void ShardHost::OpenRound(const RoundPlan& plan) {
 }
 
 void ShardHost::SetMembers(ViewId view, absl::Span<const RosterMember> members) {
-  std::vector<ShardMember> list;
-  for (const RosterMember& member : members) list.push_back({member.worker, member.incarnation});
-  Command([view, list = std::move(list)](ParameterShard& shard) { shard.SetMembers(view, list); });
+  Command([view, list = std::vector<RosterMember>(members.begin(), members.end())](
+              ParameterShard& shard) { shard.SetMembers(view, list); });
 }
 
 void ShardHost::Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason) {

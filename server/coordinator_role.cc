@@ -1,0 +1,179 @@
+#include "server/coordinator_role.h"
+
+#include <grpcpp/server_builder.h>
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "server/rpc/cluster_status_convert.h"
+
+namespace lodestar {
+namespace {
+
+// How often leases and held calls are looked at.
+constexpr absl::Duration kTick = absl::Milliseconds(50);
+
+CheckpointKeeper::Config KeeperConfig(const ServerConfig& config) {
+  CheckpointKeeper::Config keeper;
+  keeper.root = config.durability.checkpoint_dir;
+  keeper.keep = config.durability.keep;
+  keeper.resume = config.durability.resume != ResumePolicy::kNever;
+  keeper.resume_path = config.durability.resume_path;
+  keeper.init_from = config.durability.init_from;
+  keeper.job = config.job;
+  return keeper;
+}
+
+Coordinator::Config CoordinatorConfig(const ServerConfig& config) {
+  Coordinator::Config coordinator;
+  coordinator.job = config.job;
+  coordinator.num_shards = config.cluster.num_shards;
+  coordinator.lease = config.cluster.lease;
+  coordinator.checkpoint_dir = config.durability.checkpoint_dir;
+  coordinator.checkpoint_every = config.durability.checkpoint_every;
+  coordinator.exit_when_done = config.exit_when_done;
+  return coordinator;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const ServerConfig& config,
+                                                                         Clock* clock) {
+  std::unique_ptr<CoordinatorRole> role(new CoordinatorRole(config, clock));
+  ProgressRecorder::Config recorder;
+  recorder.metrics_out = config.output.metrics_out;
+  recorder.total_rounds = config.job.schedule.total_rounds;
+  ASSIGN_OR_RETURN(role->recorder_, ProgressRecorder::Create(recorder));
+  return role;
+}
+
+CoordinatorRole::CoordinatorRole(const ServerConfig& config, Clock* clock)
+    : config_(config),
+      clock_(clock),
+      strand_(clock, kTick),
+      norms_(config.cluster.num_shards),
+      local_norms_(&norms_, 0) {}
+
+CoordinatorRole::~CoordinatorRole() { Stop(); }
+
+absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading()> read_local) {
+  read_local_ = std::move(read_local);
+  fleet_ = std::make_unique<ServerFleet>(config_.job, local, &norms_);
+  checkpoints_ = std::make_unique<CheckpointKeeper>(
+      KeeperConfig(config_), [this] { return fleet_->map(); }, this);
+  const Coordinator::Deps deps{fleet_.get(), checkpoints_.get(), recorder_.get()};
+  ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator,
+                   Coordinator::Create(CoordinatorConfig(config_), deps, clock_->Now()));
+  strand_.Start(std::move(coordinator));
+  cluster_rpc_ = std::make_unique<ClusterRpc>(
+      config_.job, ClusterRpc::Deps{&strand_, fleet_.get(), &norms_, &board_});
+  status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });
+  admin_rpc_ = std::make_unique<AdminRpc>(config_.job, &strand_, local);
+  return absl::OkStatus();
+}
+
+void CoordinatorRole::AddServices(grpc::ServerBuilder& builder) {
+  builder.RegisterService(cluster_rpc_.get());
+  builder.RegisterService(status_rpc_.get());
+  builder.RegisterService(admin_rpc_.get());
+}
+
+absl::Status CoordinatorRole::AttachLocalShard(const std::string& address) {
+  const uint64_t instance_id = std::random_device()() + uint64_t{1};
+  return strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+    return coordinator.OnShardAttached(0, config_.cluster.num_shards, instance_id, address, now);
+  });
+}
+
+void CoordinatorRole::RaiseAlarm(const std::string& text) {
+  strand_.Run([&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now); });
+}
+
+std::optional<absl::Status> CoordinatorRole::outcome() {
+  return strand_.Run([](Coordinator& coordinator, absl::Time) -> std::optional<absl::Status> {
+    if (!coordinator.failure().ok()) return coordinator.failure();
+    if (coordinator.should_exit()) return absl::OkStatus();
+    return std::nullopt;
+  });
+}
+
+bool CoordinatorRole::is_job_done() {
+  return strand_.Run([](Coordinator& coordinator, absl::Time) {
+    return coordinator.phase() == CoordinatorPhase::kDone;
+  });
+}
+
+v1::ClusterStatus CoordinatorRole::ReadStatus() {
+  board_.SetReading(0, read_local_());
+  ClusterSnapshot snapshot = strand_.Run(
+      [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
+  return ToProto(board_.Report(std::move(snapshot)), config_.job);
+}
+
+void CoordinatorRole::BeginDrain() { cluster_rpc_->BeginDrain(); }
+
+void CoordinatorRole::SaveBeforeStop(absl::Duration patience,
+                                     const std::function<bool()>& is_interrupted) {
+  if (config_.durability.checkpoint_dir.empty() || is_job_done()) return;
+  // Shared, because the outcome may come after this call has given up.
+  struct Outcome {
+    absl::Notification known;
+    absl::StatusOr<PublishedCheckpoint> published = absl::UnknownError("");
+  };
+  const auto outcome = std::make_shared<Outcome>();
+  TakeCheckpoint(strand_, patience, [outcome](absl::StatusOr<PublishedCheckpoint> published) {
+    outcome->published = std::move(published);
+    outcome->known.Notify();
+  });
+  while (!outcome->known.WaitForNotificationWithTimeout(kTick)) {
+    if (is_interrupted()) {
+      LogWarn("stopping without waiting for the last checkpoint");
+      return;
+    }
+  }
+  if (outcome->published.ok()) {
+    LogInfo("saved before stopping: round={} path={}", outcome->published->round,
+            outcome->published->path);
+  } else if (!absl::IsFailedPrecondition(outcome->published.status())) {
+    LogError("could not save before stopping: {}", outcome->published.status());
+  }
+}
+
+void CoordinatorRole::Stop() {
+  const absl::Status farewell = absl::UnavailableError("the coordinator is stopping");
+  strand_.Stop();
+  if (fleet_ != nullptr) fleet_->EndAll(farewell);
+  norms_.Close(farewell);
+  if (status_rpc_ != nullptr) status_rpc_->Stop();
+}
+
+void CoordinatorRole::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardLoaded(0, server_incarnation, status, now);
+  });
+}
+
+void CoordinatorRole::OnSaved(uint64_t server_incarnation, const std::string& directory,
+                              const absl::StatusOr<std::string>& manifest_part) {
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardSaved(0, server_incarnation, directory, manifest_part, now);
+  });
+}
+
+void CoordinatorRole::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) {
+  strand_.Report(
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnRestoreChosen(choice, now); });
+}
+
+void CoordinatorRole::OnCheckpointPublished(const std::string& directory,
+                                            const absl::StatusOr<PublishedCheckpoint>& published) {
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnCheckpointPublished(directory, published, now);
+  });
+}
+
+}  // namespace lodestar

@@ -1,0 +1,85 @@
+// All that the server of shard 0 has and the others have not: the coordinator on its strand, the
+// fleet it commands, checkpoints, progress, and the services for workers, operators and other
+// servers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "server/fleet/checkpoint_keeper.h"
+#include "server/fleet/norm_collector.h"
+#include "server/fleet/shard_host.h"
+#include "server/rpc/admin_rpc.h"
+#include "server/rpc/cluster_rpc.h"
+#include "server/rpc/coordinator_strand.h"
+#include "server/rpc/server_fleet.h"
+#include "server/rpc/status_rpc.h"
+#include "server/server_config.h"
+#include "server/status/progress_recorder.h"
+#include "server/status/status_board.h"
+
+namespace lodestar {
+
+class CoordinatorRole : public ShardReports, public CheckpointReports {
+ public:
+  // Errors: those of Coordinator::Create() and of opening --metrics_out.
+  static absl::StatusOr<std::unique_ptr<CoordinatorRole>> Create(const ServerConfig& config,
+                                                                 Clock* clock);
+  ~CoordinatorRole() override;
+
+  // What the local shard clips with.
+  NormExchange* norm_exchange() { return &local_norms_; }
+
+  // Builds the services around the local shard, which must live until this object is gone, or
+  // Stop() was called. `read_local` measures it.
+  absl::Status Start(ShardHost* local, std::function<ShardReading()> read_local);
+  // The three services; valid after Start().
+  void AddServices(grpc::ServerBuilder& builder);
+  // The local shard is there under `address`: the cluster may begin.
+  absl::Status AttachLocalShard(const std::string& address);
+  void RaiseAlarm(const std::string& text);
+
+  // Not set while the job goes on; OK when it is over and all have been told; else why it failed.
+  std::optional<absl::Status> outcome();
+  bool is_job_done();
+
+  // No new workers from now on.
+  void BeginDrain();
+  // Takes a checkpoint if this server has a folder for them and there is something to save. Blocks
+  // until it is published, at most `patience`, or until `is_interrupted`.
+  void SaveBeforeStop(absl::Duration patience, const std::function<bool()>& is_interrupted);
+  // Answers every held call; afterwards nothing reaches the local shard from here.
+  void Stop();
+
+  void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
+  void OnSaved(uint64_t server_incarnation, const std::string& directory,
+               const absl::StatusOr<std::string>& manifest_part) override;
+  void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
+  void OnCheckpointPublished(const std::string& directory,
+                             const absl::StatusOr<PublishedCheckpoint>& published) override;
+
+ private:
+  CoordinatorRole(const ServerConfig& config, Clock* clock);
+  v1::ClusterStatus ReadStatus();
+
+  const ServerConfig config_;
+  Clock* const clock_;
+  CoordinatorStrand strand_;  // first, so that it outlives whoever reports to it
+  NormCollector norms_;
+  LocalNormExchange local_norms_;
+  StatusBoard board_;
+  std::function<ShardReading()> read_local_;
+  std::unique_ptr<ProgressRecorder> recorder_;
+  std::unique_ptr<ServerFleet> fleet_;
+  std::unique_ptr<CheckpointKeeper> checkpoints_;
+  std::unique_ptr<ClusterRpc> cluster_rpc_;
+  std::unique_ptr<StatusRpc> status_rpc_;
+  std::unique_ptr<AdminRpc> admin_rpc_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,252 @@
+#include "server/rpc/cluster_rpc.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "proto/status_mapping.h"
+#include "server/rpc/cluster_convert.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::Duration kDefaultHold = absl::Seconds(10);
+constexpr absl::Duration kMaxHold = absl::Minutes(1);
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+absl::StatusOr<std::optional<GrantReport>> ReportOf(bool has_report,
+                                                    const v1::RoundReport& report) {
+  if (!has_report) return std::nullopt;
+  ASSIGN_OR_RETURN(GrantReport result, FromProto(report));
+  return result;
+}
+
+absl::Status StoppingStatus() {
+  return absl::UnavailableError("the server is stopping; connect again when it is back");
+}
+
+// Asks the coordinator for a grant and answers the held call with it.
+CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<GrantReport> report,
+                                        grpc::ServerUnaryReactor* reactor, v1::Grant* reply) {
+  const auto finish = [reactor](const absl::Status& status) {
+    return [reactor, status] { reactor->Finish(ToGrpcStatus(status)); };
+  };
+  return [=](Coordinator& coordinator, absl::Time now,
+             CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+    using Occasion = CoordinatorStrand::Occasion;
+    if (occasion == Occasion::kStopping) return finish(StoppingStatus());
+    if (occasion == Occasion::kReplaced) {
+      return finish(absl::CancelledError("replaced by a newer NextGrant of the same worker"));
+    }
+    const absl::StatusOr<GrantAnswer> answer = coordinator.RequestGrant(life, report, now);
+    if (!answer.ok()) return finish(answer.status());
+    if (answer->grant.has_value()) {
+      *reply = ToProto(*answer->grant);
+    } else if (occasion == Occasion::kPatienceOver) {
+      *reply = WaitGrant(answer->pending_reason);
+    } else {
+      return nullptr;
+    }
+    return finish(absl::OkStatus());
+  };
+}
+
+}  // namespace
+
+ClusterRpc::ClusterRpc(JobSpec job, const Deps& deps) : job_(std::move(job)), deps_(deps) {}
+
+absl::Status ClusterRpc::CheckNotDraining() const {
+  return is_draining_ ? StoppingStatus() : absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* context,
+                                               const v1::RegisterRequest* request,
+                                               v1::RegisterReply* reply) {
+  return Answer(context, DoRegister(*request, context->peer(), reply));
+}
+
+absl::Status ClusterRpc::DoRegister(const v1::RegisterRequest& request, const std::string& peer,
+                                    v1::RegisterReply* reply) {
+  RETURN_IF_ERROR(CheckNotDraining());
+  ASSIGN_OR_RETURN(const RegisterCall call, FromProto(request, peer));
+  ASSIGN_OR_RETURN(const RegisterAnswer answer,
+                   deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+                     return coordinator.Register(call, now);
+                   }));
+  *reply = ToProto(answer, job_);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
+                                           const v1::JoinRequest* request, v1::JoinReply* reply) {
+  return Answer(context, DoJoin(*request, reply));
+}
+
+absl::Status ClusterRpc::DoJoin(const v1::JoinRequest& request, v1::JoinReply* reply) {
+  RETURN_IF_ERROR(CheckNotDraining());
+  ASSIGN_OR_RETURN(const DatasetClaim dataset, FromProto(request.dataset()));
+  const WorkerLife life{WorkerId(request.worker_id()), Incarnation(request.incarnation())};
+  ASSIGN_OR_RETURN(const ViewId view,
+                   deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+                     return coordinator.Join(life, request.layout_hash(), dataset, now);
+                   }));
+  reply->set_view_id(view.value());
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* context,
+                                                const v1::HeartbeatRequest* request,
+                                                v1::HeartbeatReply* reply) {
+  return Answer(context, DoHeartbeat(*request, reply));
+}
+
+absl::Status ClusterRpc::DoHeartbeat(const v1::HeartbeatRequest& request,
+                                     v1::HeartbeatReply* reply) {
+  ASSIGN_OR_RETURN(const HeartbeatCall call, FromProto(request));
+  ASSIGN_OR_RETURN(const HeartbeatAnswer answer,
+                   deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+                     return coordinator.Heartbeat(call, now);
+                   }));
+  reply->set_view_id(answer.view.value());
+  reply->set_waiting_for(answer.waiting_for);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* context,
+                                                const v1::GrantRequest* request, v1::Grant* reply) {
+  auto report = ReportOf(request->has_report(), request->report());
+  if (!report.ok()) return Answer(context, report.status());
+  const WorkerLife life{WorkerId(request->worker_id()), Incarnation(request->incarnation())};
+  const absl::Duration hold = request->hold_ms() > 0
+                                  ? std::min(absl::Milliseconds(request->hold_ms()), kMaxHold)
+                                  : kDefaultHold;
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  deps_.strand->Await(life.incarnation.value(), hold,
+                      GrantAttempt(life, *std::move(report), reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ClusterRpc::Leave(grpc::CallbackServerContext* context,
+                                            const v1::LeaveRequest* request, v1::LeaveReply*) {
+  return Answer(context, DoLeave(*request));
+}
+
+absl::Status ClusterRpc::DoLeave(const v1::LeaveRequest& request) {
+  ASSIGN_OR_RETURN(const std::optional<GrantReport> report,
+                   ReportOf(request.has_report(), request.report()));
+  const WorkerLife life{WorkerId(request.worker_id()), Incarnation(request.incarnation())};
+  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+    return coordinator.Leave(life, request.reason(), report, now);
+  });
+}
+
+grpc::ServerWriteReactor<v1::ShardCommand>* ClusterRpc::AttachShard(
+    grpc::CallbackServerContext*, const v1::AttachShardRequest* request) {
+  const int shard = request->shard();
+  const uint64_t instance_id = request->instance_id();
+  // The stream's address is its identity; it is not read after the stream is gone.
+  auto address = std::make_shared<const ShardStream*>(nullptr);
+  const std::shared_ptr<ShardStream> stream = ShardStream::Create(
+      [this, shard, instance_id, address] { OnStreamDone(shard, instance_id, *address); });
+  *address = stream.get();
+  const absl::Status status = DoAttach(*request, stream);
+  if (!status.ok()) stream->End(status);
+  return stream.get();
+}
+
+absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
+                                  const std::shared_ptr<ShardStream>& stream) {
+  RETURN_IF_ERROR(CheckNotDraining());
+  if (request.wire_version() != kWireVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shard ", request.shard(), " speaks wire version ", request.wire_version(),
+                     ", the coordinator ", kWireVersion, ": use the same release"));
+  }
+  if (request.shard() == 0) {
+    return absl::InvalidArgumentError("shard 0 is the coordinator's own: start with --shard=1/K");
+  }
+  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+    // A server that lost its connection may be back before we notice the loss.
+    const std::shared_ptr<ShardStream> old =
+        deps_.fleet->Find(request.shard(), request.instance_id());
+    if (old != nullptr) {
+      deps_.fleet->Detach(request.shard(), old.get());
+      coordinator.OnShardLost(request.shard(), request.instance_id(), now);
+      old->End(absl::AbortedError("replaced by a newer connection of the same server"));
+    }
+    const absl::Status status = coordinator.OnShardAttached(
+        request.shard(), request.num_shards(), request.instance_id(), request.address(), now);
+    if (status.ok()) deps_.fleet->Attach(request.shard(), request.instance_id(), stream);
+    return status;
+  });
+}
+
+void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream) {
+  if (!deps_.fleet->Detach(shard, stream)) return;
+  deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardLost(shard, instance_id, now);
+  });
+}
+
+grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* context,
+                                                  const v1::ShardReport* request,
+                                                  v1::ShardReportReply* reply) {
+  if (deps_.fleet->Find(request->shard(), request->instance_id()) == nullptr) {
+    return Answer(context, absl::AbortedError(absl::StrCat("shard ", request->shard(),
+                                                           " is not attached; attach again")));
+  }
+  if (!request->has_square_sums()) return Answer(context, TakeReport(*request));
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const v1::ShardReport::SquareSums& sums = request->square_sums();
+  deps_.norms->Submit(Round(sums.round()), request->shard(),
+                      {sums.sums().begin(), sums.sums().end()},
+                      [reactor, reply](absl::StatusOr<double> total) {
+                        if (total.ok()) reply->set_total_square_sum(*total);
+                        reactor->Finish(ToGrpcStatus(total.status()));
+                      });
+  return reactor;
+}
+
+absl::Status ClusterRpc::TakeReport(const v1::ShardReport& report) {
+  const int shard = report.shard();
+  const uint64_t incarnation = report.server_incarnation();
+  switch (report.report_case()) {
+    case v1::ShardReport::kLoaded: {
+      const std::string& error = report.loaded().error();
+      const absl::Status status = error.empty() ? absl::OkStatus() : absl::InternalError(error);
+      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnShardLoaded(shard, incarnation, status, now);
+      });
+      return absl::OkStatus();
+    }
+    case v1::ShardReport::kSaved: {
+      const v1::ShardReport::Saved& saved = report.saved();
+      absl::StatusOr<std::string> part = saved.manifest_part();
+      if (!saved.error().empty()) part = absl::InternalError(saved.error());
+      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnShardSaved(shard, incarnation, saved.directory(), part, now);
+      });
+      return absl::OkStatus();
+    }
+    case v1::ShardReport::kStats:
+      deps_.board->SetReading(shard, {FromProto(report.stats()), report.stats().bytes_received(),
+                                      report.stats().bytes_sent()});
+      return absl::OkStatus();
+    case v1::ShardReport::kSquareSums:
+    case v1::ShardReport::REPORT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("report is missing or unknown to this release");
+}
+
+}  // namespace lodestar

@@ -1,0 +1,67 @@
+// ClusterService (proto/cluster_service.proto) over the coordinator: converts, calls, converts; and
+// keeps NextGrant open until there is a grant. Never blocks a gRPC thread.
+#pragma once
+
+#include <atomic>
+
+#include "common/job_spec.h"
+#include "proto/cluster_service.grpc.pb.h"
+#include "server/fleet/norm_collector.h"
+#include "server/rpc/coordinator_strand.h"
+#include "server/rpc/server_fleet.h"
+#include "server/status/status_board.h"
+
+namespace lodestar {
+
+class ClusterRpc final : public v1::ClusterService::CallbackService {
+ public:
+  // Not owned; outlive the gRPC server.
+  struct Deps {
+    CoordinatorStrand* strand = nullptr;
+    ServerFleet* fleet = nullptr;
+    NormCollector* norms = nullptr;
+    StatusBoard* board = nullptr;
+  };
+
+  ClusterRpc(JobSpec job, const Deps& deps);
+
+  // New calls of workers get Unavailable from now on: the server is about to stop.
+  void BeginDrain() { is_draining_ = true; }
+
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
+                                     const v1::RegisterRequest* request,
+                                     v1::RegisterReply* reply) override;
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
+                                 const v1::JoinRequest* request, v1::JoinReply* reply) override;
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
+                                      const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatReply* reply) override;
+  grpc::ServerUnaryReactor* NextGrant(grpc::CallbackServerContext* context,
+                                      const v1::GrantRequest* request, v1::Grant* reply) override;
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
+                                  const v1::LeaveRequest* request, v1::LeaveReply* reply) override;
+
+  grpc::ServerWriteReactor<v1::ShardCommand>* AttachShard(
+      grpc::CallbackServerContext* context, const v1::AttachShardRequest* request) override;
+  grpc::ServerUnaryReactor* ReportShard(grpc::CallbackServerContext* context,
+                                        const v1::ShardReport* request,
+                                        v1::ShardReportReply* reply) override;
+
+ private:
+  absl::Status CheckNotDraining() const;
+  absl::Status DoRegister(const v1::RegisterRequest& request, const std::string& peer,
+                          v1::RegisterReply* reply);
+  absl::Status DoJoin(const v1::JoinRequest& request, v1::JoinReply* reply);
+  absl::Status DoHeartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply);
+  absl::Status DoLeave(const v1::LeaveRequest& request);
+  absl::Status DoAttach(const v1::AttachShardRequest& request,
+                        const std::shared_ptr<ShardStream>& stream);
+  void OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream);
+  absl::Status TakeReport(const v1::ShardReport& report);
+
+  const JobSpec job_;
+  const Deps deps_;
+  std::atomic<bool> is_draining_ = false;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,118 @@
+#include "server/rpc/cluster_status_convert.h"
+
+#include "common/version.h"
+#include "proto/convert.h"
+
+namespace lodestar {
+namespace {
+
+void AddWorker(const WorkerSnapshot& worker, v1::ClusterStatus* status) {
+  v1::WorkerStatus* line = status->add_workers();
+  line->set_name(worker.name);
+  line->set_worker_id(worker.worker.value());
+  line->set_incarnation(worker.incarnation.value());
+  line->set_state(worker.state);
+  line->set_activity(worker.activity);
+  line->set_round(worker.round);
+  line->set_staleness(worker.staleness);
+  line->set_lease_age_seconds(absl::ToDoubleSeconds(worker.lease_age));
+  line->set_samples_per_second(worker.samples_per_second);
+  line->set_push_bytes_per_second(worker.push_bytes_per_second);
+  line->set_pull_bytes_per_second(worker.pull_bytes_per_second);
+  line->set_compute_share(worker.compute_share);
+  line->set_communication_share(worker.communication_share);
+  line->set_wait_share(worker.wait_share);
+  line->set_device(worker.device);
+  line->set_peer(worker.peer);
+  line->set_rounds_completed(worker.rounds_completed);
+}
+
+void AddShard(const ShardLine& shard, v1::ClusterStatus* status) {
+  v1::ShardStatus* line = status->add_shards();
+  line->set_shard(shard.place.shard);
+  line->set_address(shard.place.address);
+  line->set_state(shard.place.state);
+  line->set_begin(shard.place.range.begin);
+  line->set_end(shard.place.range.end);
+  const ShardStats& stats = shard.reading.stats;
+  line->set_weight_bytes(stats.weight_bytes);
+  line->set_resident_bytes(stats.resident_bytes);
+  line->set_version(stats.version.value());
+  line->set_pending_buckets(stats.pending_buckets);
+  line->set_bytes_received(shard.reading.bytes_received);
+  line->set_bytes_sent(shard.reading.bytes_sent);
+  line->set_contributions_counted(stats.contributions_counted);
+  line->set_contributions_duplicate(stats.contributions_duplicate);
+  line->set_contributions_late(stats.contributions_late);
+  line->set_contributions_rejected(stats.contributions_rejected);
+  for (const uint64_t count : stats.staleness_histogram) line->add_staleness_histogram(count);
+}
+
+void SetOpenRound(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
+  v1::OpenRoundStatus* open = status->mutable_open_round();
+  open->set_waiting_for(cluster.waiting_for);
+  open->set_round(cluster.round);
+  if (!cluster.open_round.has_value()) return;
+  open->set_round(cluster.open_round->round.value());
+  open->set_age_seconds(absl::ToDoubleSeconds(cluster.open_round->age));
+  for (const std::string& name : cluster.open_round->arrived) open->add_arrived(name);
+  for (const MissingSnapshot& missing : cluster.open_round->missing) {
+    v1::MissingContribution* line = open->add_missing();
+    line->set_worker(missing.worker);
+    line->set_age_seconds(absl::ToDoubleSeconds(missing.age));
+    line->set_what(missing.what);
+  }
+}
+
+void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
+  status->set_server_incarnation(cluster.server_incarnation);
+  status->set_uptime_seconds(absl::ToDoubleSeconds(cluster.uptime));
+  status->set_state(cluster.state);
+  status->set_round(cluster.round);
+  status->set_total_rounds(cluster.total_rounds);
+  status->set_epoch(cluster.epoch);
+  status->set_samples(cluster.samples);
+  status->set_train_loss(cluster.train_loss.value_or(0.0));
+  status->set_heldout_loss(cluster.heldout_loss.value_or(0.0));
+  status->set_heldout_accuracy(cluster.heldout_accuracy.value_or(0.0));
+  status->set_has_heldout_loss(cluster.heldout_loss.has_value());
+  status->set_has_heldout_accuracy(cluster.heldout_accuracy.has_value());
+  status->set_samples_per_second(cluster.samples_per_second);
+  status->set_tokens_per_second(cluster.tokens_per_second);
+  status->set_learning_rate(cluster.learning_rate);
+  status->set_view_id(cluster.view.value());
+  status->set_num_parameters(cluster.num_parameters);
+  status->set_layout_hash(cluster.layout_hash);
+  status->set_rounds_committed_short(cluster.rounds_committed_short);
+  if (cluster.eta.has_value()) status->set_eta_seconds(absl::ToDoubleSeconds(*cluster.eta));
+}
+
+}  // namespace
+
+v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
+  v1::ClusterStatus status;
+  status.set_software_version(kVersion);
+  *status.mutable_job() = ToProto(job);
+  SetProgress(report.cluster, &status);
+  SetOpenRound(report.cluster, &status);
+  for (const WorkerSnapshot& worker : report.cluster.workers) AddWorker(worker, &status);
+  for (const ShardLine& shard : report.shards) AddShard(shard, &status);
+  if (report.cluster.last_checkpoint.has_value()) {
+    const CheckpointSnapshot& checkpoint = *report.cluster.last_checkpoint;
+    v1::CheckpointStatus* line = status.mutable_last_checkpoint();
+    line->set_path(checkpoint.path);
+    line->set_round(checkpoint.round.value());
+    line->set_age_seconds(absl::ToDoubleSeconds(checkpoint.age));
+    line->set_bytes(checkpoint.bytes);
+    line->set_write_seconds(absl::ToDoubleSeconds(checkpoint.write_time));
+  }
+  for (const AlarmSnapshot& alarm : report.cluster.alarms) {
+    v1::Alarm* line = status.add_alarms();
+    line->set_text(alarm.text);
+    line->set_age_seconds(absl::ToDoubleSeconds(alarm.age));
+    line->set_count(alarm.count);
+  }
+  return status;
+}
+
+}  // namespace lodestar

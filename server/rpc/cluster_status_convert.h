@@ -1,0 +1,12 @@
+// The status page's data as the message of proto/status_service.proto.
+#pragma once
+
+#include "common/job_spec.h"
+#include "proto/status_service.pb.h"
+#include "server/status/status_board.h"
+
+namespace lodestar {
+
+v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job);
+
+}  // namespace lodestar

@@ -1,0 +1,142 @@
+#include "server/rpc/coordinator_strand.h"
+
+#include "common/check.h"
+
+namespace lodestar {
+namespace {
+
+void Deliver(std::vector<CoordinatorStrand::Delivery>& deliveries) {
+  for (CoordinatorStrand::Delivery& delivery : deliveries) delivery();
+}
+
+}  // namespace
+
+CoordinatorStrand::CoordinatorStrand(Clock* clock, absl::Duration tick)
+    : clock_(clock), tick_(tick) {}
+
+CoordinatorStrand::~CoordinatorStrand() { Stop(); }
+
+void CoordinatorStrand::Start(std::unique_ptr<Coordinator> coordinator) {
+  {
+    absl::MutexLock lock(&mutex_);
+    LODESTAR_CHECK(coordinator_ == nullptr) << "started twice";
+    coordinator_ = std::move(coordinator);
+    asked_at_version_ = coordinator_->state_version();
+  }
+  timer_ = std::thread([this] { RunTimer(); });
+}
+
+void CoordinatorStrand::RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call) {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    call(*coordinator_, now);
+    AskWaiters(now, &deliveries);
+  }
+  Deliver(deliveries);
+}
+
+void CoordinatorStrand::Report(absl::FunctionRef<void(Coordinator&, absl::Time)> report) {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return;
+    const absl::Time now = clock_->Now();
+    report(*coordinator_, now);
+    AskWaiters(now, &deliveries);
+  }
+  Deliver(deliveries);
+}
+
+void CoordinatorStrand::Await(uint64_t key, absl::Duration patience, Attempt attempt) {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    if (key != 0) {
+      EndWaiters(
+          now, Occasion::kReplaced, [key](const Waiter& other) { return other.key == key; },
+          &deliveries);
+    }
+    const Occasion occasion = stopping_                          ? Occasion::kStopping
+                              : patience <= absl::ZeroDuration() ? Occasion::kPatienceOver
+                                                                 : Occasion::kChange;
+    Delivery delivery = attempt(*coordinator_, now, occasion);
+    if (delivery) {
+      deliveries.push_back(std::move(delivery));
+    } else {
+      LODESTAR_CHECK(occasion == Occasion::kChange) << "no answer at the last attempt";
+      waiters_.push_back({key, now + patience, std::move(attempt)});
+    }
+    AskWaiters(now, &deliveries);
+  }
+  Deliver(deliveries);
+}
+
+void CoordinatorStrand::AskWaiters(absl::Time now, std::vector<Delivery>* deliveries) {
+  bool has_new_answers = true;
+  while (has_new_answers && coordinator_->state_version() != asked_at_version_) {
+    asked_at_version_ = coordinator_->state_version();
+    has_new_answers = false;
+    std::vector<Waiter> waiting;
+    waiting.swap(waiters_);
+    for (Waiter& waiter : waiting) {
+      Delivery delivery = waiter.attempt(*coordinator_, now, Occasion::kChange);
+      if (delivery) {
+        deliveries->push_back(std::move(delivery));
+        has_new_answers = true;
+      } else {
+        waiters_.push_back(std::move(waiter));
+      }
+    }
+  }
+}
+
+void CoordinatorStrand::EndWaiters(absl::Time now, Occasion occasion,
+                                   absl::FunctionRef<bool(const Waiter&)> which,
+                                   std::vector<Delivery>* deliveries) {
+  std::vector<Waiter> waiting;
+  waiting.swap(waiters_);
+  for (Waiter& waiter : waiting) {
+    if (which(waiter)) {
+      deliveries->push_back(waiter.attempt(*coordinator_, now, occasion));
+    } else {
+      waiters_.push_back(std::move(waiter));
+    }
+  }
+}
+
+void CoordinatorStrand::RunTimer() {
+  const auto is_stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
+  while (true) {
+    std::vector<Delivery> deliveries;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (mutex_.AwaitWithTimeout(absl::Condition(&is_stopping), tick_)) return;
+      const absl::Time now = clock_->Now();
+      coordinator_->Tick(now);
+      AskWaiters(now, &deliveries);
+      EndWaiters(
+          now, Occasion::kPatienceOver,
+          [now](const Waiter& waiter) { return waiter.deadline <= now; }, &deliveries);
+    }
+    Deliver(deliveries);
+  }
+}
+
+void CoordinatorStrand::Stop() {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    if (coordinator_ != nullptr) {
+      EndWaiters(
+          clock_->Now(), Occasion::kStopping, [](const Waiter&) { return true; }, &deliveries);
+    }
+  }
+  Deliver(deliveries);
+  if (timer_.joinable()) timer_.join();
+}
+
+}  // namespace lodestar

@@ -1,0 +1,98 @@
+// Serializes all that happens to the pure Coordinator, gives it the time, and keeps the calls that
+// wait for a change of its state. One mutex, one timer thread.
+//
+// Lock order: the strand's mutex is taken first; what the coordinator calls (fleet, checkpoint
+// store, observer) only queues.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "server/coordinator/coordinator.h"
+
+namespace lodestar {
+
+class CoordinatorStrand {
+ public:
+  // Why a waiting call is asked once more.
+  enum class Occasion { kChange, kPatienceOver, kReplaced, kStopping };
+  // Sends an answer; called without the lock.
+  using Delivery = std::function<void()>;
+  // Looks for an answer; called with the lock. Must find one unless the occasion is kChange.
+  // Returns null to go on waiting.
+  using Attempt = std::function<Delivery(Coordinator&, absl::Time now, Occasion)>;
+
+  // Leases and patience are looked at every `tick`.
+  CoordinatorStrand(Clock* clock, absl::Duration tick);
+  ~CoordinatorStrand();
+
+  // Before any other call; apart from construction because the coordinator commands a fleet whose
+  // answers come back here.
+  void Start(std::unique_ptr<Coordinator> coordinator) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // call(coordinator, now), then wakes whoever waits for what it changed. Returns its result.
+  template <typename Call>
+  auto Run(Call&& call) {
+    using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
+    if constexpr (std::is_void_v<Result>) {
+      RunUntyped(call);
+    } else {
+      std::optional<Result> result;
+      RunUntyped([&](Coordinator& coordinator, absl::Time now) {
+        result.emplace(call(coordinator, now));
+      });
+      return *std::move(result);
+    }
+  }
+
+  // As Run() for answers of our own threads: does nothing once stopped, when those whom the
+  // coordinator commands are going away.
+  void Report(absl::FunctionRef<void(Coordinator&, absl::Time)> report) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Asks at once, then after every change, for the last time when `patience` is over. A later call
+  // with the same key (not 0) replaces this one, so that a client which reconnects leaves nothing
+  // behind.
+  void Await(uint64_t key, absl::Duration patience, Attempt attempt) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Answers all that wait, with kStopping, as will be every later Await(); no more ticks. Joins the
+  // timer thread: not from an attempt or a delivery. Repeats are harmless.
+  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Waiter {
+    uint64_t key = 0;
+    absl::Time deadline;
+    Attempt attempt;
+  };
+
+  void RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void RunTimer() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Asks the waiters as long as that gives answers.
+  void AskWaiters(absl::Time now, std::vector<Delivery>* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndWaiters(absl::Time now, Occasion occasion, absl::FunctionRef<bool(const Waiter&)> which,
+                  std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Clock* const clock_;
+  const absl::Duration tick_;
+  absl::Mutex mutex_;
+  std::unique_ptr<Coordinator> coordinator_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+  uint64_t asked_at_version_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread timer_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,39 @@
+#include "server/rpc/export_stream.h"
+
+#include <string>
+
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+
+std::shared_ptr<ExportStream> ExportStream::Create() {
+  std::shared_ptr<ExportStream> stream(new ExportStream);
+  stream->self_ = stream;
+  return stream;
+}
+
+absl::Status ExportStream::WriteBlocking(absl::string_view bytes) {
+  const auto may_go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !is_writing_; };
+  absl::MutexLock lock(&mutex_);
+  if (has_gone_) return absl::CancelledError("the reader of the export has gone");
+  chunk_.set_data(std::string(bytes));
+  is_writing_ = true;
+  StartWrite(&chunk_);
+  mutex_.Await(absl::Condition(&may_go_on));
+  return has_gone_ ? absl::CancelledError("the reader of the export has gone") : absl::OkStatus();
+}
+
+void ExportStream::End(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+
+void ExportStream::OnWriteDone(bool ok) {
+  absl::MutexLock lock(&mutex_);
+  is_writing_ = false;
+  has_gone_ |= !ok;
+}
+
+void ExportStream::OnCancel() {
+  absl::MutexLock lock(&mutex_);
+  has_gone_ = true;
+}
+
+}  // namespace lodestar

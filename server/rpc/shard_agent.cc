@@ -1,0 +1,250 @@
+#include "server/rpc/shard_agent.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "proto/bulk_options.h"
+#include "proto/status_mapping.h"
+#include "server/rpc/cluster_convert.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
+// Generous: a square sum is held until the slowest shard has all contributions of a round.
+constexpr absl::Duration kReportDeadline = absl::Minutes(10);
+
+uint64_t RandomInstanceId() {
+  std::random_device random;
+  return (static_cast<uint64_t>(random()) << 32) | random();
+}
+
+// What the coordinator will say again however often it is asked.
+bool IsFinal(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
+         absl::IsPermissionDenied(status);
+}
+
+}  // namespace
+
+ShardAgent::ShardAgent(Config config, Deps deps)
+    : config_(std::move(config)),
+      deps_(std::move(deps)),
+      instance_id_(RandomInstanceId()),
+      stub_(v1::ClusterService::NewStub(grpc::CreateCustomChannel(
+          config_.coordinator, grpc::InsecureChannelCredentials(), ControlChannelArguments()))),
+      connection_(absl::UnavailableError(
+          absl::StrCat("not connected to the coordinator ", config_.coordinator, " yet"))),
+      reports_(1, "shard-reports"),
+      norms_(1, "shard-norms") {}
+
+ShardAgent::~ShardAgent() { Stop(); }
+
+void ShardAgent::Start(ShardHost* host, const std::string& address) {
+  host_ = host;
+  address_ = address;
+  attachments_ = std::thread([this] { RunAttachments(); });
+  stats_ = std::thread([this] { RunStats(); });
+}
+
+void ShardAgent::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_stopping_ = true;
+    for (grpc::ClientContext* call : calls_) call->TryCancel();
+  }
+  if (attachments_.joinable()) attachments_.join();
+  if (stats_.joinable()) stats_.join();
+}
+
+absl::Status ShardAgent::connection() const {
+  absl::MutexLock lock(&mutex_);
+  return connection_;
+}
+
+void ShardAgent::SetConnection(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  connection_ = status;
+}
+
+bool ShardAgent::BeginCall(grpc::ClientContext* context) {
+  absl::MutexLock lock(&mutex_);
+  if (!is_stopping_) calls_.insert(context);
+  return !is_stopping_;
+}
+
+void ShardAgent::EndCall(grpc::ClientContext* context) {
+  absl::MutexLock lock(&mutex_);
+  calls_.erase(context);
+}
+
+bool ShardAgent::PauseBefore(absl::Duration pause) {
+  const auto is_stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_stopping_; };
+  absl::MutexLock lock(&mutex_);
+  return !mutex_.AwaitWithTimeout(absl::Condition(&is_stopping), pause);
+}
+
+void ShardAgent::RunAttachments() {
+  ChangeLogger log;
+  absl::Duration pause = kFirstPause;
+  while (true) {
+    const absl::Status ended = RunOneAttachment();
+    const bool was_attached = connection().ok();
+    if (was_attached) pause = kFirstPause;
+    SetConnection(absl::UnavailableError(absl::StrCat("not connected to the coordinator ",
+                                                      config_.coordinator, ": ", ended.message())));
+    if (!PauseBefore(absl::ZeroDuration())) return;
+    log.Log(LogLevel::kWarn, "coordinator",
+            absl::StrCat("shard=", config_.shard, " coordinator=", config_.coordinator,
+                         " state=disconnected reason=\"", ended.message(), "\"; trying again"));
+    if (IsFinal(ended)) {
+      deps_.on_stop(ended);
+      return;
+    }
+    if (!PauseBefore(pause)) return;
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+absl::Status ShardAgent::RunOneAttachment() {
+  v1::AttachShardRequest request;
+  request.set_wire_version(kWireVersion);
+  request.set_shard(config_.shard);
+  request.set_num_shards(config_.num_shards);
+  request.set_address(address_);
+  request.set_instance_id(instance_id_);
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  if (!BeginCall(&context)) return absl::CancelledError("this server stops");
+  const auto reader = stub_->AttachShard(&context, request);
+  v1::ShardCommand command;
+  absl::Status obeyed;
+  while (obeyed.ok() && reader->Read(&command)) {
+    if (!connection().ok()) {
+      SetConnection(absl::OkStatus());
+      LogInfo("shard={} coordinator={} state=attached", config_.shard, config_.coordinator);
+    }
+    obeyed = Obey(command);
+  }
+  if (!obeyed.ok()) context.TryCancel();
+  const absl::Status finished = FromGrpcStatus(reader->Finish());
+  EndCall(&context);
+  if (!obeyed.ok()) return obeyed;
+  return finished.ok() ? absl::UnavailableError("the coordinator closed the stream") : finished;
+}
+
+absl::Status ShardAgent::Obey(const v1::ShardCommand& command) {
+  switch (command.command_case()) {
+    case v1::ShardCommand::kAssign: {
+      ASSIGN_OR_RETURN(const ShardAssignment assignment, FromProto(command.assign()));
+      host_->Assign(assignment.command, assignment.job);
+      return absl::OkStatus();
+    }
+    case v1::ShardCommand::kOpenRound: {
+      ASSIGN_OR_RETURN(const RoundPlan plan, FromProto(command.open_round()));
+      host_->OpenRound(plan);
+      return absl::OkStatus();
+    }
+    case v1::ShardCommand::kMembers: {
+      std::vector<RosterMember> members;
+      for (const v1::RosterMember& member : command.members().members()) {
+        members.push_back(FromProto(member));
+      }
+      host_->SetMembers(ViewId(command.members().view_id()), members);
+      return absl::OkStatus();
+    }
+    case v1::ShardCommand::kDrop:
+      host_->Drop(WorkerId(command.drop().worker_id()), Incarnation(command.drop().incarnation()),
+                  command.drop().reason());
+      return absl::OkStatus();
+    case v1::ShardCommand::kSave:
+      host_->Save(Version(command.save().version()), command.save().directory());
+      return absl::OkStatus();
+    case v1::ShardCommand::kStop:
+      deps_.on_stop(absl::OkStatus());
+      return absl::OkStatus();
+    case v1::ShardCommand::COMMAND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("a command that this release does not know");
+}
+
+v1::ShardReport ShardAgent::NewReport() const {
+  v1::ShardReport report;
+  report.set_shard(config_.shard);
+  report.set_instance_id(instance_id_);
+  return report;
+}
+
+absl::StatusOr<v1::ShardReportReply> ShardAgent::SendNow(const v1::ShardReport& report) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kReportDeadline));
+  if (!BeginCall(&context)) return absl::CancelledError("this server stops");
+  v1::ShardReportReply reply;
+  const grpc::Status status = stub_->ReportShard(&context, report, &reply);
+  EndCall(&context);
+  RETURN_IF_ERROR(FromGrpcStatus(status));
+  return reply;
+}
+
+void ShardAgent::SendLater(v1::ShardReport report) {
+  reports_.Schedule([this, report = std::move(report)] {
+    const auto reply = SendNow(report);
+    // A coordinator that was lost starts this shard anew; then nothing is missing.
+    if (!reply.ok()) LogWarn("shard={} report lost: {}", config_.shard, reply.status());
+  });
+}
+
+void ShardAgent::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {
+  v1::ShardReport report = NewReport();
+  report.set_server_incarnation(server_incarnation);
+  report.mutable_loaded()->set_error(std::string(status.message()));
+  SendLater(std::move(report));
+}
+
+void ShardAgent::OnSaved(uint64_t server_incarnation, const std::string& directory,
+                         const absl::StatusOr<std::string>& manifest_part) {
+  v1::ShardReport report = NewReport();
+  report.set_server_incarnation(server_incarnation);
+  report.mutable_saved()->set_directory(directory);
+  if (manifest_part.ok()) {
+    report.mutable_saved()->set_manifest_part(*manifest_part);
+  } else {
+    report.mutable_saved()->set_error(std::string(manifest_part.status().message()));
+  }
+  SendLater(std::move(report));
+}
+
+void ShardAgent::Submit(Round round, std::vector<double> segment_sums,
+                        std::function<void(absl::StatusOr<double>)> done) {
+  v1::ShardReport report = NewReport();
+  report.mutable_square_sums()->set_round(round.value());
+  report.mutable_square_sums()->mutable_sums()->Add(segment_sums.begin(), segment_sums.end());
+  norms_.Schedule([this, report = std::move(report), done = std::move(done)] {
+    const auto reply = SendNow(report);
+    if (reply.ok()) {
+      done(reply->total_square_sum());
+    } else {
+      done(reply.status());
+    }
+  });
+}
+
+void ShardAgent::RunStats() {
+  while (PauseBefore(config_.stats_interval)) {
+    if (!connection().ok()) continue;
+    const ShardReading reading = deps_.read_stats();
+    v1::ShardReport report = NewReport();
+    *report.mutable_stats() = ToProto(reading.stats, reading.bytes_received, reading.bytes_sent);
+    SendLater(std::move(report));
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,92 @@
+// The other end of AttachShard: keeps the server of a shard above 0 attached to the coordinator,
+// hands its commands to the ShardHost and reports back. Reconnects by itself with back-off.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/executor.h"
+#include "proto/cluster_service.grpc.pb.h"
+#include "server/fleet/shard_host.h"
+#include "server/shard/norm_exchange.h"
+#include "server/status/status_board.h"
+
+namespace lodestar {
+
+class ShardAgent : public ShardReports, public NormExchange {
+ public:
+  struct Config {
+    std::string coordinator;  // HOST:PORT
+    int shard = 1;
+    int num_shards = 2;
+    absl::Duration stats_interval = absl::Seconds(1);
+  };
+  struct Deps {
+    std::function<ShardReading()> read_stats;
+    // The coordinator has told the servers to exit (OK), or refuses this one for good.
+    std::function<void(const absl::Status&)> on_stop;
+  };
+
+  ShardAgent(Config config, Deps deps);
+  ~ShardAgent() override;
+
+  // `host` outlives the agent's threads, which end in Stop(). `address`: where workers reach this
+  // server.
+  void Start(ShardHost* host, const std::string& address);
+  // Detaches and joins. Repeats are harmless.
+  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Why there is no connection; OK while attached.
+  absl::Status connection() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
+  void OnSaved(uint64_t server_incarnation, const std::string& directory,
+               const absl::StatusOr<std::string>& manifest_part) override;
+  void Submit(Round round, std::vector<double> segment_sums,
+              std::function<void(absl::StatusOr<double>)> done) override;
+
+ private:
+  void RunAttachments();
+  void RunStats();
+  // Until the stream ends; returns how.
+  absl::Status RunOneAttachment();
+  absl::Status Obey(const v1::ShardCommand& command);
+  // False if stopped: then do not call.
+  bool BeginCall(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndCall(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits for the next attempt; false if stopped meanwhile.
+  bool PauseBefore(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetConnection(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  v1::ShardReport NewReport() const;
+  // Sends from the reporting thread, in order.
+  void SendLater(v1::ShardReport report);
+  absl::StatusOr<v1::ShardReportReply> SendNow(const v1::ShardReport& report);
+
+  const Config config_;
+  const Deps deps_;
+  const uint64_t instance_id_;
+  std::unique_ptr<v1::ClusterService::Stub> stub_;
+  ShardHost* host_ = nullptr;
+  std::string address_;
+
+  mutable absl::Mutex mutex_;
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status connection_ ABSL_GUARDED_BY(mutex_);
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // to cancel in Stop()
+
+  ThreadPool reports_;
+  ThreadPool norms_;
+  std::thread attachments_;
+  std::thread stats_;
+};
+
+}  // namespace lodestar

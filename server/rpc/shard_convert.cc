@@ -1,0 +1,166 @@
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/bucket_plan.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+#include "server/rpc/cluster_convert.h"
+
+namespace lodestar {
+namespace {
+
+// Calls the case of each alternative of a variant.
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& assign) {
+  switch (assign.source_case()) {
+    case v1::ShardCommand::Assign::kInitial:
+      return InitialSource{};
+    case v1::ShardCommand::Assign::kCheckpoint:
+      return CheckpointSource{assign.checkpoint()};
+    case v1::ShardCommand::Assign::kSafetensors:
+      return SafetensorsSource{assign.safetensors()};
+    case v1::ShardCommand::Assign::kClientSupplies:
+      return ClientSource{};
+    case v1::ShardCommand::Assign::SOURCE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("assign.source is missing or unknown to this release");
+}
+
+// The layout with initialisers, if the model is one that we know: they do not travel.
+absl::StatusOr<Layout> LayoutOf(const v1::ShardCommand::Assign& assign, const JobSpec& job) {
+  ASSIGN_OR_RETURN(Layout received, FromProto(assign.layout()));
+  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) return received;
+  ASSIGN_OR_RETURN(Layout built, BuildLayout(job.model));
+  RETURN_IF_ERROR(CheckSameLayout(built, "this server", received, "the coordinator"));
+  return built;
+}
+
+}  // namespace
+
+v1::ShardCommand AssignToProto(const AssignCommand& command, const JobSpec& job) {
+  v1::ShardCommand result;
+  v1::ShardCommand::Assign* assign = result.mutable_assign();
+  assign->set_server_incarnation(command.server_incarnation);
+  *assign->mutable_job() = ToProto(job);
+  *assign->mutable_layout() = ToProto(command.map->layout);
+  for (const ShardAddress& shard : command.map->shards) {
+    v1::ServerAddress* server = assign->add_servers();
+    server->set_shard(shard.shard);
+    server->set_address(shard.address);
+    server->set_begin(shard.range.begin);
+    server->set_end(shard.range.end);
+  }
+  std::visit(Overloaded{
+                 [&](const InitialSource&) { assign->set_initial(true); },
+                 [&](const CheckpointSource& source) { assign->set_checkpoint(source.directory); },
+                 [&](const SafetensorsSource& source) { assign->set_safetensors(source.path); },
+                 [&](const ClientSource&) { assign->set_client_supplies(true); },
+             },
+             command.source);
+  return result;
+}
+
+absl::StatusOr<ShardAssignment> FromProto(const v1::ShardCommand::Assign& assign) {
+  ShardAssignment result;
+  ASSIGN_OR_RETURN(result.job, FromProto(assign.job()));
+  result.command.server_incarnation = assign.server_incarnation();
+  ASSIGN_OR_RETURN(result.command.source, SourceFromProto(assign));
+  auto map = std::make_shared<ClusterMap>();
+  ASSIGN_OR_RETURN(map->layout, LayoutOf(assign, result.job));
+  std::vector<ElementRange> ranges;
+  for (const v1::ServerAddress& server : assign.servers()) {
+    map->shards.push_back({server.shard(), server.address(), {server.begin(), server.end()}});
+    ranges.push_back(map->shards.back().range);
+  }
+  ASSIGN_OR_RETURN(map->buckets, PlanBuckets(map->layout, ranges, result.job.bucket_bytes));
+  result.command.map = std::move(map);
+  return result;
+}
+
+v1::RosterMember ToProto(const RosterMember& member) {
+  v1::RosterMember result;
+  result.set_worker_id(member.worker.value());
+  result.set_incarnation(member.incarnation.value());
+  result.set_num_samples(member.num_samples);
+  return result;
+}
+
+RosterMember FromProto(const v1::RosterMember& member) {
+  return {WorkerId(member.worker_id()), Incarnation(member.incarnation()), member.num_samples()};
+}
+
+v1::RoundPlan ToProto(const RoundPlan& plan) {
+  v1::RoundPlan result;
+  result.set_round(plan.round.value());
+  result.set_view_id(plan.view.value());
+  result.set_learning_rate(plan.learning_rate);
+  for (const RosterMember& member : plan.roster) *result.add_roster() = ToProto(member);
+  return result;
+}
+
+absl::StatusOr<RoundPlan> FromProto(const v1::RoundPlan& plan) {
+  if (plan.round() < 0 || !std::isfinite(plan.learning_rate())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("open_round: round=", plan.round(), " learning_rate=", plan.learning_rate()));
+  }
+  RoundPlan result;
+  result.round = Round(plan.round());
+  result.view = ViewId(plan.view_id());
+  result.learning_rate = plan.learning_rate();
+  for (const v1::RosterMember& member : plan.roster()) {
+    const bool is_ascending =
+        result.roster.empty() || result.roster.back().worker < WorkerId(member.worker_id());
+    if (!is_ascending || member.num_samples() < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "open_round: round=", plan.round(), " roster entry worker=", member.worker_id(),
+          " num_samples=", member.num_samples(),
+          "; workers must ascend and samples not be negative"));
+    }
+    result.roster.push_back(FromProto(member));
+  }
+  return result;
+}
+
+v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
+                               uint64_t bytes_sent) {
+  v1::ShardReport::Stats result;
+  result.set_version(stats.version.value());
+  result.set_weight_bytes(stats.weight_bytes);
+  result.set_resident_bytes(stats.resident_bytes);
+  result.set_pending_buckets(stats.pending_buckets);
+  result.set_bytes_received(bytes_received);
+  result.set_bytes_sent(bytes_sent);
+  result.set_contributions_counted(stats.contributions_counted);
+  result.set_contributions_duplicate(stats.contributions_duplicate);
+  result.set_contributions_late(stats.contributions_late);
+  result.set_contributions_rejected(stats.contributions_rejected);
+  for (const uint64_t count : stats.staleness_histogram) result.add_staleness_histogram(count);
+  result.set_waiting_for(stats.waiting_for);
+  return result;
+}
+
+ShardStats FromProto(const v1::ShardReport::Stats& stats) {
+  ShardStats result;
+  result.version = Version(stats.version());
+  result.weight_bytes = stats.weight_bytes();
+  result.resident_bytes = stats.resident_bytes();
+  result.pending_buckets = stats.pending_buckets();
+  result.contributions_counted = static_cast<int64_t>(stats.contributions_counted());
+  result.contributions_duplicate = static_cast<int64_t>(stats.contributions_duplicate());
+  result.contributions_late = static_cast<int64_t>(stats.contributions_late());
+  result.contributions_rejected = static_cast<int64_t>(stats.contributions_rejected());
+  result.staleness_histogram.assign(stats.staleness_histogram().begin(),
+                                    stats.staleness_histogram().end());
+  result.waiting_for = stats.waiting_for();
+  return result;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,119 @@
+#include "server/rpc/status_rpc.h"
+
+#include <grpcpp/alarm.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kDefaultIntervalMs = 1000;
+constexpr int64_t kMinIntervalMs = 100;
+constexpr int64_t kMaxIntervalMs = 3'600'000;
+
+}  // namespace
+
+// One WatchStatus stream: write, wait for the alarm, write. `mutex_` orders Finish() against the
+// rest; deletes itself when gRPC is done and no alarm is out.
+class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
+ public:
+  StatusWatch(StatusRpc* owner, int64_t interval_ms) : owner_(owner), interval_ms_(interval_ms) {}
+
+  void WriteNow() ABSL_LOCKS_EXCLUDED(mutex_) {
+    v1::ClusterStatus status = owner_->read_();
+    absl::MutexLock lock(&mutex_);
+    if (is_finished_) return;
+    message_ = std::move(status);
+    StartWrite(&message_);
+  }
+
+  void End(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (is_finished_) return;
+    is_finished_ = true;
+    if (alarm_ != nullptr) alarm_->Cancel();
+    Finish(status);
+  }
+
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (!ok) return End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the connection is gone"));
+    absl::MutexLock lock(&mutex_);
+    if (is_finished_) return;
+    references_.fetch_add(1);
+    // A new one each time: the function of the last one may still be running.
+    alarm_ = std::make_unique<grpc::Alarm>();
+    alarm_->Set(std::chrono::system_clock::now() + std::chrono::milliseconds(interval_ms_),
+                [this](bool expired) {
+                  if (expired) WriteNow();
+                  Release();
+                });
+  }
+
+  void OnCancel() override { End(grpc::Status::CANCELLED); }
+
+  void OnDone() override {
+    owner_->Forget(this);
+    Release();
+  }
+
+ private:
+  // The alarm's callback may run after OnDone(); the last of them deletes.
+  void Release() {
+    if (references_.fetch_sub(1) == 1) delete this;
+  }
+
+  StatusRpc* const owner_;
+  const int64_t interval_ms_;
+  std::atomic<int> references_ = 1;
+  absl::Mutex mutex_;
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
+  v1::ClusterStatus message_ ABSL_GUARDED_BY(mutex_);
+  bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+grpc::ServerUnaryReactor* StatusRpc::GetStatus(grpc::CallbackServerContext* context,
+                                               const v1::GetStatusRequest*,
+                                               v1::ClusterStatus* reply) {
+  *reply = read_();
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::ClusterStatus>* StatusRpc::WatchStatus(
+    grpc::CallbackServerContext*, const v1::WatchStatusRequest* request) {
+  const int64_t asked = request->interval_ms() == 0 ? kDefaultIntervalMs : request->interval_ms();
+  auto* watch = new StatusWatch(this, std::clamp(asked, kMinIntervalMs, kMaxIntervalMs));
+  bool is_stopping = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    watches_.insert(watch);
+    is_stopping = is_stopping_;
+  }
+  if (is_stopping) {
+    watch->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is stopping"));
+  } else {
+    watch->WriteNow();
+  }
+  return watch;
+}
+
+void StatusRpc::Forget(StatusWatch* watch) {
+  absl::MutexLock lock(&mutex_);
+  watches_.erase(watch);
+}
+
+void StatusRpc::Stop() {
+  // Under the lock no watch is deleted: each calls Forget() before.
+  absl::MutexLock lock(&mutex_);
+  is_stopping_ = true;
+  for (StatusWatch* watch : watches_) {
+    watch->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is stopping"));
+  }
+}
+
+}  // namespace lodestar

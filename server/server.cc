@@ -1,0 +1,195 @@
+#include "server/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/file_io.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "proto/bulk_options.h"
+#include "server/advertised_address.h"
+
+namespace lodestar {
+namespace {
+
+constexpr char kParameterServiceName[] = "lodestar.v1.ParameterService";
+// How often health and the end of the job are looked at.
+constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
+// For the rounds that are open and the disk, when the server is told to stop.
+constexpr absl::Duration kSavePatience = absl::Seconds(60);
+// For calls to end by themselves after they were told; then they are cut off.
+constexpr std::chrono::milliseconds kCallPatience(1000);
+
+int NumThreads(int asked) {
+  if (asked > 0) return asked;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerConfig& config,
+                                                       const Deps& deps) {
+  RETURN_IF_ERROR(ValidateServerConfig(config));
+  std::unique_ptr<Server> server(new Server(config, deps));
+  RETURN_IF_ERROR(server->Build());
+  RETURN_IF_ERROR(server->Listen());
+  RETURN_IF_ERROR(server->BeginService());
+  return server;
+}
+
+Server::Server(const ServerConfig& config, const Deps& deps) : config_(config), deps_(deps) {}
+
+Server::~Server() { Stop(StopKind::kImmediate); }
+
+absl::Status Server::Build() {
+  executor_ = std::make_unique<ThreadPool>(NumThreads(deps_.num_threads), "shard");
+  ShardHost::Deps host;
+  host.executor = executor_.get();
+  if (config_.is_coordinator()) {
+    ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps_.clock));
+    host.norms = role_->norm_exchange();
+    host.reports = role_.get();
+  } else {
+    ShardAgent::Config agent;
+    agent.coordinator = config_.cluster.coordinator;
+    agent.shard = config_.cluster.shard;
+    agent.num_shards = config_.cluster.num_shards;
+    agent_ = std::make_unique<ShardAgent>(
+        agent, ShardAgent::Deps{[this] { return ReadShard(); },
+                                [this](const absl::Status& status) { Finish(status); }});
+    host.norms = agent_.get();
+    host.reports = agent_.get();
+  }
+  host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);
+  parameter_rpc_ =
+      std::make_unique<ParameterRpc>([this] { return host_->shard(); }, executor_.get());
+  if (role_ == nullptr) return absl::OkStatus();
+  return role_->Start(host_.get(), [this] { return ReadShard(); });
+}
+
+absl::Status Server::Listen() {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  ApplyServerOptions(builder);
+  builder.AddListeningPort(config_.network.listen.ToString(), grpc::InsecureServerCredentials(),
+                           &port_);
+  builder.RegisterService(parameter_rpc_.get());
+  if (role_ != nullptr) role_->AddServices(builder);
+  grpc_server_ = builder.BuildAndStart();
+  if (grpc_server_ == nullptr || port_ == 0) return ExplainListenFailure(config_.network.listen);
+  SetHealth(false);
+  address_ = AdvertisedAddress(config_.network, port_);
+  if (config_.network.port_file.empty()) return absl::OkStatus();
+  return WriteFileAtomically(config_.network.port_file, absl::StrCat(port_, "\n"));
+}
+
+absl::Status Server::BeginService() {
+  LogInfo("version={} shard={}/{} listen={}:{} address={}", kVersion, config_.cluster.shard,
+          config_.cluster.num_shards, config_.network.listen.host, port_, address_);
+  if (role_ != nullptr) {
+    RETURN_IF_ERROR(role_->AttachLocalShard(address_));
+    if (!config_.network.listen.IsLoopback()) {
+      role_->RaiseAlarm(absl::StrCat("--insecure: ", config_.network.listen.host, ":", port_,
+                                     " is neither encrypted nor authenticated; whoever reaches it"
+                                     " can read and change the weights"));
+    }
+  } else {
+    agent_->Start(host_.get(), address_);
+  }
+  watch_ = std::thread([this] { Watch(); });
+  return absl::OkStatus();
+}
+
+void Server::Watch() {
+  const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_watch_over_; };
+  bool was_serving = false;
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kWatchInterval)) return;
+    }
+    const bool is_serving = !is_draining_ && host_->is_serving();
+    if (is_serving != was_serving) {
+      SetHealth(is_serving);
+      LogInfo("shard={} state={}", config_.cluster.shard, is_serving ? "serving" : "not_serving");
+      was_serving = is_serving;
+    }
+    if (role_ == nullptr) continue;
+    const std::optional<absl::Status> outcome = role_->outcome();
+    if (outcome.has_value()) Finish(*outcome);
+  }
+}
+
+void Server::SetHealth(bool is_serving) {
+  grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
+  if (health == nullptr) return;
+  health->SetServingStatus(is_serving);
+  health->SetServingStatus(kParameterServiceName, is_serving);
+}
+
+ShardReading Server::ReadShard() const {
+  const BulkTraffic traffic = parameter_rpc_->traffic();
+  return {host_->stats(), traffic.bytes_received, traffic.bytes_sent};
+}
+
+void Server::Finish(const absl::Status& outcome) {
+  absl::MutexLock lock(&mutex_);
+  if (!outcome_.has_value()) outcome_ = outcome;
+}
+
+absl::Status Server::Wait() {
+  const auto is_known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return outcome_.has_value() || stop_requested_ != StopKind::kNone;
+  };
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&is_known));
+  return outcome_.value_or(absl::CancelledError("told to stop"));
+}
+
+void Server::RequestStop(StopKind kind) {
+  absl::MutexLock lock(&mutex_);
+  stop_requested_ = std::max(stop_requested_, kind);
+}
+
+bool Server::IsToStopAtOnce() {
+  absl::MutexLock lock(&mutex_);
+  return stop_requested_ == StopKind::kImmediate;
+}
+
+bool Server::is_job_done() { return role_ != nullptr && role_->is_job_done(); }
+
+void Server::Stop(StopKind kind) {
+  if (std::exchange(is_stopped_, true)) return;
+  is_draining_ = true;
+  if (grpc_server_ != nullptr) SetHealth(false);
+  if (role_ != nullptr && grpc_server_ != nullptr) {
+    role_->BeginDrain();
+    if (kind == StopKind::kGraceful) {
+      role_->SaveBeforeStop(kSavePatience, [this] { return IsToStopAtOnce(); });
+    }
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    is_watch_over_ = true;
+  }
+  if (watch_.joinable()) watch_.join();
+  if (role_ != nullptr) role_->Stop();
+  if (agent_ != nullptr) agent_->Stop();
+  if (host_ != nullptr) {
+    host_->Shutdown(
+        absl::UnavailableError("the server is stopping; connect again when it is back"));
+  }
+  if (grpc_server_ != nullptr) {
+    grpc_server_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
+    grpc_server_->Wait();
+  }
+}
+
+}  // namespace lodestar

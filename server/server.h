@@ -1,0 +1,91 @@
+// One ps_server: builds every part from a ServerConfig, opens the port, and stops it all in order.
+// No globals besides gRPC's: tests run several in one process.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/executor.h"
+#include "server/coordinator_role.h"
+#include "server/fleet/shard_host.h"
+#include "server/rpc/parameter_rpc.h"
+#include "server/rpc/shard_agent.h"
+#include "server/server_config.h"
+
+namespace lodestar {
+
+class Server {
+ public:
+  struct Deps {
+    Clock* clock = &Clock::Real();
+    int num_threads = 0;  // for sums, updates and checksums; 0: one per core
+  };
+  enum class StopKind { kNone, kGraceful, kImmediate };
+
+  // Listens and serves from here on. Errors: InvalidArgument (config), Unavailable (the port is
+  // taken or the address is not ours), those of files.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerConfig& config,
+                                                        const Deps& deps);
+  ~Server();  // stops at once if Stop() was not called
+
+  int port() const { return port_; }
+  // Where workers reach this server.
+  const std::string& address() const { return address_; }
+
+  // Blocks until the job is over (OK), has failed (why), or RequestStop() was called (Cancelled).
+  absl::Status Wait() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Makes Wait() return. kImmediate also cuts a Stop() short that is under way. Thread-safe.
+  void RequestStop(StopKind kind) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the job was complete, so that nothing is lost by having stopped.
+  bool is_job_done();
+
+  // kGraceful: turns away new workers, saves (if there is a --checkpoint_dir), then answers held
+  // calls with Unavailable and closes the port. kImmediate: without saving. Blocks. Not from a gRPC
+  // thread. Repeats are harmless.
+  void Stop(StopKind kind);
+
+ private:
+  Server(const ServerConfig& config, const Deps& deps);
+  absl::Status Build();
+  absl::Status Listen();
+  absl::Status BeginService();
+  void Watch();
+  void SetHealth(bool is_serving);
+  ShardReading ReadShard() const;
+  void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool IsToStopAtOnce() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const ServerConfig config_;
+  const Deps deps_;
+  int port_ = 0;
+  std::string address_;
+
+  absl::Mutex mutex_;
+  std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);
+  StopKind stop_requested_ ABSL_GUARDED_BY(mutex_) = StopKind::kNone;
+  bool is_watch_over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> is_draining_ = false;
+  bool is_stopped_ = false;
+
+  // In order of dependence: each uses only those above it.
+  std::unique_ptr<ThreadPool> executor_;
+  std::unique_ptr<CoordinatorRole> role_;  // of shard 0
+  std::unique_ptr<ShardAgent> agent_;      // of the others
+  std::unique_ptr<ShardHost> host_;
+  std::unique_ptr<ParameterRpc> parameter_rpc_;
+  std::unique_ptr<grpc::Server> grpc_server_;
+  std::thread watch_;
+};
+
+}  // namespace lodestar

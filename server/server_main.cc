@@ -1,0 +1,82 @@
+// ps_server: holds the weights that GPU workers train together.
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "common/logging.h"
+#include "common/malloc_setup.h"
+#include "common/version.h"
+#include "server/server.h"
+#include "server/server_flags.h"
+#include "server/signal_waiter.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kExitDone = 0;
+constexpr int kExitFailed = 1;
+constexpr int kExitBadFlags = 2;
+// A server that was told to stop may be started again and go on: 128 and above, as shells count.
+constexpr int kExitSignalBase = 128;
+
+int RunServer(const ServerConfig& config) {
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config, {});
+  if (!server.ok()) {
+    LogError("{}", server.status());
+    return kExitFailed;
+  }
+  std::atomic<int> first_signal = 0;
+  int exit_code = kExitDone;
+  {
+    SignalWaiter signals([&](int count, int signal) {
+      if (count == 1) first_signal = signal;
+      LogInfo("signal={} stopping {}", signal, count == 1 ? "in order; once more: at once" : "now");
+      (*server)->RequestStop(count == 1 ? Server::StopKind::kGraceful
+                                        : Server::StopKind::kImmediate);
+    });
+    const absl::Status outcome = (*server)->Wait();
+    if (outcome.ok()) {
+      LogInfo("the job is complete");
+    } else if (absl::IsCancelled(outcome)) {
+      exit_code = (*server)->is_job_done() ? kExitDone : kExitSignalBase + first_signal;
+    } else {
+      LogError("{}", outcome);
+      exit_code = kExitFailed;
+    }
+    (*server)->Stop(Server::StopKind::kGraceful);
+  }
+  return exit_code;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<ServerCommandLine> line = ParseServerCommandLine(arguments);
+  if (!line.ok()) {
+    std::fprintf(stderr, "ps_server: %s\n", std::string(line.status().message()).c_str());
+    return kExitBadFlags;
+  }
+  if (line->request == CommandLineRequest::kHelp) {
+    std::fputs(ServerHelp().c_str(), stdout);
+    return kExitDone;
+  }
+  if (line->request == CommandLineRequest::kVersion) {
+    std::printf("ps_server %s\n", kVersion);
+    return kExitDone;
+  }
+  InitLogging("ps_server", line->config.output.log_level);
+  if (!line->ignored.empty()) {
+    LogWarn("ignored, because the coordinator decides: --{}", absl::StrJoin(line->ignored, ", --"));
+  }
+  return RunServer(line->config);
+}
+
+}  // namespace
+}  // namespace lodestar
+
+int main(int argc, char** argv) {
+  lodestar::SetUpMalloc();
+  lodestar::BlockStopSignals();
+  return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
+}
