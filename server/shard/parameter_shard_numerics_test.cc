@@ -1,0 +1,300 @@
+// Bit for bit: what must not change a single bit of the weights.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "server/optimizer/optimizer_factory.h"
+#include "server/shard/parameter_shard.h"
+#include "server/shard/test_cluster.h"
+
+namespace lodestar {
+namespace {
+
+JobSpec SyncAdamW() {
+  JobSpec job;
+  job.mode = Mode::kSync;
+  job.optimizer.kind = OptimizerKind::kAdamW;
+  job.optimizer.weight_decay = 0.1;
+  return job;
+}
+
+// What a single process would do.
+class SequentialTraining {
+ public:
+  SequentialTraining(const Layout& layout, const JobSpec& job, std::vector<float> weights)
+      : layout_(layout), optimizer_(MakeServerOptimizer(job)), weights_(std::move(weights)) {
+    for (auto& state : state_) state.assign(weights_.size(), 0.0f);
+  }
+
+  void Step(const OptimizerCall& call, const std::vector<float>& gradient) {
+    OptimizerVectors vectors = {.gradient = gradient,
+                                .weights_in = weights_,
+                                .weights_out = absl::MakeSpan(weights_),
+                                .state = {}};
+    for (int i = 0; i < optimizer_->num_state_vectors(); ++i) {
+      vectors.state[i] = absl::MakeSpan(state_[i]);
+    }
+    std::vector<ElementRange> decay;
+    for (const TensorSpec& tensor : layout_.tensors()) {
+      if (tensor.decay) decay.push_back({tensor.offset, tensor.offset + tensor.num_elements()});
+    }
+    optimizer_->Apply(call, vectors, decay);
+  }
+  const std::vector<float>& weights() const { return weights_; }
+
+ private:
+  const Layout layout_;
+  const std::unique_ptr<Optimizer> optimizer_;
+  std::vector<float> weights_;
+  std::vector<float> state_[kMaxStateVectors];
+};
+
+constexpr int kRounds = 3;
+
+// Three workers push their vectors in the given order, every bucket in turn.
+std::vector<float> TrainInOrder(const JobSpec& job, int num_shards, const std::vector<int>& order) {
+  TestCluster cluster({.job = job, .num_shards = num_shards});
+  cluster.LoadInitial();
+  cluster.SetMembers(3);
+  for (int round = 0; round < kRounds; ++round) {
+    cluster.OpenRound(round, {3, 5, 4}, 0.01);
+    std::vector<std::vector<float>> vectors;
+    for (int worker = 0; worker <= 3; ++worker) {
+      vectors.push_back(cluster.Vector(10 * round + worker));
+    }
+    std::vector<std::shared_ptr<TestCluster::Push>> pushes;
+    for (int worker : order) {
+      for (const Bucket& bucket : cluster.buckets()) {
+        pushes.push_back(cluster.PushBucket(TestCluster::Key(worker, round, round), bucket.index,
+                                            vectors[worker]));
+      }
+    }
+    for (const auto& push : pushes) EXPECT_TRUE(push->outcome.has_value() && push->outcome->ok());
+  }
+  auto weights = cluster.Weights(kRounds);
+  EXPECT_OK(weights);
+  return weights.ok() ? *weights : std::vector<float>();
+}
+
+TEST(ShardNumericsTest, AnyOrderOfArrivalGivesTheSameBits) {
+  const std::vector<float> expected = TrainInOrder(SyncAdamW(), 1, {1, 2, 3});
+  std::vector<int> order = {1, 2, 3};
+  while (std::next_permutation(order.begin(), order.end())) {
+    EXPECT_TRUE(SameBits(TrainInOrder(SyncAdamW(), 1, order), expected));
+  }
+  JobSpec other = SyncAdamW();
+  other.optimizer.weight_decay = 0.2;
+  EXPECT_FALSE(SameBits(TrainInOrder(other, 1, order), expected));
+}
+
+TEST(ShardNumericsTest, AnyNumberOfShardsGivesTheSameBits) {
+  for (double clip_norm : {0.0, 0.5}) {
+    JobSpec job = SyncAdamW();
+    job.clip_norm = clip_norm;
+    const std::vector<float> one = TrainInOrder(job, 1, {1, 2, 3});
+    EXPECT_TRUE(SameBits(TrainInOrder(job, 2, {3, 1, 2}), one)) << "clip_norm=" << clip_norm;
+    EXPECT_TRUE(SameBits(TrainInOrder(job, 5, {2, 3, 1}), one)) << "clip_norm=" << clip_norm;
+  }
+}
+
+TEST(ShardNumericsTest, ClippingBoundsTheNormOfTheAverage) {
+  JobSpec job;
+  job.mode = Mode::kSync;
+  job.optimizer.kind = OptimizerKind::kSgd;
+  job.clip_norm = 0.5;
+  TestCluster cluster({.job = job, .num_shards = 2});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, {1, 1}, 1.0);
+  const std::vector<float> a = cluster.Vector(1);
+  const std::vector<float> b = cluster.Vector(2);
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), a));
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(2, 0, 0), b));
+  auto weights = cluster.Weights(1);
+  ASSERT_OK(weights);
+  double norm = 0.0;
+  double mean_norm = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    norm += static_cast<double>((*weights)[i]) * (*weights)[i];
+    mean_norm += std::pow((static_cast<double>(a[i]) + b[i]) / 2, 2);
+  }
+  ASSERT_GT(std::sqrt(mean_norm), 1.0) << "nothing to clip";
+  EXPECT_NEAR(std::sqrt(norm), 0.5, 1e-5);
+}
+
+TEST(ShardNumericsTest, AsyncWithOneWorkerIsSequentialTraining) {
+  JobSpec job = SyncAdamW();
+  job.mode = Mode::kAsync;
+  job.schedule = {.kind = ScheduleKind::kCosine,
+                  .peak = 0.02,
+                  .minimum = 0.0,
+                  .warmup_rounds = 2,
+                  .total_rounds = 10};
+  TestCluster cluster({.job = job, .num_shards = 2});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  auto initial = cluster.Weights(0);
+  ASSERT_OK(initial);
+  SequentialTraining sequential(cluster.layout(), job, *initial);
+  for (int round = 0; round < 5; ++round) {
+    const std::vector<float> gradient = cluster.Vector(round);
+    EXPECT_OK(cluster.PushAll(TestCluster::Key(1, round, round), gradient));
+    sequential.Step({.step = round + 1, .learning_rate = job.schedule.At(round)}, gradient);
+  }
+  auto weights = cluster.Weights(5);
+  ASSERT_OK(weights);
+  EXPECT_TRUE(SameBits(*weights, sequential.weights()));
+}
+
+TEST(ShardNumericsTest, SyncWithOneWorkerIsSequentialTraining) {
+  const JobSpec job = SyncAdamW();
+  TestCluster cluster({.job = job});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  SequentialTraining sequential(cluster.layout(), job, *cluster.Weights(0));
+  for (int round = 0; round < 3; ++round) {
+    cluster.OpenRound(round, {7}, 0.01);
+    EXPECT_OK(cluster.PushAll(TestCluster::Key(1, round, round), cluster.Vector(round)));
+    sequential.Step({.step = round + 1, .learning_rate = 0.01}, cluster.Vector(round));
+  }
+  EXPECT_TRUE(SameBits(*cluster.Weights(3), sequential.weights()));
+}
+
+TEST(ShardNumericsTest, LockStepAsyncIsSync) {
+  JobSpec sync = SyncAdamW();
+  JobSpec lock_step = sync;
+  lock_step.mode = Mode::kAsync;
+  lock_step.max_rounds_ahead = 0;
+  EXPECT_TRUE(SameBits(TrainInOrder(lock_step, 1, {2, 1, 3}), TrainInOrder(sync, 1, {1, 2, 3})));
+}
+
+TEST(ShardNumericsTest, AveragingEqualWorkersChangesNoBit) {
+  JobSpec job;
+  job.mode = Mode::kLocalSgd;
+  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  for (int num_workers : {1, 2, 4}) {
+    TestCluster cluster({.job = job});
+    cluster.LoadInitial();
+    cluster.SetMembers(num_workers);
+    cluster.OpenRound(0, std::vector<int64_t>(num_workers, 6));
+    const std::vector<float> now = cluster.Vector(5);
+    for (int worker = 1; worker <= num_workers; ++worker) {
+      ContributionKey key = TestCluster::Key(worker, 0, 0);
+      key.kind = ContributionKind::kWeights;
+      EXPECT_OK(cluster.PushAll(key, now));
+    }
+    EXPECT_TRUE(SameBits(*cluster.Weights(1), now)) << num_workers << " workers";
+  }
+}
+
+TEST(ShardNumericsTest, OuterNesterovWithoutMomentumMovesToTheAverage) {
+  JobSpec job;
+  job.mode = Mode::kLocalSgd;
+  job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  job.outer_learning_rate = 1.0;
+  job.outer_momentum = 0.0;
+  TestCluster cluster({.job = job});
+  cluster.LoadInitial();
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, {1, 1});
+  const std::vector<float> start = *cluster.Weights(0);
+  std::vector<float> mean(start.size(), 0.0f);
+  for (int worker = 1; worker <= 2; ++worker) {
+    const std::vector<float> now = cluster.Vector(worker);
+    std::vector<float> pseudo_gradient(start.size());
+    for (size_t i = 0; i < start.size(); ++i) {
+      pseudo_gradient[i] = start[i] - now[i];
+      mean[i] += now[i] / 2;
+    }
+    ContributionKey key = TestCluster::Key(worker, 0, 0);
+    key.kind = ContributionKind::kPseudoGradient;
+    EXPECT_OK(cluster.PushAll(key, pseudo_gradient));
+  }
+  auto weights = cluster.Weights(1);
+  ASSERT_OK(weights);
+  // start - (start - now) is not now: one rounding of values below 2.
+  for (size_t i = 0; i < mean.size(); ++i) ASSERT_NEAR((*weights)[i], mean[i], 5e-7);
+}
+
+TEST(ShardNumericsTest, GoesOnFromASnapshotWithTheSameBits) {
+  const JobSpec job = SyncAdamW();
+  TestCluster straight({.job = job, .num_shards = 2});
+  TestCluster restored({.job = job, .num_shards = 2});
+  straight.LoadInitial();
+  straight.SetMembers(1);
+  const auto round = [](TestCluster& cluster, int64_t r) {
+    cluster.OpenRound(r, {1}, 0.01);
+    EXPECT_OK(cluster.PushAll(TestCluster::Key(1, r, r), cluster.Vector(static_cast<int>(r))));
+  };
+  round(straight, 0);
+  round(straight, 1);
+  for (int shard = 0; shard < 2; ++shard) {
+    bool was_called = false;
+    straight.shard(shard).Snapshot(Version(2), [&](absl::StatusOr<ShardState> state) {
+      ASSERT_OK(state);
+      was_called = true;
+      ASSERT_OK(restored.shard(shard).Restore(*state));
+    });
+    EXPECT_TRUE(was_called);
+  }
+  restored.SetMembers(1);
+  // The dedup table came along.
+  EXPECT_THAT(restored.PushAll(TestCluster::Key(1, 1, 1), restored.Vector(9)),
+              IsOkAndHolds(PushOutcome::kDuplicate));
+  for (TestCluster* cluster : {&straight, &restored}) round(*cluster, 2);
+  EXPECT_TRUE(SameBits(*straight.Weights(3), *restored.Weights(3)));
+}
+
+TEST(ShardNumericsTest, ASnapshotStaysWhatItWasWhileTrainingGoesOn) {
+  TestCluster cluster({.job = SyncAdamW()});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  ShardState at_one;
+  bool was_called = false;
+  // Asked for before its time: every bucket is caught on the way.
+  cluster.shard(0).Snapshot(Version(1), [&](absl::StatusOr<ShardState> state) {
+    ASSERT_OK(state);
+    was_called = true;
+    at_one = *std::move(state);
+  });
+  std::vector<float> expected;
+  for (int64_t r = 0; r < 3; ++r) {
+    cluster.OpenRound(r, {1}, 0.01);
+    EXPECT_OK(cluster.PushAll(TestCluster::Key(1, r, r), cluster.Vector(static_cast<int>(r))));
+    if (r == 0) expected = *cluster.Weights(1);
+  }
+  ASSERT_TRUE(was_called);
+  std::vector<float> seen;
+  for (const BucketState& bucket : at_one.buckets) {
+    EXPECT_EQ(bucket.version, Version(1));
+    ASSERT_EQ(bucket.counted.size(), 1);
+    EXPECT_EQ(bucket.counted[0].last.round, Round(0));
+    const float* const data = bucket.weights->data();
+    seen.insert(seen.end(), data, data + bucket.range.size());
+  }
+  EXPECT_TRUE(SameBits(seen, expected));
+  EXPECT_FALSE(SameBits(*cluster.Weights(3), expected));
+}
+
+TEST(ShardNumericsTest, ASnapshotMidRoundForgetsWhatIsNotApplied) {
+  TestCluster cluster({.job = SyncAdamW()});
+  cluster.LoadInitial();
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, {1, 1});
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), cluster.Vector(1)));
+  bool was_called = false;
+  cluster.shard(0).Snapshot(std::nullopt, [&](absl::StatusOr<ShardState> state) {
+    ASSERT_OK(state);
+    was_called = true;
+    for (const BucketState& bucket : state->buckets) EXPECT_TRUE(bucket.counted.empty());
+  });
+  EXPECT_TRUE(was_called);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,369 @@
+// The rules of a shard: what counts, what waits, what is refused. Everything runs inline.
+#include "server/shard/parameter_shard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "server/shard/test_cluster.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr auto kCounted = PushOutcome::kCounted;
+
+JobSpec SgdJob() {
+  JobSpec job;
+  job.mode = Mode::kSync;
+  job.optimizer.kind = OptimizerKind::kSgd;
+  return job;
+}
+
+JobSpec AsyncJob() {
+  JobSpec job = SgdJob();
+  job.mode = Mode::kAsync;
+  job.schedule.peak = 0.5;
+  return job;
+}
+
+std::vector<float> Ones(const TestCluster& cluster, float value = 1.0f) {
+  return std::vector<float>(cluster.layout().num_elements(), value);
+}
+
+void ExpectAll(TestCluster& cluster, int64_t version, float value) {
+  auto weights = cluster.Weights(version);
+  ASSERT_OK(weights);
+  for (float weight : *weights) ASSERT_FLOAT_EQ(weight, value);
+}
+
+TEST(ParameterShardTest, ABucketAdvancesWhenAllHaveContributed) {
+  TestCluster cluster({.job = SgdJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, {1, 3}, 0.5);
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 4.0f)),
+              IsOkAndHolds(kCounted));
+  EXPECT_THAT(cluster.Weights(1), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(cluster.shard(0).stats().pending_buckets, cluster.buckets().size());
+  EXPECT_THAT(cluster.shard(0).stats().missing, ElementsAre(WorkerId(2)));
+  EXPECT_THAT(cluster.shard(0).WaitingFor(), HasSubstr("worker 2"));
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 0, 0), Ones(cluster, 8.0f)),
+              IsOkAndHolds(kCounted));
+  // Weighted by samples: (1 * 4 + 3 * 8) / 4 = 7.
+  ExpectAll(cluster, 1, -0.5f * 7.0f);
+  EXPECT_EQ(cluster.shard(0).stats().version, Version(1));
+  EXPECT_EQ(cluster.shard(0).stats().pending_buckets, 0);
+}
+
+TEST(ParameterShardTest, ABrokenStreamLeavesNoTrace) {
+  TestCluster cluster({.job = SgdJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  bool was_ready = false;
+  cluster.shard(0).BeginBucket(TestCluster::Key(1, 0, 0), 0,
+                               [&](absl::StatusOr<StagedBucket> staged) {
+                                 ASSERT_OK(staged);
+                                 was_ready = true;
+                                 staged->data()[0] = 1e9f;
+                               });
+  ASSERT_TRUE(was_ready);
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster)), IsOkAndHolds(kCounted));
+  ExpectAll(cluster, 1, -1.0f);
+}
+
+TEST(ParameterShardTest, ARepeatIsAcknowledgedAndNotCounted) {
+  TestCluster cluster({.job = SgdJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, {1, 1}, 1.0);
+  for (PushOutcome expected : {kCounted, PushOutcome::kDuplicate}) {
+    EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster)), IsOkAndHolds(expected));
+  }
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 0, 0), Ones(cluster)), IsOkAndHolds(kCounted));
+  ExpectAll(cluster, 1, -1.0f);
+  // Also after the round is over.
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 0, 0), Ones(cluster)),
+              IsOkAndHolds(PushOutcome::kDuplicate));
+  EXPECT_TRUE(cluster.PushBucket(TestCluster::Key(2, 0, 0), 0, Ones(cluster))->was_discard);
+  ExpectAll(cluster, 1, -1.0f);
+}
+
+TEST(ParameterShardTest, TwoCopiesUnderWayCountOnce) {
+  TestCluster cluster({.job = SgdJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, {1, 1}, 1.0);
+  ParameterShard& shard = cluster.shard(0);
+  std::vector<StagedBucket> copies;
+  for (int i = 0; i < 2; ++i) {
+    shard.BeginBucket(TestCluster::Key(1, 0, 0), 0, [&](absl::StatusOr<StagedBucket> staged) {
+      ASSERT_OK(staged);
+      copies.push_back(*std::move(staged));
+    });
+  }
+  ASSERT_EQ(copies.size(), 2);
+  std::vector<PushOutcome> outcomes;
+  for (StagedBucket& copy : copies) {
+    shard.FinishBucket(std::move(copy), [&](absl::StatusOr<PushOutcome> outcome) {
+      ASSERT_OK(outcome);
+      outcomes.push_back(*outcome);
+    });
+  }
+  EXPECT_THAT(outcomes, ElementsAre(kCounted, PushOutcome::kDuplicate));
+}
+
+TEST(ParameterShardTest, QuorumCommitsAndTheRestIsLate) {
+  JobSpec job = SgdJob();
+  job.quorum = 2;
+  TestCluster cluster({.job = job});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(3);
+  cluster.OpenRound(0, {1, 1, 1}, 1.0);
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(3, 0, 0), Ones(cluster, 3.0f)),
+              IsOkAndHolds(kCounted));
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 1.0f)),
+              IsOkAndHolds(kCounted));
+  ExpectAll(cluster, 1, -2.0f);
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 0, 0), Ones(cluster, 100.0f)),
+              IsOkAndHolds(PushOutcome::kLate));
+  ExpectAll(cluster, 1, -2.0f);
+  EXPECT_EQ(cluster.shard(0).stats().contributions_late, cluster.buckets().size());
+}
+
+TEST(ParameterShardTest, ALostWorkerMidRoundLeavesTheRightDivisor) {
+  TestCluster cluster({.job = SgdJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(3);
+  cluster.OpenRound(0, {2, 3, 5}, 1.0);
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 10.0f)));
+  // In one bucket the lost one had been counted already.
+  EXPECT_TRUE(cluster.PushBucket(TestCluster::Key(2, 0, 0), 0, Ones(cluster, 20.0f))->outcome);
+  const auto held = cluster.PushBucket(TestCluster::Key(3, 0, 0), 1, Ones(cluster, 40.0f));
+  EXPECT_FALSE(held->outcome.has_value()) << "worker 3 comes after worker 2";
+  cluster.Drop(2);
+  EXPECT_TRUE(held->outcome.has_value());
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(3, 0, 0), Ones(cluster, 40.0f)));
+  auto weights = cluster.Weights(1);
+  ASSERT_OK(weights);
+  const float in_first = -(2 * 10 + 3 * 20 + 5 * 40) / 10.0f;
+  const float in_others = -(2 * 10 + 5 * 40) / 7.0f;
+  EXPECT_FLOAT_EQ((*weights)[0], in_first);
+  EXPECT_FLOAT_EQ((*weights)[cluster.buckets()[1].range.begin], in_others);
+  EXPECT_FLOAT_EQ(weights->back(), in_others);
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 1, 1), Ones(cluster)),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("register again")));
+}
+
+TEST(ParameterShardTest, ARoundThatLosesEveryoneAdvancesWithoutAnUpdate) {
+  for (double clip_norm : {0.0, 1.0}) {
+    JobSpec job = SgdJob();
+    job.optimizer.kind = OptimizerKind::kMomentum;
+    job.clip_norm = clip_norm;
+    TestCluster cluster({.job = job, .num_shards = 2});
+    cluster.LoadConstant(2.0f);
+    cluster.SetMembers(1);
+    cluster.OpenRound(0, {1}, 1.0);
+    cluster.Drop(1);
+    ExpectAll(cluster, 1, 2.0f);
+  }
+}
+
+TEST(ParameterShardTest, NaNIsRefusedByNameAndNothingCounts) {
+  TestCluster cluster({.job = SgdJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  for (float poison :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> poisoned = Ones(cluster);
+    poisoned[cluster.buckets()[1].range.begin + 17] = poison;
+    EXPECT_THAT(
+        *cluster.PushBucket(TestCluster::Key(1, 0, 0), 1, poisoned)->outcome,
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 AllOf(HasSubstr("worker 1"), HasSubstr("bucket 1"), HasSubstr("element 17"))));
+  }
+  EXPECT_EQ(cluster.shard(0).stats().contributions_rejected, 2);
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster)), IsOkAndHolds(kCounted));
+  ExpectAll(cluster, 1, -1.0f);
+}
+
+TEST(ParameterShardTest, MembershipFences) {
+  TestCluster cluster({.job = SgdJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.OpenRound(0, {1}, 1.0);
+  const std::vector<float> ones = Ones(cluster);
+  const auto early = cluster.PushBucket(TestCluster::Key(1, 0, 0), 0, ones);
+  EXPECT_FALSE(early->outcome.has_value()) << "waits for the list of members";
+  cluster.SetMembers(1);
+  EXPECT_TRUE(early->outcome.has_value());
+
+  ContributionKey reborn = TestCluster::Key(1, 1, 1);
+  reborn.incarnation = Incarnation(2);
+  cluster.shard(0).SetMembers(ViewId(2), {{WorkerId(1), Incarnation(2), 0}});
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 1, 1), ones),
+              StatusIs(absl::StatusCode::kAborted));
+  cluster.shard(0).ReadBucket(WorkerId(1), Incarnation(1), 0, Version(0),
+                              [](absl::StatusOr<PublishedBucket> answer) {
+                                EXPECT_THAT(answer, StatusIs(absl::StatusCode::kAborted));
+                              });
+}
+
+TEST(ParameterShardTest, TheNextRoundWaitsAndThoseBeyondAreRefused) {
+  TestCluster cluster({.job = SgdJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  const std::vector<float> ones = Ones(cluster);
+  const auto before_opening = cluster.PushBucket(TestCluster::Key(1, 0, 0), 0, ones);
+  EXPECT_FALSE(before_opening->outcome.has_value());
+  cluster.OpenRound(0, {1}, 1.0);
+  EXPECT_TRUE(before_opening->outcome.has_value());
+  const auto next = cluster.PushBucket(TestCluster::Key(1, 1, 1), 1, ones);
+  EXPECT_FALSE(next->outcome.has_value());
+  EXPECT_THAT(*cluster.PushBucket(TestCluster::Key(1, 2, 2), 1, ones)->outcome,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected is round 0")));
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), ones));
+  EXPECT_FALSE(next->outcome.has_value());
+  cluster.OpenRound(1, {1}, 1.0);
+  EXPECT_TRUE(next->outcome.has_value());
+}
+
+TEST(ParameterShardTest, WrongBucketsAndKindsAreRefused) {
+  TestCluster cluster({.job = SgdJob(), .num_shards = 2});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  const uint32_t last = cluster.buckets().back().index;
+  absl::Status status;
+  cluster.shard(0).BeginBucket(
+      TestCluster::Key(1, 0, 0), last,
+      [&](absl::StatusOr<StagedBucket> staged) { status = staged.status(); });
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not on this")));
+  ContributionKey key = TestCluster::Key(1, 0, 0);
+  key.kind = ContributionKind::kWeights;
+  EXPECT_THAT(cluster.PushAll(key, Ones(cluster)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("takes gradient")));
+  key.kind = ContributionKind::kInitialWeights;
+  EXPECT_THAT(cluster.PushAll(key, Ones(cluster)), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(ParameterShardTest, AClientSuppliesTheWeightsOfVersionZero) {
+  TestCluster cluster({.job = SgdJob()});
+  EXPECT_THAT(cluster.Weights(0), StatusIs(absl::StatusCode::kUnavailable));
+  cluster.shard(0).AwaitClientWeights();
+  EXPECT_THAT(cluster.Weights(0), StatusIs(absl::StatusCode::kNotFound));
+  ContributionKey key = TestCluster::Key(7, 0, 0);
+  key.kind = ContributionKind::kInitialWeights;
+  const std::vector<float> weights = cluster.Vector(3);
+  EXPECT_TRUE(cluster.PushBucket(key, 0, weights)->outcome.has_value());
+  EXPECT_FALSE(cluster.shard(0).HasWeights());
+  EXPECT_OK(cluster.PushAll(key, weights));
+  EXPECT_TRUE(cluster.shard(0).HasWeights());
+  auto supplied = cluster.Weights(0);
+  ASSERT_OK(supplied);
+  EXPECT_TRUE(SameBits(*supplied, weights));
+  // Another life of the client starts over.
+  key.incarnation = Incarnation(2);
+  EXPECT_THAT(cluster.PushAll(key, cluster.Vector(4)), IsOkAndHolds(kCounted));
+  EXPECT_TRUE(SameBits(*cluster.Weights(0), cluster.Vector(4)));
+  cluster.SetMembers(1);
+  EXPECT_THAT(cluster.PushAll(key, weights), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST(ParameterShardTest, AsyncCountsStalenessAndScalesByIt) {
+  JobSpec job = AsyncJob();
+  job.staleness_scaling = StalenessScaling::kInverse;
+  TestCluster cluster({.job = job});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster)));
+  ExpectAll(cluster, 1, -0.5f);
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(2, 1, 0), Ones(cluster)));
+  ExpectAll(cluster, 2, -0.75f);
+  const ShardStats stats = cluster.shard(0).stats();
+  EXPECT_EQ(stats.staleness_histogram[0], cluster.buckets().size());
+  EXPECT_EQ(stats.staleness_histogram[1], cluster.buckets().size());
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 1, 0), Ones(cluster)),
+              IsOkAndHolds(PushOutcome::kDuplicate));
+}
+
+TEST(ParameterShardTest, TheClientsScaleIsApplied) {
+  for (const JobSpec& job : {SgdJob(), AsyncJob()}) {
+    TestCluster cluster({.job = job});
+    cluster.LoadConstant(0.0f);
+    cluster.SetMembers(1);
+    cluster.OpenRound(0, {1}, 0.5);
+    ContributionKey key = TestCluster::Key(1, 0, 0);
+    key.scale = 0.25f;
+    EXPECT_OK(cluster.PushAll(key, Ones(cluster)));
+    ExpectAll(cluster, 1, -0.125f);
+  }
+}
+
+TEST(ParameterShardTest, ACancelledReadIsNotAnswered) {
+  TestCluster cluster({.job = SgdJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  int num_answers = 0;
+  const auto count = [&](absl::StatusOr<PublishedBucket>) { ++num_answers; };
+  ParameterShard& shard = cluster.shard(0);
+  PendingCall cancelled = shard.ReadBucket(WorkerId(1), Incarnation(1), 0, Version(1), count);
+  PendingCall kept = shard.ReadBucket(WorkerId(1), Incarnation(1), 0, Version(1), count);
+  EXPECT_TRUE(cancelled.Cancel());
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster)));
+  EXPECT_EQ(num_answers, 1);
+  EXPECT_FALSE(kept.Cancel());
+}
+
+TEST(ParameterShardTest, ShutdownEndsWhateverWaits) {
+  TestCluster cluster({.job = SgdJob(), .staging_bytes = 1});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(3);
+  cluster.OpenRound(0, {1, 1, 1}, 1.0);
+  const std::vector<float> ones = Ones(cluster);
+  const auto held = cluster.PushBucket(TestCluster::Key(3, 0, 0), 0, ones);
+  const auto without_slot = cluster.PushBucket(TestCluster::Key(2, 0, 0), 0, ones);
+  absl::Status read;
+  absl::Status snapshot;
+  ParameterShard& shard = cluster.shard(0);
+  shard.ReadBucket(WorkerId(1), Incarnation(1), 0, Version(1),
+                   [&](absl::StatusOr<PublishedBucket> answer) { read = answer.status(); });
+  shard.Snapshot(Version(1),
+                 [&](absl::StatusOr<ShardState> answer) { snapshot = answer.status(); });
+  ASSERT_FALSE(held->outcome.has_value());
+  ASSERT_FALSE(without_slot->outcome.has_value());
+  shard.Shutdown(absl::UnavailableError("closing"));
+  for (const auto& push : {held, without_slot}) {
+    ASSERT_TRUE(push->outcome.has_value());
+    EXPECT_THAT(*push->outcome, StatusIs(absl::StatusCode::kUnavailable, "closing"));
+  }
+  EXPECT_THAT(read, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(snapshot, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(cluster.Weights(0), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST(ParameterShardTest, ASnapshotOfAPastVersionIsRefused) {
+  TestCluster cluster({.job = SgdJob()});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster)));
+  bool was_called = false;
+  cluster.shard(0).Snapshot(Version(0), [&](absl::StatusOr<ShardState> answer) {
+    was_called = true;
+    EXPECT_THAT(answer, StatusIs(absl::StatusCode::kFailedPrecondition));
+  });
+  EXPECT_TRUE(was_called);
+}
+
+}  // namespace
+}  // namespace lodestar

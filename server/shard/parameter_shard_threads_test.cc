@@ -1,0 +1,251 @@
+// Shards under real threads; worth most when run under ThreadSanitizer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/notification.h"
+#include "common/executor.h"
+#include "common/testing/status_matchers.h"
+#include "server/shard/parameter_shard.h"
+#include "server/shard/test_cluster.h"
+
+namespace lodestar {
+namespace {
+
+JobSpec SgdJob() {
+  JobSpec job;
+  job.mode = Mode::kSync;
+  job.optimizer.kind = OptimizerKind::kSgd;
+  return job;
+}
+
+// Blocks until one bucket is counted.
+absl::StatusOr<PushOutcome> PushAndWait(ParameterShard& shard, const ContributionKey& key,
+                                        const Bucket& bucket, const std::vector<float>& values) {
+  absl::Notification done;
+  absl::StatusOr<PushOutcome> result = absl::UnknownError("");
+  shard.BeginBucket(key, bucket.index, [&](absl::StatusOr<StagedBucket> staged) {
+    if (!staged.ok()) {
+      result = staged.status();
+      done.Notify();
+      return;
+    }
+    std::copy_n(values.begin() + bucket.range.begin, staged->data().size(), staged->data().begin());
+    shard.FinishBucket(*std::move(staged), [&](absl::StatusOr<PushOutcome> outcome) {
+      result = std::move(outcome);
+      done.Notify();
+    });
+  });
+  done.WaitForNotification();
+  return result;
+}
+
+absl::StatusOr<PublishedBucket> ReadAndWait(ParameterShard& shard, uint32_t bucket,
+                                            Version min_version) {
+  absl::Notification done;
+  absl::StatusOr<PublishedBucket> result = absl::UnknownError("");
+  shard.ReadBucket(WorkerId(), Incarnation(), bucket, min_version,
+                   [&](absl::StatusOr<PublishedBucket> answer) {
+                     result = std::move(answer);
+                     done.Notify();
+                   });
+  done.WaitForNotification();
+  return result;
+}
+
+TEST(ShardThreadsTest, EightWorkersShareTwoSlotsWithoutDeadlock) {
+  constexpr int kWorkers = 8;
+  constexpr int kRounds = 3;
+  ThreadPool pool(3);
+  for (double clip_norm : {0.0, 1e6}) {
+    JobSpec job = SgdJob();
+    job.clip_norm = clip_norm;
+    TestCluster cluster({.job = job, .num_shards = 2, .staging_bytes = 1, .executor = &pool});
+    cluster.LoadConstant(0.0f);
+    cluster.SetMembers(kWorkers);
+    const std::vector<float> ones(cluster.layout().num_elements(), 1.0f);
+    std::vector<std::thread> workers;
+    for (int worker = 1; worker <= kWorkers; ++worker) {
+      workers.emplace_back([&, worker] {
+        for (int64_t round = 0; round < kRounds; ++round) {
+          // Each worker its own order of buckets; two streams at once would do no harm either.
+          for (size_t i = 0; i < cluster.buckets().size(); ++i) {
+            const Bucket& bucket = cluster.buckets()[(i + worker) % cluster.buckets().size()];
+            EXPECT_OK(PushAndWait(cluster.shard(bucket.shard),
+                                  TestCluster::Key(worker, round, round), bucket, ones));
+          }
+        }
+      });
+    }
+    for (int64_t round = 0; round < kRounds; ++round) {
+      cluster.OpenRound(round, std::vector<int64_t>(kWorkers, 1), 1.0);
+      for (const Bucket& bucket : cluster.buckets()) {
+        EXPECT_OK(ReadAndWait(cluster.shard(bucket.shard), bucket.index, Version(round + 1)));
+      }
+    }
+    for (std::thread& worker : workers) worker.join();
+    auto weights = cluster.Weights(kRounds);
+    ASSERT_OK(weights);
+    for (float weight : *weights) ASSERT_EQ(weight, -static_cast<float>(kRounds));
+    // Weights, at most one accumulator of the same size, two slots of a bucket.
+    const ShardStats stats = cluster.shard(0).stats();
+    EXPECT_LE(stats.resident_bytes, 3 * stats.weight_bytes + 2 * 2048);
+  }
+}
+
+// The pushes of all workers are under way at once, as streams are: nobody blocks, what cannot go
+// on waits.
+TEST(ShardThreadsTest, ManyOpenStreamsWithTwoSlotsComplete) {
+  constexpr int kWorkers = 8;
+  ThreadPool pool(3);
+  TestCluster cluster({.job = SgdJob(), .staging_bytes = 1, .executor = &pool});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(kWorkers);
+  cluster.OpenRound(0, std::vector<int64_t>(kWorkers, 1), 1.0);
+  const std::vector<float> ones(cluster.layout().num_elements(), 1.0f);
+  absl::BlockingCounter counted(static_cast<int>(kWorkers * cluster.buckets().size()));
+  for (int worker = kWorkers; worker >= 1; --worker) {
+    for (const Bucket& bucket : cluster.buckets()) {
+      cluster.shard(0).BeginBucket(
+          TestCluster::Key(worker, 0, 0), bucket.index, [&](absl::StatusOr<StagedBucket> staged) {
+            ASSERT_OK(staged);
+            std::fill(staged->data().begin(), staged->data().end(), 1.0f);
+            cluster.shard(0).FinishBucket(
+                *std::move(staged), [&](absl::StatusOr<PushOutcome> outcome) {
+                  EXPECT_THAT(outcome, IsOkAndHolds(PushOutcome::kCounted));
+                  counted.DecrementCount();
+                });
+          });
+    }
+  }
+  counted.Wait();
+  for (const Bucket& bucket : cluster.buckets()) {
+    EXPECT_OK(ReadAndWait(cluster.shard(0), bucket.index, Version(1)));
+  }
+}
+
+TEST(ShardThreadsTest, ReadersSeeWholeVersionsOnly) {
+  constexpr int64_t kUpdates = 300;
+  JobSpec job = SgdJob();
+  job.mode = Mode::kAsync;
+  job.schedule.peak = 1.0;
+  ThreadPool pool(3);
+  TestCluster cluster({.job = job, .executor = &pool});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  ParameterShard& shard = cluster.shard(0);
+  const std::vector<float> ones(cluster.layout().num_elements(), 1.0f);
+  const Bucket& bucket = cluster.buckets()[0];
+  std::atomic<bool> is_over{false};
+  std::vector<std::thread> readers;
+  for (int reader = 0; reader < 2; ++reader) {
+    readers.emplace_back([&] {
+      while (!is_over.load()) {
+        auto published = ReadAndWait(shard, bucket.index, Version(0));
+        ASSERT_OK(published);
+        const float expected = -static_cast<float>(published->version.value());
+        for (float weight : published->data()) ASSERT_EQ(weight, expected);
+      }
+    });
+  }
+  std::thread saver([&] {
+    while (!is_over.load()) {
+      absl::Notification done;
+      shard.Snapshot(std::nullopt, [&](absl::StatusOr<ShardState> state) {
+        ASSERT_OK(state);
+        const BucketState& saved = state->buckets[0];
+        for (int64_t i = 0; i < saved.range.size(); ++i) {
+          ASSERT_EQ(saved.weights->data()[i], -static_cast<float>(saved.version.value()));
+        }
+        done.Notify();
+      });
+      done.WaitForNotification();
+    }
+  });
+  std::vector<std::thread> writers;
+  for (int worker = 1; worker <= 2; ++worker) {
+    writers.emplace_back([&, worker] {
+      for (int64_t round = 0; round < kUpdates; ++round) {
+        EXPECT_OK(PushAndWait(shard, TestCluster::Key(worker, round, 0), bucket, ones));
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  is_over.store(true);
+  for (std::thread& reader : readers) reader.join();
+  saver.join();
+  auto last = ReadAndWait(shard, bucket.index, Version(2 * kUpdates));
+  ASSERT_OK(last);
+  EXPECT_EQ(last->version, Version(2 * kUpdates));
+}
+
+TEST(ShardThreadsTest, DropsAndCancelledPushesLeaveNothingHanging) {
+  constexpr int kWorkers = 4;
+  ThreadPool pool(2);
+  TestCluster cluster({.job = SgdJob(), .staging_bytes = 1, .executor = &pool});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(kWorkers);
+  cluster.OpenRound(0, std::vector<int64_t>(kWorkers, 1), 1.0);
+  const std::vector<float> ones(cluster.layout().num_elements(), 1.0f);
+  std::vector<std::thread> workers;
+  // Worker 2 never sends; worker 1 opens streams and breaks them, then sends.
+  for (int worker : {1, 3, 4}) {
+    workers.emplace_back([&, worker] {
+      for (const Bucket& bucket : cluster.buckets()) {
+        const ContributionKey key = TestCluster::Key(worker, 0, 0);
+        if (worker == 1) {
+          cluster.shard(0)
+              .BeginBucket(key, bucket.index, [](absl::StatusOr<StagedBucket>) {})
+              .Cancel();
+        }
+        EXPECT_OK(PushAndWait(cluster.shard(0), key, bucket, ones));
+      }
+    });
+  }
+  std::thread dropper([&] { cluster.Drop(2); });
+  for (std::thread& worker : workers) worker.join();
+  dropper.join();
+  for (const Bucket& bucket : cluster.buckets()) {
+    auto published = ReadAndWait(cluster.shard(0), bucket.index, Version(1));
+    ASSERT_OK(published);
+    EXPECT_FLOAT_EQ(published->data()[0], -1.0f);
+  }
+}
+
+TEST(ShardThreadsTest, ShuttingDownUnderLoadAnswersEveryone) {
+  ThreadPool pool(2);
+  JobSpec job = SgdJob();
+  job.mode = Mode::kAsync;
+  TestCluster cluster({.job = job, .staging_bytes = 1, .executor = &pool});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(3);
+  const std::vector<float> ones(cluster.layout().num_elements(), 1.0f);
+  std::atomic<int> num_counted{0};
+  std::vector<std::thread> workers;
+  for (int worker = 1; worker <= 3; ++worker) {
+    workers.emplace_back([&, worker] {
+      for (int64_t round = 0;; ++round) {
+        for (const Bucket& bucket : cluster.buckets()) {
+          auto outcome =
+              PushAndWait(cluster.shard(0), TestCluster::Key(worker, round, 0), bucket, ones);
+          if (!outcome.ok()) {
+            EXPECT_THAT(outcome, StatusIs(absl::StatusCode::kUnavailable));
+            return;
+          }
+          ++num_counted;
+        }
+      }
+    });
+  }
+  while (num_counted.load() < 50) std::this_thread::yield();
+  cluster.shard(0).Shutdown(absl::UnavailableError("closing"));
+  for (std::thread& worker : workers) worker.join();
+}
+
+}  // namespace
+}  // namespace lodestar

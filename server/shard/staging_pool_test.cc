@@ -1,0 +1,80 @@
+#include "server/shard/staging_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+class StagingPoolTest : public testing::Test {
+ protected:
+  StagingPool::Acquired Acquire(bool in_turn, int tag) {
+    return pool_->Acquire(in_turn, [this, tag](std::unique_ptr<StagingSlot> slot) {
+      granted_.push_back(tag);
+      slots_.push_back(std::move(slot));
+    });
+  }
+
+  const std::shared_ptr<StagingPool> pool_ = std::make_shared<StagingPool>(100, 3);
+  std::vector<int> granted_;
+  std::vector<std::unique_ptr<StagingSlot>> slots_;
+};
+
+TEST_F(StagingPoolTest, KeepsTheLastSlotForAContributionInTurn) {
+  auto a = Acquire(false, 1);
+  auto b = Acquire(false, 2);
+  ASSERT_NE(a.slot, nullptr);
+  ASSERT_NE(b.slot, nullptr);
+  EXPECT_EQ(Acquire(false, 3).slot, nullptr);
+  auto in_turn = Acquire(true, 4);
+  ASSERT_NE(in_turn.slot, nullptr);
+  EXPECT_EQ(pool_->num_used(), 3);
+
+  in_turn.slot.reset();
+  EXPECT_TRUE(granted_.empty()) << "the last slot went to one out of turn";
+  a.slot.reset();
+  EXPECT_EQ(granted_, std::vector<int>{3});
+}
+
+TEST_F(StagingPoolTest, PromotionUsesTheKeptSlot) {
+  auto a = Acquire(false, 1);
+  auto b = Acquire(false, 2);
+  auto waiting = Acquire(false, 3);
+  ASSERT_NE(waiting.request, nullptr);
+  EXPECT_NE(pool_->Promote(waiting.request), nullptr);
+  EXPECT_FALSE(pool_->Remove(waiting.request)) << "still in the queue";
+}
+
+TEST_F(StagingPoolTest, PromotedWithoutAFreeSlotItIsFirstInLine) {
+  auto a = Acquire(true, 1);
+  auto b = Acquire(true, 2);
+  auto c = Acquire(true, 3);
+  auto out_of_turn = Acquire(false, 4);
+  auto promoted = Acquire(false, 5);
+  EXPECT_EQ(pool_->Promote(promoted.request), nullptr);
+  a.slot.reset();
+  EXPECT_EQ(granted_, std::vector<int>{5});
+}
+
+TEST_F(StagingPoolTest, ARemovedRequestIsNotGranted) {
+  auto a = Acquire(true, 1);
+  auto b = Acquire(true, 2);
+  auto c = Acquire(true, 3);
+  auto gone = Acquire(true, 4);
+  auto next = Acquire(true, 5);
+  EXPECT_TRUE(pool_->Remove(gone.request));
+  a.slot.reset();
+  EXPECT_EQ(granted_, std::vector<int>{5});
+}
+
+TEST_F(StagingPoolTest, MemoryIsThatOfTheSlotsTouched) {
+  EXPECT_EQ(pool_->resident_bytes(), 0);
+  for (int i = 0; i < 5; ++i) Acquire(true, i);
+  EXPECT_EQ(pool_->resident_bytes(), 400);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,217 @@
+#include "server/shard/test_cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/contribution.h"
+#include "common/shard_plan.h"
+#include "server/sync/sync_policy_factory.h"
+
+namespace lodestar {
+namespace {
+
+TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape, int block, bool decay) {
+  TensorSpec tensor;
+  tensor.name = name;
+  tensor.shape = std::move(shape);
+  tensor.block = block;
+  tensor.decay = decay;
+  tensor.initializer = {InitializerKind::kNormal, 0.5f};
+  return tensor;
+}
+
+Layout MakeLayout() {
+  auto layout = Layout::FromTensors({
+      Tensor("first.weight", {40, 30}, 0, true),
+      Tensor("first.bias", {30}, 0, false),
+      Tensor("second.weight", {30, 70}, 1, true),
+      Tensor("second.bias", {70}, 1, false),
+      Tensor("third.weight", {61, 7}, 2, true),
+  });
+  LODESTAR_CHECK(layout.ok()) << layout.status();
+  return *layout;
+}
+
+std::vector<RosterMember> Members(const std::vector<int64_t>& samples) {
+  std::vector<RosterMember> members;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    members.push_back({WorkerId(static_cast<uint32_t>(i + 1)), Incarnation(1), samples[i]});
+  }
+  return members;
+}
+
+}  // namespace
+
+class InProcessNorms::Port : public NormExchange {
+ public:
+  Port(InProcessNorms* norms, int shard) : norms_(norms), shard_(shard) {}
+  void Submit(Round round, std::vector<double> sums,
+              std::function<void(absl::StatusOr<double>)> done) override {
+    norms_->Submit(shard_, round, std::move(sums), std::move(done));
+  }
+
+ private:
+  InProcessNorms* const norms_;
+  const int shard_;
+};
+
+std::unique_ptr<NormExchange> InProcessNorms::ForShard(int shard) {
+  return std::make_unique<Port>(this, shard);
+}
+
+void InProcessNorms::Submit(int shard, Round round, std::vector<double> sums,
+                            std::function<void(absl::StatusOr<double>)> done) {
+  Collected complete;
+  {
+    absl::MutexLock lock(&mutex_);
+    Collected& collected = rounds_[round];
+    collected.sums[shard] = std::move(sums);
+    collected.done.push_back(std::move(done));
+    if (static_cast<int>(collected.done.size()) < num_shards_) return;
+    complete = std::move(collected);
+    rounds_.erase(round);
+  }
+  double total = 0.0;
+  for (const auto& [index, part] : complete.sums) {
+    for (double sum : part) total += sum;
+  }
+  for (const auto& one : complete.done) one(total);
+}
+
+TestCluster::TestCluster(Options options)
+    : options_(std::move(options)), layout_(MakeLayout()), norms_(options_.num_shards) {
+  ranges_ = *PlanShards(layout_, options_.num_shards);
+  buckets_ = *PlanBuckets(layout_, ranges_, /*bucket_bytes=*/2048);
+  for (int i = 0; i < options_.num_shards; ++i) {
+    ParameterShard::Config config;
+    config.range = ranges_[i];
+    std::copy_if(buckets_.begin(), buckets_.end(), std::back_inserter(config.buckets),
+                 [i](const Bucket& bucket) { return bucket.shard == i; });
+    config.layout = layout_;
+    config.job = options_.job;
+    config.staging_bytes = options_.staging_bytes;
+    ports_.push_back(norms_.ForShard(i));
+    ParameterShard::Deps deps;
+    deps.executor = options_.executor != nullptr ? options_.executor : &inline_executor_;
+    deps.policy = MakeSyncPolicy(options_.job);
+    deps.norm_exchange = ports_.back().get();
+    deps.observer = options_.observer;
+    auto shard = ParameterShard::Create(std::move(config), std::move(deps));
+    LODESTAR_CHECK(shard.ok()) << shard.status();
+    shards_.push_back(*std::move(shard));
+  }
+}
+
+void TestCluster::LoadInitial() {
+  for (auto& shard : shards_) shard->LoadInitial(options_.job.seed);
+}
+
+void TestCluster::LoadConstant(float value) {
+  for (auto& shard : shards_) {
+    const absl::Status status =
+        shard->LoadWeights([value](ElementRange, absl::Span<float> weights) {
+          std::fill(weights.begin(), weights.end(), value);
+          return absl::OkStatus();
+        });
+    LODESTAR_CHECK(status.ok()) << status;
+  }
+}
+
+void TestCluster::SetMembers(int num_workers) {
+  const std::vector<RosterMember> members = Members(std::vector<int64_t>(num_workers, 0));
+  for (auto& shard : shards_) shard->SetMembers(ViewId(1), members);
+}
+
+void TestCluster::OpenRound(int64_t round, const std::vector<int64_t>& samples,
+                            double learning_rate) {
+  const RoundPlan plan = {Round(round), ViewId(1), Members(samples), learning_rate};
+  for (auto& shard : shards_) shard->OpenRound(plan);
+}
+
+void TestCluster::Drop(int worker) {
+  for (auto& shard : shards_) {
+    shard->Drop(WorkerId(static_cast<uint32_t>(worker)), Incarnation(1), "test");
+  }
+}
+
+ContributionKey TestCluster::Key(int worker, int64_t round, int64_t base_version) {
+  return {.worker = WorkerId(static_cast<uint32_t>(worker)),
+          .incarnation = Incarnation(1),
+          .round = Round(round),
+          .base_version = Version(base_version)};
+}
+
+std::shared_ptr<TestCluster::Push> TestCluster::PushBucket(const ContributionKey& key,
+                                                           uint32_t bucket,
+                                                           const std::vector<float>& values) {
+  auto push = std::make_shared<Push>();
+  ParameterShard* const shard = &shard_of(bucket);
+  const int64_t begin = buckets_[bucket].range.begin;
+  shard->BeginBucket(key, bucket, [=, &values](absl::StatusOr<StagedBucket> staged) {
+    if (!staged.ok()) {
+      push->outcome = staged.status();
+      return;
+    }
+    push->was_discard = staged->is_discard();
+    const absl::Span<float> data = staged->data();
+    std::copy_n(values.begin() + begin, data.size(), data.begin());
+    shard->FinishBucket(*std::move(staged), [push](absl::StatusOr<PushOutcome> outcome) {
+      push->outcome = std::move(outcome);
+    });
+  });
+  return push;
+}
+
+absl::StatusOr<PushOutcome> TestCluster::PushAll(const ContributionKey& key,
+                                                 const std::vector<float>& values) {
+  absl::StatusOr<PushOutcome> last = absl::UnknownError("no buckets");
+  for (const Bucket& bucket : buckets_) {
+    const std::shared_ptr<Push> push = PushBucket(key, bucket.index, values);
+    if (!push->outcome.has_value()) {
+      return absl::DeadlineExceededError(absl::StrCat("bucket ", bucket.index, " waits"));
+    }
+    last = *push->outcome;
+    if (!last.ok()) return last;
+  }
+  return last;
+}
+
+std::vector<float> TestCluster::Vector(int tag) const {
+  std::vector<float> values(layout_.num_elements());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = std::sin(0.37f * static_cast<float>(i) + 1.7f * static_cast<float>(tag)) /
+                static_cast<float>(1 + tag % 3);
+  }
+  return values;
+}
+
+absl::StatusOr<std::vector<float>> TestCluster::Weights(int64_t version) {
+  std::vector<float> weights(layout_.num_elements());
+  for (const Bucket& bucket : buckets_) {
+    absl::StatusOr<PublishedBucket> published = absl::DeadlineExceededError("waits");
+    PendingCall call = shard_of(bucket.index)
+                           .ReadBucket(WorkerId(), Incarnation(), bucket.index, Version(version),
+                                       [&published](absl::StatusOr<PublishedBucket> answer) {
+                                         published = std::move(answer);
+                                       });
+    call.Cancel();
+    if (!published.ok()) return published.status();
+    if (published->version != Version(version)) {
+      return absl::InternalError(absl::StrCat("bucket ", bucket.index, " is at version ",
+                                              published->version.value(), ", not ", version));
+    }
+    std::copy(published->data().begin(), published->data().end(),
+              weights.begin() + bucket.range.begin);
+  }
+  return weights;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace lodestar

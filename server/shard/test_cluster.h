@@ -1,0 +1,101 @@
+// One or more shards of a small model in one process, for tests.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/bucket_plan.h"
+#include "common/executor.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "server/shard/norm_exchange.h"
+#include "server/shard/parameter_shard.h"
+
+namespace lodestar {
+
+// Adds up what all shards of one process submit, in order of shard.
+class InProcessNorms {
+ public:
+  explicit InProcessNorms(int num_shards) : num_shards_(num_shards) {}
+  std::unique_ptr<NormExchange> ForShard(int shard);
+
+ private:
+  class Port;
+  struct Collected {
+    std::map<int, std::vector<double>> sums;
+    std::vector<std::function<void(absl::StatusOr<double>)>> done;
+  };
+  void Submit(int shard, Round round, std::vector<double> sums,
+              std::function<void(absl::StatusOr<double>)> done);
+
+  const int num_shards_;
+  absl::Mutex mutex_;
+  std::map<Round, Collected> rounds_ ABSL_GUARDED_BY(mutex_);
+};
+
+class TestCluster {
+ public:
+  struct Options {
+    JobSpec job;
+    int num_shards = 1;
+    int64_t staging_bytes = 1 << 20;
+    Executor* executor = nullptr;       // null: everything runs inline
+    ShardObserver* observer = nullptr;  // of all shards
+  };
+
+  explicit TestCluster(Options options);
+
+  const Layout& layout() const { return layout_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  int num_shards() const { return static_cast<int>(shards_.size()); }
+  ParameterShard& shard(int index) { return *shards_[index]; }
+  ParameterShard& shard_of(uint32_t bucket) { return *shards_[buckets_[bucket].shard]; }
+
+  void LoadInitial();
+  // Every element the same.
+  void LoadConstant(float value);
+  // Workers 1..n, incarnation 1.
+  void SetMembers(int num_workers);
+  // Roster of workers 1..n with these samples each.
+  void OpenRound(int64_t round, const std::vector<int64_t>& samples, double learning_rate = 0.1);
+  void Drop(int worker);
+
+  static ContributionKey Key(int worker, int64_t round, int64_t base_version);
+
+  // Begin, fill from the whole model's vector, finish. Empty while it waits.
+  struct Push {
+    std::optional<absl::StatusOr<PushOutcome>> outcome;
+    bool was_discard = false;
+  };
+  std::shared_ptr<Push> PushBucket(const ContributionKey& key, uint32_t bucket,
+                                   const std::vector<float>& values);
+  // All buckets; the outcome of the last, or the first error.
+  absl::StatusOr<PushOutcome> PushAll(const ContributionKey& key, const std::vector<float>& values);
+
+  // A whole vector of the model whose elements depend on `tag`.
+  std::vector<float> Vector(int tag) const;
+  // Weights of all buckets, each at `version` exactly; waits for nothing.
+  absl::StatusOr<std::vector<float>> Weights(int64_t version);
+
+ private:
+  const Options options_;
+  InlineExecutor inline_executor_;
+  Layout layout_;
+  std::vector<ElementRange> ranges_;
+  std::vector<Bucket> buckets_;
+  InProcessNorms norms_;
+  std::vector<std::unique_ptr<NormExchange>> ports_;
+  std::vector<std::unique_ptr<ParameterShard>> shards_;
+};
+
+// Bits, not values: tells 0 from -0 and holds for NaN.
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
+
+}  // namespace lodestar
