@@ -38,11 +38,15 @@ class TorchRun:
 def run_torch(name, options):
     run = TorchRun(name, options.batch, options.compile)
     losses, times = [], []
-    for _ in range(options.warmup + options.steps):
+    for i in range(options.warmup + options.steps):
+        if i == options.warmup:
+            processor_start = time.process_time()
         start = time.perf_counter()
         losses.append(run.step())
         times.append((time.perf_counter() - start) * 1e3)
-    return {"first_loss": losses[0], "last_loss": losses[-1], "ms": times[options.warmup:]}
+    processor_ms = (time.process_time() - processor_start) * 1e3 / options.steps
+    return {"first_loss": losses[0], "last_loss": losses[-1], "processor_ms": processor_ms,
+            "ms": times[options.warmup:]}
 
 
 def run_lodestar(name, options):
@@ -58,16 +62,17 @@ def spread(times):
 
 
 def compare(name, options):
-    ours, theirs, ratios = [], [], []
+    ours, theirs, ratios, processor_ratios = [], [], [], []
     for _ in range(options.rounds):
         mine = run_lodestar(name, options)
         other = run_torch(name, options)
         ours += mine["ms"]
         theirs += other["ms"]
         ratios.append(statistics.median(mine["ms"]) / statistics.median(other["ms"]))
+        processor_ratios.append(mine["processor_ms"] / other["processor_ms"])
     ratio = statistics.median(ours) / statistics.median(theirs)
     print(f"| {name} | {options.batch} | {options.threads} | {spread(ours)} | {spread(theirs)} | {ratio:.2f} "
-          f"({min(ratios):.2f}..{max(ratios):.2f}) | {mine['first_loss']:.5f} / {other['first_loss']:.5f} | "
+          f"({min(ratios):.2f}..{max(ratios):.2f}) | {statistics.median(processor_ratios):.2f} | {mine['first_loss']:.5f} / {other['first_loss']:.5f} | "
           f"{mine['last_loss']:.4f} / {other['last_loss']:.4f} |", flush=True)
     return mine["device"]
 
@@ -90,8 +95,9 @@ def main():
     print(f"Machine: {cpu_name()}, {torch.get_num_threads()} threads; PyTorch {torch.__version__} "
           f"({'compiled' if options.compile else 'eager'}, {torch.backends.cpu.get_cpu_capability()})")
     print(f"Command: {' '.join(sys.argv[1:])}\n")
-    print("| model | batch | threads | ours, ms/step | PyTorch, ms/step | ratio | first loss | last loss |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| model | batch | threads | ours, ms/step | PyTorch, ms/step | ratio | processor time ratio | "
+          "first loss | last loss |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     thread_counts = options.threads or [1, 2]
     for threads in thread_counts:
         options.threads = threads
