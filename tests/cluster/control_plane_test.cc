@@ -1,0 +1,249 @@
+// Whole clusters in one process, driven through the wire: what clients in other languages rely on.
+#include <grpcpp/grpcpp.h>
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/status_mapping.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/wire_client.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+// Several chunks and several buckets; two servers get different numbers of them.
+const v1::Layout& TestLayout() {
+  static const v1::Layout& layout = *new v1::Layout(FlatLayout({3000, 1500, 7}));
+  return layout;
+}
+constexpr size_t kElements = 4507;
+
+std::vector<float> Filled(float value) { return std::vector<float>(kElements, value); }
+
+ServerConfig TestConfig() {
+  ServerConfig config = SmallJobConfig();
+  config.job.bucket_bytes = 8192;
+  return config;
+}
+
+v1::ClusterStatus StatusOf(const std::string& address) {
+  const auto stub =
+      v1::StatusService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::ClusterStatus status;
+  EXPECT_OK(FromGrpcStatus(stub->GetStatus(&context, {}, &status)));
+  return status;
+}
+
+// A member of the cluster; weights start at zero.
+std::unique_ptr<WireClient> Joined(const InProcessCluster& cluster, const std::string& name,
+                                   uint64_t instance_id = 1) {
+  auto client = std::make_unique<WireClient>(cluster.address(), name, instance_id);
+  EXPECT_OK(client->Register(TestLayout()));
+  EXPECT_OK(client->SupplyAndJoin(Filled(0.0f)));
+  return client;
+}
+
+// Runs one round of `gradients[i]` by worker i, all at once, and returns the grants' round.
+void RunRound(const std::vector<WireClient*>& workers, const std::vector<float>& gradients,
+              std::vector<std::optional<v1::RoundReport>>* reports) {
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const absl::StatusOr<v1::Grant> grant = workers[i]->NextGrant((*reports)[i]);
+      ASSERT_OK(grant);
+      ASSERT_EQ(grant->kind(), v1::Grant::KIND_TRAIN);
+      ASSERT_OK(workers[i]->Push(v1::CONTRIBUTION_KIND_GRADIENT, grant->round(),
+                                 grant->min_version(), Filled(gradients[i])));
+      (*reports)[i] = ReportOf(*grant);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ControlPlaneTest, SyncAveragesTheGradientsOfAllWorkersOverTwoServers) {
+  ServerConfig config = TestConfig();
+  config.job.min_workers = 2;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  const auto first = Joined(*cluster, "first");
+  const auto second = Joined(*cluster, "second");
+  std::vector<std::optional<v1::RoundReport>> reports(2);
+  RunRound({first.get(), second.get()}, {2.0f, 4.0f}, &reports);
+  RunRound({first.get(), second.get()}, {1.0f, 1.0f}, &reports);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, first->Pull(2));
+  EXPECT_THAT(weights, Each(-4.0f));
+
+  const v1::ClusterStatus status = StatusOf(cluster->address());
+  EXPECT_EQ(status.state(), "training");
+  ASSERT_EQ(status.shards_size(), 2);
+  EXPECT_EQ(status.shards(0).state(), "serving");
+  EXPECT_EQ(status.shards(0).version(), 2);
+  EXPECT_EQ(status.workers_size(), 2);
+  EXPECT_EQ(status.num_parameters(), kElements);
+}
+
+TEST(ControlPlaneTest, AsyncAppliesEachGradientOnArrival) {
+  ServerConfig config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  const auto first = Joined(*cluster, "first");
+  const auto second = Joined(*cluster, "second");
+  ASSERT_OK_AND_ASSIGN(const v1::Grant a, first->NextGrant(std::nullopt));
+  ASSERT_OK_AND_ASSIGN(const v1::Grant b, second->NextGrant(std::nullopt));
+  ASSERT_OK(second->Push(v1::CONTRIBUTION_KIND_GRADIENT, b.round(), 0, Filled(2.0f)));
+  ASSERT_OK(first->Push(v1::CONTRIBUTION_KIND_GRADIENT, a.round(), 0, Filled(3.0f)));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, first->Pull(2));
+  EXPECT_THAT(weights, Each(-5.0f));
+}
+
+TEST(ControlPlaneTest, LocalSgdAveragesWeights) {
+  ServerConfig config = TestConfig();
+  config.job.mode = Mode::kLocalSgd;
+  config.job.local_steps = 3;
+  config.job.outer_optimizer = OuterOptimizerKind::kAverage;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  const auto worker = Joined(*cluster, "only");
+  ASSERT_OK_AND_ASSIGN(const v1::Grant grant, worker->NextGrant(std::nullopt));
+  EXPECT_EQ(grant.local_steps(), 3);
+  EXPECT_EQ(grant.learning_rates_size(), 3);
+  EXPECT_EQ(grant.num_samples(), 12);
+  ASSERT_OK(worker->Push(v1::CONTRIBUTION_KIND_WEIGHTS, 0, 0, Filled(7.0f)));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, worker->Pull(1));
+  EXPECT_THAT(weights, Each(7.0f));
+}
+
+TEST(ControlPlaneTest, RepeatedPushCountsOnceAndSaysSo) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
+  const auto worker = Joined(*cluster, "only");
+  ASSERT_OK_AND_ASSIGN(const v1::Grant grant, worker->NextGrant(std::nullopt));
+  ASSERT_OK(worker->Push(v1::CONTRIBUTION_KIND_GRADIENT, grant.round(), 0, Filled(1.0f)));
+  ASSERT_OK_AND_ASSIGN(const v1::PushReply again, worker->Push(v1::CONTRIBUTION_KIND_GRADIENT,
+                                                               grant.round(), 0, Filled(1.0f)));
+  EXPECT_EQ(again.buckets_counted(), 0u);
+  EXPECT_EQ(again.buckets_duplicate(), worker->registration().buckets_size());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, worker->Pull(1));
+  EXPECT_THAT(weights, Each(-1.0f));
+}
+
+TEST(ControlPlaneTest, NameInUseIsRefusedWithTheHolder) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
+  const auto holder = Joined(*cluster, "same", 1);
+  WireClient intruder(cluster->address(), "same", 2);
+  EXPECT_THAT(intruder.Register(TestLayout()),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("same")));
+  WireClient reconnected(cluster->address(), "same", 1);
+  ASSERT_OK(reconnected.Register(TestLayout()));
+  EXPECT_EQ(reconnected.registration().incarnation(), holder->registration().incarnation());
+}
+
+TEST(ControlPlaneTest, BadRegistrationsAreRefusedAndHarmless) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
+  WireClient bad_name(cluster->address(), "no spaces please", 1);
+  EXPECT_THAT(bad_name.Register(TestLayout()), StatusIs(absl::StatusCode::kInvalidArgument));
+  WireClient bad_layout(cluster->address(), "a", 2);
+  EXPECT_THAT(bad_layout.Register(FlatLayout({-3})),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor0")));
+  WireClient no_life(cluster->address(), "b", 3);
+  EXPECT_THAT(no_life.Heartbeat(), StatusIs(absl::StatusCode::kAborted));
+  const auto worker = Joined(*cluster, "good");
+  WireClient other_layout(cluster->address(), "c", 4);
+  EXPECT_FALSE(other_layout.Register(FlatLayout({5, 5})).ok());
+}
+
+TEST(ControlPlaneTest, HeldGrantIsAnsweredWithWhatItWaitsFor) {
+  ServerConfig config = TestConfig();
+  config.job.min_workers = 2;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  const auto first = Joined(*cluster, "first");
+  ASSERT_OK_AND_ASSIGN(const v1::Grant waited,
+                       first->AskForGrant(std::nullopt, absl::Milliseconds(1)));
+  EXPECT_EQ(waited.kind(), v1::Grant::KIND_WAIT);
+  EXPECT_THAT(waited.reason(), HasSubstr("2"));
+  EXPECT_THAT(StatusOf(cluster->address()).open_round().waiting_for(), HasSubstr("2"));
+}
+
+TEST(ControlPlaneTest, RoundGoesOnWithoutAWorkerWhoseLeaseIsOver) {
+  ServerConfig config = TestConfig();
+  config.job.min_workers = 2;
+  config.cluster.lease = absl::Milliseconds(300);
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  const auto stays = Joined(*cluster, "stays");
+  const auto dies = Joined(*cluster, "dies");
+  absl::StatusOr<v1::Grant> lost;
+  std::thread other([&] { lost = dies->NextGrant(std::nullopt); });
+  ASSERT_OK_AND_ASSIGN(const v1::Grant grant, stays->NextGrant(std::nullopt));
+  other.join();
+  ASSERT_OK(lost);
+  std::thread heart([&] {
+    while (stays->Heartbeat().ok() && StatusOf(cluster->address()).workers(1).state() == "member") {
+    }
+  });
+  ASSERT_OK(stays->Push(v1::CONTRIBUTION_KIND_GRADIENT, 0, 0, Filled(6.0f)));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, stays->Pull(1));
+  heart.join();
+  EXPECT_THAT(weights, Each(-6.0f));
+  EXPECT_EQ(StatusOf(cluster->address()).workers(1).state(), "expired");
+}
+
+TEST(ControlPlaneTest, ClippingGivesTheSameBitsForAnyNumberOfServers) {
+  std::vector<std::vector<float>> results;
+  for (const int num_shards : {1, 2, 3}) {
+    ServerConfig config = TestConfig();
+    config.job.clip_norm = 0.7;
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, num_shards));
+    const auto worker = Joined(*cluster, "only");
+    std::vector<float> gradient(kElements);
+    for (size_t i = 0; i < kElements; ++i) gradient[i] = 0.01f * static_cast<float>(i % 97) - 0.3f;
+    std::optional<v1::RoundReport> report;
+    for (int round = 0; round < 3; ++round) {
+      ASSERT_OK_AND_ASSIGN(const v1::Grant grant, worker->NextGrant(report));
+      ASSERT_OK(worker->Push(v1::CONTRIBUTION_KIND_GRADIENT, round, round, gradient));
+      report = ReportOf(grant);
+    }
+    ASSERT_OK_AND_ASSIGN(results.emplace_back(), worker->Pull(3));
+  }
+  double square_sum = 0.0;
+  for (const float weight : results[0]) square_sum += static_cast<double>(weight) * weight;
+  EXPECT_NEAR(std::sqrt(square_sum), 3 * 0.7, 1e-3);
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(ControlPlaneTest, CompleteJobTellsWorkersAndThenTheServersExit) {
+  ServerConfig config = TestConfig();
+  config.job.schedule.total_rounds = 1;
+  config.exit_when_done = true;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  const auto worker = Joined(*cluster, "only");
+  std::vector<std::optional<v1::RoundReport>> reports(1);
+  RunRound({worker.get()}, {1.0f}, &reports);
+  ASSERT_OK_AND_ASSIGN(v1::Grant last, worker->NextGrant(reports[0]));
+  if (last.kind() == v1::Grant::KIND_EVALUATE) {
+    ASSERT_OK_AND_ASSIGN(last, worker->NextGrant(ReportOf(last)));
+  }
+  EXPECT_EQ(last.kind(), v1::Grant::KIND_DONE);
+  EXPECT_OK(worker->Leave());
+  EXPECT_OK(cluster->server(0).Wait());
+  EXPECT_OK(cluster->server(1).Wait());
+  EXPECT_TRUE(cluster->server(0).is_job_done());
+}
+
+TEST(ControlPlaneTest, TakenPortIsAnError) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
+  ServerConfig config = TestConfig();
+  config.network.listen.port = cluster->server(0).port();
+  EXPECT_THAT(
+      Server::Create(config, {}).status(),
+      StatusIs(absl::StatusCode::kUnavailable,
+               AllOf(HasSubstr(absl::StrCat(config.network.listen.port)), HasSubstr("in use"))));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,166 @@
+// Checkpoints, restarts and export through whole clusters in one process.
+#include <grpcpp/grpcpp.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/file_io.h"
+#include "common/safetensors.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/status_mapping.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/wire_client.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr size_t kElements = 4500;
+
+v1::Layout TestLayout() { return FlatLayout({3000, 1500}); }
+std::vector<float> Filled(float value) { return std::vector<float>(kElements, value); }
+
+class RestartTest : public testing::Test {
+ protected:
+  RestartTest() {
+    const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+    config_ = SmallJobConfig();
+    config_.job.bucket_bytes = 8192;
+    config_.job.optimizer.kind = OptimizerKind::kMomentum;
+    config_.durability.checkpoint_dir = testing::TempDir() + "/" + test;
+    std::filesystem::remove_all(config_.durability.checkpoint_dir);
+  }
+
+  // One worker trains `rounds` rounds with gradient 1 and leaves its report in report_.
+  absl::Status Train(WireClient& worker, int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      ASSIGN_OR_RETURN(const v1::Grant grant, worker.NextGrant(report_));
+      RETURN_IF_ERROR(worker
+                          .Push(v1::CONTRIBUTION_KIND_GRADIENT, grant.round(), grant.min_version(),
+                                Filled(1.0f))
+                          .status());
+      report_ = ReportOf(grant);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Enter(WireClient& worker) {
+    report_.reset();
+    RETURN_IF_ERROR(worker.Register(TestLayout()));
+    return worker.SupplyAndJoin(Filled(0.0f));
+  }
+
+  ServerConfig config_;
+  std::optional<v1::RoundReport> report_;
+};
+
+// Takes a checkpoint while `worker` may be idle between rounds.
+absl::StatusOr<v1::CheckpointReply> Checkpoint(const std::string& address) {
+  const auto stub =
+      v1::AdminService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::CheckpointReply reply;
+  RETURN_IF_ERROR(FromGrpcStatus(stub->Checkpoint(&context, {}, &reply)));
+  return reply;
+}
+
+TEST_F(RestartTest, KilledCoordinatorGoesOnFromItsCheckpoint) {
+  config_.durability.checkpoint_every = 3;
+  std::vector<float> undisturbed;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
+    WireClient worker(cluster->address(), "only", 1);
+    ASSERT_OK(Enter(worker));
+    ASSERT_OK(Train(worker, 6));
+    ASSERT_OK_AND_ASSIGN(undisturbed, worker.Pull(6));
+  }
+  std::filesystem::remove_all(config_.durability.checkpoint_dir);
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
+  WireClient worker(cluster->address(), "only", 1);
+  ASSERT_OK(Enter(worker));
+  ASSERT_OK(Train(worker, 4));
+  const std::string saved = config_.durability.checkpoint_dir + "/round-00000003/MANIFEST.json";
+  while (!std::filesystem::exists(saved)) ASSERT_OK(worker.Heartbeat());
+  const uint64_t first_life = worker.registration().server_incarnation();
+
+  cluster->Stop(0, Server::StopKind::kImmediate);
+  ASSERT_OK(cluster->StartAgain(0));
+
+  ASSERT_OK(Enter(worker));
+  EXPECT_GT(worker.registration().server_incarnation(), first_life);
+  EXPECT_FALSE(worker.registration().needs_initial_weights());
+  ASSERT_OK(Train(worker, 3));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, worker.Pull(6));
+  EXPECT_EQ(weights, undisturbed);
+}
+
+TEST_F(RestartTest, LostShardServerBringsTheWholeClusterBackToTheCheckpoint) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
+  WireClient worker(cluster->address(), "only", 1);
+  ASSERT_OK(Enter(worker));
+  ASSERT_OK(Train(worker, 2));
+  // The round is over once its report is in: a request that is held, and answered with the grant of
+  // round 2, comes after the checkpoint or makes room for it.
+  ASSERT_OK(worker.AskForGrant(report_, absl::Milliseconds(1)));
+  ASSERT_OK(worker.Leave());
+  ASSERT_OK_AND_ASSIGN(const v1::CheckpointReply saved, Checkpoint(cluster->address()));
+  EXPECT_THAT(saved.path(), HasSubstr("round-"));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> before, worker.Pull(0));
+
+  cluster->Stop(1, Server::StopKind::kImmediate);
+  ASSERT_OK(cluster->StartAgain(1));
+  WireClient again(cluster->address(), "again", 2);
+  ASSERT_OK(Enter(again));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> after, again.Pull(0));
+  EXPECT_EQ(after, before);
+}
+
+TEST_F(RestartTest, GracefulStopSavesBeforeItGoes) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 1));
+    WireClient worker(cluster->address(), "only", 1);
+    ASSERT_OK(Enter(worker));
+    ASSERT_OK(Train(worker, 2));
+    ASSERT_OK(worker.AskForGrant(report_, absl::Milliseconds(1)));
+    ASSERT_OK(worker.Leave());
+    cluster->Stop(0, Server::StopKind::kGraceful);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
+  WireClient worker(cluster->address(), "only", 2);
+  ASSERT_OK(Enter(worker));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, worker.Pull(2));
+  // Momentum 0.9: 1, then 1.9.
+  EXPECT_THAT(weights, Each(testing::FloatEq(-2.9f)));
+}
+
+TEST_F(RestartTest, ExportIsOneFileWithTheWeightsOfAllServers) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
+  WireClient worker(cluster->address(), "only", 1);
+  ASSERT_OK(Enter(worker));
+  ASSERT_OK(Train(worker, 1));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, worker.Pull(1));
+  const auto stub = v1::AdminService::NewStub(
+      grpc::CreateChannel(cluster->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto reader = stub->Export(&context, {});
+  const std::string path = testing::TempDir() + "/export.safetensors";
+  {
+    std::ofstream file(path, std::ios::binary);
+    v1::ExportChunk chunk;
+    while (reader->Read(&chunk)) file << chunk.data();
+  }
+  ASSERT_OK(FromGrpcStatus(reader->Finish()));
+  ASSERT_OK_AND_ASSIGN(const auto exported, SafetensorsReader::Open(path));
+  ASSERT_OK_AND_ASSIGN(const absl::Span<const float> first, exported->Floats("tensor0"));
+  ASSERT_OK_AND_ASSIGN(const absl::Span<const float> second, exported->Floats("tensor1"));
+  std::vector<float> all(first.begin(), first.end());
+  all.insert(all.end(), second.begin(), second.end());
+  EXPECT_EQ(all, weights);
+}
+
+}  // namespace
+}  // namespace lodestar
