@@ -1,0 +1,124 @@
+// Asynchronous jobs: grants one by one, and the bound on how far ahead a worker may be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(CoordinatorAsyncTest, BoundHoldsTheFastestAndReleasesIt) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  config.job.max_rounds_ahead = 1;
+  config.job.schedule.total_rounds = 100;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker fast = cluster.Add("fast");
+  const TestWorker slow = cluster.Add("slow");
+  const Grant slow_grant = *cluster.Ask(slow).grant;
+  GrantAnswer answer = cluster.Ask(fast);
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(answer.grant.has_value()) << round << answer.pending_reason;
+    EXPECT_EQ(answer.grant->min_version, Version(0));
+    answer = cluster.Ask(fast, CoordinatorHarness::ReportOf(*answer.grant));
+  }
+  EXPECT_THAT(answer.pending_reason, AllOf(HasSubstr("fast is 2"), HasSubstr("waits for slow")));
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+              HasSubstr("waits for slow"));
+  cluster.Ask(slow, CoordinatorHarness::ReportOf(slow_grant));
+  EXPECT_TRUE(cluster.Ask(fast).grant.has_value()) << "released";
+  EXPECT_TRUE(cluster.fleet.plans.empty()) << "no rosters";
+}
+
+TEST(CoordinatorAsyncTest, BoundDoesNotWaitForTheDeadNorForNewcomersPast) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  config.job.max_rounds_ahead = 1;
+  config.job.schedule.total_rounds = 100;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker fast = cluster.Add("fast");
+  const TestWorker dead = cluster.Add("dead");
+  cluster.Ask(dead);
+  GrantAnswer answer = cluster.Ask(fast);
+  while (answer.grant.has_value()) {
+    answer = cluster.Ask(fast, CoordinatorHarness::ReportOf(*answer.grant));
+  }
+  cluster.Pass(absl::Seconds(11), {fast});
+  answer = cluster.Ask(fast);
+  ASSERT_TRUE(answer.grant.has_value()) << answer.pending_reason;
+  for (int round = 0; round < 5; ++round) {
+    answer = cluster.Ask(fast, CoordinatorHarness::ReportOf(*answer.grant));
+  }
+  cluster.Add("new");
+  answer = cluster.Ask(fast, CoordinatorHarness::ReportOf(*answer.grant));
+  EXPECT_TRUE(answer.grant.has_value()) << answer.pending_reason;
+}
+
+TEST(CoordinatorAsyncTest, AsynchronousJobEndsAfterItsRoundsWithOneEvaluation) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  config.job.eval_every = 3;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const std::vector<Grant> grants = cluster.RunToEnd({cluster.Add("a"), cluster.Add("b")});
+  int64_t evaluated = 0;
+  int64_t trained = 0;
+  for (const Grant& grant : grants) {
+    if (grant.kind == Grant::Kind::kTrain) ++trained;
+    EXPECT_TRUE(grant.round != Round(3) || grant.num_heldout_samples == 7);
+    if (grant.kind == Grant::Kind::kEvaluate) evaluated += grant.num_heldout_samples;
+  }
+  EXPECT_EQ(trained, 4);
+  EXPECT_EQ(evaluated, 7);
+}
+
+TEST(CoordinatorAsyncTest, SavesBucketsAsTheyAreWhileGrantsAreOut) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  config.checkpoint_dir = "ckpt";
+  config.checkpoint_every = 2;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  cluster.Ask(a);
+  EXPECT_TRUE(cluster.fleet.save_directories.empty());
+  cluster.Ask(b);
+  EXPECT_EQ(cluster.fleet.commands.back(), "save -1");
+  cluster.FinishSave();
+  EXPECT_EQ(cluster.store.published.back().state.ledger.next_round, 2);
+}
+
+TEST(CoordinatorAsyncTest, RoundOfALostWorkerIsCountedAsLost) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  cluster.Ask(cluster.Add("a"));
+  cluster.Pass(absl::Seconds(11));
+  EXPECT_TRUE(cluster.observer.rounds.empty());
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).rounds_committed_short, 1);
+}
+
+TEST(CoordinatorAsyncTest, LockStepGoesByRosters) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  config.job.max_rounds_ahead = 0;
+  config.job.min_workers = 2;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const std::vector<Grant> grants = cluster.RunToEnd({cluster.Add("a"), cluster.Add("b")});
+  EXPECT_EQ(grants.size(), 2 * (4 + 1));
+  EXPECT_EQ(cluster.fleet.plans.size(), 4);
+}
+
+}  // namespace
+}  // namespace lodestar
