@@ -13,7 +13,8 @@ class BucketAggregator;
 class StagingSlot;
 
 // Space to receive into. Destroyed without ParameterShard::FinishBucket() it leaves no trace and
-// its space goes back. Not thread-safe; movable between threads.
+// its space goes back, which may call the `ready` of whoever waits for space: never destroy one
+// under a lock that such a callback takes. Not thread-safe; movable between threads.
 class StagedBucket {
  public:
   StagedBucket();
