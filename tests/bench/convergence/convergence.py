@@ -47,24 +47,34 @@ def gpt_trials():
     ]
 
 
+# (model, run, optimizer, learning rate, weight decay, flags of the mode). 48,000 samples each, two
+# workers. Asynchronous and outer momentum amplify the step, so their rates are smaller.
+ASYNC = ["--mode=async", "--rounds=1500", "--batch_size=32", "--warmup_rounds=100"]
+SYNC = ["--mode=sync", "--rounds=1500", "--batch_size=16", "--warmup_rounds=20"]
+LOCAL = ["--mode=local_sgd", "--local_steps=10", "--rounds=150", "--batch_size=16",
+         "--warmup_rounds=2"]
+AVERAGE = [*LOCAL, "--outer_optimizer=average"]
+NESTEROV = [*LOCAL, "--outer_optimizer=nesterov"]
+DIGITS = [
+    ("mlp", "sync", "momentum", "0.2", "0.005", SYNC),
+    ("mlp", "async", "momentum", "0.1", "0.005", ASYNC),
+    ("mlp", "local_sgd average", "momentum", "0.2", "0.005", AVERAGE),
+    ("mlp", "local_sgd nesterov", "momentum", "0.04", "0.005", NESTEROV),
+    ("cnn", "sync", "adamw", "1e-2", "0.5", SYNC),
+    ("cnn", "async", "adamw", "1e-2", "0.5", ASYNC),
+    ("cnn", "local_sgd average", "nesterov", "0.1", "0.005", AVERAGE),
+    ("cnn", "local_sgd nesterov", "momentum", "0.02", "0.02", NESTEROV),
+]
+
+
 def digits_trials():
-    trials = []
-    for model, rate in (("mlp", "2e-3"), ("cnn", "2e-3")):
-        common = [f"--model={model}", "--optimizer=adamw", f"--learning_rate={rate}",
-                  "--lr_schedule=cosine", "--weight_decay=0.01", "--eval_samples=0", "--seed=7"]
-        trials += [
-            Trial(f"{model} sync", 2, [*common, "--mode=sync", "--rounds=900", "--batch_size=16",
-                                       "--warmup_rounds=20"]),
-            Trial(f"{model} async", 2, [*common, "--mode=async", "--rounds=900", "--batch_size=32",
-                                        "--warmup_rounds=20"]),
-            Trial(f"{model} local_sgd average", 2, [
-                *common, "--mode=local_sgd", "--outer_optimizer=average", "--local_steps=10",
-                "--rounds=90", "--batch_size=16", "--warmup_rounds=2"]),
-            Trial(f"{model} local_sgd nesterov", 2, [
-                *common, "--mode=local_sgd", "--outer_optimizer=nesterov", "--local_steps=10",
-                "--rounds=90", "--batch_size=16", "--warmup_rounds=2"]),
-        ]
-    return trials
+    return [
+        Trial(f"{model} {run}", 2, [
+            f"--model={model}", f"--optimizer={optimizer}", f"--learning_rate={rate}",
+            f"--weight_decay={decay}", "--lr_schedule=cosine", "--eval_samples=0", "--seed=7",
+            *mode])
+        for model, run, optimizer, rate, decay, mode in DIGITS
+    ]
 
 
 def cpu_name():
