@@ -116,7 +116,8 @@ absl::Status PolicyModel::Send(Worker& worker) {
   const int index = *it;
   worker.unsent.erase(it);
   worker.in_flight.insert(index);
-  return Offer(index, worker.id, {worker.incarnation, *worker.granted, worker.base[index]});
+  buckets_[index].held[worker.id] = {worker.incarnation, *worker.granted, worker.base[index]};
+  return Settle(index);
 }
 
 // A retry of something counted, an older life, or a round long gone: none may count.
@@ -173,11 +174,6 @@ void PolicyModel::Revive(Worker& worker) {
     if (other.is_alive) members.push_back({other.id, other.incarnation, 0});
   }
   directory_.SetMembers(ViewId(++view_), members);
-}
-
-absl::Status PolicyModel::Offer(int index, WorkerId worker, const Push& push) {
-  buckets_[index].held[worker] = push;
-  return Settle(index);
 }
 
 absl::Status PolicyModel::Count(int index, WorkerId worker, const Push& push) {
@@ -276,7 +272,7 @@ absl::Status PolicyModel::Coordinate() {
       if (!member.waiting) continue;
       const Decision decision = policy_.OnGrant(member, cluster);
       if (decision.action == Action::kApply) {
-        RETURN_IF_ERROR(GiveGrant(workers_[member.worker.value() - 1], next_round_));
+        GiveGrant(workers_[member.worker.value() - 1], next_round_);
         ++next_round_;
       } else if (decision.reason.empty()) {
         return Broken("a hold has a reason", member.name);
@@ -305,7 +301,7 @@ absl::Status PolicyModel::Coordinate() {
   for (Worker& worker : workers_) {
     if (!worker.is_waiting) continue;
     plan.roster.push_back({worker.id, worker.incarnation, 1});
-    RETURN_IF_ERROR(GiveGrant(worker, next_round_));
+    GiveGrant(worker, next_round_);
   }
   open_ = plan;
   for (int i = 0; i < config_.num_buckets; ++i) {
@@ -320,14 +316,13 @@ absl::Status PolicyModel::Coordinate() {
   return absl::OkStatus();
 }
 
-absl::Status PolicyModel::GiveGrant(Worker& worker, Round round) {
+void PolicyModel::GiveGrant(Worker& worker, Round round) {
   worker.is_waiting = false;
   worker.granted = round;
   for (int i = 0; i < config_.num_buckets; ++i) {
     worker.unread.insert(i);
     worker.unsent.insert(i);
   }
-  return absl::OkStatus();
 }
 
 absl::Status PolicyModel::CheckAhead() const {

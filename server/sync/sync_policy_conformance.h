@@ -74,12 +74,11 @@ class PolicyModel {
   absl::Status Kill(Worker& worker);
   void Revive(Worker& worker);
 
-  absl::Status Offer(int bucket, WorkerId worker, const Push& push);
   absl::Status Count(int bucket, WorkerId worker, const Push& push);
   absl::Status Settle(int bucket);
   void Advance(int bucket);
   absl::Status Coordinate();
-  absl::Status GiveGrant(Worker& worker, Round round);
+  void GiveGrant(Worker& worker, Round round);
   absl::Status CheckAhead() const;
   absl::Status CheckAwaited(const std::string& reason) const;
 
