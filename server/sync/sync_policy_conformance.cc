@@ -238,7 +238,6 @@ absl::Status PolicyModel::Settle(int index) {
         if (decision.action == Action::kApply) Advance(index);
         break;
       }
-      if (decision.action == Action::kDrop) ++drops_;
       if (decision.action == Action::kReject && workers_[id.value() - 1].is_alive &&
           workers_[id.value() - 1].incarnation == push.incarnation) {
         return Broken("a member that keeps to its grants is not refused", decision.reason);

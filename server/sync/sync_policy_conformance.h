@@ -37,7 +37,6 @@ class PolicyModel {
   absl::Status Drain();
 
   int64_t updates() const { return updates_; }
-  int64_t drops() const { return drops_; }
 
  private:
   struct Worker {
@@ -102,7 +101,6 @@ class PolicyModel {
   std::set<WorkerId> reported_;
   std::string last_reason_;
   int64_t updates_ = 0;
-  int64_t drops_ = 0;
 };
 
 }  // namespace lodestar
