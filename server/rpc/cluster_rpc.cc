@@ -16,6 +16,8 @@ namespace lodestar {
 namespace {
 
 constexpr absl::Duration kDefaultHold = absl::Seconds(10);
+// A server that is loading is ready after moments mostly; then the client hears why it is not.
+constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
@@ -72,19 +74,27 @@ absl::Status ClusterRpc::CheckNotDraining() const {
 grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* context,
                                                const v1::RegisterRequest* request,
                                                v1::RegisterReply* reply) {
-  return Answer(context, DoRegister(*request, context->peer(), reply));
+  if (const absl::Status status = CheckNotDraining(); !status.ok()) return Answer(context, status);
+  absl::StatusOr<RegisterCall> call = FromProto(*request, context->peer());
+  if (!call.ok()) return Answer(context, call.status());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  deps_.strand->Await(0, kRegisterHold, RegisterAttempt(*std::move(call), reactor, reply));
+  return reactor;
 }
 
-absl::Status ClusterRpc::DoRegister(const v1::RegisterRequest& request, const std::string& peer,
-                                    v1::RegisterReply* reply) {
-  RETURN_IF_ERROR(CheckNotDraining());
-  ASSIGN_OR_RETURN(const RegisterCall call, FromProto(request, peer));
-  ASSIGN_OR_RETURN(const RegisterAnswer answer,
-                   deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-                     return coordinator.Register(call, now);
-                   }));
-  *reply = ToProto(answer, job_);
-  return absl::OkStatus();
+CoordinatorStrand::Attempt ClusterRpc::RegisterAttempt(RegisterCall call,
+                                                       grpc::ServerUnaryReactor* reactor,
+                                                       v1::RegisterReply* reply) const {
+  return [this, call = std::move(call), reactor, reply](
+             Coordinator& coordinator, absl::Time now,
+             CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+    const absl::StatusOr<RegisterAnswer> answer = coordinator.Register(call, now);
+    if (absl::IsUnavailable(answer.status()) && occasion == CoordinatorStrand::Occasion::kChange) {
+      return nullptr;
+    }
+    if (answer.ok()) *reply = ToProto(*answer, job_);
+    return [reactor, status = answer.status()] { reactor->Finish(ToGrpcStatus(status)); };
+  };
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,

@@ -1,5 +1,6 @@
 // ClusterService (proto/cluster_service.proto) over the coordinator: converts, calls, converts; and
-// keeps NextGrant open until there is a grant. Never blocks a gRPC thread.
+// keeps NextGrant open until there is a grant, and Register while the servers load. Never blocks a
+// gRPC thread.
 #pragma once
 
 #include <atomic>
@@ -49,8 +50,8 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
 
  private:
   absl::Status CheckNotDraining() const;
-  absl::Status DoRegister(const v1::RegisterRequest& request, const std::string& peer,
-                          v1::RegisterReply* reply);
+  CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, grpc::ServerUnaryReactor* reactor,
+                                             v1::RegisterReply* reply) const;
   absl::Status DoJoin(const v1::JoinRequest& request, v1::JoinReply* reply);
   absl::Status DoHeartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply);
   absl::Status DoLeave(const v1::LeaveRequest& request);

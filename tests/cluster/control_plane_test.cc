@@ -1,4 +1,5 @@
 // Whole clusters in one process, driven through the wire: what clients in other languages rely on.
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <thread>
@@ -233,6 +234,62 @@ TEST(ControlPlaneTest, CompleteJobTellsWorkersAndThenTheServersExit) {
   EXPECT_OK(cluster->server(0).Wait());
   EXPECT_OK(cluster->server(1).Wait());
   EXPECT_TRUE(cluster->server(0).is_job_done());
+}
+
+TEST(ControlPlaneTest, HealthIsServingOnceTheWeightsAreThere) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
+  const auto channel = grpc::CreateChannel(cluster->address(), grpc::InsecureChannelCredentials());
+  // HealthCheckRequest{service} and HealthCheckResponse{status} by hand: the status of the call is
+  // enough to see that the service is there, the byte of field 1 tells serving (1) from not (2).
+  const auto check = [&channel](const std::string& service) -> int {
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    std::string request;
+    if (!service.empty()) {
+      request = absl::StrCat("\x0a", std::string(1, static_cast<char>(service.size())), service);
+    }
+    grpc::Slice slice(request);
+    grpc::ByteBuffer message(&slice, 1);
+    grpc::ByteBuffer answer;
+    grpc::CompletionQueue queue;
+    const auto call =
+        stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", message, &queue);
+    grpc::Status status;
+    call->StartCall();
+    call->Finish(&answer, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    if (!status.ok()) return -1;
+    grpc::Slice reply;
+    if (!answer.DumpToSingleSlice(&reply).ok() || reply.size() != 2) return -1;
+    return reply.begin()[1];
+  };
+  constexpr int kServing = 1;
+  constexpr int kNotServing = 2;
+  EXPECT_EQ(check("lodestar.v1.ParameterService"), kNotServing);
+  const auto worker = Joined(*cluster, "only");
+  while (check("lodestar.v1.ParameterService") != kServing) {
+    ASSERT_OK(worker->Heartbeat());
+  }
+  EXPECT_EQ(check(""), kServing);
+}
+
+TEST(ControlPlaneTest, WatchSendsOneStatusAfterTheOtherUntilTheServerStops) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
+  const auto stub = v1::StatusService::NewStub(
+      grpc::CreateChannel(cluster->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::WatchStatusRequest request;
+  request.set_interval_ms(100);
+  const auto reader = stub->WatchStatus(&context, request);
+  v1::ClusterStatus status;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(reader->Read(&status));
+  EXPECT_EQ(status.state(), "waiting_for_layout");
+  cluster->Stop(0, Server::StopKind::kGraceful);
+  while (reader->Read(&status)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(ControlPlaneTest, TakenPortIsAnError) {

@@ -58,7 +58,6 @@ class RestartTest : public testing::Test {
   std::optional<v1::RoundReport> report_;
 };
 
-// Takes a checkpoint while `worker` may be idle between rounds.
 absl::StatusOr<v1::CheckpointReply> Checkpoint(const std::string& address) {
   const auto stub =
       v1::AdminService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
@@ -103,13 +102,10 @@ TEST_F(RestartTest, LostShardServerBringsTheWholeClusterBackToTheCheckpoint) {
   WireClient worker(cluster->address(), "only", 1);
   ASSERT_OK(Enter(worker));
   ASSERT_OK(Train(worker, 2));
-  // The round is over once its report is in: a request that is held, and answered with the grant of
-  // round 2, comes after the checkpoint or makes room for it.
-  ASSERT_OK(worker.AskForGrant(report_, absl::Milliseconds(1)));
-  ASSERT_OK(worker.Leave());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> before, worker.Pull(2));
+  ASSERT_OK(worker.Leave(report_));
   ASSERT_OK_AND_ASSIGN(const v1::CheckpointReply saved, Checkpoint(cluster->address()));
   EXPECT_THAT(saved.path(), HasSubstr("round-"));
-  ASSERT_OK_AND_ASSIGN(const std::vector<float> before, worker.Pull(0));
 
   cluster->Stop(1, Server::StopKind::kImmediate);
   ASSERT_OK(cluster->StartAgain(1));
@@ -125,8 +121,7 @@ TEST_F(RestartTest, GracefulStopSavesBeforeItGoes) {
     WireClient worker(cluster->address(), "only", 1);
     ASSERT_OK(Enter(worker));
     ASSERT_OK(Train(worker, 2));
-    ASSERT_OK(worker.AskForGrant(report_, absl::Milliseconds(1)));
-    ASSERT_OK(worker.Leave());
+    ASSERT_OK(worker.Leave(report_));
     cluster->Stop(0, Server::StopKind::kGraceful);
   }
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));

@@ -191,11 +191,12 @@ absl::Status WireClient::Heartbeat() {
   return FromGrpcStatus(cluster_->Heartbeat(&context, request, &reply));
 }
 
-absl::Status WireClient::Leave() {
+absl::Status WireClient::Leave(const std::optional<v1::RoundReport>& report) {
   v1::LeaveRequest request;
   request.set_worker_id(registration_.worker_id());
   request.set_incarnation(registration_.incarnation());
   request.set_reason("the test is over");
+  if (report.has_value()) *request.mutable_report() = *report;
   grpc::ClientContext context;
   SetDeadline(context);
   v1::LeaveReply reply;

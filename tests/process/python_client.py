@@ -67,11 +67,17 @@ class Worker:
         model.TensorSpec(name=name, shape=shape, block=block)
         for block, (name, shape) in enumerate(TENSORS)
     ])
-    self.registration = self._cluster.Register(
-        cluster.RegisterRequest(wire_version=1, software_version="python example",
-                                name=self._name, instance_id=self._instance_id,
-                                device="python", layout=layout),
-        timeout=DEADLINE_SECONDS, wait_for_ready=True)
+    request = cluster.RegisterRequest(wire_version=1, software_version="python example",
+                                      name=self._name, instance_id=self._instance_id,
+                                      device="python", layout=layout)
+    while self.registration is None:
+      try:
+        self.registration = self._cluster.Register(request, timeout=DEADLINE_SECONDS,
+                                                   wait_for_ready=True)
+      except grpc.RpcError as error:
+        if error.code() != grpc.StatusCode.UNAVAILABLE:
+          raise
+        print("not ready:", error.details())  # the same call again; the server held it a while
     for server in self.registration.servers:
       channel = grpc.insecure_channel(server.address)
       self._servers[server.shard] = parameters_grpc.ParameterServiceStub(channel)
@@ -93,10 +99,12 @@ class Worker:
       if grant.kind != cluster.Grant.KIND_WAIT:
         return grant
 
-  def leave(self):
+  def leave(self, report):
+    """Hands over the report of the last round, so that nobody waits for it."""
     self._cluster.Leave(
         cluster.LeaveRequest(worker_id=self.registration.worker_id,
-                             incarnation=self.registration.incarnation, reason="done"),
+                             incarnation=self.registration.incarnation, reason="done",
+                             report=report),
         timeout=DEADLINE_SECONDS)
 
   def push(self, elements, kind, round_number=0, base_version=0):
@@ -147,7 +155,7 @@ def filled(value):
 
 
 def train(worker, num_rounds):
-  """Returns what every weight must be afterwards; they start at 5."""
+  """Checks every weight after every round; they start at 5. Returns the last report."""
   expected = 5.0
   report = None
   mode = worker.registration.job.mode
@@ -165,6 +173,7 @@ def train(worker, num_rounds):
                   grant.min_version)
     report = report_of(grant)
     expect(worker.pull(step), expected)
+  return report
 
 
 def main():
@@ -178,8 +187,7 @@ def main():
   if worker.registration.needs_initial_weights:
     worker.push(filled(5.0), parameters.CONTRIBUTION_KIND_INITIAL_WEIGHTS)
   worker.join()
-  train(worker, options.rounds)
-  worker.leave()
+  worker.leave(train(worker, options.rounds))
   print(f"{options.rounds} rounds of {job.Mode.Name(worker.registration.job.mode)} as predicted")
 
 
