@@ -12,6 +12,8 @@ constexpr int kServerPingTimeoutMs = 20'000;
 constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 2'000;
+// gRPC takes this one as the time that an attempt may last: a busy server answers late.
+constexpr int kConnectTimeoutMs = 5'000;
 // Chunks under way on one connection without waiting for the peer's flow control.
 constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
@@ -25,7 +27,7 @@ void SetCommon(grpc::ChannelArguments& arguments) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectInitialMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectInitialMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
 }
 

@@ -118,13 +118,18 @@ absl::Status BulkPullCall::Explain(const absl::Status& status) const {
 }
 
 void BulkPullCall::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<BulkPullCall> self = std::move(self_);
-  if (status_.ok()) status_ = FromGrpcStatus(status);
-  if (status_.ok() && num_arrived_ < targets_.size()) {
-    status_ = absl::InternalError(
+  absl::Status result = status_;
+  if (result.ok()) result = FromGrpcStatus(status);
+  if (result.ok() && num_arrived_ < targets_.size()) {
+    result = absl::InternalError(
         absl::StrCat("the stream ended after ", num_arrived_, " of ", targets_.size(), " buckets"));
   }
-  callbacks_.done(status_.ok() ? status_ : Explain(status_));
+  if (!result.ok()) result = Explain(result);
+  const auto done = std::move(callbacks_.done);
+  // The starter still holds the call. It must be the one to destroy it: with the context goes the
+  // channel, and gRPC's threads cannot end themselves.
+  self_.reset();
+  done(result);
 }
 
 }  // namespace lodestar

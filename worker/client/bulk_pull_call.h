@@ -1,6 +1,6 @@
 // One Pull stream from one server: asks for its buckets and copies what arrives straight to where
-// it belongs. Checksums and callbacks run on the executor, bucket by bucket. The call owns itself
-// until gRPC is done with it.
+// it belongs. Checksums and callbacks run on the executor, bucket by bucket. Whoever starts a call
+// keeps it until it is done and destroys it on a thread that is not gRPC's.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -60,7 +60,7 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   const int stream_;
   const Version min_version_;
   const std::vector<PullTarget> targets_;
-  const Callbacks callbacks_;
+  Callbacks callbacks_;
   grpc::ClientContext context_;
   grpc::ByteBuffer request_;
 

@@ -148,7 +148,6 @@ absl::StatusOr<v1::PushReply> BulkPushCall::Result(const grpc::Status& status) {
 }
 
 void BulkPushCall::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<BulkPushCall> self = std::move(self_);
   absl::StatusOr<v1::PushReply> result;
   {
     absl::MutexLock lock(&mutex_);
@@ -157,7 +156,11 @@ void BulkPushCall::OnDone(const grpc::Status& status) {
     result = Result(status);
     if (result.ok()) connections_->bytes_pushed += bytes_added_;
   }
-  done_(std::move(result));
+  const DoneCallback done = std::move(done_);
+  // The starter still holds the call. It must be the one to destroy it: with the context goes the
+  // channel, and gRPC's threads cannot end themselves.
+  self_.reset();
+  done(std::move(result));
 }
 
 }  // namespace lodestar

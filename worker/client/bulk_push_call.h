@@ -1,5 +1,6 @@
 // One Push stream to one server. Buckets go out one after the other; checksums are computed on the
-// executor a few chunks ahead of the wire. The call owns itself until gRPC is done with it.
+// executor a few chunks ahead of the wire. Whoever starts a call keeps it until it is done and
+// destroys it on a thread that is not gRPC's.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -68,7 +69,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   BulkConnections* const connections_;
   const int stream_;
   const PushChunkHeader header_;
-  const DoneCallback done_;
+  DoneCallback done_;
   grpc::ClientContext context_;
   grpc::ByteBuffer reply_;
 
