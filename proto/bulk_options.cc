@@ -11,7 +11,7 @@ constexpr int kServerPingTimeoutMs = 20'000;
 // What a server lets clients do; below kClientPingMs, or they would be sent away.
 constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kReconnectInitialMs = 100;
-constexpr int kReconnectMaxMs = 2'000;
+constexpr int kReconnectMaxMs = 1'000;
 // gRPC takes this one as the time that an attempt may last: a busy server answers late.
 constexpr int kConnectTimeoutMs = 5'000;
 // Chunks under way on one connection without waiting for the peer's flow control.

@@ -75,8 +75,13 @@ absl::Status Worker::Run() {
       EndLife();
       return stopping && !IsTransient(status) ? status : absl::OkStatus();
     }
+    if (!IsTransient(status)) {
+      // The reason travels to the server's log; nobody waits for this worker's lease.
+      link_->Leave(std::string(status.message()), std::nullopt).IgnoreError();
+      EndLife();
+      return status;
+    }
     EndLife();
-    if (!IsTransient(status)) return status;
     BackOff(status);
   }
 }
@@ -138,6 +143,11 @@ CoordinatorLink::Activity Worker::CurrentActivity() {
   return result;
 }
 
+void Worker::SetActivity(absl::string_view activity) {
+  absl::MutexLock lock(&mutex_);
+  activity_ = std::string(activity);
+}
+
 absl::Status Worker::Prepare(const Registration& registration) {
   RETURN_IF_ERROR(PrepareModel(registration));
   return PrepareData(registration.job);
@@ -194,14 +204,19 @@ absl::Status Worker::Train(const Registration& registration) {
 
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
   if (runner_ != nullptr && HaveSameRunner(runner_job_, job)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(runner_, MakeRoundRunner(job, {.model = model_.get(),
-                                                  .device = device_.get(),
-                                                  .dataset = dataset_.get(),
-                                                  .clock = clock_,
-                                                  .stop_requested = [this] {
-                                                    absl::MutexLock lock(&mutex_);
-                                                    return stop_requested_;
-                                                  }}));
+  ASSIGN_OR_RETURN(
+      runner_,
+      MakeRoundRunner(
+          job, {.model = model_.get(),
+                .device = device_.get(),
+                .dataset = dataset_.get(),
+                .clock = clock_,
+                .stop_requested =
+                    [this] {
+                      absl::MutexLock lock(&mutex_);
+                      return stop_requested_;
+                    },
+                .on_activity = [this](absl::string_view activity) { SetActivity(activity); }}));
   runner_job_ = job;
   return absl::OkStatus();
 }
@@ -228,10 +243,7 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
       continue;
     }
     wait_logger.Forget("wait");
-    {
-      absl::MutexLock lock(&mutex_);
-      activity_ = "compute";
-    }
+    SetActivity("compute");
     ASSIGN_OR_RETURN(RoundReport report, runner_->Run(life, grant));
     report.wait = waited;
     waited = absl::ZeroDuration();

@@ -37,7 +37,7 @@ class Worker {
     int64_t max_micro_batch = 64;
     absl::Duration progress_interval = absl::Seconds(2);
     absl::Duration first_backoff = absl::Milliseconds(100);
-    absl::Duration longest_backoff = absl::Seconds(2);
+    absl::Duration longest_backoff = absl::Seconds(1);
   };
 
   // Errors: those of the device (an unknown one, or one that this machine lacks).
@@ -66,6 +66,7 @@ class Worker {
   void BackOff(const absl::Status& reason);
   DatasetFacts FactsOfData() const;
   CoordinatorLink::Activity CurrentActivity();
+  void SetActivity(absl::string_view activity);
 
   const Config config_;
   Clock* const clock_;

@@ -126,8 +126,7 @@ std::string WorkerHelp() {
       "Everything about the job (model, mode, batch size, learning rate) comes from the server. ",
       "SIGTERM or Ctrl-C hands over the step at hand and leaves.\n",
       "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a bad flag); ",
-      "128 and above may.\n",
-      "Flags can also come from a file: --flagfile=FILE.");
+      "128 and above may.\n", "Flags can also come from a file: --flagfile=FILE.");
   return FormatHelp(usage, {{"Cluster", {"coordinator", "name"}},
                             {"Data", {"data", "data_format", "data_partition"}},
                             {"Compute", {"device", "dtype", "threads", "max_micro_batch"}},

@@ -118,16 +118,15 @@ std::string StatusText(const v1::ClusterStatus& status) {
 }
 
 std::string WorkersText(const v1::ClusterStatus& status) {
-  std::string text =
-      absl::StrFormat("%-20s %4s %4s %-10s %-8s %8s %6s %7s %10s %10s %10s  %s\n", "WORKER", "ID",
-                      "LIFE", "STATE", "DOING", "ROUND", "STALE", "LEASE", "SAMPLES/s", "PUSH/s",
-                      "PULL/s", "COMPUTE/COMM/WAIT  DEVICE");
+  std::string text = absl::StrFormat("%-20s %4s %-10s %-8s %8s %6s %7s %10s %10s %10s  %s\n",
+                                     "WORKER", "ID", "STATE", "DOING", "ROUND", "STALE", "LEASE",
+                                     "SAMPLES/s", "PUSH/s", "PULL/s", "COMPUTE/COMM/WAIT  DEVICE");
   for (const v1::WorkerStatus& worker : status.workers()) {
     absl::StrAppendFormat(
         &text,
-        "%-20s %4d %4d %-10s %-8s %8d %6d %6.1fs %10.1f %10s %10s  %3.0f%%/%3.0f%%/%3.0f%%  %s\n",
-        worker.name(), worker.worker_id(), worker.incarnation(), worker.state(), worker.activity(),
-        worker.round(), worker.staleness(), worker.lease_age_seconds(), worker.samples_per_second(),
+        "%-20s %4d %-10s %-8s %8d %6d %6.1fs %10.1f %10s %10s  %3.0f%%/%3.0f%%/%3.0f%%  %s\n",
+        worker.name(), worker.worker_id(), worker.state(), worker.activity(), worker.round(),
+        worker.staleness(), worker.lease_age_seconds(), worker.samples_per_second(),
         FormatBytes(worker.push_bytes_per_second()), FormatBytes(worker.pull_bytes_per_second()),
         100.0 * worker.compute_share(), 100.0 * worker.communication_share(),
         100.0 * worker.wait_share(), worker.device());

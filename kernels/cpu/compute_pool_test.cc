@@ -8,7 +8,7 @@
 namespace lodestar {
 namespace {
 
-TEST(ThreadPoolTest, RunsEveryPartOnceInManyLoops) {
+TEST(ComputePoolTest, RunsEveryPartOnceInManyLoops) {
   for (int threads : {1, 2, 5}) {
     ComputePool pool(threads);
     for (int64_t parts : {0, 1, 2, 3, 64, 1000}) {
@@ -21,7 +21,7 @@ TEST(ThreadPoolTest, RunsEveryPartOnceInManyLoops) {
   }
 }
 
-TEST(ThreadPoolTest, ThreadsThatOverlapHaveDifferentIndices) {
+TEST(ComputePoolTest, ThreadsThatOverlapHaveDifferentIndices) {
   ComputePool pool(4);
   std::vector<std::atomic<int>> inside(4);
   pool.Run(500, [&](int64_t, int thread) {
@@ -31,7 +31,7 @@ TEST(ThreadPoolTest, ThreadsThatOverlapHaveDifferentIndices) {
   });
 }
 
-TEST(ThreadPoolTest, WritesAreSeenByTheCaller) {
+TEST(ComputePoolTest, WritesAreSeenByTheCaller) {
   ComputePool pool(3);
   for (int loop = 0; loop < 1000; ++loop) {
     std::vector<int> values(7, -1);

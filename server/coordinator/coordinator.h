@@ -163,6 +163,7 @@ class Coordinator {
   void Enter(CoordinatorPhase phase);
   void Touch() { ++state_version_; }
   CoordinatorState ExportState() const;
+  std::vector<WorkerId> Awaited(const OpenRound& round) const;
   std::string WaitingFor(absl::Time now) const;
   absl::string_view StateName() const;
   std::string NameOf(WorkerId worker) const;

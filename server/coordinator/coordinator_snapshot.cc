@@ -22,6 +22,18 @@ void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now) {
   if (alarms_.Raise(text, now)) deps_.observer->OnEvent(absl::StrCat("alarm: ", text));
 }
 
+// The missing of a round, without those who have sent theirs and only wait behind others for the
+// acknowledgement (sums have a fixed order).
+std::vector<WorkerId> Coordinator::Awaited(const OpenRound& round) const {
+  const std::vector<WorkerId> missing = round.Missing();
+  std::vector<WorkerId> awaited;
+  for (WorkerId worker : missing) {
+    auto desk = desks_.find(worker);
+    if (desk == desks_.end() || !desk->second.is_delivering()) awaited.push_back(worker);
+  }
+  return awaited.empty() ? missing : awaited;
+}
+
 // Who is waited for, in which round, and for how long; empty if nobody is.
 std::string Coordinator::WaitingFor(absl::Time now) const {
   switch (phase_) {
@@ -55,7 +67,7 @@ std::string Coordinator::WaitingFor(absl::Time now) const {
   if (has_round && !open_.empty()) {
     const OpenRound& round = open_.begin()->second;
     std::vector<std::string> names;
-    for (WorkerId worker : round.Missing()) names.push_back(NameOf(worker));
+    for (WorkerId worker : Awaited(round)) names.push_back(NameOf(worker));
     return absl::StrCat(round.is_evaluation() ? "the final evaluation" : "round ",
                         round.is_evaluation() ? "" : absl::StrCat(round.round().value()),
                         " waits for ", absl::StrJoin(names, ", "), ", open for ",
@@ -124,9 +136,12 @@ ClusterSnapshot Coordinator::Snapshot(absl::Time now) const {
     snapshot.open_round = OpenRoundSnapshot{round.round(), now - round.opened_at(), {}, {}};
     for (WorkerId worker : round.Arrived()) snapshot.open_round->arrived.push_back(NameOf(worker));
     for (WorkerId worker : round.Missing()) {
-      snapshot.open_round->missing.push_back(
-          {NameOf(worker), now - round.opened_at(),
-           round.is_evaluation() ? "evaluation" : "contribution"});
+      auto desk = desks_.find(worker);
+      const bool delivers = desk != desks_.end() && desk->second.is_delivering();
+      snapshot.open_round->missing.push_back({NameOf(worker), now - round.opened_at(),
+                                              round.is_evaluation() ? "evaluation"
+                                              : delivers            ? "acknowledgement"
+                                                                    : "contribution"});
     }
   }
   for (size_t i = 0; i < shards_.entries().size(); ++i) {

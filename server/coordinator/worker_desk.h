@@ -42,6 +42,9 @@ class WorkerDesk {
   // `newest`: number of the newest round granted to anyone; -1: none.
   WorkerSnapshot Snapshot(const WorkerRecord& record, int64_t newest, absl::Time now) const;
 
+  // By its last heartbeat its contribution has left and is not yet acknowledged.
+  bool is_delivering() const { return activity_ == "push"; }
+
  private:
   void CountTimes(const GrantReport& report);
 

@@ -64,6 +64,7 @@ absl::StatusOr<RoundReport> GradientRounds::Run(const LifeContext& life, const W
     start_push();
     ASSIGN_OR_RETURN(result, deps_.model->TrainStep(batch_, &pull, &*push));
   }
+  deps_.on_activity("push");
   RETURN_IF_ERROR(push->Finish());
 
   report.loss_sum = result.loss_sum;

@@ -77,6 +77,7 @@ absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const W
       {.round = grant.round, .kind = RoundContributionKind(life.registration->job)},
       Contribution(life.registration->job), &pull, life.transport, deps_.clock);
   RETURN_IF_ERROR(push.AllBlocksReady());
+  deps_.on_activity("push");
   RETURN_IF_ERROR(push.Finish());
   report.communication = pull.blocked() + push.blocked();
   report.compute = deps_.clock->Now() - start - report.communication;

@@ -31,7 +31,8 @@ std::string Progress::Add(absl::Time now, const RoundReport& report, int64_t tot
 std::string Progress::Line(absl::Time now, const RoundReport& report, int64_t total_rounds) const {
   const double seconds = absl::ToDoubleSeconds(now - window_start_);
   const double rounds = static_cast<double>(report.round - window_first_round_ + 1);
-  std::string line = absl::StrFormat("round %d/%d", report.round.value() + 1, total_rounds);
+  std::string line = absl::StrFormat(
+      "round %d/%d", std::min(report.round.value() + 1, total_rounds), total_rounds);
   if (window_predictions_ > 0) {
     absl::StrAppendFormat(&line, "  loss %.4f", window_loss_sum_ / window_predictions_);
   }

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "kernels/device.h"
 #include "worker/client/bulk_transport.h"
@@ -25,6 +26,8 @@ struct RoundRunnerDeps {
   Clock* clock = nullptr;
   // True once the worker has been told to stop: hand over what there is.
   std::function<bool()> stop_requested;
+  // Told what the worker does now, for the status page: "compute", "push".
+  std::function<void(absl::string_view)> on_activity;
 };
 
 // One life of the worker.
