@@ -42,7 +42,7 @@ enum class Accumulate : uint8_t { kSet, kAdd };
 enum class StreamKind : uint8_t { kCompute, kDeviceToHost, kHostToDevice };
 
 struct DeviceCapabilities {
-  std::string name;  // "cpu (Cooperlake kernels, 2 threads)", "NVIDIA H200"
+  std::string name;  // "cpu (avx512, 2 threads)", "NVIDIA H200"
   DType compute =
       DType::kF32;  // dtype of weights, activations and gradients unless a method says otherwise
   bool memory_is_host = true;  // the host may read and write device memory directly

@@ -1,4 +1,5 @@
 // Filling and conversion between element types.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
