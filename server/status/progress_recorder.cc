@@ -43,8 +43,10 @@ std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds,
   if (summary.heldout_accuracy.has_value()) {
     absl::StrAppendFormat(&line, " heldout_accuracy=%.4f", *summary.heldout_accuracy);
   }
-  absl::StrAppendFormat(&line, " samples_per_second=%.1f workers=%d", samples_per_second,
-                        summary.workers);
+  if (samples_per_second > 0) {
+    absl::StrAppendFormat(&line, " samples_per_second=%.1f", samples_per_second);
+  }
+  absl::StrAppend(&line, " workers=", summary.workers);
   if (summary.committed_short) line += " short=true";
   return line;
 }

@@ -1,0 +1,165 @@
+#!/usr/bin/python3
+"""Real servers and workers that are killed: the job goes on, and to the same bits.
+
+Usage: recovery_test.py PS_SERVER GPU_WORKER
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SERVER = None
+WORKER = None
+PATIENCE_SECONDS = 100
+ROUNDS = 400
+CHECKPOINT_EVERY = 40
+MODEL = 'name: "tiny" gpt { num_layers: 1 num_heads: 2 width: 16 context: 16 vocabulary: 256 }'
+
+
+def wait_until(condition, what):
+  deadline = time.monotonic() + PATIENCE_SECONDS
+  while not condition():
+    if time.monotonic() > deadline:
+      raise AssertionError("waited in vain for " + what)
+    time.sleep(0.01)
+
+
+class Job:
+  """The processes of one job and the folder they share."""
+
+  def __init__(self, folder, num_shards=1, num_workers=1, **flags):
+    self.folder = folder
+    self.num_shards = num_shards
+    self.flags = {"rounds": ROUNDS, "checkpoint_every": CHECKPOINT_EVERY, "batch_size": 2,
+                  "eval_samples": 16, "lease": "2s", "min_workers": num_workers, **flags}
+    with open(self.path("model.textproto"), "w", encoding="ascii") as file:
+      file.write(MODEL)
+    with open(self.path("corpus.txt"), "w", encoding="ascii") as file:
+      words = random.Random(1).choices(["round", "version", "shard", "bucket", "chunk"], k=9000)
+      file.write(" ".join(words))
+    self.servers = [None] * num_shards
+    self.ports = [0] * num_shards
+    for shard in range(num_shards):
+      self.start_server(shard)
+    self.workers = [self._start_worker(str(i)) for i in range(num_workers)]
+
+  def path(self, name):
+    return os.path.join(self.folder, name)
+
+  def start_server(self, shard):
+    port_file = self.path(f"port{shard}")
+    if os.path.exists(port_file):
+      os.remove(port_file)
+    command = [SERVER, f"--listen=127.0.0.1:{self.ports[shard]}", "--port_file=" + port_file,
+               f"--shard={shard}/{self.num_shards}"]
+    if shard == 0:
+      command += ["--model=" + self.path("model.textproto"), "--exit_when_done",
+                  "--checkpoint_dir=" + self.path("checkpoints"),
+                  "--metrics_out=" + self.path("metrics.jsonl")]
+      command += [f"--{name}={value}" for name, value in self.flags.items()]
+    else:
+      command += [f"--coordinator=127.0.0.1:{self.ports[0]}"]
+    self.servers[shard] = self._spawn(command, f"server{shard}")
+    wait_until(lambda: os.path.exists(port_file), f"the port of server {shard}")
+    with open(port_file, encoding="ascii") as file:
+      self.ports[shard] = int(file.read())
+
+  def _start_worker(self, name):
+    return self._spawn([WORKER, f"--coordinator=127.0.0.1:{self.ports[0]}", "--name=" + name,
+                        "--data=" + self.path("corpus.txt"), "--device=cpu", "--threads=1"],
+                       "worker" + name)
+
+  def _spawn(self, command, name):
+    with open(self.path(name + ".log"), "a", encoding="utf-8") as log:
+      return subprocess.Popen(command, stdout=log, stderr=log)
+
+  def wait_for_checkpoint(self, number):
+    name = f"checkpoints/round-{number * CHECKPOINT_EVERY:08d}/MANIFEST.json"
+    wait_until(lambda: os.path.exists(self.path(name)), name)
+
+  def kill(self, process, number=signal.SIGKILL):
+    process.send_signal(number)
+    return process.wait(PATIENCE_SECONDS)
+
+  def last_metrics(self):
+    with open(self.path("metrics.jsonl"), encoding="utf-8") as file:
+      return json.loads(file.read().splitlines()[-1])
+
+  def finish(self):
+    """Exit codes of all that still run, servers first."""
+    return [process.wait(PATIENCE_SECONDS) for process in self.servers + self.workers]
+
+  def logs(self):
+    texts = []
+    for name in sorted(os.listdir(self.folder)):
+      if name.endswith(".log"):
+        with open(self.path(name), encoding="utf-8") as file:
+          texts.append(f"--- {name}\n" + "".join(file.readlines()[-30:]))
+    return "\n".join(texts)
+
+  def close(self):
+    for process in self.servers + self.workers:
+      if process is not None and process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+class RecoveryTest(unittest.TestCase):
+
+  def start(self, **settings):
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    job = Job(folder.name, **settings)
+    self.addCleanup(job.close)
+    return job
+
+  def expect_done(self, job, codes):
+    self.assertEqual(job.finish(), codes, job.logs())
+    last = job.last_metrics()
+    self.assertEqual(last["round"], ROUNDS, job.logs())
+    return last["heldout_loss"]
+
+  def undisturbed_loss(self, **settings):
+    return self.expect_done(self.start(**settings), [0] * (settings.get("num_shards", 1) + 1))
+
+  def test_killed_coordinator_goes_on_to_the_same_bits(self):
+    job = self.start()
+    job.wait_for_checkpoint(1)
+    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
+    job.start_server(0)
+    self.assertEqual(self.expect_done(job, [0, 0]), self.undisturbed_loss())
+
+  def test_killed_shard_server_goes_on_to_the_same_bits(self):
+    job = self.start(num_shards=2)
+    job.wait_for_checkpoint(1)
+    self.assertEqual(job.kill(job.servers[1]), -signal.SIGKILL)
+    job.start_server(1)
+    self.assertEqual(self.expect_done(job, [0, 0, 0]), self.undisturbed_loss(num_shards=2))
+
+  def test_terminated_coordinator_loses_no_round(self):
+    job = self.start(checkpoint_every=0)
+    wait_until(lambda: os.path.exists(job.path("metrics.jsonl")) and
+               os.path.getsize(job.path("metrics.jsonl")) > 2000, "rounds")
+    self.assertEqual(job.kill(job.servers[0], signal.SIGTERM), 128 + signal.SIGTERM, job.logs())
+    saved = [name for name in os.listdir(job.path("checkpoints")) if not name.endswith(".tmp")]
+    self.assertEqual(len(saved), 1, job.logs())
+    self.assertGreater(int(saved[0].rsplit("-", maxsplit=1)[1]), 0)
+    job.start_server(0)
+    self.assertEqual(self.expect_done(job, [0, 0]), self.undisturbed_loss())
+
+  def test_killed_worker_is_left_behind(self):
+    job = self.start(num_workers=2, min_workers=1)
+    job.wait_for_checkpoint(1)
+    self.assertEqual(job.kill(job.workers[1]), -signal.SIGKILL)
+    self.expect_done(job, [0, 0, -signal.SIGKILL])
+
+
+if __name__ == "__main__":
+  WORKER = os.path.abspath(sys.argv.pop(2))
+  SERVER = os.path.abspath(sys.argv.pop(1))
+  unittest.main()
