@@ -27,6 +27,17 @@ struct SafetensorsEntry {
   std::string dtype = "F32";
 };
 
+struct SafetensorsHeader {
+  std::string bytes;       // all that comes before the data, which start at a multiple of 64
+  int64_t data_bytes = 0;  // that must follow
+};
+
+// For those who send a file instead of writing one. Errors: InvalidArgument for unknown dtypes, bad
+// shapes, repeated or reserved names; `path` names the file in them.
+absl::StatusOr<SafetensorsHeader> FormatSafetensorsHeader(
+    const std::string& path, const std::vector<SafetensorsEntry>& entries,
+    const SafetensorsMetadata& metadata);
+
 struct WrittenFile {
   int64_t num_bytes = 0;
   uint32_t crc32c = 0;  // of the whole file

@@ -17,15 +17,12 @@ using safetensors_format::kMetadataKey;
 // Data start at a multiple of this, so that mapped tensors suit vector instructions.
 constexpr int64_t kDataAlignment = 64;
 
-struct Header {
-  std::string json;  // padded
-  int64_t data_bytes = 0;
-};
+}  // namespace
 
-absl::StatusOr<Header> MakeHeader(const std::string& path,
-                                  const std::vector<SafetensorsEntry>& entries,
-                                  const SafetensorsMetadata& metadata) {
-  Header header;
+absl::StatusOr<SafetensorsHeader> FormatSafetensorsHeader(
+    const std::string& path, const std::vector<SafetensorsEntry>& entries,
+    const SafetensorsMetadata& metadata) {
+  SafetensorsHeader header;
   Json json = Json::object();
   if (!metadata.empty()) {
     Json pairs = Json::object();
@@ -53,18 +50,20 @@ absl::StatusOr<Header> MakeHeader(const std::string& path,
     tensor.push_back({"data_offsets", std::vector<int64_t>{begin, header.data_bytes}});
     json.push_back({entry.name, std::move(tensor)});
   }
-  header.json = FormatJson(json);
-  const int64_t unpadded = kLengthBytes + static_cast<int64_t>(header.json.size());
-  header.json.append((kDataAlignment - unpadded % kDataAlignment) % kDataAlignment, ' ');
-  if (static_cast<int64_t>(header.json.size()) > kMaxHeaderBytes) {
+  std::string text = FormatJson(json);
+  const int64_t unpadded = kLengthBytes + static_cast<int64_t>(text.size());
+  text.append((kDataAlignment - unpadded % kDataAlignment) % kDataAlignment, ' ');
+  if (static_cast<int64_t>(text.size()) > kMaxHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": its header has ",
-                                                   header.json.size(), " bytes, allowed are ",
+                                                   text.size(), " bytes, allowed are ",
                                                    kMaxHeaderBytes));
   }
+  for (int i = 0; i < kLengthBytes; ++i) {
+    header.bytes.push_back(static_cast<char>(static_cast<uint64_t>(text.size()) >> (8 * i)));
+  }
+  header.bytes += text;
   return header;
 }
-
-}  // namespace
 
 SafetensorsWriter::SafetensorsWriter(std::string path, SequentialFileWriter file,
                                      int64_t data_bytes)
@@ -73,14 +72,10 @@ SafetensorsWriter::SafetensorsWriter(std::string path, SequentialFileWriter file
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
     const std::string& path, const std::vector<SafetensorsEntry>& entries,
     const SafetensorsMetadata& metadata) {
-  ASSIGN_OR_RETURN(const Header header, MakeHeader(path, entries, metadata));
+  ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                   FormatSafetensorsHeader(path, entries, metadata));
   ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(path));
-  uint8_t length[kLengthBytes];
-  for (int i = 0; i < kLengthBytes; ++i) {
-    length[i] = static_cast<uint8_t>(static_cast<uint64_t>(header.json.size()) >> (8 * i));
-  }
-  RETURN_IF_ERROR(file.Append(length, sizeof(length)));
-  RETURN_IF_ERROR(file.Append(header.json));
+  RETURN_IF_ERROR(file.Append(header.bytes));
   return std::unique_ptr<SafetensorsWriter>(
       new SafetensorsWriter(path, std::move(file), header.data_bytes));
 }
