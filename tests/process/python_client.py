@@ -3,7 +3,8 @@
 
 It needs nothing of ours but the stubs that protoc generates from proto/*.proto:
 
-  protoc -I. --python_out=OUT --grpc_out=OUT --plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin \\
+  protoc -I. --python_out=OUT --grpc_out=OUT \\
+      --plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin \\
       proto/model.proto proto/job.proto proto/cluster_service.proto proto/parameter_service.proto
   PYTHONPATH=OUT python3 tests/process/python_client.py --coordinator=127.0.0.1:50051
 
