@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-const std::vector<int64_t> kSizes = {1, 31, 33, 64, 1000, 100003};
+const std::vector<int64_t> kSizes = {1, 31, 33, 64, 1000, 70001};
 
 }  // namespace
 
