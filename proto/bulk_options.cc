@@ -1,5 +1,7 @@
 #include "proto/bulk_options.h"
 
+#include <grpc/grpc.h>
+
 namespace lodestar {
 namespace {
 
@@ -17,7 +19,18 @@ constexpr int kConnectTimeoutMs = 5'000;
 // Chunks under way on one connection without waiting for the peer's flow control.
 constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
+// gRPC shuts itself down with the last channel or server, and that may wait 10 s for its own poller
+// to wake up. One reference held for ever makes the end of a process, or of a test, quick.
+void HoldGrpcLibrary() {
+  static const bool held = [] {
+    grpc_init();
+    return true;
+  }();
+  (void)held;
+}
+
 void SetCommon(grpc::ChannelArguments& arguments) {
+  HoldGrpcLibrary();
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
   // A proxy from the environment would see, or lose, every tensor.
@@ -49,6 +62,7 @@ grpc::ChannelArguments ControlChannelArguments() {
 }
 
 void ApplyServerOptions(grpc::ServerBuilder& builder) {
+  HoldGrpcLibrary();
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
