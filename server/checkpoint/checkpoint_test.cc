@@ -20,7 +20,6 @@
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/shard_files.h"
-#include "server/checkpoint/weights_file.h"
 #include "server/shard/page.h"
 #include "server/shard/shard_state.h"
 
@@ -262,24 +261,12 @@ TEST_F(CheckpointTest, EveryFlippedByteOfTheManifestIsNoticed) {
   const std::string newest = Save(20, 1);
   const std::string path = newest + "/" + kManifestName;
   const auto size = static_cast<int64_t>(fs::file_size(path));
-  int num_noticed = 0;
-  int num_tried = 0;
   for (int64_t offset = 0; offset < size; offset += 3) {
     Overwrite(path, offset, 0x01);
-    ++num_tried;
-    if (!VerifyCheckpoint(newest).ok()) {
-      ++num_noticed;
-    } else {
-      // White space outside of strings may differ.
-      std::ifstream file(path);
-      file.seekg(offset);
-      const char now = static_cast<char>(file.get());
-      if (now == '!' || now == '\v') ADD_FAILURE() << "not noticed at " << offset;
-      ++num_noticed;
-    }
+    EXPECT_FALSE(VerifyCheckpoint(newest).ok()) << "not noticed at byte " << offset;
     Overwrite(path, offset, 0x01);
   }
-  EXPECT_EQ(num_noticed, num_tried);
+  EXPECT_OK(VerifyCheckpoint(newest));
 }
 
 TEST_F(CheckpointTest, AllDamagedIsAnErrorNotAFreshStart) {
@@ -391,37 +378,6 @@ TEST_F(CheckpointTest, OtherOptimizerStateIsRefusedByName) {
   EXPECT_THAT((*reader)->ReadShard(plan.shards[0], plan.buckets, {"momentum"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("exp_avg_sq"), HasSubstr("momentum"))));
-}
-
-TEST_F(CheckpointTest, ExportsOneFileOfWholeTensorsThatReadsBack) {
-  const std::string checkpoint = Save(10, 3);
-  const std::string out = root_ + "/model.safetensors";
-  ASSERT_OK(ExportWeights(checkpoint, out));
-  auto file = SafetensorsReader::Open(out);
-  ASSERT_OK(file);
-  EXPECT_EQ((*file)->tensors().size(), 3);
-  EXPECT_EQ((*file)->metadata().at("lodestar.model"), R"({"name": "test"})");
-  EXPECT_EQ((*file)->Find("body.weight")->shape, (std::vector<int64_t>{100, 50}));
-
-  auto weights = WeightsFile::Open(out, layout_);
-  ASSERT_OK(weights);
-  std::vector<float> part(1000);
-  ASSERT_OK((*weights)->Read({70, 1070}, absl::MakeSpan(part)));
-  for (int i = 0; i < 1000; ++i) ASSERT_EQ(part[i], ValueAt(70 + i, 0, 10));
-}
-
-TEST_F(CheckpointTest, AWeightsFileOfAnotherModelIsRefusedByTensor) {
-  const std::string out = root_ + "/model.safetensors";
-  ASSERT_OK(ExportWeights(Save(10, 1), out));
-  auto other = Layout::FromTensors({Tensor("embedding", {8, 10})});
-  ASSERT_OK(other);
-  EXPECT_THAT(WeightsFile::Open(out, *other),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("embedding"), HasSubstr("[8, 10]"), HasSubstr("[10, 8]"))));
-  auto fewer = Layout::FromTensors({Tensor("embedding", {10, 8})});
-  ASSERT_OK(fewer);
-  EXPECT_THAT(WeightsFile::Open(out, *fewer),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("body.weight")));
 }
 
 }  // namespace
