@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "common/contribution.h"
-#include "common/gradient_clip.h"
 #include "common/status_macros.h"
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/grant_samples.h"
@@ -17,21 +16,8 @@ absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const Rou
   auto rounds = std::unique_ptr<GradientRounds>(new GradientRounds(deps, client_clip_norm));
   ASSIGN_OR_RETURN(rounds->weights_, HostMirror::Create(deps.device, deps.model->parameters()));
   ASSIGN_OR_RETURN(rounds->gradient_, HostMirror::Create(deps.device, deps.model->gradients()));
-  ASSIGN_OR_RETURN(void* memory, deps.device->Allocate(sizeof(double)));
-  rounds->square_sum_ = Buf{memory, DType::kF64, 1};
+  ASSIGN_OR_RETURN(rounds->clipper_, GradientClipper::Create(deps.device));
   return rounds;
-}
-
-GradientRounds::~GradientRounds() {
-  if (square_sum_) deps_.device->Release(square_sum_.data);
-}
-
-absl::StatusOr<float> GradientRounds::ClipScale() {
-  deps_.device->SumOfSquares(square_sum_, deps_.model->gradients());
-  double square_sum = 0.0;
-  deps_.device->Copy(&square_sum, square_sum_.data, sizeof(square_sum), StreamKind::kCompute);
-  RETURN_IF_ERROR(deps_.device->Synchronize(deps_.device->Record(StreamKind::kCompute)));
-  return GradientClipScale(square_sum, client_clip_norm_);
 }
 
 absl::StatusOr<RoundReport> GradientRounds::Run(const LifeContext& life, const WorkGrant& grant) {
@@ -57,7 +43,7 @@ absl::StatusOr<RoundReport> GradientRounds::Run(const LifeContext& life, const W
   BatchResult result;
   if (client_clip_norm_ > 0.0) {
     ASSIGN_OR_RETURN(result, deps_.model->TrainStep(batch_, &pull, /*sink=*/nullptr));
-    ASSIGN_OR_RETURN(header.scale, ClipScale());
+    ASSIGN_OR_RETURN(header.scale, clipper_->Scale(deps_.model->gradients(), client_clip_norm_));
     start_push();
     RETURN_IF_ERROR(push->AllBlocksReady());
   } else {

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "worker/trainer/gradient_clipper.h"
 #include "worker/trainer/host_mirror.h"
 #include "worker/trainer/round_runner.h"
 
@@ -16,21 +17,18 @@ class GradientRounds final : public RoundRunner {
   // ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<GradientRounds>> Create(const RoundRunnerDeps& deps,
                                                                 double client_clip_norm);
-  ~GradientRounds() override;
 
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) override;
 
  private:
   GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
       : deps_(deps), client_clip_norm_(client_clip_norm) {}
-  // Factor that brings the gradient to the clip norm.
-  absl::StatusOr<float> ClipScale();
 
   const RoundRunnerDeps deps_;
   const double client_clip_norm_;
   std::unique_ptr<HostMirror> weights_;
   std::unique_ptr<HostMirror> gradient_;
-  Buf square_sum_;
+  std::unique_ptr<GradientClipper> clipper_;
   HostBatch batch_;
 };
 

@@ -1,8 +1,5 @@
 #include "worker/trainer/inner_optimizer.h"
 
-#include <cmath>
-
-#include "common/gradient_clip.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -39,39 +36,29 @@ InnerOptimizer::InnerOptimizer(const OptimizerSettings& settings, const Layout& 
 absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
     const OptimizerSettings& settings, const Layout& layout, Device* device) {
   auto optimizer = std::unique_ptr<InnerOptimizer>(new InnerOptimizer(settings, layout, device));
-  const DType dtype = device->capabilities().compute;
   for (int i = 0; i < NumStateVectors(settings.kind); ++i) {
-    ASSIGN_OR_RETURN(Buf state, optimizer->AllocateZeros(dtype, layout.num_elements()));
+    ASSIGN_OR_RETURN(Buf state, optimizer->AllocateZeros(layout.num_elements()));
     optimizer->state_.push_back(state);
   }
-  ASSIGN_OR_RETURN(optimizer->square_sum_, optimizer->AllocateZeros(DType::kF64, 1));
+  ASSIGN_OR_RETURN(optimizer->clipper_, GradientClipper::Create(device));
   return optimizer;
 }
 
 InnerOptimizer::~InnerOptimizer() {
   for (const Buf& state : state_) device_->Release(state.data);
-  if (square_sum_) device_->Release(square_sum_.data);
 }
 
-absl::StatusOr<Buf> InnerOptimizer::AllocateZeros(DType dtype, int64_t num_elements) {
+absl::StatusOr<Buf> InnerOptimizer::AllocateZeros(int64_t num_elements) {
+  const DType dtype = device_->capabilities().compute;
   ASSIGN_OR_RETURN(void* memory, device_->Allocate(DTypeBytes(dtype) * num_elements));
   const Buf buffer{memory, dtype, num_elements};
   device_->Fill(buffer, 0.0);
   return buffer;
 }
 
-absl::StatusOr<double> InnerOptimizer::ClipScale(Buf gradient, double clip_norm) {
-  if (clip_norm <= 0.0) return 1.0;
-  device_->SumOfSquares(square_sum_, gradient);
-  double square_sum = 0.0;
-  device_->Copy(&square_sum, square_sum_.data, sizeof(square_sum), StreamKind::kCompute);
-  RETURN_IF_ERROR(device_->Synchronize(device_->Record(StreamKind::kCompute)));
-  return GradientClipScale(square_sum, clip_norm);
-}
-
 absl::Status InnerOptimizer::Step(Buf weights, Buf gradient, double learning_rate,
                                   double clip_norm) {
-  ASSIGN_OR_RETURN(const double scale, ClipScale(gradient, clip_norm));
+  ASSIGN_OR_RETURN(const float scale, clipper_->Scale(gradient, clip_norm));
   ++steps_;
   for (const DecayRange& part : ranges_) {
     UpdateRange(part, weights, gradient, learning_rate, scale);

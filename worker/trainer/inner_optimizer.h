@@ -10,6 +10,7 @@
 #include "common/job_spec.h"
 #include "common/layout.h"
 #include "kernels/device.h"
+#include "worker/trainer/gradient_clipper.h"
 
 namespace lodestar {
 
@@ -34,8 +35,7 @@ class InnerOptimizer {
     bool decay = false;
   };
   InnerOptimizer(const OptimizerSettings& settings, const Layout& layout, Device* device);
-  absl::StatusOr<Buf> AllocateZeros(DType dtype, int64_t num_elements);
-  absl::StatusOr<double> ClipScale(Buf gradient, double clip_norm);
+  absl::StatusOr<Buf> AllocateZeros(int64_t num_elements);
   void UpdateRange(const DecayRange& part, Buf weights, Buf gradient, double learning_rate,
                    double gradient_scale);
 
@@ -44,7 +44,7 @@ class InnerOptimizer {
   Device* const device_;
   std::vector<DecayRange> ranges_;
   std::vector<Buf> state_;  // 0, 1 or 2 vectors
-  Buf square_sum_;
+  std::unique_ptr<GradientClipper> clipper_;
   int64_t steps_ = 0;
 };
 

@@ -1,0 +1,24 @@
+#include "worker/trainer/gradient_clipper.h"
+
+#include "common/gradient_clip.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+
+absl::StatusOr<std::unique_ptr<GradientClipper>> GradientClipper::Create(Device* device) {
+  ASSIGN_OR_RETURN(void* memory, device->Allocate(sizeof(double)));
+  return std::unique_ptr<GradientClipper>(new GradientClipper(device, Buf{memory, DType::kF64, 1}));
+}
+
+GradientClipper::~GradientClipper() { device_->Release(square_sum_.data); }
+
+absl::StatusOr<float> GradientClipper::Scale(Buf gradient, double clip_norm) {
+  if (clip_norm <= 0.0) return 1.0f;
+  device_->SumOfSquares(square_sum_, gradient);
+  double square_sum = 0.0;
+  device_->Copy(&square_sum, square_sum_.data, sizeof(square_sum), StreamKind::kCompute);
+  RETURN_IF_ERROR(device_->Synchronize(device_->Record(StreamKind::kCompute)));
+  return GradientClipScale(square_sum, clip_norm);
+}
+
+}  // namespace lodestar

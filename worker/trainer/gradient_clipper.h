@@ -1,0 +1,30 @@
+// Measures a gradient on its device, to clip its norm before it is applied.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+
+namespace lodestar {
+
+class GradientClipper {
+ public:
+  // `device` outlives the clipper. Errors: ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<GradientClipper>> Create(Device* device);
+  ~GradientClipper();
+  GradientClipper(const GradientClipper&) = delete;
+  GradientClipper& operator=(const GradientClipper&) = delete;
+
+  // Factor that brings the norm of `gradient` to at most clip_norm; 1 where clip_norm is 0 (off).
+  // Blocks until the device has computed it. Errors: those of the device.
+  absl::StatusOr<float> Scale(Buf gradient, double clip_norm);
+
+ private:
+  GradientClipper(Device* device, Buf square_sum) : device_(device), square_sum_(square_sum) {}
+
+  Device* const device_;
+  const Buf square_sum_;
+};
+
+}  // namespace lodestar
