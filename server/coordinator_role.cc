@@ -164,6 +164,19 @@ void CoordinatorRole::OnSaved(uint64_t server_incarnation, const std::string& di
   });
 }
 
+void CoordinatorRole::OnNonFinite(WorkerId worker, absl::string_view text) {
+  LogWarn("shard=0 {}", text);
+  // Without bucket and round, so that one sick worker is one alarm that counts.
+  const std::string alarm =
+      absl::StrCat("worker ", worker.value(), " has sent NaN or Inf; it was refused");
+  strand_.Report(
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(alarm, now); });
+}
+
+void CoordinatorRole::OnNotice(absl::string_view text) {
+  notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=0 ", text));
+}
+
 void CoordinatorRole::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) {
   strand_.Report(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnRestoreChosen(choice, now); });

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/logging.h"
 #include "server/fleet/checkpoint_keeper.h"
 #include "server/fleet/norm_collector.h"
 #include "server/fleet/shard_host.h"
@@ -59,6 +60,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
   void OnSaved(uint64_t server_incarnation, const std::string& directory,
                const absl::StatusOr<std::string>& manifest_part) override;
+  void OnNonFinite(WorkerId worker, absl::string_view text) override;
+  void OnNotice(absl::string_view text) override;
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
   void OnCheckpointPublished(const std::string& directory,
                              const absl::StatusOr<PublishedCheckpoint>& published) override;
@@ -73,6 +76,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   NormCollector norms_;
   LocalNormExchange local_norms_;
   StatusBoard board_;
+  ChangeLogger notices_;
   std::function<ShardReading()> read_local_;
   std::unique_ptr<ProgressRecorder> recorder_;
   std::unique_ptr<ServerFleet> fleet_;

@@ -78,10 +78,11 @@ class Server {
   std::atomic<bool> is_draining_ = false;
   bool is_stopped_ = false;
 
-  // In order of dependence: each uses only those above it.
-  std::unique_ptr<ThreadPool> executor_;
+  // In order of life: each is gone before those above it.
   std::unique_ptr<CoordinatorRole> role_;  // of shard 0
   std::unique_ptr<ShardAgent> agent_;      // of the others
+  // Its last tasks, which the destructor waits for, still report to the two above.
+  std::unique_ptr<ThreadPool> executor_;
   std::unique_ptr<ShardHost> host_;
   std::unique_ptr<ParameterRpc> parameter_rpc_;
   std::unique_ptr<grpc::Server> grpc_server_;

@@ -44,10 +44,8 @@ Json SettingsOf(const JobSpec& job) {
   Json settings = Json::object();
   settings["mode"] = std::string(ModeName(job.mode));
   settings["optimizer"] = std::string(OptimizerKindName(job.optimizer.kind));
-  if (job.mode == Mode::kLocalSgd) {
-    settings["outer_optimizer"] = std::string(OuterOptimizerKindName(job.outer_optimizer));
-    settings["local_steps"] = job.local_steps;
-  }
+  settings["outer_optimizer"] = std::string(OuterOptimizerKindName(job.outer_optimizer));
+  settings["local_steps"] = job.local_steps;
   settings["rounds"] = job.schedule.total_rounds;
   settings["batch_size"] = job.batch_size;
   settings["global_batch_size"] = job.global_batch_size;

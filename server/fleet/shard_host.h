@@ -19,14 +19,14 @@
 #include "server/coordinator/shard_fleet.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
+#include "server/shard/shard_observer.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar {
 
-// Answers to commands. Called from the host's threads.
-class ShardReports {
+// Answers to commands, called from the host's threads; and what the shards tell by themselves.
+class ShardReports : public ShardObserver {
  public:
-  virtual ~ShardReports() = default;
   virtual void OnLoaded(uint64_t server_incarnation, const absl::Status& status) = 0;
   // `manifest_part`: text of FormatShardManifest().
   virtual void OnSaved(uint64_t server_incarnation, const std::string& directory,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "common/version.h"
@@ -62,6 +63,10 @@ void ShardAgent::Stop() {
   }
   if (attachments_.joinable()) attachments_.join();
   if (stats_.joinable()) stats_.join();
+  // The pool is first in, first out: with this task all before it are done.
+  absl::Notification drained;
+  norms_.Schedule([&drained] { drained.Notify(); });
+  drained.WaitForNotification();
 }
 
 absl::Status ShardAgent::connection() const {
@@ -222,11 +227,24 @@ void ShardAgent::OnSaved(uint64_t server_incarnation, const std::string& directo
   SendLater(std::move(report));
 }
 
+void ShardAgent::OnNonFinite(WorkerId, absl::string_view text) {
+  LogError("shard={} {}", config_.shard, text);
+}
+
+void ShardAgent::OnNotice(absl::string_view text) {
+  notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=", config_.shard, " ", text));
+}
+
 void ShardAgent::Submit(Round round, std::vector<double> segment_sums,
                         std::function<void(absl::StatusOr<double>)> done) {
   v1::ShardReport report = NewReport();
   report.mutable_square_sums()->set_round(round.value());
   report.mutable_square_sums()->mutable_sums()->Add(segment_sums.begin(), segment_sums.end());
+  absl::ReleasableMutexLock lock(&mutex_);
+  if (is_stopping_) {
+    lock.Release();
+    return done(absl::CancelledError("this server stops"));
+  }
   norms_.Schedule([this, report = std::move(report), done = std::move(done)] {
     const auto reply = SendNow(report);
     if (reply.ok()) {

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/executor.h"
+#include "common/logging.h"
 #include "proto/cluster_service.grpc.pb.h"
 #include "server/fleet/shard_host.h"
 #include "server/shard/norm_exchange.h"
@@ -42,7 +43,7 @@ class ShardAgent : public ShardReports, public NormExchange {
   // `host` outlives the agent's threads, which end in Stop(). `address`: where workers reach this
   // server.
   void Start(ShardHost* host, const std::string& address);
-  // Detaches and joins. Repeats are harmless.
+  // Detaches, answers every Submit() and joins. Repeats are harmless.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Why there is no connection; OK while attached.
@@ -51,6 +52,8 @@ class ShardAgent : public ShardReports, public NormExchange {
   void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
   void OnSaved(uint64_t server_incarnation, const std::string& directory,
                const absl::StatusOr<std::string>& manifest_part) override;
+  void OnNonFinite(WorkerId worker, absl::string_view text) override;
+  void OnNotice(absl::string_view text) override;
   void Submit(Round round, std::vector<double> segment_sums,
               std::function<void(absl::StatusOr<double>)> done) override;
 
@@ -74,6 +77,7 @@ class ShardAgent : public ShardReports, public NormExchange {
   const Config config_;
   const Deps deps_;
   const uint64_t instance_id_;
+  ChangeLogger notices_;
   std::unique_ptr<v1::ClusterService::Stub> stub_;
   ShardHost* host_ = nullptr;
   std::string address_;

@@ -2,6 +2,8 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include <cmath>
+#include <limits>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -131,6 +133,19 @@ TEST(ControlPlaneTest, RepeatedPushCountsOnceAndSaysSo) {
   EXPECT_EQ(again.buckets_duplicate(), worker->registration().buckets_size());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, worker->Pull(1));
   EXPECT_THAT(weights, Each(-1.0f));
+}
+
+TEST(ControlPlaneTest, NanIsRefusedAndRaisesAnAlarm) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
+  const auto worker = Joined(*cluster, "sick");
+  ASSERT_OK(worker->NextGrant(std::nullopt));
+  std::vector<float> gradient = Filled(1.0f);
+  gradient[4000] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(worker->Push(v1::CONTRIBUTION_KIND_GRADIENT, 0, 0, gradient),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("NaN")));
+  const v1::ClusterStatus status = StatusOf(cluster->address());
+  ASSERT_EQ(status.alarms_size(), 1);
+  EXPECT_THAT(status.alarms(0).text(), HasSubstr("worker 1 has sent NaN"));
 }
 
 TEST(ControlPlaneTest, NameInUseIsRefusedWithTheHolder) {
