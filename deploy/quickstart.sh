@@ -5,9 +5,8 @@ set -euo pipefail
 
 readonly num_workers=2 batch_size=12 local_steps=20
 readonly context=64  # tokens; of the preset gpt-nano
-readonly steps_per_worker=3000
+readonly steps_per_worker=2500
 readonly max_eval_windows=20000
-readonly prompt='#include <'
 
 usage() {
   cat <<'TEXT'
@@ -114,7 +113,9 @@ bin="$(realpath bazel-bin)"
 
 # --- Data ---
 
+prompt='The '
 if [[ -z "$data" ]]; then
+  prompt='#include <'
   data="$(printf '%s\n' /usr/include/c++/* | sort -V | tail -n 1)"
   [[ -d "$data" ]] || fail "no C++ headers under /usr/include/c++; name a text with --data=PATH"
 fi
@@ -163,13 +164,18 @@ done
 tail --pid="${trainers[0]}" -n +1 -F "$out/worker-1.log" 2>/dev/null &
 pids+=("$!")
 
-for ((left = num_workers; left > 0; --left)); do
+# The workers end by themselves; the server must not.
+running=("${trainers[@]}")
+while ((${#running[@]})); do
   code=0
-  wait -n -p ended "$server" "${trainers[@]}" || code=$?
+  wait -n -p ended "$server" "${running[@]}" || code=$?
   if ((code != 0)) || [[ "$ended" == "$server" ]]; then
     tail -n 5 "$out"/*.log >&2
     fail "a process ended early (exit code $code); logs are in $out"
   fi
+  for i in "${!running[@]}"; do
+    [[ "${running[i]}" != "$ended" ]] || unset "running[i]"
+  done
 done
 train_seconds=$((SECONDS - started))
 
