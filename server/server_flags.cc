@@ -20,6 +20,9 @@ ABSL_FLAG(std::string, advertise, "",
           "HOST:PORT under which workers and the coordinator reach this server; port 0 stands for "
           "the real port. Empty: the address of --listen, or this machine's host name if that is a "
           "wildcard.");
+ABSL_FLAG(std::string, http, "",
+          "HOST:PORT of the dashboard and /metrics. This version has neither: only empty (off) is "
+          "allowed.");
 ABSL_FLAG(std::string, port_file, "",
           "File that receives the port (a decimal number) once the server listens. Empty: none.");
 ABSL_FLAG(
@@ -212,6 +215,10 @@ absl::StatusOr<ServerConfig> ReadFlags() {
   ServerConfig config;
   ASSIGN_OR_RETURN(config.network.listen,
                    ParseListenAddress("listen", absl::GetFlag(FLAGS_listen)));
+  if (const std::string http = absl::GetFlag(FLAGS_http); !http.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--http=", http, ": this version has no dashboard; leave it empty, and use psctl status"));
+  }
   config.network.advertise = absl::GetFlag(FLAGS_advertise);
   config.network.insecure = absl::GetFlag(FLAGS_insecure);
   config.network.port_file = absl::GetFlag(FLAGS_port_file);
@@ -228,8 +235,8 @@ absl::StatusOr<ServerConfig> ReadFlags() {
 
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
-  static constexpr absl::string_view kFlags[] = {"listen", "insecure",    "advertise", "port_file",
-                                                 "shard",  "coordinator", "log_level"};
+  static constexpr absl::string_view kFlags[] = {"listen",    "http",  "insecure",    "advertise",
+                                                 "port_file", "shard", "coordinator", "log_level"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -238,7 +245,7 @@ bool CountsOnEveryServer(const std::string& flag) {
 std::vector<FlagGroup> ServerFlagGroups() {
   return {
       {"Network and place in the cluster",
-       {"listen", "insecure", "advertise", "port_file", "shard", "coordinator"}},
+       {"listen", "http", "insecure", "advertise", "port_file", "shard", "coordinator"}},
       {"Model and first weights", {"model", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
        {"mode", "min_workers", "quorum", "max_rounds_ahead", "staleness_scaling", "local_steps",

@@ -98,6 +98,7 @@ TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
 }
 
 TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
+  EXPECT_THAT(ErrorOf({"--http=127.0.0.1:8080"}), HasSubstr("--http=127.0.0.1:8080"));
   EXPECT_THAT(ErrorOf({"--mode=async", "--quorum=1"}), HasSubstr("--mode=async"));
   EXPECT_THAT(ErrorOf({"--batch_size=4", "--global_batch_size=8"}), HasSubstr("one of the two"));
   EXPECT_THAT(ErrorOf({"--checkpoint_every=5"}), HasSubstr("needs --checkpoint_dir"));

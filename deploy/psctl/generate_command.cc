@@ -17,7 +17,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
                    MakeDevice(options.device, options.threads, /*why_not_cuda=*/nullptr));
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                    LoadModel(options.model_path, /*max_batch=*/1, device.get()));
-  auto* next_token_model = dynamic_cast<NextTokenModel*>(model.get());
+  NextTokenModel* next_token_model = model->next_token_model();
   if (next_token_model == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat(options.model_path, " is not a gpt; only those write text"));

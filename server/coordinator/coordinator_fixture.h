@@ -45,9 +45,11 @@ class RecordingObserver final : public RoundObserver {
  public:
   void OnRoundCommitted(const RoundSummary& summary) override { rounds.push_back(summary); }
   void OnEvent(absl::string_view text) override { events.emplace_back(text); }
+  void OnAlarm(absl::string_view text) override { alarms.emplace_back(text); }
 
   std::vector<RoundSummary> rounds;
   std::vector<std::string> events;
+  std::vector<std::string> alarms;
 };
 
 struct TestWorker {

@@ -19,7 +19,7 @@ std::string Held(const Decision& decision) {
 }  // namespace
 
 void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now) {
-  if (alarms_.Raise(text, now)) deps_.observer->OnEvent(absl::StrCat("alarm: ", text));
+  if (alarms_.Raise(text, now)) deps_.observer->OnAlarm(text);
 }
 
 // The missing of a round, without those who have sent theirs and only wait behind others for the

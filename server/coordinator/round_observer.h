@@ -33,8 +33,10 @@ class RoundObserver {
  public:
   virtual ~RoundObserver() = default;
   virtual void OnRoundCommitted(const RoundSummary& summary) = 0;
-  // One line for the log, when something changed: membership, state, alarms.
+  // One line for the log, when something changed: membership, state.
   virtual void OnEvent(absl::string_view text) = 0;
+  // An operator should act; said once per text, however often it is raised.
+  virtual void OnAlarm(absl::string_view text) = 0;
 };
 
 }  // namespace lodestar

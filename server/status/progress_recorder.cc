@@ -71,6 +71,10 @@ void ProgressRecorder::OnEvent(absl::string_view text) {
   writer_.Schedule([text = std::string(text)] { LogInfo("{}", text); });
 }
 
+void ProgressRecorder::OnAlarm(absl::string_view text) {
+  writer_.Schedule([text = std::string(text)] { LogError("alarm: {}", text); });
+}
+
 void ProgressRecorder::Record(const RoundSummary& summary) {
   if (!start_.has_value()) start_ = summary.completed_at - summary.duration;
   if (metrics_.is_open()) {

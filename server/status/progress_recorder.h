@@ -39,6 +39,7 @@ class ProgressRecorder : public RoundObserver {
 
   void OnRoundCommitted(const RoundSummary& summary) override;
   void OnEvent(absl::string_view text) override;
+  void OnAlarm(absl::string_view text) override;
 
  private:
   explicit ProgressRecorder(const Config& config);
