@@ -42,6 +42,8 @@ void SetCommon(grpc::ChannelArguments& arguments) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectInitialMs);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
+  // Else a new channel inherits the connection of another to the same address, or its pauses.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
 }
 
 }  // namespace
@@ -49,7 +51,6 @@ void SetCommon(grpc::ChannelArguments& arguments) {
 grpc::ChannelArguments DataChannelArguments() {
   grpc::ChannelArguments arguments;
   SetCommon(arguments);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
   return arguments;

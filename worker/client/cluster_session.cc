@@ -22,10 +22,7 @@ namespace {
 
 class ClusterSession final : public CoordinatorLink {
  public:
-  explicit ClusterSession(ClusterSessionConfig config)
-      : config_(std::move(config)),
-        stub_(v1::ClusterService::NewStub(grpc::CreateCustomChannel(
-            config_.coordinator, grpc::InsecureChannelCredentials(), ControlChannelArguments()))) {}
+  explicit ClusterSession(ClusterSessionConfig config) : config_(std::move(config)) { Connect(); }
 
   ~ClusterSession() override { StopHeartbeats(); }
 
@@ -47,6 +44,7 @@ class ClusterSession final : public CoordinatorLink {
   }
 
  private:
+  void Connect();
   // `method` is a blocking member of the stub. The call can be ended by Cancel().
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply);
@@ -63,8 +61,10 @@ class ClusterSession final : public CoordinatorLink {
   }
 
   const ClusterSessionConfig config_;
-  const std::unique_ptr<v1::ClusterService::Stub> stub_;
-  WorkerIdentity identity_;  // written by Register() while no heartbeats run
+  // Written by Register() while no heartbeats run.
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::ClusterService::Stub> stub_;
+  WorkerIdentity identity_;
   std::thread heartbeats_;
 
   mutable absl::Mutex mutex_;
@@ -76,6 +76,18 @@ class ClusterSession final : public CoordinatorLink {
 
 std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
   return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout);
+}
+
+// A channel without a connection is replaced by a new one, which tries at once. An old one that has
+// failed goes on trying, but gets its answers only while a call polls, else every 5 s: a server
+// that is back would be found after 10 s.
+void ClusterSession::Connect() {
+  if (channel_ != nullptr && channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+    return;
+  }
+  channel_ = grpc::CreateCustomChannel(config_.coordinator, grpc::InsecureChannelCredentials(),
+                                       ControlChannelArguments());
+  stub_ = v1::ClusterService::NewStub(channel_);
 }
 
 template <typename Method, typename Request, typename Reply>
@@ -110,6 +122,7 @@ absl::StatusOr<Registration> ClusterSession::Register() {
     cancelled_ = false;
     waiting_for_.clear();
   }
+  Connect();
   v1::RegisterRequest request;
   request.set_wire_version(kWireVersion);
   request.set_software_version(std::string(kVersion));
