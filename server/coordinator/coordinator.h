@@ -28,9 +28,9 @@
 #include "server/coordinator/checkpoint_course.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/cluster_view.h"
+#include "server/coordinator/job_progress.h"
 #include "server/coordinator/messages.h"
 #include "server/coordinator/open_round.h"
-#include "server/coordinator/progress.h"
 #include "server/coordinator/round_observer.h"
 #include "server/coordinator/shard_fleet.h"
 #include "server/coordinator/shard_registry.h"
@@ -163,7 +163,6 @@ class Coordinator {
   void Enter(CoordinatorPhase phase);
   void Touch() { ++state_version_; }
   CoordinatorState ExportState() const;
-  std::vector<WorkerId> Awaited(const OpenRound& round) const;
   std::string WaitingFor(absl::Time now) const;
   absl::string_view StateName() const;
   std::string NameOf(WorkerId worker) const;
@@ -195,7 +194,7 @@ class Coordinator {
   int64_t last_scheduled_checkpoint_ = 0;
   int64_t evaluation_attempt_ = 0;
   bool has_tried_final_save_ = false;
-  Progress progress_;
+  JobProgress progress_;
 };
 
 }  // namespace lodestar

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "server/sync/bulk_synchronous.h"
-#include "server/sync/local_sgd_rounds.h"
+#include "server/sync/local_sgd.h"
 
 namespace lodestar {
 namespace {
@@ -149,7 +149,7 @@ TEST_F(RosterPoliciesTest, QuorumOpensWithAllAtFirstAndWithoutStragglersLater) {
 }
 
 TEST_F(RosterPoliciesTest, LocalSgdTakesPseudoGradientsFromEveryone) {
-  const LocalSgdRounds policy;
+  const LocalSgd policy;
   EXPECT_TRUE(policy.fixed_order());
   EXPECT_FALSE(policy.clips_on_server());
   PushFacts push = PushOf(1);

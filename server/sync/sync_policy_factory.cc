@@ -3,7 +3,7 @@
 #include "common/check.h"
 #include "server/sync/asynchronous.h"
 #include "server/sync/bulk_synchronous.h"
-#include "server/sync/local_sgd_rounds.h"
+#include "server/sync/local_sgd.h"
 
 namespace lodestar {
 
@@ -18,7 +18,7 @@ std::unique_ptr<const SyncPolicy> MakeSyncPolicy(const JobSpec& job) {
       return std::make_unique<Asynchronous>(
           Asynchronous::Config{.max_rounds_ahead = job.max_rounds_ahead});
     case Mode::kLocalSgd:
-      return std::make_unique<LocalSgdRounds>();
+      return std::make_unique<LocalSgd>();
   }
   LODESTAR_CHECK(false) << "mode " << static_cast<int>(job.mode);
   return nullptr;

@@ -11,7 +11,7 @@
 
 namespace lodestar {
 
-class Progress {
+class JobProgress {
  public:
   void OnRound(const RoundSummary& summary);
   // Work that nobody finished.

@@ -7,9 +7,9 @@
 
 namespace lodestar {
 
-class LocalSgdRounds final : public SyncPolicy {
+class LocalSgd final : public SyncPolicy {
  public:
-  LocalSgdRounds() : rounds_(0, true) {}
+  LocalSgd() : rounds_(0, true) {}
 
   Decision OnPush(const PushFacts& push, const BucketFacts& bucket) const override;
   Decision OnPull(const PullFacts& pull, const BucketFacts& bucket) const override;

@@ -1,8 +1,8 @@
-#include "server/coordinator/progress.h"
+#include "server/coordinator/job_progress.h"
 
 namespace lodestar {
 
-void Progress::OnRound(const RoundSummary& summary) {
+void JobProgress::OnRound(const RoundSummary& summary) {
   if (summary.train_loss.has_value()) train_loss_ = summary.train_loss;
   if (summary.heldout_loss.has_value()) {
     heldout_loss_ = summary.heldout_loss;
@@ -14,8 +14,8 @@ void Progress::OnRound(const RoundSummary& summary) {
   rounds_.Add(1.0, summary.completed_at);
 }
 
-void Progress::Describe(int64_t remaining_rounds, int64_t tokens_per_sample, absl::Time now,
-                        ClusterSnapshot& snapshot) const {
+void JobProgress::Describe(int64_t remaining_rounds, int64_t tokens_per_sample, absl::Time now,
+                           ClusterSnapshot& snapshot) const {
   snapshot.train_loss = train_loss_;
   snapshot.heldout_loss = heldout_loss_;
   snapshot.heldout_accuracy = heldout_accuracy_;
