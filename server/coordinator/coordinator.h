@@ -112,19 +112,18 @@ class Coordinator {
   // Empty while it is under way; NotFound for tickets long gone.
   std::optional<absl::StatusOr<PublishedCheckpoint>> CheckpointOutcome(uint64_t ticket) const;
   void RequestStop(absl::string_view reason, absl::Time now);
+  // Nobody gets new work, so that the checkpoint requested next holds all that was done.
+  void HoldWork();
   void RaiseAlarm(absl::string_view text, absl::Time now);
 
   // Changes whenever a pending grant, registration or checkpoint could have a new answer.
   uint64_t state_version() const { return state_version_; }
   CoordinatorPhase phase() const { return phase_; }
-  // Not ok in kFailed.
-  const absl::Status& failure() const { return failure_; }
+  const absl::Status& failure() const { return failure_; }  // not ok in kFailed
   // The job is over, the workers have left, and the servers were told to exit.
   bool should_exit() const { return should_exit_; }
   uint64_t server_incarnation() const { return server_incarnation_; }
-  // Null until the layout is known.
-  std::shared_ptr<const ClusterMap> map() const { return map_; }
-  const JobSpec& job() const { return config_.job; }
+  std::shared_ptr<const ClusterMap> map() const { return map_; }  // null: no layout yet
   ClusterSnapshot Snapshot(absl::Time now) const;
 
  private:
@@ -176,6 +175,7 @@ class Coordinator {
   uint64_t state_version_ = 1;
   uint64_t server_incarnation_ = 0;
   std::optional<std::string> stop_reason_;  // once asked to stop
+  bool is_work_held_ = false;
   bool should_exit_ = false;
 
   std::optional<Layout> layout_;

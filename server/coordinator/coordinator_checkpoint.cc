@@ -33,6 +33,11 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   Advance(now);
 }
 
+void Coordinator::HoldWork() {
+  is_work_held_ = true;
+  Touch();
+}
+
 void Coordinator::OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
                                const absl::StatusOr<std::string>& manifest_part, absl::Time now) {
   if (server_incarnation != server_incarnation_ || !shards_.Has(shard)) return;

@@ -213,6 +213,22 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   EXPECT_TRUE(cluster.coordinator().should_exit());
 }
 
+TEST(CoordinatorRestartTest, HeldWorkMakesTheNextCheckpointTheLastWord) {
+  CoordinatorHarness cluster(SavingConfig(0));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant grant = RunUntil(cluster, a, 3);
+  cluster.coordinator().HoldWork();
+  ASSERT_TRUE(cluster.coordinator().RequestCheckpoint(cluster.now()).ok());
+  EXPECT_THAT(cluster.fleet.save_directories, ::testing::IsEmpty()) << "round 3 is open";
+  EXPECT_THAT(cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
+              HasSubstr("checkpoint before this server stops"));
+  cluster.FinishSave();
+  EXPECT_EQ(cluster.store.published.back().round, Round(4));
+  EXPECT_FALSE(cluster.Ask(a).grant.has_value());
+  EXPECT_EQ(cluster.fleet.commands.back(), "save 4");
+}
+
 TEST(CoordinatorRestartTest, StopWithoutWorkersEndsAtOnce) {
   CoordinatorHarness idle;
   idle.Start();

@@ -77,6 +77,8 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   last_scheduled_checkpoint_ = state.ledger.next_round;
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&source_)) {
     checkpoints_.SetLast({checkpoint->directory, ledger_.next_round(), 0}, state.ledger, now);
+    deps_.observer->OnEvent(absl::StrCat("resumes from path=", checkpoint->directory,
+                                         " round=", ledger_.next_round().value()));
   }
   if (!layout_.has_value()) {
     Enter(CoordinatorPhase::kAwaitingLayout);

@@ -16,22 +16,22 @@ std::string Held(const Decision& decision) {
   return decision.action == Action::kApply ? "" : decision.reason;
 }
 
+// The missing of a round, without those who have sent theirs and only wait behind others for the
+// acknowledgement (sums have a fixed order).
+std::vector<WorkerId> Awaited(const OpenRound& round, const std::map<WorkerId, WorkerDesk>& desks) {
+  const std::vector<WorkerId> missing = round.Missing();
+  std::vector<WorkerId> awaited;
+  for (WorkerId worker : missing) {
+    auto desk = desks.find(worker);
+    if (desk == desks.end() || !desk->second.is_delivering()) awaited.push_back(worker);
+  }
+  return awaited.empty() ? missing : awaited;
+}
+
 }  // namespace
 
 void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now) {
   if (alarms_.Raise(text, now)) deps_.observer->OnAlarm(text);
-}
-
-// The missing of a round, without those who have sent theirs and only wait behind others for the
-// acknowledgement (sums have a fixed order).
-std::vector<WorkerId> Coordinator::Awaited(const OpenRound& round) const {
-  const std::vector<WorkerId> missing = round.Missing();
-  std::vector<WorkerId> awaited;
-  for (WorkerId worker : missing) {
-    auto desk = desks_.find(worker);
-    if (desk == desks_.end() || !desk->second.is_delivering()) awaited.push_back(worker);
-  }
-  return awaited.empty() ? missing : awaited;
 }
 
 // Who is waited for, in which round, and for how long; empty if nobody is.
@@ -63,17 +63,18 @@ std::string Coordinator::WaitingFor(absl::Time now) const {
                                  : "waits for a client that supplies the initial weights";
   }
   const bool has_round = policy_->uses_rosters() || phase_ == CoordinatorPhase::kEvaluating ||
-                         is_stopping() || ledger_.is_exhausted();
+                         is_stopping() || is_work_held_ || ledger_.is_exhausted();
   if (has_round && !open_.empty()) {
     const OpenRound& round = open_.begin()->second;
     std::vector<std::string> names;
-    for (WorkerId worker : Awaited(round)) names.push_back(NameOf(worker));
+    for (WorkerId worker : Awaited(round, desks_)) names.push_back(NameOf(worker));
     return absl::StrCat(round.is_evaluation() ? "the final evaluation" : "round ",
                         round.is_evaluation() ? "" : absl::StrCat(round.round().value()),
                         " waits for ", absl::StrJoin(names, ", "), ", open for ",
                         AgeText(now - round.opened_at()));
   }
   if (phase_ == CoordinatorPhase::kEvaluating) return "the final evaluation waits for a worker";
+  if (is_work_held_) return "waits for the checkpoint before this server stops";
   const ClusterView view = View();
   for (const MemberProgress& member : view.members) {
     if (!member.waiting || policy_->uses_rosters()) continue;

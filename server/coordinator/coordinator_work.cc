@@ -67,8 +67,8 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
 }
 
 std::string Coordinator::PendingReason(WorkerId worker, absl::Time now) const {
-  if (phase_ != CoordinatorPhase::kRunning || is_stopping() || ledger_.is_exhausted() ||
-      awaits_supply()) {
+  if (phase_ != CoordinatorPhase::kRunning || is_stopping() || is_work_held_ ||
+      ledger_.is_exhausted() || awaits_supply()) {
     return WaitingFor(now);
   }
   const ClusterView view = View();
@@ -112,9 +112,9 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
     Enter(is_stopping() ? CoordinatorPhase::kSaving : CoordinatorPhase::kEvaluating);
     return true;
   }
-  if (awaits_supply()) return false;
+  if (awaits_supply() || (is_work_held_ && !open_.empty())) return false;
   MaybeCheckpoint(now);
-  return GrantNext(now);
+  return !is_work_held_ && GrantNext(now);
 }
 
 bool Coordinator::AdvanceEvaluation(absl::Time now) {
