@@ -184,6 +184,19 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).rounds_committed_short, 1);
 }
 
+TEST(CoordinatorTest, WorkerThatWaitsForItsAcknowledgementIsNotBlamed) {
+  CoordinatorHarness cluster(ConfigFor(2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
+  ASSERT_TRUE(cluster.coordinator().Heartbeat({a.life, 0, 0, "compute"}, cluster.now()).ok());
+  ASSERT_TRUE(cluster.coordinator().Heartbeat({b.life, 0, 0, "push"}, cluster.now()).ok());
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_THAT(snapshot.waiting_for, HasSubstr("waits for a, open"));
+  EXPECT_EQ(snapshot.open_round->missing.at(1).what, "acknowledgement");
+}
+
 TEST(CoordinatorTest, LostWorkerComesBackUnderItsIdWithANewIncarnation) {
   CoordinatorHarness cluster;
   cluster.Start();
