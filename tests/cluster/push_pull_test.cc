@@ -281,6 +281,11 @@ TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
   EXPECT_THAT(PushChunks({SomeChunk(0, 5), SomeChunk(4, size)}), refused);      // overlap
   EXPECT_THAT(PushChunks({SomeChunk(0, size + 1)}), refused);                   // too long
   EXPECT_THAT(PushChunks({SomeChunk(0, 5), SomeChunk(5, size + 1)}), refused);  // too long
+  v1::PushChunk misplaced = SomeChunk(5, size);
+  misplaced.set_offset(4);
+  EXPECT_THAT(PushChunks({SomeChunk(0, 5), misplaced}), refused);
+  misplaced.set_offset(std::numeric_limits<uint64_t>::max());
+  EXPECT_THAT(PushChunks({SomeChunk(0, 5), misplaced}), refused);
   const auto changed = [this](auto change) {
     v1::PushChunk chunk = WholeBucket();
     change(chunk);
