@@ -125,6 +125,7 @@ void CoordinatorRole::SaveBeforeStop(absl::Duration patience,
     absl::StatusOr<PublishedCheckpoint> published = absl::UnknownError("");
   };
   const auto outcome = std::make_shared<Outcome>();
+  strand_.Run([](Coordinator& coordinator, absl::Time) { coordinator.HoldWork(); });
   TakeCheckpoint(strand_, patience, [outcome](absl::StatusOr<PublishedCheckpoint> published) {
     outcome->published = std::move(published);
     outcome->known.Notify();

@@ -37,20 +37,24 @@ absl::Status StoppingStatus() {
   return absl::UnavailableError("the server is stopping; connect again when it is back");
 }
 
-// Asks the coordinator for a grant and answers the held call with it.
+// Asks the coordinator for a grant and answers the held call with it. Only the first attempt is a
+// sign of life: the caller may have died meanwhile.
 CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<GrantReport> report,
                                         grpc::ServerUnaryReactor* reactor, v1::Grant* reply) {
   const auto finish = [reactor](const absl::Status& status) {
     return [reactor, status] { reactor->Finish(ToGrpcStatus(status)); };
   };
-  return [=](Coordinator& coordinator, absl::Time now,
-             CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+  return [=, has_asked = false](
+             Coordinator& coordinator, absl::Time now,
+             CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
     using Occasion = CoordinatorStrand::Occasion;
     if (occasion == Occasion::kStopping) return finish(StoppingStatus());
     if (occasion == Occasion::kReplaced) {
       return finish(absl::CancelledError("replaced by a newer NextGrant of the same worker"));
     }
-    const absl::StatusOr<GrantAnswer> answer = coordinator.RequestGrant(life, report, now);
+    const absl::StatusOr<GrantAnswer> answer = std::exchange(has_asked, true)
+                                                   ? coordinator.PollGrant(life, now)
+                                                   : coordinator.RequestGrant(life, report, now);
     if (!answer.ok()) return finish(answer.status());
     if (answer->grant.has_value()) {
       *reply = ToProto(*answer->grant);
