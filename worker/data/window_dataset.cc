@@ -99,13 +99,13 @@ class WindowDataset : public Dataset {
     const int64_t window = cut_.context + 1;
     if (train_.num_tokens() + heldout_.num_tokens() == 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("empty corpus: ", files_.size(), " files hold 0 ", format_, " tokens"));
+          absl::StrCat("empty corpus: ", NameOfFiles(), " holds 0 ", format_, " tokens"));
     }
     if (train_.num_tokens() < window || heldout_.num_tokens() < window) {
       return absl::InvalidArgumentError(absl::StrCat(
           "corpus is too short: one window needs ", window, " tokens (context ", cut_.context,
-          " + 1), but the ", files_.size(), " files give ", train_.num_tokens(),
-          " tokens for training and ", heldout_.num_tokens(),
+          " + 1), but ", NameOfFiles(), " gives ", train_.num_tokens(), " tokens for training and ",
+          heldout_.num_tokens(),
           " held out (the last tenth of every file); use more data or a smaller context"));
     }
     ContentHash hash;
@@ -152,6 +152,11 @@ class WindowDataset : public Dataset {
   }
 
  private:
+  std::string NameOfFiles() const {
+    const std::string& first = files_.front().file.path();
+    return files_.size() == 1 ? first : absl::StrCat(first, " with ", files_.size() - 1, " more");
+  }
+
   int64_t Phase(int64_t epoch) const {
     return static_cast<int64_t>(Mix(Mix(cut_.seed + 0x9e3779b97f4a7c15u) + epoch) %
                                 static_cast<uint64_t>(num_phases_));

@@ -1,0 +1,218 @@
+#!/usr/bin/python3 -B
+"""Servers that die, full disks, damaged checkpoints, and what --resume does then.
+
+Usage: checkpoint_faults_test.py PS_SERVER GPU_WORKER PSCTL
+"""
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import cluster_processes
+from cluster_processes import GPT, ClusterTestCase, alarms_in, wait_until
+
+# The promise is 10 s from the restart on.
+SERVING_WITHIN_SECONDS = 10
+DISK_BYTES = 512 << 10
+MANIFEST = "MANIFEST.json"
+
+
+class CheckpointTestCase(ClusterTestCase):
+
+  def checkpoint(self, number):
+    return self.path("checkpoints", f"round-{number:08d}")
+
+  def start_server(self, port=0, name="server", popen=None, **flags):
+    return super().start_server(port, name, popen, checkpoint_dir=self.path("checkpoints"),
+                                **flags)
+
+  def run_server(self, **flags):
+    return super().run_server(checkpoint_dir=self.path("checkpoints"), **flags)
+
+  def saved(self):
+    return sorted(name for name in os.listdir(self.path("checkpoints")) if "round-" in name)
+
+  def round_after_start(self, **flags):
+    """Of a server without workers: (round it goes on from, alarms, its log)."""
+    server = self.start_server(**flags)
+    status = self.wait_for_status(lambda status: status["state"] == "waiting_for_workers", "state")
+    server.kill()
+    return int(status["round"]), alarms_in(status), server.log()
+
+
+class LostServerTest(CheckpointTestCase):
+
+  def test_killed_server_goes_on_from_the_newest_checkpoint_and_so_do_its_workers(self):
+    flags = {"rounds": 1000, "checkpoint_every": 50, "min_workers": 2}
+    killed = self.start_server(**flags)
+    workers = [self.start_worker(name) for name in ("a", "b")]
+    wait_until(lambda: os.path.exists(self.path(self.checkpoint(100), MANIFEST)), self.logs)
+    killed.kill()
+    newest = int([name for name in self.saved() if not name.endswith(".tmp")][-1].split("-")[1])
+    num_lines = len(self.metrics())
+    restarted = self.start_server(port=self.port, name="restarted", **flags)
+    restarted_at = time.monotonic()
+    wait_until(lambda: len(self.metrics()) > num_lines, self.logs)
+    seconds = time.monotonic() - restarted_at
+    print(f"kill -9 of the server: the next round was committed {seconds:.2f} s after the restart")
+    self.assertLessEqual(seconds, SERVING_WITHIN_SECONDS)
+    self.assertEqual(self.metrics()[num_lines]["round"], newest)
+    self.assertIn(f"resumes from path={self.checkpoint(newest)} ", restarted.log())
+    for process in (restarted, *workers):
+      self.assert_ends(process)
+    self.assertEqual(self.metrics()[-1]["round"], 1000)
+
+  def test_terminated_server_saves_its_last_round(self):
+    server = self.start_server()
+    worker = self.start_worker("a")
+    self.wait_for_round(5)
+    # Not 0: the job is not done, and the same command goes on with it.
+    self.assertEqual(server.kill(signal.SIGTERM), 128 + signal.SIGTERM, server.log())
+    last = self.metrics()[-1]["round"]
+    self.assertEqual(self.saved(), [os.path.basename(self.checkpoint(last + 1))])
+    restarted = self.start_server(port=self.port, name="restarted")
+    self.wait_for_round(last + 5)
+    self.assertEqual([line["round"] for line in self.metrics()][:last + 3], list(range(last + 3)))
+    self.stop_job(restarted, worker)
+
+
+class FullDiskTest(CheckpointTestCase):
+
+  def train_through_a_full_disk(self, server, fill):
+    worker = self.start_worker("a")
+    self.wait_for_round(5)
+    good = self.psctl("checkpoint")
+    self.assertEqual(good.returncode, 0, good.stderr)
+    kept = self.saved()
+    self.assertEqual(len(kept), 1)
+    fill()
+    failed = self.psctl("checkpoint")
+    self.assertEqual(failed.returncode, 1, failed.stdout)
+    status = self.status()
+    self.assertIn(self.path("checkpoints"), alarms_in(status))
+    self.wait_for_round(int(status["round"]) + 5)
+    self.assertEqual(self.saved(), kept)  # nor is anything half-written left
+    self.stop_job(server, worker)  # its last checkpoint fails as well
+    self.assertEqual(self.saved(), kept)
+    return failed.stderr + alarms_in(status), int(kept[0].split("-")[1])
+
+  def test_full_disk_is_an_alarm_and_costs_no_checkpoint(self):
+    os.mkdir(self.path("checkpoints"))
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs",
+                              self.path("checkpoints")], capture_output=True, check=False)
+    if mounted.returncode != 0:
+      self.skipTest("a small disk cannot be mounted here: " + mounted.stderr.decode().strip())
+    self.addCleanup(subprocess.run, ["umount", "--lazy", self.path("checkpoints")], check=True)
+
+    def fill():
+      with open(self.path("checkpoints", "filler"), "wb", buffering=0) as file:
+        try:
+          while file.write(bytes(4096)) > 0:
+            pass
+        except OSError:
+          pass
+
+    server = self.start_server(metrics_out=self.path("checkpoints", "metrics.jsonl"))
+    # Metrics are on the full disk as well, and no reason to stop either.
+    text, saved_round = self.train_through_a_full_disk(server, fill)
+    self.assertIn("No space left on device", text)
+    self.assertEqual(self.round_after_start()[0], saved_round)
+
+  def test_file_size_limit_is_an_alarm_and_costs_no_checkpoint(self):
+    # Without the handler that Python sets, the limit's signal would end the server.
+    server = self.start_server(popen={"restore_signals": False}, metrics_out="")
+
+    def fill():
+      resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+
+    text, saved_round = self.train_through_a_full_disk(server, fill)
+    self.assertIn("File too large", text)
+    self.assertEqual(self.round_after_start()[0], saved_round)
+
+
+class DamagedCheckpointTest(CheckpointTestCase):
+
+  def setUp(self):
+    super().setUp()
+    for rounds in (10, 20, 30):  # each goes on where the one before has ended
+      self.train(rounds=rounds)
+    self.assertEqual(self.saved(), [os.path.basename(self.checkpoint(r)) for r in (10, 20, 30)])
+
+  def train(self, **flags):
+    server = self.start_server(**flags)
+    worker = self.start_worker("a")
+    self.assert_ends(worker)
+    self.assert_ends(server)
+
+  def cut_weights_of(self, number):
+    with open(os.path.join(self.checkpoint(number), MANIFEST), encoding="utf-8") as file:
+      name = json.load(file)["shards"][0]["weights"]["name"]
+    os.truncate(os.path.join(self.checkpoint(number), name), 1000)
+
+  def test_the_one_before_a_damaged_checkpoint_is_taken_with_an_alarm(self):
+    self.cut_weights_of(30)
+    number, alarms, log = self.round_after_start()
+    self.assertEqual(number, 20)
+    self.assertIn(f"CHECKPOINT {self.checkpoint(30)} IS DAMAGED", alarms)
+    self.assertIn("has 1000 bytes", alarms)
+    self.assertIn("IS DAMAGED", log)
+    os.remove(os.path.join(self.checkpoint(20), MANIFEST))
+    number, alarms, _ = self.round_after_start()
+    self.assertEqual(number, 10)
+    self.assertIn(f"CHECKPOINT {self.checkpoint(20)} IS DAMAGED", alarms)
+    self.assertIn(MANIFEST, alarms)
+
+  def test_job_goes_on_after_a_damaged_checkpoint(self):
+    self.cut_weights_of(30)
+    self.train(rounds=30)
+    self.assertEqual([line["round"] for line in self.metrics()[-11:]], list(range(20, 31)))
+    shutil.rmtree(self.checkpoint(20))
+    self.assertEqual(self.round_after_start(rounds=40)[:2], (30, ""))
+
+  def test_nothing_is_overwritten_if_no_checkpoint_is_whole(self):
+    for number in (10, 20, 30):
+      self.cut_weights_of(number)
+    code, log = self.run_server()
+    self.assertTrue(1 <= code <= 127, f"exit code {code}\n{log}")
+    for number in (10, 20, 30):
+      self.assertIn(f"CHECKPOINT {self.checkpoint(number)} IS DAMAGED", log)
+    self.assertEqual(len(self.saved()), 3)
+
+  def test_resume_never_starts_anew_and_deletes_nothing(self):
+    self.assertEqual(self.round_after_start(resume="never")[0], 0)
+    self.train(resume="never", rounds=10)
+    self.assertEqual([name[:len("round-00000010")] for name in self.saved()],
+                     [os.path.basename(self.checkpoint(r)) for r in (10, 20, 30)])
+
+  def test_resume_takes_the_checkpoint_it_is_given(self):
+    number, alarms, log = self.round_after_start(resume=self.checkpoint(10))
+    self.assertEqual((number, alarms), (10, ""))
+    self.assertIn(f"resumes from path={self.checkpoint(10)} round=10", log)
+
+  def test_resume_from_what_is_no_checkpoint_is_a_clear_error(self):
+    self.cut_weights_of(20)
+    for path, reason in [(self.path("nowhere"), "No such file or directory"),
+                         (self.path("corpus.txt"), "Not a directory"),
+                         (self.checkpoint(20), "has 1000 bytes")]:
+      with self.subTest(path=path):
+        code, log = self.run_server(resume=path)
+        self.assertTrue(1 <= code <= 127, f"exit code {code}\n{log}")
+        self.assertIn(path, log)
+        self.assertIn(reason, log)
+
+  def test_checkpoint_of_another_model_or_optimizer_is_refused(self):
+    self.write("wide.textproto", GPT.replace("width: 16", "width: 32"))
+    for flags, reason in [({"model": self.path("wide.textproto")}, r"\b16\b.*\b32\b|\b32\b.*\b16\b"),
+                          ({"optimizer": "sgd"}, "optimizer")]:
+      with self.subTest(**flags):
+        code, log = self.run_server(**flags)
+        self.assertTrue(1 <= code <= 127, f"exit code {code}\n{log}")
+        self.assertRegex(log.split("error")[-1], reason)
+    self.assertEqual(self.round_after_start()[0], 30)
+
+
+if __name__ == "__main__":
+  cluster_processes.main()
