@@ -205,7 +205,7 @@ class DamagedCheckpointTest(CheckpointTestCase):
 
   def test_checkpoint_of_another_model_or_optimizer_is_refused(self):
     self.write("wide.textproto", GPT.replace("width: 16", "width: 32"))
-    for flags, reason in [({"model": self.path("wide.textproto")}, r"\b16\b.*\b32\b|\b32\b.*\b16\b"),
+    for flags, reason in [({"model": self.path("wide.textproto")}, r"\b32\b.*\b16\b"),
                           ({"optimizer": "sgd"}, "optimizer")]:
       with self.subTest(**flags):
         code, log = self.run_server(**flags)

@@ -45,7 +45,9 @@ class LostWorkerTest(ClusterTestCase):
 
   def test_silent_worker_is_named_and_rejoins_after_its_lease(self):
     server = self.start_server(lease="3s")
-    survivor, victim = self.start_worker("survivor"), self.start_worker("victim")
+    survivor = self.start_worker("survivor")
+    survivor.wait_for_log("registered with")  # sums are in this order: it waits behind nobody
+    victim = self.start_worker("victim")
     before = worker_in(self.wait_for_round(5, workers=2), "victim")
     victim.kill()
     self.wait_for_status(
