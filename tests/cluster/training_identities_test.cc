@@ -1,0 +1,271 @@
+// Different ways to run a job that must train the same model: DESIGN.md, section 4. Each test runs
+// real jobs, with real servers, workers, models and data, and compares their final weights.
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/job_spec.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/training_data.h"
+#include "tests/cluster/training_reference.h"
+#include "tests/cluster/training_run.h"
+#include "worker/data/test_folder.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Not;
+
+// Where sums are formed in another order. A sum of N fp32 terms is off by some units of 6e-8 per
+// step; over a short training these partly cancel, relative to the norm of all weights.
+constexpr double kReordered = 1e-6;
+// A training that moves the weights by less would not tell a broken update from a right one.
+constexpr double kMoved = 1e-2;
+
+// |a - b| / |b|
+double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0.0;
+  double norm = 0.0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+MATCHER_P(HasTheBitsOf, other, negation ? "differs in some bit" : "is the same to the bit") {
+  if (arg.size() != other.size()) {
+    *result_listener << arg.size() << " elements instead of " << other.size();
+    return false;
+  }
+  size_t num_different = 0;
+  for (size_t i = 0; i < arg.size(); ++i) {
+    num_different += std::bit_cast<uint32_t>(arg[i]) != std::bit_cast<uint32_t>(other[i]);
+  }
+  *result_listener << num_different << " of " << arg.size() << " elements differ, distance "
+                   << RelativeDistance(arg, other);
+  return num_different == 0;
+}
+
+MATCHER_P2(IsWithin, tolerance, other, "is close") {
+  if (arg.size() != other.size()) {
+    *result_listener << arg.size() << " elements instead of " << other.size();
+    return false;
+  }
+  const double distance = RelativeDistance(arg, other);
+  *result_listener << "relative distance " << distance;
+  return distance <= tolerance;
+}
+
+// Every setting that changes the arithmetic is on, and buckets are small, so that there are some
+// in every block.
+JobSpec Job(const ModelSpec& model) {
+  JobSpec job;
+  job.model = model;
+  job.optimizer.kind = OptimizerKind::kAdamW;
+  job.optimizer.weight_decay = 0.1;
+  job.schedule = {.kind = ScheduleKind::kCosine,
+                  .peak = 2e-3,
+                  .minimum = 1e-4,
+                  .warmup_rounds = 3,
+                  .total_rounds = 20};
+  job.clip_norm = 0.5;
+  job.batch_size = 8;
+  job.seed = 3;
+  job.bucket_bytes = 1024;
+  return job;
+}
+
+ModelSpec Mlp() { return {"mlp", MlpSpec{{kImageSide * kImageSide, 32, 16, kImageClasses}}}; }
+ModelSpec Cnn() { return {"cnn", CnnSpec{kImageSide, kImageSide, 1, {4, 8}, 16, kImageClasses}}; }
+ModelSpec Gpt() { return {"gpt", GptSpec{2, 2, 16, 16, 256}}; }
+
+void UseMomentum(JobSpec& job, double learning_rate) {
+  job.optimizer.kind = OptimizerKind::kMomentum;
+  job.schedule.peak = learning_rate;
+}
+
+void UseLocalSteps(JobSpec& job, int local_steps, OuterOptimizerKind outer) {
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = local_steps;
+  job.outer_optimizer = outer;
+}
+
+class TrainingIdentitiesTest : public testing::Test {
+ protected:
+  TrainingIdentitiesTest() {
+    WriteImages(images_);
+    WriteText(text_);
+  }
+
+  TrainingSetup ImageSetup(const ModelSpec& model = Mlp()) {
+    return {.job = Job(model), .data = images_.root()};
+  }
+
+  // Batches of 8 by one worker, of 4 by each of two.
+  void ExpectSplitBatchesAgree(const TrainingSetup& whole) {
+    TrainingSetup halves = whole;
+    halves.num_workers = 2;
+    halves.job.batch_size /= 2;
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(whole.job));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> by_one, RunTraining(whole));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> by_two, RunTraining(halves));
+    EXPECT_THAT(by_two, IsWithin(kReordered, by_one));
+    EXPECT_THAT(by_one, Not(IsWithin(kMoved, initial)));
+  }
+
+  // Against the reference, which clips; and that clipping made a difference.
+  void ExpectPlainTraining(const TrainingSetup& setup) {
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> plain, TrainSequentially(setup.job, setup.data));
+    JobSpec unclipped_job = setup.job;
+    unclipped_job.clip_norm = 0.0;
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> unclipped,
+                         TrainSequentially(unclipped_job, setup.data));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> trained, RunTraining(setup));
+    EXPECT_THAT(trained, HasTheBitsOf(plain));
+    EXPECT_THAT(plain, Not(IsWithin(kReordered, unclipped)));
+    EXPECT_THAT(plain, Not(IsWithin(kMoved, initial)));
+  }
+
+  // One worker, two and four that all have the same to contribute.
+  void ExpectEqualWorkersAreOne(const JobSpec& job) {
+    const TestFolder equal_images;
+    WriteEqualImages(equal_images);
+    TrainingSetup setup = {.job = job, .data = equal_images.root(), .own_partition = true};
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(job));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> by_one, RunTraining(setup));
+    EXPECT_THAT(by_one, Not(IsWithin(kMoved, initial)));
+    for (const int num_workers : {2, 4}) {
+      setup.num_workers = num_workers;
+      ASSERT_OK_AND_ASSIGN(const std::vector<float> by_many, RunTraining(setup));
+      EXPECT_THAT(by_many, HasTheBitsOf(by_one)) << num_workers << " workers";
+    }
+  }
+
+  const TestFolder images_;
+  const TestFolder text_;
+};
+
+TEST_F(TrainingIdentitiesTest, SyncWithOneWorkerIsPlainTraining) {
+  ExpectPlainTraining(ImageSetup());
+}
+
+TEST_F(TrainingIdentitiesTest, SyncOfTwoWorkersIsOneWithTwiceTheBatch) {
+  ExpectSplitBatchesAgree(ImageSetup());
+}
+
+TEST_F(TrainingIdentitiesTest, SyncOfTwoWorkersIsOneWithTwiceTheBatchForCnn) {
+  ExpectSplitBatchesAgree(ImageSetup(Cnn()));
+}
+
+// Not with AdamW: the exact gradient of a key's bias is zero, and AdamW makes steps of full size
+// out of what rounding leaves of it.
+TEST_F(TrainingIdentitiesTest, SyncOfTwoWorkersIsOneWithTwiceTheBatchForGpt) {
+  TrainingSetup setup = {.job = Job(Gpt()), .data = text_.root()};
+  UseMomentum(setup.job, 0.1);
+  ExpectSplitBatchesAgree(setup);
+}
+
+TEST_F(TrainingIdentitiesTest, SamplesOfRoundDoNotDependOnNumberOfWorkers) {
+  TrainingSetup setup = ImageSetup();
+  setup.job.batch_size = 0;
+  setup.job.global_batch_size = 8;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> by_one, RunTraining(setup));
+  setup.num_workers = 3;  // parts of 3, 3 and 2 samples
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> by_three, RunTraining(setup));
+  EXPECT_THAT(by_three, IsWithin(kReordered, by_one));
+}
+
+TEST_F(TrainingIdentitiesTest, SyncGivesTheSameBitsAgain) {
+  TrainingSetup setup = ImageSetup();
+  setup.num_workers = 3;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> first, RunTraining(setup));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> second, RunTraining(setup));
+  EXPECT_THAT(second, HasTheBitsOf(first));
+}
+
+TEST_F(TrainingIdentitiesTest, NumberOfServersChangesNoBit) {
+  TrainingSetup setup = ImageSetup();
+  setup.num_workers = 2;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> of_one, RunTraining(setup));
+  for (const int num_servers : {2, 3}) {
+    setup.num_servers = num_servers;
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> of_many, RunTraining(setup));
+    EXPECT_THAT(of_many, HasTheBitsOf(of_one)) << num_servers << " servers";
+  }
+}
+
+TEST_F(TrainingIdentitiesTest, AsyncWithOneWorkerIsSequentialSgd) {
+  TrainingSetup setup = ImageSetup();
+  setup.job.mode = Mode::kAsync;
+  UseMomentum(setup.job, 0.05);
+  ExpectPlainTraining(setup);
+}
+
+TEST_F(TrainingIdentitiesTest, AsyncWithOneWorkerIsSequentialSgdAcrossServers) {
+  TrainingSetup setup = {.job = Job(Gpt()), .data = text_.root(), .num_servers = 2};
+  setup.job.mode = Mode::kAsync;
+  UseMomentum(setup.job, 0.1);
+  ExpectPlainTraining(setup);
+}
+
+TEST_F(TrainingIdentitiesTest, AsyncWithoutRoundsAheadIsSync) {
+  TrainingSetup setup = ImageSetup();
+  setup.num_workers = 2;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> sync, RunTraining(setup));
+  setup.job.mode = Mode::kAsync;
+  setup.job.max_rounds_ahead = 0;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> lock_step, RunTraining(setup));
+  EXPECT_THAT(lock_step, HasTheBitsOf(sync));
+}
+
+TEST_F(TrainingIdentitiesTest, AveragingAfterEverySgdStepIsSync) {
+  TrainingSetup setup = ImageSetup();
+  setup.num_workers = 2;
+  setup.job.clip_norm = 0.0;  // local steps clip before averaging, sync after it
+  setup.job.optimizer.kind = OptimizerKind::kSgd;
+  setup.job.schedule.peak = 0.1;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> sync, RunTraining(setup));
+  UseLocalSteps(setup.job, 1, OuterOptimizerKind::kAverage);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> averaged, RunTraining(setup));
+  EXPECT_THAT(averaged, IsWithin(kReordered, sync));
+  EXPECT_THAT(sync, Not(IsWithin(kMoved, initial)));
+}
+
+TEST_F(TrainingIdentitiesTest, LocalStepsOfOneWorkerArePlainTraining) {
+  TrainingSetup setup = ImageSetup();
+  UseLocalSteps(setup.job, 3, OuterOptimizerKind::kAverage);
+  setup.job.schedule.total_rounds = 8;
+  ExpectPlainTraining(setup);
+}
+
+TEST_F(TrainingIdentitiesTest, OuterNesterovWithoutMomentumIsAverage) {
+  TrainingSetup setup = ImageSetup();
+  setup.num_workers = 2;
+  setup.job.schedule.total_rounds = 8;
+  UseLocalSteps(setup.job, 3, OuterOptimizerKind::kAverage);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> average, RunTraining(setup));
+  setup.job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  setup.job.outer_learning_rate = 1.0;
+  setup.job.outer_momentum = 0.0;
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> nesterov, RunTraining(setup));
+  EXPECT_THAT(nesterov, IsWithin(kReordered, average));
+}
+
+TEST_F(TrainingIdentitiesTest, EqualWorkersInSyncAreOne) { ExpectEqualWorkersAreOne(Job(Mlp())); }
+
+TEST_F(TrainingIdentitiesTest, AverageOfEqualWorkersIsOne) {
+  JobSpec job = Job(Mlp());
+  job.schedule.total_rounds = 8;
+  UseLocalSteps(job, 3, OuterOptimizerKind::kAverage);
+  ExpectEqualWorkersAreOne(job);
+}
+
+}  // namespace
+}  // namespace lodestar

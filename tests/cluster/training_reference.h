@@ -1,0 +1,21 @@
+// What one worker should arrive at: the same model, samples and update rule in one plain loop over
+// one flat vector. No servers, rounds, buckets or wire.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/job_spec.h"
+
+namespace lodestar {
+
+// The weights that the job starts from.
+absl::StatusOr<std::vector<float>> InitialWeights(const JobSpec& job);
+
+// One optimizer step per batch_size samples, total_rounds * local_steps of them; clip_norm clips
+// each step's gradient. Outer optimizers have no part in it.
+absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const std::string& data);
+
+}  // namespace lodestar

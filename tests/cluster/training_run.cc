@@ -1,0 +1,97 @@
+#include "tests/cluster/training_run.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/safetensors.h"
+#include "common/status_macros.h"
+#include "proto/status_mapping.h"
+#include "proto/status_service.grpc.pb.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "worker/data/test_folder.h"
+#include "worker/worker.h"
+
+namespace lodestar {
+namespace {
+
+absl::StatusOr<std::unique_ptr<InProcessCluster>> StartServers(const TrainingSetup& setup) {
+  ServerConfig config = SmallJobConfig();
+  config.job = setup.job;
+  config.job.min_workers = setup.num_workers;
+  // However busy the machine: a worker that is only slow must stay in the roster.
+  config.cluster.lease = absl::Minutes(10);
+  return InProcessCluster::Start(config, setup.num_servers);
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(const TrainingSetup& setup,
+                                                                 const std::string& coordinator) {
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int i = 0; i < setup.num_workers; ++i) {
+    Worker::Config config;
+    config.coordinator = coordinator;
+    config.name = absl::StrCat("w", i);
+    config.instance_id = i + 1;
+    config.data_path = setup.data;
+    config.own_partition = setup.own_partition;
+    config.device = "cpu";
+    config.threads = 1;
+    config.first_backoff = absl::Milliseconds(5);
+    ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Worker::Create(config, &Clock::Real()));
+    workers.push_back(std::move(worker));
+  }
+  return workers;
+}
+
+// Each on a thread of its own until the job is done.
+absl::Status RunWorkers(const std::vector<std::unique_ptr<Worker>>& workers) {
+  std::vector<absl::Status> outcomes(workers.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    threads.emplace_back([&, i] {
+      outcomes[i] = workers[i]->Run();
+      if (outcomes[i].ok()) return;
+      // The others would wait for this one without end.
+      for (const std::unique_ptr<Worker>& worker : workers) worker->RequestStop();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& outcome : outcomes) RETURN_IF_ERROR(outcome);
+  return absl::OkStatus();
+}
+
+// The final evaluation has pulled the last version from every server, so no update is under way.
+absl::StatusOr<std::vector<float>> ExportWeights(const std::string& coordinator) {
+  const auto stub = v1::AdminService::NewStub(
+      grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto reader = stub->Export(&context, {});
+  std::string bytes;
+  v1::ExportChunk chunk;
+  while (reader->Read(&chunk)) bytes += chunk.data();
+  RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+  const TestFolder folder;
+  ASSIGN_OR_RETURN(const auto file,
+                   SafetensorsReader::Open(folder.Write("weights.safetensors", bytes)));
+  std::vector<float> weights;
+  for (const SafetensorsTensor& tensor : file->tensors()) {
+    ASSIGN_OR_RETURN(const absl::Span<const float> values, file->Floats(tensor.name));
+    weights.insert(weights.end(), values.begin(), values.end());
+  }
+  return weights;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<float>> RunTraining(const TrainingSetup& setup) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<InProcessCluster> cluster, StartServers(setup));
+  ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Worker>> workers,
+                   MakeWorkers(setup, cluster->address()));
+  RETURN_IF_ERROR(RunWorkers(workers));
+  return ExportWeights(cluster->address());
+}
+
+}  // namespace lodestar

@@ -1,0 +1,25 @@
+// A whole training job in one process: real servers and real workers over loopback.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/job_spec.h"
+
+namespace lodestar {
+
+struct TrainingSetup {
+  JobSpec job;       // min_workers is filled in
+  std::string data;  // what each worker gets as --data
+  int num_servers = 1;
+  int num_workers = 1;
+  bool own_partition = false;
+};
+
+// Runs the job to its end and returns the weights in order of the parameter space. All workers
+// start at once, so which of them the coordinator meets first differs from run to run.
+// Errors: those of the servers and workers; the first one ends the run.
+absl::StatusOr<std::vector<float>> RunTraining(const TrainingSetup& setup);
+
+}  // namespace lodestar
