@@ -11,11 +11,11 @@
 #define LODESTAR_CONCAT_INNER(a, b) a##b
 #define LODESTAR_CONCAT(a, b) LODESTAR_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expression)                             \
-  do {                                                          \
+#define RETURN_IF_ERROR(expression)                                                               \
+  do {                                                                                            \
     if (::absl::Status lodestar_returned_status = (expression); !lodestar_returned_status.ok()) { \
-      return lodestar_returned_status;                                           \
-    }                                                           \
+      return lodestar_returned_status;                                                            \
+    }                                                                                             \
   } while (false)
 
 #define ASSIGN_OR_RETURN(lhs, expression) \

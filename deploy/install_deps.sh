@@ -8,7 +8,7 @@ packages=(
   # compiler and build
   bazel-bootstrap g++ git
   # libraries
-  libabsl-dev libgrpc++-dev libopenblas-dev libprotobuf-dev libspdlog-dev nlohmann-json3-dev
+  libabsl-dev libgrpc++-dev libprotobuf-dev libspdlog-dev nlohmann-json3-dev
   zlib1g-dev
   # protocol buffers
   protobuf-compiler protobuf-compiler-grpc

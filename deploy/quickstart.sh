@@ -131,7 +131,6 @@ fi
 
 # --- Training ---
 
-unset OPENBLAS_CORETYPE
 threads=$(($(nproc) / num_workers))
 ((threads >= 1)) || threads=1
 ((threads <= 8)) || threads=8  # a model this small gains nothing from more

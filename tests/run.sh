@@ -7,9 +7,6 @@ set -uo pipefail
 readonly limit_seconds=2700  # for the build and all tests together; a hang must not look like work
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
 
-# Some machines preset it to a kernel that is not theirs, which halves matrix products.
-unset OPENBLAS_CORETYPE
-
 deploy/install_deps.sh || {
   echo "0 passed, 1 failed, 0 skipped"
   exit 1

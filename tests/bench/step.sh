@@ -13,9 +13,6 @@ shift
 readonly python="$venv/bin/python"
 cd "$(dirname "$(readlink -f "$0")")/../.."
 
-# Some machines preset it to a kernel that is not theirs, which halves matrix products.
-unset OPENBLAS_CORETYPE
-
 # The wheels of the package index want some CUDA libraries even to be imported.
 set_library_path() {
   local folders

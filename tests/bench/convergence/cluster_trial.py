@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 import shlex
 import signal
@@ -38,9 +37,6 @@ class Cluster:
         self._trial = trial
         self._timeout_s = timeout_s
         self._processes = []
-        self._environment = {
-            key: value for key, value in os.environ.items() if not key.startswith("OPENBLAS_")
-        }
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="lodestar-trial-")
@@ -57,7 +53,7 @@ class Cluster:
         log = open(pathlib.Path(self._folder.name) / f"{name}.log", "wb")
         process = subprocess.Popen(
             [str(part) for part in command],
-            stdout=log, stderr=subprocess.STDOUT, env=self._environment,
+            stdout=log, stderr=subprocess.STDOUT,
         )
         self._processes.append(process)
         return process
