@@ -3,33 +3,18 @@
 #include <cmath>
 #include <numbers>
 
+#include "common/philox.h"
+
 namespace lodestar {
 
 PhiloxBlock Philox(uint64_t key, const PhiloxBlock& counter) {
-  constexpr int kRounds = 10;
-  constexpr uint64_t kMultiplier0 = 0xD2511F53;
-  constexpr uint64_t kMultiplier1 = 0xCD9E8D57;
-  constexpr uint32_t kWeyl0 = 0x9E3779B9;  // golden ratio
-  constexpr uint32_t kWeyl1 = 0xBB67AE85;  // square root of 3, less 1
-  uint32_t key0 = static_cast<uint32_t>(key);
-  uint32_t key1 = static_cast<uint32_t>(key >> 32);
-  PhiloxBlock block = counter;
-  for (int round = 0; round < kRounds; ++round) {
-    const uint64_t product0 = kMultiplier0 * block[0];
-    const uint64_t product1 = kMultiplier1 * block[2];
-    block = {
-        static_cast<uint32_t>(product1 >> 32) ^ block[1] ^ key0, static_cast<uint32_t>(product1),
-        static_cast<uint32_t>(product0 >> 32) ^ block[3] ^ key1, static_cast<uint32_t>(product0)};
-    key0 += kWeyl0;
-    key1 += kWeyl1;
-  }
-  return block;
+  const PhiloxWords words = PhiloxRounds(key, {{counter[0], counter[1], counter[2], counter[3]}});
+  return {words.word[0], words.word[1], words.word[2], words.word[3]};
 }
 
 PhiloxBlock Philox(uint64_t key, uint64_t stream, uint64_t index) {
-  return Philox(key,
-                PhiloxBlock{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
-                            static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)});
+  const PhiloxWords words = PhiloxAt(key, stream, index);
+  return {words.word[0], words.word[1], words.word[2], words.word[3]};
 }
 
 double UniformFrom(uint32_t bits) { return (bits + 0.5) * 0x1p-32; }

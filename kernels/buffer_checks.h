@@ -22,7 +22,8 @@ inline void CheckOptionalBuf(const Buf& buf, DType dtype, int64_t num_elements) 
   if (buf) CheckBuf(buf, dtype, num_elements);
 }
 
-// All matrices of the batch lie inside their buffers.
+// All matrices of the batch lie inside their buffers; a and b have `dtype`, c that or its
+// StatisticsDType().
 inline void CheckMatMul(const MatMulShape& s, const Buf& c, const Buf& a, const Buf& b,
                         DType dtype) {
   LODESTAR_CHECK(s.m >= 0 && s.n >= 0 && s.k >= 0 && s.batch >= 0);
@@ -33,7 +34,8 @@ inline void CheckMatMul(const MatMulShape& s, const Buf& c, const Buf& a, const 
     LODESTAR_CHECK(rs >= columns);
     return (s.batch - 1) * stride + (rows - 1) * rs + columns;
   };
-  CheckBuf(c, dtype, elements(s.m, s.n, s.ldc, s.stride_c));
+  LODESTAR_CHECK(c.dtype == dtype || c.dtype == StatisticsDType(dtype));
+  CheckBuf(c, c.dtype, elements(s.m, s.n, s.ldc, s.stride_c));
   CheckBuf(a, dtype,
            elements(s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda, s.stride_a));
   CheckBuf(b, dtype,

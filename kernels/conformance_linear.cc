@@ -20,7 +20,7 @@ const std::vector<MatrixSize> kMatrixSizes = {{1, 1, 1},    {31, 33, 1},   {1, 3
 
 TEST_P(DeviceConformanceTest, MultipliesEveryTransposition) {
   for (const MatrixSize& size : kMatrixSizes) {
-    for (int flags = 0; flags < 8; ++flags) {
+    for (int flags = 0; flags < 16; ++flags) {
       ExpectConforms(
           [&](DeviceTestRig& rig) {
             const MatMulShape shape{.transpose_a = (flags & 1) != 0,
@@ -30,8 +30,10 @@ TEST_P(DeviceConformanceTest, MultipliesEveryTransposition) {
                                     .k = size.in,
                                     .alpha = 0.5};
             const bool add = (flags & 4) != 0;
+            const DType dtype =
+                (flags & 8) != 0 ? rig.statistics_dtype() : rig.device().capabilities().compute;
             const int64_t n = size.rows * size.out;
-            rig.device().MatMul(shape, add ? rig.InOut("c", n) : rig.Output("c", n),
+            rig.device().MatMul(shape, add ? rig.InOut("c", n, dtype) : rig.Output("c", n, dtype),
                                 rig.Random(size.rows * size.in), rig.Random(size.in * size.out),
                                 add ? Accumulate::kAdd : Accumulate::kSet);
           },
@@ -61,6 +63,20 @@ TEST_P(DeviceConformanceTest, MultipliesBatchesWithStrides) {
       kSumOfProducts);
 }
 
+TEST_P(DeviceConformanceTest, ActivatesInPlaceToo) {
+  for (int64_t n : {1, 31, 33, 1000, 70001}) {
+    for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGeluTanh}) {
+      ExpectConforms(
+          [&](DeviceTestRig& rig) {
+            rig.device().Activate(rig.Output("y", n), rig.Random(n), activation);
+            const Buf in_place = rig.InOut("in_place", n);
+            rig.device().Activate(in_place, in_place, activation);
+          },
+          kTranscendental);
+    }
+  }
+}
+
 TEST_P(DeviceConformanceTest, LinearForwardFusesBiasAndActivation) {
   for (const MatrixSize& s : kMatrixSizes) {
     for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGeluTanh}) {
@@ -88,7 +104,8 @@ TEST_P(DeviceConformanceTest, LinearBackwardSetsAndAdds) {
         ExpectConforms(
             [&](DeviceTestRig& rig) {
               const auto weight_output = [&](const char* name, int64_t n) {
-                return weights == Accumulate::kAdd ? rig.InOut(name, n) : rig.Output(name, n);
+                return weights == Accumulate::kAdd ? rig.InOut(name, n, rig.statistics_dtype())
+                                                   : rig.Output(name, n, rig.statistics_dtype());
               };
               const Buf dw = weight_output("dw", s.out * s.in);
               const Buf db = weight_output("db", s.out);
@@ -106,9 +123,9 @@ TEST_P(DeviceConformanceTest, LinearBackwardSetsAndAdds) {
 TEST_P(DeviceConformanceTest, LinearBackwardSkipsWhatIsNotWanted) {
   ExpectConforms(
       [](DeviceTestRig& rig) {
-        rig.device().LinearBackward({}, rig.Output("dw", 31 * 7), {}, rig.InOut("dy", 9 * 31), {},
-                                    rig.Random(9 * 7), rig.Random(31 * 7), 9, 7, 31,
-                                    Activation::kNone, Accumulate::kSet);
+        rig.device().LinearBackward(
+            {}, rig.Output("dw", 31 * 7, rig.statistics_dtype()), {}, rig.InOut("dy", 9 * 31), {},
+            rig.Random(9 * 7), rig.Random(31 * 7), 9, 7, 31, Activation::kNone, Accumulate::kSet);
       },
       kSumOfProducts);
 }
@@ -149,12 +166,13 @@ TEST_P(DeviceConformanceTest, NormBackwardSetsAndAdds) {
             const Buf rstd = rig.Output("rstd", rows, rig.statistics_dtype());
             rig.device().ResidualNormForward(rig.Output("y", rows * width), sum, mean, rstd, x, {},
                                              gamma, rig.Random(width), rows, width);
-            const auto output = [&](const char* name, int64_t n) {
-              return mode == Accumulate::kAdd ? rig.InOut(name, n) : rig.Output(name, n);
+            const auto output = [&](const char* name, int64_t n, DType dtype) {
+              return mode == Accumulate::kAdd ? rig.InOut(name, n, dtype)
+                                              : rig.Output(name, n, dtype);
             };
-            const Buf dx = output("dx", rows * width);
-            const Buf dgamma = output("dgamma", width);
-            const Buf dbeta = output("dbeta", width);
+            const Buf dx = output("dx", rows * width, rig.device().capabilities().compute);
+            const Buf dgamma = output("dgamma", width, rig.statistics_dtype());
+            const Buf dbeta = output("dbeta", width, rig.statistics_dtype());
             rig.device().NormBackward(dx, dgamma, dbeta, rig.Random(rows * width), sum, mean, rstd,
                                       gamma, rows, width, mode, mode);
           },

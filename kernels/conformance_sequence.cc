@@ -39,8 +39,9 @@ TEST_P(DeviceConformanceTest, EmbedsAndScatters) {
           rig.device().EmbedForward(rig.Output("y", rows * width), tokens,
                                     rig.Random(vocabulary * width), rig.Random(context * width),
                                     rows, context, width);
-          const Buf dtokens = rig.InOut("dtoken_table", vocabulary * width);
-          const Buf dpositions = rig.InOut("dposition_table", context * width);
+          const DType gradients = rig.statistics_dtype();
+          const Buf dtokens = rig.InOut("dtoken_table", vocabulary * width, gradients);
+          const Buf dpositions = rig.InOut("dposition_table", context * width, gradients);
           rig.device().EmbedBackward(dtokens, dpositions, rig.Random(rows * width), tokens, rows,
                                      context, width, vocabulary);
         },
@@ -58,7 +59,29 @@ TEST_P(DeviceConformanceTest, CrossEntropyWithAndWithoutGradient) {
             rig.device().SoftmaxCrossEntropy(rig.Output("losses", rows, rig.statistics_dtype()),
                                              rig.Output("correct", rows, DType::kI32),
                                              rig.InOut("logits", rows * classes), targets, rows,
-                                             classes, scale);
+                                             classes, /*row_stride=*/classes, scale);
+          },
+          kTranscendental);
+    }
+  }
+}
+
+TEST_P(DeviceConformanceTest, CrossEntropyDoesNotReadPaddingAndClearsItInTheGradient) {
+  for (const auto& [rows, classes, row_stride] :
+       std::vector<std::array<int64_t, 3>>{{3, 5, 6}, {31, 33, 128}, {2, 1000, 1024}}) {
+    for (double scale : {0.0, 0.25}) {
+      ExpectConforms(
+          [&, rows = rows, classes = classes, row_stride = row_stride](DeviceTestRig& rig) {
+            std::vector<double> values(rows * row_stride);
+            for (int64_t i = 0; i < rows * row_stride; ++i) {
+              // Would dominate the loss, and be the largest.
+              values[i] = i % row_stride < classes ? static_cast<double>(i * i % 17) / 8.0 : 1e4;
+            }
+            const Buf logits = scale == 0.0 ? rig.Values(values) : rig.Output("logits", values);
+            rig.device().SoftmaxCrossEntropy(rig.Output("losses", rows, rig.statistics_dtype()),
+                                             rig.Output("correct", rows, DType::kI32), logits,
+                                             rig.Integers(rows, static_cast<int32_t>(classes)),
+                                             rows, classes, row_stride, scale);
           },
           kTranscendental);
     }
@@ -73,7 +96,7 @@ TEST_P(DeviceConformanceTest, CrossEntropyTakesTheFirstOfEqualsAndLargeLogits) {
         const Buf logits = rig.Values({5, 5, 5, 0, 80, -80, -3, 2, 2});
         rig.device().SoftmaxCrossEntropy(rig.Output("losses", 3, rig.statistics_dtype()),
                                          rig.Output("correct", 3, DType::kI32), logits, targets, 3,
-                                         3, 0.0);
+                                         /*classes=*/3, /*row_stride=*/3, 0.0);
       },
       kTranscendental);
 }
@@ -94,7 +117,8 @@ TEST_P(DeviceConformanceTest, ConvolvesAndPools) {
             const Buf workspace = rig.Workspace(rig.device().ConvWorkspaceElements(s));
             rig.device().ConvReluForward(y, x, w, rig.Random(s.out_channels), workspace, s);
             const auto weight_output = [&](const char* name, int64_t n) {
-              return weights == Accumulate::kAdd ? rig.InOut(name, n) : rig.Output(name, n);
+              return weights == Accumulate::kAdd ? rig.InOut(name, n, rig.statistics_dtype())
+                                                 : rig.Output(name, n, rig.statistics_dtype());
             };
             const Buf dw = weight_output("dw", taps);
             const Buf db = weight_output("db", s.out_channels);

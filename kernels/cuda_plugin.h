@@ -14,7 +14,7 @@ namespace lodestar {
 inline constexpr char kCudaPluginFile[] = "liblodestar_cuda.so";
 inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
 // To be raised whenever device.h changes.
-inline constexpr int kCudaPluginVersion = 1;
+inline constexpr int kCudaPluginVersion = 2;
 
 // Returns a new device that the caller deletes, or null with *error set. `version` is the caller's
 // kCudaPluginVersion.

@@ -1,28 +1,21 @@
 #include "kernels/device.h"
 
-#include <cstdint>
+#include "common/check.h"
 
 namespace lodestar {
 
-size_t DTypeBytes(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return 8;
-    case DType::kF32:
-    case DType::kI32:
-      return 4;
-    case DType::kBf16:
-    case DType::kF16:
-      return 2;
-    case DType::kU8:
-      return 1;
-  }
-  return 0;
+EventId Device::RecordTimed(StreamKind stream) { return Record(stream); }
+
+absl::StatusOr<double> Device::SecondsBetween(EventId /*from*/, EventId /*to*/) {
+  return absl::UnimplementedError("this device runs inline and has no clock of its own");
 }
 
-Buf Buf::Slice(int64_t begin, int64_t count) const {
-  return Buf{static_cast<char*>(data) + begin * static_cast<int64_t>(DTypeBytes(dtype)), dtype,
-             count};
+void Device::BeginGraph() { LODESTAR_CHECK(supports_graphs()); }
+
+absl::StatusOr<GraphId> Device::EndGraph() {
+  return absl::UnimplementedError("this device has no graphs");
 }
+
+void Device::LaunchGraph(GraphId /*graph*/) { LODESTAR_CHECK(supports_graphs()); }
 
 }  // namespace lodestar

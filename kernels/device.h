@@ -5,8 +5,13 @@
 // Operations are asynchronous on their stream, take plain shapes, never allocate and never read
 // back to the host. They return nothing: the first failure sticks to the device and is returned by
 // Synchronize(). Calls with sizes that do not fit are broken invariants of the caller (CHECK). All
-// matrices are row-major. Unless said otherwise outputs must not overlap inputs. A Device is used
-// by one thread at a time.
+// matrices are row-major. Unless said otherwise outputs must not overlap inputs.
+//
+// Element types: activations, their gradients and the parameters that operations read (w, bias,
+// gamma, beta, tables) have the compute dtype; gradients of parameters and statistics have
+// StatisticsDType(compute), f32 where it is bf16. Vectors of the optimizers are StatisticsDType.
+//
+// Synchronize() may be called from any thread, everything else by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -17,74 +22,23 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/activation.h"
+#include "kernels/buf.h"
+#include "kernels/dropout_mask.h"
+#include "kernels/shapes.h"
 
 namespace lodestar {
 
-enum class DType : uint8_t { kF32, kBf16, kF16, kF64, kI32, kU8 };
-size_t DTypeBytes(DType dtype);
-
-// Non-owning view of device memory.
-struct Buf {
-  void* data = nullptr;
-  DType dtype = DType::kF32;
-  int64_t num_elements = 0;
-
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data);
-  }
-  // Elements [begin, begin + count).
-  Buf Slice(int64_t begin, int64_t count) const;
-  explicit operator bool() const { return data != nullptr; }
-};
-
-enum class Accumulate : uint8_t { kSet, kAdd };
 enum class StreamKind : uint8_t { kCompute, kDeviceToHost, kHostToDevice };
 
 struct DeviceCapabilities {
   std::string name;  // "cpu (avx512, 2 threads)", "NVIDIA H200"
-  DType compute =
-      DType::kF32;  // dtype of weights, activations and gradients unless a method says otherwise
+  DType compute = DType::kF32;
   bool memory_is_host = true;  // the host may read and write device memory directly
-  size_t memory_bytes = 0;
-};
-
-// C[m,n] (+)= alpha * op(A) op(B), repeated `batch` times at the given strides (elements). op
-// transposes if asked.
-struct MatMulShape {
-  bool transpose_a = false, transpose_b = false;
-  int64_t m = 0, n = 0, k = 0;
-  int64_t batch = 1;
-  int64_t stride_a = 0, stride_b = 0, stride_c = 0;
-  int64_t lda = 0, ldb = 0, ldc = 0;  // row strides in elements; 0: dense
-  double alpha = 1.0;
-};
-
-struct ConvShape {
-  int64_t samples = 0, in_channels = 0, height = 0, width = 0,
-          out_channels = 0;  // kernel 3x3, stride 1, padding 1
-  int64_t workspace_elements() const {
-    return in_channels * 9 * height * width;
-  }  // per sample, im2col
-};
-
-struct AttentionShape {
-  int64_t batch = 0, tokens = 0, heads = 0, head_width = 0;
-};
-
-struct AdamWStep {
-  double learning_rate, beta1, beta2, epsilon, weight_decay;
-  double gradient_scale = 1.0;
-  int64_t step = 1;  // first update is 1: bias correction
-};
-
-struct MomentumStep {
-  double learning_rate, momentum, weight_decay;
-  double gradient_scale = 1.0;
-  bool nesterov = false;
+  size_t memory_bytes = 0;     // all that the device has; 0: unknown
 };
 
 using EventId = int64_t;
+using GraphId = int64_t;
 
 class Device {
  public:
@@ -103,19 +57,41 @@ class Device {
   virtual void Wait(StreamKind stream, EventId event) = 0;
   // Blocks until the event has happened; returns the first failure of any operation so far.
   virtual absl::Status Synchronize(EventId event) = 0;
+  // An event that SecondsBetween() takes.
+  virtual EventId RecordTimed(StreamKind stream);
+  // Time on the device between two events of RecordTimed(); waits for both. Errors: Unimplemented
+  // on devices that run inline, where the host's clock tells.
+  virtual absl::StatusOr<double> SecondsBetween(EventId from, EventId to);
+
+  // Graphs: what is queued on the compute stream between BeginGraph() and EndGraph() is recorded,
+  // not run, and run as a whole by each LaunchGraph(), with the arguments and memory of the
+  // recording. Nothing else may be called between the two but operations on the compute stream.
+  // Only where supports_graphs().
+  virtual bool supports_graphs() const { return false; }
+  virtual void BeginGraph();
+  virtual absl::StatusOr<GraphId> EndGraph();
+  virtual void LaunchGraph(GraphId graph);
 
   // Copies `bytes` between any of host and device memory.
   virtual void Copy(void* destination, const void* source, size_t bytes, StreamKind stream) = 0;
   virtual void Fill(Buf y, double value) = 0;
   // y = scale * x, between any of f32, f64, bf16, f16 that the device has.
   virtual void Cast(Buf y, Buf x, double scale, StreamKind stream) = 0;
-  // y += a * x
+  // y += a * x; StatisticsDType, as are Subtract and SumOfSquares.
   virtual void AddScaled(Buf y, Buf x, double a) = 0;
   // z = x - y; z may be x or y.
   virtual void Subtract(Buf z, Buf x, Buf y) = 0;
   // *sum (f64 [1], device memory) = sum of squares of x, in a fixed order.
   virtual void SumOfSquares(Buf sum, Buf x) = 0;
 
+  // y = act(x); y may be x. On the CPU the same bits as LinearForward gives for the values before
+  // the activation.
+  virtual void Activate(Buf y, Buf x, Activation activation) = 0;
+  // y[i] = x[i] / (1 - rate) where the mask keeps it, else 0; y may be x. Backward is the same call
+  // on the gradient.
+  virtual void Dropout(Buf y, Buf x, const DropoutMask& mask) = 0;
+
+  // a, b: compute dtype; c: that or StatisticsDType.
   virtual void MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) = 0;
 
   // y[rows,out] = act(x[rows,in] w[out,in]^T + bias[out]); bias may be empty. pre_activation
@@ -140,7 +116,8 @@ class Device {
 
   // Causal self-attention, scale 1/sqrt(head_width). qkv [batch, tokens, 3, heads, head_width];
   // y [batch, tokens, heads, head_width]; log_sum_exp [batch, heads, tokens] is saved for backward.
-  // workspace: at least AttentionWorkspaceElements() of the compute dtype.
+  // workspace: at least AttentionWorkspaceElements() of the compute dtype. With shape.dropout the
+  // probabilities that mix the values are dropped and scaled; log_sum_exp is that of all.
   virtual int64_t AttentionWorkspaceElements(const AttentionShape& shape) = 0;
   virtual void AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
                                 const AttentionShape& shape) = 0;
@@ -159,9 +136,11 @@ class Device {
 
   // losses[r] = -log softmax(logits[r,:])[targets[r]]; correct[r] (i32) = 1 if the largest logit
   // (the lowest index of equals) is the target's, else 0; empty: not wanted. If `scale` is not 0,
-  // logits are overwritten by the gradient (softmax - onehot) * scale.
+  // logits are overwritten by the gradient (softmax - onehot) * scale. Rows of logits lie
+  // row_stride >= classes elements apart; the columns between are not read, and set to 0 with the
+  // gradient.
   virtual void SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
-                                   int64_t classes, double scale) = 0;
+                                   int64_t classes, int64_t row_stride, double scale) = 0;
 
   // NCHW. w [out, in, 3, 3]; y = relu(conv(x, w) + bias). workspace:
   // ConvShape::workspace_elements() per thread is the device's business; the caller gives
@@ -180,14 +159,16 @@ class Device {
   virtual void MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
                                int64_t width) = 0;
 
-  // Optimizers over f32 (oracle: f64) vectors, in place. weight_decay is decoupled: w -= lr *
-  // weight_decay * w. momentum state (state empty: plain SGD): v = momentum * v + g; w -= lr *
-  // (nesterov ? g + momentum * v : v).
-  virtual void MomentumUpdate(Buf weights, Buf state, Buf gradient, const MomentumStep& step) = 0;
+  // Optimizers over StatisticsDType vectors, in place. `shadow` (may be empty) is set to the new
+  // weights, rounded to its dtype. weight_decay is decoupled: w -= lr * weight_decay * w. momentum
+  // state (state empty: plain SGD): v = momentum * v + g; w -= lr * (nesterov ? g + momentum * v :
+  // v).
+  virtual void MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+                              const MomentumStep& step) = 0;
   // Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2, with PyTorch's placement of epsilon:
   // w -= lr * weight_decay * w; w -= lr * m_hat / (sqrt(v_hat) + epsilon).
   virtual void AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                           const AdamWStep& step) = 0;
+                           Buf shadow, const AdamWStep& step) = 0;
 };
 
 }  // namespace lodestar

@@ -143,7 +143,7 @@ void CrossEntropy(benchmark::State& state) {
   const Buf targets = bench.Integers(g.rows()), correct = bench.Integers(g.rows());
   for (auto _ : state) {
     bench.device().SoftmaxCrossEntropy(losses, correct, logits, targets, g.rows(), g.vocabulary,
-                                       1.0);
+                                       g.vocabulary, 1.0);
   }
   CountBytes(state, 2.0 * 4 * g.rows() * g.vocabulary);
 }
@@ -156,7 +156,7 @@ void AdamW(benchmark::State& state) {
   const Buf w = bench.Floats(n), m = bench.Floats(n), v = bench.Floats(n), g = bench.Floats(n);
   const AdamWStep step{
       .learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
-  for (auto _ : state) bench.device().AdamWUpdate(w, m, v, g, step);
+  for (auto _ : state) bench.device().AdamWUpdate(w, m, v, g, /*shadow=*/{}, step);
   CountBytes(state, 28.0 * n);
 }
 BENCHMARK(AdamW)->ArgsProduct({{1 << 20, 1 << 25}, {1, 2}})->UseRealTime();
@@ -192,13 +192,14 @@ class GptStep {
     d.EmbedForward(x_, ids_, table_, positions_, s_.rows(), s_.context, s_.width);
     for (int64_t layer = 0; layer < s_.layers; ++layer) Forward(d);
     Linear(d, logits_, normed_, s_.width, s_.vocabulary, Activation::kNone);
-    d.SoftmaxCrossEntropy(losses_, ids_, logits_, ids_, s_.rows(), s_.vocabulary, 1e-3);
+    d.SoftmaxCrossEntropy(losses_, ids_, logits_, ids_, s_.rows(), s_.vocabulary, s_.vocabulary,
+                          1e-3);
     LinearGradient(d, grad_, logits_, normed_, s_.width, s_.vocabulary, Activation::kNone);
     for (int64_t layer = 0; layer < s_.layers; ++layer) Backward(d);
     d.EmbedBackward(table_, positions_, grad_, ids_, s_.rows(), s_.context, s_.width,
                     s_.vocabulary);
     d.AdamWUpdate(
-        w_, m_, v_, g_,
+        w_, m_, v_, g_, /*shadow=*/{},
         {.learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1});
   }
 

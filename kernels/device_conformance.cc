@@ -9,21 +9,23 @@
 namespace lodestar {
 namespace {
 
-double RoundingUnit(DType dtype) {
-  return dtype == DType::kF64 ? std::ldexp(1.0, -53)
-                              : std::ldexp(1.0, dtype == DType::kBf16 ? -8 : -24);
-}
+// Between those of f32 and bf16.
+constexpr double kNarrowUnit = 0x1p-12;
 
 bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
 }
 
-Outputs ResultsOf(const std::function<void(DeviceTestRig&)>& operation, Device* device,
-                  DType inputs) {
+struct Run {
+  Outputs outputs;
+  double rounding_unit;
+};
+
+Run RunOf(const std::function<void(DeviceTestRig&)>& operation, Device* device, DType inputs) {
   DeviceTestRig rig(device, inputs);
   operation(rig);
-  return rig.Collect();
+  return {rig.Collect(), rig.rounding_unit()};
 }
 
 void ExpectNear(const std::string& name, const std::vector<double>& got,
@@ -31,9 +33,11 @@ void ExpectNear(const std::string& name, const std::vector<double>& got,
   ASSERT_EQ(got.size(), want.size()) << name;
   double largest = tolerance.terms;
   for (double value : want) largest = std::max(largest, std::abs(value));
+  const double units =
+      unit > kNarrowUnit ? std::min(tolerance.units, kMostBf16Units) : tolerance.units;
   for (size_t i = 0; i < got.size(); ++i) {
     if (std::isnan(want[i]) && std::isnan(got[i])) continue;
-    ASSERT_LE(std::abs(got[i] - want[i]), tolerance.units * unit * largest)
+    ASSERT_LE(std::abs(got[i] - want[i]), units * unit * largest)
         << name << "[" << i << "] of " << got.size() << ": got " << got[i] << ", want " << want[i];
   }
 }
@@ -45,13 +49,13 @@ DeviceConformanceTest::DeviceConformanceTest()
 
 void DeviceConformanceTest::ExpectConforms(const Operation& operation, const Tolerance& tolerance) {
   const DType compute = device_->capabilities().compute;
-  const Outputs got = ResultsOf(operation, device_.get(), compute);
-  const Outputs again = ResultsOf(operation, device_.get(), compute);
-  const Outputs want = ResultsOf(operation, oracle_.get(), compute);
+  const auto [got, unit] = RunOf(operation, device_.get(), compute);
+  const Outputs again = RunOf(operation, device_.get(), compute).outputs;
+  const Outputs want = RunOf(operation, oracle_.get(), compute).outputs;
   ASSERT_FALSE(want.empty());
   for (const auto& [name, values] : want) {
     EXPECT_TRUE(SameBits(got.at(name), again.at(name))) << name << " differs between two runs";
-    ExpectNear(name, got.at(name), values, tolerance, RoundingUnit(compute));
+    ExpectNear(name, got.at(name), values, tolerance, unit);
   }
 }
 }  // namespace lodestar

@@ -16,7 +16,8 @@
 
 namespace lodestar {
 
-// An output may differ from the oracle's by `units` of the compute type's rounding, of the largest
+// An output may differ from the oracle's by `units` of the rounding of the narrowest type among the
+// arguments, of the largest
 // value of that output or of `terms`, whichever is larger: inputs are uniform in [-1, 1), and a sum
 // of such terms may cancel.
 struct Tolerance {
@@ -35,6 +36,9 @@ inline constexpr Tolerance kSumOfProducts{16.0, 1.0};
 // Several of the above in a row: attention (scores, softmax, mix), normalisation.
 inline constexpr Tolerance kComposite{32.0, 1.0};
 inline constexpr Tolerance kExact{0.0, 0.0};
+// With bf16 only what is stored rounds, and sums are f32: a few roundings in a row, however long
+// the sums.
+inline constexpr double kMostBf16Units = 4.0;
 
 struct DeviceCase {
   std::string name;

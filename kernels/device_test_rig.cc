@@ -1,5 +1,6 @@
 #include "kernels/device_test_rig.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -11,6 +12,22 @@ namespace {
 
 constexpr int64_t kCanaryElements = 16;
 constexpr double kCanary = 123.0;
+
+// Largest relative error of rounding to nearest; 0 for types without rounding.
+double RoundingUnit(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return std::ldexp(1.0, -53);
+    case DType::kF32:
+      return std::ldexp(1.0, -24);
+    case DType::kF16:
+      return std::ldexp(1.0, -11);
+    case DType::kBf16:
+      return std::ldexp(1.0, -8);
+    default:
+      return 0.0;
+  }
+}
 
 float RoundToBf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -75,10 +92,11 @@ DeviceTestRig::~DeviceTestRig() {
 }
 
 DType DeviceTestRig::statistics_dtype() const {
-  return device_->capabilities().compute == DType::kF64 ? DType::kF64 : DType::kF32;
+  return StatisticsDType(device_->capabilities().compute);
 }
 
 Buf DeviceTestRig::Allocate(int64_t n, DType dtype) {
+  rounding_unit_ = std::max(rounding_unit_, RoundingUnit(dtype));
   auto memory = device_->Allocate((n + kCanaryElements) * DTypeBytes(dtype));
   LODESTAR_CHECK(memory.ok()) << memory.status().ToString();
   memory_.push_back(*memory);
@@ -103,18 +121,24 @@ std::vector<double> DeviceTestRig::Download(Buf from) {
   return values;
 }
 
-Buf DeviceTestRig::Random(int64_t n) {
+Buf DeviceTestRig::Random(int64_t n) { return Random(n, device_->capabilities().compute); }
+
+Buf DeviceTestRig::Random(int64_t n, DType dtype) {
   std::uniform_real_distribution<double> uniform(-1.0, 1.0);
   std::vector<double> values(n);
   for (double& value : values) value = uniform(generator_);
-  return Values(values);
+  return Values(values, dtype);
 }
 
 Buf DeviceTestRig::Values(const std::vector<double>& values) {
+  return Values(values, device_->capabilities().compute);
+}
+
+Buf DeviceTestRig::Values(const std::vector<double>& values, DType dtype) {
   std::vector<double> rounded;
   rounded.reserve(values.size());
   for (double value : values) rounded.push_back(RoundTo(input_dtype_, value));
-  const Buf buf = Allocate(static_cast<int64_t>(values.size()), device_->capabilities().compute);
+  const Buf buf = Allocate(static_cast<int64_t>(values.size()), dtype);
   Upload(buf, rounded);
   return buf;
 }
@@ -141,9 +165,20 @@ Buf DeviceTestRig::Output(const std::string& name, int64_t n, DType dtype) {
   return buf;
 }
 
+Buf DeviceTestRig::Output(const std::string& name, const std::vector<double>& values) {
+  const Buf buf = Output(name, static_cast<int64_t>(values.size()));
+  const Buf from = Values(values);
+  device_->Copy(buf.data, from.data, values.size() * DTypeBytes(buf.dtype), StreamKind::kCompute);
+  return buf;
+}
+
 Buf DeviceTestRig::InOut(const std::string& name, int64_t n) {
-  const Buf buf = Output(name, n);
-  const Buf random = Random(n);
+  return InOut(name, n, device_->capabilities().compute);
+}
+
+Buf DeviceTestRig::InOut(const std::string& name, int64_t n, DType dtype) {
+  const Buf buf = Output(name, n, dtype);
+  const Buf random = Random(n, dtype);
   device_->Copy(buf.data, random.data, n * DTypeBytes(buf.dtype), StreamKind::kCompute);
   return buf;
 }

@@ -25,18 +25,25 @@ class DeviceTestRig {
   DeviceTestRig& operator=(const DeviceTestRig&) = delete;
 
   Device& device() { return *device_; }
-  // dtype of mean, rstd, losses, log_sum_exp.
+  // dtype of statistics, gradients of parameters and optimizers' vectors.
   DType statistics_dtype() const;
+  // Of the narrowest floating dtype that an argument had: all roundings are below it.
+  double rounding_unit() const { return rounding_unit_; }
 
-  // Uniform in [-1, 1), compute dtype.
+  // Uniform in [-1, 1), compute dtype unless said otherwise.
   Buf Random(int64_t n);
+  Buf Random(int64_t n, DType dtype);
   Buf Values(const std::vector<double>& values);
+  Buf Values(const std::vector<double>& values, DType dtype);
   Buf Integers(int64_t n, int32_t end);  // uniform in [0, end)
   // An output under `name`: NaN before, followed by a canary that Collect() checks.
   Buf Output(const std::string& name, int64_t n);
   Buf Output(const std::string& name, int64_t n, DType dtype);
+  // The same, but with these values before.
+  Buf Output(const std::string& name, const std::vector<double>& values);
   // An argument that is read and written: random before.
   Buf InOut(const std::string& name, int64_t n);
+  Buf InOut(const std::string& name, int64_t n, DType dtype);
   Buf Workspace(int64_t n);
 
   // Waits for the device. All outputs as f64.
@@ -54,6 +61,7 @@ class DeviceTestRig {
   Device* device_;
   DType input_dtype_;
   std::mt19937 generator_;
+  double rounding_unit_ = 0.0;
   std::vector<void*> memory_;
   std::vector<Named> outputs_;
 };

@@ -82,6 +82,7 @@ struct Block {
 
 void CheckShape(const AttentionShape& s) {
   LODESTAR_CHECK(s.batch >= 0 && s.tokens >= 0 && s.heads >= 0 && s.head_width > 0);
+  LODESTAR_CHECK(s.dropout.rate == 0.0);
 }
 
 }  // namespace

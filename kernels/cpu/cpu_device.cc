@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu_device.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -16,6 +18,12 @@ constexpr int64_t kMinRangeCost = 16 * 1024;
 constexpr int64_t kSumBlock = 64 * 1024;
 constexpr int64_t kAlignment = 64;
 
+size_t MemoryOfMachine() {
+  const int64_t pages = sysconf(_SC_PHYS_PAGES);
+  const int64_t page_bytes = sysconf(_SC_PAGE_SIZE);
+  return pages > 0 && page_bytes > 0 ? static_cast<size_t>(pages) * page_bytes : 0;
+}
+
 }  // namespace
 
 CpuDevice::CpuDevice(int threads, const simd::Loops& loops) : loops_(loops), pool_(threads) {
@@ -23,6 +31,7 @@ CpuDevice::CpuDevice(int threads, const simd::Loops& loops) : loops_(loops), poo
   capabilities_.name =
       absl::StrCat("cpu (", loops.name, ", ", threads, threads == 1 ? " thread)" : " threads)");
   capabilities_.compute = DType::kF32;
+  capabilities_.memory_bytes = MemoryOfMachine();
 }
 
 const DeviceCapabilities& CpuDevice::capabilities() const { return capabilities_; }

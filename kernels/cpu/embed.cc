@@ -1,4 +1,6 @@
 // Embedding tables, and the loss.
+#include <algorithm>
+
 #include "kernels/buffer_checks.h"
 #include "kernels/cpu/cpu_device.h"
 
@@ -43,18 +45,21 @@ void CpuDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf
 }
 
 void CpuDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
-                                    int64_t classes, double scale) {
+                                    int64_t classes, int64_t row_stride, double scale) {
+  LODESTAR_CHECK(row_stride >= classes);
   CheckBuf(losses, DType::kF32, rows);
   CheckOptionalBuf(correct, DType::kI32, rows);
-  CheckBuf(logits, DType::kF32, rows * classes);
+  CheckBuf(logits, DType::kF32, rows * row_stride);
   CheckBuf(targets, DType::kI32, rows);
   ForRanges(rows, 1, 2 * rows * classes, [&](int64_t begin, int64_t end, int64_t) {
     for (int64_t row = begin; row < end; ++row) {
       const int32_t target = targets.as<int32_t>()[row];
       LODESTAR_CHECK(target >= 0 && target < classes) << "target=" << target;
       int32_t hit = 0;
-      losses.as<float>()[row] = loops_.cross_entropy(logits.as<float>() + row * classes, target,
-                                                     classes, static_cast<float>(scale), &hit);
+      float* x = logits.as<float>() + row * row_stride;
+      losses.as<float>()[row] =
+          loops_.cross_entropy(x, target, classes, static_cast<float>(scale), &hit);
+      if (scale != 0.0) std::fill(x + classes, x + row_stride, 0.0f);
       if (correct) correct.as<int32_t>()[row] = hit;
     }
   });

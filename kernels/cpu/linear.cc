@@ -67,6 +67,16 @@ void CpuDevice::MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate
             });
 }
 
+void CpuDevice::Activate(Buf y, Buf x, Activation activation) {
+  CheckBuf(x, DType::kF32, x.num_elements);
+  CheckBuf(y, DType::kF32, x.num_elements);
+  ForRanges(x.num_elements, 16, 8 * x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
+    float* part = y.as<float>() + begin;
+    if (y.data != x.data) std::copy_n(x.as<float>() + begin, end - begin, part);
+    loops_.bias_activation(part, nullptr, nullptr, 1, end - begin, activation);
+  });
+}
+
 void CpuDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
                               int64_t in, int64_t out, Activation activation) {
   CheckBuf(y, DType::kF32, rows * out);

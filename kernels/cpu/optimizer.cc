@@ -12,7 +12,8 @@ absl::Span<float> Part(const Buf& buf, int64_t begin, int64_t end) {
 
 }  // namespace
 
-void CpuDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, const MomentumStep& step) {
+void CpuDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+                               const MomentumStep& step) {
   const int64_t n = gradient.num_elements;
   for (const Buf& buf : {weights, gradient}) CheckBuf(buf, DType::kF32, n);
   CheckOptionalBuf(state, DType::kF32, n);
@@ -20,10 +21,11 @@ void CpuDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, const Momen
     const absl::Span<float> w = Part(weights, begin, end);
     SgdMomentumStep(w, w, Part(state, begin, end), Part(gradient, begin, end), step);
   });
+  if (shadow) Cast(shadow, weights.Slice(0, n), 1.0, StreamKind::kCompute);
 }
 
 void CpuDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                            const AdamWStep& step) {
+                            Buf shadow, const AdamWStep& step) {
   const int64_t n = gradient.num_elements;
   for (const Buf& buf : {weights, first_moment, second_moment, gradient}) {
     CheckBuf(buf, DType::kF32, n);
@@ -33,6 +35,7 @@ void CpuDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Bu
     AdamWStepCpu(w, w, Part(first_moment, begin, end), Part(second_moment, begin, end),
                  Part(gradient, begin, end), step);
   });
+  if (shadow) Cast(shadow, weights.Slice(0, n), 1.0, StreamKind::kCompute);
 }
 
 }  // namespace lodestar

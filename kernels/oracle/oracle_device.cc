@@ -100,7 +100,16 @@ void OracleDevice::SumOfSquares(Buf sum, Buf x) {
   sum.as<double>()[0] = total;
 }
 
-void OracleDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, const MomentumStep& step) {
+void OracleDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
+  CheckBuf(x, DType::kF64, x.num_elements);
+  CheckBuf(y, DType::kF64, x.num_elements);
+  for (int64_t i = 0; i < x.num_elements; ++i) {
+    y.as<double>()[i] = IsKept(mask, i) ? x.as<double>()[i] / (1.0 - mask.rate) : 0.0;
+  }
+}
+
+void OracleDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+                                  const MomentumStep& step) {
   CheckBuf(weights, DType::kF64, gradient.num_elements);
   CheckBuf(gradient, DType::kF64, gradient.num_elements);
   CheckOptionalBuf(state, DType::kF64, gradient.num_elements);
@@ -116,10 +125,11 @@ void OracleDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, const Mo
     w -= step.learning_rate * step.weight_decay * w;
     w -= step.learning_rate * update;
   }
+  if (shadow) Cast(shadow, weights.Slice(0, gradient.num_elements), 1.0, StreamKind::kCompute);
 }
 
 void OracleDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                               const AdamWStep& step) {
+                               Buf shadow, const AdamWStep& step) {
   CheckBuf(weights, DType::kF64, gradient.num_elements);
   CheckBuf(first_moment, DType::kF64, gradient.num_elements);
   CheckBuf(second_moment, DType::kF64, gradient.num_elements);
@@ -138,6 +148,7 @@ void OracleDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment,
     w -= step.learning_rate * step.weight_decay * w;
     w -= step.learning_rate * m_hat / (std::sqrt(v_hat) + step.epsilon);
   }
+  if (shadow) Cast(shadow, weights.Slice(0, gradient.num_elements), 1.0, StreamKind::kCompute);
 }
 
 std::unique_ptr<Device> MakeOracleDevice() { return std::make_unique<OracleDevice>(); }

@@ -2,6 +2,7 @@
 // Written to be read.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "kernels/device.h"
@@ -26,6 +27,8 @@ class OracleDevice final : public Device {
   void AddScaled(Buf y, Buf x, double a) override;
   void Subtract(Buf z, Buf x, Buf y) override;
   void SumOfSquares(Buf sum, Buf x) override;
+  void Activate(Buf y, Buf x, Activation activation) override;
+  void Dropout(Buf y, Buf x, const DropoutMask& mask) override;
   void MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) override;
   void LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows, int64_t in,
                      int64_t out, Activation activation) override;
@@ -46,7 +49,7 @@ class OracleDevice final : public Device {
   void EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens, int64_t rows,
                      int64_t context_tokens, int64_t width, int64_t vocabulary) override;
   void SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
-                           int64_t classes, double scale) override;
+                           int64_t classes, int64_t row_stride, double scale) override;
   int64_t ConvWorkspaceElements(const ConvShape& shape) override;
   void ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace,
                        const ConvShape& shape) override;
@@ -56,13 +59,14 @@ class OracleDevice final : public Device {
                       int64_t width) override;
   void MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
                        int64_t width) override;
-  void MomentumUpdate(Buf weights, Buf state, Buf gradient, const MomentumStep& step) override;
-  void AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
+  void MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+                      const MomentumStep& step) override;
+  void AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient, Buf shadow,
                    const AdamWStep& step) override;
 
  private:
   DeviceCapabilities capabilities_;
-  EventId num_events_ = 0;
+  std::atomic<EventId> num_events_{0};
 };
 
 std::unique_ptr<Device> MakeOracleDevice();

@@ -161,12 +161,13 @@ TEST_F(OracleGradientTest, CrossEntropy) {
   const Buf targets{ids.data(), DType::kI32, kRows};
   std::vector<double> losses(kRows);
   const auto loss = [&](Tensors& t) {
-    device_.SoftmaxCrossEntropy(View(losses), {}, View(t["logits"]), targets, kRows, kClasses, 0.0);
+    device_.SoftmaxCrossEntropy(View(losses), {}, View(t["logits"]), targets, kRows, kClasses,
+                                kClasses, 0.0);
     return kScale * Dot(losses, std::vector<double>(kRows, 1.0));
   };
   Tensors gradients = inputs;
   device_.SoftmaxCrossEntropy(View(losses), {}, View(gradients["logits"]), targets, kRows, kClasses,
-                              kScale);
+                              kClasses, kScale);
   ExpectGradients(inputs, loss, gradients);
 }
 

@@ -11,7 +11,7 @@ constexpr double kNormEpsilon = 1e-5;
 const double kSqrtTwoOverPi = std::sqrt(2.0 / M_PI);
 constexpr double kGeluCubic = 0.044715;
 
-double Activate(double x, Activation activation) {
+double Activated(double x, Activation activation) {
   switch (activation) {
     case Activation::kNone:
       return x;
@@ -43,6 +43,14 @@ void Store(double* destination, double value, Accumulate accumulate) {
 }
 
 }  // namespace
+
+void OracleDevice::Activate(Buf y, Buf x, Activation activation) {
+  CheckBuf(x, DType::kF64, x.num_elements);
+  CheckBuf(y, DType::kF64, x.num_elements);
+  for (int64_t i = 0; i < x.num_elements; ++i) {
+    y.as<double>()[i] = Activated(x.as<double>()[i], activation);
+  }
+}
 
 void OracleDevice::MatMul(const MatMulShape& s, Buf c, Buf a, Buf b, Accumulate accumulate) {
   const int64_t lda = s.lda != 0 ? s.lda : (s.transpose_a ? s.m : s.k);
@@ -82,7 +90,7 @@ void OracleDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bi
       if (pre_activation && activation != Activation::kNone) {
         pre_activation.as<double>()[row * out + o] = sum;
       }
-      y.as<double>()[row * out + o] = Activate(sum, activation);
+      y.as<double>()[row * out + o] = Activated(sum, activation);
     }
   }
 }

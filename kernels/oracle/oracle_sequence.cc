@@ -159,13 +159,15 @@ void OracleDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, 
 }
 
 void OracleDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets,
-                                       int64_t rows, int64_t classes, double scale) {
+                                       int64_t rows, int64_t classes, int64_t row_stride,
+                                       double scale) {
+  LODESTAR_CHECK(row_stride >= classes);
   CheckBuf(losses, DType::kF64, rows);
   CheckOptionalBuf(correct, DType::kI32, rows);
-  CheckBuf(logits, DType::kF64, rows * classes);
+  CheckBuf(logits, DType::kF64, rows * row_stride);
   CheckBuf(targets, DType::kI32, rows);
   for (int64_t row = 0; row < rows; ++row) {
-    double* x = logits.as<double>() + row * classes;
+    double* x = logits.as<double>() + row * row_stride;
     const int64_t target = targets.as<int32_t>()[row];
     LODESTAR_CHECK(target >= 0 && target < classes);
     int64_t largest = 0;
@@ -179,6 +181,7 @@ void OracleDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf 
     for (int64_t i = 0; i < classes; ++i) {
       x[i] = (std::exp(x[i] - total) - (i == target ? 1.0 : 0.0)) * scale;
     }
+    for (int64_t i = classes; i < row_stride; ++i) x[i] = 0.0;
   }
 }
 

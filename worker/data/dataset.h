@@ -14,6 +14,9 @@ namespace lodestar {
 // Samples in host memory, ready for a model. Exactly one of `tokens` and `features` is filled.
 struct HostBatch {
   int64_t num_samples = 0;
+  // Place of the first training sample in the global order of all samples of the job, the others
+  // follow: what random masks depend on, so that they do not depend on who computes a sample.
+  int64_t first_position = 0;
   std::vector<int32_t> tokens;   // [num_samples, context]
   std::vector<float> features;   // [num_samples, channels, height, width], 0..1
   std::vector<int32_t> targets;  // [num_samples, context] next tokens, or [num_samples] classes

@@ -41,9 +41,4 @@ class ActivationArena {
   DeviceMemory memory_;
 };
 
-// Means, deviations, log-sum-exps and losses: f32, but f64 where the device computes in f64.
-inline DType StatisticsDType(DType compute) {
-  return compute == DType::kF64 ? DType::kF64 : DType::kF32;
-}
-
 }  // namespace lodestar

@@ -161,7 +161,7 @@ void BatchedModel::Upload(const HostBatch& batch, int64_t begin, int64_t samples
 EventId BatchedModel::ComputeLoss(int64_t samples, double scale) {
   const int64_t predictions = samples * sample_.predictions;
   device_->SoftmaxCrossEntropy(losses_, correct_, logits_, targets_, predictions, sample_.classes,
-                               scale);
+                               sample_.classes, scale);
   device_->Wait(StreamKind::kDeviceToHost, device_->Record(StreamKind::kCompute));
   char* host = static_cast<char*>(host_results_.data());
   const size_t loss_bytes = NumBytes(losses_, predictions);

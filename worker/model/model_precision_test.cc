@@ -44,7 +44,7 @@ Trajectory Train(const ModelSpec& spec, const std::string& device_kind, int thre
     const HostBatch batch = RandomBatch(spec, 6, /*seed=*/100 + i % 3);
     const BatchResult result = *model->TrainStep(batch, nullptr, nullptr);
     trajectory.losses.push_back(result.loss_sum / result.num_predictions);
-    device->MomentumUpdate(weights, state, model->gradients(), step);
+    device->MomentumUpdate(weights, state, model->gradients(), /*shadow=*/{}, step);
   }
   trajectory.end = ReadBuf(device.get(), weights);
   return trajectory;

@@ -15,6 +15,7 @@ absl::Status ReadTrainSpan(const Dataset& dataset, const SampleOrder& order, Sam
   std::vector<SampleRef> samples;
   samples.reserve(span.count);
   for (int64_t i = 0; i < span.count; ++i) samples.push_back(order.At(span.first + i));
+  batch->first_position = span.first;
   return dataset.ReadTrain(samples, batch);
 }
 

@@ -74,6 +74,7 @@ void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf gradie
   const double weight_decay = part.decay ? settings_.weight_decay : 0.0;
   if (settings_.kind == OptimizerKind::kAdamW) {
     device_->AdamWUpdate(slice(weights), slice(state_[0]), slice(state_[1]), slice(gradient),
+                         /*shadow=*/{},
                          {.learning_rate = learning_rate,
                           .beta1 = settings_.beta1,
                           .beta2 = settings_.beta2,
@@ -84,7 +85,7 @@ void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf gradie
     return;
   }
   device_->MomentumUpdate(slice(weights), state_.empty() ? Buf{} : slice(state_[0]),
-                          slice(gradient),
+                          slice(gradient), /*shadow=*/{},
                           {.learning_rate = learning_rate,
                            .momentum = state_.empty() ? 0.0 : settings_.momentum,
                            .weight_decay = weight_decay,

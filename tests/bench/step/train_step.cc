@@ -55,10 +55,10 @@ class AdamW {
                            .weight_decay = decay ? kWeightDecay : 0.0,
                            .step = step_};
       const int64_t second = model_->layout().num_elements() + range.begin;
-      device_->AdamWUpdate(model_->parameters().Slice(range.begin, range.size()),
-                           moments_.Slice(range.begin, range.size()),
-                           moments_.Slice(second, range.size()),
-                           model_->gradients().Slice(range.begin, range.size()), step);
+      device_->AdamWUpdate(
+          model_->parameters().Slice(range.begin, range.size()),
+          moments_.Slice(range.begin, range.size()), moments_.Slice(second, range.size()),
+          model_->gradients().Slice(range.begin, range.size()), /*shadow=*/{}, step);
     }
   }
 

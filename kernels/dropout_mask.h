@@ -1,0 +1,39 @@
+// Which elements dropout keeps: a pure function of seed and position, the same on every device,
+// however work is cut, and again in backward. Host and device code. Free of Abseil.
+#pragma once
+
+#include <cstdint>
+
+#include "common/philox.h"
+
+namespace lodestar {
+
+// Element i of a tensor is element first_element + i of the sequence (key, stream): dropped with
+// probability `rate`, else scaled by 1 / (1 - rate). Rate 0 is off.
+struct DropoutMask {
+  double rate = 0.0;
+  uint64_t key = 0;
+  uint64_t stream = 0;
+  int64_t first_element = 0;
+};
+
+// A word below this drops its element. `rate` in [0, 1).
+LODESTAR_HOST_DEVICE inline uint32_t DropoutThreshold(double rate) {
+  return static_cast<uint32_t>(rate * 4294967296.0);
+}
+
+// Factor of the elements that are kept.
+LODESTAR_HOST_DEVICE inline double DropoutScale(double rate) { return 1.0 / (1.0 - rate); }
+
+// The words of elements [4 * block, 4 * block + 4) of the sequence.
+LODESTAR_HOST_DEVICE inline PhiloxWords DropoutWords(const DropoutMask& mask, int64_t block) {
+  return PhiloxAt(mask.key, mask.stream, static_cast<uint64_t>(block));
+}
+
+// Whether element `i` of the tensor is kept.
+LODESTAR_HOST_DEVICE inline bool IsKept(const DropoutMask& mask, int64_t i) {
+  const int64_t element = mask.first_element + i;
+  return DropoutWords(mask, element / 4).word[element % 4] >= DropoutThreshold(mask.rate);
+}
+
+}  // namespace lodestar

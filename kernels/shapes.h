@@ -1,0 +1,48 @@
+// Plain descriptions of operations. Free of Abseil: kernels include them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/dropout_mask.h"
+
+namespace lodestar {
+
+// C[m,n] (+)= alpha * op(A) op(B), repeated `batch` times at the given strides (elements). op
+// transposes if asked.
+struct MatMulShape {
+  bool transpose_a = false, transpose_b = false;
+  int64_t m = 0, n = 0, k = 0;
+  int64_t batch = 1;
+  int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+  int64_t lda = 0, ldb = 0, ldc = 0;  // row strides in elements; 0: dense
+  double alpha = 1.0;
+};
+
+struct ConvShape {
+  int64_t samples = 0, in_channels = 0, height = 0, width = 0,
+          out_channels = 0;  // kernel 3x3, stride 1, padding 1
+  int64_t workspace_elements() const {
+    return in_channels * 9 * height * width;
+  }  // per sample, im2col
+};
+
+struct AttentionShape {
+  int64_t batch = 0, tokens = 0, heads = 0, head_width = 0;
+  // Of the probabilities, which are [batch, heads, tokens (queries), tokens (keys)]; also those of
+  // keys that a query does not see are counted.
+  DropoutMask dropout = {};
+};
+
+struct AdamWStep {
+  double learning_rate, beta1, beta2, epsilon, weight_decay;
+  double gradient_scale = 1.0;
+  int64_t step = 1;  // first update is 1: bias correction
+};
+
+struct MomentumStep {
+  double learning_rate, momentum, weight_decay;
+  double gradient_scale = 1.0;
+  bool nesterov = false;
+};
+
+}  // namespace lodestar
