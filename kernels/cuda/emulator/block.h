@@ -1,0 +1,100 @@
+// Runs one block of an emulated kernel: its threads are fibers that run until they meet a barrier,
+// one after the other, so that a missing barrier shows as a wrong or differing result. Barriers
+// that cannot be met, or are met at different places, are errors.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/cuda/emulator/fiber.h"
+#include "kernels/cuda/emulator/vector_types.h"
+
+namespace lodestar::emulator {
+
+inline constexpr int kWarpThreads = 32;
+
+struct SourcePlace {
+  const char* file;
+  int line;
+};
+
+// What one lane gives to the others of its warp.
+struct alignas(16) LaneValue {
+  std::array<std::byte, 64> bytes;
+};
+
+// A copy from global to shared memory that cp.async has begun: it happens when it is waited for.
+struct PendingCopy {
+  void* to;
+  const void* from;  // null: zeros
+  size_t bytes;
+  int group;
+};
+
+class Block {
+ public:
+  static Block& Running();  // only inside a kernel
+
+  // Returns what went wrong, or an empty string.
+  std::string Run(dim3 grid, dim3 block, uint3 index, size_t shared_bytes,
+                  const std::function<void()>& body, ThreadOrder order);
+
+  // Inside a kernel, called by the running thread. ------------------------------------------------
+
+  std::byte* dynamic_shared() { return shared_.data() + shared_offset_; }
+  void Barrier(SourcePlace place);
+  // Barrier() and the sum over the block of `value`.
+  int BarrierSum(int value, SourcePlace place);
+  // Waits for all lanes of `mask`; returns what each of them gave, by lane, until the next call.
+  const LaneValue* Exchange(unsigned mask, const void* value, size_t bytes, SourcePlace place);
+  int lane() const { return running_ % kWarpThreads; }
+  void BeginCopy(void* to, const void* from, size_t bytes);
+  void CommitCopies();
+  void WaitCopies(int groups_left);
+  // Ends the kernel with an error; does not return.
+  void Fail(const std::string& what);
+
+ private:
+  enum class State { kReady, kAtBarrier, kAtWarp, kEnded };
+
+  struct Thread {
+    Fiber fiber;
+    State state;
+    uint3 index;
+    unsigned mask;
+    SourcePlace place;
+    LaneValue value;
+    size_t value_bytes;
+    int barrier_value;
+    std::vector<PendingCopy> copies;
+    int copy_group;
+  };
+
+  void Start(dim3 block, const std::function<void()>& body);
+  void RunReady(ThreadOrder order);
+  bool RunWarp(int first, int last, ThreadOrder order);
+  void Resume(int thread);
+  bool ReleaseLanes(int first, int last);
+  bool ReleaseBarrier();
+  void ReportStuck();
+  void Suspend(State state, SourcePlace place);
+  std::string Describe(int thread) const;
+
+  std::vector<std::unique_ptr<Thread>> threads_;
+  std::vector<std::array<LaneValue, kWarpThreads>> exchanged_;  // by warp
+  std::vector<std::byte> shared_;
+  size_t shared_offset_ = 0;
+  int num_threads_ = 0;
+  int running_ = 0;
+  int ended_ = 0;
+  int barrier_sum_ = 0;
+  uint3 index_ = {};
+  std::string failure_;
+};
+
+}  // namespace lodestar::emulator

@@ -1,0 +1,48 @@
+// Settings of the CUDA emulator: a CUDA runtime, the device language and cuBLASLt on the host, so
+// that kernels/cuda runs, tests and all, where there is no card. It proves what the kernels compute
+// and how they synchronise, not how fast they are. One emulated card per process; calls may come
+// from several threads.
+//
+// Device memory is host memory with canaries, filled with NaN. Streams are queues whose operations
+// run when somebody waits for them, and no earlier: what relies on an order that no event or stream
+// gives reads wrong values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace lodestar::emulator {
+
+enum class ThreadOrder : uint8_t { kForward, kReversed };
+
+// What a wait for one stream makes run on others: only what the stream waits for itself, or
+// everything else first. Between the two, an unordered reader and writer meet in either order.
+enum class StreamOrder : uint8_t { kOnlyWhatIsNeeded, kOthersFirst };
+
+struct Settings {
+  ThreadOrder threads = ThreadOrder::kForward;
+  StreamOrder streams = StreamOrder::kOnlyWhatIsNeeded;
+  int num_devices = 1;
+  int compute_capability = 90;  // ten times the major plus the minor version
+  size_t memory_bytes = size_t{1} << 30;
+  bool has_matmul_epilogues = true;    // false: the heuristic knows none but DEFAULT
+  double epilogue_microseconds = 1.0;  // what a matrix product with one takes; without: 1
+};
+
+// The state of the card, with what is queued on it, is kept.
+void Configure(const Settings& settings);
+const Settings& settings();
+// The next `count` allocations of device memory succeed, those after it fail.
+void FailAllocationsAfter(int count);
+// The kernel `count` launches from now fails as if it had touched foreign memory.
+void FailLaunchAfter(int count);
+// Forgets an error that sticks to the card, as a new process would.
+void ClearStickyError();
+// What was wrong with the kernel that failed first, with thread and place; empty: none failed.
+std::string KernelFailure();
+int64_t num_launches();
+// Device and pinned host memory that was allocated and not released.
+int64_t num_allocations();
+
+}  // namespace lodestar::emulator

@@ -1,0 +1,230 @@
+#include "kernels/cuda/emulator/runtime.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "kernels/cuda/emulator/launch.h"
+
+namespace lodestar::emulator {
+namespace {
+
+constexpr size_t kAlignment = 256;
+constexpr size_t kCanaryBytes = 256;
+constexpr unsigned char kCanary = 0x5a;
+constexpr unsigned char kPoison = 0xff;
+constexpr unsigned kMaxBlockThreads = 1024;
+constexpr unsigned kMaxGridYz = 65535;
+
+size_t SharedLimit(int compute_capability) {
+  if (compute_capability >= 90) return 227 * 1024;
+  if (compute_capability >= 80) return 163 * 1024;
+  return 64 * 1024;
+}
+
+}  // namespace
+
+Card& Card::Get() {
+  static Card& card = *new Card;
+  return card;
+}
+
+cudaError_t Card::Result(cudaError_t error) {
+  if (sticky != cudaSuccess) error = sticky;
+  if (error != cudaSuccess) last = error;
+  return error;
+}
+
+void Card::Break(cudaError_t error, const std::string& why) {
+  if (sticky != cudaSuccess) return;
+  sticky = error;
+  kernel_failure = why;
+}
+
+cudaError_t Card::RefuseIfCapturing() {
+  for (cudaStream_t stream : streams) {
+    if (stream->captured == nullptr || stream->capturing_thread != std::this_thread::get_id()) {
+      continue;
+    }
+    stream->captured->is_valid = false;
+    return cudaErrorStreamCaptureUnsupported;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t Card::Queue(cudaStream_t stream, Operation operation) {
+  // The default stream is ordered with no other here: nothing of ours may use it.
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (stream->captured != nullptr) {
+    stream->captured->operations.push_back(std::move(operation));
+    return cudaSuccess;
+  }
+  stream->queue.push_back(std::move(operation));
+  ++stream->queued;
+  return cudaSuccess;
+}
+
+void Card::Drain(StreamPoint point) {
+  CUstream_st& stream = *point.stream;
+  while (stream.done < point.operations) {
+    const Operation operation = std::move(stream.queue.front());
+    stream.queue.pop_front();
+    if (operation.after.stream != nullptr) Drain(operation.after);
+    microseconds += operation.microseconds;
+    if (operation.run && sticky == cudaSuccess) operation.run();
+    ++stream.done;
+  }
+}
+
+void Card::RunUntil(StreamPoint point) {
+  if (point.stream == nullptr) return;
+  if (settings.streams == StreamOrder::kOthersFirst) {
+    for (cudaStream_t stream : streams) {
+      if (stream != point.stream) Drain({stream, stream->queued});
+    }
+  }
+  Drain(point);
+}
+
+void Card::RunKernel(dim3 grid, dim3 block, size_t shared_bytes,
+                     const std::function<void()>& body) {
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        const std::string failure =
+            block_.Run(grid, block, {x, y, z}, shared_bytes, body, settings.threads);
+        if (failure.empty()) continue;
+        Break(cudaErrorLaunchFailure, failure);
+        return;
+      }
+    }
+  }
+  CheckCanaries();
+}
+
+void* Card::AllocateDevice(size_t bytes) {
+  if (allocations_until_failure == 0 || bytes > free_bytes()) return nullptr;
+  if (allocations_until_failure > 0) --allocations_until_failure;
+  const size_t whole = (bytes + kCanaryBytes + kAlignment - 1) / kAlignment * kAlignment;
+  auto* memory = static_cast<unsigned char*>(std::aligned_alloc(kAlignment, whole));
+  LODESTAR_CHECK(memory != nullptr);
+  std::memset(memory, kPoison, bytes);
+  std::memset(memory + bytes, kCanary, kCanaryBytes);
+  allocations_[memory] = {bytes, true};
+  used_bytes_ += bytes;
+  return memory;
+}
+
+void* Card::AllocateHost(size_t bytes) {
+  const size_t whole = (bytes + kAlignment) / kAlignment * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, whole);
+  LODESTAR_CHECK(memory != nullptr);
+  allocations_[memory] = {bytes, false};
+  return memory;
+}
+
+bool Card::Release(void* memory, bool is_device) {
+  const auto it = allocations_.find(memory);
+  if (it == allocations_.end() || it->second.is_device != is_device) return false;
+  // As on a card, what is queued may still use the memory, so it runs first.
+  for (cudaStream_t stream : streams) RunUntil({stream, stream->queued});
+  CheckCanaries();
+  if (is_device) used_bytes_ -= it->second.bytes;
+  std::free(memory);
+  allocations_.erase(it);
+  return true;
+}
+
+bool Card::LeavesAllocation(const void* memory, size_t bytes) const {
+  auto it = allocations_.upper_bound(memory);
+  if (it == allocations_.begin()) return false;
+  --it;
+  const auto offset =
+      static_cast<size_t>(static_cast<const char*>(memory) - static_cast<const char*>(it->first));
+  // Memory of the host's own lies beyond what is allocated here, canary included.
+  if (offset >= it->second.bytes + kCanaryBytes) return false;
+  return offset + bytes > it->second.bytes;
+}
+
+void Card::CheckCanaries() {
+  for (const auto& [memory, allocation] : allocations_) {
+    if (!allocation.is_device) continue;
+    const unsigned char* canary = static_cast<const unsigned char*>(memory) + allocation.bytes;
+    if (std::all_of(canary, canary + kCanaryBytes,
+                    [](unsigned char byte) { return byte == kCanary; })) {
+      continue;
+    }
+    Break(cudaErrorIllegalAddress, absl::StrCat("something wrote beyond the end of ",
+                                                allocation.bytes, " bytes of device memory"));
+  }
+}
+
+cudaError_t LaunchKernel(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                         std::function<void()> body) {
+  Card& card = Card::Get();
+  const std::lock_guard lock(card.mutex());
+  if (card.sticky != cudaSuccess) return card.Result(card.sticky);
+  const unsigned threads = block.x * block.y * block.z;
+  if (threads == 0 || threads > kMaxBlockThreads || block.z > 64 || grid.y > kMaxGridYz ||
+      grid.z > kMaxGridYz || grid.x > 0x7fffffffu || grid.x * grid.y * grid.z == 0) {
+    return card.Result(cudaErrorInvalidConfiguration);
+  }
+  if (shared_bytes > SharedLimit(card.settings.compute_capability)) {
+    return card.Result(cudaErrorInvalidValue);
+  }
+  ++card.launches;
+  if (card.launches_until_failure >= 0 && card.launches_until_failure-- == 0) {
+    body = [] { Block::Running().Fail("a failure that was asked for"); };
+  }
+  return card.Result(card.Queue(
+      stream, {.run = [=, body = std::move(
+                              body)] { Card::Get().RunKernel(grid, block, shared_bytes, body); },
+               .after = {},
+               .microseconds = 1.0}));
+}
+
+void Configure(const Settings& settings) {
+  const std::lock_guard lock(Card::Get().mutex());
+  Card::Get().settings = settings;
+}
+
+const Settings& settings() { return Card::Get().settings; }
+
+void FailAllocationsAfter(int count) {
+  const std::lock_guard lock(Card::Get().mutex());
+  Card::Get().allocations_until_failure = count;
+}
+
+void FailLaunchAfter(int count) {
+  const std::lock_guard lock(Card::Get().mutex());
+  Card::Get().launches_until_failure = count;
+}
+
+void ClearStickyError() {
+  const std::lock_guard lock(Card::Get().mutex());
+  Card::Get().sticky = cudaSuccess;
+  Card::Get().last = cudaSuccess;
+  Card::Get().kernel_failure.clear();
+  Card::Get().allocations_until_failure = -1;
+  Card::Get().launches_until_failure = -1;
+}
+
+std::string KernelFailure() {
+  const std::lock_guard lock(Card::Get().mutex());
+  return Card::Get().kernel_failure;
+}
+
+int64_t num_launches() {
+  const std::lock_guard lock(Card::Get().mutex());
+  return Card::Get().launches;
+}
+
+int64_t num_allocations() {
+  const std::lock_guard lock(Card::Get().mutex());
+  return Card::Get().num_allocations();
+}
+
+}  // namespace lodestar::emulator

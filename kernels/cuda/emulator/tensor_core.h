@@ -1,0 +1,107 @@
+// The functions of kernels/cuda/tensor_core.h in software; see there for what they do.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace lodestar::emulator {
+
+inline constexpr unsigned kWholeWarp = 0xffffffffu;
+
+struct TensorOperands {
+  uint32_t a[4];
+  uint32_t b[2];
+};
+
+struct MatrixRow {
+  uint16_t elements[8];
+};
+
+inline float Bf16Half(uint32_t pair, int half) {
+  return __uint_as_float(half == 0 ? pair << 16 : pair & 0xffff0000u);
+}
+
+// Row of A and column of B of one output, with k in order; the products are exact in fp32 and, as
+// on a card, added without rounding to bf16.
+inline float DotRowColumn(const LaneValues<TensorOperands>& values, int row, int column) {
+  double sum = 0.0;
+  for (int k = 0; k < 16; ++k) {
+    const int member = k % 8 / 2;
+    const uint32_t a = values[row % 8 * 4 + member].a[row / 8 + k / 8 * 2];
+    const uint32_t b = values[column * 4 + member].b[k / 8];
+    sum += double{Bf16Half(a, k % 2)} * double{Bf16Half(b, k % 2)};
+  }
+  return static_cast<float>(sum);
+}
+
+inline void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  TensorOperands own;
+  std::memcpy(own.a, a, sizeof(own.a));
+  std::memcpy(own.b, b, sizeof(own.b));
+  const LaneValues<TensorOperands> values(kWholeWarp, own, file, line);
+  const int lane = Block::Running().lane();
+  for (int i = 0; i < 4; ++i) {
+    c[i] += DotRowColumn(values, lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2);
+  }
+}
+
+template <int kMatrices>
+void LoadMatrix(uint32_t (&r)[kMatrices], const void* row, bool transposed, const char* file,
+                int line) {
+  const int lane = Block::Running().lane();
+  MatrixRow own = {};
+  if (lane < 8 * kMatrices) {
+    if (reinterpret_cast<uintptr_t>(row) % sizeof(MatrixRow) != 0) {
+      Block::Running().Fail("ldmatrix: a row is not 16-byte aligned");
+    }
+    std::memcpy(&own, row, sizeof(own));
+  }
+  const LaneValues<MatrixRow> rows(kWholeWarp, own, file, line);
+  const int group = lane / 4;
+  const int pair = lane % 4 * 2;
+  for (int i = 0; i < kMatrices; ++i) {
+    const auto element = [&](int row_index, int column) {
+      return uint32_t{rows[8 * i + row_index].elements[column]};
+    };
+    r[i] = transposed ? element(pair, group) | element(pair + 1, group) << 16
+                      : element(group, pair) | element(group, pair + 1) << 16;
+  }
+}
+
+inline void LoadMatrixX4(uint32_t (&r)[4], const void* row, const char* file = __builtin_FILE(),
+                         int line = __builtin_LINE()) {
+  LoadMatrix<4>(r, row, false, file, line);
+}
+inline void LoadMatrixX4Transposed(uint32_t (&r)[4], const void* row,
+                                   const char* file = __builtin_FILE(),
+                                   int line = __builtin_LINE()) {
+  LoadMatrix<4>(r, row, true, file, line);
+}
+inline void LoadMatrixX2(uint32_t (&r)[2], const void* row, const char* file = __builtin_FILE(),
+                         int line = __builtin_LINE()) {
+  LoadMatrix<2>(r, row, false, file, line);
+}
+inline void LoadMatrixX2Transposed(uint32_t (&r)[2], const void* row,
+                                   const char* file = __builtin_FILE(),
+                                   int line = __builtin_LINE()) {
+  LoadMatrix<2>(r, row, true, file, line);
+}
+
+inline void CopyAsync16(void* shared, const void* global, bool valid = true) {
+  constexpr size_t kBytes = 16;
+  if (reinterpret_cast<uintptr_t>(shared) % kBytes != 0 ||
+      (valid && reinterpret_cast<uintptr_t>(global) % kBytes != 0)) {
+    Block::Running().Fail("cp.async: an address is not 16-byte aligned");
+  }
+  Block::Running().BeginCopy(shared, valid ? global : nullptr, kBytes);
+}
+inline void CopyAsyncCommit() { Block::Running().CommitCopies(); }
+template <int kGroupsLeft>
+void CopyAsyncWait() {
+  Block::Running().WaitCopies(kGroupsLeft);
+}
+
+}  // namespace lodestar::emulator

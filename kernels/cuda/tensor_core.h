@@ -1,0 +1,124 @@
+// What has no C++ name in CUDA: tensor-core products, loads of their operands, and asynchronous
+// copies into shared memory. Under the emulator the same functions do the same by the layouts of
+// NVIDIA's PTX ISA (9.7.14 "mma.m16n8k16", "ldmatrix"; 9.7.9.25 "cp.async"). For .cu.cc files; all
+// threads of a warp call each function together.
+//
+// Which element a register holds, for lane = 4 * group + member:
+//   A 16x16 bf16  a[0] (group, 2 member + {0,1})      a[1] (group + 8, same columns)
+//                 a[2] (group, 2 member + 8 + {0,1})  a[3] (group + 8, 2 member + 8 + {0,1})
+//   B 16x8 bf16   b[0] (2 member + {0,1}, group)      b[1] (2 member + 8 + {0,1}, group)
+//   C 16x8 f32    c[0], c[1] (group, 2 member + {0,1})   c[2], c[3] (group + 8, same columns)
+// A pair {0,1} lies in one register, the first in the low half.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#ifdef LODESTAR_CUDA_EMULATED
+#include "kernels/cuda/emulator/tensor_core.h"
+#endif
+
+namespace lodestar {
+
+// Two bf16 in a register, `low` in its low half.
+__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
+  return static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(low))) |
+         static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(high))) << 16;
+}
+
+#ifdef LODESTAR_CUDA_EMULATED
+
+using emulator::CopyAsync16;
+using emulator::CopyAsyncCommit;
+using emulator::CopyAsyncWait;
+using emulator::LoadMatrixX2;
+using emulator::LoadMatrixX2Transposed;
+using emulator::LoadMatrixX4;
+using emulator::LoadMatrixX4Transposed;
+using emulator::MultiplyAdd;
+
+#else
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// c += A B. Needs compute capability 8.0.
+__device__ __forceinline__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4],
+                                            const uint32_t (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  __trap();
+#endif
+}
+
+// Four 8x8 matrices of 16-bit elements: `row` of lane 8 i + j is row j of matrix i, 16 bytes of
+// shared memory, 16-byte aligned. Lane 4 g + m gets elements (g, 2 m + {0,1}) of matrix i in
+// r[i]; transposed: elements (2 m + {0,1}, g).
+__device__ __forceinline__ void LoadMatrixX4(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(SharedAddress(row))
+               : "memory");
+}
+__device__ __forceinline__ void LoadMatrixX4Transposed(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(SharedAddress(row))
+               : "memory");
+}
+
+// The same with two matrices: rows come from lanes 0 to 15; others' `row` is not read.
+__device__ __forceinline__ void LoadMatrixX2(uint32_t (&r)[2], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];\n"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(SharedAddress(row))
+               : "memory");
+}
+__device__ __forceinline__ void LoadMatrixX2Transposed(uint32_t (&r)[2], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];\n"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(SharedAddress(row))
+               : "memory");
+}
+
+// Begins a copy of 16 bytes, both 16-byte aligned, from global to shared memory; zeros where
+// `valid` is false (`global` is then not read). It is there after a CopyAsyncWait that covers its
+// group and a barrier. Below compute capability 8.0 it is an ordinary copy.
+__device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bool valid = true) {
+#if __CUDA_ARCH__ >= 800
+  const int source_bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(SharedAddress(shared)),
+               "l"(__cvta_generic_to_global(global)), "r"(source_bytes)
+               : "memory");
+#else
+  *static_cast<uint4*>(shared) =
+      valid ? *static_cast<const uint4*>(global) : make_uint4(0, 0, 0, 0);
+#endif
+}
+
+// Closes a group of this thread's copies.
+__device__ __forceinline__ void CopyAsyncCommit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+#endif
+}
+
+// Waits until at most `kGroupsLeft` of this thread's last closed groups are under way.
+template <int kGroupsLeft>
+__device__ __forceinline__ void CopyAsyncWait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroupsLeft) : "memory");
+#endif
+}
+
+#endif
+
+}  // namespace lodestar
