@@ -9,11 +9,15 @@
 namespace lodestar {
 
 // Checksum of the bytes before (whose checksum is `seed`; 0 if there are none) followed by `data`.
-// Crc32c("123456789") is 0xE3069283. Uses SSE4.2 where the processor has it.
+// Crc32c("123456789") is 0xE3069283. Uses AVX-512 and SSE4.2 where the processor has them.
 uint32_t Crc32c(const void* data, size_t size, uint32_t seed = 0);
 inline uint32_t Crc32c(absl::Span<const uint8_t> data, uint32_t seed = 0) {
   return Crc32c(data.data(), data.size(), seed);
 }
+
+// The same, and copies the bytes in the same pass over memory. The checksum is of what is in
+// `destination`, also if somebody changes `source` meanwhile. The two do not overlap.
+uint32_t Crc32cCopy(void* destination, const void* source, size_t size, uint32_t seed = 0);
 
 // Checksum of A followed by B, from their checksums and the length of B in bytes.
 uint32_t Crc32cCombine(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
+#include <algorithm>
 #include <vector>
 
 namespace lodestar {
@@ -28,11 +28,26 @@ TEST(Crc32cTest, MatchesPublishedVectors) {
 
 TEST(Crc32cTest, HardwareAndTablesAgreeOnAllLengthsAndAlignments) {
   const std::vector<uint8_t> bytes = Pattern(3 * 4096 * 3 + 100);
-  for (size_t size : {0, 1, 7, 8, 9, 31, 63, 4095, 12287, 12288, 12289, 24577, 36864, 36955}) {
+  for (size_t size : {0, 1, 7, 8, 9, 31, 63, 4095, 12287, 12288, 12289, 256, 4096, 4351, 4352,
+                      24577, 36864, 36955}) {
     for (size_t offset = 0; offset < 9; ++offset) {
       ASSERT_EQ(Crc32c(bytes.data() + offset, size, 77),
                 Crc32cPortable(bytes.data() + offset, size, 77))
           << size << " bytes at " << offset;
+    }
+  }
+}
+
+TEST(Crc32cTest, CopiesWhatItSums) {
+  const std::vector<uint8_t> bytes = Pattern(70000);
+  for (size_t size : {0, 1, 8, 255, 3072, 4095, 4096, 4097, 4351, 4352, 12288, 65536, 69990}) {
+    for (size_t offset = 0; offset < 9; ++offset) {
+      const uint8_t* const source = bytes.data() + offset;
+      std::vector<uint8_t> copy(size + 2, 0xaa);
+      ASSERT_EQ(Crc32cCopy(copy.data() + 1, source, size, 77), Crc32cPortable(source, size, 77))
+          << size << " bytes at " << offset;
+      ASSERT_TRUE(std::equal(source, source + size, copy.data() + 1)) << size;
+      ASSERT_TRUE(copy.front() == 0xaa && copy.back() == 0xaa) << size;
     }
   }
 }

@@ -15,6 +15,7 @@ void SetUpMalloc() {
   mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   mallopt(M_TOP_PAD, kTopPadBytes);
+  mallopt(M_ARENA_MAX, 1);
 #endif
 }
 

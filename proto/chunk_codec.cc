@@ -4,10 +4,12 @@
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/support/slice.h>
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
 
@@ -265,9 +267,18 @@ absl::Status ChunkReader<Header>::BeginData() {
 }
 
 template <typename Header>
-absl::Status ChunkReader<Header>::ReadData(void* destination) {
-  if (!input_->ReadRaw(destination, static_cast<int>(data_bytes_))) {
-    return Malformed("data is cut");
+absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(void* destination) {
+  auto* out = static_cast<char*>(destination);
+  uint32_t crc32c = 0;
+  for (size_t left = data_bytes_; left > 0;) {
+    const void* piece = nullptr;
+    int size = 0;
+    if (!input_->GetDirectBufferPointer(&piece, &size)) return Malformed("data is cut");
+    const size_t taken = std::min(left, static_cast<size_t>(size));
+    crc32c = Crc32cCopy(out, piece, taken, crc32c);
+    input_->Skip(static_cast<int>(taken));
+    out += taken;
+    left -= taken;
   }
   while (const uint32_t tag = ReadLegalTag(*input_)) {
     if (WireFormatLite::GetTagWireType(tag) ==
@@ -278,7 +289,7 @@ absl::Status ChunkReader<Header>::ReadData(void* destination) {
     if (!SkipUnknown(*input_, tag)) return Malformed("a field is cut or broken");
   }
   if (!input_->ConsumedEntireMessage()) return Malformed("a tag is broken");
-  return absl::OkStatus();
+  return crc32c;
 }
 
 template class ChunkReader<PushChunkHeader>;

@@ -2,7 +2,7 @@
 // is never copied on the way out and is copied once, into its final place, on the way in.
 //
 //   out: ByteBuffer [slice: all small fields, tag and length of `data` | slice over the tensor]
-//   in:  small fields -> the caller finds the destination -> `data` straight into it
+//   in:  small fields -> the caller finds the destination -> `data` straight into it, summed
 //
 // Any legal encoding is read, provided that `data` comes after the other known fields; unknown
 // fields are skipped.
@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/ids.h"
 #include "proto/parameter_service.pb.h"
 
@@ -72,9 +73,10 @@ class ChunkReader {
   const Header& header() const { return header_; }
   // Length of the payload; between 1 and kMaxChunkBytes once ReadHeader() was OK.
   size_t data_bytes() const { return data_bytes_; }
-  // Copies the payload to `destination`, which has room for data_bytes(). Call once, after
-  // ReadHeader() was OK. Errors: as ReadHeader().
-  absl::Status ReadData(void* destination);
+  // Copies the payload to `destination`, which has room for data_bytes(), and returns the checksum
+  // of what it wrote there, computed in the same pass. Call once, after ReadHeader() was OK.
+  // Errors: as ReadHeader().
+  absl::StatusOr<uint32_t> ReadData(void* destination);
 
  private:
   absl::Status BeginData();

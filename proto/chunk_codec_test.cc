@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/crc32c.h"
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
 
@@ -72,7 +73,8 @@ absl::StatusOr<Parsed> Parse(grpc::ByteBuffer buffer) {
   PushChunkReader reader(buffer);
   RETURN_IF_ERROR(reader.ReadHeader());
   Parsed parsed{reader.header(), std::string(reader.data_bytes(), '\0')};
-  RETURN_IF_ERROR(reader.ReadData(parsed.data.data()));
+  ASSIGN_OR_RETURN(const uint32_t crc32c, reader.ReadData(parsed.data.data()));
+  EXPECT_EQ(crc32c, Crc32c(parsed.data.data(), parsed.data.size()));
   return parsed;
 }
 
@@ -121,7 +123,7 @@ TEST(ChunkCodecTest, PullIsEncodedAndReadAsGeneratedCodeDoes) {
   EXPECT_EQ(reader.header(), header);
   char data[8];
   ASSERT_EQ(reader.data_bytes(), sizeof(data));
-  ASSERT_OK(reader.ReadData(data));
+  ASSERT_OK(reader.ReadData(data).status());
   EXPECT_EQ(std::string(data, sizeof(data)), "weights!");
 }
 

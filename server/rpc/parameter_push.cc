@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "proto/status_mapping.h"
@@ -149,8 +148,14 @@ absl::Status PushStream::CopyChunk() {
   const int64_t begin = incoming_->received;
   const int64_t end = begin + static_cast<int64_t>(reader_->data_bytes() / sizeof(float));
   if (!incoming_->staged.is_discard()) {
-    RETURN_IF_ERROR(reader_->ReadData(incoming_->staged.data().data() + begin));
-    incoming_->checksums.push_back({begin, end, reader_->header().crc32c});
+    ASSIGN_OR_RETURN(const uint32_t seen,
+                     reader_->ReadData(incoming_->staged.data().data() + begin));
+    if (seen != reader_->header().crc32c) {
+      return absl::DataLossError(absl::StrCat(Describe(reader_->header()), "elements ", begin, "..",
+                                              end, " arrived with crc32c ", absl::Hex(seen),
+                                              ", sent with ", absl::Hex(reader_->header().crc32c),
+                                              "; send the round again"));
+    }
   }
   incoming_->received = end;
   traffic_->bytes_received.fetch_add(reader_->data_bytes(), std::memory_order_relaxed);
@@ -162,25 +167,9 @@ void PushStream::HandOver() {
     absl::MutexLock lock(&mutex_);
     ++num_uncounted_;
   }
-  Incoming bucket = *std::move(incoming_);
+  StagedBucket staged = std::move(incoming_->staged);
   incoming_.reset();
-  executor_->Schedule([self = shared_from_this(), bucket = std::move(bucket)]() mutable {
-    self->VerifyAndCount(std::move(bucket));
-  });
-}
-
-void PushStream::VerifyAndCount(Incoming bucket) {
-  for (const Checksum& checksum : bucket.checksums) {
-    const float* data = bucket.staged.data().data() + checksum.begin;
-    const uint32_t seen = Crc32c(data, (checksum.end - checksum.begin) * sizeof(float));
-    if (seen != checksum.crc32c) {
-      return Fail(absl::DataLossError(
-          absl::StrCat(Describe(bucket.first), "elements ", checksum.begin, "..", checksum.end,
-                       " arrived with crc32c ", absl::Hex(seen), ", sent with ",
-                       absl::Hex(checksum.crc32c), "; send the round again")));
-    }
-  }
-  shard_->FinishBucket(std::move(bucket.staged),
+  shard_->FinishBucket(std::move(staged),
                        [self = shared_from_this()](const absl::StatusOr<PushOutcome>& outcome) {
                          self->OnCounted(outcome);
                        });

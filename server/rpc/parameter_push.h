@@ -1,7 +1,7 @@
 // One Push stream. States of its read side:
 //
 //   reading --first chunk of a bucket--> waiting for space --staged--> reading --last chunk-->
-//   handed over (checksums on the executor, then counted by the shard) and reading again
+//   handed over to the shard, which counts it, and reading again
 //
 // and it ends once the client has ended it and everything handed over is counted, or with the first
 // error. The stream owns itself until gRPC and all callbacks are done with it.
@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -40,17 +39,11 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   void OnDone() override;
 
  private:
-  struct Checksum {
-    int64_t begin = 0;  // elements of the bucket
-    int64_t end = 0;
-    uint32_t crc32c = 0;
-  };
   // A bucket while its chunks arrive.
   struct Incoming {
     StagedBucket staged;
     PushChunkHeader first;  // header of its first chunk
     int64_t received = 0;   // elements
-    std::vector<Checksum> checksums;
   };
 
   PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic, grpc::ByteBuffer* reply);
@@ -61,7 +54,6 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   absl::Status CopyChunk();
   absl::Status CheckContinues() const;
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
-  void VerifyAndCount(Incoming bucket) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCounted(const absl::StatusOr<PushOutcome>& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnClientDone() ABSL_LOCKS_EXCLUDED(mutex_);
 

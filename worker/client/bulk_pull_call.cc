@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "proto/status_mapping.h"
 
@@ -73,35 +72,20 @@ absl::Status BulkPullCall::TakeChunk() {
   const absl::Span<float> destination = targets_[num_arrived_].destination;
   const absl::Span<float> part =
       destination.subspan(received_, reader.data_bytes() / sizeof(float));
-  RETURN_IF_ERROR(reader.ReadData(part.data()));
-  checksums_.push_back({part, reader.header().crc32c});
+  ASSIGN_OR_RETURN(const uint32_t seen, reader.ReadData(part.data()));
+  if (seen != reader.header().crc32c) {
+    return absl::DataLossError(absl::StrCat(
+        "bucket ", reader.header().bucket, " from element ", received_, " arrived with crc32c ",
+        absl::Hex(seen), ", sent with ", absl::Hex(reader.header().crc32c), "; pull again"));
+  }
   version_ = reader.header().version;
   received_ += part.size();
   connections_->bytes_pulled += reader.data_bytes();
-  if (received_ == destination.size()) BucketArrived();
-  return absl::OkStatus();
-}
-
-void BulkPullCall::BucketArrived() {
-  const uint32_t bucket = targets_[num_arrived_].bucket;
-  std::vector<Checksum> checksums;
-  checksums.swap(checksums_);
+  if (received_ < destination.size()) return absl::OkStatus();
+  callbacks_.arrived(targets_[num_arrived_].bucket, version_);
   ++num_arrived_;
   received_ = 0;
-  callbacks_.arrived(
-      bucket, version_,
-      [server = connections_->server(stream_), bucket, checksums = std::move(checksums)] {
-        for (const Checksum& checksum : checksums) {
-          const uint32_t seen =
-              Crc32c(checksum.values.data(), checksum.values.size() * sizeof(float));
-          if (seen != checksum.crc32c) {
-            return absl::DataLossError(absl::StrCat(
-                "pull from ", server, ": bucket ", bucket, " arrived with crc32c ", absl::Hex(seen),
-                ", sent with ", absl::Hex(checksum.crc32c), "; pull again"));
-          }
-        }
-        return absl::OkStatus();
-      });
+  return absl::OkStatus();
 }
 
 void BulkPullCall::OnReadDone(bool ok) {

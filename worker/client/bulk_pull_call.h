@@ -1,6 +1,6 @@
-// One Pull stream from one server: asks for its buckets and copies what arrives straight to where
-// it belongs. Checksums and callbacks run on the executor, bucket by bucket. Whoever starts a call
-// keeps it until it is done and destroys it on a thread that is not gRPC's.
+// One Pull stream from one server: asks for its buckets, copies what arrives straight to where it
+// belongs and checks it in the same pass. Whoever starts a call keeps it until it is done and
+// destroys it on a thread that is not gRPC's.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -21,10 +21,8 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
                            public std::enable_shared_from_this<BulkPullCall> {
  public:
   struct Callbacks {
-    // A bucket has arrived whole but is not verified; called on a gRPC thread before `done`.
-    // `verify` compares checksums and may be called once, on any thread.
-    std::function<void(uint32_t bucket, Version version, std::function<absl::Status()> verify)>
-        arrived;
+    // A bucket has arrived whole and is as it was sent; called on a gRPC thread before `done`.
+    std::function<void(uint32_t bucket, Version version)> arrived;
     // Called once, on a gRPC thread, when no destination will be written any more.
     std::function<void(const absl::Status&)> done;
   };
@@ -41,18 +39,12 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void OnDone(const grpc::Status& status) override;
 
  private:
-  struct Checksum {
-    absl::Span<const float> values;
-    uint32_t crc32c = 0;
-  };
-
   BulkPullCall(BulkConnections* connections, int stream, Version min_version,
                std::vector<PullTarget> targets, Callbacks callbacks);
 
   // Takes the chunk in message_.
   absl::Status TakeChunk();
   absl::Status CheckFits(const PullChunkHeader& header, size_t data_bytes) const;
-  void BucketArrived();
   absl::Status Explain(const absl::Status& status) const;
 
   std::shared_ptr<BulkPullCall> self_;  // until OnDone()
@@ -69,7 +61,6 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   size_t num_arrived_ = 0;  // targets
   size_t received_ = 0;     // elements of the target that is arriving
   Version version_;         // of its first chunk
-  std::vector<Checksum> checksums_;
   absl::Status status_;
 };
 

@@ -24,8 +24,7 @@ class BulkPullSession final : public PullSession {
 
  private:
   void StartCalls(const PullSpec& spec) ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnArrived(uint32_t bucket, Version version, std::function<absl::Status()> verify)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnArrived(uint32_t bucket, Version version) ABSL_LOCKS_EXCLUDED(mutex_);
   // One of what Wait() waits for has ended.
   void OnPartDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -35,7 +34,7 @@ class BulkPullSession final : public PullSession {
 
   absl::Mutex mutex_;
   std::vector<std::shared_ptr<BulkPullCall>> calls_ ABSL_GUARDED_BY(mutex_);
-  int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // calls, and buckets being verified
+  int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // calls and callbacks
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
