@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
+#include "common/encoding.h"
 #include "common/job_spec.h"
 
 namespace lodestar {
@@ -12,11 +13,16 @@ namespace lodestar {
 enum class ContributionKind : uint8_t { kGradient, kPseudoGradient, kInitialWeights, kWeights };
 
 // What the rounds of a job are made of: gradients in sync and async; in local_sgd weights for the
-// outer optimizer `average`, pseudo-gradients otherwise.
+// outer optimizer `average`, if they lose nothing on the way, pseudo-gradients otherwise. (Encoding
+// weights loses more than encoding what a round changed; and workers that start from what they know
+// of the weights would take the servers back to it.)
 inline ContributionKind RoundContributionKind(const JobSpec& job) {
   if (job.mode != Mode::kLocalSgd) return ContributionKind::kGradient;
-  return job.outer_optimizer == OuterOptimizerKind::kAverage ? ContributionKind::kWeights
-                                                             : ContributionKind::kPseudoGradient;
+  const bool is_exact =
+      job.push_encoding == Encoding::kFp32 && job.pull_encoding == Encoding::kFp32;
+  return job.outer_optimizer == OuterOptimizerKind::kAverage && is_exact
+             ? ContributionKind::kWeights
+             : ContributionKind::kPseudoGradient;
 }
 
 inline absl::string_view ContributionKindName(ContributionKind kind) {

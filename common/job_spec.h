@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/bucket_plan.h"
+#include "common/encoding.h"
 #include "common/learning_rate_schedule.h"
 #include "common/model_spec.h"
 
@@ -19,7 +20,6 @@ enum class Mode : uint8_t { kSync, kAsync, kLocalSgd };
 enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW };
 enum class OuterOptimizerKind : uint8_t { kAverage, kNesterov };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
-enum class Encoding : uint8_t { kFp32 };
 
 // The optimizer of gradients: on the servers in sync and async, on each worker (inner) in
 // local_sgd.
@@ -53,6 +53,10 @@ struct JobSpec {
   int64_t eval_every = 0;    // rounds; 0: only at the end
   int64_t eval_samples = 0;  // 0: all held-out samples
   int64_t bucket_bytes = kDefaultBucketBytes;
+  Encoding push_encoding = Encoding::kFp32;  // of contributions
+  Encoding pull_encoding = Encoding::kFp32;  // of weights; not fp32: of their changes
+  // What encoding loses of one contribution or change is added to the next.
+  bool error_feedback = true;
 };
 
 // Errors: InvalidArgument naming the flag, the value and what is allowed; also for combinations

@@ -40,6 +40,9 @@ constexpr EnumRow<ScheduleKind, v1::ScheduleKind> kSchedules[] = {
 };
 constexpr EnumRow<Encoding, v1::Encoding> kEncodings[] = {
     {Encoding::kFp32, v1::ENCODING_FP32},
+    {Encoding::kBf16, v1::ENCODING_BF16},
+    {Encoding::kFp16, v1::ENCODING_FP16},
+    {Encoding::kInt8, v1::ENCODING_INT8},
 };
 constexpr EnumRow<ContributionKind, v1::ContributionKind> kContributions[] = {
     {ContributionKind::kGradient, v1::CONTRIBUTION_KIND_GRADIENT},
@@ -67,6 +70,12 @@ absl::StatusOr<Native> EnumFromProto(const EnumRow<Native, Wire> (&rows)[kRows],
                                                  wire == 0 ? " (unspecified); set it"
                                                            : ", which this version does not know; "
                                                              "use the same version on both sides"));
+}
+
+// Of a job: those of versions that know nothing of encodings are fp32.
+absl::StatusOr<Encoding> JobEncoding(v1::Encoding wire, absl::string_view field) {
+  if (wire == v1::ENCODING_UNSPECIFIED) return Encoding::kFp32;
+  return EnumFromProto(kEncodings, wire, field);
 }
 
 }  // namespace
@@ -144,6 +153,9 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_eval_every(job.eval_every);
   proto.set_eval_samples(job.eval_samples);
   proto.set_bucket_bytes(job.bucket_bytes);
+  proto.set_push_encoding(ToProto(job.push_encoding));
+  proto.set_pull_encoding(ToProto(job.pull_encoding));
+  proto.set_error_feedback(job.error_feedback);
   return proto;
 }
 
@@ -170,6 +182,9 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   job.eval_every = proto.eval_every();
   job.eval_samples = proto.eval_samples();
   job.bucket_bytes = proto.bucket_bytes();
+  ASSIGN_OR_RETURN(job.push_encoding, JobEncoding(proto.push_encoding(), "push_encoding"));
+  ASSIGN_OR_RETURN(job.pull_encoding, JobEncoding(proto.pull_encoding(), "pull_encoding"));
+  job.error_feedback = proto.error_feedback();
   RETURN_IF_ERROR(ValidateJobSpec(job));
   return job;
 }

@@ -34,6 +34,8 @@ JobSpec SomeJob() {
   job.eval_every = 10;
   job.eval_samples = 64;
   job.bucket_bytes = 1 << 20;
+  job.push_encoding = Encoding::kInt8;
+  job.pull_encoding = Encoding::kBf16;
   return job;
 }
 
@@ -51,6 +53,18 @@ TEST(ConvertTest, JobSpecSurvives) {
   EXPECT_EQ(job.seed, SomeJob().seed);
   EXPECT_EQ(job.schedule.warmup_rounds, 5);
   EXPECT_EQ(ToProto(job).SerializeAsString(), wire.SerializeAsString());
+}
+
+TEST(ConvertTest, JobWithoutEncodingsIsFp32) {
+  v1::JobSpec wire = ToProto(SomeJob());
+  wire.clear_push_encoding();
+  wire.clear_pull_encoding();
+  ASSERT_OK_AND_ASSIGN(const JobSpec job, FromProto(wire));
+  EXPECT_EQ(job.push_encoding, Encoding::kFp32);
+  EXPECT_EQ(job.pull_encoding, Encoding::kFp32);
+  wire.set_pull_encoding(static_cast<v1::Encoding>(99));
+  EXPECT_THAT(FromProto(wire),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pull_encoding is 99")));
 }
 
 // Every field of the message is set by SomeJob() or listed here, so that a field that ToProto()
@@ -128,7 +142,9 @@ TEST(ConvertTest, ContributionKindsAndEncodingsSurvive) {
         ContributionKind::kInitialWeights, ContributionKind::kWeights}) {
     EXPECT_THAT(FromProto(ToProto(kind)), IsOkAndHolds(kind));
   }
-  EXPECT_THAT(FromProto(ToProto(Encoding::kFp32)), IsOkAndHolds(Encoding::kFp32));
+  for (const Encoding encoding : kAllEncodings) {
+    EXPECT_THAT(FromProto(ToProto(encoding)), IsOkAndHolds(encoding));
+  }
   EXPECT_THAT(FromProto(v1::CONTRIBUTION_KIND_UNSPECIFIED),
               StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(FromProto(v1::ENCODING_UNSPECIFIED), StatusIs(absl::StatusCode::kInvalidArgument));

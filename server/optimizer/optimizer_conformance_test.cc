@@ -81,6 +81,9 @@ std::vector<Case> Cases() {
       {"OuterAverage", [] { return std::make_unique<OuterAverage>(); },
        [](const OptimizerCall&, double mean, bool, ReferenceElement& e) { e.weight = mean; },
        /*uses_decay=*/false},
+      {"OuterMove", [] { return std::make_unique<OuterMove>(); },
+       [](const OptimizerCall&, double d, bool, ReferenceElement& e) { e.weight -= d; },
+       /*uses_decay=*/false},
       {"OuterNesterov",
        [] {
          return std::make_unique<OuterNesterov>(
@@ -243,6 +246,26 @@ TEST(OptimizerFactoryTest, GradientOptimizerInSyncAndAsyncOuterOneInLocalSgd) {
   EXPECT_EQ(MakeServerOptimizer(job)->state_names(), std::vector<std::string>{"outer_momentum"});
   job.outer_optimizer = OuterOptimizerKind::kAverage;
   EXPECT_EQ(MakeServerOptimizer(job)->num_state_vectors(), 0);
+}
+
+TEST(OptimizerFactoryTest, AverageTakesWhatTheJobsWorkersSend) {
+  JobSpec job;
+  job.mode = Mode::kLocalSgd;
+  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  const std::vector<float> sent = {0.25f};
+  const std::vector<float> old = {1.0f};
+  std::vector<float> out(1);
+  const OptimizerVectors vectors = {
+      .gradient = sent, .weights_in = old, .weights_out = absl::MakeSpan(out), .state = {}};
+  MakeServerOptimizer(job)->Apply({}, vectors, {});
+  EXPECT_EQ(out[0], 0.25f);
+  job.pull_encoding = Encoding::kBf16;
+  MakeServerOptimizer(job)->Apply({}, vectors, {});
+  EXPECT_EQ(out[0], 0.75f);
+  job.pull_encoding = Encoding::kFp32;
+  job.push_encoding = Encoding::kInt8;
+  MakeServerOptimizer(job)->Apply({}, vectors, {});
+  EXPECT_EQ(out[0], 0.75f);
 }
 
 TEST(OuterOptimizerTest, AverageOfOneKeepsEveryBit) {

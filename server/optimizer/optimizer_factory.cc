@@ -12,6 +12,9 @@ namespace {
 std::unique_ptr<Optimizer> MakeOuterOptimizer(const JobSpec& job) {
   switch (job.outer_optimizer) {
     case OuterOptimizerKind::kAverage:
+      if (RoundContributionKind(job) == ContributionKind::kPseudoGradient) {
+        return std::make_unique<OuterMove>();
+      }
       return std::make_unique<OuterAverage>();
     case OuterOptimizerKind::kNesterov:
       return std::make_unique<OuterNesterov>(OuterNesterov::Config{

@@ -12,6 +12,16 @@ void OuterAverage::Apply(const OptimizerCall& call, const OptimizerVectors& vect
                    static_cast<int64_t>(vectors.gradient.size()), Accumulate::kSet);
 }
 
+void OuterMove::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+                      absl::Span<const ElementRange> /*decay*/) const {
+  const MomentumStep step = {.learning_rate = 1.0,
+                             .momentum = 0.0,
+                             .weight_decay = 0.0,
+                             .gradient_scale = call.gradient_scale,
+                             .nesterov = false};
+  SgdMomentumStep(vectors.weights_out, vectors.weights_in, {}, vectors.gradient, step);
+}
+
 void OuterNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                           absl::Span<const ElementRange> /*decay*/) const {
   const MomentumStep step = {

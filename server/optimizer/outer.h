@@ -18,6 +18,15 @@ class OuterAverage final : public Optimizer {
              absl::Span<const ElementRange> decay) const override;
 };
 
+// The same for pseudo-gradients, the weights that the workers started from minus theirs: the
+// weights move by their mean. What the servers have and the workers do not know yet stays.
+class OuterMove final : public Optimizer {
+ public:
+  std::vector<std::string> state_names() const override { return {}; }
+  void Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+             absl::Span<const ElementRange> decay) const override;
+};
+
 // DiLoCo (arXiv:2311.08105): Nesterov's momentum over mean pseudo-gradients d.
 // m = momentum * m + d; w -= lr * (d + momentum * m)
 class OuterNesterov final : public Optimizer {

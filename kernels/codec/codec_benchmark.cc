@@ -1,0 +1,53 @@
+// Speed of the codecs on one core, in bytes of fp32 per second. The vector is larger than the
+// caches.
+#include <string>
+#include <vector>
+
+#include "benchmark/benchmark.h"
+#include "kernels/codec/encoded_vectors.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kElements = int64_t{16} << 20;
+
+std::vector<float> Values() {
+  std::vector<float> values(kElements);
+  for (int64_t i = 0; i < kElements; ++i) values[i] = static_cast<float>(i % 997 - 498) * 1e-3f;
+  return values;
+}
+
+void Report(benchmark::State& state, Encoding encoding) {
+  state.SetBytesProcessed(state.iterations() * kElements * static_cast<int64_t>(sizeof(float)));
+  state.SetLabel(std::string(EncodingName(encoding)));
+}
+
+void EncodeVector(benchmark::State& state) {
+  const auto encoding = static_cast<Encoding>(state.range(0));
+  const std::vector<float> values = Values();
+  const std::vector<float> residual = Values();
+  std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  for (auto _ : state) {
+    EncodeWithResidual(encoding, values.data(), 1.0f, residual.data(), kElements, {}, bytes.data());
+  }
+  Report(state, encoding);
+}
+
+void DecodeVector(benchmark::State& state) {
+  const auto encoding = static_cast<Encoding>(state.range(0));
+  std::vector<float> values = Values();
+  std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  CodecOf(encoding).Encode(values.data(), kElements, {}, bytes.data());
+  for (auto _ : state) {
+    AccumulateDecoded(encoding, bytes.data(), kElements, 0.5f, values.data(), Accumulate::kAdd);
+  }
+  Report(state, encoding);
+}
+
+BENCHMARK(EncodeVector)->DenseRange(0, 3)->Unit(benchmark::kMillisecond);
+BENCHMARK(DecodeVector)->DenseRange(0, 3)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace lodestar
+
+BENCHMARK_MAIN();

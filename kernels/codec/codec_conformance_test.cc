@@ -1,0 +1,369 @@
+// The laws that every codec keeps.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "gtest/gtest.h"
+#include "kernels/codec/codec.h"
+#include "kernels/codec/codec_loops.h"
+#include "kernels/codec/encoded_vectors.h"
+#include "kernels/reduce.h"
+
+namespace lodestar {
+
+std::ostream& operator<<(std::ostream& out, Encoding encoding) {
+  return out << EncodingName(encoding);
+}
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kMax = std::numeric_limits<float>::max();
+// Around everything that is done in blocks or pieces.
+constexpr int64_t kSizes[] = {0,   1,   2,   3,   15,  16,   17,   255,  256,   257,
+                              511, 512, 513, 777, 999, 4095, 4096, 4097, 10007, 65536};
+
+// Normal values whose size differs from place to place by many orders.
+std::vector<float> Values(int64_t n, uint64_t seed) {
+  std::vector<float> values(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const std::array<double, 4> normals = NormalsFrom(Philox(seed, 7, i));
+    values[i] = static_cast<float>(normals[0] * std::exp(normals[1]) * 1e-3);
+  }
+  return values;
+}
+
+Bytes Encoded(Encoding encoding, const std::vector<float>& values, const RoundingNoise& noise) {
+  Bytes bytes(EncodedBytes(encoding, static_cast<int64_t>(values.size())));
+  CodecOf(encoding).Encode(values.data(), values.size(), noise, bytes.data());
+  return bytes;
+}
+
+std::vector<float> Decoded(Encoding encoding, const Bytes& bytes, int64_t n) {
+  std::vector<float> values(n);
+  CodecOf(encoding).Decode(bytes.data(), n, values.data());
+  return values;
+}
+
+std::vector<float> RoundTrip(Encoding encoding, const std::vector<float>& values,
+                             const RoundingNoise& noise = {}) {
+  return Decoded(encoding, Encoded(encoding, values, noise), values.size());
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// The most by which element i may differ after a round trip.
+double Bound(Encoding encoding, const std::vector<float>& values, int64_t i) {
+  switch (encoding) {
+    case Encoding::kFp32:
+      return 0.0;
+    case Encoding::kBf16:
+      return std::abs(values[i]) * 0x1p-8;
+    case Encoding::kFp16:
+      return std::max(std::abs(values[i]) * 0x1p-11, 0x1p-25);
+    case Encoding::kInt8: {
+      const int64_t begin = i / kInt8Block * kInt8Block;
+      const int64_t end = std::min<int64_t>(begin + kInt8Block, values.size());
+      float largest = 0.0f;
+      for (int64_t j = begin; j < end; ++j) largest = std::max(largest, std::abs(values[j]));
+      return largest / 127.0 * (1 + 1e-5);
+    }
+  }
+  return 0.0;
+}
+
+class CodecConformanceTest : public testing::TestWithParam<Encoding> {};
+
+TEST_P(CodecConformanceTest, RoundTripIsWithinTheBound) {
+  for (int64_t n : kSizes) {
+    const std::vector<float> values = Values(n, 1);
+    const std::vector<float> back = RoundTrip(GetParam(), values);
+    for (int64_t i = 0; i < n; ++i) {
+      ASSERT_LE(std::abs(static_cast<double>(back[i]) - values[i]), Bound(GetParam(), values, i))
+          << i << " of " << n << ": " << values[i] << " became " << back[i];
+    }
+  }
+}
+
+TEST_P(CodecConformanceTest, WritesItsBytesAndNoMore) {
+  for (int64_t n : kSizes) {
+    const int64_t size = EncodedBytes(GetParam(), n);
+    const std::vector<float> values = Values(n, 2);
+    Bytes bytes(size + 1, std::byte{0xA5});
+    // One byte further on: nothing may rely on alignment.
+    CodecOf(GetParam()).Encode(values.data(), n, {}, bytes.data());
+    EXPECT_EQ(bytes[size], std::byte{0xA5}) << n;
+    Bytes moved(size + 1);
+    std::copy(bytes.begin(), bytes.end() - 1, moved.begin() + 1);
+    std::vector<float> back(n + 1, 42.0f);
+    CodecOf(GetParam()).Decode(moved.data() + 1, n, back.data());
+    EXPECT_EQ(back[n], 42.0f) << n;
+    back.pop_back();
+    EXPECT_TRUE(SameBits(back, Decoded(GetParam(), bytes, n))) << n;
+  }
+}
+
+TEST_P(CodecConformanceTest, CuttingAtBlocksChangesNoBit) {
+  const std::vector<float> values = Values(2000, 3);
+  const RoundingNoise noise = {.key = 5, .stream = 6, .first_element = 1 << 20 | 3};
+  const Bytes whole = Encoded(GetParam(), values, noise);
+  for (int64_t cut : {256, 512, 1792}) {
+    RoundingNoise rest = noise;
+    rest.first_element += cut;
+    Bytes parts = Encoded(GetParam(), {values.begin(), values.begin() + cut}, noise);
+    const Bytes second = Encoded(GetParam(), {values.begin() + cut, values.end()}, rest);
+    parts.insert(parts.end(), second.begin(), second.end());
+    EXPECT_EQ(parts, whole) << cut;
+  }
+}
+
+TEST_P(CodecConformanceTest, SameNoiseGivesTheSameBytes) {
+  const std::vector<float> values = Values(3000, 4);
+  const RoundingNoise noise = {.key = 9, .stream = 12, .first_element = 77};
+  EXPECT_EQ(Encoded(GetParam(), values, noise), Encoded(GetParam(), values, noise));
+}
+
+// The mean over many streams is the value, within four standard errors of what one rounding can
+// add.
+TEST_P(CodecConformanceTest, MeanOverNoiseIsUnbiasedWhereRoundingIsStochastic) {
+  if (GetParam() != Encoding::kInt8) GTEST_SKIP() << "rounds to nearest";
+  constexpr int kStreams = 4000;
+  const std::vector<float> values = Values(512, 5);
+  std::vector<double> sums(values.size(), 0.0);
+  for (int stream = 0; stream < kStreams; ++stream) {
+    const std::vector<float> back =
+        RoundTrip(GetParam(), values, {.key = 1, .stream = static_cast<uint64_t>(stream)});
+    for (size_t i = 0; i < back.size(); ++i) sums[i] += back[i];
+  }
+  double total_error = 0.0;
+  double total_bound = 0.0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double quantum = Bound(GetParam(), values, static_cast<int64_t>(i));
+    // Half a quantum is the largest standard deviation of one rounding.
+    const double standard_error = quantum / 2 / std::sqrt(kStreams);
+    const double error = sums[i] / kStreams - values[i];
+    EXPECT_LT(std::abs(error), 4.5 * standard_error) << i;
+    total_error += error / quantum;
+    total_bound += 0.25;
+  }
+  // Elements err independently of each other.
+  EXPECT_LT(std::abs(total_error), 4.5 * std::sqrt(total_bound / kStreams));
+}
+
+TEST_P(CodecConformanceTest, ZerosStayZeros) {
+  const std::vector<float> back = RoundTrip(GetParam(), std::vector<float>(300, 0.0f));
+  EXPECT_TRUE(std::all_of(back.begin(), back.end(), [](float v) { return v == 0.0f; }));
+}
+
+TEST_P(CodecConformanceTest, ExtremesStayFiniteAndKeepTheirSign) {
+  for (float value : {kMax, 1e38f, 70000.0f, 65519.0f, 1e-30f, 1e-38f, 1e-45f}) {
+    const std::vector<float> back = RoundTrip(GetParam(), {value, -value, value / 3});
+    for (float element : back) EXPECT_TRUE(std::isfinite(element)) << value;
+    EXPECT_GE(back[0], 0.0f) << value;
+    EXPECT_LE(back[1], 0.0f) << value;
+    EXPECT_LE(back[0], value * 1.01) << value;
+  }
+}
+
+TEST_P(CodecConformanceTest, NanAndInfAreStillSeen) {
+  for (float bad : {std::nanf(""), std::bit_cast<float>(0x7F800001u), kInf, -kInf}) {
+    for (int64_t place : {0, 255, 256, 600, 4500, 4999}) {
+      std::vector<float> values = Values(5000, 6);
+      values[place] = bad;
+      const Bytes bytes = Encoded(GetParam(), values, {});
+      const int64_t first = FirstNonFinite(GetParam(), bytes.data(), 5000);
+      EXPECT_EQ(first, place / BlockElements(GetParam()) * BlockElements(GetParam()));
+      const float back = Decoded(GetParam(), bytes, 5000)[place];
+      EXPECT_FALSE(std::isfinite(back));
+      const bool is_nan = std::isnan(bad) || GetParam() == Encoding::kInt8;
+      EXPECT_EQ(std::isnan(back), is_nan);
+      EXPECT_TRUE(is_nan || back == bad);
+    }
+  }
+  const Bytes fine = Encoded(GetParam(), Values(5000, 6), {});
+  EXPECT_EQ(FirstNonFinite(GetParam(), fine.data(), 5000), 5000);
+}
+
+TEST_P(CodecConformanceTest, AccumulatingDecodesFirst) {
+  for (int64_t n : kSizes) {
+    const Bytes bytes = Encoded(GetParam(), Values(n, 7), {});
+    const std::vector<float> decoded = Decoded(GetParam(), bytes, n);
+    std::vector<float> wanted = Values(n, 8);
+    std::vector<float> seen = wanted;
+    for (Accumulate accumulate : {Accumulate::kAdd, Accumulate::kSet}) {
+      AccumulateScaled(wanted.data(), decoded.data(), 0.3f, n, accumulate);
+      AccumulateDecoded(GetParam(), bytes.data(), n, 0.3f, seen.data(), accumulate);
+      EXPECT_TRUE(SameBits(seen, wanted)) << n;
+    }
+  }
+}
+
+// What arrives and what is left over is what was sent, to the rounding of fp32 sums.
+TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
+  constexpr int64_t kElements = 5000;
+  constexpr int kRounds = 200;
+  std::vector<double> sent(kElements, 0.0);
+  std::vector<double> arrived(kElements, 0.0);
+  std::vector<double> magnitude(kElements, 0.0);
+  std::vector<float> residual(kElements, 0.0f);
+  Bytes bytes(EncodedBytes(GetParam(), kElements));
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<float> values = Values(kElements, 100 + round);
+    const float scale = round % 3 == 0 ? 0.37f : 1.0f;
+    const RoundingNoise noise = {.key = 1, .stream = static_cast<uint64_t>(round)};
+    EncodeWithResidual(GetParam(), values.data(), scale, residual.data(), kElements, noise,
+                       bytes.data());
+    UpdateResidual(GetParam(), values.data(), scale, bytes.data(), kElements, residual.data());
+    const std::vector<float> decoded = Decoded(GetParam(), bytes, kElements);
+    for (int64_t i = 0; i < kElements; ++i) {
+      sent[i] += static_cast<double>(scale) * values[i];
+      arrived[i] += decoded[i];
+      // Each of the three roundings of a round is relative to no more than this.
+      magnitude[i] += std::abs(values[i]) + std::abs(decoded[i]) + std::abs(residual[i]);
+    }
+  }
+  for (int64_t i = 0; i < kElements; ++i) {
+    EXPECT_NEAR(arrived[i] + residual[i], sent[i], magnitude[i] * 2e-7) << i;
+    EXPECT_TRUE(residual[i] == 0.0f || GetParam() != Encoding::kFp32);
+  }
+}
+
+// A shadow that gets the encoded changes stays as near to its target as one change is encoded.
+TEST_P(CodecConformanceTest, ShadowFollowsItsTarget) {
+  constexpr int64_t kElements = 3000;
+  std::vector<float> target = Values(kElements, 9);
+  std::vector<float> shadow = target;
+  Bytes bytes(EncodedBytes(GetParam(), kElements));
+  for (int version = 1; version <= 100; ++version) {
+    const std::vector<float> step = Values(kElements, 1000 + version);
+    for (int64_t i = 0; i < kElements; ++i) target[i] += 0.01f * step[i];
+    std::vector<float> change(kElements);
+    Subtract(change.data(), target.data(), shadow.data(), kElements);
+    EncodeChange(GetParam(), target.data(), shadow.data(), kElements,
+                 {.key = 2, .stream = static_cast<uint64_t>(version)}, bytes.data());
+    AccumulateDecoded(GetParam(), bytes.data(), kElements, 1.0f, shadow.data(), Accumulate::kAdd);
+    for (int64_t i = 0; i < kElements; ++i) {
+      ASSERT_NEAR(shadow[i], target[i], Bound(GetParam(), change, i) + 1e-7 * std::abs(target[i]))
+          << "element " << i << ", version " << version;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllCodecs, CodecConformanceTest, testing::ValuesIn(kAllEncodings),
+                         [](const auto& info) { return std::string(EncodingName(info.param)); });
+
+// Every code of 16 bits, by its definition.
+TEST(HalfCodecTest, DecodesEveryCodeAndEncodesItBack) {
+  for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16}) {
+    const int mantissa_bits = encoding == Encoding::kBf16 ? 7 : 10;
+    const int exponent_bits = 15 - mantissa_bits;
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    for (uint32_t code = 0; code < 1 << 16; ++code) {
+      Bytes bytes(2);
+      std::memcpy(bytes.data(), &code, 2);
+      const float seen = Decoded(encoding, bytes, 1)[0];
+      const int exponent = (code >> mantissa_bits) & ((1 << exponent_bits) - 1);
+      const int mantissa = code & ((1 << mantissa_bits) - 1);
+      if (exponent == (1 << exponent_bits) - 1) {
+        EXPECT_EQ(std::isnan(seen), mantissa != 0);
+        EXPECT_FALSE(std::isfinite(seen));
+        continue;
+      }
+      const double significand = exponent == 0 ? mantissa : mantissa + (1 << mantissa_bits);
+      const double wanted = std::ldexp(significand, std::max(exponent, 1) - bias - mantissa_bits);
+      ASSERT_EQ(seen, static_cast<float>(code >> 15 ? -wanted : wanted)) << code;
+      ASSERT_EQ(Encoded(encoding, {seen}, {}), bytes) << code;
+    }
+  }
+}
+
+TEST(HalfCodecTest, TiesGoToEven) {
+  EXPECT_EQ(RoundTrip(Encoding::kBf16, {1.0f + 0x1p-8f})[0], 1.0f);
+  EXPECT_EQ(RoundTrip(Encoding::kBf16, {1.0f + 3 * 0x1p-8f})[0], 1.0f + 0x1p-6f);
+  EXPECT_EQ(RoundTrip(Encoding::kFp16, {1.0f + 0x1p-11f})[0], 1.0f);
+  EXPECT_EQ(RoundTrip(Encoding::kFp16, {1.0f + 3 * 0x1p-11f})[0], 1.0f + 0x1p-9f);
+  EXPECT_EQ(RoundTrip(Encoding::kFp16, {0x1p-25f})[0], 0.0f);
+  EXPECT_EQ(RoundTrip(Encoding::kFp16, {3 * 0x1p-25f})[0], 0x1p-23f);
+}
+
+TEST(Int8CodecTest, LayoutIsScaleThenCodes) {
+  std::vector<float> values(257, 0.0f);
+  values[1] = 127.0f;
+  values[2] = -127.0f;
+  values[256] = 254.0f;
+  const Bytes bytes = Encoded(Encoding::kInt8, values, {});
+  ASSERT_EQ(bytes.size(), 4 + 256 + 4 + 1);
+  float scales[2];
+  std::memcpy(&scales[0], bytes.data(), 4);
+  std::memcpy(&scales[1], bytes.data() + 260, 4);
+  EXPECT_EQ(scales[0], 1.0f);
+  EXPECT_EQ(scales[1], 2.0f);
+  EXPECT_EQ(bytes[4], std::byte{0});
+  EXPECT_EQ(bytes[5], std::byte{127});
+  EXPECT_EQ(bytes[6], std::byte{0x81});
+  EXPECT_EQ(bytes[264], std::byte{127});
+}
+
+TEST(Int8CodecTest, NoiseIsThatOfPhilox) {
+  // Halves are rounded up if the word is below half of its range.
+  std::vector<float> values(600, 63.5f);
+  values[0] = values[256] = values[512] = 127.0f;
+  const RoundingNoise noise = {
+      .key = 0x123456789ABCDEF0, .stream = 1ull << 40 | 5, .first_element = (1ll << 34) + 2};
+  const std::vector<float> back = RoundTrip(Encoding::kInt8, values, noise);
+  for (int64_t i = 0; i < 600; ++i) {
+    if (i % 256 == 0) continue;
+    const uint64_t element = noise.first_element + i;
+    const uint32_t word = Philox(noise.key, noise.stream, element / 4)[element % 4];
+    ASSERT_EQ(back[i], word < 1u << 31 ? 64.0f : 63.0f) << i;
+  }
+}
+
+TEST(CodecLoopsTest, EveryInstructionSetGivesTheSameBits) {
+  std::vector<float> values = Values(1003, 11);
+  for (float special : {0.0f, -0.0f, kInf, -kInf, std::nanf(""), kMax, -kMax, 1e-40f, 65520.0f}) {
+    values.push_back(special);
+  }
+  const int64_t n = static_cast<int64_t>(values.size());
+  const codec::Loops& reference = codec::BestLoops();
+  std::vector<uint16_t> codes(n);
+  std::vector<uint16_t> other_codes(n);
+  std::vector<float> floats(n);
+  std::vector<float> other_floats(n);
+  std::vector<uint32_t> words(4 * 32);
+  std::vector<uint32_t> other_words(4 * 32);
+  std::vector<int8_t> bytes(100);
+  std::vector<int8_t> other_bytes(100);
+  reference.philox(3, 1ull << 33, 0xFFFFFFF0, 32, words.data());
+  reference.quantize(values.data(), 1000.0f, words.data(), bytes.data(), 100);
+  for (int set = 0; codec::SupportedLoops(set) != nullptr; ++set) {
+    const codec::Loops& loops = *codec::SupportedLoops(set);
+    reference.to_bf16(values.data(), codes.data(), n);
+    loops.to_bf16(values.data(), other_codes.data(), n);
+    EXPECT_EQ(other_codes, codes) << loops.name;
+    reference.to_fp16(values.data(), codes.data(), n);
+    loops.to_fp16(values.data(), other_codes.data(), n);
+    EXPECT_EQ(other_codes, codes) << loops.name;
+    reference.from_fp16(codes.data(), floats.data(), n);
+    loops.from_fp16(codes.data(), other_floats.data(), n);
+    EXPECT_TRUE(SameBits(other_floats, floats)) << loops.name;
+    EXPECT_EQ(loops.max_magnitude(values.data(), n), reference.max_magnitude(values.data(), n));
+    loops.philox(3, 1ull << 33, 0xFFFFFFF0, 32, other_words.data());
+    EXPECT_EQ(other_words, words) << loops.name;
+    loops.quantize(values.data(), 1000.0f, words.data(), other_bytes.data(), 100);
+    EXPECT_EQ(other_bytes, bytes) << loops.name;
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,184 @@
+// Compiled once per instruction set with LODESTAR_ISA naming it; the compiler vectorises. No
+// library header with inline functions of external linkage may be included: the linker would be
+// free to keep the copy that was compiled for the widest instruction set.
+#include "kernels/codec/codec_loops.h"
+
+#include <immintrin.h>
+
+#define LODESTAR_NAME_OF(isa) LODESTAR_NAME_OF_INNER(isa)
+#define LODESTAR_NAME_OF_INNER(isa) #isa
+
+namespace lodestar::codec::LODESTAR_ISA {
+
+Loops MakeLoops();
+
+namespace {
+
+constexpr uint32_t kInfinity = 0x7F800000;  // bits of fp32
+constexpr uint32_t kMagnitude = 0x7FFFFFFF;
+
+inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
+inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+void ToBf16(const float* __restrict values, uint16_t* __restrict codes, int64_t n) {
+  constexpr uint32_t kLargest = 0x7F7F0000;  // that bf16 has
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = BitsOf(values[i]);
+    const uint32_t magnitude = bits & kMagnitude;
+    const uint32_t rounded = magnitude + 0x7FFF + ((magnitude >> 16) & 1);
+    const uint32_t finite = rounded < kLargest ? rounded : kLargest;
+    // NaN must not become Inf by losing its low bits.
+    const uint32_t special = magnitude > kInfinity ? 0x7FC00000u : kInfinity;
+    const uint32_t result = magnitude < kInfinity ? finite : special;
+    codes[i] = static_cast<uint16_t>((result | (bits & ~kMagnitude)) >> 16);
+  }
+}
+
+void FromBf16(const uint16_t* __restrict codes, float* __restrict values, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) values[i] = FloatOf(static_cast<uint32_t>(codes[i]) << 16);
+}
+
+void ToFp16(const float* __restrict values, uint16_t* __restrict codes, int64_t n) {
+  constexpr uint32_t kLargest = 0x477FE000;         // 65504
+  constexpr uint32_t kSmallestNormal = 0x38800000;  // 2^-14
+  constexpr uint32_t kRebias = 112u << 23;          // of the exponent
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = BitsOf(values[i]);
+    const uint32_t magnitude = bits & kMagnitude;
+    const uint32_t bounded = magnitude < kLargest ? magnitude : kLargest;
+    const uint32_t normal = (bounded - kRebias + 0xFFF + ((bounded >> 13) & 1)) >> 13;
+    // The spacing of fp32 at 0.5 is half that of the subnormals' unit, 2^-24: the sum is rounded to
+    // it, and its low bits are the code.
+    const uint32_t subnormal = BitsOf(FloatOf(bounded) + 0.5f) - BitsOf(0.5f);
+    const uint32_t finite = bounded < kSmallestNormal ? subnormal : normal;
+    const uint32_t special = magnitude > kInfinity ? 0x7E00u : 0x7C00u;
+    const uint32_t result = magnitude < kInfinity ? finite : special;
+    codes[i] = static_cast<uint16_t>(result | ((bits >> 16) & 0x8000));
+  }
+}
+
+void FromFp16(const uint16_t* __restrict codes, float* __restrict values, int64_t n) {
+  constexpr uint32_t kFirstNormal = 0x400;
+  constexpr uint32_t kFirstSpecial = 0x7C00;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t code = codes[i];
+    const uint32_t magnitude = code & 0x7FFF;
+    const uint32_t normal = (magnitude << 13) + (112u << 23);
+    const uint32_t special = (magnitude << 13) | kInfinity;
+    const uint32_t subnormal =
+        BitsOf(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+    const uint32_t finite = magnitude < kFirstNormal ? subnormal : normal;
+    const uint32_t result = magnitude < kFirstSpecial ? finite : special;
+    values[i] = FloatOf(result | ((code & 0x8000) << 16));
+  }
+}
+
+uint32_t MaxMagnitude(const float* values, int64_t n) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = BitsOf(values[i]) & kMagnitude;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
+}
+
+void Quantize(const float* __restrict values, float inverse_scale, const uint32_t* __restrict words,
+              int8_t* __restrict codes, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float quotient = values[i] * inverse_scale;
+    const int32_t toward_zero = static_cast<int32_t>(quotient);
+    const int32_t down = toward_zero - (quotient < static_cast<float>(toward_zero) ? 1 : 0);
+    const float lost = quotient - static_cast<float>(down);
+    const float uniform = static_cast<float>(static_cast<int32_t>(words[i] >> 8)) * 0x1p-24f;
+    const int32_t rounded = down + (uniform < lost ? 1 : 0);
+    // The largest element may be a little more than 127 scales.
+    const int32_t bounded = rounded < 127 ? rounded : 127;
+    codes[i] = static_cast<int8_t>(bounded > -127 ? bounded : -127);
+  }
+}
+
+void Dequantize(const int8_t* __restrict codes, float scale, float* __restrict values, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(codes[i]) * scale;
+}
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 8;
+#elif defined(__AVX2__)
+constexpr int kLanes = 4;
+#else
+constexpr int kLanes = 2;
+#endif
+
+// Words of 32 bits in lanes of 64: where their products fit.
+typedef uint64_t Wide __attribute__((vector_size(kLanes * 8)));
+
+inline Wide Product(Wide a, Wide b) {
+#if defined(__AVX512F__)
+  // All lanes. (The form without a mask makes gcc 12 warn of a value that it never reads.)
+  return reinterpret_cast<Wide>(
+      _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Wide>(
+      _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#else
+  return reinterpret_cast<Wide>(
+      _mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#endif
+}
+
+// kLanes Philox blocks from `first_block` on.
+inline void PhiloxBlocks(uint64_t key, uint64_t stream, uint64_t first_block, uint32_t* words) {
+  constexpr int kRounds = 10;
+  constexpr uint32_t kWeyl0 = 0x9E3779B9;
+  constexpr uint32_t kWeyl1 = 0xBB67AE85;
+  constexpr uint64_t kLowWord = 0xFFFFFFFF;
+  const Wide multiplier0 = Wide{} + 0xD2511F53;
+  const Wide multiplier1 = Wide{} + 0xCD9E8D57;
+  Wide index = {};
+  for (int lane = 0; lane < kLanes; ++lane) index[lane] = first_block + lane;
+  Wide word0 = index & kLowWord;
+  Wide word1 = index >> 32;
+  Wide word2 = Wide{} + (stream & kLowWord);
+  Wide word3 = Wide{} + (stream >> 32);
+  uint32_t key0 = static_cast<uint32_t>(key);
+  uint32_t key1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < kRounds; ++round) {
+    const Wide product0 = Product(multiplier0, word0);
+    const Wide product1 = Product(multiplier1, word2);
+    word0 = (product1 >> 32) ^ word1 ^ key0;
+    word1 = product1 & kLowWord;
+    word2 = (product0 >> 32) ^ word3 ^ key1;
+    word3 = product0 & kLowWord;
+    key0 += kWeyl0;
+    key1 += kWeyl1;
+  }
+  const Wide first_pair = word0 | (word1 << 32);
+  const Wide second_pair = word2 | (word3 << 32);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const uint64_t pairs[2] = {first_pair[lane], second_pair[lane]};
+    __builtin_memcpy(words + 4 * lane, pairs, sizeof(pairs));
+  }
+}
+
+void Philox(uint64_t key, uint64_t stream, uint64_t first_block, int64_t num_blocks,
+            uint32_t* __restrict words) {
+  for (int64_t begin = 0; begin < num_blocks; begin += kLanes) {
+    PhiloxBlocks(key, stream, first_block + static_cast<uint64_t>(begin), words + 4 * begin);
+  }
+}
+
+}  // namespace
+
+Loops MakeLoops() {
+  return {.name = LODESTAR_NAME_OF(LODESTAR_ISA),
+          .to_bf16 = ToBf16,
+          .from_bf16 = FromBf16,
+          .to_fp16 = ToFp16,
+          .from_fp16 = FromFp16,
+          .max_magnitude = MaxMagnitude,
+          .quantize = Quantize,
+          .dequantize = Dequantize,
+          .philox = Philox};
+}
+
+}  // namespace lodestar::codec::LODESTAR_ISA

@@ -1,0 +1,36 @@
+// The inner loops of the codecs: compiled once per instruction set, chosen at run time, the same
+// bits from each. No alignment is required.
+#pragma once
+
+#include <cstdint>
+
+namespace lodestar::codec {
+
+struct Loops {
+  const char* name;  // "avx512", "avx2", "sse2"
+
+  void (*to_bf16)(const float* values, uint16_t* codes, int64_t n);
+  void (*from_bf16)(const uint16_t* codes, float* values, int64_t n);
+  void (*to_fp16)(const float* values, uint16_t* codes, int64_t n);
+  void (*from_fp16)(const uint16_t* codes, float* values, int64_t n);
+
+  // Bits of the largest magnitude; of a NaN or Inf if there is one.
+  uint32_t (*max_magnitude)(const float* values, int64_t n);
+  // Rounds values / scale up with the probability of what rounding down would lose; `words` are
+  // uniform. Codes are within -127 and 127.
+  void (*quantize)(const float* values, float inverse_scale, const uint32_t* words, int8_t* codes,
+                   int64_t n);
+  void (*dequantize)(const int8_t* codes, float scale, float* values, int64_t n);
+
+  // Words of the Philox blocks first_block, first_block + 1, ... of common/random.h; num_blocks is
+  // a multiple of 16.
+  void (*philox)(uint64_t key, uint64_t stream, uint64_t first_block, int64_t num_blocks,
+                 uint32_t* words);
+};
+
+// The widest set that this processor and its operating system support.
+const Loops& BestLoops();
+// Every set that runs here, for tests; `index` from 0 until it returns null.
+const Loops* SupportedLoops(int index);
+
+}  // namespace lodestar::codec

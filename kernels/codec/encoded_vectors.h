@@ -1,0 +1,32 @@
+// What servers and workers do with encoded vectors, a piece at a time, so that no vector of decoded
+// elements is ever needed. `encoded` is the whole of n elements and may lie anywhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/codec/codec.h"
+#include "kernels/device.h"
+
+namespace lodestar {
+
+// acc += scale * decoded, or acc = scale * decoded with Accumulate::kSet. The same bits as of
+// AccumulateScaled() (kernels/reduce.h) on decoded elements.
+void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
+                       float* acc, Accumulate accumulate);
+
+// Index of the first element that is NaN or Inf; n if there is none.
+int64_t FirstNonFinite(Encoding encoding, const std::byte* encoded, int64_t n);
+
+// Encodes scale * values + residual; without a residual (null) scale * values.
+void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
+                        int64_t n, const RoundingNoise& noise, std::byte* encoded);
+// What that has lost becomes the residual: (scale * values + residual) - decoded.
+void UpdateResidual(Encoding encoding, const float* values, float scale, const std::byte* encoded,
+                    int64_t n, float* residual);
+
+// Encodes target - base.
+void EncodeChange(Encoding encoding, const float* target, const float* base, int64_t n,
+                  const RoundingNoise& noise, std::byte* encoded);
+
+}  // namespace lodestar
