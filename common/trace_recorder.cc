@@ -1,0 +1,163 @@
+#include "common/trace_recorder.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/file_io.h"
+#include "common/json.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+
+namespace lodestar {
+namespace {
+
+// More than anybody looks at; with the text made of them they take about 100 MB.
+constexpr size_t kMaxSpans = 1 << 18;
+
+// Microseconds, as the format wants them. Text, because a double has no nanoseconds of today.
+std::string Microseconds(int64_t nanoseconds) {
+  return absl::StrFormat("%d.%03d", nanoseconds / 1000, nanoseconds % 1000);
+}
+
+// The values of the tag that were given.
+std::string Arguments(const TraceTag& tag) {
+  std::string text;
+  const auto add = [&text](absl::string_view name, int64_t value) {
+    if (value >= 0) absl::StrAppend(&text, text.empty() ? "" : ",", "\"", name, "\":", value);
+  };
+  add("round", tag.round);
+  add("block", tag.block);
+  add("bucket", tag.bucket);
+  add("bytes", tag.bytes);
+  return absl::StrCat("{", text, "}");
+}
+
+std::string Quoted(absl::string_view text) { return FormatJson(Json(std::string(text))); }
+
+// Names a process or a row, or gives its place.
+std::string Metadata(absl::string_view what, int row, absl::string_view arguments) {
+  return absl::StrCat("{\"ph\":\"M\",\"pid\":", getpid(), ",\"tid\":", row, ",\"name\":\"", what,
+                      "\",\"args\":{", arguments, "}}");
+}
+
+}  // namespace
+
+absl::Status TraceRecorder::CheckPath(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is a folder; name a file"));
+  }
+  const std::string probe = absl::StrCat(path, ".", getpid(), ".probe");
+  ASSIGN_OR_RETURN(SequentialFileWriter writer, SequentialFileWriter::Create(probe));
+  const absl::Status written = writer.Finish(/*sync=*/false);
+  unlink(probe.c_str());
+  return written;
+}
+
+void TraceRecorder::BeginRound(int64_t round) {
+  bool is_over = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    round_ = round;
+    ++rounds_begun_;
+    is_over = rounds_begun_ == options_.skip_rounds + options_.num_rounds + 1;
+    if (rounds_begun_ == options_.skip_rounds + 1) is_recording_ = true;
+  }
+  if (is_over) Finish();
+}
+
+void TraceRecorder::Add(absl::string_view lane, absl::string_view name, absl::Time begin,
+                        absl::Time end, const TraceTag& tag) {
+  absl::MutexLock lock(&mutex_);
+  if (!is_recording()) return;
+  if (spans_.size() == kMaxSpans) {
+    ++num_dropped_;
+    return;
+  }
+  spans_.push_back({lane, name, begin, end, tag});
+  if (tag.round < 0) spans_.back().tag.round = round_;
+}
+
+void TraceRecorder::Finish() {
+  std::vector<Span> spans;
+  int64_t num_dropped = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!is_recording()) return;
+    is_recording_ = false;
+    spans.swap(spans_);
+    num_dropped = num_dropped_;
+  }
+  const absl::Status written =
+      WriteFileAtomically(options_.path, ToJson(std::move(spans), num_dropped));
+  if (written.ok()) {
+    LogInfo("trace written path={}; open it in https://ui.perfetto.dev", options_.path);
+  } else {
+    LogError("no trace: {}", written.message());
+  }
+}
+
+TraceRecorder::Rows TraceRecorder::AssignRows(const std::vector<Span>& spans) {
+  struct Row {
+    int number = 0;
+    std::vector<absl::Time> open_ends;  // of spans around the next one, outermost first
+  };
+  std::map<absl::string_view, std::vector<Row>> lanes;
+  Rows rows;
+  for (const Span& span : spans) {
+    std::vector<Row>& lane = lanes[span.lane];
+    // A span must lie within, or after, those before it in the row: the format knows no overlap.
+    const auto fits = [&span](Row& row) {
+      while (!row.open_ends.empty() && row.open_ends.back() <= span.begin) row.open_ends.pop_back();
+      return row.open_ends.empty() || span.end <= row.open_ends.back();
+    };
+    auto row = std::find_if(lane.begin(), lane.end(), fits);
+    if (row == lane.end()) {
+      const int number = static_cast<int>(rows.names.size());
+      rows.names.push_back(lane.empty() ? std::string(span.lane)
+                                        : absl::StrCat(span.lane, " ", lane.size() + 1));
+      row = lane.insert(lane.end(), {number, {}});
+    }
+    row->open_ends.push_back(span.end);
+    rows.row_of_span.push_back(row->number);
+  }
+  return rows;
+}
+
+std::string TraceRecorder::ToJson(std::vector<Span> spans, int64_t num_dropped) const {
+  // Of spans that begin together the longer one is around the other.
+  std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+  });
+  const Rows rows = AssignRows(spans);
+  std::string json =
+      absl::StrCat("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"version\":\"", kVersion,
+                   "\",\"spans_dropped\":", num_dropped, "},\n\"traceEvents\":[\n");
+  absl::StrAppend(&json,
+                  Metadata("process_name", 0, absl::StrCat("\"name\":", Quoted(options_.process))));
+  for (size_t row = 0; row < rows.names.size(); ++row) {
+    const int number = static_cast<int>(row);
+    absl::StrAppend(
+        &json, ",\n",
+        Metadata("thread_name", number, absl::StrCat("\"name\":", Quoted(rows.names[row]))), ",\n",
+        Metadata("thread_sort_index", number, absl::StrCat("\"sort_index\":", number)));
+  }
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const Span& span = spans[i];
+    absl::StrAppend(&json, ",\n{\"ph\":\"X\",\"pid\":", getpid(), ",\"tid\":", rows.row_of_span[i],
+                    ",\"cat\":", Quoted(span.lane), ",\"name\":", Quoted(span.name),
+                    ",\"ts\":", Microseconds(absl::ToUnixNanos(span.begin)),
+                    ",\"dur\":", Microseconds(absl::ToInt64Nanoseconds(span.end - span.begin)),
+                    ",\"args\":", Arguments(span.tag), "}");
+  }
+  absl::StrAppend(&json, "\n]}\n");
+  return json;
+}
+
+}  // namespace lodestar
