@@ -30,6 +30,7 @@ class Progress {
   double window_loss_sum_ = 0.0;
   int64_t window_predictions_ = 0;
   absl::Duration window_waiting_;
+  absl::Duration window_evaluation_;
   Round window_first_round_;
 };
 

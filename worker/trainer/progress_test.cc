@@ -39,5 +39,29 @@ TEST(ProgressTest, EvaluationIsToldAtOnce) {
   EXPECT_THAT(progress.Add(absl::UnixEpoch(), report, 10), HasSubstr("held-out 1.5000"));
 }
 
+TEST(ProgressTest, EvaluatingChangesNeitherTheRateNorTheTimeLeft) {
+  Progress progress(/*tokens_per_sample=*/64, absl::Seconds(2));
+  const absl::Time start = absl::UnixEpoch();
+  EXPECT_EQ(progress.Add(start + absl::Seconds(1), Report(0, 4.0), 10), "");
+  RoundReport report = Report(1, 2.0);
+  report.heldout_predictions = 4;
+  report.evaluation = absl::Seconds(30);
+  report.compute += report.evaluation;
+  const std::string line = progress.Add(start + absl::Seconds(32), report, 10);
+  EXPECT_THAT(line, HasSubstr("320 tokens/s  waiting 25 %  ETA 8s"));
+  // The next window starts without it.
+  EXPECT_THAT(progress.Add(start + absl::Seconds(34), Report(2, 2.0), 10), HasSubstr("ETA 14s"));
+}
+
+TEST(ProgressTest, AnEvaluationAloneHasNoRate) {
+  Progress progress(1, absl::Hours(1));
+  RoundReport report = Report(10, 4.0);
+  report.num_samples = 0;
+  report.num_predictions = 0;
+  report.heldout_predictions = 4;
+  report.evaluation = report.compute;
+  EXPECT_EQ(progress.Add(absl::UnixEpoch(), report, 10), "round 10/10  held-out 0.0000");
+}
+
 }  // namespace
 }  // namespace lodestar
