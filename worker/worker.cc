@@ -36,6 +36,14 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config, Clock* clock) {
   auto worker = std::unique_ptr<Worker>(new Worker(std::move(config), clock));
+  const Config& settings = worker->config_;
+  if (!settings.trace_path.empty()) {
+    worker->trace_ = std::make_unique<TraceRecorder>(
+        TraceRecorder::Options{.path = settings.trace_path,
+                               .process = absl::StrCat("worker ", settings.name),
+                               .num_rounds = settings.trace_rounds},
+        clock);
+  }
   std::string why_not_cuda;
   ASSIGN_OR_RETURN(worker->device_,
                    MakeDevice(worker->config_.device, worker->config_.threads, &why_not_cuda));
@@ -59,6 +67,12 @@ void Worker::RequestStop() {
 }
 
 absl::Status Worker::Run() {
+  const absl::Status status = RunLives();
+  if (trace_ != nullptr) trace_->Finish();
+  return status;
+}
+
+absl::Status Worker::RunLives() {
   while (true) {
     const absl::Status status = RunLife();
     bool stopping = false;
@@ -211,6 +225,8 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
                 .device = device_.get(),
                 .dataset = dataset_.get(),
                 .clock = clock_,
+                .overlap = config_.overlap,
+                .trace = trace_.get(),
                 .stop_requested =
                     [this] {
                       absl::MutexLock lock(&mutex_);
@@ -219,6 +235,11 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
                 .on_activity = [this](absl::string_view activity) { SetActivity(activity); }}));
   runner_job_ = job;
   return absl::OkStatus();
+}
+
+absl::StatusOr<RoundReport> Worker::RunRound(const LifeContext& life, const WorkGrant& grant) {
+  TraceSpan span(trace_.get(), "training", "round");
+  return runner_->Run(life, grant);
 }
 
 absl::Status Worker::CarryOutGrants(const LifeContext& life) {
@@ -233,7 +254,8 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
     const absl::Time asked = clock_->Now();
     ASSIGN_OR_RETURN(const WorkGrant grant, link_->NextGrant(unsent_report_));
     unsent_report_.reset();  // the coordinator has it
-    waited += clock_->Now() - asked;
+    const absl::Time granted = clock_->Now();
+    waited += granted - asked;
     if (grant.kind == GrantKind::kDone) {
       LogInfo("done: {}", grant.reason);
       return absl::OkStatus();
@@ -244,7 +266,11 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
     }
     wait_logger.Forget("wait");
     SetActivity("compute");
-    ASSIGN_OR_RETURN(RoundReport report, runner_->Run(life, grant));
+    if (trace_ != nullptr) {
+      trace_->BeginRound(grant.round.value());
+      trace_->Add("training", "grant wait", asked, granted);
+    }
+    ASSIGN_OR_RETURN(RoundReport report, RunRound(life, grant));
     report.wait = waited;
     waited = absl::ZeroDuration();
     did_work_ = true;

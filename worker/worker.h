@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/trace_recorder.h"
 #include "kernels/device.h"
 #include "worker/client/cancellable_transport.h"
 #include "worker/client/coordinator_link.h"
@@ -35,6 +36,10 @@ class Worker {
     int threads = 0;  // of a CPU device; 0: one per core
     // Samples per forward and backward; a larger share of the batch is accumulated piece by piece.
     int64_t max_micro_batch = 64;
+    // False: transfers do not overlap with computing, to measure what that is worth.
+    bool overlap = true;
+    std::string trace_path;  // of the file with the times of a few rounds; empty: none
+    int64_t trace_rounds = 5;
     absl::Duration progress_interval = absl::Seconds(2);
     absl::Duration first_backoff = absl::Milliseconds(100);
     absl::Duration longest_backoff = absl::Seconds(1);
@@ -54,6 +59,7 @@ class Worker {
  private:
   Worker(Config config, Clock* clock) : config_(std::move(config)), clock_(clock) {}
 
+  absl::Status RunLives();
   // One life. OK: the job is done.
   absl::Status RunLife();
   absl::Status Prepare(const Registration& registration);
@@ -62,6 +68,7 @@ class Worker {
   absl::Status Train(const Registration& registration);
   absl::Status PrepareRunner(const JobSpec& job);
   absl::Status CarryOutGrants(const LifeContext& life);
+  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant);
   void EndLife();
   void BackOff(const absl::Status& reason);
   DatasetFacts FactsOfData() const;
@@ -70,6 +77,7 @@ class Worker {
 
   const Config config_;
   Clock* const clock_;
+  std::unique_ptr<TraceRecorder> trace_;  // null: no trace
   std::unique_ptr<Device> device_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<Dataset> dataset_;

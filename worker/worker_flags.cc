@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/command_line.h"
 #include "common/status_macros.h"
+#include "common/trace_recorder.h"
 #include "common/version.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051",
@@ -32,6 +33,15 @@ ABSL_FLAG(int64_t, max_micro_batch, 64,
 ABSL_FLAG(std::string, name, "",
           "Name of this worker, unique within the job: letters, digits, '.', '_', '-', at most 64. "
           "Empty: host name and process id.");
+ABSL_FLAG(
+    bool, overlap, true,
+    "Pull weights while forward runs and push gradients while backward runs. false: one after "
+    "the other, to measure what overlapping is worth; the results are the same.");
+ABSL_FLAG(std::string, trace, "",
+          "File for the times of a few rounds, block by block and bucket by bucket; open it in "
+          "https://ui.perfetto.dev. Written once they are over, or when the worker leaves. Empty: "
+          "none.");
+ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warn or error.");
 
 namespace lodestar {
@@ -39,6 +49,7 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kMaxMicroBatch = 1 << 20;
+constexpr int64_t kMaxTraceRounds = 1000;
 
 absl::Status BadFlag(absl::string_view flag, absl::string_view value, absl::string_view allowed) {
   return absl::InvalidArgumentError(
@@ -81,6 +92,23 @@ absl::StatusOr<std::string> WorkerName(const std::string& flag) {
   return flag;
 }
 
+absl::Status ReadMeasuring(Worker::Config& config) {
+  config.overlap = absl::GetFlag(FLAGS_overlap);
+  config.trace_path = absl::GetFlag(FLAGS_trace);
+  if (!config.trace_path.empty()) {
+    if (const absl::Status path = TraceRecorder::CheckPath(config.trace_path); !path.ok()) {
+      return BadFlag("trace", config.trace_path,
+                     absl::StrCat("a file that can be written: ", path.message()));
+    }
+  }
+  config.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
+  if (config.trace_rounds < 1 || config.trace_rounds > kMaxTraceRounds) {
+    return BadFlag("trace_rounds", absl::StrCat(config.trace_rounds),
+                   absl::StrCat("1 to ", kMaxTraceRounds));
+  }
+  return absl::OkStatus();
+}
+
 uint64_t RandomInstanceId() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();
@@ -115,6 +143,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
     return BadFlag("max_micro_batch", absl::StrCat(config.max_micro_batch),
                    absl::StrCat("1 to ", kMaxMicroBatch));
   }
+  RETURN_IF_ERROR(ReadMeasuring(config));
   ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   return flags;
 }
@@ -130,6 +159,7 @@ std::string WorkerHelp() {
   return FormatHelp(usage, {{"Cluster", {"coordinator", "name"}},
                             {"Data", {"data", "data_format", "data_partition"}},
                             {"Compute", {"device", "dtype", "threads", "max_micro_batch"}},
+                            {"Measuring", {"overlap", "trace", "trace_rounds"}},
                             {"Log", {"log_level"}}});
 }
 

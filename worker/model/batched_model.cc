@@ -97,6 +97,7 @@ absl::StatusOr<BatchResult> BatchedModel::TrainStep(const HostBatch& batch, Weig
     Upload(batch, begin, samples);
     RETURN_IF_ERROR(Forward(samples, is_first ? gate : nullptr));
     const EventId losses_copied = ComputeLoss(samples, scale);
+    if (is_last && sink != nullptr) sink->BackwardBegins();
     RETURN_IF_ERROR(Backward(samples, is_first ? Accumulate::kSet : Accumulate::kAdd,
                              is_last ? sink : nullptr));
     RETURN_IF_ERROR(ReadLosses(losses_copied, samples, &result));

@@ -29,6 +29,8 @@ class WeightsGate {
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
+  // Comes before the first block, when forward and loss have been queued.
+  virtual void BackwardBegins() {}
   virtual absl::Status BlockReady(int block) = 0;
 };
 

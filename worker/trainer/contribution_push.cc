@@ -8,20 +8,31 @@ namespace lodestar {
 
 ContributionPush::ContributionPush(const Registration& registration,
                                    const ContributionHeader& header, HostMirror* values,
-                                   WeightsPull* base, ParameterTransport* transport, Clock* clock)
+                                   WeightsPull* base, ParameterTransport* transport, Clock* clock,
+                                   TraceRecorder* trace)
     : registration_(registration),
       header_(header),
       values_(values),
       base_(base),
       transport_(transport),
       clock_(clock),
-      session_(transport->StartPush(header)) {}
+      trace_(trace),
+      session_(transport->StartPush(header)) {
+  if (!values_->is_shared()) pusher_ = std::thread([this] { HandOverCopies(); });
+}
+
+ContributionPush::~ContributionPush() { JoinPusher(/*drop=*/true); }
 
 absl::Status ContributionPush::BlockReady(int block) {
-  RETURN_IF_ERROR(values_->ToHost(registration_.layout.block(block)));
   ready_blocks_.push_back(block);
-  AddBucketsOf(block);
-  return absl::OkStatus();
+  if (values_->is_shared()) {
+    AddBucketsOf(block);
+    return absl::OkStatus();
+  }
+  const EventId copied = values_->ToHost(registration_.layout.block(block));
+  absl::MutexLock lock(&mutex_);
+  copies_.push_back({block, copied});
+  return failure_;
 }
 
 absl::Status ContributionPush::AllBlocksReady() {
@@ -29,6 +40,44 @@ absl::Status ContributionPush::AllBlocksReady() {
     RETURN_IF_ERROR(BlockReady(block));
   }
   return absl::OkStatus();
+}
+
+void ContributionPush::HandOverCopies() {
+  const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !copies_.empty() || no_more_copies_;
+  };
+  while (true) {
+    Copy copy;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(&has_news));
+      if (copies_.empty()) return;
+      copy = copies_.front();
+      copies_.pop_front();
+    }
+    const absl::Status status = AwaitCopy(copy);
+    if (!status.ok()) {
+      absl::MutexLock lock(&mutex_);
+      failure_ = status;
+      return;
+    }
+    AddBucketsOf(copy.block);
+  }
+}
+
+absl::Status ContributionPush::AwaitCopy(const Copy& copy) {
+  TraceSpan span(trace_, "pusher", "copy wait", {.block = copy.block});
+  return values_->Await(copy.copied);
+}
+
+void ContributionPush::JoinPusher(bool drop) {
+  if (!pusher_.joinable()) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    no_more_copies_ = true;
+    if (drop) copies_.clear();
+  }
+  pusher_.join();
 }
 
 void ContributionPush::AddBucketsOf(int block) {
@@ -40,8 +89,16 @@ void ContributionPush::AddBucketsOf(int block) {
   }
 }
 
+absl::Status ContributionPush::failure() {
+  absl::MutexLock lock(&mutex_);
+  return failure_;
+}
+
 absl::Status ContributionPush::Finish() {
   const absl::Time start = clock_->Now();
+  TraceSpan span(trace_, "training", "push wait");
+  JoinPusher(/*drop=*/false);
+  RETURN_IF_ERROR(failure());
   TransferRetry retry(clock_);
   while (true) {
     const absl::StatusOr<PushResult> result = session_->Finish();

@@ -1,15 +1,24 @@
 // ContributionPush: one contribution on its way to the servers, bucket by bucket while backward
 // still produces it, and again until every server has acknowledged it. Under one key, so it counts
 // once.
+//
+// Where values have to be copied from the device first, a thread of the push waits for each copy
+// and hands the block's buckets over, so that the thread that computes never waits. It waits for
+// the device only, never for a server, and so always ends.
 #pragma once
 
+#include <deque>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/contribution.h"
+#include "common/trace_recorder.h"
 #include "worker/client/bulk_transport.h"
 #include "worker/client/work_grant.h"
 #include "worker/model/model.h"
@@ -20,23 +29,38 @@ namespace lodestar {
 
 class ContributionPush final : public GradientSink {
  public:
-  // `values` must not change until Finish() has returned; `base` tells the versions that it was
-  // computed on. All arguments outlive the push.
+  // The device's vector behind `values` must not change before Finish() has returned; `base` tells
+  // the versions that it was computed on; `trace` may be null. All arguments outlive the push.
   ContributionPush(const Registration& registration, const ContributionHeader& header,
                    HostMirror* values, WeightsPull* base, ParameterTransport* transport,
-                   Clock* clock);
+                   Clock* clock, TraceRecorder* trace = nullptr);
+  // Gives up what has not been handed over, unless Finish() has returned.
+  ~ContributionPush() override;
 
-  // The block's values are final: its buckets leave.
+  // The block's values are final in what the compute stream has been given: its buckets leave as
+  // soon as they are computed. Errors: those of the device.
   absl::Status BlockReady(int block) override;
   absl::Status AllBlocksReady();
 
-  // Blocks until every server has acknowledged. Errors: Aborted, Cancelled, and refusals.
+  // Blocks until every server has acknowledged. Errors: Aborted, Cancelled, refusals, and those of
+  // the device.
   absl::Status Finish();
   // Time spent in Finish(): what computing did not hide.
   absl::Duration blocked() const { return blocked_; }
 
  private:
+  struct Copy {
+    int block = 0;
+    EventId copied = 0;
+  };
+
+  // Hands over what is copied, in order; runs on pusher_.
+  void HandOverCopies() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status AwaitCopy(const Copy& copy);
+  // Lets pusher_ end. `drop`: without waiting for the copies still queued.
+  void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
   void AddBucketsOf(int block);
+  absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;
   const ContributionHeader header_;
@@ -44,9 +68,16 @@ class ContributionPush final : public GradientSink {
   WeightsPull* const base_;
   ParameterTransport* const transport_;
   Clock* const clock_;
+  TraceRecorder* const trace_;
   std::vector<int> ready_blocks_;
   absl::Duration blocked_;
-  std::unique_ptr<PushSession> session_;
+  std::unique_ptr<PushSession> session_;  // of pusher_ until it has been joined
+
+  absl::Mutex mutex_;
+  std::deque<Copy> copies_ ABSL_GUARDED_BY(mutex_);
+  bool no_more_copies_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the device
+  std::thread pusher_;                            // none where nothing is copied
 };
 
 }  // namespace lodestar

@@ -7,6 +7,7 @@
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/grant_samples.h"
 #include "worker/trainer/heldout_evaluator.h"
+#include "worker/trainer/step_trace.h"
 #include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
@@ -14,8 +15,10 @@ namespace lodestar {
 absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const RoundRunnerDeps& deps,
                                                                        double client_clip_norm) {
   auto rounds = std::unique_ptr<GradientRounds>(new GradientRounds(deps, client_clip_norm));
-  ASSIGN_OR_RETURN(rounds->weights_, HostMirror::Create(deps.device, deps.model->parameters()));
-  ASSIGN_OR_RETURN(rounds->gradient_, HostMirror::Create(deps.device, deps.model->gradients()));
+  ASSIGN_OR_RETURN(rounds->weights_,
+                   HostMirror::Create(deps.device, deps.model->parameters(), &rounds->timeline_));
+  ASSIGN_OR_RETURN(rounds->gradient_,
+                   HostMirror::Create(deps.device, deps.model->gradients(), &rounds->timeline_));
   ASSIGN_OR_RETURN(rounds->clipper_, GradientClipper::Create(deps.device));
   return rounds;
 }
@@ -24,34 +27,39 @@ absl::StatusOr<RoundReport> GradientRounds::Run(const LifeContext& life, const W
   const absl::Time start = deps_.clock->Now();
   RoundReport report;
   report.round = grant.round;
+  RETURN_IF_ERROR(timeline_.BeginRound());
   WeightsPull pull(*life.registration, grant.min_version, weights_.get(), life.transport,
-                   deps_.clock);
-  RETURN_IF_ERROR(EvaluateHeldout(grant, *deps_.dataset, deps_.model, &pull, &report));
+                   deps_.clock, deps_.trace);
+  if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
+  RETURN_IF_ERROR(EvaluateHeldout(grant, deps_, &pull, &report));
   if (grant.kind == GrantKind::kEvaluate) {
     RETURN_IF_ERROR(pull.WaitForAll());
     report.compute = deps_.clock->Now() - start - pull.blocked();
     return report;
   }
 
-  RETURN_IF_ERROR(
-      ReadTrainSpan(*deps_.dataset, *life.sample_order, SamplesOfStep(grant, 0), &batch_));
+  {
+    TraceSpan span(deps_.trace, "training", "read data");
+    RETURN_IF_ERROR(
+        ReadTrainSpan(*deps_.dataset, *life.sample_order, SamplesOfStep(grant, 0), &batch_));
+  }
   ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};
   std::optional<ContributionPush> push;
   const auto start_push = [&] {
-    push.emplace(*life.registration, header, gradient_.get(), &pull, life.transport, deps_.clock);
+    push.emplace(*life.registration, header, gradient_.get(), &pull, life.transport, deps_.clock,
+                 deps_.trace);
   };
-  BatchResult result;
-  if (client_clip_norm_ > 0.0) {
-    ASSIGN_OR_RETURN(result, deps_.model->TrainStep(batch_, &pull, /*sink=*/nullptr));
+  if (!pushes_late()) start_push();
+  StepTrace step(deps_.trace, &timeline_, &pull, push.has_value() ? &*push : nullptr);
+  ASSIGN_OR_RETURN(const BatchResult result, deps_.model->TrainStep(batch_, &step, &step));
+  if (pushes_late()) {
     ASSIGN_OR_RETURN(header.scale, clipper_->Scale(deps_.model->gradients(), client_clip_norm_));
     start_push();
     RETURN_IF_ERROR(push->AllBlocksReady());
-  } else {
-    start_push();
-    ASSIGN_OR_RETURN(result, deps_.model->TrainStep(batch_, &pull, &*push));
   }
   deps_.on_activity("push");
   RETURN_IF_ERROR(push->Finish());
+  RETURN_IF_ERROR(timeline_.EndRound());
 
   report.loss_sum = result.loss_sum;
   report.num_predictions = result.num_predictions;

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "worker/trainer/device_timeline.h"
 #include "worker/trainer/gradient_clipper.h"
 #include "worker/trainer/host_mirror.h"
 #include "worker/trainer/round_runner.h"
@@ -22,10 +23,13 @@ class GradientRounds final : public RoundRunner {
 
  private:
   GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
-      : deps_(deps), client_clip_norm_(client_clip_norm) {}
+      : deps_(deps), client_clip_norm_(client_clip_norm), timeline_(deps.device, deps.trace) {}
+  // Whether pushing has to wait for the end of backward.
+  bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }
 
   const RoundRunnerDeps deps_;
   const double client_clip_norm_;
+  DeviceTimeline timeline_;
   std::unique_ptr<HostMirror> weights_;
   std::unique_ptr<HostMirror> gradient_;
   std::unique_ptr<GradientClipper> clipper_;

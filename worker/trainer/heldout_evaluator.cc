@@ -14,8 +14,12 @@ constexpr int64_t kSamplesPerRead = 256;
 
 }  // namespace
 
-absl::Status EvaluateHeldout(const WorkGrant& grant, const Dataset& dataset, Model* model,
-                             WeightsGate* gate, RoundReport* report) {
+absl::Status EvaluateHeldout(const WorkGrant& grant, const RoundRunnerDeps& deps, WeightsGate* gate,
+                             RoundReport* report) {
+  if (grant.num_heldout_samples == 0) return absl::OkStatus();
+  const absl::Time start = deps.clock->Now();
+  TraceSpan span(deps.trace, "training", "evaluation");
+  const Dataset& dataset = *deps.dataset;
   HostBatch batch;
   std::vector<int64_t> samples;
   const int64_t end = grant.first_heldout_sample + grant.num_heldout_samples;
@@ -26,11 +30,12 @@ absl::Status EvaluateHeldout(const WorkGrant& grant, const Dataset& dataset, Mod
           HeldoutSampleAt(i, grant.evaluation_set_size, dataset.num_heldout_samples()));
     }
     RETURN_IF_ERROR(dataset.ReadHeldout(samples, &batch));
-    ASSIGN_OR_RETURN(const BatchResult result, model->Evaluate(batch, gate));
+    ASSIGN_OR_RETURN(const BatchResult result, deps.model->Evaluate(batch, gate));
     report->heldout_loss_sum += result.loss_sum;
     report->heldout_correct += result.num_correct;
     report->heldout_predictions += result.num_predictions;
   }
+  report->evaluation += deps.clock->Now() - start;
   return absl::OkStatus();
 }
 

@@ -3,14 +3,14 @@
 
 #include "absl/status/status.h"
 #include "worker/client/work_grant.h"
-#include "worker/data/dataset.h"
 #include "worker/model/model.h"
+#include "worker/trainer/round_runner.h"
 
 namespace lodestar {
 
 // Adds loss and accuracy over the grant's held-out samples, with the model's present weights, to
-// *report. Does nothing if the grant has none. `gate` may be null.
-absl::Status EvaluateHeldout(const WorkGrant& grant, const Dataset& dataset, Model* model,
-                             WeightsGate* gate, RoundReport* report);
+// *report, and the time that it took. Does nothing if the grant has none. `gate` may be null.
+absl::Status EvaluateHeldout(const WorkGrant& grant, const RoundRunnerDeps& deps, WeightsGate* gate,
+                             RoundReport* report);
 
 }  // namespace lodestar

@@ -4,9 +4,10 @@
 
 namespace lodestar {
 
-absl::StatusOr<std::unique_ptr<HostMirror>> HostMirror::Create(Device* device, Buf vector) {
+absl::StatusOr<std::unique_ptr<HostMirror>> HostMirror::Create(Device* device, Buf vector,
+                                                               DeviceTimeline* timeline) {
   LODESTAR_CHECK(vector.dtype == DType::kF32) << "host mirrors are fp32";
-  auto mirror = std::unique_ptr<HostMirror>(new HostMirror(device, vector));
+  auto mirror = std::unique_ptr<HostMirror>(new HostMirror(device, vector, timeline));
   if (device->capabilities().memory_is_host) {
     mirror->data_ = vector.as<float>();
     return mirror;
@@ -18,23 +19,48 @@ absl::StatusOr<std::unique_ptr<HostMirror>> HostMirror::Create(Device* device, B
 }
 
 HostMirror::~HostMirror() {
-  if (data_ != nullptr && !is_shared()) device_->ReleaseHost(data_);
+  if (data_ == nullptr || is_shared()) return;
+  AwaitCopies().IgnoreError();
+  device_->ReleaseHost(data_);
 }
 
-absl::Status HostMirror::ToDevice(ElementRange range) {
-  if (is_shared()) return absl::OkStatus();
-  device_->Copy(vector_.as<float>() + range.begin, data_ + range.begin,
-                range.size() * sizeof(float), StreamKind::kHostToDevice);
-  return device_->Synchronize(device_->Record(StreamKind::kHostToDevice));
+absl::Status HostMirror::AwaitCopies() {
+  absl::Status status;
+  if (last_to_device_.has_value()) status.Update(device_->Synchronize(*last_to_device_));
+  if (last_to_host_.has_value()) status.Update(device_->Synchronize(*last_to_host_));
+  return status;
 }
 
-absl::Status HostMirror::ToHost(ElementRange range) {
+absl::Status HostMirror::BeginToDevice() {
   if (is_shared()) return absl::OkStatus();
-  // The gradient is produced on the compute stream.
-  device_->Wait(StreamKind::kDeviceToHost, device_->Record(StreamKind::kCompute));
-  device_->Copy(data_ + range.begin, vector_.as<float>() + range.begin,
-                range.size() * sizeof(float), StreamKind::kDeviceToHost);
-  return device_->Synchronize(device_->Record(StreamKind::kDeviceToHost));
+  device_->Wait(StreamKind::kHostToDevice, device_->Record(StreamKind::kCompute));
+  return AwaitCopies();
+}
+
+void HostMirror::Copy(float* destination, const float* source, int64_t num_elements,
+                      StreamKind stream) {
+  const int64_t bytes = num_elements * static_cast<int64_t>(sizeof(float));
+  if (timeline_ != nullptr) timeline_->Begin(stream);
+  device_->Copy(destination, source, bytes, stream);
+  if (timeline_ != nullptr) timeline_->End(stream, "copy", {.bytes = bytes});
+}
+
+void HostMirror::ToDevice(ElementRange range) {
+  if (is_shared()) return;
+  Copy(vector_.as<float>() + range.begin, data_ + range.begin, range.size(),
+       StreamKind::kHostToDevice);
+  last_to_device_ = device_->Record(StreamKind::kHostToDevice);
+  device_->Wait(StreamKind::kCompute, *last_to_device_);
+}
+
+EventId HostMirror::ToHost(ElementRange range) {
+  const EventId computed = device_->Record(StreamKind::kCompute);
+  if (is_shared()) return computed;
+  device_->Wait(StreamKind::kDeviceToHost, computed);
+  Copy(data_ + range.begin, vector_.as<float>() + range.begin, range.size(),
+       StreamKind::kDeviceToHost);
+  last_to_host_ = device_->Record(StreamKind::kDeviceToHost);
+  return *last_to_host_;
 }
 
 }  // namespace lodestar

@@ -1,36 +1,62 @@
 // HostMirror: the host's view of a flat vector in device memory. On devices whose memory the host
-// can address it is that memory itself; elsewhere a pinned copy, moved range by range.
+// can address it is that memory itself; elsewhere a pinned copy, moved range by range on the copy
+// streams while the device computes and the host goes on.
+//
+// The copy has the length of the vector, not a ring of slots: a contribution must stay readable
+// until every server has acknowledged it, because it is sent again, whole, after a lost connection.
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/layout.h"
 #include "kernels/device.h"
+#include "worker/trainer/device_timeline.h"
 
 namespace lodestar {
 
 class HostMirror {
  public:
-  // `vector` is f32 and outlives the mirror. Errors: ResourceExhausted for pinned memory.
-  static absl::StatusOr<std::unique_ptr<HostMirror>> Create(Device* device, Buf vector);
+  // `vector` is f32 and outlives the mirror; so does `timeline`, which shows the copies and may be
+  // null. Errors: ResourceExhausted for pinned memory.
+  static absl::StatusOr<std::unique_ptr<HostMirror>> Create(Device* device, Buf vector,
+                                                            DeviceTimeline* timeline = nullptr);
+  // Waits for copies under way.
   ~HostMirror();
   HostMirror(const HostMirror&) = delete;
   HostMirror& operator=(const HostMirror&) = delete;
 
   float* data() { return data_; }
-  // Make the other side see `range`. They return when the copy is done.
-  absl::Status ToDevice(ElementRange range);
-  absl::Status ToHost(ElementRange range);
-
- private:
-  HostMirror(Device* device, Buf vector) : device_(device), vector_(vector) {}
+  // data() is the device's own memory: nothing is copied, and operations run inline.
   bool is_shared() const { return data_ == vector_.data; }
 
-  Device* device_;
-  Buf vector_;
+  // Comes before the host writes data() anew and hands it over with ToDevice(): blocks until
+  // earlier copies are done with data(), and makes later ones come after all that the compute
+  // stream has been given up to now. Errors: those of the device.
+  absl::Status BeginToDevice();
+  // Queues the copy of `range`; what the compute stream is given from now on sees it.
+  void ToDevice(ElementRange range);
+
+  // Queues the copy of `range` as of all that the compute stream has been given up to now.
+  // Await(): data() has it.
+  EventId ToHost(ElementRange range);
+  // Blocks until the event has happened. Thread-safe. Errors: those of the device.
+  absl::Status Await(EventId event) { return device_->Synchronize(event); }
+
+ private:
+  HostMirror(Device* device, Buf vector, DeviceTimeline* timeline)
+      : device_(device), vector_(vector), timeline_(timeline) {}
+  absl::Status AwaitCopies();
+  void Copy(float* destination, const float* source, int64_t num_elements, StreamKind stream);
+
+  Device* const device_;
+  const Buf vector_;
+  DeviceTimeline* const timeline_;
   float* data_ = nullptr;
+  std::optional<EventId> last_to_device_;
+  std::optional<EventId> last_to_host_;
 };
 
 }  // namespace lodestar

@@ -24,8 +24,8 @@ class InnerOptimizer {
   InnerOptimizer(const InnerOptimizer&) = delete;
   InnerOptimizer& operator=(const InnerOptimizer&) = delete;
 
-  // One step over the whole parameter space. clip_norm > 0 first scales the gradient so that its
-  // norm is at most that.
+  // Queues one step over the whole parameter space. clip_norm > 0 first scales the gradient so that
+  // its norm is at most that, and blocks for it. Errors: those of the device seen so far.
   absl::Status Step(Buf weights, Buf gradient, double learning_rate, double clip_norm);
 
  private:

@@ -5,6 +5,7 @@
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/grant_samples.h"
 #include "worker/trainer/heldout_evaluator.h"
+#include "worker/trainer/step_trace.h"
 #include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
@@ -13,9 +14,10 @@ absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
     const OptimizerSettings& inner, const RoundRunnerDeps& deps) {
   auto rounds = std::unique_ptr<LocalSgdRounds>(new LocalSgdRounds(deps));
   const Buf parameters = deps.model->parameters();
-  ASSIGN_OR_RETURN(rounds->weights_, HostMirror::Create(deps.device, parameters));
+  ASSIGN_OR_RETURN(rounds->weights_,
+                   HostMirror::Create(deps.device, parameters, &rounds->timeline_));
   ASSIGN_OR_RETURN(rounds->pseudo_gradient_,
-                   HostMirror::Create(deps.device, deps.model->gradients()));
+                   HostMirror::Create(deps.device, deps.model->gradients(), &rounds->timeline_));
   ASSIGN_OR_RETURN(rounds->inner_optimizer_,
                    InnerOptimizer::Create(inner, deps.model->layout(), deps.device));
   ASSIGN_OR_RETURN(void* memory,
@@ -29,14 +31,22 @@ LocalSgdRounds::~LocalSgdRounds() {
 }
 
 absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const WorkGrant& grant,
-                                           RoundReport* report) {
+                                           WeightsPull* pull, RoundReport* report) {
   const double clip_norm = life.registration->job.clip_norm;
   for (int step = 0; step < grant.local_steps; ++step) {
     if (step > 0 && deps_.stop_requested()) break;
     const SampleSpan samples = SamplesOfStep(grant, step);
-    RETURN_IF_ERROR(ReadTrainSpan(*deps_.dataset, *life.sample_order, samples, &batch_));
-    ASSIGN_OR_RETURN(const BatchResult result,
-                     deps_.model->TrainStep(batch_, /*gate=*/nullptr, /*sink=*/nullptr));
+    {
+      TraceSpan span(deps_.trace, "training", "read data");
+      RETURN_IF_ERROR(ReadTrainSpan(*deps_.dataset, *life.sample_order, samples, &batch_));
+    }
+    // The first step runs while weights still arrive.
+    ASSIGN_OR_RETURN(const BatchResult result, TrainStep(step == 0 ? pull : nullptr));
+    if (step == 0) {
+      RETURN_IF_ERROR(pull->WaitForAll());
+      KeepStartWeights();
+    }
+    TraceSpan span(deps_.trace, "training", "inner optimizer");
     RETURN_IF_ERROR(inner_optimizer_->Step(deps_.model->parameters(), deps_.model->gradients(),
                                            grant.learning_rates[step], clip_norm));
     report->loss_sum += result.loss_sum;
@@ -44,6 +54,20 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const WorkGr
     report->num_samples += samples.count;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<BatchResult> LocalSgdRounds::TrainStep(WeightsGate* gate) {
+  if (deps_.trace == nullptr || !deps_.trace->is_recording()) {
+    return deps_.model->TrainStep(batch_, gate, /*sink=*/nullptr);
+  }
+  StepTrace trace(deps_.trace, &timeline_, gate, /*sink=*/nullptr);
+  return deps_.model->TrainStep(batch_, &trace, &trace);
+}
+
+void LocalSgdRounds::KeepStartWeights() {
+  const Buf parameters = deps_.model->parameters();
+  deps_.device->Copy(start_weights_.data, parameters.data,
+                     DTypeBytes(parameters.dtype) * parameters.num_elements, StreamKind::kCompute);
 }
 
 HostMirror* LocalSgdRounds::Contribution(const JobSpec& job) {
@@ -58,27 +82,27 @@ absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const W
   const absl::Time start = deps_.clock->Now();
   RoundReport report;
   report.round = grant.round;
+  RETURN_IF_ERROR(timeline_.BeginRound());
   WeightsPull pull(*life.registration, grant.min_version, weights_.get(), life.transport,
-                   deps_.clock);
-  RETURN_IF_ERROR(EvaluateHeldout(grant, *deps_.dataset, deps_.model, &pull, &report));
-  RETURN_IF_ERROR(pull.WaitForAll());
-  report.base_version = pull.version(0);
+                   deps_.clock, deps_.trace);
+  if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
+  RETURN_IF_ERROR(EvaluateHeldout(grant, deps_, &pull, &report));
   if (grant.kind == GrantKind::kEvaluate) {
+    RETURN_IF_ERROR(pull.WaitForAll());
     report.compute = deps_.clock->Now() - start - pull.blocked();
     return report;
   }
 
-  const Buf parameters = deps_.model->parameters();
-  deps_.device->Copy(start_weights_.data, parameters.data,
-                     DTypeBytes(parameters.dtype) * parameters.num_elements, StreamKind::kCompute);
-  RETURN_IF_ERROR(RunLocalSteps(life, grant, &report));
+  RETURN_IF_ERROR(RunLocalSteps(life, grant, &pull, &report));
+  report.base_version = pull.version(0);
   ContributionPush push(
       *life.registration,
       {.round = grant.round, .kind = RoundContributionKind(life.registration->job)},
-      Contribution(life.registration->job), &pull, life.transport, deps_.clock);
+      Contribution(life.registration->job), &pull, life.transport, deps_.clock, deps_.trace);
   RETURN_IF_ERROR(push.AllBlocksReady());
   deps_.on_activity("push");
   RETURN_IF_ERROR(push.Finish());
+  RETURN_IF_ERROR(timeline_.EndRound());
   report.communication = pull.blocked() + push.blocked();
   report.compute = deps_.clock->Now() - start - report.communication;
   return report;

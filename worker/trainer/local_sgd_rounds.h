@@ -7,9 +7,11 @@
 #include <memory>
 
 #include "common/job_spec.h"
+#include "worker/trainer/device_timeline.h"
 #include "worker/trainer/host_mirror.h"
 #include "worker/trainer/inner_optimizer.h"
 #include "worker/trainer/round_runner.h"
+#include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
 
@@ -23,13 +25,19 @@ class LocalSgdRounds final : public RoundRunner {
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) override;
 
  private:
-  explicit LocalSgdRounds(const RoundRunnerDeps& deps) : deps_(deps) {}
+  explicit LocalSgdRounds(const RoundRunnerDeps& deps)
+      : deps_(deps), timeline_(deps.device, deps.trace) {}
   // Steps until the grant is used up or the worker is told to stop.
-  absl::Status RunLocalSteps(const LifeContext& life, const WorkGrant& grant, RoundReport* report);
+  absl::Status RunLocalSteps(const LifeContext& life, const WorkGrant& grant, WeightsPull* pull,
+                             RoundReport* report);
+  // On batch_. `gate` may be null.
+  absl::StatusOr<BatchResult> TrainStep(WeightsGate* gate);
+  void KeepStartWeights();
   // What this round contributes; valid until the next local step.
   HostMirror* Contribution(const JobSpec& job);
 
   const RoundRunnerDeps deps_;
+  DeviceTimeline timeline_;
   std::unique_ptr<InnerOptimizer> inner_optimizer_;
   std::unique_ptr<HostMirror> weights_;
   std::unique_ptr<HostMirror> pseudo_gradient_;  // the gradient vector, used again

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/trace_recorder.h"
 #include "kernels/device.h"
 #include "worker/client/bulk_transport.h"
 #include "worker/client/work_grant.h"
@@ -24,6 +25,10 @@ struct RoundRunnerDeps {
   Device* device = nullptr;
   const Dataset* dataset = nullptr;
   Clock* clock = nullptr;
+  // False, to measure what overlapping is worth: all weights are pulled before forward, and nothing
+  // is pushed before backward has ended.
+  bool overlap = true;
+  TraceRecorder* trace = nullptr;  // null: no trace
   // True once the worker has been told to stop: hand over what there is.
   std::function<bool()> stop_requested;
   // Told what the worker does now, for the status page: "compute", "push".

@@ -9,16 +9,24 @@
 namespace lodestar {
 
 WeightsPull::WeightsPull(const Registration& registration, Version min_version, HostMirror* weights,
-                         ParameterTransport* transport, Clock* clock)
+                         ParameterTransport* transport, Clock* clock, TraceRecorder* trace)
     : registration_(registration),
       min_version_(min_version),
       weights_(weights),
       transport_(transport),
       clock_(clock),
+      trace_(trace),
+      started_at_(clock->Now()),
       versions_(registration.buckets.size()),
       missing_by_block_(registration.layout.num_blocks(), 0),
       on_device_(registration.layout.num_blocks(), false) {
   for (const Bucket& bucket : registration.buckets) ++missing_by_block_[bucket.block];
+  const absl::Status ready = weights_->BeginToDevice();
+  if (!ready.ok()) {
+    absl::MutexLock lock(&mutex_);
+    failure_ = ready;
+    return;
+  }
   puller_ = std::thread([this] { Run(); });
 }
 
@@ -28,7 +36,7 @@ WeightsPull::~WeightsPull() {
     abandoned_ = true;
     if (session_ != nullptr) session_->Cancel();
   }
-  puller_.join();
+  if (puller_.joinable()) puller_.join();
 }
 
 void WeightsPull::Run() {
@@ -69,6 +77,10 @@ PullSpec WeightsPull::MissingBuckets() {
 }
 
 void WeightsPull::OnBucket(uint32_t bucket, Version version) {
+  if (trace_ != nullptr) {
+    // With the time that the server took to have this version.
+    trace_->Add("pull", "pull", started_at_, clock_->Now(), {.bucket = bucket});
+  }
   absl::MutexLock lock(&mutex_);
   versions_[bucket] = version;
   --missing_by_block_[registration_.buckets[bucket].block];
@@ -88,9 +100,9 @@ absl::Status WeightsPull::WaitForBlock(int block) {
     mutex_.Await(absl::Condition(&is_settled));
     if (missing_by_block_[block] != 0) return failure_;
   }
-  RETURN_IF_ERROR(weights_->ToDevice(registration_.layout.block(block)));
-  on_device_[block] = true;
   blocked_ += clock_->Now() - start;
+  weights_->ToDevice(registration_.layout.block(block));
+  on_device_[block] = true;
   return absl::OkStatus();
 }
 

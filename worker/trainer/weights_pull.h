@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/layout.h"
+#include "common/trace_recorder.h"
 #include "worker/client/bulk_transport.h"
 #include "worker/client/work_grant.h"
 #include "worker/model/model.h"
@@ -22,20 +23,22 @@ namespace lodestar {
 class WeightsPull final : public WeightsGate {
  public:
   // Begins to pull `min_version` or newer into `weights`, and keeps trying while the servers are
-  // unreachable. All arguments outlive the pull.
+  // unreachable. Blocks until the device is done with what an earlier pull or push left in
+  // `weights`. `trace` may be null. All arguments outlive the pull.
   WeightsPull(const Registration& registration, Version min_version, HostMirror* weights,
-              ParameterTransport* transport, Clock* clock);
+              ParameterTransport* transport, Clock* clock, TraceRecorder* trace = nullptr);
   ~WeightsPull() override;
 
-  // Called by one thread. Blocks until the block's buckets have arrived. Errors: those of the
-  // transport.
+  // Called by one thread. Blocks until the block's buckets have arrived; the copy to the device is
+  // only queued, before what the compute stream is given next. Errors: those of the transport and
+  // the device.
   absl::Status WaitForBlock(int block) override;
-  // Blocks until everything has arrived.
+  // For all blocks.
   absl::Status WaitForAll();
 
   // Of a bucket that has been waited for.
   Version version(uint32_t bucket);
-  // Time that the caller spent blocked.
+  // Time that the caller spent waiting for servers.
   absl::Duration blocked() const { return blocked_; }
 
  private:
@@ -50,6 +53,8 @@ class WeightsPull final : public WeightsGate {
   HostMirror* const weights_;
   ParameterTransport* const transport_;
   Clock* const clock_;
+  TraceRecorder* const trace_;
+  const absl::Time started_at_;
 
   absl::Mutex mutex_;
   std::vector<std::optional<Version>> versions_ ABSL_GUARDED_BY(mutex_);  // by bucket
@@ -58,7 +63,7 @@ class WeightsPull final : public WeightsGate {
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   PullSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
 
-  std::vector<bool> on_device_;  // by block
+  std::vector<bool> on_device_;  // by block: the copy is queued
   absl::Duration blocked_;
   std::thread puller_;
 };

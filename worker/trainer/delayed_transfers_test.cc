@@ -1,0 +1,209 @@
+// WeightsPull and ContributionPush over a device that copies and computes as late, or copies as
+// early, as its events allow.
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/client/cancellable_transport.h"
+#include "worker/trainer/contribution_push.h"
+#include "worker/trainer/testing/delayed_device.h"
+#include "worker/trainer/testing/scripted_transport.h"
+#include "worker/trainer/weights_pull.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Ne;
+using ::testing::Pair;
+
+class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Order> {
+ protected:
+  DelayedTransfersTest()
+      : registration_(TwoBlocks()),
+        device_(GetParam()),
+        vector_{*device_.Allocate(4 * sizeof(float)), DType::kF32, 4},
+        mirror_(*HostMirror::Create(&device_, vector_)) {}
+  ~DelayedTransfersTest() override { device_.Release(vector_.data); }
+
+  Buf Block(int block) const { return vector_.Slice(2 * block, 2); }
+  std::vector<float> OnHost() const { return {mirror_->data(), mirror_->data() + 4}; }
+  // As of all that has been queued.
+  std::vector<float> OnDevice() {
+    std::vector<float> values(4);
+    device_.Copy(values.data(), vector_.data, 4 * sizeof(float), StreamKind::kCompute);
+    EXPECT_OK(device_.Synchronize(device_.Record(StreamKind::kCompute)));
+    return values;
+  }
+  std::unique_ptr<WeightsPull> Pull(ParameterTransport* transport) {
+    return std::make_unique<WeightsPull>(registration_, Version(3), mirror_.get(), transport,
+                                         &clock_);
+  }
+  std::unique_ptr<ContributionPush> Push(WeightsPull* base, ParameterTransport* transport) {
+    return std::make_unique<ContributionPush>(registration_, ContributionHeader{.round = Round(3)},
+                                              mirror_.get(), base, transport, &clock_);
+  }
+
+  const Registration registration_;
+  DelayedDevice device_;
+  const Buf vector_;
+  std::unique_ptr<HostMirror> mirror_;
+  ScriptedTransport transport_;
+  InstantClock clock_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Orders, DelayedTransfersTest,
+                         ::testing::Values(DelayedDevice::Order::kLate,
+                                           DelayedDevice::Order::kCopiesFirst));
+
+TEST_P(DelayedTransfersTest, ComputingSeesPulledWeightsAndTheHostDoesNotWaitForTheCopy) {
+  device_.Fill(vector_, 1.0);
+  const auto pull = Pull(&transport_);
+  ASSERT_OK(pull->WaitForAll());
+  EXPECT_THAT(device_.waiters(), ElementsAre());
+  EXPECT_THAT(OnDevice(), ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
+}
+
+TEST_P(DelayedTransfersTest, PulledWeightsDoNotOverwriteWhatIsStillRead) {
+  device_.Fill(vector_, 1.0);
+  std::vector<float> read(4);
+  device_.Copy(read.data(), vector_.data, 4 * sizeof(float), StreamKind::kCompute);
+  const auto pull = Pull(&transport_);
+  ASSERT_OK(pull->WaitForAll());
+  EXPECT_THAT(OnDevice(), ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
+  EXPECT_THAT(read, Each(1.0f));
+}
+
+TEST_P(DelayedTransfersTest, ASecondPullDoesNotDisturbTheCopiesOfTheFirst) {
+  const auto first = Pull(&transport_);
+  ASSERT_OK(first->WaitForAll());
+  std::vector<float> read(4);
+  device_.Copy(read.data(), vector_.data, 4 * sizeof(float), StreamKind::kCompute);
+  const auto second = Pull(&transport_);
+  std::fill_n(mirror_->data(), 4, 5.0f);
+  EXPECT_OK(device_.Synchronize(device_.Record(StreamKind::kCompute)));
+  EXPECT_THAT(read, ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
+}
+
+TEST_P(DelayedTransfersTest, BucketsLeaveBeforeBackwardOfEarlierBlocksHasBeenWaitedFor) {
+  const auto pull = Pull(&transport_);
+  ASSERT_OK(pull->WaitForAll());
+  // Which bucket left after how many computations.
+  std::vector<std::pair<uint32_t, int64_t>> left;
+  transport_.on_add_ = [&](uint32_t bucket) {
+    left.emplace_back(bucket, device_.num_run(StreamKind::kCompute));
+  };
+  const auto push = Push(pull.get(), &transport_);
+  device_.Fill(Block(1), 1.0);
+  ASSERT_OK(push->BlockReady(1));
+  device_.Fill(Block(0), 2.0);
+  ASSERT_OK(push->BlockReady(0));
+  ASSERT_OK(push->Finish());
+  EXPECT_THAT(left, ElementsAre(Pair(1u, 1), Pair(0u, 2)));
+  EXPECT_THAT(transport_.pushes_[0][0].values, Each(1.0f));
+  EXPECT_THAT(transport_.pushes_[0][1].values, Each(2.0f));
+  EXPECT_THAT(device_.waiters(), Each(Ne(std::this_thread::get_id())));
+}
+
+TEST_P(DelayedTransfersTest, UnacknowledgedContributionIsSentAgainFromTheHostsCopy) {
+  const auto pull = Pull(&transport_);
+  ASSERT_OK(pull->WaitForAll());
+  transport_.script_ = {absl::UnavailableError("gone")};
+  const auto push = Push(pull.get(), &transport_);
+  device_.Fill(vector_, 7.0);
+  ASSERT_OK(push->AllBlocksReady());
+  ASSERT_OK(push->Finish());
+  ASSERT_EQ(transport_.pushes_.size(), 2u);
+  for (const auto& sent : transport_.pushes_) {
+    ASSERT_EQ(sent.size(), 2u);
+    for (const auto& bucket : sent) EXPECT_THAT(bucket.values, Each(7.0f));
+  }
+}
+
+TEST_P(DelayedTransfersTest, WhatAFailedDeviceComputedIsNotSent) {
+  const auto pull = Pull(&transport_);
+  ASSERT_OK(pull->WaitForAll());
+  device_.FailAt(StreamKind::kDeviceToHost, 2);
+  const auto push = Push(pull.get(), &transport_);
+  device_.Fill(vector_, 7.0);
+  // Either of the two may be told first.
+  absl::Status status = push->AllBlocksReady();
+  if (status.ok()) status = push->Finish();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("made to fail")));
+  for (const auto& sent : transport_.pushes_[0]) EXPECT_EQ(sent.bucket, 1u);
+}
+
+TEST_P(DelayedTransfersTest, PullToAFailedDeviceTellsItsFailure) {
+  device_.FailAt(StreamKind::kHostToDevice, 1);
+  const auto first = Pull(&transport_);
+  ASSERT_OK(first->WaitForAll());
+  const auto second = Pull(&transport_);
+  EXPECT_THAT(second->WaitForAll(), StatusIs(absl::StatusCode::kInternal, HasSubstr("to fail")));
+  EXPECT_EQ(transport_.pulls_.size(), 1u);
+}
+
+TEST_P(DelayedTransfersTest, RefusedPushEnds) {
+  const auto pull = Pull(&transport_);
+  ASSERT_OK(pull->WaitForAll());
+  transport_.script_ = {absl::AbortedError("register again")};
+  const auto push = Push(pull.get(), &transport_);
+  device_.Fill(vector_, 7.0);
+  ASSERT_OK(push->AllBlocksReady());
+  EXPECT_THAT(push->Finish(), StatusIs(absl::StatusCode::kAborted));
+}
+
+TEST_P(DelayedTransfersTest, CancellingTheTransportEndsAPush) {
+  const auto pull = Pull(&transport_);
+  ASSERT_OK(pull->WaitForAll());
+  auto stuck = std::make_unique<StuckTransport>();
+  absl::Notification& waiting = stuck->waiting_;
+  CancellableTransport transport(std::move(stuck));
+  std::thread canceller([&] {
+    waiting.WaitForNotification();
+    transport.Cancel();
+  });
+  const auto push = Push(pull.get(), &transport);
+  device_.Fill(vector_, 7.0);
+  ASSERT_OK(push->AllBlocksReady());
+  EXPECT_THAT(push->Finish(), StatusIs(absl::StatusCode::kCancelled));
+  canceller.join();
+}
+
+TEST_P(DelayedTransfersTest, CancellingTheTransportEndsAPull) {
+  auto stuck = std::make_unique<StuckTransport>();
+  absl::Notification& waiting = stuck->waiting_;
+  CancellableTransport transport(std::move(stuck));
+  std::thread canceller([&] {
+    waiting.WaitForNotification();
+    transport.Cancel();
+  });
+  const auto pull = Pull(&transport);
+  EXPECT_THAT(pull->WaitForBlock(0), StatusIs(absl::StatusCode::kCancelled));
+  canceller.join();
+}
+
+TEST_P(DelayedTransfersTest, AnAbandonedPushLeavesNothingThatSpoilsTheNextPull) {
+  {
+    const auto pull = Pull(&transport_);
+    ASSERT_OK(pull->WaitForAll());
+    const auto push = Push(pull.get(), &transport_);
+    device_.Fill(vector_, 7.0);
+    ASSERT_OK(push->AllBlocksReady());
+  }
+  const auto pull = Pull(&transport_);
+  ASSERT_OK(pull->WaitForAll());
+  EXPECT_OK(device_.Synchronize(device_.Record(StreamKind::kDeviceToHost)));
+  EXPECT_THAT(OnHost(), ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
+  EXPECT_THAT(OnDevice(), ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,60 @@
+#include "worker/trainer/device_timeline.h"
+
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+absl::string_view LaneOf(StreamKind stream) {
+  switch (stream) {
+    case StreamKind::kCompute:
+      return "device: compute";
+    case StreamKind::kDeviceToHost:
+      return "device: copy to host";
+    case StreamKind::kHostToDevice:
+      return "device: copy from host";
+  }
+  return "device";
+}
+
+}  // namespace
+
+absl::Status DeviceTimeline::BeginRound() {
+  anchor_.reset();
+  spans_.clear();
+  if (trace_ == nullptr || !trace_->is_recording()) return absl::OkStatus();
+  const EventId anchor = device_->RecordTimed(StreamKind::kCompute);
+  RETURN_IF_ERROR(device_->Synchronize(anchor));
+  const absl::Time now = trace_->Now();
+  const absl::StatusOr<double> zero = device_->SecondsBetween(anchor, anchor);
+  if (absl::IsUnimplemented(zero.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(zero.status());
+  anchor_ = anchor;
+  anchor_time_ = now;
+  return absl::OkStatus();
+}
+
+void DeviceTimeline::Begin(StreamKind stream) {
+  if (is_on()) begun_[static_cast<int>(stream)] = device_->RecordTimed(stream);
+}
+
+void DeviceTimeline::End(StreamKind stream, absl::string_view name, const TraceTag& tag) {
+  if (!is_on()) return;
+  spans_.push_back(
+      {stream, name, tag, begun_[static_cast<int>(stream)], device_->RecordTimed(stream)});
+}
+
+absl::Status DeviceTimeline::EndRound() {
+  if (!is_on()) return absl::OkStatus();
+  for (const Span& span : spans_) {
+    RETURN_IF_ERROR(device_->Synchronize(span.end));
+    ASSIGN_OR_RETURN(const double begin, device_->SecondsBetween(*anchor_, span.begin));
+    ASSIGN_OR_RETURN(const double end, device_->SecondsBetween(*anchor_, span.end));
+    trace_->Add(LaneOf(span.stream), span.name, anchor_time_ + absl::Seconds(begin),
+                anchor_time_ + absl::Seconds(end), span.tag);
+  }
+  anchor_.reset();
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

@@ -1,0 +1,51 @@
+// DeviceTimeline: when the streams of a device were busy, on the clock of a trace. Where operations
+// run inline, as on the CPU, it records nothing: the spans of the host say it all.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/trace_recorder.h"
+#include "kernels/device.h"
+
+namespace lodestar {
+
+class DeviceTimeline {
+ public:
+  // `device` outlives the timeline; so does `trace`, which may be null.
+  DeviceTimeline(Device* device, TraceRecorder* trace) : device_(device), trace_(trace) {}
+
+  // A round begins. In rounds that are traced it waits once for the device, to tie its clock to the
+  // host's. Errors: those of the device.
+  absl::Status BeginRound();
+  bool is_on() const { return anchor_.has_value(); }
+
+  // What the stream is given between the two is one span. Nothing happens unless is_on().
+  void Begin(StreamKind stream);
+  void End(StreamKind stream, absl::string_view name, const TraceTag& tag = {});
+
+  // Hands the spans to the trace. The device must be done with them, or is waited for. Errors:
+  // those of the device.
+  absl::Status EndRound();
+
+ private:
+  struct Span {
+    StreamKind stream;
+    absl::string_view name;
+    TraceTag tag;
+    EventId begin;
+    EventId end;
+  };
+
+  Device* const device_;
+  TraceRecorder* const trace_;
+  std::optional<EventId> anchor_;  // an event, and when it happened
+  absl::Time anchor_time_;
+  EventId begun_[3] = {};  // by stream
+  std::vector<Span> spans_;
+};
+
+}  // namespace lodestar

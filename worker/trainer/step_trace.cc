@@ -1,0 +1,51 @@
+#include "worker/trainer/step_trace.h"
+
+namespace lodestar {
+
+StepTrace::StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, WeightsGate* gate,
+                     GradientSink* sink)
+    : trace_(trace != nullptr && trace->is_recording() ? trace : nullptr),
+      timeline_(timeline),
+      gate_(gate),
+      sink_(sink) {
+  Open();
+}
+
+void StepTrace::Open() {
+  if (trace_ == nullptr) return;
+  timeline_->Begin(StreamKind::kCompute);
+  opened_at_ = trace_->Now();
+}
+
+void StepTrace::Close(absl::string_view name, int block) {
+  if (trace_ == nullptr) return;
+  timeline_->End(StreamKind::kCompute, name, {.block = block});
+  trace_->Add("training", name, opened_at_, trace_->Now(), {.block = block});
+}
+
+absl::Status StepTrace::WaitForBlock(int block) {
+  Close(forward_block_ < 0 ? "upload" : "forward", forward_block_);
+  absl::Status status;
+  if (gate_ != nullptr) {
+    TraceSpan span(trace_, "training", "pull wait", {.block = block});
+    status = gate_->WaitForBlock(block);
+  }
+  forward_block_ = block;
+  Open();
+  return status;
+}
+
+void StepTrace::BackwardBegins() {
+  // With the loss, and with all micro-batches but the last where there are several.
+  Close("forward", forward_block_);
+  Open();
+}
+
+absl::Status StepTrace::BlockReady(int block) {
+  Close("backward", block);
+  const absl::Status status = sink_ == nullptr ? absl::OkStatus() : sink_->BlockReady(block);
+  Open();
+  return status;
+}
+
+}  // namespace lodestar

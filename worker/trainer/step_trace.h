@@ -1,0 +1,36 @@
+// StepTrace: stands between a model and its gate and sink, and notes in a trace when each block's
+// forward and backward ran. Without a trace it only passes the calls on.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/trace_recorder.h"
+#include "worker/model/model.h"
+#include "worker/trainer/device_timeline.h"
+
+namespace lodestar {
+
+class StepTrace final : public WeightsGate, public GradientSink {
+ public:
+  // A step begins. `trace`, `gate` and `sink` may be null; all arguments outlive the object.
+  StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, WeightsGate* gate, GradientSink* sink);
+
+  absl::Status WaitForBlock(int block) override;
+  void BackwardBegins() override;
+  absl::Status BlockReady(int block) override;
+
+ private:
+  // The piece of work since Open() was this.
+  void Close(absl::string_view name, int block);
+  void Open();
+
+  TraceRecorder* const trace_;
+  DeviceTimeline* const timeline_;
+  WeightsGate* const gate_;
+  GradientSink* const sink_;
+  int forward_block_ = -1;  // whose forward runs; -1: before the first
+  absl::Time opened_at_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,132 @@
+#include "worker/trainer/testing/scripted_transport.h"
+
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace lodestar {
+namespace {
+
+class ScriptedPush final : public PushSession {
+ public:
+  ScriptedPush(ScriptedTransport* owner, size_t index) : owner_(owner), index_(index) {}
+  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const float> values) override {
+    owner_->on_add_(bucket);
+    owner_->pushes_[index_].push_back(
+        {bucket, base_version, std::vector<float>(values.begin(), values.end())});
+  }
+  absl::StatusOr<PushResult> Finish() override {
+    if (const absl::Status status = owner_->NextStatus(); !status.ok()) return status;
+    return PushResult{.buckets_counted = static_cast<int64_t>(owner_->pushes_[index_].size())};
+  }
+  void Cancel() override {}
+
+ private:
+  ScriptedTransport* const owner_;
+  const size_t index_;
+};
+
+class ScriptedPull final : public PullSession {
+ public:
+  ScriptedPull(ScriptedTransport* owner, PullSpec spec, ParameterTransport::BucketCallback callback)
+      : owner_(owner), spec_(std::move(spec)), callback_(std::move(callback)) {}
+  absl::Status Wait() override {
+    const absl::Status status = owner_->NextStatus();
+    for (const PullTarget& target : spec_.targets) {
+      for (float& value : target.destination) value = 10.0f + target.bucket;
+      callback_(target.bucket, Version(spec_.min_version.value() + target.bucket));
+      if (!status.ok()) break;
+    }
+    return status;
+  }
+  void Cancel() override {}
+
+ private:
+  ScriptedTransport* const owner_;
+  const PullSpec spec_;
+  const ParameterTransport::BucketCallback callback_;
+};
+
+// Waits to be cancelled, any number of times.
+class Stuck {
+ public:
+  explicit Stuck(absl::Notification* waiting) : waiting_(waiting) {}
+  void Cancel() {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+  }
+  absl::Status Wait() {
+    absl::MutexLock lock(&mutex_);
+    if (!waiting_->HasBeenNotified()) waiting_->Notify();
+    mutex_.Await(absl::Condition(&cancelled_));
+    return absl::CancelledError("cancelled by the test");
+  }
+
+ private:
+  absl::Notification* const waiting_;
+  absl::Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class StuckPush final : public PushSession {
+ public:
+  explicit StuckPush(absl::Notification* waiting) : stuck_(waiting) {}
+  void AddBucket(uint32_t, Version, absl::Span<const float>) override {}
+  absl::StatusOr<PushResult> Finish() override { return stuck_.Wait(); }
+  void Cancel() override { stuck_.Cancel(); }
+
+ private:
+  Stuck stuck_;
+};
+
+class StuckPull final : public PullSession {
+ public:
+  explicit StuckPull(absl::Notification* waiting) : stuck_(waiting) {}
+  absl::Status Wait() override { return stuck_.Wait(); }
+  void Cancel() override { stuck_.Cancel(); }
+
+ private:
+  Stuck stuck_;
+};
+
+}  // namespace
+
+Registration TwoBlocks() {
+  Registration registration;
+  TensorSpec first{.name = "first", .shape = {2}, .block = 0, .initializer = {}};
+  TensorSpec second{.name = "second", .shape = {2}, .block = 1, .initializer = {}};
+  registration.layout = *Layout::FromTensors({first, second});
+  registration.servers = {{0, "nowhere:1", {0, 4}}};
+  registration.buckets = *PlanBuckets(registration.layout, {{0, 4}}, kDefaultBucketBytes);
+  return registration;
+}
+
+absl::Status ScriptedTransport::NextStatus() {
+  if (script_.empty()) return absl::OkStatus();
+  const absl::Status status = script_.front();
+  script_.erase(script_.begin());
+  return status;
+}
+
+std::unique_ptr<PushSession> ScriptedTransport::StartPush(const ContributionHeader& header) {
+  headers_.push_back(header);
+  pushes_.emplace_back();
+  return std::make_unique<ScriptedPush>(this, pushes_.size() - 1);
+}
+
+std::unique_ptr<PullSession> ScriptedTransport::StartPull(PullSpec spec, BucketCallback on_bucket) {
+  pulls_.emplace_back();
+  for (const PullTarget& target : spec.targets) pulls_.back().push_back(target.bucket);
+  return std::make_unique<ScriptedPull>(this, std::move(spec), std::move(on_bucket));
+}
+
+std::unique_ptr<PushSession> StuckTransport::StartPush(const ContributionHeader&) {
+  return std::make_unique<StuckPush>(&waiting_);
+}
+
+std::unique_ptr<PullSession> StuckTransport::StartPull(PullSpec, BucketCallback) {
+  return std::make_unique<StuckPull>(&waiting_);
+}
+
+}  // namespace lodestar

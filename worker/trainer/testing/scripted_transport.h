@@ -1,0 +1,65 @@
+// For tests of transfers: a transport that answers as it is told, and what goes with it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "common/clock.h"
+#include "worker/client/bulk_transport.h"
+#include "worker/client/work_grant.h"
+
+namespace lodestar {
+
+// Two blocks of two elements each, one bucket per block.
+Registration TwoBlocks();
+
+// Answers each session with the next of the scripted statuses, OK when they are used up. Bucket b
+// is pulled as values 10 + b in version min_version + b; a pull that fails delivers the first
+// bucket before.
+class ScriptedTransport final : public ParameterTransport {
+ public:
+  struct Sent {
+    uint32_t bucket;
+    Version base_version;
+    std::vector<float> values;
+  };
+
+  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
+  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;
+  uint64_t bytes_pushed() const override { return 0; }
+  uint64_t bytes_pulled() const override { return 0; }
+
+  absl::Status NextStatus();
+
+  std::vector<absl::Status> script_;
+  std::vector<std::vector<Sent>> pushes_;  // by session
+  std::vector<std::vector<uint32_t>> pulls_;
+  std::vector<ContributionHeader> headers_;
+  std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
+};
+
+// Its sessions only end by being cancelled.
+class StuckTransport final : public ParameterTransport {
+ public:
+  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
+  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;
+  uint64_t bytes_pushed() const override { return 0; }
+  uint64_t bytes_pulled() const override { return 0; }
+
+  absl::Notification waiting_;  // somebody has begun to wait for a session
+};
+
+// Sleeping takes no time, so that back-off does not slow a test.
+class InstantClock final : public Clock {
+ public:
+  absl::Time Now() override { return absl::UnixEpoch() + slept_; }
+  void Sleep(absl::Duration duration) override { slept_ += duration; }
+
+ private:
+  absl::Duration slept_;
+};
+
+}  // namespace lodestar
