@@ -1,0 +1,178 @@
+#include "kernels/cuda/activation.h"
+
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/fast_math.h"
+#include "kernels/cuda/vector_access.h"
+#include "kernels/cuda/vector_map.h"
+
+namespace lodestar::cuda {
+namespace {
+
+// gelu(x) = x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3), because 0.5 (1 + tanh(u)) =
+// sigmoid(2 u).
+constexpr float kTwoRootTwoOverPi = 1.5957691216057308f;
+constexpr float kCubic = 0.044715f;
+
+template <typename T>
+__device__ inline float GeluSigmoid(float x) {
+  const float inner = x * fmaf(x * x, kCubic, 1.0f) * kTwoRootTwoOverPi;
+  return QuotientFor<T>(1.0f, ExpFor<T>(-inner) + 1.0f);
+}
+
+template <typename T, Activation kActivation>
+__device__ inline float Activated(float x) {
+  if constexpr (kActivation == Activation::kRelu) return x < 0.0f ? 0.0f : x;
+  if constexpr (kActivation == Activation::kGeluTanh) return x * GeluSigmoid<T>(x);
+  return x;
+}
+
+// gelu'(x) = s + x s (1 - s) (2 u)'
+template <typename T, Activation kActivation>
+__device__ inline float TimesSlope(float dy, float x) {
+  if constexpr (kActivation == Activation::kRelu) return x > 0.0f ? dy : 0.0f;
+  if constexpr (kActivation == Activation::kGeluTanh) {
+    const float s = GeluSigmoid<T>(x);
+    const float slope = fmaf(x * x, 3.0f * kCubic, 1.0f) * kTwoRootTwoOverPi;
+    return dy * fmaf(x * slope, s - s * s, s);
+  }
+  return dy;
+}
+
+// The matrix is one vector, so that narrow matrices keep all threads busy; a group of lanes never
+// crosses the end of a row.
+template <typename T, Activation kActivation>
+struct BiasActivationOperation {
+  T* y;
+  T* pre_activation;
+  const T* bias;
+  int64_t columns;
+
+  template <int kLanes>
+  __device__ void Do(int64_t i) const {
+    float values[kLanes];
+    Load(values, y + i);
+    if (bias != nullptr) {
+      float addend[kLanes];
+      Load(addend, bias + (i - Quotient(i, columns) * columns));
+#pragma unroll
+      for (int k = 0; k < kLanes; ++k) values[k] = ToFloat(FromFloat<T>(values[k] + addend[k]));
+    }
+    if (pre_activation != nullptr) Store(pre_activation + i, values);
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) values[k] = Activated<T, kActivation>(values[k]);
+    Store(y + i, values);
+  }
+};
+
+template <typename T, Activation kActivation>
+struct ActivationBackwardOperation {
+  T* dy;
+  const T* pre_activation;
+
+  template <int kLanes>
+  __device__ void Do(int64_t i) const {
+    float gradient[kLanes];
+    float x[kLanes];
+    Load(gradient, dy + i);
+    Load(x, pre_activation + i);
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) {
+      gradient[k] = TimesSlope<T, kActivation>(gradient[k], x[k]);
+    }
+    Store(dy + i, gradient);
+  }
+};
+
+template <typename T, Activation kActivation>
+struct ActivateOperation {
+  T* y;
+  const T* x;
+
+  template <int kLanes>
+  __device__ void Do(int64_t i) const {
+    float values[kLanes];
+    Load(values, x + i);
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) values[k] = Activated<T, kActivation>(values[k]);
+    Store(y + i, values);
+  }
+};
+
+template <typename T, Activation kActivation>
+cudaError_t LaunchBiasActivation(T* y, T* pre_activation, const T* bias, int64_t rows,
+                                 int64_t columns, cudaStream_t stream) {
+  const bool aligned = columns % kVectorLanes<T> == 0 && AreVectorsAligned(y, pre_activation, bias);
+  return MapVectors<kVectorLanes<T>>(
+      BiasActivationOperation<T, kActivation>{y, pre_activation, bias, columns}, rows * columns,
+      aligned, stream);
+}
+
+}  // namespace
+
+template <typename T>
+cudaError_t BiasActivation(T* y, T* pre_activation, const T* bias, int64_t rows, int64_t columns,
+                           Activation activation, cudaStream_t stream) {
+  switch (activation) {
+    case Activation::kNone:
+      if (bias == nullptr && pre_activation == nullptr) return cudaSuccess;
+      return LaunchBiasActivation<T, Activation::kNone>(y, pre_activation, bias, rows, columns,
+                                                        stream);
+    case Activation::kRelu:
+      return LaunchBiasActivation<T, Activation::kRelu>(y, pre_activation, bias, rows, columns,
+                                                        stream);
+    case Activation::kGeluTanh:
+      return LaunchBiasActivation<T, Activation::kGeluTanh>(y, pre_activation, bias, rows, columns,
+                                                            stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+template <typename T>
+cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n, Activation activation,
+                               cudaStream_t stream) {
+  const bool aligned = AreVectorsAligned(dy, pre_activation);
+  switch (activation) {
+    case Activation::kNone:
+      return cudaSuccess;
+    case Activation::kRelu:
+      return MapVectors<kVectorLanes<T>>(
+          ActivationBackwardOperation<T, Activation::kRelu>{dy, pre_activation}, n, aligned,
+          stream);
+    case Activation::kGeluTanh:
+      return MapVectors<kVectorLanes<T>>(
+          ActivationBackwardOperation<T, Activation::kGeluTanh>{dy, pre_activation}, n, aligned,
+          stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+template <typename T>
+cudaError_t Activate(T* y, const T* x, int64_t n, Activation activation, cudaStream_t stream) {
+  const bool aligned = AreVectorsAligned(y, x);
+  switch (activation) {
+    case Activation::kNone:
+      return MapVectors<kVectorLanes<T>>(ActivateOperation<T, Activation::kNone>{y, x}, n, aligned,
+                                         stream);
+    case Activation::kRelu:
+      return MapVectors<kVectorLanes<T>>(ActivateOperation<T, Activation::kRelu>{y, x}, n, aligned,
+                                         stream);
+    case Activation::kGeluTanh:
+      return MapVectors<kVectorLanes<T>>(ActivateOperation<T, Activation::kGeluTanh>{y, x}, n,
+                                         aligned, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+template cudaError_t BiasActivation(float*, float*, const float*, int64_t, int64_t, Activation,
+                                    cudaStream_t);
+template cudaError_t BiasActivation(__nv_bfloat16*, __nv_bfloat16*, const __nv_bfloat16*, int64_t,
+                                    int64_t, Activation, cudaStream_t);
+template cudaError_t ActivationBackward(float*, const float*, int64_t, Activation, cudaStream_t);
+template cudaError_t ActivationBackward(__nv_bfloat16*, const __nv_bfloat16*, int64_t, Activation,
+                                        cudaStream_t);
+template cudaError_t Activate(float*, const float*, int64_t, Activation, cudaStream_t);
+template cudaError_t Activate(__nv_bfloat16*, const __nv_bfloat16*, int64_t, Activation,
+                              cudaStream_t);
+
+}  // namespace lodestar::cuda

@@ -1,0 +1,31 @@
+// Bias and activation functions, forward and backward, one pass over memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/activation.h"
+
+namespace lodestar::cuda {
+
+// T: float, __nv_bfloat16; computed in fp32. No alignment is required; 16-byte aligned pointers
+// and a multiple of 16 bytes per row are faster.
+
+// y[rows, columns] = act(y + bias); bias [columns] may be null. y + bias, rounded, is kept in
+// `pre_activation` (may be null), and y is the function of the rounded value: Activate() of it
+// gives the same bits.
+template <typename T>
+cudaError_t BiasActivation(T* y, T* pre_activation, const T* bias, int64_t rows, int64_t columns,
+                           Activation activation, cudaStream_t stream);
+
+// dy *= act'(pre_activation)
+template <typename T>
+cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n, Activation activation,
+                               cudaStream_t stream);
+
+// y = act(x); y may be x.
+template <typename T>
+cudaError_t Activate(T* y, const T* x, int64_t n, Activation activation, cudaStream_t stream);
+
+}  // namespace lodestar::cuda

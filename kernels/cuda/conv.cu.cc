@@ -1,0 +1,170 @@
+// Threads along x own a column (a pixel of a sample); the blocks along y are channels.
+#include "kernels/cuda/conv.h"
+
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/vector_access.h"
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kTaps = 9;
+
+// 64 MiB of fp32, several times what fills a large device; also keeps columns in 32 bits.
+constexpr int64_t kPatchElementsPerPass = int64_t{16} << 20;
+
+struct Columns {
+  int samples, height, width;
+  int channels;  // of the images
+
+  __device__ int plane() const { return height * width; }
+  __device__ int count() const { return samples * plane(); }
+};
+
+// The column of this thread, taken apart.
+struct Place {
+  int column, sample, pixel, row, x;
+};
+
+__device__ inline bool FindPlace(const Columns& c, Place* place) {
+  place->column = static_cast<int>(GlobalThread());
+  if (place->column >= c.count()) return false;
+  place->sample = place->column / c.plane();
+  place->pixel = place->column - place->sample * c.plane();
+  place->row = place->pixel / c.width;
+  place->x = place->pixel - place->row * c.width;
+  return true;
+}
+
+__device__ inline bool IsInside(const Columns& c, int row, int x) {
+  return row >= 0 && row < c.height && x >= 0 && x < c.width;
+}
+
+// The index in an image tensor of this block's channel and the thread's pixel.
+__device__ inline int64_t ImageIndex(const Columns& c, const Place& place) {
+  return (static_cast<int64_t>(place.sample) * c.channels + blockIdx.y) * c.plane() + place.pixel;
+}
+// The same in a matrix of `rows_per_channel` rows per channel.
+__device__ inline int64_t MatrixIndex(const Columns& c, const Place& place, int rows_per_channel,
+                                      int row) {
+  return (static_cast<int64_t>(blockIdx.y) * rows_per_channel + row) * c.count() + place.column;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) UnfoldKernel(T* patches, const T* x, Columns c) {
+  Place place;
+  if (!FindPlace(c, &place)) return;
+  const T* image = x + ImageIndex(c, place);
+#pragma unroll
+  for (int tap = 0; tap < kTaps; ++tap) {
+    const int down = tap / 3 - 1;
+    const int right = tap % 3 - 1;
+    const bool inside = IsInside(c, place.row + down, place.x + right);
+    patches[MatrixIndex(c, place, kTaps, tap)] =
+        inside ? image[down * c.width + right] : FromFloat<T>(0.0f);
+  }
+}
+
+// The pixel was read by the column that lies tap's move before it.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) FoldKernel(T* dx, const T* patches, Columns c) {
+  Place place;
+  if (!FindPlace(c, &place)) return;
+  float sum = 0.0f;
+#pragma unroll
+  for (int tap = 0; tap < kTaps; ++tap) {
+    const int down = tap / 3 - 1;
+    const int right = tap % 3 - 1;
+    if (!IsInside(c, place.row - down, place.x - right)) continue;
+    sum += ToFloat(patches[MatrixIndex(c, place, kTaps, tap) - down * c.width - right]);
+  }
+  dx[ImageIndex(c, place)] = FromFloat<T>(sum);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    AddBiasReluKernel(T* y, const T* products, const T* bias, Columns c) {
+  Place place;
+  if (!FindPlace(c, &place)) return;
+  const float sum = ToFloat(products[MatrixIndex(c, place, 1, 0)]) + ToFloat(bias[blockIdx.y]);
+  y[ImageIndex(c, place)] = FromFloat<T>(sum < 0.0f ? 0.0f : sum);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    ReluGradientKernel(T* gradient, T* dy, const T* y, Columns c) {
+  Place place;
+  if (!FindPlace(c, &place)) return;
+  const int64_t i = ImageIndex(c, place);
+  const T value = ToFloat(y[i]) > 0.0f ? dy[i] : FromFloat<T>(0.0f);
+  dy[i] = value;
+  gradient[MatrixIndex(c, place, 1, 0)] = value;
+}
+
+Columns ColumnsOf(const ConvShape& s, int64_t channels) {
+  return {static_cast<int>(s.samples), static_cast<int>(s.height), static_cast<int>(s.width),
+          static_cast<int>(channels)};
+}
+
+LaunchConfig ConfigFor(const ConvShape& s, int64_t channels, cudaStream_t stream) {
+  return {.grid = dim3(static_cast<unsigned>(CeilDiv(s.samples * s.height * s.width, kThreads)),
+                       static_cast<unsigned>(channels)),
+          .block = dim3(kThreads),
+          .stream = stream};
+}
+
+int64_t ColumnsPerPass(const ConvShape& s) { return ConvSamplesPerPass(s) * s.height * s.width; }
+
+}  // namespace
+
+int64_t ConvSamplesPerPass(const ConvShape& s) {
+  const int64_t per_sample = std::max(s.workspace_elements(), s.out_channels * s.height * s.width);
+  const int64_t fitting = kPatchElementsPerPass / std::max<int64_t>(1, per_sample);
+  return std::max<int64_t>(1, std::min(s.samples, fitting));
+}
+
+int64_t ConvPatchElements(const ConvShape& s) { return s.in_channels * kTaps * ColumnsPerPass(s); }
+int64_t ConvProductElements(const ConvShape& s) { return s.out_channels * ColumnsPerPass(s); }
+
+template <typename T>
+cudaError_t Unfold(T* patches, const T* x, const ConvShape& s, cudaStream_t stream) {
+  return Launch(UnfoldKernel<T>, ConfigFor(s, s.in_channels, stream), patches, x,
+                ColumnsOf(s, s.in_channels));
+}
+
+template <typename T>
+cudaError_t Fold(T* dx, const T* patches, const ConvShape& s, cudaStream_t stream) {
+  return Launch(FoldKernel<T>, ConfigFor(s, s.in_channels, stream), dx, patches,
+                ColumnsOf(s, s.in_channels));
+}
+
+template <typename T>
+cudaError_t AddBiasRelu(T* y, const T* products, const T* bias, const ConvShape& s,
+                        cudaStream_t stream) {
+  return Launch(AddBiasReluKernel<T>, ConfigFor(s, s.out_channels, stream), y, products, bias,
+                ColumnsOf(s, s.out_channels));
+}
+
+template <typename T>
+cudaError_t ReluGradient(T* gradient, T* dy, const T* y, const ConvShape& s, cudaStream_t stream) {
+  return Launch(ReluGradientKernel<T>, ConfigFor(s, s.out_channels, stream), gradient, dy, y,
+                ColumnsOf(s, s.out_channels));
+}
+
+template cudaError_t Unfold(float*, const float*, const ConvShape&, cudaStream_t);
+template cudaError_t Unfold(__nv_bfloat16*, const __nv_bfloat16*, const ConvShape&, cudaStream_t);
+template cudaError_t Fold(float*, const float*, const ConvShape&, cudaStream_t);
+template cudaError_t Fold(__nv_bfloat16*, const __nv_bfloat16*, const ConvShape&, cudaStream_t);
+template cudaError_t AddBiasRelu(float*, const float*, const float*, const ConvShape&,
+                                 cudaStream_t);
+template cudaError_t AddBiasRelu(__nv_bfloat16*, const __nv_bfloat16*, const __nv_bfloat16*,
+                                 const ConvShape&, cudaStream_t);
+template cudaError_t ReluGradient(float*, float*, const float*, const ConvShape&, cudaStream_t);
+template cudaError_t ReluGradient(__nv_bfloat16*, __nv_bfloat16*, const __nv_bfloat16*,
+                                  const ConvShape&, cudaStream_t);
+
+}  // namespace lodestar::cuda

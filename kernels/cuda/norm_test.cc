@@ -1,0 +1,162 @@
+#include "kernels/cuda/norm.h"
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/kernel_test_rig.h"
+
+namespace lodestar::cuda {
+namespace {
+
+// Widths on both sides of every limit of what a lane keeps, rows on both sides of a block.
+constexpr std::array<std::array<int64_t, 2>, 10> kShapes = {{{1, 1},
+                                                             {9, 33},
+                                                             {5, 256},
+                                                             {3, 264},
+                                                             {17, 768},
+                                                             {3, 1024},
+                                                             {2, 1032},
+                                                             {3, 2048},
+                                                             {2, 2056},
+                                                             {1, 5001}}};
+// Roundings of T in the row's values, relative to the largest (normalised values reach 2, sums of
+// two noises too).
+constexpr float kUnits = 16.0f;
+
+template <typename T>
+struct Inputs {
+  Inputs(int64_t rows, int64_t width)
+      : a(Noises<T>(rows * width, 1)),
+        b(Noises<T>(rows * width, 2)),
+        gamma(Noises<T>(width, 3)),
+        beta(Noises<T>(width, 4)),
+        dy(Noises<T>(rows * width, 5)) {}
+  std::vector<T> a, b, gamma, beta, dy;
+};
+
+// [y | sum | mean, rstd as they are], in fp32.
+template <typename T>
+std::vector<float> RunForward(const Inputs<T>& in, int64_t rows, int64_t width) {
+  return InBothOrders([&](KernelTestRig& rig) {
+    T* y = rig.Allocate<T>(rows * width);
+    T* sum = rig.Allocate<T>(rows * width);
+    float* mean = rig.Allocate<float>(rows);
+    float* rstd = rig.Allocate<float>(rows);
+    EXPECT_EQ(
+        ResidualNormForward(y, sum, mean, rstd, rig.Upload(in.a), rig.Upload(in.b),
+                            rig.Upload(in.gamma), rig.Upload(in.beta), rows, width, rig.stream()),
+        cudaSuccess);
+    std::vector<float> result;
+    for (T value : rig.Download(y, rows * width)) result.push_back(AsFloat(value));
+    for (T value : rig.Download(sum, rows * width)) result.push_back(AsFloat(value));
+    for (float value : rig.Download(mean, rows)) result.push_back(value);
+    for (float value : rig.Download(rstd, rows)) result.push_back(value);
+    return result;
+  });
+}
+
+template <typename T>
+void ExpectForward(int64_t rows, int64_t width) {
+  const Inputs<T> in(rows, width);
+  const std::vector<float> got = RunForward(in, rows, width);
+  for (int64_t row = 0; row < rows; ++row) {
+    std::vector<double> sum(width);
+    double mean = 0.0;
+    for (int64_t i = 0; i < width; ++i) {
+      const int64_t at = row * width + i;
+      const float exact = AsFloat(in.a[at]) + AsFloat(in.b[at]);
+      sum[i] = AsFloat(RoundedTo<T>(exact));
+      ASSERT_EQ(got[rows * width + at], sum[i]);
+      mean += sum[i] / static_cast<double>(width);
+    }
+    double variance = 0.0;
+    for (double x : sum) variance += (x - mean) * (x - mean) / static_cast<double>(width);
+    const double rstd = 1.0 / std::sqrt(variance + 1e-5);
+    EXPECT_NEAR(got[2 * rows * width + row], mean, 1e-6);
+    EXPECT_NEAR(got[2 * rows * width + rows + row], rstd, 2e-6 * rstd);
+    for (int64_t i = 0; i < width; ++i) {
+      const double want = (sum[i] - mean) * rstd * AsFloat(in.gamma[i]) + AsFloat(in.beta[i]);
+      ASSERT_NEAR(got[row * width + i], want, kUnits * kUnit<T>)
+          << rows << " x " << width << ", row " << row << ", " << i;
+    }
+  }
+}
+
+template <typename T>
+void ExpectBackward(int64_t rows, int64_t width, bool add) {
+  const Inputs<T> in(rows, width);
+  std::vector<float> mean(rows, 0.125f);
+  std::vector<float> rstd(rows, 1.5f);
+  const std::vector<float> weights_before(width, 0.25f);
+  const std::vector<float> got = InBothOrders([&](KernelTestRig& rig) {
+    T* dx = rig.Upload(in.b);
+    float* dgamma = rig.Upload(weights_before);
+    float* dbeta = rig.Upload(weights_before);
+    EXPECT_EQ(
+        NormBackward(dx, dgamma, dbeta, rig.Upload(in.dy), rig.Upload(in.a), rig.Upload(mean),
+                     rig.Upload(rstd), rig.Upload(in.gamma), rows, width, add, add,
+                     rig.Allocate<char>(NormBackwardWorkspaceBytes(rows, width)), rig.stream()),
+        cudaSuccess);
+    std::vector<float> result;
+    for (T value : rig.Download(dx, rows * width)) result.push_back(AsFloat(value));
+    for (float value : rig.Download(dgamma, width)) result.push_back(value);
+    for (float value : rig.Download(dbeta, width)) result.push_back(value);
+    return result;
+  });
+  std::vector<double> dgamma(width, add ? 0.25 : 0.0);
+  std::vector<double> dbeta(width, add ? 0.25 : 0.0);
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto x_hat = [&](int64_t i) { return (AsFloat(in.a[row * width + i]) - 0.125) * 1.5; };
+    const auto dy = [&](int64_t i) { return double{AsFloat(in.dy[row * width + i])}; };
+    double mean_g = 0.0;
+    double mean_gx = 0.0;
+    for (int64_t i = 0; i < width; ++i) {
+      dgamma[i] += dy(i) * x_hat(i);
+      dbeta[i] += dy(i);
+      mean_g += dy(i) * AsFloat(in.gamma[i]) / static_cast<double>(width);
+      mean_gx += dy(i) * AsFloat(in.gamma[i]) * x_hat(i) / static_cast<double>(width);
+    }
+    for (int64_t i = 0; i < width; ++i) {
+      const double want = 1.5 * (dy(i) * AsFloat(in.gamma[i]) - mean_g - x_hat(i) * mean_gx) +
+                          (add ? AsFloat(in.b[row * width + i]) : 0.0);
+      ASSERT_NEAR(got[row * width + i], want, kUnits * kUnit<T>)
+          << rows << " x " << width << ", row " << row << ", " << i;
+    }
+  }
+  // Sums in fp32 of that many terms, below 2.
+  const double tolerance = 16.0 * std::sqrt(static_cast<double>(rows + 1)) * 0x1p-24;
+  for (int64_t i = 0; i < width; ++i) {
+    ASSERT_NEAR(got[rows * width + i], dgamma[i], tolerance) << rows << " x " << width;
+    ASSERT_NEAR(got[(rows + 1) * width + i], dbeta[i], tolerance) << rows << " x " << width;
+  }
+}
+
+TEST(NormTest, ForwardAtEveryWidthClass) {
+  for (const auto& [rows, width] : kShapes) {
+    ExpectForward<float>(rows, width);
+    ExpectForward<__nv_bfloat16>(rows, width);
+  }
+}
+
+TEST(NormTest, BackwardAtEveryWidthClass) {
+  for (const auto& [rows, width] : kShapes) {
+    ExpectBackward<float>(rows, width, true);
+    ExpectBackward<float>(rows, width, false);
+    ExpectBackward<__nv_bfloat16>(rows, width, true);
+  }
+}
+
+// More rows than the largest number of parts has in one turn of its warps.
+TEST(NormTest, BackwardTakesRowsInTurns) {
+  ExpectBackward<float>(2100, 16, false);
+  ExpectBackward<float>(2100, 15, false);
+}
+
+TEST(NormTest, NoRowsGiveNoGradient) {
+  for (bool add : {false, true}) ExpectBackward<float>(0, 64, add);
+}
+
+}  // namespace
+}  // namespace lodestar::cuda

@@ -1,0 +1,18 @@
+// Maxima of 2x2 windows; see Device::MaxPoolForward and Device::MaxPoolBackward.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace lodestar::cuda {
+
+// T: float, __nv_bfloat16.
+template <typename T>
+cudaError_t MaxPoolForward(T* y, uint8_t* argmax, const T* x, int64_t planes, int64_t height,
+                           int64_t width, cudaStream_t stream);
+template <typename T>
+cudaError_t MaxPoolBackward(T* dx, const T* dy, const uint8_t* argmax, int64_t planes,
+                            int64_t height, int64_t width, cudaStream_t stream);
+
+}  // namespace lodestar::cuda

@@ -1,0 +1,180 @@
+// Least significant digit first, four bits at a time. One pass: count the digits of each tile of
+// keys, turn the counts into places (digit by digit, tile by tile), move the keys there. Every
+// thread owns consecutive keys and has counters of its own, so that equal digits keep their order.
+#include "kernels/cuda/radix_sort.h"
+
+#include <bit>
+#include <utility>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/vector_access.h"
+#include "kernels/cuda/warp.h"
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr int kDigitBits = 4;
+constexpr int kDigits = 1 << kDigitBits;
+constexpr int kThreads = 128;
+constexpr int kKeysPerThread = 8;
+constexpr int kTileKeys = kThreads * kKeysPerThread;
+
+int64_t NumTiles(int64_t n) { return CeilDiv(n, kTileKeys); }
+
+struct Pass {
+  const int32_t* keys;
+  const int32_t* positions;  // null: 0, 1, ...
+  int32_t* sorted_keys;
+  int32_t* sorted_positions;
+  int32_t* counts;  // [kDigits, tiles]
+  int32_t n;
+  int32_t end;
+  int shift;
+};
+
+__device__ inline int32_t KeyAt(const Pass& p, int32_t i) {
+  const int32_t key = p.keys[i];
+  return key >= 0 && key < p.end ? key : p.end;
+}
+__device__ inline int DigitOf(const Pass& p, int32_t key) { return key >> p.shift & (kDigits - 1); }
+
+// Sums of the values of all threads before this one. `warps`: shared, kThreads / 32.
+__device__ inline int ExclusiveBlockSum(int value, int* warps) {
+  const int lane = threadIdx.x % kWarpSize;
+  const int warp = threadIdx.x / kWarpSize;
+  int inclusive = value;
+#pragma unroll
+  for (int offset = 1; offset < kWarpSize; offset *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, inclusive, offset);
+    if (lane >= offset) inclusive += before;
+  }
+  if (lane == kWarpSize - 1) warps[warp] = inclusive;
+  __syncthreads();
+  int sum = inclusive - value;
+  for (int i = 0; i < warp; ++i) sum += warps[i];
+  return sum;
+}
+
+// counters[digit][thread] of the keys that each thread owns.
+__device__ inline void CountOwnDigits(const Pass& p, int (*counters)[kThreads]) {
+#pragma unroll
+  for (int digit = 0; digit < kDigits; ++digit) counters[digit][threadIdx.x] = 0;
+  const int32_t first = static_cast<int32_t>(GlobalThread()) * kKeysPerThread;
+  for (int32_t i = first; i < first + kKeysPerThread && i < p.n; ++i) {
+    ++counters[DigitOf(p, KeyAt(p, i))][threadIdx.x];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) CountKernel(Pass p) {
+  __shared__ int counters[kDigits][kThreads];
+  CountOwnDigits(p, counters);
+  __syncthreads();
+  // Eight threads per digit: each adds a sixteenth of its counters.
+  constexpr int kThreadsPerDigit = kThreads / kDigits;
+  const int digit = threadIdx.x / kThreadsPerDigit;
+  int sum = 0;
+  for (int i = threadIdx.x % kThreadsPerDigit; i < kThreads; i += kThreadsPerDigit) {
+    sum += counters[digit][i];
+  }
+#pragma unroll
+  for (int offset = kThreadsPerDigit / 2; offset > 0; offset /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, offset);
+  }
+  if (threadIdx.x % kThreadsPerDigit == 0) p.counts[digit * gridDim.x + blockIdx.x] = sum;
+}
+
+// One block: counts [n] become the sums of those before.
+__global__ void __launch_bounds__(kThreads) PlacesKernel(int32_t* counts, int32_t n) {
+  __shared__ int warps[kThreads / kWarpSize];
+  __shared__ int total;
+  int carry = 0;
+  for (int32_t begin = 0; begin < n; begin += kThreads) {
+    const int32_t i = begin + static_cast<int32_t>(threadIdx.x);
+    const int count = i < n ? counts[i] : 0;
+    const int before = ExclusiveBlockSum(count, warps);
+    if (i < n) counts[i] = carry + before;
+    if (threadIdx.x == kThreads - 1) total = before + count;
+    __syncthreads();
+    carry += total;
+    // Before the next turn writes `warps` and `total`.
+    __syncthreads();
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) MoveKernel(Pass p) {
+  __shared__ int counters[kDigits][kThreads];
+  __shared__ int warps[kThreads / kWarpSize];
+  CountOwnDigits(p, counters);
+  __syncthreads();
+  // Counters in the order digit, thread; this thread turns kDigits of them, which follow each
+  // other, into the number of keys of the tile before them.
+  int* own = &counters[0][0] + threadIdx.x * kDigits;
+  int sum = 0;
+#pragma unroll
+  for (int k = 0; k < kDigits; ++k) sum += own[k];
+  int before = ExclusiveBlockSum(sum, warps);
+#pragma unroll
+  for (int k = 0; k < kDigits; ++k) {
+    const int count = own[k];
+    own[k] = before;
+    before += count;
+  }
+  __syncthreads();
+  // From a place in the tile to a place among all: the first key of the digit goes to
+  // counts[digit][tile]. Copied, because counters[digit][0] moves on with the keys of thread 0.
+  __shared__ int shifts[kDigits];
+  if (threadIdx.x < kDigits) {
+    shifts[threadIdx.x] = p.counts[threadIdx.x * gridDim.x + blockIdx.x] - counters[threadIdx.x][0];
+  }
+  __syncthreads();
+  const int32_t first = static_cast<int32_t>(GlobalThread()) * kKeysPerThread;
+  for (int32_t i = first; i < first + kKeysPerThread && i < p.n; ++i) {
+    const int32_t key = KeyAt(p, i);
+    const int digit = DigitOf(p, key);
+    const int32_t place = shifts[digit] + counters[digit][threadIdx.x]++;
+    p.sorted_keys[place] = key;
+    p.sorted_positions[place] = p.positions != nullptr ? p.positions[i] : i;
+  }
+}
+
+cudaError_t QueuePass(const Pass& p, cudaStream_t stream) {
+  const LaunchConfig tiles{.grid = dim3(static_cast<unsigned>(NumTiles(p.n))),
+                           .block = dim3(kThreads),
+                           .stream = stream};
+  const LaunchConfig one_block{.grid = dim3(1), .block = dim3(kThreads), .stream = stream};
+  cudaError_t error = Launch(CountKernel, tiles, p);
+  if (error != cudaSuccess) return error;
+  error = Launch(PlacesKernel, one_block, p.counts, static_cast<int32_t>(kDigits * NumTiles(p.n)));
+  if (error != cudaSuccess) return error;
+  return Launch(MoveKernel, tiles, p);
+}
+
+}  // namespace
+
+// [keys | positions | keys | positions | counts]
+size_t SortKeysWorkspaceBytes(int64_t n) {
+  return (4 * n + kDigits * NumTiles(n)) * sizeof(int32_t);
+}
+
+cudaError_t SortKeys(SortedKeys* sorted, const int32_t* keys, int64_t n, int32_t end,
+                     void* workspace, cudaStream_t stream) {
+  int32_t* memory = static_cast<int32_t*>(workspace);
+  Pass pass{keys, nullptr, memory, memory + n, memory + 4 * n, static_cast<int32_t>(n), end, 0};
+  int32_t* spare = memory + 2 * n;
+  const int bits = std::bit_width(static_cast<uint32_t>(end));
+  do {
+    if (n > 0) {
+      const cudaError_t error = QueuePass(pass, stream);
+      if (error != cudaSuccess) return error;
+    }
+    *sorted = {pass.sorted_keys, pass.sorted_positions};
+    pass.keys = pass.sorted_keys;
+    pass.positions = pass.sorted_positions;
+    std::swap(pass.sorted_keys, spare);
+    pass.sorted_positions = pass.sorted_keys + n;
+    pass.shift += kDigitBits;
+  } while (pass.shift < bits);
+  return cudaSuccess;
+}
+
+}  // namespace lodestar::cuda

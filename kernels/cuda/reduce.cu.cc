@@ -1,0 +1,220 @@
+#include "kernels/cuda/reduce.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/vector_access.h"
+#include "kernels/cuda/warp.h"
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpSize;
+
+// Enough blocks to fill the largest device four times over; few enough for one block to add them.
+constexpr int64_t kMaxSumBlocks = 1024;
+constexpr int64_t kElementsPerSumBlock = kThreads * 16;
+
+int64_t NumSumBlocks(int64_t n) {
+  return std::clamp<int64_t>(CeilDiv(n, kElementsPerSumBlock), 1, kMaxSumBlocks);
+}
+
+// The square of a float is exact in f64.
+template <int kLanes>
+__device__ inline double SquareSum(const float (&values)[kLanes]) {
+  double sum = 0.0;
+#pragma unroll
+  for (int k = 0; k < kLanes; ++k) sum = fma(double{values[k]}, double{values[k]}, sum);
+  return sum;
+}
+
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    SquareSumsKernel(double* block_sums, const float* x, int64_t n) {
+  const int64_t vectors = n / kLanes;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  double sum = 0.0;
+  for (int64_t i = GlobalThread(); i < vectors; i += stride) {
+    float values[kLanes];
+    Load(values, x + i * kLanes);
+    sum += SquareSum(values);
+  }
+  const int64_t rest = vectors * kLanes + GlobalThread();
+  if (rest < n) {
+    float value[1];
+    Load(value, x + rest);
+    sum += SquareSum(value);
+  }
+  sum = BlockSum<kThreads>(sum);
+  if (threadIdx.x == 0) block_sums[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    TotalKernel(double* total, const double* block_sums, int64_t blocks) {
+  double sum = 0.0;
+  for (int64_t i = threadIdx.x; i < blocks; i += kThreads) sum += block_sums[i];
+  sum = BlockSum<kThreads>(sum);
+  if (threadIdx.x == 0) *total = sum;
+}
+
+// A block of 32 x 8 threads adds one range of rows: threadIdx.x owns kLanes columns, threadIdx.y
+// every eighth row.
+constexpr int64_t kMinRowsPerPart = 8 * kWarps;
+constexpr int64_t kMaxParts = 128;
+
+int64_t RowsPerPart(int64_t rows) {
+  const int64_t even = CeilDiv(rows, kMaxParts);
+  return std::max(kMinRowsPerPart, CeilDiv(even, kWarps) * kWarps);
+}
+int64_t NumParts(int64_t rows) { return CeilDiv(rows, RowsPerPart(rows)); }
+
+template <typename T, int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    PartialColumnSumsKernel(float* partials, const T* x, int64_t rows, int64_t columns,
+                            int64_t rows_per_part) {
+  __shared__ float sums[kWarps][kLanes][kWarpSize];
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x) * kLanes;
+  const int64_t begin = static_cast<int64_t>(blockIdx.y) * rows_per_part;
+  const int64_t end = begin + rows_per_part < rows ? begin + rows_per_part : rows;
+  float sum[kLanes] = {};
+  if (column < columns) {
+#pragma unroll 4
+    for (int64_t row = begin + threadIdx.y; row < end; row += kWarps) {
+      float values[kLanes];
+      Load(values, x + row * columns + column);
+#pragma unroll
+      for (int k = 0; k < kLanes; ++k) sum[k] += values[k];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kLanes; ++k) sums[threadIdx.y][k][threadIdx.x] = sum[k];
+  __syncthreads();
+  const int k = threadIdx.y;
+  if (k >= kLanes || column >= columns) return;
+  float total = sums[0][k][threadIdx.x];
+  for (int warp = 1; warp < kWarps; ++warp) total += sums[warp][k][threadIdx.x];
+  partials[static_cast<int64_t>(blockIdx.y) * columns + column + k] = total;
+}
+
+// Block (x, y): the sum of one range of row y.
+constexpr int64_t kColumnsPerPart = kThreads * 16;
+
+int64_t NumRowParts(int64_t columns) {
+  return std::clamp<int64_t>(CeilDiv(columns, kColumnsPerPart), 1, kMaxParts);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    PartialRowSumsKernel(float* partials, const T* x, int64_t columns) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  float sum = 0.0f;
+  for (int64_t i = GlobalThread(); i < columns; i += stride) {
+    sum += ToFloat(x[blockIdx.y * columns + i]);
+  }
+  sum = BlockSum<kThreads>(sum);
+  if (threadIdx.x == 0) partials[blockIdx.x * gridDim.y + blockIdx.y] = sum;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    CombinePartialsKernel(float* out, const float* partials, int64_t parts, int64_t stride,
+                          int64_t columns, bool add) {
+  __shared__ float sums[kWarps][kWarpSize];
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
+  float sum = 0.0f;
+  if (column < columns) {
+    for (int64_t part = threadIdx.y; part < parts; part += kWarps) {
+      sum += partials[part * stride + column];
+    }
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  for (int warp = 1; warp < kWarps; ++warp) sum += sums[warp][threadIdx.x];
+  out[column] = add ? out[column] + sum : sum;
+}
+
+template <typename T, int kLanes>
+cudaError_t LaunchPartialColumnSums(float* partials, const T* x, int64_t rows, int64_t columns,
+                                    cudaStream_t stream) {
+  const LaunchConfig config{
+      .grid = dim3(static_cast<unsigned>(CeilDiv(columns, int64_t{kWarpSize} * kLanes)),
+                   static_cast<unsigned>(NumParts(rows))),
+      .block = dim3(kWarpSize, kWarps),
+      .stream = stream};
+  return Launch(PartialColumnSumsKernel<T, kLanes>, config, partials, x, rows, columns,
+                RowsPerPart(rows));
+}
+
+}  // namespace
+
+size_t SumOfSquaresWorkspaceBytes(int64_t n) { return NumSumBlocks(n) * sizeof(double); }
+
+cudaError_t SumOfSquares(double* sum, const float* x, int64_t n, void* workspace,
+                         cudaStream_t stream) {
+  double* block_sums = static_cast<double*>(workspace);
+  const int64_t blocks = NumSumBlocks(n);
+  const LaunchConfig config{
+      .grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .stream = stream};
+  const cudaError_t error =
+      AreVectorsAligned(x) ? Launch(SquareSumsKernel<kVectorLanes<float>>, config, block_sums, x, n)
+                           : Launch(SquareSumsKernel<1>, config, block_sums, x, n);
+  if (error != cudaSuccess) return error;
+  const LaunchConfig one_block{.grid = dim3(1), .block = dim3(kThreads), .stream = stream};
+  return Launch(TotalKernel, one_block, sum, block_sums, blocks);
+}
+
+size_t ColumnSumsWorkspaceBytes(int64_t rows, int64_t columns) {
+  return NumParts(rows) * columns * sizeof(float);
+}
+
+template <typename T>
+cudaError_t ColumnSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
+                       void* workspace, cudaStream_t stream) {
+  if (columns == 0) return cudaSuccess;
+  float* partials = static_cast<float*>(workspace);
+  if (rows > 0) {
+    constexpr int kLanes = kVectorLanes<T>;
+    const cudaError_t error =
+        columns % kLanes == 0 && AreVectorsAligned(x)
+            ? LaunchPartialColumnSums<T, kLanes>(partials, x, rows, columns, stream)
+            : LaunchPartialColumnSums<T, 1>(partials, x, rows, columns, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return CombinePartials(out, partials, NumParts(rows), columns, columns, add, stream);
+}
+
+size_t RowSumsWorkspaceBytes(int64_t rows, int64_t columns) {
+  return NumRowParts(columns) * rows * sizeof(float);
+}
+
+template <typename T>
+cudaError_t RowSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
+                    void* workspace, cudaStream_t stream) {
+  float* partials = static_cast<float*>(workspace);
+  const int64_t parts = NumRowParts(columns);
+  const LaunchConfig config{.grid = dim3(static_cast<unsigned>(parts), static_cast<unsigned>(rows)),
+                            .block = dim3(kThreads),
+                            .stream = stream};
+  const cudaError_t error = Launch(PartialRowSumsKernel<T>, config, partials, x, columns);
+  if (error != cudaSuccess) return error;
+  return CombinePartials(out, partials, parts, rows, rows, add, stream);
+}
+
+cudaError_t CombinePartials(float* out, const float* partials, int64_t parts, int64_t stride,
+                            int64_t columns, bool add, cudaStream_t stream) {
+  if (columns == 0) return cudaSuccess;
+  const LaunchConfig config{.grid = dim3(static_cast<unsigned>(CeilDiv(columns, kWarpSize))),
+                            .block = dim3(kWarpSize, kWarps),
+                            .stream = stream};
+  return Launch(CombinePartialsKernel, config, out, partials, parts, stride, columns, add);
+}
+
+template cudaError_t ColumnSums(float*, const float*, int64_t, int64_t, bool, void*, cudaStream_t);
+template cudaError_t ColumnSums(float*, const __nv_bfloat16*, int64_t, int64_t, bool, void*,
+                                cudaStream_t);
+template cudaError_t RowSums(float*, const float*, int64_t, int64_t, bool, void*, cudaStream_t);
+template cudaError_t RowSums(float*, const __nv_bfloat16*, int64_t, int64_t, bool, void*,
+                             cudaStream_t);
+
+}  // namespace lodestar::cuda

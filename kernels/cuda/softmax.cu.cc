@@ -1,0 +1,176 @@
+// One block per row, which is read twice: for the maximum and the sum of exponentials together, and
+// to overwrite it by the gradient, when it is still in the second-level cache.
+#include "kernels/cuda/softmax.h"
+
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/fast_math.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/vector_access.h"
+#include "kernels/cuda/warp.h"
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr int kMaxThreads = 512;
+constexpr int kMaxWarps = kMaxThreads / kWarpSize;
+
+template <typename T>
+struct Rows {
+  float* losses;
+  int32_t* correct;
+  T* logits;
+  const int32_t* targets;
+  int64_t classes;
+  int64_t row_stride;
+  float scale;
+};
+
+// Of some elements of a row: the largest, the sum of exp(x - largest), and whether one of them
+// comes before the target in the order of size, then index.
+struct Summary {
+  float largest;
+  float sum;
+  int beats_target;
+};
+
+__device__ inline Summary EmptySummary() { return {-INFINITY, 0.0f, 0}; }
+
+template <typename T>
+__device__ inline Summary Combined(const Summary& a, const Summary& b) {
+  const float largest = fmaxf(a.largest, b.largest);
+  // Both empty: exp(-inf + inf) would be NaN.
+  if (largest == -INFINITY) return {largest, a.sum + b.sum, a.beats_target | b.beats_target};
+  return {largest, a.sum * ExpFor<T>(a.largest - largest) + b.sum * ExpFor<T>(b.largest - largest),
+          a.beats_target | b.beats_target};
+}
+
+template <typename T, int kLanes>
+__device__ inline void Include(Summary* summary, const float (&x)[kLanes], int64_t first,
+                               int64_t target, float target_logit) {
+  float largest = summary->largest;
+#pragma unroll
+  for (int k = 0; k < kLanes; ++k) largest = fmaxf(largest, x[k]);
+  if (largest == -INFINITY) return;
+  float sum = summary->sum * ExpFor<T>(summary->largest - largest);
+#pragma unroll
+  for (int k = 0; k < kLanes; ++k) {
+    sum += ExpFor<T>(x[k] - largest);
+    const bool beats = x[k] > target_logit || (x[k] == target_logit && first + k < target);
+    summary->beats_target |= beats ? 1 : 0;
+  }
+  summary->largest = largest;
+  summary->sum = sum;
+}
+
+// Every thread gets the summary of the block.
+template <typename T>
+__device__ inline Summary BlockSummary(Summary summary) {
+  __shared__ Summary warps[kMaxWarps];
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+    const Summary other = {__shfl_xor_sync(kAllLanes, summary.largest, offset),
+                           __shfl_xor_sync(kAllLanes, summary.sum, offset),
+                           __shfl_xor_sync(kAllLanes, summary.beats_target, offset)};
+    summary = Combined<T>(summary, other);
+  }
+  if (threadIdx.x % kWarpSize == 0) warps[threadIdx.x / kWarpSize] = summary;
+  __syncthreads();
+  summary = warps[0];
+  for (unsigned warp = 1; warp < blockDim.x / kWarpSize; ++warp) {
+    summary = Combined<T>(summary, warps[warp]);
+  }
+  return summary;
+}
+
+// The gradient of the elements [first, first + kLanes) of row x.
+template <typename T, int kLanes>
+__device__ inline void StoreGradient(T* x, int64_t first, int64_t target, float largest,
+                                     float factor, float scale) {
+  float values[kLanes];
+  Load(values, x + first);
+#pragma unroll
+  for (int k = 0; k < kLanes; ++k) {
+    values[k] = ExpFor<T>(values[k] - largest) * factor - (first + k == target ? scale : 0.0f);
+  }
+  Store(x + first, values);
+}
+
+template <typename T, int kLanes>
+__global__ void __launch_bounds__(kMaxThreads) CrossEntropyKernel(Rows<T> r) {
+  const int64_t row = blockIdx.x;
+  T* x = r.logits + row * r.row_stride;
+  const int64_t target = r.targets[row];
+  const bool has_target = target >= 0 && target < r.classes;
+  // Read before the barriers of BlockSummary(), after which other threads overwrite it.
+  const float target_logit = has_target ? ToFloat(x[target]) : NAN;
+  const int64_t vectors_end = r.classes / kLanes * kLanes;
+  const int64_t step = static_cast<int64_t>(blockDim.x) * kLanes;
+  Summary summary = EmptySummary();
+  for (int64_t i = threadIdx.x * kLanes; i < vectors_end; i += step) {
+    float values[kLanes];
+    Load(values, x + i);
+    Include<T>(&summary, values, i, target, target_logit);
+  }
+  for (int64_t i = vectors_end + threadIdx.x; i < r.classes; i += blockDim.x) {
+    float value[1];
+    Load(value, x + i);
+    Include<T>(&summary, value, i, target, target_logit);
+  }
+  summary = BlockSummary<T>(summary);
+  if (threadIdx.x == 0) {
+    r.losses[row] = summary.largest + logf(summary.sum) - target_logit;
+    if (r.correct != nullptr) {
+      r.correct[row] = target_logit == summary.largest && summary.beats_target == 0 ? 1 : 0;
+    }
+  }
+  if (r.scale == 0.0f) return;
+  const float factor = has_target ? r.scale / summary.sum : NAN;
+  for (int64_t i = threadIdx.x * kLanes; i < vectors_end; i += step) {
+    StoreGradient<T, kLanes>(x, i, target, summary.largest, factor, r.scale);
+  }
+  for (int64_t i = vectors_end + threadIdx.x; i < r.row_stride; i += blockDim.x) {
+    if (i < r.classes) {
+      StoreGradient<T, 1>(x, i, target, summary.largest, factor, r.scale);
+    } else {
+      x[i] = FromFloat<T>(0.0f);
+    }
+  }
+}
+
+// One vector per thread, in whole warps.
+unsigned NumThreads(int64_t classes, int lanes) {
+  return static_cast<unsigned>(
+      std::clamp<int64_t>(CeilDiv(classes, int64_t{lanes} * kWarpSize), 1, kMaxWarps) * kWarpSize);
+}
+
+template <typename T, int kLanes>
+cudaError_t LaunchCrossEntropy(const Rows<T>& r, int64_t rows, cudaStream_t stream) {
+  const LaunchConfig config{.grid = dim3(static_cast<unsigned>(rows)),
+                            .block = dim3(NumThreads(r.classes, kLanes)),
+                            .stream = stream};
+  return Launch(CrossEntropyKernel<T, kLanes>, config, r);
+}
+
+}  // namespace
+
+template <typename T>
+cudaError_t SoftmaxCrossEntropy(float* losses, int32_t* correct, T* logits, const int32_t* targets,
+                                int64_t rows, int64_t classes, int64_t row_stride, double scale,
+                                cudaStream_t stream) {
+  if (rows == 0) return cudaSuccess;
+  const Rows<T> r{losses, correct, logits, targets, classes, row_stride, static_cast<float>(scale)};
+  if (row_stride % kVectorLanes<T> == 0 && AreVectorsAligned(logits)) {
+    return LaunchCrossEntropy<T, kVectorLanes<T>>(r, rows, stream);
+  }
+  return LaunchCrossEntropy<T, 1>(r, rows, stream);
+}
+
+template cudaError_t SoftmaxCrossEntropy(float*, int32_t*, float*, const int32_t*, int64_t, int64_t,
+                                         int64_t, double, cudaStream_t);
+template cudaError_t SoftmaxCrossEntropy(float*, int32_t*, __nv_bfloat16*, const int32_t*, int64_t,
+                                         int64_t, int64_t, double, cudaStream_t);
+
+}  // namespace lodestar::cuda

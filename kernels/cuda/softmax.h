@@ -1,0 +1,19 @@
+// The loss over classes, fused with its gradient; see Device::SoftmaxCrossEntropy.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace lodestar::cuda {
+
+// T: float, __nv_bfloat16; computed in fp32. Rows of logits are `row_stride` >= classes elements
+// apart; the columns beyond `classes` are not read. losses and correct (may be null): [rows]. If
+// `scale` is not 0, logits become (softmax - onehot) * scale, and 0 beyond `classes`. A target
+// outside [0, classes), which a kernel cannot report, gives NaN for the loss and the gradient.
+template <typename T>
+cudaError_t SoftmaxCrossEntropy(float* losses, int32_t* correct, T* logits, const int32_t* targets,
+                                int64_t rows, int64_t classes, int64_t row_stride, double scale,
+                                cudaStream_t stream);
+
+}  // namespace lodestar::cuda

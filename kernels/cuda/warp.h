@@ -1,0 +1,35 @@
+// Sums and maxima over the threads of a warp or a block, in a fixed order. For device code.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace lodestar::cuda {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// Every lane gets the result; all 32 must call.
+template <typename T>
+__device__ inline T WarpSum(T value) {
+#pragma unroll
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
+  return value;
+}
+
+// The sum over a block of kThreads, a multiple of 32, for thread 0; others get a part of it. Once
+// per kernel.
+template <int kThreads, typename T>
+__device__ inline T BlockSum(T value) {
+  constexpr int kWarps = kThreads / kWarpSize;
+  __shared__ T sums[kWarps];
+  value = WarpSum(value);
+  if (threadIdx.x % kWarpSize == 0) sums[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  T total = sums[0];
+  for (int warp = 1; warp < kWarps; ++warp) total += sums[warp];
+  return total;
+}
+
+}  // namespace lodestar::cuda
