@@ -57,6 +57,14 @@ absl::Status DelayedDevice::Synchronize(EventId event) {
   return failure_;
 }
 
+absl::StatusOr<double> DelayedDevice::SecondsBetween(EventId from, EventId to) {
+  absl::MutexLock lock(&mutex_);
+  RunUntil(from);
+  RunUntil(to);
+  if (!failure_.ok()) return failure_;
+  return static_cast<double>(event_times_.at(to) - event_times_.at(from));
+}
+
 void DelayedDevice::Queue(StreamKind stream, Work work) {
   absl::MutexLock lock(&mutex_);
   queues_[static_cast<int>(stream)].push_back(
@@ -75,7 +83,10 @@ void DelayedDevice::RunNext(int stream) {
   const Item item = std::move(queues_[stream].front());
   queues_[stream].pop_front();
   if (item.waits_for != 0) RunUntil(item.waits_for);
-  if (item.happens != 0) pending_events_.erase(item.happens);
+  if (item.happens != 0) {
+    pending_events_.erase(item.happens);
+    event_times_[item.happens] = num_run_[0] + num_run_[1] + num_run_[2];
+  }
   if (item.work == nullptr) return;
   if (++num_run_[stream] == fail_at_[stream]) {
     failure_.Update(absl::InternalError("delayed cpu: this work was made to fail"));

@@ -42,6 +42,8 @@ class DelayedDevice final : public Device {
   EventId Record(StreamKind stream) override;
   void Wait(StreamKind stream, EventId event) override;
   absl::Status Synchronize(EventId event) override;
+  // A second per piece of work that ran between them, on whatever stream.
+  absl::StatusOr<double> SecondsBetween(EventId from, EventId to) override;
 
   void Copy(void* destination, const void* source, size_t bytes, StreamKind stream) override {
     Queue(stream, [=](Device* cpu) { cpu->Copy(destination, source, bytes, stream); });
@@ -175,7 +177,8 @@ class DelayedDevice final : public Device {
   int64_t num_run_[kNumStreams] ABSL_GUARDED_BY(mutex_) = {};
   int64_t fail_at_[kNumStreams] ABSL_GUARDED_BY(mutex_) = {-1, -1, -1};
   EventId last_event_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<EventId, int> pending_events_ ABSL_GUARDED_BY(mutex_);  // to their streams
+  std::map<EventId, int> pending_events_ ABSL_GUARDED_BY(mutex_);   // to their streams
+  std::map<EventId, int64_t> event_times_ ABSL_GUARDED_BY(mutex_);  // of those that have happened
   std::vector<std::thread::id> waiters_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };

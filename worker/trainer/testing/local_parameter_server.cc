@@ -1,0 +1,99 @@
+#include "worker/trainer/testing/local_parameter_server.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/check.h"
+#include "common/initial_weights.h"
+#include "common/layout.h"
+
+namespace lodestar {
+
+class LocalParameterServer::Push final : public PushSession {
+ public:
+  Push(LocalParameterServer* owner, const ContributionHeader& header)
+      : owner_(owner),
+        header_(header),
+        contribution_(owner->weights_.size(), std::numeric_limits<float>::quiet_NaN()) {}
+  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const float> values) override {
+    LODESTAR_CHECK(base_version == owner_->version_) << "computed on version " << base_version;
+    owner_->on_add_(bucket);
+    std::copy(values.begin(), values.end(),
+              contribution_.begin() + owner_->registration_.buckets[bucket].range.begin);
+    ++num_buckets_;
+  }
+  absl::StatusOr<PushResult> Finish() override {
+    owner_->Apply(header_, contribution_);
+    return PushResult{.buckets_counted = num_buckets_};
+  }
+  void Cancel() override {}
+
+ private:
+  LocalParameterServer* const owner_;
+  const ContributionHeader header_;
+  std::vector<float> contribution_;
+  int64_t num_buckets_ = 0;
+};
+
+class LocalParameterServer::Pull final : public PullSession {
+ public:
+  Pull(LocalParameterServer* owner, PullSpec spec, BucketCallback on_bucket)
+      : owner_(owner), spec_(std::move(spec)), on_bucket_(std::move(on_bucket)) {}
+  absl::Status Wait() override {
+    for (const PullTarget& target : spec_.targets) {
+      const auto begin =
+          owner_->weights_.begin() + owner_->registration_.buckets[target.bucket].range.begin;
+      std::copy(begin, begin + target.destination.size(), target.destination.begin());
+      on_bucket_(target.bucket, owner_->version_);
+    }
+    return absl::OkStatus();
+  }
+  void Cancel() override {}
+
+ private:
+  LocalParameterServer* const owner_;
+  const PullSpec spec_;
+  const BucketCallback on_bucket_;
+};
+
+LocalParameterServer::LocalParameterServer(const JobSpec& job, double learning_rate)
+    : learning_rate_(static_cast<float>(learning_rate)) {
+  registration_.job = job;
+  registration_.layout = *BuildLayout(job.model);
+  const int64_t size = registration_.layout.num_elements();
+  registration_.servers = {{0, "nowhere:1", {0, size}}};
+  registration_.buckets = *PlanBuckets(registration_.layout, {{0, size}}, job.bucket_bytes);
+  weights_.resize(size);
+  FillInitialRange(registration_.layout, job.seed, {0, size}, absl::MakeSpan(weights_));
+}
+
+std::unique_ptr<PushSession> LocalParameterServer::StartPush(const ContributionHeader& header) {
+  return std::make_unique<Push>(this, header);
+}
+
+std::unique_ptr<PullSession> LocalParameterServer::StartPull(PullSpec spec,
+                                                             BucketCallback on_bucket) {
+  return std::make_unique<Pull>(this, std::move(spec), std::move(on_bucket));
+}
+
+void LocalParameterServer::Apply(const ContributionHeader& header,
+                                 const std::vector<float>& contribution) {
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    switch (header.kind) {
+      case ContributionKind::kGradient:
+        weights_[i] -= learning_rate_ * (header.scale * contribution[i]);
+        break;
+      case ContributionKind::kPseudoGradient:
+        weights_[i] -= contribution[i];
+        break;
+      case ContributionKind::kWeights:
+      case ContributionKind::kInitialWeights:
+        weights_[i] = contribution[i];
+        break;
+    }
+  }
+  version_ = version_ + 1;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,44 @@
+// A parameter server in memory, for tests of whole rounds with one worker: plain SGD on gradients,
+// and the outer steps of local SGD with learning rate 1.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/contribution.h"
+#include "worker/client/bulk_transport.h"
+#include "worker/client/work_grant.h"
+
+namespace lodestar {
+
+class LocalParameterServer final : public ParameterTransport {
+ public:
+  // Starts with the layout's initial weights. Many buckets per block. `job.model` must be set.
+  LocalParameterServer(const JobSpec& job, double learning_rate);
+
+  const Registration& registration() const { return registration_; }
+  const std::vector<float>& weights() const { return weights_; }
+  Version version() const { return version_; }
+  // Called when a worker hands a bucket over.
+  std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
+
+  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
+  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;
+  uint64_t bytes_pushed() const override { return 0; }
+  uint64_t bytes_pulled() const override { return 0; }
+
+ private:
+  class Push;
+  class Pull;
+
+  void Apply(const ContributionHeader& header, const std::vector<float>& contribution);
+
+  Registration registration_;
+  const float learning_rate_;
+  std::vector<float> weights_;
+  Version version_;
+};
+
+}  // namespace lodestar
