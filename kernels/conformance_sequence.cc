@@ -8,25 +8,50 @@
 #include "kernels/device_conformance.h"
 
 namespace lodestar {
+namespace {
+
+void AttendBothWays(DeviceTestRig& rig, const AttentionShape& s) {
+  const int64_t outputs = s.batch * s.tokens * s.heads * s.head_width;
+  const Buf qkv = rig.Random(3 * outputs);
+  const Buf dy = rig.Random(outputs);
+  const Buf y = rig.Output("y", outputs);
+  const Buf log_sum_exp =
+      rig.Output("log_sum_exp", s.batch * s.heads * s.tokens, rig.statistics_dtype());
+  const Buf workspace = rig.Workspace(rig.device().AttentionWorkspaceElements(s));
+  rig.device().AttentionForward(y, log_sum_exp, qkv, workspace, s);
+  rig.device().AttentionBackward(rig.Output("dqkv", 3 * outputs), dy, y, log_sum_exp, qkv,
+                                 workspace, s);
+}
+
+}  // namespace
+
 TEST_P(DeviceConformanceTest, AttendsToThePast) {
   for (const AttentionShape& s : {AttentionShape{1, 1, 1, 1}, AttentionShape{2, 31, 3, 7},
                                   AttentionShape{1, 33, 2, 16}, AttentionShape{3, 64, 2, 32},
                                   AttentionShape{1, 130, 2, 33}, AttentionShape{1, 256, 1, 64}}) {
-    ExpectConforms(
-        [&](DeviceTestRig& rig) {
-          const int64_t outputs = s.batch * s.tokens * s.heads * s.head_width;
-          const Buf qkv = rig.Random(3 * outputs);
-          const Buf dy = rig.Random(outputs);
-          const Buf y = rig.Output("y", outputs);
-          const Buf log_sum_exp =
-              rig.Output("log_sum_exp", s.batch * s.heads * s.tokens, rig.statistics_dtype());
-          const Buf workspace = rig.Workspace(rig.device().AttentionWorkspaceElements(s));
-          rig.device().AttentionForward(y, log_sum_exp, qkv, workspace, s);
-          rig.device().AttentionBackward(rig.Output("dqkv", 3 * outputs), dy, y, log_sum_exp, qkv,
-                                         workspace, s);
-        },
-        kComposite);
+    ExpectConforms([&](DeviceTestRig& rig) { AttendBothWays(rig, s); }, kComposite);
   }
+}
+
+// Contexts that are and are not multiples of a generator's block, and sequences that begin
+// anywhere.
+TEST_P(DeviceConformanceTest, DropsTheSameProbabilitiesInBothDirections) {
+  const auto shape = [](int64_t batch, int64_t tokens, int64_t heads, int64_t width,
+                        const DropoutMask& mask) {
+    return AttentionShape{batch, tokens, heads, width, mask};
+  };
+  for (const AttentionShape& s :
+       {shape(1, 1, 1, 1, {0.5, 1, 2, 3}), shape(2, 31, 3, 7, {0.1, 5, 1, 0}),
+        shape(2, 36, 2, 64, {0.3, 7, 0, 8}), shape(1, 70, 1, 64, {0.9, 1, 9, 1})}) {
+    ExpectConforms([&](DeviceTestRig& rig) { AttendBothWays(rig, s); }, kComposite);
+  }
+}
+
+TEST_P(DeviceConformanceTest, AttentionNeedsNoSquareOfTheContext) {
+  const auto elements = [&](int64_t tokens) {
+    return device_->AttentionWorkspaceElements({2, tokens, 4, 64});
+  };
+  EXPECT_LE(elements(1 << 16), 9 * elements(1 << 13));
 }
 
 TEST_P(DeviceConformanceTest, EmbedsAndScatters) {

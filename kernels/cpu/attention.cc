@@ -80,9 +80,47 @@ struct Block {
   }
 };
 
+// Dropout of the probabilities of one (sample, head): part = sample * heads + head.
+class HeadDropout {
+ public:
+  HeadDropout(const AttentionShape& s, int64_t part)
+      : mask_(s.dropout),
+        tokens_(s.tokens),
+        first_(s.dropout.first_element + part * s.tokens * s.tokens),
+        threshold_(DropoutThreshold(s.dropout.rate)),
+        scale_(static_cast<float>(DropoutScale(s.dropout.rate))) {}
+
+  // x[queries, keys] = kept ? x / (1 - rate) : 0, as far as each query sees.
+  void Apply(float* x, const Block& block) const {
+    if (mask_.rate == 0.0) return;
+    for (int64_t row = 0; row < block.queries; ++row) {
+      const int64_t query = block.first + row;
+      ApplyRow(x + row * PaddedTokens(block.shape), first_ + query * tokens_, query + 1);
+    }
+  }
+
+ private:
+  void ApplyRow(float* x, int64_t first_element, int64_t n) const {
+    int64_t i = 0;
+    while (i < n) {
+      const int64_t element = first_element + i;
+      const PhiloxWords words = DropoutWords(mask_, element / 4);
+      for (int64_t lane = element % 4; lane < 4 && i < n; ++lane, ++i) {
+        x[i] = words.word[lane] >= threshold_ ? x[i] * scale_ : 0.0f;
+      }
+    }
+  }
+
+  const DropoutMask& mask_;
+  int64_t tokens_;
+  int64_t first_;  // element of (query 0, key 0)
+  uint32_t threshold_;
+  float scale_;
+};
+
 void CheckShape(const AttentionShape& s) {
+  LODESTAR_CHECK(s.dropout.rate >= 0.0 && s.dropout.rate < 1.0 && s.dropout.first_element >= 0);
   LODESTAR_CHECK(s.batch >= 0 && s.tokens >= 0 && s.heads >= 0 && s.head_width > 0);
-  LODESTAR_CHECK(s.dropout.rate == 0.0);
 }
 
 }  // namespace
@@ -103,6 +141,7 @@ void CpuDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
   pool_.Run(s.batch * s.heads, [&](int64_t part, int thread) {
     const int64_t sample = part / s.heads;
     const int64_t head = part % s.heads;
+    const HeadDropout dropout(s, part);
     float* scores =
         workspace.as<float>() + thread * (2 * kQueryBlock * PaddedTokens(s) + kQueryBlock);
     const float* q = qkv.as<float>() + QkvOffset(s, sample, head);
@@ -113,6 +152,7 @@ void CpuDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
       block.Scores(scores, q + first * QkvStride(s), QkvStride(s), k);
       loops_.causal_softmax(scores, log_sum_exp.as<float>() + part * s.tokens + first,
                             block.queries, first, block.keys, PaddedTokens(s), block.scale);
+      dropout.Apply(scores, block);
       block.Mix(y.as<float>() + OutputOffset(s, sample, head) + first * OutputStride(s),
                 OutputStride(s), scores, v);
     }
@@ -130,6 +170,7 @@ void CpuDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf 
   pool_.Run(s.batch * s.heads, [&](int64_t part, int thread) {
     const int64_t sample = part / s.heads;
     const int64_t head = part % s.heads;
+    const HeadDropout dropout(s, part);
     float* p = workspace.as<float>() + thread * (2 * kQueryBlock * PaddedTokens(s) + kQueryBlock);
     float* ds = p + kQueryBlock * PaddedTokens(s);
     float* delta = ds + kQueryBlock * PaddedTokens(s);
@@ -154,9 +195,11 @@ void CpuDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf 
       }
       block.Scores(p, q + first * QkvStride(s), QkvStride(s), k);
       block.Scores(ds, g, OutputStride(s), v);
+      dropout.Apply(ds, block);
       loops_.causal_softmax_backward(p, ds, log_sum_exp.as<float>() + part * s.tokens + first,
                                      delta, block.queries, first, block.keys, PaddedTokens(s),
                                      block.scale);
+      dropout.Apply(p, block);
       block.Mix(dq + first * QkvStride(s), QkvStride(s), ds, k);
       block.MixTransposed(dk, ds, q + first * QkvStride(s), QkvStride(s));
       block.MixTransposed(dv, p, g, OutputStride(s));

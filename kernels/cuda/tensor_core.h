@@ -1,7 +1,7 @@
-// What has no C++ name in CUDA: tensor-core products, loads of their operands, and asynchronous
-// copies into shared memory. Under the emulator the same functions do the same by the layouts of
-// NVIDIA's PTX ISA (9.7.14 "mma.m16n8k16", "ldmatrix"; 9.7.9.25 "cp.async"). For .cu.cc files; all
-// threads of a warp call each function together.
+// What has no C++ name in CUDA: tensor-core products, loads of their operands, asynchronous copies
+// into shared memory, and the bare exponential. Under the emulator the same functions do the same
+// by the layouts of NVIDIA's PTX ISA (9.7.14 "mma.m16n8k16", "ldmatrix"; 9.7.9.25 "cp.async"). For
+// .cu.cc files; all threads of a warp call each function together.
 //
 // Which element a register holds, for lane = 4 * group + member:
 //   A 16x16 bf16  a[0] (group, 2 member + {0,1})      a[1] (group + 8, same columns)
@@ -15,6 +15,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
 
 #ifdef LODESTAR_CUDA_EMULATED
 #include "kernels/cuda/emulator/tensor_core.h"
@@ -24,15 +25,19 @@ namespace lodestar {
 
 // Two bf16 in a register, `low` in its low half.
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
-  return static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(low))) |
-         static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(high))) << 16;
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);  // one instruction
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof(bits));
+  return bits;
 }
 
 #ifdef LODESTAR_CUDA_EMULATED
 
+__device__ __forceinline__ int Opaque(int x) { return x; }
 using emulator::CopyAsync16;
 using emulator::CopyAsyncCommit;
 using emulator::CopyAsyncWait;
+using emulator::Exp2;
 using emulator::LoadMatrixX2;
 using emulator::LoadMatrixX2Transposed;
 using emulator::LoadMatrixX4;
@@ -43,6 +48,20 @@ using emulator::MultiplyAdd;
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// x, and the compiler does not know that: what is computed from the result inside a loop is not
+// computed before it and kept in registers that the loop needs.
+__device__ __forceinline__ int Opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// 2^x to 2 ulp; what would be below 2^-126 is 0.
+__device__ __forceinline__ float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // c += A B. Needs compute capability 8.0.

@@ -114,22 +114,52 @@ TEST_F(OracleGradientTest, ResidualNorm) {
 }
 
 TEST_F(OracleGradientTest, Attention) {
-  const AttentionShape shape{.batch = 2, .tokens = 5, .heads = 2, .head_width = 3};
-  const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
-  Tensors inputs = {{"qkv", Random(3 * outputs)}};
-  const std::vector<double> weights = Random(outputs);
-  std::vector<double> y(outputs), log_sum_exp(shape.batch * shape.heads * shape.tokens);
-  std::vector<double> workspace(device_.AttentionWorkspaceElements(shape));
-  const auto loss = [&](Tensors& t) {
-    device_.AttentionForward(View(y), View(log_sum_exp), View(t["qkv"]), View(workspace), shape);
-    return Dot(y, weights);
-  };
-  loss(inputs);
-  std::vector<double> dy = weights;
-  Tensors gradients = {{"qkv", std::vector<double>(3 * outputs)}};
-  device_.AttentionBackward(View(gradients["qkv"]), View(dy), View(y), View(log_sum_exp),
-                            View(inputs["qkv"]), View(workspace), shape);
-  ExpectGradients(inputs, loss, gradients);
+  for (double rate : {0.0, 0.4}) {
+    const AttentionShape shape{
+        .batch = 2,
+        .tokens = 5,
+        .heads = 2,
+        .head_width = 3,
+        .dropout = {.rate = rate, .key = 3, .stream = 1, .first_element = 6}};
+    const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
+    Tensors inputs = {{"qkv", Random(3 * outputs)}};
+    const std::vector<double> weights = Random(outputs);
+    std::vector<double> y(outputs), log_sum_exp(shape.batch * shape.heads * shape.tokens);
+    std::vector<double> workspace(device_.AttentionWorkspaceElements(shape));
+    const auto loss = [&](Tensors& t) {
+      device_.AttentionForward(View(y), View(log_sum_exp), View(t["qkv"]), View(workspace), shape);
+      return Dot(y, weights);
+    };
+    loss(inputs);
+    std::vector<double> dy = weights;
+    Tensors gradients = {{"qkv", std::vector<double>(3 * outputs)}};
+    device_.AttentionBackward(View(gradients["qkv"]), View(dy), View(y), View(log_sum_exp),
+                              View(inputs["qkv"]), View(workspace), shape);
+    ExpectGradients(inputs, loss, gradients);
+  }
+}
+
+// Dropout is a factor of the probabilities, whose sum it leaves alone: with values of 1 everywhere
+// the outputs are what is kept of the probabilities.
+TEST_F(OracleGradientTest, AttentionDropsProbabilities) {
+  constexpr int64_t kTokens = 64;
+  const AttentionShape shape{.batch = 1,
+                             .tokens = kTokens,
+                             .heads = 1,
+                             .head_width = 1,
+                             .dropout = {.rate = 0.25, .key = 1}};
+  // Scores of 0: all probabilities of query i are 1 / (i + 1).
+  std::vector<double> qkv(3 * kTokens), y(kTokens), log_sum_exp(kTokens), workspace(kTokens);
+  for (int64_t token = 0; token < kTokens; ++token) qkv[3 * token + 2] = 1.0;
+  device_.AttentionForward(View(y), View(log_sum_exp), View(qkv), View(workspace), shape);
+  for (int64_t query = 0; query < kTokens; ++query) {
+    double kept = 0.0;
+    for (int64_t key = 0; key <= query; ++key) {
+      kept += IsKept(shape.dropout, query * kTokens + key) ? 1.0 : 0.0;
+    }
+    EXPECT_NEAR(y[query], kept / 0.75 / (query + 1), 1e-12) << query;
+    EXPECT_NEAR(log_sum_exp[query], std::log(query + 1.0), 1e-12) << query;
+  }
 }
 
 TEST_F(OracleGradientTest, Embedding) {

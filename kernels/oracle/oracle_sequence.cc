@@ -24,6 +24,12 @@ struct HeadView {
   int64_t LogSumExp(int64_t token) const {
     return (sample * shape.heads + head) * shape.tokens + token;
   }
+  // What dropout multiplies a probability with.
+  double Kept(int64_t query, int64_t key) const {
+    if (shape.dropout.rate == 0.0) return 1.0;
+    const int64_t element = LogSumExp(query) * shape.tokens + key;
+    return IsKept(shape.dropout, element) ? 1.0 / (1.0 - shape.dropout.rate) : 0.0;
+  }
 
  private:
   int64_t Qkv(int64_t token, int64_t which) const {
@@ -45,27 +51,31 @@ double LogSumExp(const double* x, int64_t n) {
   return largest + std::log(sum);
 }
 
-void ForwardHead(double* y, double* log_sum_exp, const double* qkv, double* scores,
-                 const HeadView& at) {
+// `p` is memory for one number per token.
+void ForwardHead(double* y, double* log_sum_exp, const double* qkv, double* p, const HeadView& at) {
   const int64_t width = at.shape.head_width;
   const double scale = 1.0 / std::sqrt(static_cast<double>(width));
   for (int64_t query = 0; query < at.shape.tokens; ++query) {
     for (int64_t key = 0; key <= query; ++key) {
-      scores[key] = scale * Dot(qkv + at.Query(query), qkv + at.Key(key), width);
+      p[key] = scale * Dot(qkv + at.Query(query), qkv + at.Key(key), width);
     }
-    const double total = LogSumExp(scores, query + 1);
+    const double total = LogSumExp(p, query + 1);
     log_sum_exp[at.LogSumExp(query)] = total;
+    for (int64_t key = 0; key <= query; ++key) {
+      p[key] = std::exp(p[key] - total) * at.Kept(query, key);
+    }
     for (int64_t i = 0; i < width; ++i) {
       double sum = 0.0;
       for (int64_t key = 0; key <= query; ++key) {
-        sum += std::exp(scores[key] - total) * qkv[at.Value(key) + i];
+        sum += p[key] * qkv[at.Value(key) + i];
       }
       y[at.Output(query) + i] = sum;
     }
   }
 }
 
-// With p = softmax(s): ds = p * (dp - sum(p * dp)), and sum(p * dp) = dy . y per query.
+// With p = softmax(s): ds = p * (dp - sum(p * dp)), and sum(p * dp) = dy . y per query, also where
+// dropout lies between p and y.
 void BackwardHead(double* dqkv, const double* dy, const double* y, const double* log_sum_exp,
                   const double* qkv, const HeadView& at) {
   const int64_t width = at.shape.head_width;
@@ -76,12 +86,13 @@ void BackwardHead(double* dqkv, const double* dy, const double* y, const double*
     for (int64_t key = 0; key <= query; ++key) {
       const double score = scale * Dot(qkv + at.Query(query), qkv + at.Key(key), width);
       const double p = std::exp(score - log_sum_exp[at.LogSumExp(query)]);
-      const double dp = Dot(g, qkv + at.Value(key), width);
+      const double kept = at.Kept(query, key);
+      const double dp = kept * Dot(g, qkv + at.Value(key), width);
       const double ds = p * (dp - mean_dp) * scale;
       for (int64_t i = 0; i < width; ++i) {
         dqkv[at.Query(query) + i] += ds * qkv[at.Key(key) + i];
         dqkv[at.Key(key) + i] += ds * qkv[at.Query(query) + i];
-        dqkv[at.Value(key) + i] += p * g[i];
+        dqkv[at.Value(key) + i] += p * kept * g[i];
       }
     }
   }

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -88,6 +89,11 @@ inline void LoadMatrixX2Transposed(uint32_t (&r)[2], const void* row,
                                    const char* file = __builtin_FILE(),
                                    int line = __builtin_LINE()) {
   LoadMatrix<2>(r, row, true, file, line);
+}
+
+inline float Exp2(float x) {
+  const float y = std::exp2(x);
+  return y < 0x1p-126f ? 0.0f : y;
 }
 
 inline void CopyAsync16(void* shared, const void* global, bool valid = true) {

@@ -1,0 +1,109 @@
+#include "kernels/cuda/attention.h"
+
+#include <cuda_bf16.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/cuda/attention_call.h"
+#include "kernels/cuda/attention_float.h"
+#include "kernels/cuda/attention_tensor.h"
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr int kTensorCoreCapability = 80;  // bf16 products and cp.async
+
+bool IsAligned(const Buf& buf) { return reinterpret_cast<uintptr_t>(buf.data) % 16 == 0; }
+
+// Of the numbers that kernels keep in 32 bits.
+bool Fits(const AttentionShape& shape) {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  // A block has at least 64 tokens and 64 columns of one head.
+  const int64_t tiles = (shape.tokens + 63) / 64 * ((shape.head_width + 63) / 64);
+  return shape.tokens <= kMax - 128 && shape.batch * shape.heads * tiles <= kMax;
+}
+
+template <typename T>
+AttentionCall<T> MakeCall(Buf y, Buf log_sum_exp, Buf qkv, const AttentionShape& shape) {
+  AttentionCall<T> call = {};
+  call.qkv = qkv.as<const T>();
+  call.y = y.as<T>();
+  call.log_sum_exp = log_sum_exp.as<float>();
+  call.batch = static_cast<int>(shape.batch);
+  call.tokens = static_cast<int>(shape.tokens);
+  call.heads = static_cast<int>(shape.heads);
+  call.width = static_cast<int>(shape.head_width);
+  call.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_width)));
+  call.mask = shape.dropout;
+  call.threshold = DropoutThreshold(shape.dropout.rate);
+  call.keep_scale = static_cast<float>(DropoutScale(shape.dropout.rate));
+  return call;
+}
+
+// One float per query and head, wherever in the workspace a float may begin.
+float* DeltaIn(Buf workspace) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(workspace.data);
+  constexpr uintptr_t kAlignment = alignof(float);
+  return reinterpret_cast<float*>((address + kAlignment - 1) / kAlignment * kAlignment);
+}
+
+template <typename T>
+AttentionCall<T> MakeBackwardCall(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
+                                  const AttentionShape& shape) {
+  AttentionCall<T> call = MakeCall<T>(y, log_sum_exp, qkv, shape);
+  call.dy = dy.as<const T>();
+  call.dqkv = dqkv.as<T>();
+  call.delta = DeltaIn(workspace);
+  return call;
+}
+
+}  // namespace
+
+AttentionVersion CudaAttention::VersionFor(DType dtype, int64_t head_width) const {
+  return dtype == DType::kBf16 && (head_width == 64 || head_width == 128) &&
+                 compute_capability_ >= kTensorCoreCapability
+             ? AttentionVersion::kTensorCore
+             : AttentionVersion::kFloat;
+}
+
+int64_t CudaAttention::WorkspaceElements(const AttentionShape& shape, DType dtype) {
+  const int64_t bytes = (shape.batch * shape.heads * shape.tokens + 1) * sizeof(float);
+  return bytes / static_cast<int64_t>(DTypeBytes(dtype));
+}
+
+cudaError_t CudaAttention::Forward(Buf y, Buf log_sum_exp, Buf qkv, const AttentionShape& shape,
+                                   cudaStream_t stream) const {
+  if (!Fits(shape)) return cudaErrorInvalidConfiguration;
+  if (qkv.dtype == DType::kF32) {
+    return FloatAttentionForward(MakeCall<float>(y, log_sum_exp, qkv, shape), stream);
+  }
+  const auto call = MakeCall<__nv_bfloat16>(y, log_sum_exp, qkv, shape);
+  const bool tensor_cores =
+      VersionFor(qkv.dtype, shape.head_width) == AttentionVersion::kTensorCore;
+  return tensor_cores && IsAligned(y) && IsAligned(qkv) ? TensorAttentionForward(call, stream)
+                                                        : FloatAttentionForward(call, stream);
+}
+
+cudaError_t CudaAttention::Backward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv,
+                                    Buf workspace, const AttentionShape& shape,
+                                    cudaStream_t stream) const {
+  if (!Fits(shape)) return cudaErrorInvalidConfiguration;
+  if (qkv.dtype == DType::kF32) {
+    const auto call = MakeBackwardCall<float>(dqkv, dy, y, log_sum_exp, qkv, workspace, shape);
+    const cudaError_t error = AttentionDelta(call, stream);
+    return error != cudaSuccess ? error : FloatAttentionBackward(call, stream);
+  }
+  const auto call =
+      MakeBackwardCall<__nv_bfloat16>(dqkv, dy, y, log_sum_exp, qkv, workspace, shape);
+  const cudaError_t error = AttentionDelta(call, stream);
+  if (error != cudaSuccess) return error;
+  const bool tensor_cores =
+      VersionFor(qkv.dtype, shape.head_width) == AttentionVersion::kTensorCore;
+  const bool aligned = IsAligned(dqkv) && IsAligned(dy) && IsAligned(qkv);
+  return tensor_cores && aligned ? TensorAttentionBackward(call, stream)
+                                 : FloatAttentionBackward(call, stream);
+}
+
+}  // namespace lodestar::cuda

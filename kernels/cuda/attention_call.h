@@ -1,0 +1,50 @@
+// What the attention kernels are given, and where its parts lie in memory. Host and device code.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/dropout_mask.h"
+
+namespace lodestar::cuda {
+
+// One call, by value to the kernels. T: float, __nv_bfloat16.
+template <typename T>
+struct AttentionCall {
+  const T* qkv;            // [batch, tokens, 3, heads, width]
+  T* y;                    // [batch, tokens, heads, width]
+  float* log_sum_exp;      // [batch, heads, tokens], natural logarithm of the scaled scores
+  const T* dy = nullptr;   // [batch, tokens, heads, width]; this and the rest: backward only
+  T* dqkv = nullptr;       // [batch, tokens, 3, heads, width]
+  float* delta = nullptr;  // [batch, heads, tokens], dy . y per query
+
+  int batch, tokens, heads, width;
+  float scale;  // 1 / sqrt(width)
+
+  DropoutMask mask;        // rate 0: off
+  uint32_t threshold = 0;  // words below it drop
+  float keep_scale = 1.0f;
+};
+
+// One (sample, head) of a call: the addresses of its token 0 and the steps between tokens.
+struct AttentionHead {
+  int64_t query;    // in qkv and dqkv; keys and values follow at +1 and +2 output_step
+  int64_t output;   // in y and dy
+  int64_t row;      // in log_sum_exp and delta
+  int64_t element;  // of the dropout sequence: the probability of (query 0, key 0)
+  int64_t qkv_step;
+  int64_t output_step;
+
+  template <typename T>
+  LODESTAR_HOST_DEVICE AttentionHead(const AttentionCall<T>& call, int64_t index)
+      : qkv_step(int64_t{3} * call.heads * call.width),
+        output_step(int64_t{1} * call.heads * call.width) {
+    const int64_t sample = index / call.heads;
+    const int64_t within = (index - sample * call.heads) * call.width;
+    query = sample * call.tokens * qkv_step + within;
+    output = sample * call.tokens * output_step + within;
+    row = index * call.tokens;
+    element = call.mask.first_element + row * call.tokens;
+  }
+};
+
+}  // namespace lodestar::cuda

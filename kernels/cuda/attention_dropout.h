@@ -1,0 +1,92 @@
+// Which probabilities dropout keeps, for the accumulators of a warp. For device code.
+//
+// One Philox block gives the words of 4 neighbouring keys of a query, and the lanes of a warp share
+// blocks: each computes as many as it needs words of, and they exchange the bits.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_call.h"
+
+namespace lodestar::cuda {
+
+// Of one (sample, head).
+struct HeadDropout {
+  DropoutMask mask;
+  int64_t element;  // of (query 0, key 0)
+  int tokens;
+  uint32_t threshold;
+
+  template <typename T>
+  __device__ HeadDropout(const AttentionCall<T>& call, const AttentionHead& head)
+      : mask(call.mask), element(head.element), tokens(call.tokens), threshold(call.threshold) {}
+
+  // Whether every fourth key begins a block, in all queries.
+  __device__ bool aligned() const { return element % 4 == 0 && tokens % 4 == 0; }
+
+  // Bit i: key `key` + i is kept; (query, key) begins a block.
+  __device__ uint32_t KeepFour(int query, int key) const {
+    const PhiloxWords words =
+        DropoutWords(mask, (element + static_cast<int64_t>(query) * tokens + key) / 4);
+    uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bits |= (words.word[i] >= threshold ? 1u : 0u) << i;
+    return bits;
+  }
+  __device__ bool KeepOne(int query, int key) const {
+    const int64_t at = element + static_cast<int64_t>(query) * tokens + key;
+    return DropoutWords(mask, at / 4).word[at % 4] >= threshold;
+  }
+};
+
+// Of two neighbouring accumulators, 16 x 16 probabilities: bit 4 * j + e is entry e of number j.
+// kKeyRows: rows are keys and columns queries, else the other way round; `row` and `column` are the
+// first of both.
+template <bool kKeyRows>
+__device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int column) {
+  constexpr unsigned kAll = 0xffffffffu;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int g = lane / 4;
+  const int t = lane % 4;
+  uint32_t bits = 0;
+  if (!dropout.aligned()) {
+    for (int i = 0; i < 8; ++i) {
+      const int r = row + g + (i & 2) * 4;
+      const int c = column + 8 * (i / 4) + 2 * t + (i & 1);
+      const bool keep = kKeyRows ? dropout.KeepOne(c, r) : dropout.KeepOne(r, c);
+      bits |= (keep ? 1u : 0u) << i;
+    }
+    return bits;
+  }
+  if (kKeyRows) {
+    // The four lanes of equal t whose g differ in the last two bits need the same 4 + 4 blocks;
+    // lane w of them computes those of entries w.
+    const int w = g % 4;
+    uint32_t blocks[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int key = row + g - w + (w & 2) * 4;
+      blocks[j] = dropout.KeepFour(column + 8 * j + 2 * t + (w & 1), key) << (4 * w);
+    }
+    uint32_t all = blocks[0] | blocks[1] << 16;
+    all |= __shfl_xor_sync(kAll, all, 4);
+    all |= __shfl_xor_sync(kAll, all, 8);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) bits |= (all >> (4 * i + w) & 1u) << i;
+    return bits;
+  }
+  // Lanes t and t ^ 1 need the two halves of the same blocks: the even one computes those of
+  // accumulator 0, the odd one those of 1.
+  const int odd = t % 2;
+  const int key = column + 8 * odd + 4 * (t / 2);
+  const uint32_t own = dropout.KeepFour(row + g, key) | dropout.KeepFour(row + g + 8, key) << 4;
+  const uint32_t other = __shfl_xor_sync(kAll, own, 1);
+  const uint32_t first = (odd == 0 ? own : other) >> (2 * odd);
+  const uint32_t second = (odd == 0 ? other : own) >> (2 * odd);
+  bits = (first & 3u) | (first >> 4 & 3u) << 2;
+  return bits | (second & 3u) << 4 | (second >> 4 & 3u) << 6;
+}
+
+}  // namespace lodestar::cuda

@@ -1,0 +1,149 @@
+// fp32 tiles in shared memory and products of them by a block of kFloatThreads. For device code of
+// the attention kernels.
+//
+// A block owns kFloatOwned rows and walks over kFloatOther rows of the other side at a time. Heads
+// are cut into chunks of kFloatDepth columns. Thread (tx, ty) has rows ty + 16 i. Strides keep rows
+// at multiples of 16 bytes and let 8 neighbouring rows lie in different banks.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/vector_access.h"
+
+namespace lodestar::cuda {
+
+inline constexpr int kFloatThreads = 128;
+inline constexpr int kFloatOwned = 64;
+inline constexpr int kFloatOther = 32;
+inline constexpr int kFloatDepth = 64;
+
+inline constexpr int kDepthStride = kFloatDepth + 4;
+inline constexpr int kOtherStride = kFloatOther + 4;
+inline constexpr int kOwnedTile = kFloatOwned * kDepthStride;
+inline constexpr int kOtherTile = kFloatOther * kDepthStride;
+inline constexpr int kProbabilityTile = kFloatOwned * kOtherStride;
+
+// [i][j]: row ty + 16 i, column tx + 8 j of a product owned x other.
+using OwnedByOther = float[4][4];
+// [i][j]: row ty + 16 i, column 32 * (j / 4) + 4 * tx + j % 4 of a product owned x depth.
+using OwnedByDepth = float[4][8];
+
+__device__ inline int FloatRow(int i) { return static_cast<int>(threadIdx.x) / 8 + 16 * i; }
+__device__ inline int OtherColumn(int j) { return static_cast<int>(threadIdx.x) % 8 + 8 * j; }
+__device__ inline int DepthColumn(int j) {
+  return 32 * (j / 4) + static_cast<int>(threadIdx.x) % 8 * 4 + j % 4;
+}
+
+// Rows [first, first + kRows) and columns [column, column + kFloatDepth) of a matrix [end, width];
+// zeros beyond it.
+template <int kRows, typename T>
+__device__ inline void LoadFloats(float* tile, const T* matrix, int64_t step, int first, int end,
+                                  int column, int width) {
+#pragma unroll 4
+  for (int at = static_cast<int>(threadIdx.x); at < kRows * kFloatDepth; at += kFloatThreads) {
+    const int row = at / kFloatDepth;
+    const int depth = at % kFloatDepth;
+    const bool exists = first + row < end && column + depth < width;
+    tile[row * kDepthStride + depth] =
+        exists ? ToFloat(matrix[(first + row) * step + column + depth]) : 0.0f;
+  }
+}
+
+__device__ inline float4 LoadFour(const float* p) { return *reinterpret_cast<const float4*>(p); }
+
+// scores += owned other^T
+__device__ inline void AddScores(OwnedByOther& scores, const float* owned, const float* other) {
+#pragma unroll 2
+  for (int k = 0; k < kFloatDepth; k += 4) {
+    float4 b[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) b[j] = LoadFour(other + OtherColumn(j) * kDepthStride + k);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float4 a = LoadFour(owned + FloatRow(i) * kDepthStride + k);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        scores[i][j] += a.x * b[j].x + a.y * b[j].y + a.z * b[j].z + a.w * b[j].w;
+      }
+    }
+  }
+}
+
+__device__ inline void AddScaled(float* sums, float a, float4 b) {
+  sums[0] += a * b.x;
+  sums[1] += a * b.y;
+  sums[2] += a * b.z;
+  sums[3] += a * b.w;
+}
+
+// sums += p other, p an owned x other tile in shared memory.
+__device__ inline void AddMix(OwnedByDepth& sums, const float* p, const float* other) {
+#pragma unroll 2
+  for (int k = 0; k < kFloatOther; k += 4) {
+    float4 a[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = LoadFour(p + FloatRow(i) * kOtherStride + k);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const float4 low = LoadFour(other + (k + r) * kDepthStride + DepthColumn(0));
+      const float4 high = LoadFour(other + (k + r) * kDepthStride + DepthColumn(4));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float factor = r == 0 ? a[i].x : r == 1 ? a[i].y : r == 2 ? a[i].z : a[i].w;
+        AddScaled(sums[i], factor, low);
+        AddScaled(sums[i] + 4, factor, high);
+      }
+    }
+  }
+}
+
+__device__ inline void StoreProbabilities(float* tile, const OwnedByOther& p) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) tile[FloatRow(i) * kOtherStride + OtherColumn(j)] = p[i][j];
+  }
+}
+
+// Columns [column, column + kFloatDepth) of rows [first, end) of a matrix.
+template <typename T>
+__device__ inline void StoreFloats(T* matrix, int64_t step, int first, int end, int column,
+                                   int width, const OwnedByDepth& sums, float factor) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = first + FloatRow(i);
+    if (row >= end) continue;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int at = column + DepthColumn(j);
+      if (at < width) matrix[row * step + at] = FromFloat<T>(sums[i][j] * factor);
+    }
+  }
+}
+
+template <int kColumns>
+__device__ inline void SetZero(float (&x)[4][kColumns]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) x[i][j] = 0.0f;
+  }
+}
+
+// Over the 8 threads that share rows.
+__device__ inline float RowMaximumOfEight(float x) {
+#pragma unroll
+  for (int offset = 1; offset < 8; offset *= 2) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
+  }
+  return x;
+}
+__device__ inline float RowSumOfEight(float x) {
+#pragma unroll
+  for (int offset = 1; offset < 8; offset *= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+  return x;
+}
+
+}  // namespace lodestar::cuda

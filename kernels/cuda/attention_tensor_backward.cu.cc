@@ -1,0 +1,344 @@
+// Backward attention on tensor cores. With p the probabilities of a head, dp = dy v^T and
+// ds = p * (dp - delta):
+//   dv = p^T dy,  dk = scale * ds^T q,  dq = scale * ds k.
+// Two passes of one kernel, so that every sum has one owner and a fixed order: one owns keys and
+// walks over the queries that see them, one owns queries and walks over their keys. Both recompute
+// p and ds tile by tile, with the owned side as rows, so that the accumulators of a product are
+// the left factor of the next and never leave registers.
+#include "kernels/cuda/attention_dropout.h"
+#include "kernels/cuda/attention_tensor.h"
+#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/launch.h"
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr float kLog2E = 1.4426950408889634f;
+// Rows of the other side that are in registers at a time.
+constexpr int kChunk = 32;
+
+// Rows that a block owns and rows that it walks over at a time: what two blocks per
+// multiprocessor have registers and, on sm_80, shared memory for.
+template <int kWidth>
+struct Sizes {
+  static constexpr int kRowTiles = kWidth == 64 ? 2 : 1;
+  static constexpr int kOwned = kRowTiles * kRowTileStep;
+  static constexpr int kOther = kWidth == 64 ? 64 : 32;
+  static constexpr int kOwnedElements = kOwned * kWidth;
+  static constexpr int kOtherElements = kOther * kWidth;
+  // Two owned tiles, twice two others (one is computed with, one arrives), and twice the
+  // statistics of kOther queries.
+  static constexpr size_t kSharedBytes =
+      (2 * kOwnedElements + 4 * kOtherElements) * sizeof(Bf16) + 2 * kOther * sizeof(float2);
+};
+
+// left[kRowTiles][16 rows][kWidth] of one warp.
+template <int kWidth>
+using Sums = Accumulator[Sizes<kWidth>::kRowTiles][kWidth / 8];
+template <int kRowTiles>
+using Chunk = Accumulator[kRowTiles][kChunk / 8];
+
+// chunk = (rows of `owned`) (rows [first, first + kChunk) of `other`)^T, row tiles
+// [kBegin, kEnd).
+template <int kWidth, int kBegin, int kEnd>
+__device__ __forceinline__ void Multiply(Chunk<Sizes<kWidth>::kRowTiles>& chunk,
+                                         const LanePlaces<kWidth>& places, const Bf16* owned,
+                                         int warp_row, const Bf16* other, int first) {
+#pragma unroll
+  for (int m = kBegin; m < kEnd; ++m) SetZero(chunk[m]);
+#pragma unroll
+  for (int k = 0; k < kWidth / 16; ++k) {
+    uint32_t a[kEnd][4];
+#pragma unroll
+    for (int m = kBegin; m < kEnd; ++m) {
+      LoadLeft(a[m], places, owned, warp_row + m * kRowTileStep, k);
+    }
+#pragma unroll
+    for (int j = 0; j < kChunk / 16; ++j) {
+      uint32_t b[4];
+      LoadRightTransposed(b, places, other, first / 16 + j, k);
+#pragma unroll
+      for (int m = kBegin; m < kEnd; ++m) {
+        MultiplyAddPair(chunk[m][2 * j], chunk[m][2 * j + 1], a[m], b);
+      }
+    }
+  }
+}
+
+// sums += chunk (rows [first, first + kChunk) of `other`)
+template <int kWidth, int kBegin, int kEnd>
+__device__ __forceinline__ void AddProduct(Sums<kWidth>& sums, const LanePlaces<kWidth>& places,
+                                           const Chunk<Sizes<kWidth>::kRowTiles>& chunk,
+                                           const Bf16* other, int first) {
+#pragma unroll
+  for (int k = 0; k < kChunk / 16; ++k) {
+    uint32_t a[kEnd][4];
+#pragma unroll
+    for (int m = kBegin; m < kEnd; ++m) PackLeft(a[m], chunk[m][2 * k], chunk[m][2 * k + 1]);
+#pragma unroll
+    for (int j = 0; j < kWidth / 16; ++j) {
+      uint32_t b[4];
+      LoadRight(b, places, other, j, first / 16 + k);
+#pragma unroll
+      for (int m = kBegin; m < kEnd; ++m) {
+        MultiplyAddPair(sums[m][2 * j], sums[m][2 * j + 1], a[m], b);
+      }
+    }
+  }
+}
+
+// log_sum_exp in base 2, and delta.
+__device__ __forceinline__ float2 LoadStatistics(const AttentionCall<Bf16>& call, int64_t row,
+                                                 int query) {
+  // Queries that do not exist are zero vectors: nothing comes of them.
+  if (query >= call.tokens) return make_float2(0.0f, 0.0f);
+  return make_float2(call.log_sum_exp[row + query] * kLog2E, call.delta[row + query]);
+}
+
+// One block. kKeysOwned: rows are keys, columns queries; else the other way round.
+template <int kWidth, bool kKeysOwned, bool kDropout>
+class Backward {
+ public:
+  using Size = Sizes<kWidth>;
+  static constexpr int kRowTiles = Size::kRowTiles;
+
+  __device__ Backward(const AttentionCall<Bf16>& call, Bf16* shared)
+      : call_(call),
+        head_(call, blockIdx.x / NumBlocks()),
+        dropout_(call, head_),
+        warp_row_(static_cast<int>(threadIdx.x / 32) * kWarpRows),
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        owned_(shared),
+        others_(shared + 2 * Size::kOwnedElements),
+        statistics_(reinterpret_cast<float2*>(others_ + 4 * Size::kOtherElements)) {
+    // The longest first: the first keys are seen by the most queries, the last queries see the
+    // most keys.
+    const int block = static_cast<int>(blockIdx.x % NumBlocks());
+    first_ = (kKeysOwned ? block : NumBlocks() - 1 - block) * Size::kOwned;
+  }
+
+  __device__ void Run() {
+    const int begin = kKeysOwned ? first_ : 0;
+    const int end = kKeysOwned ? call_.tokens : min(call_.tokens, first_ + Size::kOwned);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      SetZero(ds_sums_[m]);
+      if (kKeysOwned) SetZero(p_sums_[m]);
+    }
+    const Bf16* queries = call_.qkv + head_.query;
+    const Bf16* keys = queries + head_.output_step;
+    const Bf16* values = keys + head_.output_step;
+    const Bf16* dy = call_.dy + head_.output;
+    LoadOwned(0, kKeysOwned ? keys : queries, head_.qkv_step);
+    if (kKeysOwned) {
+      LoadOwned(1, values, head_.qkv_step);
+    } else {
+      LoadOwned(1, dy, head_.output_step);
+      LoadRowStatistics();
+    }
+    LoadOthers(0, begin);
+    StoreStatistics(0, NextStatistics(begin));
+    int stage = 0;
+    for (int first = begin; first < end; first += Size::kOther) {
+      CopyAsyncWait<0>();
+      __syncthreads();
+      const int next = first + Size::kOther;
+      if (next < end) LoadOthers(1 - stage, next);
+      const float2 statistics = NextStatistics(next);
+      Step(stage, first);
+      StoreStatistics(1 - stage, statistics);
+      stage = 1 - stage;
+    }
+    Finish();
+  }
+
+ private:
+  __device__ int NumBlocks() const { return (call_.tokens + Size::kOwned - 1) / Size::kOwned; }
+
+  __device__ Bf16* owned(int which) const { return owned_ + which * Size::kOwnedElements; }
+  __device__ Bf16* other(int stage, int which) const {
+    return others_ + (2 * stage + which) * Size::kOtherElements;
+  }
+
+  __device__ void LoadOwned(int which, const Bf16* matrix, int64_t step) const {
+    LoadTileAsync<Size::kOwned, kWidth>(owned(which), matrix, step, first_, call_.tokens);
+  }
+  // Queries and dy, or keys and values.
+  __device__ void LoadOthers(int stage, int first) const {
+    const Bf16* queries = call_.qkv + head_.query;
+    const Bf16* second = kKeysOwned ? call_.dy + head_.output : queries + 2 * head_.output_step;
+    LoadTileAsync<Size::kOther, kWidth>(other(stage, 0),
+                                        kKeysOwned ? queries : queries + head_.output_step,
+                                        head_.qkv_step, first, call_.tokens);
+    LoadTileAsync<Size::kOther, kWidth>(other(stage, 1), second,
+                                        kKeysOwned ? head_.output_step : head_.qkv_step, first,
+                                        call_.tokens);
+    CopyAsyncCommit();
+  }
+
+  // Where queries are columns, their statistics come through shared memory.
+  __device__ float2 NextStatistics(int first) const {
+    const int at = static_cast<int>(threadIdx.x);
+    if (!kKeysOwned || at >= Size::kOther) return make_float2(0.0f, 0.0f);
+    return LoadStatistics(call_, head_.row, first + at);
+  }
+  __device__ void StoreStatistics(int stage, float2 statistics) const {
+    const int at = static_cast<int>(threadIdx.x);
+    if (kKeysOwned && at < Size::kOther) statistics_[stage * Size::kOther + at] = statistics;
+  }
+  __device__ void LoadRowStatistics() {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int query = first_ + warp_row_ + m * kRowTileStep + lane_ / 4 + 8 * h;
+        row_statistics_[m][h] = LoadStatistics(call_, head_.row, query);
+      }
+    }
+  }
+
+  // Of entry e of accumulator n.
+  __device__ float2 Statistics(int m, int stage, int column, int e) const {
+    if (!kKeysOwned) return row_statistics_[m][e / 2];
+    return statistics_[stage * Size::kOther + column + e % 2];
+  }
+
+  // The tile of the other side whose first row is `first`: which row tiles have anything to do
+  // with it, and whether all of its elements count.
+  __device__ void Step(int stage, int first) {
+    constexpr int kLast = kRowTiles - 1;
+    if (kKeysOwned) {
+      if (first >= first_ + Size::kOwned - 1) {
+        Chunks<0, kRowTiles, false>(stage, first);
+      } else if (kLast > 0 && first + Size::kOther <= first_ + kRowTileStep) {
+        Chunks<0, 1, true>(stage, first);
+      } else {
+        Chunks<0, kRowTiles, true>(stage, first);
+      }
+    } else {
+      if (first + Size::kOther - 1 <= first_) {
+        Chunks<0, kRowTiles, false>(stage, first);
+      } else if (kLast > 0 && first >= first_ + kRowTileStep) {
+        Chunks<kLast, kRowTiles, true>(stage, first);
+      } else {
+        Chunks<0, kRowTiles, true>(stage, first);
+      }
+    }
+  }
+
+  template <int kBegin, int kEnd, bool kMasked>
+  __device__ __forceinline__ void Chunks(int stage, int first) {
+#pragma unroll
+    for (int at = 0; at < Size::kOther; at += kChunk) {
+      const LanePlaces<kWidth> places;
+      Chunk<kRowTiles> p;
+      Chunk<kRowTiles> ds;
+      Multiply<kWidth, kBegin, kEnd>(p, places, owned(0), warp_row_, other(stage, 0), at);
+      Multiply<kWidth, kBegin, kEnd>(ds, places, owned(1), warp_row_, other(stage, 1), at);
+#pragma unroll
+      for (int m = kBegin; m < kEnd; ++m) {
+        Differentiate<kMasked>(p[m], ds[m], m, stage, at, first_ + warp_row_ + m * kRowTileStep,
+                               first + at);
+      }
+      if (kKeysOwned) AddProduct<kWidth, kBegin, kEnd>(p_sums_, places, p, other(stage, 1), at);
+      AddProduct<kWidth, kBegin, kEnd>(ds_sums_, places, ds, other(stage, 0), at);
+    }
+  }
+
+  // From scores and dp to p (after dropout, but for its scale) and ds. `row` and `column` are
+  // tokens.
+  template <bool kMasked>
+  __device__ __forceinline__ void Differentiate(Accumulator (&p)[kChunk / 8],
+                                                Accumulator (&ds)[kChunk / 8], int m, int stage,
+                                                int at, int row, int column) const {
+    const float factor = call_.scale * kLog2E;
+#pragma unroll
+    for (int n = 0; n < kChunk / 8; ++n) {
+      uint32_t keep = 0;
+      if (kDropout) {
+        keep = KeepBits<kKeysOwned>(dropout_, row, column + 16 * (n / 2)) >> (n % 2 * 4);
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float2 statistics = Statistics(m, stage, at + 8 * n + 2 * (lane_ % 4), e);
+        float probability = Exp2(fmaf(p[n][e], factor, -statistics.x));
+        if (kMasked) {
+          const int r = row + lane_ / 4 + 8 * (e / 2);
+          const int c = column + 8 * n + 2 * (lane_ % 4) + e % 2;
+          if (kKeysOwned ? r > c : c > r) probability = 0.0f;
+        }
+        float dp = ds[n][e];
+        p[n][e] = probability;
+        if (kDropout) {
+          const bool kept = (keep >> e & 1u) != 0;
+          dp = kept ? dp * call_.keep_scale : 0.0f;
+          if (!kept) p[n][e] = 0.0f;
+        }
+        ds[n][e] = probability * (dp - statistics.y);
+      }
+    }
+  }
+
+  __device__ void Store(int which, Sums<kWidth>& sums, float factor) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[m][n][e] *= factor;
+      }
+      StoreRows<kWidth>(call_.dqkv + head_.query + which * head_.output_step, head_.qkv_step,
+                        owned(which == 2 ? 1 : 0), warp_row_ + m * kRowTileStep, first_,
+                        call_.tokens, sums[m]);
+    }
+  }
+  __device__ void Finish() {
+    Store(kKeysOwned ? 1 : 0, ds_sums_, call_.scale);
+    if (kKeysOwned) Store(2, p_sums_, kDropout ? call_.keep_scale : 1.0f);
+  }
+
+  const AttentionCall<Bf16>& call_;
+  const AttentionHead head_;
+  const HeadDropout dropout_;
+  const int warp_row_;
+  const int lane_;
+  Bf16* const owned_;   // [keys, values] or [queries, dy]
+  Bf16* const others_;  // [stage][queries, dy] or [stage][keys, values]
+  float2* const statistics_;
+  int first_;  // token of row 0
+  float2 row_statistics_[kRowTiles][2];
+  Sums<kWidth> ds_sums_;
+  Sums<kWidth> p_sums_;
+};
+
+template <int kWidth, bool kKeysOwned, bool kDropout>
+__global__ void __launch_bounds__(kTileThreads, 2) BackwardKernel(const AttentionCall<Bf16> call) {
+  Backward<kWidth, kKeysOwned, kDropout>(call, DynamicShared<Bf16>()).Run();
+}
+
+template <int kWidth, bool kDropout>
+cudaError_t LaunchBackward(const AttentionCall<Bf16>& call, cudaStream_t stream) {
+  using Size = Sizes<kWidth>;
+  const int64_t blocks = (call.tokens + Size::kOwned - 1) / Size::kOwned;
+  const LaunchConfig config{.grid = dim3(static_cast<unsigned>(blocks * call.batch * call.heads)),
+                            .block = dim3(kTileThreads),
+                            .shared_bytes = Size::kSharedBytes,
+                            .stream = stream};
+  const cudaError_t error = Launch(BackwardKernel<kWidth, true, kDropout>, config, call);
+  if (error != cudaSuccess) return error;
+  return Launch(BackwardKernel<kWidth, false, kDropout>, config, call);
+}
+
+template <int kWidth>
+cudaError_t LaunchBackward(const AttentionCall<Bf16>& call, cudaStream_t stream) {
+  return call.mask.rate > 0.0 ? LaunchBackward<kWidth, true>(call, stream)
+                              : LaunchBackward<kWidth, false>(call, stream);
+}
+
+}  // namespace
+
+cudaError_t TensorAttentionBackward(const AttentionCall<__nv_bfloat16>& call, cudaStream_t stream) {
+  return call.width == 64 ? LaunchBackward<64>(call, stream) : LaunchBackward<128>(call, stream);
+}
+
+}  // namespace lodestar::cuda

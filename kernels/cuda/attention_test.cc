@@ -1,0 +1,339 @@
+// The attention kernels under the emulator against the fp64 oracle: what they compute, that it does
+// not depend on the order of threads, and which version serves a call.
+#include "kernels/cuda/attention.h"
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/device.h"
+#include "kernels/oracle/oracle_device.h"
+
+namespace lodestar::cuda {
+namespace {
+
+using Values = std::vector<double>;
+using Results = std::map<std::string, Values>;  // y, log_sum_exp, dq, dk, dv
+
+double Rounded(double x) { return __bfloat162float(__float2bfloat16_rn(static_cast<float>(x))); }
+
+struct Problem {
+  AttentionShape shape;
+  DType dtype;
+  Values qkv;
+  Values dy;
+  int64_t outputs() const { return dy.size(); }
+  int64_t rows() const { return shape.batch * shape.heads * shape.tokens; }
+};
+
+// Queries and keys with a standard deviation of 1.2, so that a few keys get most of the weight.
+Problem MakeProblem(const AttentionShape& shape, DType dtype) {
+  Problem p{shape, dtype, {}, {}};
+  std::mt19937 generator(7);
+  std::uniform_real_distribution<double> uniform(-2.0, 2.0);
+  const auto fill = [&](Values& values, int64_t n) {
+    values.resize(n);
+    for (double& value : values) {
+      value = uniform(generator);
+      value = dtype == DType::kBf16 ? Rounded(value) : static_cast<float>(value);
+    }
+  };
+  const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
+  fill(p.qkv, 3 * outputs);
+  fill(p.dy, outputs);
+  return p;
+}
+
+// dqkv [batch * tokens, 3, heads * width] into its three parts.
+void Split(const Problem& p, const Values& dqkv, Results& results) {
+  const int64_t width = p.shape.heads * p.shape.head_width;
+  const char* names[] = {"dq", "dk", "dv"};
+  for (int64_t i = 0; i < static_cast<int64_t>(dqkv.size()); ++i) {
+    results[names[i / width % 3]].push_back(dqkv[i]);
+  }
+}
+
+Results OnOracle(const Problem& p) {
+  const std::unique_ptr<Device> oracle = MakeOracleDevice();
+  Values qkv = p.qkv, dy = p.dy, y(p.outputs()), log_sum_exp(p.rows()), dqkv(3 * p.outputs());
+  Values workspace(oracle->AttentionWorkspaceElements(p.shape));
+  const auto buf = [](Values& values) {
+    return Buf{values.data(), DType::kF64, static_cast<int64_t>(values.size())};
+  };
+  oracle->AttentionForward(buf(y), buf(log_sum_exp), buf(qkv), buf(workspace), p.shape);
+  oracle->AttentionBackward(buf(dqkv), buf(dy), buf(y), buf(log_sum_exp), buf(qkv), buf(workspace),
+                            p.shape);
+  Results results{{"y", y}, {"log_sum_exp", log_sum_exp}};
+  Split(p, dqkv, results);
+  return results;
+}
+
+// What somebody would write first in bf16: whole matrices, products added in fp32, probabilities
+// and their gradients rounded to bf16 before they are factors.
+Results Naive(const Problem& p) {
+  const auto& [batch, tokens, heads, width, mask] = p.shape;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(width));
+  Values y(p.outputs()), dqkv(3 * p.outputs());
+  std::vector<float> sums(3 * p.outputs());
+  for (int64_t part = 0; part < batch * heads; ++part) {
+    const int64_t at = part / heads * tokens * heads * width + part % heads * width;
+    const double* q = p.qkv.data() + 3 * at - 2 * (part % heads) * width;
+    const int64_t step = 3 * heads * width, out_step = heads * width;
+    const auto dot = [width = width](const double* a, const double* b) {
+      float sum = 0.0f;
+      for (int64_t i = 0; i < width; ++i) sum += static_cast<float>(a[i] * b[i]);
+      return sum;
+    };
+    for (int64_t i = 0; i < tokens; ++i) {
+      std::vector<float> score(i + 1), kept(i + 1, 1.0f);
+      float largest = -INFINITY, total = 0.0f;
+      for (int64_t j = 0; j <= i; ++j) {
+        score[j] = dot(q + i * step, q + j * step + out_step) * scale;
+        largest = std::max(largest, score[j]);
+        if (mask.rate > 0.0) {
+          kept[j] = IsKept(mask, (part * tokens + i) * tokens + j) ? 1.0 / (1.0 - mask.rate) : 0.0;
+        }
+      }
+      for (float& s : score) total += s = std::exp(s - largest);
+      std::vector<float> mix(width);
+      for (int64_t j = 0; j <= i; ++j) {
+        score[j] /= total;
+        const float weight = static_cast<float>(Rounded(score[j] * kept[j]));
+        const double* v = q + j * step + 2 * out_step;
+        for (int64_t d = 0; d < width; ++d) mix[d] += weight * static_cast<float>(v[d]);
+      }
+      double* out = y.data() + at + i * out_step;
+      for (int64_t d = 0; d < width; ++d) out[d] = Rounded(mix[d]);
+      const double* g = p.dy.data() + at + i * out_step;
+      const float delta = dot(g, out);
+      float* dq = sums.data() + (q - p.qkv.data());
+      for (int64_t j = 0; j <= i; ++j) {
+        const float dp = kept[j] * dot(g, q + j * step + 2 * out_step);
+        const float weight = static_cast<float>(Rounded(score[j] * kept[j]));
+        const float ds = static_cast<float>(Rounded(score[j] * (dp - delta) * scale));
+        for (int64_t d = 0; d < width; ++d) {
+          dq[i * step + d] += ds * static_cast<float>(q[j * step + out_step + d]);
+          dq[j * step + out_step + d] += ds * static_cast<float>(q[i * step + d]);
+          dq[j * step + 2 * out_step + d] += weight * static_cast<float>(g[d]);
+        }
+      }
+    }
+  }
+  for (size_t i = 0; i < sums.size(); ++i) dqkv[i] = Rounded(sums[i]);
+  Results results{{"y", y}};
+  Split(p, dqkv, results);
+  return results;
+}
+
+class AttentionTest : public testing::Test {
+ protected:
+  AttentionTest() { cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking); }
+  ~AttentionTest() override {
+    Free();
+    cudaStreamDestroy(stream_);
+    emulator::Configure({});
+  }
+
+  // `skew`: elements by which tensors miss the alignment that memory has.
+  Results OnCard(const Problem& p, int compute_capability = 80, int64_t skew = 0) {
+    const CudaAttention attention(compute_capability);
+    const Buf qkv = Upload(p.qkv, p.dtype, skew);
+    const Buf dy = Upload(p.dy, p.dtype, skew);
+    const Buf y = Allocate(p.outputs(), p.dtype, skew);
+    const Buf log_sum_exp = Allocate(p.rows(), DType::kF32, 0);
+    const Buf dqkv = Allocate(3 * p.outputs(), p.dtype, skew);
+    const Buf workspace =
+        Allocate(CudaAttention::WorkspaceElements(p.shape, p.dtype), p.dtype, skew);
+    EXPECT_EQ(attention.Forward(y, log_sum_exp, qkv, p.shape, stream_), cudaSuccess);
+    EXPECT_EQ(attention.Backward(dqkv, dy, y, log_sum_exp, qkv, workspace, p.shape, stream_),
+              cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess) << emulator::KernelFailure();
+    Results results{{"y", Download(y)}, {"log_sum_exp", Download(log_sum_exp)}};
+    Split(p, Download(dqkv), results);
+    Free();
+    return results;
+  }
+  Results OnCardReversed(const Problem& p, int compute_capability = 80) {
+    emulator::Configure({.threads = emulator::ThreadOrder::kReversed});
+    Results results = OnCard(p, compute_capability);
+    emulator::Configure({});
+    return results;
+  }
+
+ private:
+  Buf Allocate(int64_t n, DType dtype, int64_t skew) {
+    void* memory = nullptr;
+    EXPECT_EQ(cudaMalloc(&memory, (n + skew) * DTypeBytes(dtype)), cudaSuccess);
+    memory_.push_back(memory);
+    return Buf{memory, dtype, n + skew}.Slice(skew, n);
+  }
+  Buf Upload(const Values& values, DType dtype, int64_t skew) {
+    const Buf buf = Allocate(values.size(), dtype, skew);
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (dtype == DType::kBf16) {
+        buf.as<__nv_bfloat16>()[i] = __float2bfloat16_rn(static_cast<float>(values[i]));
+      } else {
+        buf.as<float>()[i] = static_cast<float>(values[i]);
+      }
+    }
+    return buf;
+  }
+  static Values Download(const Buf& buf) {
+    Values values(buf.num_elements);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = buf.dtype == DType::kBf16 ? __bfloat162float(buf.as<__nv_bfloat16>()[i])
+                                            : buf.as<float>()[i];
+    }
+    return values;
+  }
+  void Free() {
+    for (void* memory : memory_) EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    memory_.clear();
+  }
+
+  cudaStream_t stream_ = nullptr;
+  std::vector<void*> memory_;
+};
+
+double Distance(const Values& a, const Values& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double sum = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);  // NaN where a poisoned output was not written
+}
+
+bool SameBits(const Results& a, const Results& b) { return a == b; }
+
+// log_sum_exp is fp32 in both: 2^-24 relative of scores up to 30, several times.
+void ExpectSameLogSumExp(const Values& got, const Values& want) {
+  for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5) << i;
+}
+
+// FlashAttention's own rule: at most twice (gradients: three times) the error of a naive
+// implementation in the same type. The term that is added is fp32's own rounding, for results that
+// are sums of cancelling terms.
+void ExpectAsGoodAsNaive(const Problem& p, const Results& got) {
+  const Results want = OnOracle(p);
+  const Results naive = Naive(p);
+  for (const auto& [name, factor] :
+       std::map<std::string, double>{{"y", 2.0}, {"dq", 3.0}, {"dk", 3.0}, {"dv", 3.0}}) {
+    const double rounding = 1e-6 * std::sqrt(static_cast<double>(got.at(name).size()));
+    EXPECT_LE(Distance(got.at(name), want.at(name)),
+              factor * Distance(naive.at(name), want.at(name)) + rounding)
+        << name << " of tokens=" << p.shape.tokens << " head_width=" << p.shape.head_width;
+  }
+  ExpectSameLogSumExp(got.at("log_sum_exp"), want.at("log_sum_exp"));
+}
+
+void ExpectNearInFloat(const Problem& p, const Results& got) {
+  for (const auto& [name, want] : OnOracle(p)) {
+    // A few hundred roundings of 2^-24, as a random walk.
+    const double size = Distance(want, Values(want.size())) + std::sqrt(double(want.size()));
+    EXPECT_LE(Distance(got.at(name), want), 2e-6 * size)
+        << name << " of tokens=" << p.shape.tokens << " head_width=" << p.shape.head_width;
+  }
+}
+
+TEST_F(AttentionTest, TensorCoresAreAsGoodAsNaiveBf16) {
+  for (const AttentionShape& shape :
+       {AttentionShape{2, 1, 2, 64}, AttentionShape{1, 7, 3, 64}, AttentionShape{2, 16, 1, 64},
+        AttentionShape{1, 63, 1, 64}, AttentionShape{1, 64, 2, 64}, AttentionShape{1, 65, 1, 64},
+        AttentionShape{1, 128, 1, 64}, AttentionShape{1, 200, 1, 64}, AttentionShape{2, 1, 1, 128},
+        AttentionShape{1, 16, 2, 128}, AttentionShape{1, 65, 1, 128},
+        AttentionShape{1, 136, 1, 128}}) {
+    const Problem p = MakeProblem(shape, DType::kBf16);
+    const Results got = OnCard(p);
+    ExpectAsGoodAsNaive(p, got);
+    EXPECT_TRUE(SameBits(got, OnCardReversed(p))) << "tokens=" << shape.tokens;
+  }
+}
+
+TEST_F(AttentionTest, TensorCoresDropWhatTheMaskDrops) {
+  const auto shape = [](int64_t batch, int64_t tokens, int64_t heads, int64_t width, double rate,
+                        int64_t first_element) {
+    return AttentionShape{batch, tokens, heads, width, {rate, 42, 3, first_element}};
+  };
+  for (const AttentionShape& s : {shape(2, 68, 1, 64, 0.3, 8), shape(1, 67, 2, 64, 0.1, 0),
+                                  shape(1, 36, 1, 64, 0.5, 1), shape(1, 68, 1, 128, 0.3, 4)}) {
+    const Problem p = MakeProblem(s, DType::kBf16);
+    ExpectAsGoodAsNaive(p, OnCard(p));
+  }
+}
+
+TEST_F(AttentionTest, AnyHeadWidthInBf16) {
+  for (int64_t width : {1, 8, 16, 33, 80}) {
+    const Problem p = MakeProblem({2, 37, 2, width}, DType::kBf16);
+    ExpectAsGoodAsNaive(p, OnCard(p));
+  }
+}
+
+TEST_F(AttentionTest, AnyHeadWidthInFloat) {
+  for (const AttentionShape& shape :
+       {AttentionShape{2, 1, 2, 1}, AttentionShape{2, 33, 2, 7}, AttentionShape{1, 64, 1, 64},
+        AttentionShape{1, 130, 1, 32}, AttentionShape{1, 70, 2, 100},
+        AttentionShape{1, 65, 1, 150}}) {
+    const Problem p = MakeProblem(shape, DType::kF32);
+    const Results got = OnCard(p);
+    ExpectNearInFloat(p, got);
+    EXPECT_TRUE(SameBits(got, OnCardReversed(p))) << "tokens=" << shape.tokens;
+  }
+}
+
+TEST_F(AttentionTest, FloatDropsWhatTheMaskDrops) {
+  const Problem p = MakeProblem({2, 67, 2, 10, {0.4, 9, 1, 2}}, DType::kF32);
+  ExpectNearInFloat(p, OnCard(p));
+}
+
+TEST_F(AttentionTest, Bf16WithoutTensorCoresOrAlignment) {
+  const Problem p = MakeProblem({1, 65, 2, 64}, DType::kBf16);
+  const Results old_card = OnCard(p, /*compute_capability=*/75);
+  ExpectAsGoodAsNaive(p, old_card);
+  const Results skewed = OnCard(p, 80, /*skew=*/1);
+  ExpectAsGoodAsNaive(p, skewed);
+  EXPECT_EQ(old_card.at("y"), skewed.at("y"));
+  EXPECT_NE(old_card.at("y"), OnCard(p).at("y"));
+}
+
+TEST_F(AttentionTest, RepeatsToTheBit) {
+  const Problem p = MakeProblem({1, 100, 1, 64, {0.2, 1, 1, 0}}, DType::kBf16);
+  EXPECT_TRUE(SameBits(OnCard(p), OnCard(p)));
+}
+
+TEST_F(AttentionTest, NothingToAttendTo) {
+  for (const AttentionShape& shape : {AttentionShape{0, 8, 2, 64}, AttentionShape{2, 0, 2, 64}}) {
+    const Results got = OnCard(MakeProblem(shape, DType::kBf16));
+    EXPECT_TRUE(got.at("y").empty());
+  }
+}
+
+TEST(AttentionVersionTest, OneTablePerTypeWidthAndCard) {
+  const CudaAttention turing(75), ampere(80), hopper(90);
+  for (int64_t width : {64, 128}) {
+    EXPECT_EQ(turing.VersionFor(DType::kBf16, width), AttentionVersion::kFloat);
+    EXPECT_EQ(ampere.VersionFor(DType::kBf16, width), AttentionVersion::kTensorCore);
+    EXPECT_EQ(hopper.VersionFor(DType::kBf16, width), AttentionVersion::kTensorCore);
+    EXPECT_EQ(hopper.VersionFor(DType::kF32, width), AttentionVersion::kFloat);
+  }
+  EXPECT_EQ(hopper.VersionFor(DType::kBf16, 32), AttentionVersion::kFloat);
+  EXPECT_EQ(hopper.VersionFor(DType::kBf16, 96), AttentionVersion::kFloat);
+}
+
+TEST(AttentionVersionTest, MoreTilesThanAGridHas) {
+  const Buf buf{nullptr, DType::kF32, 0};
+  EXPECT_EQ(CudaAttention(90).Forward(buf, buf, buf, {1 << 20, 1 << 20, 1 << 10, 64}, nullptr),
+            cudaErrorInvalidConfiguration);
+}
+
+}  // namespace
+}  // namespace lodestar::cuda
