@@ -174,6 +174,8 @@ void CoordinatorRole::OnNonFinite(WorkerId worker, absl::string_view text) {
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(alarm, now); });
 }
 
+void CoordinatorRole::OnDropped(absl::string_view text) { LogInfo("shard=0 {}", text); }
+
 void CoordinatorRole::OnNotice(absl::string_view text) {
   notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=0 ", text));
 }

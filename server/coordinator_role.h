@@ -61,6 +61,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnSaved(uint64_t server_incarnation, const std::string& directory,
                const absl::StatusOr<std::string>& manifest_part) override;
   void OnNonFinite(WorkerId worker, absl::string_view text) override;
+  void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
   void OnCheckpointPublished(const std::string& directory,

@@ -124,6 +124,7 @@ class Coordinator {
   bool should_exit() const { return should_exit_; }
   uint64_t server_incarnation() const { return server_incarnation_; }
   std::shared_ptr<const ClusterMap> map() const { return map_; }  // null: no layout yet
+  Version committed_version() const;  // of every bucket when all is applied; 0 without rosters
   ClusterSnapshot Snapshot(absl::Time now) const;
 
  private:
@@ -153,7 +154,6 @@ class Coordinator {
   void StartCheckpoint(absl::Time now);
   std::vector<RosterMember> Waiting() const;
   ClusterView View() const;
-  Version MinVersion() const;
   bool is_stopping() const { return stop_reason_.has_value(); }
 
   absl::Status Restore(const RestoreChoice& choice, absl::Time now);

@@ -66,6 +66,36 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
   EXPECT_EQ(cluster.fleet.commands.back(), "stop");
 }
 
+TEST(CoordinatorTest, TheCommittedVersionIsThatOfTheRoundsThatAreOver) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker worker = cluster.Add("a");
+  std::optional<GrantReport> report;
+  for (int64_t round = 0; round < 4; ++round) {
+    EXPECT_EQ(cluster.coordinator().committed_version(), Version(round > 0 ? round - 1 : 0));
+    const GrantAnswer answer = cluster.Ask(worker, report);
+    ASSERT_TRUE(answer.grant.has_value());
+    EXPECT_EQ(cluster.coordinator().committed_version(), Version(round));
+    report = CoordinatorHarness::ReportOf(*answer.grant);
+  }
+  // The final evaluation opens a round that updates nothing.
+  const GrantAnswer answer = cluster.Ask(worker, report);
+  ASSERT_TRUE(answer.grant.has_value());
+  EXPECT_EQ(answer.grant->kind, Grant::Kind::kEvaluate);
+  EXPECT_EQ(cluster.coordinator().committed_version(), Version(4));
+  cluster.RunToEnd({worker});
+  EXPECT_EQ(cluster.coordinator().committed_version(), Version(4));
+}
+
+TEST(CoordinatorTest, WithoutRostersAnyVersionWillDo) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  cluster.RunToEnd({cluster.Add("a")});
+  EXPECT_EQ(cluster.coordinator().committed_version(), Version(0));
+}
+
 TEST(CoordinatorTest, RegistrationIsUnavailableUntilEveryShardServes) {
   CoordinatorHarness cluster;
   TestWorker worker{"a", 1, {}};

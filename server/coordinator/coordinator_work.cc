@@ -139,7 +139,7 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
   const std::vector<RosterMember> roster = Waiting();
   if (roster.empty()) return false;
   Give(ledger_.OpenFinalEvaluation(membership_.view(), roster,
-                                   ledger_.next_round() + evaluation_attempt_, MinVersion()),
+                                   ledger_.next_round() + evaluation_attempt_, committed_version()),
        now);
   return true;
 }
@@ -198,7 +198,7 @@ bool Coordinator::GrantNext(absl::Time now) {
     if (chosen == view.members.end()) return false;
     roster = {{chosen->worker, membership_.Find(chosen->worker)->incarnation, 0}};
   }
-  const WorkLedger::Work work = ledger_.OpenRound(membership_.view(), roster, MinVersion());
+  const WorkLedger::Work work = ledger_.OpenRound(membership_.view(), roster, committed_version());
   if (policy_->uses_rosters()) deps_.fleet->OpenRound(work.plan);
   Give(work, now);
   return true;
@@ -220,9 +220,11 @@ std::vector<RosterMember> Coordinator::Waiting() const {
   return waiting;
 }
 
-// Weights of all rounds before. Without rosters any weights will do.
-Version Coordinator::MinVersion() const {
-  return policy_->uses_rosters() ? Version(ledger_.next_round().value()) : Version(0);
+// Weights of all rounds that are over. Without rosters any weights will do.
+Version Coordinator::committed_version() const {
+  if (!policy_->uses_rosters()) return Version(0);
+  const bool is_one_open = !open_.empty() && !open_.begin()->second.is_evaluation();
+  return Version(is_one_open ? open_.begin()->first.value() : ledger_.next_round().value());
 }
 
 ClusterView Coordinator::View() const {

@@ -65,12 +65,13 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
                                                             const v1::ExportRequest*) {
   const std::shared_ptr<ExportStream> stream = ExportStream::Create();
   exports_.Schedule([this, stream] {
-    const std::shared_ptr<const ClusterMap> map =
-        strand_->Run([](Coordinator& coordinator, absl::Time) { return coordinator.map(); });
+    const auto [map, version] = strand_->Run([](Coordinator& coordinator, absl::Time) {
+      return std::pair(coordinator.map(), coordinator.committed_version());
+    });
     if (map == nullptr) {
       return stream->End(absl::UnavailableError("the model's layout is not known yet"));
     }
-    const WeightsExport weights(map, job_, local_);
+    const WeightsExport weights(map, job_, version, local_);
     stream->End(weights.WriteTo(
         [&stream](absl::string_view bytes) { return stream->WriteBlocking(bytes); }));
   });

@@ -231,6 +231,8 @@ void ShardAgent::OnNonFinite(WorkerId, absl::string_view text) {
   LogError("shard={} {}", config_.shard, text);
 }
 
+void ShardAgent::OnDropped(absl::string_view text) { LogInfo("shard={} {}", config_.shard, text); }
+
 void ShardAgent::OnNotice(absl::string_view text) {
   notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=", config_.shard, " ", text));
 }

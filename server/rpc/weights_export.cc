@@ -61,22 +61,32 @@ absl::Status WeightsExport::WriteHeader(Sink sink) const {
 
 absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) const {
   ASSIGN_OR_RETURN(const std::shared_ptr<ParameterShard> shard, local_->shard());
-  absl::Notification answered;
-  absl::StatusOr<PublishedBucket> published = absl::InternalError("no answer");
-  shard->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Version(0),
-                    [&](absl::StatusOr<PublishedBucket> answer) {
-                      published = std::move(answer);
-                      answered.Notify();
-                    });
-  answered.WaitForNotification();
-  RETURN_IF_ERROR(published.status());
-  return WritePieces(AsBytes(published->data()), sink);
+  // Shared, because an answer may come while the call is being given up.
+  struct Answer {
+    absl::Notification arrived;
+    absl::StatusOr<PublishedBucket> bucket = absl::InternalError("no answer");
+  };
+  const auto answer = std::make_shared<Answer>();
+  PendingCall call = shard->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, min_version_,
+                                       [answer](absl::StatusOr<PublishedBucket> published) {
+                                         answer->bucket = std::move(published);
+                                         answer->arrived.Notify();
+                                       });
+  if (!answer->arrived.WaitForNotificationWithTimeout(kPullDeadline)) {
+    call.Cancel();
+    return absl::DeadlineExceededError(absl::StrCat(
+        "bucket ", bucket.index, " has not reached version ", min_version_.value(), " within ",
+        absl::FormatDuration(kPullDeadline), "; psctl status says what is waited for"));
+  }
+  RETURN_IF_ERROR(answer->bucket.status());
+  return WritePieces(AsBytes(answer->bucket->data()), sink);
 }
 
 absl::Status WeightsExport::WriteRemoteBuckets(const ShardAddress& shard, Sink sink) const {
   const auto stub = v1::ParameterService::NewStub(grpc::CreateCustomChannel(
       shard.address, grpc::InsecureChannelCredentials(), DataChannelArguments()));
   v1::PullRequest request;
+  request.set_min_version(min_version_.value());
   request.set_encoding(v1::ENCODING_FP32);
   for (const Bucket& bucket : map_->buckets) {
     if (bucket.shard == shard.shard) request.add_buckets(bucket.index);

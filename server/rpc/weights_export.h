@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/ids.h"
 #include "common/job_spec.h"
 #include "server/coordinator/messages.h"
 #include "server/fleet/shard_host.h"
@@ -20,13 +21,15 @@ class WeightsExport {
   // Takes the next bytes of the file; an error ends the export.
   using Sink = absl::FunctionRef<absl::Status(absl::string_view)>;
 
-  // `local` outlives the object and owns the buckets of shard 0; the other servers are asked under
-  // their addresses.
-  WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, const ShardHost* local)
-      : map_(std::move(map)), job_(std::move(job)), local_(local) {}
+  // Of `min_version` or newer. `local` outlives the object and owns the buckets of shard 0; the
+  // other servers are asked under their addresses.
+  WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, Version min_version,
+                const ShardHost* local)
+      : map_(std::move(map)), job_(std::move(job)), min_version_(min_version), local_(local) {}
 
-  // Blocks for the network. Every bucket is whole and of one version; while training goes on,
-  // buckets may be one round apart. Errors: NotFound (no weights yet), those of Pull, of the sink.
+  // Blocks for the network, and for updates under way up to the version. Every bucket is whole and
+  // of one version; while training goes on, buckets may be one round apart. Errors: NotFound (no
+  // weights yet), DeadlineExceeded, those of Pull, of the sink.
   absl::Status WriteTo(Sink sink) const;
 
  private:
@@ -36,6 +39,7 @@ class WeightsExport {
 
   const std::shared_ptr<const ClusterMap> map_;
   const JobSpec job_;
+  const Version min_version_;
   const ShardHost* const local_;
 };
 

@@ -167,8 +167,8 @@ void ParameterShard::OpenRound(const RoundPlan& plan) {
 
 void ParameterShard::Drop(WorkerId worker, Incarnation incarnation, const std::string& reason) {
   context_->roster.Drop(worker, incarnation);
-  context_->observer->OnNotice(absl::StrCat("worker ", worker.value(), " incarnation ",
-                                            incarnation.value(), " dropped: ", reason));
+  context_->observer->OnDropped(absl::StrCat("worker ", worker.value(), " incarnation ",
+                                             incarnation.value(), " dropped: ", reason));
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }
 

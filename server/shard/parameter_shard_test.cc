@@ -163,6 +163,26 @@ TEST(ParameterShardTest, ALostWorkerMidRoundLeavesTheRightDivisor) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("register again")));
 }
 
+TEST(ParameterShardTest, LeavingIsToldAndOnlyARoundThatGetsNothingIsNoticed) {
+  class Log final : public ShardObserver {
+   public:
+    void OnDropped(absl::string_view text) override { dropped.emplace_back(text); }
+    void OnNotice(absl::string_view text) override { notices.emplace_back(text); }
+    std::vector<std::string> dropped;
+    std::vector<std::string> notices;
+  } log;
+  TestCluster cluster({.job = SgdJob(), .observer = &log});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  cluster.Drop(2);
+  EXPECT_THAT(log.dropped, ElementsAre(HasSubstr("worker 2")));
+  EXPECT_THAT(log.notices, ElementsAre());
+  cluster.OpenRound(0, {1});
+  cluster.Drop(1);
+  EXPECT_THAT(log.dropped, ElementsAre(HasSubstr("worker 2"), HasSubstr("worker 1")));
+  EXPECT_EQ(log.notices.size(), cluster.buckets().size());
+}
+
 TEST(ParameterShardTest, ARoundThatLosesEveryoneAdvancesWithoutAnUpdate) {
   for (double clip_norm : {0.0, 1.0}) {
     JobSpec job = SgdJob();
