@@ -15,11 +15,11 @@ struct Case {
   std::function<int32_t(int64_t row)> token;
 };
 
-// [dtoken_table | dposition_table]; both began at 0.5.
+// [dtoken_table, and a row that lies behind it | dposition_table]; all began at 0.5.
 template <typename T>
 std::vector<float> RunBackward(const Case& c, const std::vector<int32_t>& tokens,
                                const std::vector<T>& dy) {
-  const int64_t token_elements = c.vocabulary * c.width;
+  const int64_t token_elements = (c.vocabulary + 1) * c.width;
   const int64_t position_elements = c.context * c.width;
   return InBothOrders([&](KernelTestRig& rig) {
     float* dtokens = rig.Upload(std::vector<float>(token_elements, 0.5f));
@@ -42,11 +42,11 @@ void ExpectBackward(const Case& c) {
   for (int64_t row = 0; row < c.rows; ++row) tokens[row] = c.token(row);
   const std::vector<T> dy = Noises<T>(c.rows * c.width);
   const std::vector<float> got = RunBackward(c, tokens, dy);
-  std::vector<double> want((c.vocabulary + c.context) * c.width, 0.5);
+  std::vector<double> want((c.vocabulary + 1 + c.context) * c.width, 0.5);
   for (int64_t row = 0; row < c.rows; ++row) {
     for (int64_t i = 0; i < c.width; ++i) {
       const double value = AsFloat(dy[row * c.width + i]);
-      want[(c.vocabulary + row % c.context) * c.width + i] += value;
+      want[(c.vocabulary + 1 + row % c.context) * c.width + i] += value;
       if (tokens[row] < 0 || tokens[row] >= c.vocabulary) continue;
       want[tokens[row] * c.width + i] += value;
     }

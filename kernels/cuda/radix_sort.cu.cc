@@ -95,9 +95,8 @@ __global__ void __launch_bounds__(kThreads) PlacesKernel(int32_t* counts, int32_
     if (i < n) counts[i] = carry + before;
     if (threadIdx.x == kThreads - 1) total = before + count;
     __syncthreads();
+    // The barrier of the next sum keeps it from being written before all have read it.
     carry += total;
-    // Before the next turn writes `warps` and `total`.
-    __syncthreads();
   }
 }
 

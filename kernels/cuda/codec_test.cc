@@ -1,0 +1,141 @@
+#include "kernels/cuda/codec.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "common/encoding.h"
+#include "gtest/gtest.h"
+#include "kernels/codec/codec.h"
+#include "kernels/codec/encoded_vectors.h"
+#include "kernels/cuda/kernel_test_rig.h"
+
+namespace lodestar::cuda {
+namespace {
+
+// Blocks of ordinary numbers, of zeros, of numbers that are too small, with the largest there are,
+// with Inf and with NaN; the rest ordinary.
+std::vector<float> Values(int64_t n) {
+  std::vector<float> values = Noises<float>(n, 1);
+  const auto set = [&](int64_t block, int64_t i, float value) {
+    if (block * 256 + i < n) values[block * 256 + i] = value;
+  };
+  for (int64_t i = 0; i < 256; ++i) {
+    set(1, i, 0.0f);
+    set(2, i, 1e-40f * static_cast<float>(i));
+    set(3, i, values[i % n] * 1e-20f);
+  }
+  set(4, 7, std::numeric_limits<float>::max());
+  set(4, 8, -std::numeric_limits<float>::max());
+  set(5, 255, -INFINITY);
+  set(6, 0, NAN);
+  return values;
+}
+
+struct Result {
+  std::vector<std::byte> bytes;
+  std::vector<float> residual;
+};
+
+Result OnHost(Encoding encoding, const std::vector<float>& values, float scale,
+              const std::vector<float>& residual, const CodecNoise& noise) {
+  const int64_t n = static_cast<int64_t>(values.size());
+  Result result{std::vector<std::byte>(EncodedBytes(encoding, n)), residual};
+  float* const memory = residual.empty() ? nullptr : result.residual.data();
+  EncodeWithResidual(encoding, values.data(), scale, memory, n,
+                     {noise.key, noise.stream, noise.first_element}, result.bytes.data());
+  if (memory != nullptr) {
+    UpdateResidual(encoding, values.data(), scale, result.bytes.data(), n, memory);
+  }
+  return result;
+}
+
+Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
+              const std::vector<float>& residual, const CodecNoise& noise, int64_t offset) {
+  const int64_t n = static_cast<int64_t>(values.size());
+  const size_t size = EncodedBytes(encoding, n);
+  // [bytes | residual]
+  const std::vector<std::byte> all = InBothOrders([&](KernelTestRig& rig) {
+    std::vector<float> shifted(offset + n);
+    std::copy(values.begin(), values.end(), shifted.begin() + offset);
+    float* const on_card = residual.empty() ? nullptr : rig.Upload(residual);
+    const CodecInput input{rig.Upload(shifted) + offset, scale, on_card, n};
+    std::byte* encoded = rig.Allocate<std::byte>(size);
+    if (encoding == Encoding::kInt8) {
+      EXPECT_EQ(static_cast<int64_t>(size), Int8EncodedBytes(n));
+      EXPECT_EQ(EncodeInt8(encoded, input, noise, rig.stream()), cudaSuccess);
+    } else {
+      EXPECT_EQ(EncodeBf16(reinterpret_cast<uint16_t*>(encoded), input, rig.stream()), cudaSuccess);
+    }
+    std::vector<std::byte> result = rig.Download(encoded, size);
+    const std::vector<std::byte> lost =
+        rig.Download(reinterpret_cast<std::byte*>(on_card), residual.size() * sizeof(float));
+    result.insert(result.end(), lost.begin(), lost.end());
+    return result;
+  });
+  Result result{{all.begin(), all.begin() + size}, std::vector<float>(residual.size())};
+  std::memcpy(result.residual.data(), all.data() + size, residual.size() * sizeof(float));
+  return result;
+}
+
+// NaN for NaN, else the same bits.
+void ExpectSameNumbers(const std::vector<float>& got, const std::vector<float>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(want[i]) && std::isnan(got[i])) continue;
+    ASSERT_EQ(std::memcmp(&got[i], &want[i], sizeof(float)), 0)
+        << i << ": got " << got[i] << ", want " << want[i];
+  }
+}
+
+void ExpectSame(Encoding encoding, int64_t n, float scale, bool has_residual,
+                const CodecNoise& noise, int64_t offset) {
+  const std::vector<float> values = Values(n);
+  const std::vector<float> residual = Noises<float>(has_residual ? n : 0, 2);
+  const Result want = OnHost(encoding, values, scale, residual, noise);
+  const Result got = OnCard(encoding, values, scale, residual, noise, offset);
+  ExpectSameNumbers(got.residual, want.residual);
+  if (encoding != Encoding::kInt8) {
+    EXPECT_EQ(got.bytes, want.bytes) << n;
+    return;
+  }
+  for (int64_t begin = 0; begin < n; begin += kInt8Block) {
+    const size_t at = EncodedBytes(encoding, begin);
+    const size_t codes = std::min<int64_t>(kInt8Block, n - begin);
+    std::vector<float> scales(2);
+    std::memcpy(&scales[0], &got.bytes[at], 4);
+    std::memcpy(&scales[1], &want.bytes[at], 4);
+    ExpectSameNumbers({scales[0]}, {scales[1]});
+    ASSERT_EQ(std::memcmp(&got.bytes[at + 4], &want.bytes[at + 4], codes), 0)
+        << "block at " << begin << " of " << n;
+  }
+}
+
+TEST(CodecTest, GivesTheBytesOfTheHost) {
+  for (Encoding encoding : {Encoding::kBf16, Encoding::kInt8}) {
+    for (int64_t n : {1, 3, 255, 256, 257, 1000, 2 * 1792 + 5}) {
+      for (bool has_residual : {false, true}) {
+        // The largest of a block is then the largest that there is, or an ordinary number.
+        for (float scale : {1.0f, 0.37f}) {
+          ExpectSame(encoding, n, scale, has_residual,
+                     {.key = 7, .stream = 9, .first_element = 512}, 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(CodecTest, GivesTheBytesOfTheHostAtOddAddressesAndPositions) {
+  for (Encoding encoding : {Encoding::kBf16, Encoding::kInt8}) {
+    for (int64_t first : {int64_t{0}, int64_t{3}, int64_t{0x7fff'ffff'fffe}}) {
+      ExpectSame(encoding, 777, 0.37f, true,
+                 {.key = ~uint64_t{0}, .stream = 1, .first_element = first},
+                 /*offset=*/1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lodestar::cuda
