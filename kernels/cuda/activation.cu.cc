@@ -2,7 +2,9 @@
 
 #include <cuda_bf16.h>
 
+#include "kernels/cuda/column_sums.h"
 #include "kernels/cuda/fast_math.h"
+#include "kernels/cuda/reduce.h"
 #include "kernels/cuda/vector_access.h"
 #include "kernels/cuda/vector_map.h"
 
@@ -70,17 +72,22 @@ struct ActivationBackwardOperation {
   T* dy;
   const T* pre_activation;
 
+  // For sums: the new dy as it is stored.
   template <int kLanes>
-  __device__ void Do(int64_t i) const {
-    float gradient[kLanes];
+  __device__ void Take(float (&gradient)[kLanes], int64_t i) const {
     float x[kLanes];
     Load(gradient, dy + i);
     Load(x, pre_activation + i);
 #pragma unroll
     for (int k = 0; k < kLanes; ++k) {
-      gradient[k] = TimesSlope<T, kActivation>(gradient[k], x[k]);
+      gradient[k] = ToFloat(FromFloat<T>(TimesSlope<T, kActivation>(gradient[k], x[k])));
     }
     Store(dy + i, gradient);
+  }
+  template <int kLanes>
+  __device__ void Do(int64_t i) const {
+    float gradient[kLanes];
+    Take(gradient, i);
   }
 };
 
@@ -106,6 +113,16 @@ cudaError_t LaunchBiasActivation(T* y, T* pre_activation, const T* bias, int64_t
   return MapVectors<kVectorLanes<T>>(
       BiasActivationOperation<T, kActivation>{y, pre_activation, bias, columns}, rows * columns,
       aligned, stream);
+}
+
+template <typename T, Activation kActivation>
+cudaError_t LaunchBackwardSums(float* partials, T* dy, const T* pre_activation, int64_t rows,
+                               int64_t columns, cudaStream_t stream) {
+  constexpr int kLanes = kVectorLanes<T>;
+  const ActivationBackwardOperation<T, kActivation> elements{dy, pre_activation};
+  return columns % kLanes == 0 && AreVectorsAligned(dy, pre_activation)
+             ? PartialColumnSums<kLanes>(partials, elements, rows, columns, stream)
+             : PartialColumnSums<1>(partials, elements, rows, columns, stream);
 }
 
 }  // namespace
@@ -148,6 +165,25 @@ cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n, Activa
 }
 
 template <typename T>
+cudaError_t ActivationBackwardWithSums(T* dy, float* column_sums, const T* pre_activation,
+                                       int64_t rows, int64_t columns, Activation activation,
+                                       bool add, void* workspace, cudaStream_t stream) {
+  if (columns == 0) return cudaSuccess;
+  float* partials = static_cast<float*>(workspace);
+  cudaError_t error = cudaErrorInvalidValue;
+  if (activation == Activation::kRelu) {
+    error = LaunchBackwardSums<T, Activation::kRelu>(partials, dy, pre_activation, rows, columns,
+                                                     stream);
+  } else if (activation == Activation::kGeluTanh) {
+    error = LaunchBackwardSums<T, Activation::kGeluTanh>(partials, dy, pre_activation, rows,
+                                                         columns, stream);
+  }
+  if (error != cudaSuccess) return error;
+  return CombinePartials(column_sums, partials, NumColumnSumParts(rows), columns, columns, add,
+                         stream);
+}
+
+template <typename T>
 cudaError_t Activate(T* y, const T* x, int64_t n, Activation activation, cudaStream_t stream) {
   const bool aligned = AreVectorsAligned(y, x);
   switch (activation) {
@@ -171,6 +207,11 @@ template cudaError_t BiasActivation(__nv_bfloat16*, __nv_bfloat16*, const __nv_b
 template cudaError_t ActivationBackward(float*, const float*, int64_t, Activation, cudaStream_t);
 template cudaError_t ActivationBackward(__nv_bfloat16*, const __nv_bfloat16*, int64_t, Activation,
                                         cudaStream_t);
+template cudaError_t ActivationBackwardWithSums(float*, float*, const float*, int64_t, int64_t,
+                                                Activation, bool, void*, cudaStream_t);
+template cudaError_t ActivationBackwardWithSums(__nv_bfloat16*, float*, const __nv_bfloat16*,
+                                                int64_t, int64_t, Activation, bool, void*,
+                                                cudaStream_t);
 template cudaError_t Activate(float*, const float*, int64_t, Activation, cudaStream_t);
 template cudaError_t Activate(__nv_bfloat16*, const __nv_bfloat16*, int64_t, Activation,
                               cudaStream_t);

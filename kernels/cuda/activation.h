@@ -24,6 +24,14 @@ template <typename T>
 cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n, Activation activation,
                                cudaStream_t stream);
 
+// The same, and column_sums [columns] (fp32) = the sums over rows of the new dy, or += with `add`:
+// the bits of ActivationBackward() and ColumnSums(), with one pass over memory less. Any activation
+// but kNone. workspace: ColumnSumsWorkspaceBytes(rows, columns).
+template <typename T>
+cudaError_t ActivationBackwardWithSums(T* dy, float* column_sums, const T* pre_activation,
+                                       int64_t rows, int64_t columns, Activation activation,
+                                       bool add, void* workspace, cudaStream_t stream);
+
 // y = act(x); y may be x.
 template <typename T>
 cudaError_t Activate(T* y, const T* x, int64_t n, Activation activation, cudaStream_t stream);

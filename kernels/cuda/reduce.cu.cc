@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/column_sums.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector_access.h"
 #include "kernels/cuda/warp.h"
@@ -35,6 +36,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t vectors = n / kLanes;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   double sum = 0.0;
+#pragma unroll 4
   for (int64_t i = GlobalThread(); i < vectors; i += stride) {
     float values[kLanes];
     Load(values, x + i * kLanes);
@@ -58,50 +60,22 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *total = sum;
 }
 
-// A block of 32 x 8 threads adds one range of rows: threadIdx.x owns kLanes columns, threadIdx.y
-// every eighth row.
-constexpr int64_t kMinRowsPerPart = 8 * kWarps;
-constexpr int64_t kMaxParts = 128;
+template <typename T>
+struct StoredElements {
+  const T* x;
 
-int64_t RowsPerPart(int64_t rows) {
-  const int64_t even = CeilDiv(rows, kMaxParts);
-  return std::max(kMinRowsPerPart, CeilDiv(even, kWarps) * kWarps);
-}
-int64_t NumParts(int64_t rows) { return CeilDiv(rows, RowsPerPart(rows)); }
-
-template <typename T, int kLanes>
-__global__ void __launch_bounds__(kThreads)
-    PartialColumnSumsKernel(float* partials, const T* x, int64_t rows, int64_t columns,
-                            int64_t rows_per_part) {
-  __shared__ float sums[kWarps][kLanes][kWarpSize];
-  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x) * kLanes;
-  const int64_t begin = static_cast<int64_t>(blockIdx.y) * rows_per_part;
-  const int64_t end = begin + rows_per_part < rows ? begin + rows_per_part : rows;
-  float sum[kLanes] = {};
-  if (column < columns) {
-#pragma unroll 4
-    for (int64_t row = begin + threadIdx.y; row < end; row += kWarps) {
-      float values[kLanes];
-      Load(values, x + row * columns + column);
-#pragma unroll
-      for (int k = 0; k < kLanes; ++k) sum[k] += values[k];
-    }
+  template <int kLanes>
+  __device__ void Take(float (&values)[kLanes], int64_t i) const {
+    Load(values, x + i);
   }
-#pragma unroll
-  for (int k = 0; k < kLanes; ++k) sums[threadIdx.y][k][threadIdx.x] = sum[k];
-  __syncthreads();
-  const int k = threadIdx.y;
-  if (k >= kLanes || column >= columns) return;
-  float total = sums[0][k][threadIdx.x];
-  for (int warp = 1; warp < kWarps; ++warp) total += sums[warp][k][threadIdx.x];
-  partials[static_cast<int64_t>(blockIdx.y) * columns + column + k] = total;
-}
+};
 
 // Block (x, y): the sum of one range of row y.
 constexpr int64_t kColumnsPerPart = kThreads * 16;
+constexpr int64_t kMaxRowParts = 128;
 
 int64_t NumRowParts(int64_t columns) {
-  return std::clamp<int64_t>(CeilDiv(columns, kColumnsPerPart), 1, kMaxParts);
+  return std::clamp<int64_t>(CeilDiv(columns, kColumnsPerPart), 1, kMaxRowParts);
 }
 
 template <typename T>
@@ -109,6 +83,7 @@ __global__ void __launch_bounds__(kThreads)
     PartialRowSumsKernel(float* partials, const T* x, int64_t columns) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   float sum = 0.0f;
+#pragma unroll 4
   for (int64_t i = GlobalThread(); i < columns; i += stride) {
     sum += ToFloat(x[blockIdx.y * columns + i]);
   }
@@ -134,18 +109,6 @@ __global__ void __launch_bounds__(kThreads)
   out[column] = add ? out[column] + sum : sum;
 }
 
-template <typename T, int kLanes>
-cudaError_t LaunchPartialColumnSums(float* partials, const T* x, int64_t rows, int64_t columns,
-                                    cudaStream_t stream) {
-  const LaunchConfig config{
-      .grid = dim3(static_cast<unsigned>(CeilDiv(columns, int64_t{kWarpSize} * kLanes)),
-                   static_cast<unsigned>(NumParts(rows))),
-      .block = dim3(kWarpSize, kWarps),
-      .stream = stream};
-  return Launch(PartialColumnSumsKernel<T, kLanes>, config, partials, x, rows, columns,
-                RowsPerPart(rows));
-}
-
 }  // namespace
 
 size_t SumOfSquaresWorkspaceBytes(int64_t n) { return NumSumBlocks(n) * sizeof(double); }
@@ -165,7 +128,7 @@ cudaError_t SumOfSquares(double* sum, const float* x, int64_t n, void* workspace
 }
 
 size_t ColumnSumsWorkspaceBytes(int64_t rows, int64_t columns) {
-  return NumParts(rows) * columns * sizeof(float);
+  return NumColumnSumParts(rows) * columns * sizeof(float);
 }
 
 template <typename T>
@@ -177,11 +140,11 @@ cudaError_t ColumnSums(float* out, const T* x, int64_t rows, int64_t columns, bo
     constexpr int kLanes = kVectorLanes<T>;
     const cudaError_t error =
         columns % kLanes == 0 && AreVectorsAligned(x)
-            ? LaunchPartialColumnSums<T, kLanes>(partials, x, rows, columns, stream)
-            : LaunchPartialColumnSums<T, 1>(partials, x, rows, columns, stream);
+            ? PartialColumnSums<kLanes>(partials, StoredElements<T>{x}, rows, columns, stream)
+            : PartialColumnSums<1>(partials, StoredElements<T>{x}, rows, columns, stream);
     if (error != cudaSuccess) return error;
   }
-  return CombinePartials(out, partials, NumParts(rows), columns, columns, add, stream);
+  return CombinePartials(out, partials, NumColumnSumParts(rows), columns, columns, add, stream);
 }
 
 size_t RowSumsWorkspaceBytes(int64_t rows, int64_t columns) {

@@ -14,7 +14,9 @@
 namespace lodestar::cuda {
 namespace {
 
-constexpr int kMaxThreads = 512;
+// Two rows of a large vocabulary at a time per multiprocessor: together they stay in the
+// second-level cache until they are read again.
+constexpr int kMaxThreads = 1024;
 constexpr int kMaxWarps = kMaxThreads / kWarpSize;
 
 template <typename T>

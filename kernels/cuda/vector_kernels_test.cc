@@ -10,6 +10,7 @@
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernel_test_rig.h"
 #include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/reduce.h"
 #include "kernels/optimizer_factors.h"
 
 namespace lodestar::cuda {
@@ -140,6 +141,44 @@ TEST(VectorKernelsTest, ActivatingThePreActivationGivesTheForwardBits) {
       const std::vector<__nv_bfloat16> forward = rig.Download(y, kRows * columns);
       const std::vector<__nv_bfloat16> recomputed = rig.Download(again, kRows * columns);
       EXPECT_EQ(std::memcmp(forward.data(), recomputed.data(), forward.size() * 2), 0);
+    }
+  }
+}
+
+// [dy | sums]; the sums began at 0.5.
+template <typename T>
+std::vector<float> GradientAndSums(int64_t rows, int64_t columns, Activation activation,
+                                   bool at_once) {
+  return InBothOrders([&](KernelTestRig& rig) {
+    const int64_t n = rows * columns;
+    T* dy = rig.Upload(Noises<T>(n, 1));
+    const T* pre = rig.Upload(Noises<T>(n, 2));
+    float* sums = rig.Upload(std::vector<float>(columns, 0.5f));
+    void* workspace = rig.Allocate<char>(ColumnSumsWorkspaceBytes(rows, columns));
+    if (at_once) {
+      EXPECT_EQ(ActivationBackwardWithSums(dy, sums, pre, rows, columns, activation, true,
+                                           workspace, rig.stream()),
+                cudaSuccess);
+    } else {
+      EXPECT_EQ(ActivationBackward(dy, pre, n, activation, rig.stream()), cudaSuccess);
+      EXPECT_EQ(ColumnSums(sums, dy, rows, columns, true, workspace, rig.stream()), cudaSuccess);
+    }
+    std::vector<float> result;
+    for (T value : rig.Download(dy, n)) result.push_back(AsFloat(value));
+    for (float value : rig.Download(sums, columns)) result.push_back(value);
+    return result;
+  });
+}
+
+TEST(VectorKernelsTest, SumsOfTheGradientInOnePassAreThoseInTwo) {
+  for (Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
+    for (int64_t rows : {0, 1, 67, 300}) {
+      for (int64_t columns : {1, 33, 96}) {
+        EXPECT_EQ(GradientAndSums<float>(rows, columns, activation, true),
+                  GradientAndSums<float>(rows, columns, activation, false));
+        EXPECT_EQ(GradientAndSums<__nv_bfloat16>(rows, columns, activation, true),
+                  GradientAndSums<__nv_bfloat16>(rows, columns, activation, false));
+      }
     }
   }
 }
