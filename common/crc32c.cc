@@ -154,14 +154,15 @@ __attribute__((target(LODESTAR_VPCLMUL))) inline __m512i Fold(__m512i lanes, __m
   return _mm512_ternarylogic_epi64(low, high, next, kXorOfThree);
 }
 
+// Of 64 bytes from `offset`.
 template <bool kCopy>
 __attribute__((target(LODESTAR_VPCLMUL))) inline __m512i LoadAndCopy(const uint8_t* data,
-                                                                     uint8_t* copy) {
-  __m512i lanes = _mm512_loadu_si512(data);
+                                                                     size_t offset, uint8_t* copy) {
+  __m512i lanes = _mm512_loadu_si512(data + offset);
   if constexpr (kCopy) {
     // Keeps the compiler from loading twice: what is stored must be what is summed.
     asm volatile("" : "+v"(lanes));
-    _mm512_storeu_si512(copy, lanes);
+    _mm512_storeu_si512(copy + offset, lanes);
   }
   return lanes;
 }
@@ -174,17 +175,17 @@ __attribute__((target(LODESTAR_VPCLMUL))) uint32_t ExtendFolding(uint32_t state,
                                                                  uint8_t* copy) {
   const __m512i factors = _mm512_set_epi64(kFoldHigh, kFoldLow, kFoldHigh, kFoldLow, kFoldHigh,
                                            kFoldLow, kFoldHigh, kFoldLow);
-  __m512i lanes0 = LoadAndCopy<kCopy>(data, copy);
-  __m512i lanes1 = LoadAndCopy<kCopy>(data + 64, copy + 64);
-  __m512i lanes2 = LoadAndCopy<kCopy>(data + 128, copy + 128);
-  __m512i lanes3 = LoadAndCopy<kCopy>(data + 192, copy + 192);
+  __m512i lanes0 = LoadAndCopy<kCopy>(data, 0, copy);
+  __m512i lanes1 = LoadAndCopy<kCopy>(data, 64, copy);
+  __m512i lanes2 = LoadAndCopy<kCopy>(data, 128, copy);
+  __m512i lanes3 = LoadAndCopy<kCopy>(data, 192, copy);
   lanes0 = _mm512_xor_si512(lanes0,
                             _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int32_t>(state))));
   for (size_t i = kFoldBytes; i < size; i += kFoldBytes) {
-    lanes0 = Fold(lanes0, factors, LoadAndCopy<kCopy>(data + i, copy + i));
-    lanes1 = Fold(lanes1, factors, LoadAndCopy<kCopy>(data + i + 64, copy + i + 64));
-    lanes2 = Fold(lanes2, factors, LoadAndCopy<kCopy>(data + i + 128, copy + i + 128));
-    lanes3 = Fold(lanes3, factors, LoadAndCopy<kCopy>(data + i + 192, copy + i + 192));
+    lanes0 = Fold(lanes0, factors, LoadAndCopy<kCopy>(data, i, copy));
+    lanes1 = Fold(lanes1, factors, LoadAndCopy<kCopy>(data, i + 64, copy));
+    lanes2 = Fold(lanes2, factors, LoadAndCopy<kCopy>(data, i + 128, copy));
+    lanes3 = Fold(lanes3, factors, LoadAndCopy<kCopy>(data, i + 192, copy));
   }
   alignas(64) uint8_t folded[kFoldBytes];
   _mm512_store_si512(folded, lanes0);

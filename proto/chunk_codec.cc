@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
@@ -20,8 +21,8 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Longest possible header: eleven fields of a tag and at most ten bytes each.
-constexpr size_t kMaxHeaderBytes = 128;
+// Longest possible header: fourteen fields of a tag and at most ten bytes each.
+constexpr size_t kMaxHeaderBytes = 160;
 
 absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(
@@ -41,6 +42,7 @@ class HeaderWriter {
     Tag(field, WireFormatLite::WIRETYPE_FIXED32);
     end_ = CodedOutputStream::WriteLittleEndian32ToArray(value, end_);
   }
+  grpc::Slice Finish() { return grpc::Slice(bytes_, end_ - bytes_); }
   grpc::Slice FinishWithData(int field, size_t data_bytes) {
     Tag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
     end_ = CodedOutputStream::WriteVarint64ToArray(data_bytes, end_);
@@ -83,6 +85,9 @@ int WireTypeOf(const PushChunkHeader&, int field) {
     case v1::PushChunk::kOffsetFieldNumber:
     case v1::PushChunk::kEncodingFieldNumber:
     case v1::PushChunk::kKindFieldNumber:
+    case v1::PushChunk::kSharedRegionFieldNumber:
+    case v1::PushChunk::kSharedOffsetFieldNumber:
+    case v1::PushChunk::kSharedBytesFieldNumber:
       return WireFormatLite::WIRETYPE_VARINT;
     case v1::PushChunk::kCrc32CFieldNumber:
     case v1::PushChunk::kScaleFieldNumber:
@@ -100,6 +105,9 @@ int WireTypeOf(const PullChunkHeader&, int field) {
     case v1::PullChunk::kVersionFieldNumber:
     case v1::PullChunk::kOffsetFieldNumber:
     case v1::PullChunk::kEncodingFieldNumber:
+    case v1::PullChunk::kSharedRegionFieldNumber:
+    case v1::PullChunk::kSharedOffsetFieldNumber:
+    case v1::PullChunk::kSharedBytesFieldNumber:
       return WireFormatLite::WIRETYPE_VARINT;
     case v1::PullChunk::kCrc32CFieldNumber:
       return WireFormatLite::WIRETYPE_FIXED32;
@@ -142,6 +150,15 @@ void SetField(PushChunkHeader& header, int field, FieldValue value) {
     case v1::PushChunk::kScaleFieldNumber:
       header.scale = std::bit_cast<float>(value.fixed32);
       break;
+    case v1::PushChunk::kSharedRegionFieldNumber:
+      header.place.region = value.varint;
+      break;
+    case v1::PushChunk::kSharedOffsetFieldNumber:
+      header.place.offset = value.varint;
+      break;
+    case v1::PushChunk::kSharedBytesFieldNumber:
+      header.place.bytes = value.varint;
+      break;
   }
 }
 
@@ -161,6 +178,15 @@ void SetField(PullChunkHeader& header, int field, FieldValue value) {
       break;
     case v1::PullChunk::kCrc32CFieldNumber:
       header.crc32c = value.fixed32;
+      break;
+    case v1::PullChunk::kSharedRegionFieldNumber:
+      header.place.region = value.varint;
+      break;
+    case v1::PullChunk::kSharedOffsetFieldNumber:
+      header.place.offset = value.varint;
+      break;
+    case v1::PullChunk::kSharedBytesFieldNumber:
+      header.place.bytes = value.varint;
       break;
   }
 }
@@ -190,10 +216,7 @@ bool ReadValue(CodedInputStream& input, int wire_type, FieldValue& value) {
                                                       : input.ReadLittleEndian32(&value.fixed32);
 }
 
-}  // namespace
-
-grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data, size_t data_bytes,
-                                 std::shared_ptr<const void> owner) {
+HeaderWriter WriteHeader(const PushChunkHeader& header) {
   HeaderWriter writer;
   writer.Varint(v1::PushChunk::kWorkerIdFieldNumber, header.worker.value());
   writer.Varint(v1::PushChunk::kIncarnationFieldNumber, header.incarnation.value());
@@ -205,20 +228,47 @@ grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data
   writer.Varint(v1::PushChunk::kKindFieldNumber, static_cast<int64_t>(header.kind));
   writer.Fixed32(v1::PushChunk::kCrc32CFieldNumber, header.crc32c);
   writer.Fixed32(v1::PushChunk::kScaleFieldNumber, std::bit_cast<uint32_t>(header.scale));
-  return Assemble(writer.FinishWithData(v1::PushChunk::kDataFieldNumber, data_bytes), data,
-                  data_bytes, std::move(owner));
+  writer.Varint(v1::PushChunk::kSharedRegionFieldNumber, header.place.region);
+  writer.Varint(v1::PushChunk::kSharedOffsetFieldNumber, header.place.offset);
+  writer.Varint(v1::PushChunk::kSharedBytesFieldNumber, header.place.bytes);
+  return writer;
 }
 
-grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data, size_t data_bytes,
-                                 std::shared_ptr<const void> owner) {
+HeaderWriter WriteHeader(const PullChunkHeader& header) {
   HeaderWriter writer;
   writer.Varint(v1::PullChunk::kBucketFieldNumber, header.bucket);
   writer.Varint(v1::PullChunk::kVersionFieldNumber, header.version.value());
   writer.Varint(v1::PullChunk::kOffsetFieldNumber, header.offset);
   writer.Varint(v1::PullChunk::kEncodingFieldNumber, static_cast<int64_t>(header.encoding));
   writer.Fixed32(v1::PullChunk::kCrc32CFieldNumber, header.crc32c);
-  return Assemble(writer.FinishWithData(v1::PullChunk::kDataFieldNumber, data_bytes), data,
-                  data_bytes, std::move(owner));
+  writer.Varint(v1::PullChunk::kSharedRegionFieldNumber, header.place.region);
+  writer.Varint(v1::PullChunk::kSharedOffsetFieldNumber, header.place.offset);
+  writer.Varint(v1::PullChunk::kSharedBytesFieldNumber, header.place.bytes);
+  return writer;
+}
+
+grpc::ByteBuffer MessageOf(const grpc::Slice& slice) { return grpc::ByteBuffer(&slice, 1); }
+
+}  // namespace
+
+grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header) {
+  return MessageOf(WriteHeader(header).Finish());
+}
+
+grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header) {
+  return MessageOf(WriteHeader(header).Finish());
+}
+
+grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data, size_t data_bytes,
+                                 std::shared_ptr<const void> owner) {
+  return Assemble(WriteHeader(header).FinishWithData(v1::PushChunk::kDataFieldNumber, data_bytes),
+                  data, data_bytes, std::move(owner));
+}
+
+grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data, size_t data_bytes,
+                                 std::shared_ptr<const void> owner) {
+  return Assemble(WriteHeader(header).FinishWithData(v1::PullChunk::kDataFieldNumber, data_bytes),
+                  data, data_bytes, std::move(owner));
 }
 
 template <typename Header>
@@ -244,7 +294,19 @@ absl::Status ChunkReader<Header>::ReadHeader() {
     SetField(header_, field, value);
   }
   if (!input_->ConsumedEntireMessage()) return Malformed("a tag is broken");
-  return Malformed("it has no data");
+  if (!is_shared()) return Malformed("it has no data");
+  RETURN_IF_ERROR(CheckLength(header_.place.bytes));
+  data_bytes_ = header_.place.bytes;
+  return absl::OkStatus();
+}
+
+template <typename Header>
+absl::Status ChunkReader<Header>::CheckLength(uint64_t bytes) const {
+  if (bytes == 0) return Malformed("it has no data");
+  if (bytes <= kMaxChunkBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("chunk has ", bytes,
+                                                 " bytes of data, allowed are ", kMaxChunkBytes,
+                                                 "; send smaller chunks"));
 }
 
 // `data` is the last known field: its length must be what is left, but for unknown fields.
@@ -252,12 +314,8 @@ template <typename Header>
 absl::Status ChunkReader<Header>::BeginData() {
   uint64_t length = 0;
   if (!input_->ReadVarint64(&length)) return Malformed("the length of data is cut or broken");
-  if (length == 0) return Malformed("it has no data");
-  if (length > kMaxChunkBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("chunk has ", length,
-                                                   " bytes of data, allowed are ", kMaxChunkBytes,
-                                                   "; send smaller chunks"));
-  }
+  RETURN_IF_ERROR(CheckLength(length));
+  if (is_shared()) return Malformed("it has data, and says that they are in shared memory");
   const uint64_t left = message_.Length() - static_cast<uint64_t>(input_->CurrentPosition());
   if (length > left) {
     return Malformed(absl::StrCat("data claims ", length, " bytes, ", left, " are there"));
@@ -267,7 +325,14 @@ absl::Status ChunkReader<Header>::BeginData() {
 }
 
 template <typename Header>
-absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(void* destination) {
+absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(void* destination,
+                                                       const SharedRegion* region) {
+  if (is_shared()) {
+    LODESTAR_CHECK(region != nullptr) << "region " << header_.place.region;
+    ASSIGN_OR_RETURN(const absl::Span<const char> source,
+                     region->Part(header_.place.offset, header_.place.bytes));
+    return Crc32cCopy(destination, source.data(), source.size());
+  }
   auto* out = static_cast<char*>(destination);
   uint32_t crc32c = 0;
   for (size_t left = data_bytes_; left > 0;) {

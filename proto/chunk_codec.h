@@ -20,9 +20,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/ids.h"
+#include "common/shared_region.h"
 #include "proto/parameter_service.pb.h"
 
 namespace lodestar {
+
+// Where a payload lies that is not in its message.
+struct SharedPlace {
+  uint64_t region = 0;  // 0: it is in the message
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+
+  friend bool operator==(const SharedPlace&, const SharedPlace&) = default;
+};
 
 struct PushChunkHeader {
   WorkerId worker;
@@ -35,6 +45,7 @@ struct PushChunkHeader {
   v1::ContributionKind kind = v1::CONTRIBUTION_KIND_UNSPECIFIED;
   uint32_t crc32c = 0;  // of the payload
   float scale = 0.0f;   // 0 means 1
+  SharedPlace place = {};
 
   friend bool operator==(const PushChunkHeader&, const PushChunkHeader&) = default;
 };
@@ -45,9 +56,14 @@ struct PullChunkHeader {
   uint64_t offset = 0;  // elements from the start of the bucket
   v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
   uint32_t crc32c = 0;  // of the payload
+  SharedPlace place = {};
 
   friend bool operator==(const PullChunkHeader&, const PullChunkHeader&) = default;
 };
+
+// Messages whose payload is in shared memory, at header.place.
+grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header);
+grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header);
 
 // The message refers to `data` and holds `owner` until gRPC has let go of the bytes, which may be
 // after the call has ended.
@@ -68,18 +84,22 @@ class ChunkReader {
 
   // Reads the small fields and stops at the payload. Call once. Errors: InvalidArgument for what is
   // not legal protobuf, for no or more than kMaxChunkBytes of data, a payload that is longer than
-  // the message, or fields after it.
+  // the message or also in shared memory, or fields after it.
   absl::Status ReadHeader();
   const Header& header() const { return header_; }
   // Length of the payload; between 1 and kMaxChunkBytes once ReadHeader() was OK.
   size_t data_bytes() const { return data_bytes_; }
+  // Whether the payload is in the region header().place.region.
+  bool is_shared() const { return header_.place.region != 0; }
   // Copies the payload to `destination`, which has room for data_bytes(), and returns the checksum
-  // of what it wrote there, computed in the same pass. Call once, after ReadHeader() was OK.
-  // Errors: as ReadHeader().
-  absl::StatusOr<uint32_t> ReadData(void* destination);
+  // of what it wrote there, computed in the same pass. `region` is the one named if is_shared(),
+  // and not used otherwise. Call once, after ReadHeader() was OK. Errors: as ReadHeader();
+  // InvalidArgument for a place that is not in the region.
+  absl::StatusOr<uint32_t> ReadData(void* destination, const SharedRegion* region = nullptr);
 
  private:
   absl::Status BeginData();
+  absl::Status CheckLength(uint64_t bytes) const;
 
   // Each refers to the one before it.
   grpc::ByteBuffer message_;

@@ -4,6 +4,7 @@
 #include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "common/crc32c.h"
+#include "common/shared_region.h"
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
 
@@ -61,7 +63,8 @@ PushChunkHeader HeaderOf(const v1::PushChunk& chunk) {
           chunk.encoding(),
           chunk.kind(),
           chunk.crc32c(),
-          chunk.scale()};
+          chunk.scale(),
+          {chunk.shared_region(), chunk.shared_offset(), chunk.shared_bytes()}};
 }
 
 struct Parsed {
@@ -72,6 +75,7 @@ struct Parsed {
 absl::StatusOr<Parsed> Parse(grpc::ByteBuffer buffer) {
   PushChunkReader reader(buffer);
   RETURN_IF_ERROR(reader.ReadHeader());
+  if (reader.is_shared()) return absl::UnimplementedError("the payload is in shared memory");
   Parsed parsed{reader.header(), std::string(reader.data_bytes(), '\0')};
   ASSIGN_OR_RETURN(const uint32_t crc32c, reader.ReadData(parsed.data.data()));
   EXPECT_EQ(crc32c, Crc32c(parsed.data.data(), parsed.data.size()));
@@ -125,6 +129,59 @@ TEST(ChunkCodecTest, PullIsEncodedAndReadAsGeneratedCodeDoes) {
   ASSERT_EQ(reader.data_bytes(), sizeof(data));
   ASSERT_OK(reader.ReadData(data).status());
   EXPECT_EQ(std::string(data, sizeof(data)), "weights!");
+}
+
+TEST(ChunkCodecTest, PayloadInSharedMemoryIsNotInTheMessage) {
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(100));
+  std::memcpy(region.Part(40, 7)->data(), "payload", 7);
+  v1::PushChunk chunk = SomePush();
+  chunk.clear_data();
+  chunk.set_shared_region(uint64_t{1} << 63);
+  chunk.set_shared_offset(40);
+  chunk.set_shared_bytes(7);
+  grpc::ByteBuffer buffer = EncodePushChunk(HeaderOf(chunk));
+  EXPECT_EQ(Bytes(buffer), chunk.SerializeAsString());
+  PushChunkReader reader(buffer);
+  ASSERT_OK(reader.ReadHeader());
+  EXPECT_TRUE(reader.is_shared());
+  EXPECT_EQ(reader.header(), HeaderOf(chunk));
+  ASSERT_EQ(reader.data_bytes(), 7);
+  char data[8] = {};
+  ASSERT_OK_AND_ASSIGN(const uint32_t crc32c, reader.ReadData(data, &region));
+  EXPECT_EQ(std::string(data), "payload");
+  EXPECT_EQ(crc32c, Crc32c("payload", 7));
+
+  PullChunkHeader pull{9, Version(77), 4096, v1::ENCODING_FP32, 42, {5, 40, 7}};
+  grpc::ByteBuffer pull_buffer = EncodePullChunk(pull);
+  PullChunkReader pull_reader(pull_buffer);
+  ASSERT_OK(pull_reader.ReadHeader());
+  EXPECT_EQ(pull_reader.header(), pull);
+}
+
+TEST(ChunkCodecTest, RefusesPlacesInSharedMemoryThatCannotBe) {
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(100));
+  const auto refuses = [&](uint64_t offset, uint64_t bytes, const std::string& data = "") {
+    v1::PushChunk chunk;
+    chunk.set_shared_region(1);
+    chunk.set_shared_offset(offset);
+    chunk.set_shared_bytes(bytes);
+    chunk.set_data(data);
+    grpc::ByteBuffer buffer = Buffer(chunk.SerializeAsString());
+    PushChunkReader reader(buffer);
+    if (!reader.ReadHeader().ok()) return true;
+    std::vector<char> destination(reader.data_bytes());
+    return absl::IsInvalidArgument(reader.ReadData(destination.data(), &region).status());
+  };
+  constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+  EXPECT_FALSE(refuses(0, 100));
+  EXPECT_TRUE(refuses(0, 101));
+  EXPECT_TRUE(refuses(0, 0));
+  EXPECT_TRUE(refuses(100, 1));
+  EXPECT_TRUE(refuses(kHuge, 2));
+  EXPECT_TRUE(refuses(kHuge - 50, 100));
+  EXPECT_TRUE(refuses(0, kHuge));
+  EXPECT_TRUE(refuses(0, kMaxChunkBytes + 1));
+  EXPECT_TRUE(refuses(0, 4, "data"));
 }
 
 TEST(ChunkCodecTest, PayloadIsNotCopiedAndItsOwnerLivesAsLongAsTheMessage) {

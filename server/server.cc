@@ -67,8 +67,8 @@ absl::Status Server::Build() {
     host.reports = agent_.get();
   }
   host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);
-  parameter_rpc_ =
-      std::make_unique<ParameterRpc>([this] { return host_->shard(); }, executor_.get());
+  parameter_rpc_ = std::make_unique<ParameterRpc>([this] { return host_->shard(); },
+                                                  executor_.get(), config_.network.shared_memory);
   if (role_ == nullptr) return absl::OkStatus();
   return role_->Start(host_.get(), [this] { return ReadShard(); });
 }
@@ -186,6 +186,7 @@ void Server::Stop(StopKind kind) {
     host_->Shutdown(
         absl::UnavailableError("the server is stopping; connect again when it is back"));
   }
+  if (parameter_rpc_ != nullptr) parameter_rpc_->EndSharing();
   if (grpc_server_ != nullptr) {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
     grpc_server_->Wait();

@@ -21,6 +21,8 @@ struct NetworkConfig {
   // Allows an address that other machines reach although the wire is not encrypted.
   bool insecure = false;
   std::string port_file;  // the real port is written there; empty: nowhere
+  // Whether payloads of workers on this machine go through memory shared with them.
+  bool shared_memory = true;
 };
 
 struct ClusterConfig {

@@ -25,6 +25,9 @@ ABSL_FLAG(std::string, http, "",
           "allowed.");
 ABSL_FLAG(std::string, port_file, "",
           "File that receives the port (a decimal number) once the server listens. Empty: none.");
+ABSL_FLAG(bool, shared_memory, true,
+          "Payloads of workers on this machine go through memory shared with them, if they want to; "
+          "those of others through TCP.");
 ABSL_FLAG(
     std::string, shard, "0/1",
     "I/K: this server owns the I-th of K parts of the parameters, 0 <= I < K <= 256. Shard 0 is "
@@ -222,6 +225,7 @@ absl::StatusOr<ServerConfig> ReadFlags() {
   config.network.advertise = absl::GetFlag(FLAGS_advertise);
   config.network.insecure = absl::GetFlag(FLAGS_insecure);
   config.network.port_file = absl::GetFlag(FLAGS_port_file);
+  config.network.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   ASSIGN_OR_RETURN(config.cluster, ReadCluster());
   ASSIGN_OR_RETURN(config.output.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   config.output.metrics_out = absl::GetFlag(FLAGS_metrics_out);
@@ -235,8 +239,9 @@ absl::StatusOr<ServerConfig> ReadFlags() {
 
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
-  static constexpr absl::string_view kFlags[] = {"listen",    "http",  "insecure",    "advertise",
-                                                 "port_file", "shard", "coordinator", "log_level"};
+  static constexpr absl::string_view kFlags[] = {
+      "listen", "http",        "insecure", "advertise", "port_file", "shared_memory",
+      "shard",  "coordinator", "log_level"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -245,7 +250,8 @@ bool CountsOnEveryServer(const std::string& flag) {
 std::vector<FlagGroup> ServerFlagGroups() {
   return {
       {"Network and place in the cluster",
-       {"listen", "http", "insecure", "advertise", "port_file", "shard", "coordinator"}},
+       {"listen", "http", "insecure", "advertise", "port_file", "shared_memory", "shard",
+        "coordinator"}},
       {"Model and first weights", {"model", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
        {"mode", "min_workers", "quorum", "max_rounds_ahead", "staleness_scaling", "local_steps",

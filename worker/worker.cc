@@ -22,8 +22,17 @@ bool IsTransient(const absl::Status& status) {
          absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
 }
 
-std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registration) {
+std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registration,
+                                                    bool shared_memory) {
   BulkGrpcTransportConfig config;
+  config.shared_memory = shared_memory;
+  config.on_shared_memory = [](int shard, const absl::Status& status) {
+    if (status.ok()) {
+      LogInfo("server of shard {}: payloads go through shared memory", shard);
+    } else {
+      LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
+    }
+  };
   for (const ServerEndpoint& server : registration.servers)
     config.servers.push_back(server.address);
   config.buckets = registration.buckets;
@@ -201,7 +210,7 @@ DatasetFacts Worker::FactsOfData() const {
 }
 
 absl::Status Worker::Train(const Registration& registration) {
-  std::shared_ptr<CancellableTransport> transport = MakeTransport(registration);
+  std::shared_ptr<CancellableTransport> transport = MakeTransport(registration, config_.shared_memory);
   {
     absl::MutexLock lock(&mutex_);
     if (life_is_over_) return absl::AbortedError("the lease was lost while preparing");

@@ -34,6 +34,7 @@ class Worker {
     bool own_partition = false;  // the data is local to this worker
     std::string device = "auto";
     int threads = 0;  // of a CPU device; 0: one per core
+    bool shared_memory = true;  // with servers of this machine
     // Samples per forward and backward; a larger share of the batch is accumulated piece by piece.
     int64_t max_micro_batch = 64;
     // False: transfers do not overlap with computing, to measure what that is worth.

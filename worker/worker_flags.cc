@@ -16,6 +16,9 @@
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051",
           "host:port of the server of shard 0; the only address a worker needs.");
+ABSL_FLAG(bool, shared_memory, true,
+          "Payloads to and from servers on this machine go through shared memory, if they can and "
+          "want to; those of other servers through TCP. The log says which.");
 ABSL_FLAG(std::string, data, "",
           "File or folder with the training data, as this machine sees it. Required.");
 ABSL_FLAG(std::string, data_format, "auto",
@@ -123,6 +126,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
   RETURN_IF_ERROR(CheckAddress(config.coordinator));
   ASSIGN_OR_RETURN(config.name, WorkerName(absl::GetFlag(FLAGS_name)));
   config.instance_id = RandomInstanceId();
+  config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   config.data_path = absl::GetFlag(FLAGS_data);
   if (config.data_path.empty()) return BadFlag("data", "", "the path of a file or folder");
   config.data_format = absl::GetFlag(FLAGS_data_format);
@@ -156,7 +160,7 @@ std::string WorkerHelp() {
       "SIGTERM or Ctrl-C hands over the step at hand and leaves.\n",
       "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a bad flag); ",
       "128 and above may.\n", "Flags can also come from a file: --flagfile=FILE.");
-  return FormatHelp(usage, {{"Cluster", {"coordinator", "name"}},
+  return FormatHelp(usage, {{"Cluster", {"coordinator", "name", "shared_memory"}},
                             {"Data", {"data", "data_format", "data_partition"}},
                             {"Compute", {"device", "dtype", "threads", "max_micro_batch"}},
                             {"Measuring", {"overlap", "trace", "trace_rounds"}},

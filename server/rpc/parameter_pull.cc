@@ -23,12 +23,13 @@ constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
     absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
-    std::shared_ptr<TrafficCounters> traffic, const grpc::ByteBuffer& request) {
+    std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
+    const grpc::ByteBuffer& request) {
   std::shared_ptr<PullStream> stream(new PullStream(executor, std::move(traffic)));
   stream->self_ = stream;
   if (!shard.ok()) {
     stream->Fail(shard.status());
-  } else if (absl::Status status = stream->Parse(request); !status.ok()) {
+  } else if (absl::Status status = stream->Parse(request, *regions); !status.ok()) {
     stream->Fail(status);
   } else {
     stream->shard_ = *std::move(shard);
@@ -40,7 +41,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
 PullStream::PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic)
     : executor_(executor), traffic_(std::move(traffic)) {}
 
-absl::Status PullStream::Parse(const grpc::ByteBuffer& request) {
+absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
+                               const SharedMemoryRegions& regions) {
   grpc::ByteBuffer message(request);
   const grpc::Status parsed =
       grpc::SerializationTraits<v1::PullRequest>::Deserialize(&message, &request_);
@@ -55,6 +57,8 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request) {
         "pull: ", request_.buckets_size(), " buckets from version ", request_.min_version(),
         ", allowed are at most ", kMaxBuckets, " and no negative version"));
   }
+  if (request_.shared_region() == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(shared_, regions.Find(request_.shared_region(), WorkerId(request_.worker_id())));
   return absl::OkStatus();
 }
 
@@ -84,26 +88,62 @@ void PullStream::ReadNext() {
 
 void PullStream::OnBucket(uint32_t bucket, absl::StatusOr<PublishedBucket> published) {
   if (!published.ok()) return Fail(published.status());
-  executor_->Schedule([self = shared_from_this(), bucket, published = *std::move(published)] {
-    self->CutIntoChunks(bucket, published);
-  });
+  cutting_ = {bucket, *std::move(published)};
+  ScheduleCutting();
 }
 
-void PullStream::CutIntoChunks(uint32_t bucket, const PublishedBucket& published) {
-  constexpr int64_t kChunkElements = kChunkBytes / sizeof(float);
-  const absl::Span<const float> data = published.data();
-  for (int64_t begin = 0; begin < published.num_elements; begin += kChunkElements) {
-    const int64_t size = std::min(kChunkElements, published.num_elements - begin);
-    const float* values = data.data() + begin;
-    const size_t bytes = size * sizeof(float);
-    const PullChunkHeader header{bucket, published.version, static_cast<uint64_t>(begin),
-                                 v1::ENCODING_FP32, Crc32c(values, bytes)};
-    Chunk chunk{EncodePullChunk(header, values, bytes, published.page), bytes};
+void PullStream::ScheduleCutting() {
+  executor_->Schedule([self = shared_from_this()] { self->CutIntoChunks(); });
+}
+
+bool PullStream::CutChunk(Chunk& chunk) {
+  SharedMemoryStream::Block block;
+  if (shared_ != nullptr) {
+    switch (shared_->TakeBlock(block, [self = shared_from_this()] { self->ScheduleCutting(); })) {
+      case SharedMemoryStream::Answer::kTaken:
+        break;
+      case SharedMemoryStream::Answer::kWait:
+        return false;
+      case SharedMemoryStream::Answer::kClosed:
+        shared_ = nullptr;
+        break;
+    }
+  }
+  const size_t chunk_bytes = shared_ == nullptr ? kChunkBytes : block.memory.size();
+  const PublishedBucket& published = cutting_.published;
+  const int64_t size =
+      std::min<int64_t>(chunk_bytes / sizeof(float), published.num_elements - cutting_.begin);
+  const float* values = published.data().data() + cutting_.begin;
+  chunk.data_bytes = size * sizeof(float);
+  PullChunkHeader header{cutting_.bucket, published.version, static_cast<uint64_t>(cutting_.begin),
+                         v1::ENCODING_FP32};
+  if (shared_ == nullptr) {
+    header.crc32c = Crc32c(values, chunk.data_bytes);
+    chunk.message = EncodePullChunk(header, values, chunk.data_bytes, published.page);
+  } else {
+    header.crc32c = Crc32cCopy(block.memory.data(), values, chunk.data_bytes);
+    header.place = {request_.shared_region(), block.offset, chunk.data_bytes};
+    chunk.message = EncodePullChunk(header);
+  }
+  cutting_.begin += size;
+  return true;
+}
+
+void PullStream::CutIntoChunks() {
+  for (bool is_last = false; !is_last;) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (finished_) return;
+    }
+    Chunk chunk;
+    if (!CutChunk(chunk)) return;
+    is_last = cutting_.begin == cutting_.published.num_elements;
+    if (is_last) cutting_.published = {};
     absl::MutexLock lock(&mutex_);
     if (finished_) return;
-    queued_bytes_ += bytes;
+    queued_bytes_ += chunk.data_bytes;
     chunks_.push_back(std::move(chunk));
-    if (begin + size == published.num_elements) is_reading_ = false;
+    if (is_last) is_reading_ = false;
     ContinueLocked();
   }
   ReadNext();

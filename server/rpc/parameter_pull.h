@@ -17,6 +17,7 @@
 #include "common/executor.h"
 #include "proto/parameter_service.pb.h"
 #include "server/rpc/bulk_traffic.h"
+#include "server/rpc/shared_memory_stream.h"
 #include "server/shard/parameter_shard.h"
 
 namespace lodestar {
@@ -26,7 +27,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
  public:
   static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
-      std::shared_ptr<TrafficCounters> traffic, const grpc::ByteBuffer& request);
+      std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
+      const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -38,13 +40,23 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     size_t data_bytes = 0;
   };
 
+  // A bucket that is being cut into chunks.
+  struct Cutting {
+    uint32_t bucket = 0;
+    PublishedBucket published;
+    int64_t begin = 0;  // of the rest, in elements
+  };
+
   PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic);
 
-  absl::Status Parse(const grpc::ByteBuffer& request);
+  absl::Status Parse(const grpc::ByteBuffer& request, const SharedMemoryRegions& regions);
   void ReadNext() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnBucket(uint32_t bucket, absl::StatusOr<PublishedBucket> published)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void CutIntoChunks(uint32_t bucket, const PublishedBucket& published) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ScheduleCutting();
+  void CutIntoChunks() ABSL_LOCKS_EXCLUDED(mutex_);
+  // False: there is no shared memory for it now, and ScheduleCutting() will be called.
+  bool CutChunk(Chunk& chunk);
 
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // Writes or finishes, whichever is due.
@@ -55,6 +67,9 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
   v1::PullRequest request_;  // constant once the stream has started
+  // Where payloads go; null: into the chunks. With cutting_ touched by one task at a time.
+  std::shared_ptr<SharedMemoryStream> shared_;
+  Cutting cutting_;
 
   absl::Mutex mutex_;
   std::deque<Chunk> chunks_ ABSL_GUARDED_BY(mutex_);  // the first is being written if is_writing_

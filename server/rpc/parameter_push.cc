@@ -44,6 +44,7 @@ absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header) {
 bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
   a.offset = b.offset;
   a.crc32c = b.crc32c;
+  a.place = b.place;
   return a == b;
 }
 
@@ -51,8 +52,10 @@ bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
     absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
-    std::shared_ptr<TrafficCounters> traffic, grpc::ByteBuffer* reply) {
-  std::shared_ptr<PushStream> stream(new PushStream(executor, std::move(traffic), reply));
+    std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
+    grpc::ByteBuffer* reply) {
+  std::shared_ptr<PushStream> stream(
+      new PushStream(executor, std::move(traffic), std::move(regions), reply));
   stream->self_ = stream;
   if (!shard.ok()) {
     stream->Fail(shard.status());
@@ -64,13 +67,24 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
 }
 
 PushStream::PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
-                       grpc::ByteBuffer* reply)
-    : executor_(executor), traffic_(std::move(traffic)), reply_(reply) {}
+                       std::shared_ptr<SharedMemoryRegions> regions, grpc::ByteBuffer* reply)
+    : executor_(executor),
+      traffic_(std::move(traffic)),
+      regions_(std::move(regions)),
+      reply_(reply) {}
+
+absl::Status PushStream::ReadHeader() {
+  reader_.emplace(message_);
+  RETURN_IF_ERROR(reader_->ReadHeader());
+  if (!reader_->is_shared()) return absl::OkStatus();
+  const PushChunkHeader& header = reader_->header();
+  ASSIGN_OR_RETURN(shared_, regions_->Find(header.place.region, header.worker));
+  return absl::OkStatus();
+}
 
 void PushStream::OnReadDone(bool ok) {
   if (!ok) return OnClientDone();
-  reader_.emplace(message_);
-  if (absl::Status status = reader_->ReadHeader(); !status.ok()) return Fail(status);
+  if (absl::Status status = ReadHeader(); !status.ok()) return Fail(status);
   if (incoming_.has_value()) {
     TakeChunk();
   } else {
@@ -149,13 +163,18 @@ absl::Status PushStream::CopyChunk() {
   const int64_t end = begin + static_cast<int64_t>(reader_->data_bytes() / sizeof(float));
   if (!incoming_->staged.is_discard()) {
     ASSIGN_OR_RETURN(const uint32_t seen,
-                     reader_->ReadData(incoming_->staged.data().data() + begin));
+                     reader_->ReadData(incoming_->staged.data().data() + begin,
+                                       shared_ == nullptr ? nullptr : &shared_->region()));
     if (seen != reader_->header().crc32c) {
       return absl::DataLossError(absl::StrCat(Describe(reader_->header()), "elements ", begin, "..",
                                               end, " arrived with crc32c ", absl::Hex(seen),
                                               ", sent with ", absl::Hex(reader_->header().crc32c),
                                               "; send the round again"));
     }
+  }
+  if (shared_ != nullptr) {
+    shared_->MarkRead(reader_->header().place.offset);
+    shared_ = nullptr;
   }
   incoming_->received = end;
   traffic_->bytes_received.fetch_add(reader_->data_bytes(), std::memory_order_relaxed);

@@ -22,6 +22,7 @@
 #include "proto/chunk_codec.h"
 #include "proto/parameter_service.pb.h"
 #include "server/rpc/bulk_traffic.h"
+#include "server/rpc/shared_memory_stream.h"
 #include "server/shard/parameter_shard.h"
 
 namespace lodestar {
@@ -32,7 +33,8 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   // `reply` is gRPC's and is filled before the stream finishes.
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
-      std::shared_ptr<TrafficCounters> traffic, grpc::ByteBuffer* reply);
+      std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
+      grpc::ByteBuffer* reply);
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -46,11 +48,13 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
     int64_t received = 0;   // elements
   };
 
-  PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic, grpc::ByteBuffer* reply);
+  PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
+             std::shared_ptr<SharedMemoryRegions> regions, grpc::ByteBuffer* reply);
 
   void BeginBucket() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnSpace(absl::StatusOr<StagedBucket> staged) ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeChunk() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status ReadHeader();
   absl::Status CopyChunk();
   absl::Status CheckContinues() const;
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -65,11 +69,14 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   std::shared_ptr<ParameterShard> shard_;
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
+  const std::shared_ptr<SharedMemoryRegions> regions_;
   grpc::ByteBuffer* const reply_;
 
   // The read side: touched by one callback at a time, each of which starts the next.
   grpc::ByteBuffer message_;
   std::optional<PushChunkReader> reader_;
+  // Of the chunk in reader_, if its payload is in shared memory.
+  std::shared_ptr<SharedMemoryStream> shared_;
   std::optional<Incoming> incoming_;
 
   absl::Mutex mutex_;

@@ -2,9 +2,10 @@
 // moves bytes, decides nothing.
 //
 // Push: each chunk is copied from gRPC's buffers straight into the space that the shard has lent
-// for its bucket; the next one is read only when there is space, so a full shard holds its clients
-// back. Checksums run on the executor. Pull: chunks are slices over the published pages themselves.
-// gRPC's threads parse and copy, nothing else.
+// for its bucket, and summed on the way; the next one is read only when there is space, so a full
+// shard holds its clients back. Pull: chunks are slices over the published pages themselves; their
+// checksums run on the executor. Where client and server share memory, payloads are copied into it
+// by the one and out of it by the other. gRPC's threads parse and copy, nothing else.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "common/executor.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "server/rpc/bulk_traffic.h"
+#include "server/rpc/shared_memory_stream.h"
 #include "server/shard/parameter_shard.h"
 
 namespace lodestar {
@@ -25,9 +27,10 @@ struct BulkTraffic {
   uint64_t bytes_sent = 0;
 };
 
-class ParameterRpc final
-    : public v1::ParameterService::WithRawCallbackMethod_Push<
-          v1::ParameterService::WithRawCallbackMethod_Pull<v1::ParameterService::Service>> {
+class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Push<
+                               v1::ParameterService::WithRawCallbackMethod_Pull<
+                                   v1::ParameterService::WithCallbackMethod_ShareMemory<
+                                       v1::ParameterService::Service>>> {
  public:
   // The shard as of now; it may be replaced when the server is assigned anew, and a stream stays
   // with the one it began with. Unavailable with what is waited for while there is none.
@@ -35,21 +38,29 @@ class ParameterRpc final
   using ShardProvider = std::function<absl::StatusOr<std::shared_ptr<ParameterShard>>()>;
 
   // `executor` outlives the gRPC server.
-  ParameterRpc(ShardProvider shards, Executor* executor);
+  ParameterRpc(ShardProvider shards, Executor* executor, bool share_memory = true);
   ~ParameterRpc() override;
 
   // Of all streams, whichever shard they served. Thread-safe.
   BulkTraffic traffic() const;
+  // How many workers share memory with this server now. Thread-safe.
+  int num_shared_regions() const { return regions_->size(); }
+  // Ends the calls that would go on for as long as their clients live. Before the gRPC server is
+  // shut down.
+  void EndSharing() { regions_->Close(); }
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* Push(grpc::CallbackServerContext* context,
                                                   grpc::ByteBuffer* reply) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request) override;
+  grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* ShareMemory(
+      grpc::CallbackServerContext* context) override;
 
  private:
   const ShardProvider shards_;
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
+  const std::shared_ptr<SharedMemoryRegions> regions_;
 };
 
 }  // namespace lodestar

@@ -8,7 +8,6 @@
 #include "proto/bulk_options.h"
 #include "server/sync/round_plan.h"
 #include "server/sync/sync_policy_factory.h"
-#include "worker/client/bulk_grpc_transport.h"
 
 namespace lodestar {
 
@@ -36,7 +35,7 @@ ShardServer::ShardServer(Config config)
         if (!detached_.ok()) return detached_;
         return shard_;
       },
-      executor_.get());
+      executor_.get(), config_.shared_memory);
   grpc::ServerBuilder builder;
   ApplyServerOptions(builder);
   int port = 0;
@@ -65,13 +64,17 @@ std::shared_ptr<grpc::Channel> ShardServer::Channel() const {
                                    DataChannelArguments());
 }
 
-std::unique_ptr<ParameterTransport> ShardServer::Transport(WorkerId worker) const {
+BulkGrpcTransportConfig ShardServer::TransportConfig(WorkerId worker) const {
   BulkGrpcTransportConfig config;
   config.servers = {address_};
   config.buckets = buckets_;
   config.worker = worker;
   config.incarnation = Incarnation(1);
-  return MakeBulkGrpcTransport(std::move(config));
+  return config;
+}
+
+std::unique_ptr<ParameterTransport> ShardServer::Transport(WorkerId worker) const {
+  return MakeBulkGrpcTransport(TransportConfig(worker));
 }
 
 void ShardServer::OpenRound(Round round, int num_workers, double learning_rate,

@@ -18,6 +18,7 @@
 #include "server/rpc/parameter_rpc.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
+#include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/bulk_transport.h"
 
 namespace lodestar {
@@ -29,6 +30,7 @@ class ShardServer {
     Layout layout;  // one shard has all of it
     int64_t staging_bytes = 64 << 20;
     int num_threads = 2;
+    bool shared_memory = true;
   };
 
   // Serves with weights from job.seed. Aborts if the config is not valid.
@@ -44,7 +46,8 @@ class ShardServer {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const Layout& layout() const { return config_.layout; }
   std::shared_ptr<grpc::Channel> Channel() const;
-  // The transport of a worker, in incarnation 1.
+  // What the transport of a worker in incarnation 1 is made from.
+  BulkGrpcTransportConfig TransportConfig(WorkerId worker) const;
   std::unique_ptr<ParameterTransport> Transport(WorkerId worker) const;
 
   // Members 1..num_workers in incarnation 1 with `num_samples` each; opens their round.

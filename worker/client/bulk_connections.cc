@@ -1,5 +1,6 @@
 #include "worker/client/bulk_connections.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,9 +23,49 @@ BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
   stubs_.reserve(config_.servers.size() * config_.channels_per_server);
   for (const std::string& server : config_.servers) {
     for (int i = 0; i < config_.channels_per_server; ++i) {
-      stubs_.emplace_back(grpc::CreateCustomChannel(server, credentials, DataChannelArguments()));
+      const std::shared_ptr<grpc::Channel> channel =
+          grpc::CreateCustomChannel(server, credentials, DataChannelArguments());
+      stubs_.emplace_back(channel);
+      if (i == 0 && config_.shared_memory) links_.push_back(MakeLink(channel));
     }
   }
+}
+
+std::unique_ptr<SharedMemoryLink> BulkConnections::MakeLink(
+    const std::shared_ptr<grpc::Channel>& channel) const {
+  const int shard = static_cast<int>(links_.size());
+  int64_t bytes = 0;
+  for (const Bucket& bucket : config_.buckets) {
+    if (bucket.shard == shard) bytes += bucket.range.size() * static_cast<int64_t>(sizeof(float));
+  }
+  const auto block_bytes = static_cast<int64_t>(config_.chunk_bytes);
+  SharedMemoryLink::Config link;
+  link.channel = channel;
+  link.worker = config_.worker;
+  link.incarnation = config_.incarnation;
+  link.block_bytes = config_.chunk_bytes;
+  // A small model needs no more than itself.
+  link.blocks = static_cast<int>(
+      std::clamp<int64_t>((bytes + block_bytes - 1) / block_bytes, 1, kSharedBlocks));
+  if (config_.on_shared_memory != nullptr) {
+    link.on_settled = [callback = config_.on_shared_memory, shard](const absl::Status& status) {
+      callback(shard, status);
+    };
+  }
+  return std::make_unique<SharedMemoryLink>(std::move(link));
+}
+
+void BulkConnections::PrepareSharedMemory() {
+  for (const auto& link : links_) link->Prepare();
+}
+
+std::shared_ptr<SharedMemoryCall> BulkConnections::SharedMemory(int stream) {
+  if (links_.empty()) return nullptr;
+  return links_[stream / config_.channels_per_server]->Current();
+}
+
+void BulkConnections::Abandon(int stream, const std::shared_ptr<SharedMemoryCall>& call) {
+  links_[stream / config_.channels_per_server]->Abandon(call);
 }
 
 const std::string& BulkConnections::server(int stream) const {

@@ -6,12 +6,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/executor.h"
 #include "worker/client/bulk_grpc_transport.h"
+#include "worker/client/shared_memory_link.h"
 
 namespace lodestar {
 
@@ -25,6 +27,12 @@ class BulkConnections {
   // Address of the server, for error texts.
   const std::string& server(int stream) const;
 
+  // Before streams begin.
+  void PrepareSharedMemory();
+  // The memory shared with the server of a stream, or null; Abandon() what a broken stream used.
+  std::shared_ptr<SharedMemoryCall> SharedMemory(int stream);
+  void Abandon(int stream, const std::shared_ptr<SharedMemoryCall>& call);
+
   // The stream that carries a bucket. Errors: InvalidArgument if `num_elements` is not its length,
   // or there is no such bucket.
   absl::StatusOr<int> StreamOf(uint32_t bucket, size_t num_elements) const;
@@ -36,9 +44,13 @@ class BulkConnections {
   std::atomic<uint64_t> bytes_pulled{0};
 
  private:
+  std::unique_ptr<SharedMemoryLink> MakeLink(const std::shared_ptr<grpc::Channel>& channel) const;
+
   const BulkGrpcTransportConfig config_;
   std::vector<grpc::GenericStub> stubs_;
   ThreadPool executor_;
+  // By server; empty if memory is not to be shared. Ends before the executor, which it uses.
+  std::vector<std::unique_ptr<SharedMemoryLink>> links_;
 };
 
 }  // namespace lodestar

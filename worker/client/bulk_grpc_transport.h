@@ -1,5 +1,6 @@
 // ParameterTransport over gRPC: two data channels per server, buckets striped over them by index,
-// raw slices over the caller's memory out, bytes straight into the destination in.
+// raw slices over the caller's memory out, bytes straight into the destination in. With a server of
+// the same machine, payloads go through shared memory and only the small fields over gRPC.
 //
 // Waits have no deadline (a synchronous pull may wait for the slowest worker); a dead peer is
 // noticed by keepalive and ends the call with Unavailable.
@@ -26,11 +27,16 @@ struct BulkGrpcTransportConfig {
   int channels_per_server = kDataChannelsPerServer;
   size_t chunk_bytes = kChunkBytes;  // a multiple of 4, at most kMaxChunkBytes
   int num_threads = 2;               // for checksums and callbacks
+  // Whether payloads go through shared memory to and from servers of this machine.
+  bool shared_memory = true;
+  // Called when it is known whether memory is shared with server `shard`: OK, or why it is not. On
+  // any thread; may be null.
+  std::function<void(int shard, const absl::Status& status)> on_shared_memory;
   // Null: plain text.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
 };
 
-// Connects when first used. Aborts if the config contradicts itself (a bucket of a shard that has
+// Connects in the background. Aborts if the config contradicts itself (a bucket of a shard that has
 // no server): registrations are checked where they arrive.
 std::unique_ptr<ParameterTransport> MakeBulkGrpcTransport(BulkGrpcTransportConfig config);
 

@@ -29,12 +29,15 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Version min
       stream_(stream),
       min_version_(min_version),
       targets_(std::move(targets)),
-      callbacks_(std::move(callbacks)) {
+      callbacks_(std::move(callbacks)),
+      shared_(connections->SharedMemory(stream)),
+      region_(shared_ == nullptr ? 0 : shared_->name()) {
   v1::PullRequest request;
   request.set_worker_id(connections->config().worker.value());
   request.set_incarnation(connections->config().incarnation.value());
   request.set_min_version(min_version.value());
   request.set_encoding(v1::ENCODING_FP32);
+  request.set_shared_region(region_);
   for (const PullTarget& target : targets_) request.add_buckets(target.bucket);
   bool own_buffer = false;
   const grpc::Status written =
@@ -65,6 +68,23 @@ absl::Status BulkPullCall::CheckFits(const PullChunkHeader& header, size_t data_
   return absl::OkStatus();
 }
 
+absl::Status BulkPullCall::CopyData(PullChunkReader& reader, absl::Span<float> destination) {
+  const PullChunkHeader& header = reader.header();
+  if (reader.is_shared() && (shared_ == nullptr || header.place.region != region_)) {
+    return absl::InternalError(absl::StrCat("bucket ", header.bucket,
+                                            " came in shared memory that is not ours; compare "
+                                            "versions of both sides"));
+  }
+  ASSIGN_OR_RETURN(
+      const uint32_t seen,
+      reader.ReadData(destination.data(), shared_ == nullptr ? nullptr : &shared_->region()));
+  if (reader.is_shared()) RETURN_IF_ERROR(shared_->MarkRead(header.place.offset));
+  if (seen == header.crc32c) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " from element ", received_,
+                                          " arrived with crc32c ", absl::Hex(seen), ", sent with ",
+                                          absl::Hex(header.crc32c), "; pull again"));
+}
+
 absl::Status BulkPullCall::TakeChunk() {
   PullChunkReader reader(message_);
   RETURN_IF_ERROR(reader.ReadHeader());
@@ -72,12 +92,7 @@ absl::Status BulkPullCall::TakeChunk() {
   const absl::Span<float> destination = targets_[num_arrived_].destination;
   const absl::Span<float> part =
       destination.subspan(received_, reader.data_bytes() / sizeof(float));
-  ASSIGN_OR_RETURN(const uint32_t seen, reader.ReadData(part.data()));
-  if (seen != reader.header().crc32c) {
-    return absl::DataLossError(absl::StrCat(
-        "bucket ", reader.header().bucket, " from element ", received_, " arrived with crc32c ",
-        absl::Hex(seen), ", sent with ", absl::Hex(reader.header().crc32c), "; pull again"));
-  }
+  RETURN_IF_ERROR(CopyData(reader, part));
   version_ = reader.header().version;
   received_ += part.size();
   connections_->bytes_pulled += reader.data_bytes();
@@ -108,7 +123,10 @@ void BulkPullCall::OnDone(const grpc::Status& status) {
     result = absl::InternalError(
         absl::StrCat("the stream ended after ", num_arrived_, " of ", targets_.size(), " buckets"));
   }
-  if (!result.ok()) result = Explain(result);
+  if (!result.ok()) {
+    result = Explain(result);
+    if (shared_ != nullptr) connections_->Abandon(stream_, shared_);
+  }
   const auto done = std::move(callbacks_.done);
   // The starter still holds the call. It must be the one to destroy it: with the context goes the
   // channel, and gRPC's threads cannot end themselves.

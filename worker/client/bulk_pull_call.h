@@ -44,6 +44,8 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
 
   // Takes the chunk in message_.
   absl::Status TakeChunk();
+  // To where it belongs, and checks it.
+  absl::Status CopyData(PullChunkReader& reader, absl::Span<float> destination);
   absl::Status CheckFits(const PullChunkHeader& header, size_t data_bytes) const;
   absl::Status Explain(const absl::Status& status) const;
 
@@ -55,6 +57,8 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   Callbacks callbacks_;
   grpc::ClientContext context_;
   grpc::ByteBuffer request_;
+  const std::shared_ptr<SharedMemoryCall> shared_;  // or null
+  const uint64_t region_;                           // its name
 
   // Touched by one gRPC callback at a time.
   grpc::ByteBuffer message_;

@@ -7,6 +7,7 @@ namespace lodestar {
 BulkPullSession::BulkPullSession(BulkConnections* connections, PullSpec spec,
                                  ParameterTransport::BucketCallback on_bucket)
     : connections_(connections), on_bucket_(std::move(on_bucket)) {
+  connections->PrepareSharedMemory();
   StartCalls(spec);
 }
 

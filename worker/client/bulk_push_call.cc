@@ -38,6 +38,8 @@ BulkPushCall::BulkPushCall(BulkConnections* connections, int stream, PushChunkHe
       stream_(stream),
       header_(header),
       done_(std::move(done)),
+      shared_(connections->SharedMemory(stream)),
+      region_(shared_ == nullptr ? 0 : shared_->name()),
       memory_owner_(std::move(memory_owner)) {}
 
 void BulkPushCall::AddBucket(uint32_t bucket, Version base_version,
@@ -62,10 +64,35 @@ void BulkPushCall::ScheduleCuttingLocked() {
       [self = shared_from_this(), owner = memory_owner_] { self->CutChunks(owner); });
 }
 
-bool BulkPushCall::TakePiece(Rest& piece) {
+bool BulkPushCall::TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block) {
+  block.reset();
+  if (shared_ == nullptr) return true;
+  SharedMemoryCall::Block taken;
+  // Called on a gRPC thread, which must not be the one to destroy the call.
+  auto retry = [connections = connections_, call = weak_from_this()] {
+    connections->executor().Schedule([call] {
+      const std::shared_ptr<BulkPushCall> self = call.lock();
+      if (self == nullptr) return;
+      absl::MutexLock lock(&self->mutex_);
+      self->ScheduleCuttingLocked();
+    });
+  };
+  switch (shared_->TakeBlock(taken, std::move(retry))) {
+    case SharedMemoryCall::Answer::kTaken:
+      block = taken;
+      return true;
+    case SharedMemoryCall::Answer::kWait:
+      return false;
+    case SharedMemoryCall::Answer::kClosed:
+      return true;
+  }
+  return true;
+}
+
+bool BulkPushCall::TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>& block) {
   const size_t chunk_elements = connections_->config().chunk_bytes / sizeof(float);
   absl::MutexLock lock(&mutex_);
-  if (over_ || rests_.empty() || chunks_.size() >= kChunksAhead) {
+  if (over_ || rests_.empty() || chunks_.size() >= kChunksAhead || !TakeBlockLocked(block)) {
     is_cutting_ = false;
     WriteLocked();
     return false;
@@ -78,18 +105,31 @@ bool BulkPushCall::TakePiece(Rest& piece) {
   return true;
 }
 
+grpc::ByteBuffer BulkPushCall::Cut(const Rest& piece,
+                                   const std::optional<SharedMemoryCall::Block>& block,
+                                   const std::shared_ptr<const void>& memory_owner) const {
+  const size_t bytes = piece.values.size() * sizeof(float);
+  PushChunkHeader header = header_;
+  header.bucket = piece.bucket;
+  header.base_version = piece.base_version;
+  header.offset = piece.begin;
+  if (!block.has_value()) {
+    header.crc32c = Crc32c(piece.values.data(), bytes);
+    return EncodePushChunk(header, piece.values.data(), bytes, memory_owner);
+  }
+  header.crc32c = Crc32cCopy(block->memory.data(), piece.values.data(), bytes);
+  header.place = {region_, block->offset, bytes};
+  return EncodePushChunk(header);
+}
+
 void BulkPushCall::CutChunks(const std::shared_ptr<const void>& memory_owner) {
   Rest piece;
-  while (TakePiece(piece)) {
-    const size_t bytes = piece.values.size() * sizeof(float);
-    PushChunkHeader header = header_;
-    header.bucket = piece.bucket;
-    header.base_version = piece.base_version;
-    header.offset = piece.begin;
-    header.crc32c = Crc32c(piece.values.data(), bytes);
+  std::optional<SharedMemoryCall::Block> block;
+  while (TakePiece(piece, block)) {
+    grpc::ByteBuffer chunk = Cut(piece, block, memory_owner);
     absl::MutexLock lock(&mutex_);
     if (over_) continue;
-    chunks_.push_back(EncodePushChunk(header, piece.values.data(), bytes, memory_owner));
+    chunks_.push_back(std::move(chunk));
     WriteLocked();
   }
 }
@@ -156,6 +196,7 @@ void BulkPushCall::OnDone(const grpc::Status& status) {
     result = Result(status);
     if (result.ok()) connections_->bytes_pushed += bytes_added_;
   }
+  if (!result.ok() && shared_ != nullptr) connections_->Abandon(stream_, shared_);
   const DoneCallback done = std::move(done_);
   // The starter still holds the call. It must be the one to destroy it: with the context goes the
   // channel, and gRPC's threads cannot end themselves.

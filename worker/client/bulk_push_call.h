@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -58,8 +59,15 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   BulkPushCall(BulkConnections* connections, int stream, PushChunkHeader header,
                std::shared_ptr<const void> memory_owner, DoneCallback done);
 
-  // The next chunk to cut, if it is time for one; ends the cutting otherwise.
-  bool TakePiece(Rest& piece) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The next chunk to cut, if it is time for one; ends the cutting otherwise. `block` is where to
+  // put it, if not into the message.
+  bool TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>& block)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // False: there is no shared memory for a chunk now, and cutting will go on when there is.
+  bool TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  grpc::ByteBuffer Cut(const Rest& piece, const std::optional<SharedMemoryCall::Block>& block,
+                       const std::shared_ptr<const void>& memory_owner) const;
   void CutChunks(const std::shared_ptr<const void>& memory_owner) ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCuttingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -72,6 +80,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   DoneCallback done_;
   grpc::ClientContext context_;
   grpc::ByteBuffer reply_;
+  const std::shared_ptr<SharedMemoryCall> shared_;  // or null
+  const uint64_t region_;                           // its name
 
   absl::Mutex mutex_;
   std::shared_ptr<const void> memory_owner_ ABSL_GUARDED_BY(mutex_);

@@ -28,7 +28,9 @@ BulkPushSession::BulkPushSession(BulkConnections* connections, const Contributio
       memory_released_(std::make_shared<absl::Notification>()),
       memory_owner_(static_cast<const void*>(nullptr),
                     [released = memory_released_](const void*) { released->Notify(); }),
-      calls_(connections->num_streams()) {}
+      calls_(connections->num_streams()) {
+  connections->PrepareSharedMemory();
+}
 
 BulkPushSession::~BulkPushSession() {
   if (finished_) return;

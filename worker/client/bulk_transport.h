@@ -30,8 +30,8 @@ struct PushResult {
   int64_t buckets_late = 0;       // the round had been committed without them
 };
 
-// One contribution on its way. AddBucket() and Finish() are called by one thread at a time; Cancel()
-// by any.
+// One contribution on its way. AddBucket() and Finish() are called by one thread at a time;
+// Cancel() by any.
 class PushSession {
  public:
   // Cancels unless Finish() has returned, and waits until no memory given is referred to.

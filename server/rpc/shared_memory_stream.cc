@@ -1,0 +1,200 @@
+#include "server/rpc/shared_memory_stream.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "proto/bulk_options.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kMaxRegions = 4096;
+constexpr size_t kMaxBlocks = 4096;
+
+// Not to be guessed: a name is all it takes to refer to a region.
+uint64_t RandomName() {
+  std::random_device random;
+  return ((static_cast<uint64_t>(random()) << 32) | random()) | 1;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<SharedMemoryStream>> SharedMemoryRegions::Find(
+    uint64_t name, WorkerId worker) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = by_name_.find(name);
+  if (found != by_name_.end() && found->second->worker() == worker) return found->second;
+  return absl::UnavailableError(absl::StrCat("worker ", worker.value(),
+                                             " refers to a region of shared memory that is not, or "
+                                             "no longer, open here; send it again without"));
+}
+
+int SharedMemoryRegions::size() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(by_name_.size());
+}
+
+absl::Status SharedMemoryRegions::Add(uint64_t name, std::shared_ptr<SharedMemoryStream> stream) {
+  absl::MutexLock lock(&mutex_);
+  if (!is_enabled_ || is_closed_) {
+    return absl::FailedPreconditionError("this server does not share memory");
+  }
+  if (by_name_.size() >= kMaxRegions) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this server shares memory with ", by_name_.size(), " workers already"));
+  }
+  by_name_.emplace(name, std::move(stream));
+  return absl::OkStatus();
+}
+
+void SharedMemoryRegions::Remove(uint64_t name) {
+  std::shared_ptr<SharedMemoryStream> removed;
+  absl::MutexLock lock(&mutex_);
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return;
+  removed = std::move(found->second);
+  by_name_.erase(found);
+}
+
+void SharedMemoryRegions::Close() {
+  std::map<uint64_t, std::shared_ptr<SharedMemoryStream>> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_closed_ = true;
+    ended.swap(by_name_);
+  }
+  for (const auto& [name, stream] : ended) {
+    stream->Close(absl::UnavailableError("the server shuts down"));
+  }
+}
+
+grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* SharedMemoryStream::Start(
+    std::shared_ptr<SharedMemoryRegions> regions) {
+  std::shared_ptr<SharedMemoryStream> stream(new SharedMemoryStream(std::move(regions)));
+  stream->self_ = stream;
+  stream->StartRead(&stream->request_);
+  return stream.get();
+}
+
+SharedMemoryStream::SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions)
+    : regions_(std::move(regions)), name_(RandomName()) {}
+
+absl::Status SharedMemoryStream::Open() {
+  worker_ = WorkerId(request_.worker_id());
+  if (request_.block_bytes() == 0 || request_.block_bytes() > kMaxChunkBytes ||
+      request_.block_bytes() % sizeof(float) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shared memory in blocks of ", request_.block_bytes(),
+                     " bytes, allowed are multiples of 4 up to ", kMaxChunkBytes));
+  }
+  block_bytes_ = static_cast<int64_t>(request_.block_bytes());
+  ASSIGN_OR_RETURN(SharedRegion region,
+                   SharedRegion::Open({request_.process_id(), request_.file_descriptor(),
+                                       request_.nonce(), request_.bytes()}));
+  region_.emplace(std::move(region));
+  RETURN_IF_ERROR(TakeGrants());
+  RETURN_IF_ERROR(regions_->Add(name_, shared_from_this()));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!is_closed_) {
+      pending_.set_region(name_);
+      ContinueLocked();
+      return absl::OkStatus();
+    }
+  }
+  // Closed before it was there to be removed.
+  regions_->Remove(name_);
+  return absl::CancelledError("the client is gone");
+}
+
+absl::Status SharedMemoryStream::TakeGrants() {
+  std::vector<std::function<void()>> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const uint64_t offset : request_.writable()) {
+      RETURN_IF_ERROR(region_->Part(offset, block_bytes_).status());
+      if (writable_.size() == kMaxBlocks) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("shared memory: more than ", kMaxBlocks, " blocks are writable"));
+      }
+      writable_.push_back(offset);
+    }
+    waiting.swap(waiting_);
+  }
+  for (const std::function<void()>& retry : waiting) retry();
+  return absl::OkStatus();
+}
+
+void SharedMemoryStream::OnReadDone(bool ok) {
+  if (!ok) return Close(absl::OkStatus());
+  const absl::Status status = region_.has_value() ? TakeGrants() : Open();
+  if (!status.ok()) return Close(status);
+  absl::MutexLock lock(&mutex_);
+  if (!is_finished_) StartRead(&request_);
+}
+
+void SharedMemoryStream::MarkRead(uint64_t offset) {
+  absl::MutexLock lock(&mutex_);
+  if (is_closed_) return;
+  pending_.add_read(offset);
+  ContinueLocked();
+}
+
+SharedMemoryStream::Answer SharedMemoryStream::TakeBlock(Block& block,
+                                                         std::function<void()> retry) {
+  absl::MutexLock lock(&mutex_);
+  if (is_closed_) return Answer::kClosed;
+  if (writable_.empty()) {
+    waiting_.push_back(std::move(retry));
+    return Answer::kWait;
+  }
+  block.offset = writable_.back();
+  writable_.pop_back();
+  block.memory = *region_->Part(block.offset, block_bytes_);
+  return Answer::kTaken;
+}
+
+void SharedMemoryStream::ContinueLocked() {
+  if (is_finished_ || is_writing_) return;
+  if (is_closed_) {
+    is_finished_ = true;
+    return Finish(ToGrpcStatus(end_status_));
+  }
+  if (pending_.region() == 0 && pending_.read_size() == 0) return;
+  is_writing_ = true;
+  writing_.Swap(&pending_);
+  pending_.Clear();
+  StartWrite(&writing_);
+}
+
+void SharedMemoryStream::OnWriteDone(bool ok) {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_writing_ = false;
+    ContinueLocked();
+  }
+  if (!ok) Close(absl::CancelledError("the client is gone"));
+}
+
+void SharedMemoryStream::Close(const absl::Status& status) {
+  std::vector<std::function<void()>> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_closed_) return;
+    is_closed_ = true;
+    end_status_ = status;
+    waiting.swap(waiting_);
+    ContinueLocked();
+  }
+  regions_->Remove(name_);
+  for (const std::function<void()>& retry : waiting) retry();
+}
+
+void SharedMemoryStream::OnCancel() { Close(absl::CancelledError("the client is gone")); }
+
+void SharedMemoryStream::OnDone() { self_.reset(); }
+
+}  // namespace lodestar

@@ -1,0 +1,114 @@
+// Memory that workers of the same machine share with this server: one ShareMemory call per region,
+// and the names by which chunks refer to regions. A region is mapped as long as its call or a
+// stream that uses it lives.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/ids.h"
+#include "common/shared_region.h"
+#include "proto/parameter_service.grpc.pb.h"
+
+namespace lodestar {
+
+class SharedMemoryStream;
+
+// Thread-safe.
+class SharedMemoryRegions {
+ public:
+  // Refuses all regions if not enabled.
+  explicit SharedMemoryRegions(bool is_enabled) : is_enabled_(is_enabled) {}
+
+  // Errors: Unavailable if there is no such region of this worker, or not any more.
+  absl::StatusOr<std::shared_ptr<SharedMemoryStream>> Find(uint64_t name, WorkerId worker) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  int size() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Errors: FailedPrecondition if there are too many, or this server does not share.
+  absl::Status Add(uint64_t name, std::shared_ptr<SharedMemoryStream> stream)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Remove(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends all calls, and refuses new ones.
+  void Close() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const bool is_enabled_;
+  mutable absl::Mutex mutex_;
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<uint64_t, std::shared_ptr<SharedMemoryStream>> by_name_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Thread-safe once it can be found in SharedMemoryRegions. Keeps itself until gRPC is done with it.
+class SharedMemoryStream final
+    : public grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>,
+      public std::enable_shared_from_this<SharedMemoryStream> {
+ public:
+  // Where a chunk may be written.
+  struct Block {
+    uint64_t offset = 0;
+    absl::Span<char> memory;
+  };
+  enum class Answer : uint8_t { kTaken, kWait, kClosed };
+
+  static grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* Start(
+      std::shared_ptr<SharedMemoryRegions> regions);
+
+  WorkerId worker() const { return worker_; }
+  const SharedRegion& region() const { return *region_; }
+  int64_t block_bytes() const { return block_bytes_; }
+
+  // A pushed chunk has been copied: the worker may write there again.
+  void MarkRead(uint64_t offset) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A block to fill and to send. kWait: `retry` will be called, without a lock held, when there may
+  // be one; asking again is then up to the caller. What is taken and not sent is lost until the
+  // worker ends the call.
+  Answer TakeBlock(Block& block, std::function<void()> retry) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Close(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  explicit SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions);
+
+  // The first request.
+  absl::Status Open() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status TakeGrants() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Writes or finishes, whichever is due.
+  void ContinueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::shared_ptr<SharedMemoryRegions> regions_;
+  const uint64_t name_;
+  std::shared_ptr<SharedMemoryStream> self_;  // until OnDone()
+  v1::SharedMemoryRequest request_;           // touched by one callback at a time
+
+  // Set by the first request, constant afterwards.
+  WorkerId worker_;
+  std::optional<SharedRegion> region_;
+  int64_t block_bytes_ = 0;
+
+  absl::Mutex mutex_;
+  std::vector<uint64_t> writable_ ABSL_GUARDED_BY(mutex_);  // offsets
+  std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  v1::SharedMemoryReply pending_ ABSL_GUARDED_BY(mutex_);
+  v1::SharedMemoryReply writing_ ABSL_GUARDED_BY(mutex_);
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar

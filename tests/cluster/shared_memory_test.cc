@@ -1,0 +1,379 @@
+// Payloads through memory that worker and server share: the same bits as without, and no harm from
+// a peer that lies, changes what it has sent, or goes away.
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "common/crc32c.h"
+#include "common/shared_region.h"
+#include "common/testing/status_matchers.h"
+#include "proto/bulk_options.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "proto/status_mapping.h"
+#include "tests/cluster/shard_server.h"
+#include "worker/client/bulk_grpc_transport.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A worker's transport, after it is settled whether memory is shared.
+struct Peer {
+  std::unique_ptr<ParameterTransport> transport;
+  absl::Status shared;
+};
+
+class SharedMemoryTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kSmallChunk = 4096;
+
+  SharedMemoryTest() {
+    // Many more chunks than blocks, and a last one that is shorter.
+    absl::StatusOr<Layout> layout = Layout::FromTensors({
+        {"a", {300, 500}, 0, 0, false, {InitializerKind::kOnes, 0}},
+        {"b", {7}, 0, 0, false, {InitializerKind::kZeros, 0}},
+        {"c", {111, 113}, 0, 1, false, {InitializerKind::kOnes, 0}},
+    });
+    config_.layout = *std::move(layout);
+    config_.job.model = {"test", ClientModelSpec{}};
+    config_.job.mode = Mode::kSync;
+    config_.job.optimizer.kind = OptimizerKind::kAdamW;
+    config_.job.batch_size = 1;
+    config_.job.min_workers = 1;
+    config_.job.bucket_bytes = 64 << 10;
+  }
+
+  void Start(bool server_shares = true) {
+    config_.shared_memory = server_shares;
+    server_ = std::make_unique<ShardServer>(config_);
+    stub_ = v1::ParameterService::NewStub(server_->Channel());
+  }
+
+  Peer Connect(WorkerId worker, bool share, size_t chunk_bytes = kSmallChunk) {
+    BulkGrpcTransportConfig config = server_->TransportConfig(worker);
+    config.shared_memory = share;
+    config.chunk_bytes = chunk_bytes;
+    Peer peer;
+    auto settled = std::make_shared<absl::Notification>();
+    auto status = std::make_shared<absl::Status>();
+    config.on_shared_memory = [settled, status](int shard, const absl::Status& result) {
+      EXPECT_EQ(shard, 0);
+      if (settled->HasBeenNotified()) return;
+      *status = result;
+      settled->Notify();
+    };
+    peer.transport = MakeBulkGrpcTransport(std::move(config));
+    if (share) {
+      settled->WaitForNotification();
+      peer.shared = *status;
+    }
+    return peer;
+  }
+
+  absl::Span<float> PartOf(std::vector<float>& vector, const Bucket& bucket) {
+    return absl::MakeSpan(vector).subspan(bucket.range.begin, bucket.range.size());
+  }
+
+  std::vector<float> Gradient(int worker, int round) {
+    std::vector<float> gradient(server_->layout().num_elements());
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = 0.001f * static_cast<float>((i * 7919 + worker * 31 + round * 17) % 1999) - 1;
+    }
+    return gradient;
+  }
+
+  std::unique_ptr<PushSession> StartPush(ParameterTransport& transport, Round round,
+                                         std::vector<float>& gradient) {
+    auto session = transport.StartPush({round, ContributionKind::kGradient, 1.0f});
+    for (const Bucket& bucket : server_->buckets()) {
+      session->AddBucket(bucket.index, Version(round.value()), PartOf(gradient, bucket));
+    }
+    return session;
+  }
+
+  absl::StatusOr<PushResult> Push(ParameterTransport& transport, Round round,
+                                  std::vector<float> gradient) {
+    return StartPush(transport, round, gradient)->Finish();
+  }
+
+  // A contribution is acknowledged when those before it have come: both are under way at once.
+  void PushBoth(const Peer& one, const Peer& two, Round round) {
+    std::vector<float> second = Gradient(2, static_cast<int>(round.value()));
+    const auto session = StartPush(*two.transport, round, second);
+    EXPECT_OK(Push(*one.transport, round, Gradient(1, static_cast<int>(round.value()))));
+    EXPECT_OK(session->Finish());
+  }
+
+  PullSpec Everything(Version min_version, std::vector<float>& weights) {
+    weights.assign(server_->layout().num_elements(), -1.0f);
+    PullSpec spec{min_version, {}};
+    for (const Bucket& bucket : server_->buckets()) {
+      spec.targets.push_back({bucket.index, PartOf(weights, bucket)});
+    }
+    return spec;
+  }
+
+  absl::StatusOr<std::vector<float>> Pull(ParameterTransport& transport, Version min_version) {
+    std::vector<float> weights;
+    RETURN_IF_ERROR(transport.StartPull(Everything(min_version, weights), nullptr)->Wait());
+    return weights;
+  }
+
+  // Weights after three rounds of two workers.
+  std::vector<float> Train(bool share, bool server_shares, size_t chunk_bytes) {
+    Start(server_shares);
+    const Peer one = Connect(WorkerId(1), share, chunk_bytes);
+    const Peer two = Connect(WorkerId(2), share, chunk_bytes);
+    EXPECT_EQ(server_->rpc().num_shared_regions(), share && server_shares ? 2 : 0);
+    std::vector<float> weights;
+    for (int round = 0; round < 3; ++round) {
+      server_->OpenRound(Round(round), 2, 0.01);
+      PushBoth(one, two, Round(round));
+      const auto mine = Pull(*one.transport, Version(round + 1));
+      const auto yours = Pull(*two.transport, Version(round + 1));
+      EXPECT_OK(mine);
+      EXPECT_OK(yours);
+      if (!mine.ok() || !yours.ok()) return {};
+      EXPECT_EQ(*mine, *yours);
+      weights = *mine;
+    }
+    EXPECT_EQ(one.transport->bytes_pulled(), 3 * weights.size() * sizeof(float));
+    return weights;
+  }
+
+  // Plain stubs, as a client in another language has them.
+
+  // A region of our own, accepted by the server.
+  struct OpenRegion {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::SharedMemoryRequest, v1::SharedMemoryReply>> call;
+    uint64_t name = 0;
+  };
+
+  static v1::SharedMemoryRequest Describe(const SharedRegion& region) {
+    v1::SharedMemoryRequest request;
+    request.set_worker_id(1);
+    request.set_incarnation(1);
+    request.set_process_id(region.handle().process_id);
+    request.set_file_descriptor(region.handle().descriptor);
+    request.set_nonce(region.handle().nonce);
+    request.set_bytes(region.handle().bytes);
+    request.set_block_bytes(kSmallChunk);
+    return request;
+  }
+
+  absl::Status Share(const v1::SharedMemoryRequest& request, OpenRegion& open) {
+    open.call = stub_->ShareMemory(&open.context);
+    open.call->Write(request);
+    v1::SharedMemoryReply reply;
+    if (!open.call->Read(&reply)) return FromGrpcStatus(open.call->Finish());
+    open.name = reply.region();
+    return absl::OkStatus();
+  }
+
+  absl::Status Refusal(const v1::SharedMemoryRequest& request) {
+    OpenRegion open;
+    return Share(request, open);
+  }
+
+  // Of the first elements of bucket 0, at `offset` in the region.
+  v1::PushChunk SharedChunk(uint64_t region, uint64_t offset, uint32_t crc32c) {
+    v1::PushChunk chunk;
+    chunk.set_worker_id(1);
+    chunk.set_incarnation(1);
+    chunk.set_encoding(v1::ENCODING_FP32);
+    chunk.set_kind(v1::CONTRIBUTION_KIND_GRADIENT);
+    chunk.set_crc32c(crc32c);
+    chunk.set_shared_region(region);
+    chunk.set_shared_offset(offset);
+    chunk.set_shared_bytes(kSmallChunk);
+    return chunk;
+  }
+
+  absl::Status PushOne(const v1::PushChunk& chunk) {
+    grpc::ClientContext context;
+    v1::PushReply reply;
+    const auto writer = stub_->Push(&context, &reply);
+    writer->Write(chunk);
+    writer->WritesDone();
+    return FromGrpcStatus(writer->Finish());
+  }
+
+  ShardServer::Config config_;
+  std::unique_ptr<ShardServer> server_;
+  std::unique_ptr<v1::ParameterService::Stub> stub_;
+};
+
+TEST_F(SharedMemoryTest, SameBitsWithAndWithoutIt) {
+  const std::vector<float> through_tcp = Train(false, true, kSmallChunk);
+  EXPECT_FALSE(through_tcp.empty());
+  EXPECT_EQ(Train(true, true, kSmallChunk), through_tcp);
+  EXPECT_EQ(Train(true, true, kChunkBytes), through_tcp) << "one block has room for a bucket";
+  EXPECT_EQ(Train(true, false, kSmallChunk), through_tcp) << "the server does not share";
+}
+
+TEST_F(SharedMemoryTest, ServerThatDoesNotShareSaysSo) {
+  Start(false);
+  EXPECT_THAT(Connect(WorkerId(1), true).shared,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("does not share")));
+}
+
+TEST_F(SharedMemoryTest, ForgedRegionsAreRefused) {
+  Start();
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  v1::SharedMemoryRequest request = Describe(region);
+  request.mutable_nonce()->front() ^= 1;
+  EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kFailedPrecondition));
+  request = Describe(region);
+  request.set_nonce("short");
+  EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kInvalidArgument));
+  request = Describe(region);
+  request.set_file_descriptor(999'999);
+  EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kFailedPrecondition));
+  request = Describe(region);
+  request.set_bytes(request.bytes() * 2);
+  EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kFailedPrecondition));
+  for (const uint64_t block : {uint64_t{0}, uint64_t{3}, uint64_t{kMaxChunkBytes + 4}}) {
+    request = Describe(region);
+    request.set_block_bytes(block);
+    EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kInvalidArgument)) << block;
+  }
+  request = Describe(region);
+  request.add_writable((1 << 20) - kSmallChunk + 1);
+  EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(server_->rpc().num_shared_regions(), 0);
+}
+
+TEST_F(SharedMemoryTest, ChunksThatLieAboutTheirPlaceAreRefused) {
+  Start();
+  server_->OpenRound(Round(0), 1, 0.01);
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  OpenRegion open;
+  ASSERT_OK(Share(Describe(region), open));
+  const uint32_t crc32c = Crc32c(region.Part(0, kSmallChunk)->data(), kSmallChunk);
+  EXPECT_THAT(PushOne(SharedChunk(open.name ^ 2, 0, crc32c)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no longer")));
+  v1::PushChunk stolen = SharedChunk(open.name, 0, crc32c);
+  stolen.set_worker_id(2);
+  EXPECT_THAT(PushOne(stolen), StatusIs(absl::StatusCode::kUnavailable));
+  for (const uint64_t offset : {uint64_t{1 << 20}, (uint64_t{1} << 20) - 1, ~uint64_t{0}}) {
+    EXPECT_THAT(PushOne(SharedChunk(open.name, offset, crc32c)),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not in a region")))
+        << offset;
+  }
+  EXPECT_THAT(PushOne(SharedChunk(open.name, 0, crc32c + 1)),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
+  // What is good up to here is only half a bucket.
+  EXPECT_THAT(PushOne(SharedChunk(open.name, 0, crc32c)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("whole buckets")));
+}
+
+TEST_F(SharedMemoryTest, ReadBlocksAreGivenBackAndRegionsEndWithTheirCall) {
+  Start();
+  server_->OpenRound(Round(0), 1, 0.01);
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  {
+    OpenRegion open;
+    ASSERT_OK(Share(Describe(region), open));
+    EXPECT_EQ(server_->rpc().num_shared_regions(), 1);
+    const uint32_t crc32c = Crc32c(region.Part(0, kSmallChunk)->data(), kSmallChunk);
+    PushOne(SharedChunk(open.name, 8192, crc32c)).IgnoreError();
+    v1::SharedMemoryReply reply;
+    ASSERT_TRUE(open.call->Read(&reply));
+    EXPECT_THAT(reply.read(), ::testing::ElementsAre(8192));
+    open.call->WritesDone();
+    EXPECT_TRUE(open.call->Finish().ok());
+  }
+  EXPECT_EQ(server_->rpc().num_shared_regions(), 0);
+}
+
+TEST_F(SharedMemoryTest, PullWaitsForBlocksAndOutlivesTheRegion) {
+  Start();
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  OpenRegion open;
+  v1::SharedMemoryRequest first = Describe(region);
+  first.add_writable(0);
+  ASSERT_OK(Share(first, open));
+  grpc::ClientContext context;
+  v1::PullRequest request;
+  request.set_worker_id(0);
+  request.set_encoding(v1::ENCODING_FP32);
+  request.add_buckets(0);
+  request.set_shared_region(open.name);
+  // Worker 0 has no region.
+  v1::PullChunk chunk;
+  EXPECT_FALSE(stub_->Pull(&context, request)->Read(&chunk));
+
+  server_->OpenRound(Round(0), 1, 0.01);
+  request.set_worker_id(1);
+  request.set_incarnation(1);
+  grpc::ClientContext second_context;
+  const auto pull = stub_->Pull(&second_context, request);
+  ASSERT_TRUE(pull->Read(&chunk));
+  EXPECT_EQ(chunk.shared_region(), open.name);
+  EXPECT_TRUE(chunk.data().empty());
+  EXPECT_EQ(Crc32c(region.Part(chunk.shared_offset(), chunk.shared_bytes())->data(),
+                   chunk.shared_bytes()),
+            chunk.crc32c());
+  // There is no second block: the stream waits until there is no region either.
+  open.call->WritesDone();
+  EXPECT_TRUE(open.call->Finish().ok());
+  int64_t elements = chunk.shared_bytes() / sizeof(float);
+  while (pull->Read(&chunk)) {
+    EXPECT_EQ(chunk.shared_region(), 0);
+    elements += chunk.data().size() / sizeof(float);
+  }
+  EXPECT_TRUE(pull->Finish().ok());
+  EXPECT_EQ(elements, server_->buckets()[0].range.size());
+}
+
+TEST_F(SharedMemoryTest, ABrokenPullLeavesNothingBehind) {
+  Start();
+  server_->OpenRound(Round(0), 1, 0.01);
+  const Peer peer = Connect(WorkerId(1), true);
+  ASSERT_OK(peer.shared);
+  std::vector<float> never;
+  // Waits for a version that does not come.
+  auto session = peer.transport->StartPull(Everything(Version(1000), never), nullptr);
+  session->Cancel();
+  EXPECT_THAT(session->Wait(), StatusIs(absl::StatusCode::kCancelled));
+  session.reset();
+  for (int round = 0; round < 3; ++round) {
+    if (round > 0) server_->OpenRound(Round(round), 1, 0.01);
+    ASSERT_OK(Push(*peer.transport, Round(round), Gradient(1, round)));
+    ASSERT_OK(Pull(*peer.transport, Version(round + 1)));
+  }
+}
+
+TEST_F(SharedMemoryTest, WorkersMayGoAtAnyTime) {
+  Start();
+  server_->OpenRound(Round(0), 2, 0.01);
+  for (int i = 0; i < 20; ++i) {
+    const Peer peer = Connect(WorkerId(2), true);
+    ASSERT_OK(peer.shared);
+    // Of an odd bucket: the stream is cut anywhere.
+    std::vector<float> gradient = Gradient(2, 0);
+    const auto session = peer.transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+    for (const Bucket& bucket : server_->buckets()) {
+      if (static_cast<int>(bucket.index) > i % 5) break;
+      session->AddBucket(bucket.index, Version(0), PartOf(gradient, bucket));
+    }
+    std::vector<float> weights;
+    const auto pull = peer.transport->StartPull(Everything(Version(0), weights), nullptr);
+  }
+  const Peer one = Connect(WorkerId(1), true);
+  const Peer two = Connect(WorkerId(2), true);
+  PushBoth(one, two, Round(0));
+  EXPECT_OK(Pull(*one.transport, Version(1)));
+}
+
+}  // namespace
+}  // namespace lodestar

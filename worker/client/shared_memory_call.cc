@@ -1,0 +1,171 @@
+#include "worker/client/shared_memory_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+
+absl::StatusOr<std::shared_ptr<SharedMemoryCall>> SharedMemoryCall::Start(
+    const std::shared_ptr<grpc::Channel>& channel, WorkerId worker, Incarnation incarnation,
+    size_t block_bytes, int blocks, SettledCallback settled) {
+  ASSIGN_OR_RETURN(SharedRegion region, SharedRegion::Create(2 * blocks * block_bytes));
+  std::shared_ptr<SharedMemoryCall> call(
+      new SharedMemoryCall(channel, std::move(region), block_bytes, blocks, std::move(settled)));
+  call->Begin(worker, incarnation);
+  return call;
+}
+
+SharedMemoryCall::SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel,
+                                   SharedRegion region, size_t block_bytes, int blocks,
+                                   SettledCallback settled)
+    : stub_(v1::ParameterService::NewStub(channel)),
+      region_(std::move(region)),
+      block_bytes_(block_bytes),
+      blocks_(blocks),
+      settled_(std::move(settled)),
+      is_pushed_(blocks, false) {
+  for (int i = 0; i < blocks; ++i) free_.push_back(OffsetOf(i));
+}
+
+void SharedMemoryCall::Begin(WorkerId worker, Incarnation incarnation) {
+  stub_->async()->ShareMemory(&context_, this);
+  // Writes start outside of gRPC's callbacks; the hold keeps the call until OnReadDone(false).
+  AddHold();
+  absl::MutexLock lock(&mutex_);
+  const SharedRegion::Handle& handle = region_.handle();
+  pending_.set_worker_id(worker.value());
+  pending_.set_incarnation(incarnation.value());
+  pending_.set_process_id(handle.process_id);
+  pending_.set_file_descriptor(handle.descriptor);
+  pending_.set_nonce(handle.nonce);
+  pending_.set_bytes(handle.bytes);
+  pending_.set_block_bytes(block_bytes_);
+  for (int i = 0; i < blocks_; ++i) pending_.add_writable(OffsetOf(blocks_ + i));
+  has_pending_ = true;
+  WriteLocked();
+  StartRead(&reply_);
+  StartCall();
+}
+
+bool SharedMemoryCall::is_open() const {
+  absl::MutexLock lock(&mutex_);
+  return name_ != 0 && !is_closed_;
+}
+
+bool SharedMemoryCall::is_done() const {
+  absl::MutexLock lock(&mutex_);
+  return is_done_;
+}
+
+uint64_t SharedMemoryCall::name() const {
+  absl::MutexLock lock(&mutex_);
+  return name_;
+}
+
+absl::Status SharedMemoryCall::status() const {
+  absl::MutexLock lock(&mutex_);
+  return status_;
+}
+
+SharedMemoryCall::Answer SharedMemoryCall::TakeBlock(Block& block, std::function<void()> retry) {
+  absl::MutexLock lock(&mutex_);
+  if (is_closed_) return Answer::kClosed;
+  if (free_.empty()) {
+    waiting_.push_back(std::move(retry));
+    return Answer::kWait;
+  }
+  block.offset = free_.back();
+  free_.pop_back();
+  is_pushed_[block.offset / block_bytes_] = true;
+  block.memory = *region_.Part(block.offset, block_bytes_);
+  return Answer::kTaken;
+}
+
+absl::Status SharedMemoryCall::MarkRead(uint64_t offset) {
+  absl::MutexLock lock(&mutex_);
+  if (offset % block_bytes_ != 0 || offset < OffsetOf(blocks_) || offset >= OffsetOf(2 * blocks_)) {
+    return absl::InternalError(absl::StrCat("the server wrote at ", offset,
+                                            " in shared memory, where it may not; compare versions "
+                                            "of both sides"));
+  }
+  if (is_closed_) return absl::OkStatus();
+  pending_.add_writable(offset);
+  has_pending_ = true;
+  WriteLocked();
+  return absl::OkStatus();
+}
+
+void SharedMemoryCall::WriteLocked() {
+  if (is_writing_ || is_closed_ || !has_pending_) return;
+  is_writing_ = true;
+  has_pending_ = false;
+  writing_.Swap(&pending_);
+  pending_.Clear();
+  StartWrite(&writing_);
+}
+
+void SharedMemoryCall::OnWriteDone(bool ok) {
+  absl::MutexLock lock(&mutex_);
+  is_writing_ = false;
+  // A failed write means that the call is over; OnReadDone() follows.
+  if (ok) WriteLocked();
+}
+
+void SharedMemoryCall::Accepted(uint64_t name) {
+  const absl::Status touched = region_.Touch();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (touched.ok()) {
+      name_ = name;
+    } else {
+      is_closed_ = true;
+      status_ = touched;
+    }
+  }
+  if (!touched.ok()) End();
+  const SettledCallback settled = std::exchange(settled_, nullptr);
+  if (settled != nullptr) settled(touched);
+}
+
+void SharedMemoryCall::OnReadDone(bool ok) {
+  if (ok && reply_.region() != 0) Accepted(reply_.region());
+  std::vector<std::function<void()>> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!ok) is_closed_ = true;
+    for (const uint64_t offset : reply_.read()) {
+      const uint64_t block = offset / block_bytes_;
+      // Twice, or never ours: no harm, but not free again.
+      if (!ok || block >= is_pushed_.size() || !is_pushed_[block]) continue;
+      is_pushed_[block] = false;
+      free_.push_back(OffsetOf(static_cast<int>(block)));
+    }
+    waiting.swap(waiting_);
+  }
+  for (const std::function<void()>& retry : waiting) retry();
+  if (ok) {
+    StartRead(&reply_);
+  } else {
+    RemoveHold();
+  }
+}
+
+void SharedMemoryCall::OnDone(const grpc::Status& status) {
+  const SettledCallback settled = std::exchange(settled_, nullptr);
+  absl::Status result = FromGrpcStatus(status);
+  if (result.ok()) result = absl::UnavailableError("the server has ended it");
+  if (settled != nullptr) settled(result);
+  absl::MutexLock lock(&mutex_);
+  if (status_.ok()) status_ = result;
+  is_done_ = true;
+}
+
+void SharedMemoryCall::AwaitDone() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&is_done_));
+}
+
+}  // namespace lodestar

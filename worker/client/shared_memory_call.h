@@ -1,0 +1,97 @@
+// One ShareMemory call: a region shared with one server, and who may write where in it. Half of its
+// blocks are for pushes, half for pulls. Whoever starts a call keeps it until it is done and
+// destroys it on a thread that is not gRPC's.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/ids.h"
+#include "common/shared_region.h"
+#include "proto/parameter_service.grpc.pb.h"
+
+namespace lodestar {
+
+class SharedMemoryCall final
+    : public grpc::ClientBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply> {
+ public:
+  // Where a chunk may be written.
+  struct Block {
+    uint64_t offset = 0;
+    absl::Span<char> memory;
+  };
+  enum class Answer : uint8_t { kTaken, kWait, kClosed };
+  // Called once, on a gRPC thread: OK when the server has the region, or why it does not.
+  using SettledCallback = std::function<void(const absl::Status&)>;
+
+  // `blocks` for each direction. Errors: those of SharedRegion::Create(). The worker's memory is
+  // touched only once the server has accepted it.
+  static absl::StatusOr<std::shared_ptr<SharedMemoryCall>> Start(
+      const std::shared_ptr<grpc::Channel>& channel, WorkerId worker, Incarnation incarnation,
+      size_t block_bytes, int blocks, SettledCallback settled);
+
+  // True between the server's answer and the end of the call.
+  bool is_open() const ABSL_LOCKS_EXCLUDED(mutex_);
+  bool is_done() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The region's name; of an open call.
+  uint64_t name() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Why it is not, or no longer, open.
+  absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
+  const SharedRegion& region() const { return region_; }
+  size_t block_bytes() const { return block_bytes_; }
+
+  // A block to fill and to push. kWait: `retry` will be called, without a lock held, when there may
+  // be one; asking again is then up to the caller. What is taken and not pushed is lost.
+  Answer TakeBlock(Block& block, std::function<void()> retry) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A pulled chunk has been copied: the server may write there again. Errors: Internal if the
+  // server was never allowed to write there.
+  absl::Status MarkRead(uint64_t offset) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Soon closed. Thread-safe.
+  void End() { context_.TryCancel(); }
+  // Until gRPC is done with the call. Not on a gRPC thread.
+  void AwaitDone() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel, SharedRegion region,
+                   size_t block_bytes, int blocks, SettledCallback settled);
+  void Begin(WorkerId worker, Incarnation incarnation);
+  void Accepted(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
+  void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t OffsetOf(int block) const { return static_cast<uint64_t>(block) * block_bytes_; }
+
+  const std::unique_ptr<v1::ParameterService::Stub> stub_;
+  SharedRegion region_;
+  const size_t block_bytes_;
+  const int blocks_;  // for pushes: those before them are for pulls
+  SettledCallback settled_;
+  grpc::ClientContext context_;
+  v1::SharedMemoryReply reply_;  // touched by one callback at a time
+
+  mutable absl::Mutex mutex_;
+  uint64_t name_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<uint64_t> free_ ABSL_GUARDED_BY(mutex_);  // for pushes, by offset
+  std::vector<bool> is_pushed_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  v1::SharedMemoryRequest pending_ ABSL_GUARDED_BY(mutex_);
+  v1::SharedMemoryRequest writing_ ABSL_GUARDED_BY(mutex_);
+  bool has_pending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar

@@ -1,0 +1,55 @@
+// The memory shared with one server, if it is on this machine; makes a new region after one that a
+// broken stream has left in an unknown state.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/ids.h"
+#include "worker/client/shared_memory_call.h"
+
+namespace lodestar {
+
+// Thread-safe. Constructed, destroyed and Prepare()d on threads that are not gRPC's.
+class SharedMemoryLink {
+ public:
+  struct Config {
+    std::shared_ptr<grpc::Channel> channel;
+    WorkerId worker;
+    Incarnation incarnation;
+    size_t block_bytes = 0;
+    int blocks = 0;  // for each direction
+    // Called when it is known whether memory is shared: OK, or why not. On any thread; may be null.
+    std::function<void(const absl::Status&)> on_settled;
+  };
+
+  explicit SharedMemoryLink(Config config);
+  // No block may be in use.
+  ~SharedMemoryLink();
+
+  // Before streams begin: asks the server, in the background, if that may help.
+  void Prepare() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The open call, or null: payloads go through the connection.
+  std::shared_ptr<SharedMemoryCall> Current() ABSL_LOCKS_EXCLUDED(mutex_);
+  // A stream that used `call` broke.
+  void Abandon(const std::shared_ptr<SharedMemoryCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // Moves what is over to `done`. Errors: those of SharedMemoryCall::Start().
+  absl::Status PrepareLocked(std::vector<std::shared_ptr<SharedMemoryCall>>& done)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Config config_;
+  absl::Mutex mutex_;
+  std::shared_ptr<SharedMemoryCall> current_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<SharedMemoryCall>> ended_ ABSL_GUARDED_BY(mutex_);
+  bool is_refused_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace lodestar
