@@ -28,16 +28,23 @@ struct HeadDropout {
 
   // Bit i: key `key` + i is kept; (query, key) begins a block.
   __device__ uint32_t KeepFour(int query, int key) const {
-    const PhiloxWords words =
-        DropoutWords(mask, (element + static_cast<int64_t>(query) * tokens + key) / 4);
+    return KeptOfBlock(ElementOf(query, key) / 4);
+  }
+  __device__ bool KeepOne(int query, int key) const {
+    const int64_t at = ElementOf(query, key);
+    return (KeptOfBlock(at / 4) >> (at % 4) & 1u) != 0;
+  }
+
+ private:
+  __device__ int64_t ElementOf(int query, int key) const {
+    return element + static_cast<int64_t>(query) * tokens + key;
+  }
+  __device__ uint32_t KeptOfBlock(int64_t block) const {
+    const PhiloxWords words = DropoutWords(mask, block);
     uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) bits |= (words.word[i] >= threshold ? 1u : 0u) << i;
     return bits;
-  }
-  __device__ bool KeepOne(int query, int key) const {
-    const int64_t at = element + static_cast<int64_t>(query) * tokens + key;
-    return DropoutWords(mask, at / 4).word[at % 4] >= threshold;
   }
 };
 
@@ -52,6 +59,7 @@ __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int col
   const int t = lane % 4;
   uint32_t bits = 0;
   if (!dropout.aligned()) {
+#pragma unroll 1
     for (int i = 0; i < 8; ++i) {
       const int r = row + g + (i & 2) * 4;
       const int c = column + 8 * (i / 4) + 2 * t + (i & 1);

@@ -14,9 +14,6 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
-// Rows of the other side that are in registers at a time.
-constexpr int kChunk = 32;
-
 // Rows that a block owns and rows that it walks over at a time: what two blocks per
 // multiprocessor have registers and, on sm_80, shared memory for.
 template <int kWidth>
@@ -35,28 +32,61 @@ struct Sizes {
 // left[kRowTiles][16 rows][kWidth] of one warp.
 template <int kWidth>
 using Sums = Accumulator[Sizes<kWidth>::kRowTiles][kWidth / 8];
-template <int kRowTiles>
-using Chunk = Accumulator[kRowTiles][kChunk / 8];
+// [kRowTiles][16 rows][8 * kCount columns]
+template <int kWidth, int kCount>
+using Chunk = Accumulator[Sizes<kWidth>::kRowTiles][kCount];
 
-// chunk = (rows of `owned`) (rows [first, first + kChunk) of `other`)^T, row tiles
-// [kBegin, kEnd).
-template <int kWidth, int kBegin, int kEnd>
-__device__ __forceinline__ void Multiply(Chunk<Sizes<kWidth>::kRowTiles>& chunk,
-                                         const LanePlaces<kWidth>& places, const Bf16* owned,
-                                         int warp_row, const Bf16* other, int first) {
+// Rows of an owned tile as left factors: from shared memory each time, or kept in registers.
+template <int kWidth, bool kKept>
+class LeftFactors {
+ public:
+  // When the tile is there.
+  __device__ __forceinline__ void Take(const Bf16* tile, int warp_row) {
+    tile_ = tile + warp_row * kWidth;
+    if (!kKept) return;
+    const LanePlaces<kWidth> places;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        LoadLeft(kept_[m][k], places, tile_, m * kRowTileStep, k);
+      }
+    }
+  }
+  __device__ __forceinline__ void Get(uint32_t (&a)[4], const LanePlaces<kWidth>& places, int m,
+                                      int k) const {
+    if (kKept) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[i] = kept_[m][k][i];
+    } else {
+      LoadLeft(a, places, tile_, m * kRowTileStep, k);
+    }
+  }
+
+ private:
+  static constexpr int kRowTiles = Sizes<kWidth>::kRowTiles;
+  static constexpr int kSteps = kWidth / 16;
+  const Bf16* tile_;
+  uint32_t kept_[kRowTiles][kSteps][4];
+};
+
+// chunk = (owned rows) (rows of `other`, the first of the chunk's)^T, row tiles [kBegin, kEnd).
+template <int kWidth, int kBegin, int kEnd, int kCount, bool kKept>
+__device__ __forceinline__ void Multiply(Chunk<kWidth, kCount>& chunk,
+                                         const LanePlaces<kWidth>& places,
+                                         const LeftFactors<kWidth, kKept>& owned,
+                                         const Bf16* other) {
 #pragma unroll
   for (int m = kBegin; m < kEnd; ++m) SetZero(chunk[m]);
 #pragma unroll
   for (int k = 0; k < kWidth / 16; ++k) {
     uint32_t a[kEnd][4];
 #pragma unroll
-    for (int m = kBegin; m < kEnd; ++m) {
-      LoadLeft(a[m], places, owned, warp_row + m * kRowTileStep, k);
-    }
+    for (int m = kBegin; m < kEnd; ++m) owned.Get(a[m], places, m, k);
 #pragma unroll
-    for (int j = 0; j < kChunk / 16; ++j) {
+    for (int j = 0; j < kCount / 2; ++j) {
       uint32_t b[4];
-      LoadRightTransposed(b, places, other, first / 16 + j, k);
+      LoadRightTransposed(b, places, other, j, k);
 #pragma unroll
       for (int m = kBegin; m < kEnd; ++m) {
         MultiplyAddPair(chunk[m][2 * j], chunk[m][2 * j + 1], a[m], b);
@@ -65,20 +95,19 @@ __device__ __forceinline__ void Multiply(Chunk<Sizes<kWidth>::kRowTiles>& chunk,
   }
 }
 
-// sums += chunk (rows [first, first + kChunk) of `other`)
-template <int kWidth, int kBegin, int kEnd>
+// sums += chunk (rows of `other`, the first of the chunk's)
+template <int kWidth, int kBegin, int kEnd, int kCount>
 __device__ __forceinline__ void AddProduct(Sums<kWidth>& sums, const LanePlaces<kWidth>& places,
-                                           const Chunk<Sizes<kWidth>::kRowTiles>& chunk,
-                                           const Bf16* other, int first) {
+                                           const Chunk<kWidth, kCount>& chunk, const Bf16* other) {
 #pragma unroll
-  for (int k = 0; k < kChunk / 16; ++k) {
+  for (int k = 0; k < kCount / 2; ++k) {
     uint32_t a[kEnd][4];
 #pragma unroll
     for (int m = kBegin; m < kEnd; ++m) PackLeft(a[m], chunk[m][2 * k], chunk[m][2 * k + 1]);
 #pragma unroll
     for (int j = 0; j < kWidth / 16; ++j) {
       uint32_t b[4];
-      LoadRight(b, places, other, j, first / 16 + k);
+      LoadRight(b, places, other, j, k);
 #pragma unroll
       for (int m = kBegin; m < kEnd; ++m) {
         MultiplyAddPair(sums[m][2 * j], sums[m][2 * j + 1], a[m], b);
@@ -101,6 +130,8 @@ class Backward {
  public:
   using Size = Sizes<kWidth>;
   static constexpr int kRowTiles = Size::kRowTiles;
+  // Rows of the other side that are in registers at a time: what is left beside the sums.
+  static constexpr int kChunk = kWidth == 64 && kKeysOwned ? 16 : 32;
 
   __device__ Backward(const AttentionCall<Bf16>& call, Bf16* shared)
       : call_(call),
@@ -138,6 +169,10 @@ class Backward {
     }
     LoadOthers(0, begin);
     StoreStatistics(0, NextStatistics(begin));
+    CopyAsyncWait<0>();
+    __syncthreads();
+    left0_.Take(owned(0), warp_row_);
+    left1_.Take(owned(1), warp_row_);
     int stage = 0;
     for (int first = begin; first < end; first += Size::kOther) {
       CopyAsyncWait<0>();
@@ -228,20 +263,23 @@ class Backward {
 
   template <int kBegin, int kEnd, bool kMasked>
   __device__ __forceinline__ void Chunks(int stage, int first) {
-#pragma unroll
+// Not unrolled: the compiler would spread the registers of one over the next.
+#pragma unroll 1
     for (int at = 0; at < Size::kOther; at += kChunk) {
       const LanePlaces<kWidth> places;
-      Chunk<kRowTiles> p;
-      Chunk<kRowTiles> ds;
-      Multiply<kWidth, kBegin, kEnd>(p, places, owned(0), warp_row_, other(stage, 0), at);
-      Multiply<kWidth, kBegin, kEnd>(ds, places, owned(1), warp_row_, other(stage, 1), at);
+      const Bf16* other0 = other(stage, 0) + at * kWidth;
+      const Bf16* other1 = other(stage, 1) + at * kWidth;
+      Chunk<kWidth, kChunk / 8> p;
+      Chunk<kWidth, kChunk / 8> ds;
+      Multiply<kWidth, kBegin, kEnd>(p, places, left0_, other0);
+      Multiply<kWidth, kBegin, kEnd>(ds, places, left1_, other1);
 #pragma unroll
       for (int m = kBegin; m < kEnd; ++m) {
         Differentiate<kMasked>(p[m], ds[m], m, stage, at, first_ + warp_row_ + m * kRowTileStep,
                                first + at);
       }
-      if (kKeysOwned) AddProduct<kWidth, kBegin, kEnd>(p_sums_, places, p, other(stage, 1), at);
-      AddProduct<kWidth, kBegin, kEnd>(ds_sums_, places, ds, other(stage, 0), at);
+      if (kKeysOwned) AddProduct<kWidth, kBegin, kEnd>(p_sums_, places, p, other1);
+      AddProduct<kWidth, kBegin, kEnd>(ds_sums_, places, ds, other0);
     }
   }
 
@@ -252,11 +290,11 @@ class Backward {
                                                 Accumulator (&ds)[kChunk / 8], int m, int stage,
                                                 int at, int row, int column) const {
     const float factor = call_.scale * kLog2E;
+    uint32_t keep = 0;  // bit e: of accumulator n; bits 4 + e: of the next
 #pragma unroll
     for (int n = 0; n < kChunk / 8; ++n) {
-      uint32_t keep = 0;
       if (kDropout) {
-        keep = KeepBits<kKeysOwned>(dropout_, row, column + 16 * (n / 2)) >> (n % 2 * 4);
+        keep = n % 2 == 0 ? KeepBits<kKeysOwned>(dropout_, row, column + 8 * n) : keep >> 4;
       }
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -307,6 +345,8 @@ class Backward {
   float2* const statistics_;
   int first_;  // token of row 0
   float2 row_statistics_[kRowTiles][2];
+  LeftFactors<kWidth, true> left0_;
+  LeftFactors<kWidth, !kKeysOwned> left1_;
   Sums<kWidth> ds_sums_;
   Sums<kWidth> p_sums_;
 };

@@ -37,15 +37,19 @@ template <int kRows, int kWidth>
 __device__ __forceinline__ void LoadTileAsync(Bf16* tile, const Bf16* matrix, int64_t step,
                                               int first, int end) {
   constexpr int kChunks = kWidth / 8;
-  static_assert(kRows * kChunks % kTileThreads == 0);
+  constexpr int kRowsAtOnce = kTileThreads / kChunks;
+  static_assert(kRowsAtOnce % 8 == 0 && kRows % kRowsAtOnce == 0);
+  const int thread = Opaque(static_cast<int>(threadIdx.x));
+  const int chunk = thread % kChunks;
+  int row = thread / kChunks;
+  Bf16* to = tile + ChunkOffset<kWidth>(row, chunk);
+  row += first;
+  const Bf16* from = matrix + row * step + chunk * 8;
 #pragma unroll
-  for (int i = 0; i < kRows * kChunks / kTileThreads; ++i) {
-    const int at = static_cast<int>(threadIdx.x) + i * kTileThreads;
-    const int row = at / kChunks;
-    const int chunk = at % kChunks;
-    const bool exists = first + row < end;
-    const Bf16* source = matrix + (exists ? first + row : 0) * step + chunk * 8;
-    CopyAsync16(tile + ChunkOffset<kWidth>(row, chunk), source, exists);
+  for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
+    CopyAsync16(to + i * kRowsAtOnce * kWidth, from, row < end);
+    row += kRowsAtOnce;
+    from += kRowsAtOnce * step;
   }
 }
 
