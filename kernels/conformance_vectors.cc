@@ -59,6 +59,7 @@ TEST_P(DeviceConformanceTest, CastsIntoTheComputeType) {
         [n](DeviceTestRig& rig) {
           const Buf x = rig.Random(n, rig.statistics_dtype());
           rig.device().Cast(rig.Output("y", n), x, 0.3, StreamKind::kHostToDevice);
+          rig.device().Wait(StreamKind::kCompute, rig.device().Record(StreamKind::kHostToDevice));
         },
         kElementwise);
   }

@@ -30,7 +30,7 @@ void* TryLoad(const std::string& path, std::string* tried) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice() {
+absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& options) {
   std::string tried;
   void* library = nullptr;
   const std::string folder = ExecutableFolder();
@@ -47,9 +47,11 @@ absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice() {
                                                kCudaPluginEntryPoint,
                                                "; install the one built with this binary"));
   }
-  std::string error;
-  std::unique_ptr<Device> device(make(kCudaPluginVersion, &error));
-  if (device == nullptr) return absl::UnavailableError(absl::StrCat("no CUDA device: ", error));
+  absl::Status error;
+  std::unique_ptr<Device> device(make(kCudaPluginVersion, &options, &error));
+  if (device == nullptr) {
+    return absl::Status(error.code(), absl::StrCat("no CUDA device: ", error.message()));
+  }
   return device;
 }
 

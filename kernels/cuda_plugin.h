@@ -4,8 +4,8 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
 
@@ -16,12 +16,19 @@ inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
 // To be raised whenever device.h changes.
 inline constexpr int kCudaPluginVersion = 2;
 
+struct CudaPluginOptions {
+  int ordinal = 0;
+  DType compute = DType::kF32;
+};
+
 // Returns a new device that the caller deletes, or null with *error set. `version` is the caller's
 // kCudaPluginVersion.
-using CudaPluginEntryPoint = Device* (*)(int version, std::string* error);
+using CudaPluginEntryPoint = Device* (*)(int version, const CudaPluginOptions* options,
+                                         absl::Status* error);
 
 // Loads the plugin from the executable's folder, else from the library search path. It is never
-// unloaded. Errors: NotFound with what was tried; Unavailable with the plugin's own reason.
-absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice();
+// unloaded. Errors: NotFound with what was tried, or for a card that there is not; Unavailable
+// without driver or card; InvalidArgument for a dtype that the card cannot compute in.
+absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& options);
 
 }  // namespace lodestar

@@ -44,6 +44,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceCapabilities& capabilities() const = 0;
+  // What the device has chosen by measuring itself so far, a line each, for logs.
+  virtual std::string DescribeChoices() const { return ""; }
 
   // Memory. 64-byte aligned, contents undefined. Host memory is pinned where that helps copies.
   // Errors: ResourceExhausted with the bytes asked for and free.

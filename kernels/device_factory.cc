@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cuda_plugin.h"
 #include "kernels/oracle/oracle_device.h"
@@ -21,30 +23,56 @@ int UsableCores() {
   return std::max(1, CPU_COUNT(&cores));
 }
 
-absl::StatusOr<std::unique_ptr<Device>> MakeCpu(int threads) {
-  if (threads < 0 || threads > kMaxThreads) {
-    return absl::InvalidArgumentError(absl::StrCat("the cpu device was asked for ", threads,
+absl::StatusOr<std::unique_ptr<Device>> MakeCpu(const DeviceOptions& options) {
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return absl::InvalidArgumentError(absl::StrCat("the cpu device was asked for ", options.threads,
                                                    " threads; give 0 (one per core) to ",
                                                    kMaxThreads));
   }
-  return MakeCpuDevice(threads == 0 ? UsableCores() : threads);
+  if (options.compute != DType::kF32) {
+    return absl::InvalidArgumentError(
+        "the cpu device computes in fp32 only: bf16 needs CUDA; use fp32 or the cuda device");
+  }
+  return MakeCpuDevice(options.threads == 0 ? UsableCores() : options.threads);
+}
+
+// "cuda" or "cuda:N"; -1 for anything else.
+int CudaOrdinal(absl::string_view kind) {
+  if (kind == "cuda") return 0;
+  int ordinal = -1;
+  if (!absl::ConsumePrefix(&kind, "cuda:") || !absl::SimpleAtoi(kind, &ordinal)) return -1;
+  return std::max(ordinal, -1);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> MakeDevice(absl::string_view kind, int threads,
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
                                                    std::string* why_not_cuda) {
   if (why_not_cuda != nullptr) why_not_cuda->clear();
-  if (kind == "cpu") return MakeCpu(threads);
-  if (kind == "oracle") return MakeOracleDevice();
-  if (kind != "cuda" && kind != "auto") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no device \"", kind, "\"; use auto, cpu, cuda or oracle"));
+  if (options.kind == "cpu") return MakeCpu(options);
+  if (options.kind == "oracle") return MakeOracleDevice();
+  const bool is_auto = options.kind == "auto";
+  const int ordinal = is_auto ? 0 : CudaOrdinal(options.kind);
+  if (ordinal < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no device \"", options.kind,
+                                                   "\"; use auto, cpu, cuda, cuda:N or oracle"));
   }
-  absl::StatusOr<std::unique_ptr<Device>> cuda = LoadCudaDevice();
-  if (cuda.ok() || kind == "cuda") return cuda;
+  absl::StatusOr<std::unique_ptr<Device>> cuda =
+      LoadCudaDevice({.ordinal = ordinal, .compute = options.compute});
+  if (cuda.ok() || !is_auto) return cuda;
+  // A card that is there but cannot do this is not a reason to do something else in silence.
+  if (absl::IsInvalidArgument(cuda.status())) return cuda;
+  if (options.compute != DType::kF32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bf16 needs CUDA, and ", cuda.status().message(), "; use fp32"));
+  }
   if (why_not_cuda != nullptr) *why_not_cuda = std::string(cuda.status().message());
-  return MakeCpu(threads);
+  return MakeCpu(options);
+}
+
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(absl::string_view kind, int threads,
+                                                   std::string* why_not_cuda) {
+  return MakeDevice({.kind = std::string(kind), .threads = threads}, why_not_cuda);
 }
 
 }  // namespace lodestar

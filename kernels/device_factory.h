@@ -11,14 +11,23 @@
 
 namespace lodestar {
 
-// `kind` is one of
-//   auto    CUDA if the plugin loads and finds a device, else the CPU,
-//   cpu     fp32 on `threads` threads (0: one per core that this process may use),
-//   cuda    the first CUDA device, or an error saying why there is none,
-//   oracle  fp64, slow, one thread: the reference of the tests.
+struct DeviceOptions {
+  // auto    the first CUDA device if the plugin loads and finds one, else the CPU,
+  // cpu     fp32 on `threads` threads,
+  // cuda    the first CUDA device, cuda:N that of this ordinal; or an error saying why there is
+  //         none,
+  // oracle  fp64, slow, one thread: the reference of the tests.
+  std::string kind = "auto";
+  DType compute = DType::kF32;  // or kBf16, which needs CUDA; the oracle does not look at it
+  int threads = 0;              // of the CPU; 0: one per core that this process may use
+};
+
 // With `auto`, *why_not_cuda (may be null) tells why the CPU was chosen; it is empty otherwise.
-// Errors: InvalidArgument for another kind or threads out of range; NotFound or Unavailable for
-// `cuda` without plugin or device.
+// Errors: InvalidArgument for another kind, threads out of range, or a dtype that the device cannot
+// compute in; NotFound or Unavailable for `cuda` without plugin or device.
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
+                                                   std::string* why_not_cuda);
+// In fp32.
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(absl::string_view kind, int threads,
                                                    std::string* why_not_cuda);
 

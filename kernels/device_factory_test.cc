@@ -44,6 +44,23 @@ TEST(DeviceFactoryTest, RefusesUnknownKindsAndThreads) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(DeviceFactoryTest, CudaOrdinalsAreNumbers) {
+  EXPECT_EQ(MakeDevice("cuda:1", 1, nullptr).status().code(), absl::StatusCode::kNotFound);
+  for (const char* kind : {"cuda:", "cuda:x", "cuda:-1", "cuda1"}) {
+    EXPECT_EQ(MakeDevice(kind, 1, nullptr).status().code(), absl::StatusCode::kInvalidArgument)
+        << kind;
+  }
+}
+
+TEST(DeviceFactoryTest, Bf16NeedsCuda) {
+  for (const char* kind : {"cpu", "auto"}) {
+    const auto device = MakeDevice({.kind = kind, .compute = DType::kBf16}, nullptr);
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument) << kind;
+    EXPECT_NE(device.status().message().find("bf16 needs CUDA"), absl::string_view::npos)
+        << device.status();
+  }
+}
+
 TEST(DeviceFactoryTest, SizesAndSlicesFollowTheType) {
   double values[4] = {1, 2, 3, 4};
   const Buf slice = Buf{values, DType::kF64, 4}.Slice(1, 2);

@@ -1,11 +1,158 @@
-"""Rules for sources that both a CUDA compiler and, under the emulator, the host's compile."""
+"""Rules for sources that both nvcc and, under the emulator, the host's compiler compile."""
 
-def cuda_emulated_library(name, deps = [], copts = [], **kwargs):
-    """A cc_library of .cu.cc and .cc files of kernels/cuda against the emulated CUDA."""
+load("@local_cuda//:cuda.bzl", "CUDA_ROOT", "CUDA_VERSION")
+
+# Machine code for Turing, Ampere (also Ada) and Hopper, and PTX for what comes later.
+_ARCHITECTURES = [
+    "arch=compute_75,code=sm_75",
+    "arch=compute_80,code=sm_80",
+    "arch=compute_90a,code=sm_90a",
+    "arch=compute_90,code=compute_90",
+]
+
+_HOST_FLAGS = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-sign-compare",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffunction-sections",
+]
+
+# The version is part of what an object depends on.
+_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LODESTAR_CUDA_VERSION": CUDA_VERSION}
+
+def _cuda_objects_impl(ctx):
+    headers = depset(transitive = [
+        dep[CcInfo].compilation_context.headers
+        for dep in ctx.attr.deps
+    ])
+    objects = []
+    reports = []
+    for source in ctx.files.srcs:
+        output = ctx.actions.declare_file("%s/%s.o" % (ctx.label.name, source.basename))
+        objects.append(output)
+        if source.basename.endswith(".cu.cc"):
+            report = ctx.actions.declare_file("%s/%s.resources" % (ctx.label.name, source.basename))
+            reports.append(report)
+
+            # ptxas reports registers, shared memory and spills on the error output.
+            command = " ".join(
+                ["%s/bin/nvcc -x cu -std=c++20 -O3 -Werror all-warnings -Xptxas -v" % CUDA_ROOT] +
+                ["-gencode " + architecture for architecture in _ARCHITECTURES] +
+                ["-Xcompiler " + ",".join(_HOST_FLAGS)] +
+                ["-I. -c", source.path, "-o", output.path, "2>", report.path] +
+                ["|| { cat %s >&2; exit 1; }" % report.path],
+            )
+            outputs = [output, report]
+        else:
+            command = " ".join(
+                ["g++ -std=c++20 -O2 -isystem %s/include" % CUDA_ROOT] + _HOST_FLAGS +
+                ["-I. -c", source.path, "-o", output.path],
+            )
+            outputs = [output]
+        ctx.actions.run_shell(
+            command = command,
+            env = _ENVIRONMENT,
+            inputs = depset([source], transitive = [headers]),
+            mnemonic = "Nvcc",
+            outputs = outputs,
+            progress_message = "Compiling %s for CUDA" % source.short_path,
+        )
+    return [
+        DefaultInfo(files = depset(objects)),
+        OutputGroupInfo(resources = depset(reports)),
+    ]
+
+cuda_objects = rule(
+    implementation = _cuda_objects_impl,
+    attrs = {
+        "deps": attr.label_list(providers = [CcInfo]),
+        "srcs": attr.label_list(allow_files = [".cc"]),
+    },
+)
+
+def _cuda_plugin_library_impl(ctx):
+    ctx.actions.run_shell(
+        # Abseil and the CUDA runtime become part of it, so that a machine needs neither; cuBLASLt,
+        # half a gigabyte, comes with the toolkit or beside the plugin.
+        command = " ".join(
+            ["g++ -shared -Wl,--gc-sections -Wl,--no-undefined -Wl,--exclude-libs,ALL"] +
+            ["-Wl,--version-script=" + ctx.file.exports.path] +
+            ["-o", ctx.outputs.out.path] + [object.path for object in ctx.files.srcs] +
+            ["-Wl,--start-group $(g++ -print-file-name=libabsl_status.a | xargs dirname)/libabsl_*.a -Wl,--end-group"] +
+            ["-L%s/lib64 -lcudart_static -lcublasLt -ldl -lrt -lpthread" % CUDA_ROOT] +
+            ["-Wl,--enable-new-dtags '-Wl,-rpath,$ORIGIN:%s/lib64:/usr/local/cuda/lib64'" % CUDA_ROOT],
+        ),
+        env = _ENVIRONMENT,
+        inputs = ctx.files.srcs + [ctx.file.exports],
+        mnemonic = "CudaLink",
+        outputs = [ctx.outputs.out],
+        progress_message = "Linking %s" % ctx.outputs.out.short_path,
+    )
+    resources = depset(transitive = [
+        source[OutputGroupInfo].resources
+        for source in ctx.attr.srcs
+    ])
+    return [
+        DefaultInfo(files = depset([ctx.outputs.out])),
+        OutputGroupInfo(resources = resources),
+    ]
+
+cuda_plugin_library = rule(
+    implementation = _cuda_plugin_library_impl,
+    attrs = {
+        "exports": attr.label(allow_single_file = True),
+        "out": attr.output(mandatory = True),
+        "srcs": attr.label_list(),
+    },
+)
+
+def cuda_library(name, srcs, deps = [], copts = [], **kwargs):
+    """A cc_library of .cu.cc and .cc files against the emulated CUDA.
+
+    Where this machine has nvcc, also <name>_nvcc: the same sources as objects for the plugin.
+    """
     native.cc_library(
         name = name,
+        srcs = srcs,
         # Loops are unrolled as nvcc is told to; the host's compiler does not know the pragma.
         copts = copts + ["-Wno-unknown-pragmas"],
         deps = deps + ["//kernels/cuda/emulator"],
         **kwargs
+    )
+    if CUDA_ROOT:
+        cuda_objects(
+            name = name + "_nvcc",
+            srcs = [source for source in srcs if source.endswith(".cc")],
+            deps = [":" + name],
+        )
+
+def cuda_plugin(name, out, libraries, srcs, deps, exports, visibility):
+    """The shared library that processes load; without nvcc nothing.
+
+    Args:
+      name: of the target.
+      out: file name.
+      libraries: cuda_library targets of this package.
+      srcs: host sources of other packages that it needs.
+      deps: what these include.
+      exports: the linker's version script.
+      visibility: of the library.
+    """
+    if not CUDA_ROOT:
+        native.filegroup(name = name, visibility = visibility)
+        return
+    cuda_objects(
+        name = name + "_host_nvcc",
+        srcs = srcs,
+        deps = deps,
+    )
+    cuda_plugin_library(
+        name = name,
+        srcs = [library + "_nvcc" for library in libraries] + [":" + name + "_host_nvcc"],
+        exports = exports,
+        out = out,
+        visibility = visibility,
     )

@@ -41,6 +41,8 @@ void FailLaunchAfter(int count);
 void ClearStickyError();
 // What was wrong with the kernel that failed first, with thread and place; empty: none failed.
 std::string KernelFailure();
+// How often cuBLASLt was asked for an algorithm.
+int64_t num_heuristics();
 int64_t num_launches();
 // Device and pinned host memory that was allocated and not released.
 int64_t num_allocations();

@@ -16,6 +16,7 @@ constexpr size_t kAlignment = 256;
 constexpr size_t kCanaryBytes = 256;
 constexpr unsigned char kCanary = 0x5a;
 constexpr unsigned char kPoison = 0xff;
+constexpr size_t kMaxPoisonBytes = 1 << 20;  // workspaces of many MiB need not be touched
 constexpr unsigned kMaxBlockThreads = 1024;
 constexpr unsigned kMaxGridYz = 65535;
 
@@ -111,7 +112,7 @@ void* Card::AllocateDevice(size_t bytes) {
   const size_t whole = (bytes + kCanaryBytes + kAlignment - 1) / kAlignment * kAlignment;
   auto* memory = static_cast<unsigned char*>(std::aligned_alloc(kAlignment, whole));
   LODESTAR_CHECK(memory != nullptr);
-  std::memset(memory, kPoison, bytes);
+  std::memset(memory, kPoison, std::min(bytes, kMaxPoisonBytes));
   std::memset(memory + bytes, kCanary, kCanaryBytes);
   allocations_[memory] = {bytes, true};
   used_bytes_ += bytes;
@@ -220,6 +221,11 @@ std::string KernelFailure() {
 int64_t num_launches() {
   const std::lock_guard lock(Card::Get().mutex());
   return Card::Get().launches;
+}
+
+int64_t num_heuristics() {
+  const std::lock_guard lock(Card::Get().mutex());
+  return Card::Get().heuristics;
 }
 
 int64_t num_allocations() {

@@ -69,6 +69,7 @@ class Card {
   cudaError_t last = cudaSuccess;
   std::string kernel_failure;
   int64_t launches = 0;
+  int64_t heuristics = 0;
   int64_t allocations_until_failure = -1;  // negative: never
   int64_t launches_until_failure = -1;
   double microseconds = 0.0;  // the card's clock: what the operations so far took

@@ -184,6 +184,23 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   });
 }
 
+cudaError_t cudaMemset2DAsync(void* memory, size_t pitch, int value, size_t width_bytes,
+                              size_t height, cudaStream_t stream) {
+  return OnCard([&](Card& card) {
+    const size_t bytes = height == 0 ? 0 : (height - 1) * pitch + width_bytes;
+    if (width_bytes > pitch || card.LeavesAllocation(memory, bytes)) return cudaErrorInvalidValue;
+    return card.Queue(stream, {.run =
+                                   [=] {
+                                     for (size_t row = 0; row < height; ++row) {
+                                       std::memset(static_cast<char*>(memory) + row * pitch, value,
+                                                   width_bytes);
+                                     }
+                                   },
+                               .after = {},
+                               .microseconds = 1.0});
+  });
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   return OnCard([&](Card& card) {
     *stream = new CUstream_st;

@@ -1,0 +1,228 @@
+// The card itself, its memory, streams, events and graphs.
+#include "kernels/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr int kBf16Capability = 80;
+constexpr size_t kFirstScratchBytes = size_t{4} << 20;
+
+// Ids of timed events are odd.
+EventId IdOf(int64_t slot, bool is_timed) { return 2 * slot + (is_timed ? 1 : 0); }
+
+std::string DeviceName(int ordinal) { return absl::StrCat("CUDA device ", ordinal); }
+
+absl::Status CheckOrdinal(int ordinal) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) return CudaStatus(DeviceName(ordinal), error, "cudaGetDeviceCount");
+  if (ordinal >= 0 && ordinal < count) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("cuda:", ordinal, " was asked for, but this machine has ",
+                                          count, " CUDA devices, cuda:0 to cuda:", count - 1));
+}
+
+absl::Status CheckCompute(DType compute, const cudaDeviceProp& properties) {
+  if (compute == DType::kF32) return absl::OkStatus();
+  if (compute != DType::kBf16) {
+    return absl::InvalidArgumentError("a CUDA device computes in fp32 or bf16");
+  }
+  if (properties.major * 10 + properties.minor >= kBf16Capability) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("bf16 needs a card of compute capability 8.0 or later; ", properties.name,
+                   " has ", properties.major, ".", properties.minor, "; use fp32"));
+}
+
+absl::Status OutOfMemory(const std::string& device, const char* what, size_t bytes) {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  cudaGetLastError();  // it is handled here
+  if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) free_bytes = total_bytes = 0;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(device, " could not allocate ", bytes, " bytes of ", what, ": ", free_bytes,
+                   " of ", total_bytes, " bytes of device memory are free; use a smaller model or ",
+                   "micro-batch, bf16 or recomputation"));
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(const Config& config, const std::string& device, int compute_capability)
+    : ordinal_(config.ordinal),
+      compute_(config.compute),
+      errors_(device),
+      fusion_(config.fusion, &errors_),
+      attention_(compute_capability) {}
+
+absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const Config& config) {
+  if (absl::Status status = CheckOrdinal(config.ordinal); !status.ok()) return status;
+  const std::string ordinal_name = DeviceName(config.ordinal);
+  cudaDeviceProp properties = {};
+  cudaError_t error = cudaSetDevice(config.ordinal);
+  if (error != cudaSuccess) return CudaStatus(ordinal_name, error, "cudaSetDevice");
+  error = cudaGetDeviceProperties(&properties, config.ordinal);
+  if (error != cudaSuccess) return CudaStatus(ordinal_name, error, "cudaGetDeviceProperties");
+  if (absl::Status status = CheckCompute(config.compute, properties); !status.ok()) return status;
+
+  const int compute_capability = properties.major * 10 + properties.minor;
+  std::unique_ptr<CudaDevice> device(new CudaDevice(
+      config, absl::StrCat(ordinal_name, " (", properties.name, ")"), compute_capability));
+  device->capabilities_ = {.name = properties.name,
+                           .compute = config.compute,
+                           .memory_is_host = false,
+                           .memory_bytes = properties.totalGlobalMem};
+  for (Stream& stream : device->streams_) {
+    error = Make(&stream, [](cudaStream_t* handle) {
+      return cudaStreamCreateWithFlags(handle, cudaStreamNonBlocking);
+    });
+    if (!device->Check(error, "cudaStreamCreateWithFlags")) return device->errors_.first();
+  }
+  // Waiting threads sleep: the cores belong to the data pipeline.
+  if (!device->events_.Create(cudaEventDisableTiming | cudaEventBlockingSync, &device->errors_) ||
+      !device->timed_events_.Create(cudaEventBlockingSync, &device->errors_)) {
+    return device->errors_.first();
+  }
+  absl::StatusOr<std::unique_ptr<MatMulEngine>> matmul =
+      MatMulEngine::Create(compute_capability, &device->errors_);
+  if (!matmul.ok()) return matmul.status();
+  device->matmul_ = std::move(*matmul);
+  return device;
+}
+
+CudaDevice::~CudaDevice() {
+  cudaSetDevice(ordinal_);
+  for (Stream& stream : streams_) {
+    if (stream != nullptr) cudaStreamSynchronize(stream.get());
+  }
+}
+
+cudaStream_t CudaDevice::On(StreamKind stream) {
+  Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  return streams_[static_cast<int>(stream)].get();
+}
+
+absl::StatusOr<void*> CudaDevice::Allocate(size_t bytes) {
+  Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, std::max<size_t>(bytes, 1));
+  if (error == cudaSuccess) return memory;
+  if (error != cudaErrorMemoryAllocation) return CudaStatus(errors_.device(), error, "cudaMalloc");
+  return OutOfMemory(errors_.device(), "device memory", bytes);
+}
+
+void CudaDevice::Release(void* memory) { Check(cudaFree(memory), "cudaFree"); }
+
+absl::StatusOr<void*> CudaDevice::AllocateHost(size_t bytes) {
+  Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  void* memory = nullptr;
+  const cudaError_t error =
+      cudaHostAlloc(&memory, std::max<size_t>(bytes, 1), cudaHostAllocDefault);
+  if (error == cudaSuccess) return memory;
+  if (error != cudaErrorMemoryAllocation) {
+    return CudaStatus(errors_.device(), error, "cudaHostAlloc");
+  }
+  return OutOfMemory(errors_.device(), "pinned host memory", bytes);
+}
+
+void CudaDevice::ReleaseHost(void* memory) { Check(cudaFreeHost(memory), "cudaFreeHost"); }
+
+EventId CudaDevice::Record(StreamKind stream) {
+  LODESTAR_CHECK(!is_recording_) << "an event in a graph cannot be waited for";
+  const EventRing::Slot slot = events_.Next(static_cast<int>(stream));
+  Check(cudaEventRecord(slot.event, On(stream)), "cudaEventRecord");
+  return IdOf(slot.id, false);
+}
+
+EventId CudaDevice::RecordTimed(StreamKind stream) {
+  LODESTAR_CHECK(!is_recording_) << "an event in a graph cannot be waited for";
+  const EventRing::Slot slot = timed_events_.Next(static_cast<int>(stream));
+  Check(cudaEventRecord(slot.event, On(stream)), "cudaEventRecord");
+  return IdOf(slot.id, true);
+}
+
+void CudaDevice::Wait(StreamKind stream, EventId event) {
+  const EventRing& ring = event % 2 != 0 ? timed_events_ : events_;
+  Check(cudaStreamWaitEvent(On(stream), ring.Get(event / 2)), "cudaStreamWaitEvent");
+}
+
+absl::Status CudaDevice::Synchronize(EventId event) {
+  const EventRing& ring = event % 2 != 0 ? timed_events_ : events_;
+  Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  Check(cudaEventSynchronize(ring.Get(event / 2)), "cudaEventSynchronize");
+  return errors_.first();
+}
+
+absl::StatusOr<double> CudaDevice::SecondsBetween(EventId from, EventId to) {
+  LODESTAR_CHECK(from % 2 != 0 && to % 2 != 0) << "only events of RecordTimed() have a time";
+  if (!timed_events_.IsCurrent(from / 2) || !timed_events_.IsCurrent(to / 2)) {
+    return absl::FailedPreconditionError(
+        "a timed event was asked for too late: its slot has been used again");
+  }
+  for (const EventId event : {from, to}) {
+    if (absl::Status status = Synchronize(event); !status.ok()) return status;
+  }
+  float milliseconds = 0.0f;
+  if (!Check(cudaEventElapsedTime(&milliseconds, timed_events_.Get(from / 2),
+                                  timed_events_.Get(to / 2)),
+             "cudaEventElapsedTime")) {
+    return errors_.first();
+  }
+  return milliseconds / 1e3;
+}
+
+void CudaDevice::BeginGraph() {
+  LODESTAR_CHECK(!is_recording_);
+  is_recording_ = Check(cudaStreamBeginCapture(Compute(), cudaStreamCaptureModeThreadLocal),
+                        "cudaStreamBeginCapture");
+}
+
+absl::StatusOr<GraphId> CudaDevice::EndGraph() {
+  if (!is_recording_) return errors_.first();  // BeginGraph() failed
+  is_recording_ = false;
+  Graph graph;
+  GraphExecutable executable;
+  if (!Check(Make(&graph,
+                  [&](cudaGraph_t* handle) { return cudaStreamEndCapture(Compute(), handle); }),
+             "cudaStreamEndCapture") ||
+      !Check(
+          Make(&executable,
+               [&](cudaGraphExec_t* handle) { return cudaGraphInstantiate(handle, graph.get()); }),
+          "cudaGraphInstantiate")) {
+    return errors_.first();
+  }
+  if (absl::Status status = errors_.first(); !status.ok()) return status;
+  graphs_.push_back(std::move(executable));
+  return static_cast<GraphId>(graphs_.size()) - 1;
+}
+
+void CudaDevice::LaunchGraph(GraphId graph) {
+  LODESTAR_CHECK(graph >= 0 && graph < static_cast<GraphId>(graphs_.size()));
+  Check(cudaGraphLaunch(graphs_[graph].get(), Compute()), "cudaGraphLaunch");
+}
+
+void* CudaDevice::Scratch(size_t bytes) {
+  if (!scratch_.empty() && bytes <= scratch_bytes_) return scratch_.back().get();
+  if (is_recording_) {
+    errors_.Note(absl::FailedPreconditionError(absl::StrCat(
+        errors_.device(), ": a graph was recorded before its operations ran once: ", bytes,
+        " bytes of scratch memory are needed, ", scratch_bytes_, " are there")));
+    return nullptr;
+  }
+  const size_t grown = std::max({bytes, 2 * scratch_bytes_, kFirstScratchBytes});
+  DeviceMemory memory;
+  const cudaError_t error = Make(&memory, [&](void** handle) { return cudaMalloc(handle, grown); });
+  if (error == cudaErrorMemoryAllocation) {
+    errors_.Note(OutOfMemory(errors_.device(), "scratch memory", grown));
+    return nullptr;
+  }
+  if (!Check(error, "cudaMalloc")) return nullptr;
+  scratch_.push_back(std::move(memory));
+  scratch_bytes_ = grown;
+  return scratch_.back().get();
+}
+
+}  // namespace lodestar::cuda

@@ -1,0 +1,131 @@
+// A CUDA card as a Device: fp32, or bf16 with fp32 sums from compute capability 8.0 on. Kernels are
+// ours (the other files of this folder), matrix products cuBLASLt's.
+//
+// Three streams, none ordered with another but by events. Some operations use scratch memory of the
+// device, which grows at the first use of a shape and never shrinks; recording a graph needs that
+// every shape in it was used before. The same calls give the same bits.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/errors.h"
+#include "kernels/cuda/event_ring.h"
+#include "kernels/cuda/fusion_choice.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/resources.h"
+#include "kernels/device.h"
+
+namespace lodestar::cuda {
+
+class CudaDevice final : public Device {
+ public:
+  struct Config {
+    int ordinal = 0;
+    DType compute = DType::kF32;  // or kBf16
+    // Whether cuBLASLt's epilogues do biases, activations and sums. Measuring may choose
+    // differently in two runs, and so differ in the last bits.
+    FusionPolicy fusion = FusionPolicy::kMeasure;
+  };
+  // Errors: Unavailable without driver or card; NotFound for an ordinal that there is not;
+  // InvalidArgument for a dtype that the card cannot compute in; ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<Device>> Create(const Config& config);
+  ~CudaDevice() override;
+
+  const DeviceCapabilities& capabilities() const override { return capabilities_; }
+  std::string DescribeChoices() const override { return fusion_.Describe(); }
+  absl::StatusOr<void*> Allocate(size_t bytes) override;
+  void Release(void* memory) override;
+  absl::StatusOr<void*> AllocateHost(size_t bytes) override;
+  void ReleaseHost(void* memory) override;
+  EventId Record(StreamKind stream) override;
+  void Wait(StreamKind stream, EventId event) override;
+  absl::Status Synchronize(EventId event) override;
+  EventId RecordTimed(StreamKind stream) override;
+  absl::StatusOr<double> SecondsBetween(EventId from, EventId to) override;
+  bool supports_graphs() const override { return true; }
+  void BeginGraph() override;
+  absl::StatusOr<GraphId> EndGraph() override;
+  void LaunchGraph(GraphId graph) override;
+  void Copy(void* destination, const void* source, size_t bytes, StreamKind stream) override;
+  void Fill(Buf y, double value) override;
+  void Cast(Buf y, Buf x, double scale, StreamKind stream) override;
+  void AddScaled(Buf y, Buf x, double a) override;
+  void Subtract(Buf z, Buf x, Buf y) override;
+  void SumOfSquares(Buf sum, Buf x) override;
+  void Activate(Buf y, Buf x, Activation activation) override;
+  void Dropout(Buf y, Buf x, const DropoutMask& mask) override;
+  void MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) override;
+  void LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows, int64_t in,
+                     int64_t out, Activation activation) override;
+  void LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
+                      int64_t rows, int64_t in, int64_t out, Activation activation,
+                      Accumulate weights) override;
+  void ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma, Buf beta,
+                           int64_t rows, int64_t width) override;
+  void NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd, Buf gamma,
+                    int64_t rows, int64_t width, Accumulate input, Accumulate weights) override;
+  int64_t AttentionWorkspaceElements(const AttentionShape& shape) override;
+  void AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
+                        const AttentionShape& shape) override;
+  void AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
+                         const AttentionShape& shape) override;
+  void EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table, int64_t rows,
+                    int64_t context_tokens, int64_t width) override;
+  void EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens, int64_t rows,
+                     int64_t context_tokens, int64_t width, int64_t vocabulary) override;
+  void SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
+                           int64_t classes, int64_t row_stride, double scale) override;
+  int64_t ConvWorkspaceElements(const ConvShape& shape) override;
+  void ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace,
+                       const ConvShape& shape) override;
+  void ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w, Buf workspace,
+                        const ConvShape& shape, Accumulate weights) override;
+  void MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height,
+                      int64_t width) override;
+  void MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
+                       int64_t width) override;
+  void MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+                      const MomentumStep& step) override;
+  void AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient, Buf shadow,
+                   const AdamWStep& step) override;
+
+ private:
+  CudaDevice(const Config& config, const std::string& device, int compute_capability);
+
+  // The card is chosen per thread, so each entry chooses it.
+  cudaStream_t On(StreamKind stream);
+  cudaStream_t Compute() { return On(StreamKind::kCompute); }
+  bool Check(cudaError_t error, const char* call,
+             std::source_location where = std::source_location::current()) {
+    return errors_.Check(error, call, where);
+  }
+  // At least that much device memory for one operation on the compute stream; null, and a failure
+  // is noted, if there is none. Never null for 0.
+  void* Scratch(size_t bytes);
+  // A product with no rows, columns or depth has nothing to ask cuBLASLt for.
+  void Multiply(const MatMulCall& call);
+
+  const int ordinal_;
+  const DType compute_;
+  DeviceCapabilities capabilities_;
+  Errors errors_;
+  FusionChoice fusion_;
+  std::array<Stream, 3> streams_;
+  EventRing events_;
+  EventRing timed_events_;
+  std::unique_ptr<MatMulEngine> matmul_;
+  CudaAttention attention_;
+  bool is_recording_ = false;
+  std::vector<GraphExecutable> graphs_;
+  // The last is the one in use; earlier ones may be part of a graph.
+  std::vector<DeviceMemory> scratch_;
+  size_t scratch_bytes_ = 0;
+};
+
+}  // namespace lodestar::cuda

@@ -1,0 +1,256 @@
+// What the conformance suite does not ask of a CUDA device: errors, memory, graphs, times, and how
+// matrix products are chosen. On the emulated card.
+#include "kernels/cuda/cuda_device.h"
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/device_test_rig.h"
+
+namespace lodestar::cuda {
+namespace {
+
+bool Contains(absl::string_view text, absl::string_view part) {
+  return text.find(part) != absl::string_view::npos;
+}
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  CudaDeviceTest() { Reset({}); }
+  ~CudaDeviceTest() override {
+    emulator::ClearStickyError();
+    emulator::Configure({});
+  }
+
+  static void Reset(const emulator::Settings& settings) {
+    emulator::ClearStickyError();
+    emulator::Configure(settings);
+  }
+  static std::unique_ptr<Device> Make(const CudaDevice::Config& config = {}) {
+    auto device = CudaDevice::Create(config);
+    EXPECT_TRUE(device.ok()) << device.status();
+    return std::move(*device);
+  }
+  static absl::Status Wait(Device& device) {
+    return device.Synchronize(device.Record(StreamKind::kCompute));
+  }
+};
+
+TEST_F(CudaDeviceTest, SaysWhatItIs) {
+  const auto device = Make({.compute = DType::kBf16});
+  EXPECT_EQ(device->capabilities().name, "emulated card");
+  EXPECT_EQ(device->capabilities().compute, DType::kBf16);
+  EXPECT_FALSE(device->capabilities().memory_is_host);
+  EXPECT_EQ(device->capabilities().memory_bytes, emulator::settings().memory_bytes);
+}
+
+TEST_F(CudaDeviceTest, RefusesWhatTheMachineDoesNotHave) {
+  const absl::Status ordinal = CudaDevice::Create({.ordinal = 3}).status();
+  EXPECT_EQ(ordinal.code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(Contains(ordinal.message(), "cuda:3")) << ordinal;
+  Reset({.num_devices = 0});
+  EXPECT_EQ(CudaDevice::Create({}).status().code(), absl::StatusCode::kUnavailable);
+  Reset({.compute_capability = 75});
+  const absl::Status bf16 = CudaDevice::Create({.compute = DType::kBf16}).status();
+  EXPECT_EQ(bf16.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Contains(bf16.message(), "7.5")) << bf16;
+  EXPECT_TRUE(CudaDevice::Create({}).ok());
+}
+
+TEST_F(CudaDeviceTest, GivesEverythingBack) {
+  const int64_t before = emulator::num_allocations();
+  {
+    const auto device = Make();
+    DeviceTestRig rig(device.get(), DType::kF32);
+    device->SumOfSquares(rig.Output("sum", 1, DType::kF64), rig.Random(1000));
+    rig.Collect();
+    EXPECT_GT(emulator::num_allocations(), before);
+  }
+  EXPECT_EQ(emulator::num_allocations(), before);
+}
+
+TEST_F(CudaDeviceTest, SaysHowMuchMemoryIsMissingAndWhatToDo) {
+  const auto device = Make();
+  const absl::Status status = device->Allocate(size_t{1} << 40).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Contains(status.message(), "1099511627776 bytes")) << status;
+  EXPECT_TRUE(Contains(status.message(), "are free")) << status;
+  EXPECT_TRUE(Contains(status.message(), "smaller model")) << status;
+  EXPECT_TRUE(Wait(*device).ok()) << "the caller was told; the device goes on";
+}
+
+TEST_F(CudaDeviceTest, TheFirstFailureSticks) {
+  const auto device = Make();
+  DeviceTestRig rig(device.get(), DType::kF32);
+  const Buf y = rig.Random(64);
+  emulator::FailLaunchAfter(1);
+  device->Fill(y, 1.0);
+  ASSERT_TRUE(Wait(*device).ok());
+  device->Fill(y, 2.0);
+  const absl::Status first = Wait(*device);
+  EXPECT_EQ(first.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(Contains(first.message(), "CUDA device 0 (emulated card)")) << first;
+  EXPECT_TRUE(Contains(first.message(), "cuda_device.cc:")) << first;
+  EXPECT_TRUE(Contains(first.message(), "a failure that was asked for")) << first;
+  device->Fill(y, 3.0);
+  EXPECT_EQ(Wait(*device), first);
+}
+
+TEST_F(CudaDeviceTest, ScratchThatCannotGrowIsAnErrorOfTheOperation) {
+  const auto device = Make();
+  DeviceTestRig rig(device.get(), DType::kF32);
+  const Buf sum = rig.Output("sum", 1, DType::kF64);
+  const Buf x = rig.Random(1000);
+  emulator::FailAllocationsAfter(0);
+  device->SumOfSquares(sum, x);
+  EXPECT_EQ(Wait(*device).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(CudaDeviceTest, SynchronizesFromAnyThread) {
+  const auto device = Make();
+  DeviceTestRig rig(device.get(), DType::kF32);
+  const Buf y = rig.Output("y", 1000);
+  device->Fill(y, 5.0);
+  const EventId event = device->Record(StreamKind::kCompute);
+  absl::Status status = absl::UnknownError("not run");
+  std::thread([&] { status = device->Synchronize(event); }).join();
+  EXPECT_TRUE(status.ok()) << status;
+  // Long past events stay waitable.
+  for (int i = 0; i < 2000; ++i) device->Record(StreamKind::kCompute);
+  EXPECT_TRUE(device->Synchronize(event).ok());
+}
+
+TEST_F(CudaDeviceTest, StreamsAreOrderedByEventsOnly) {
+  for (auto streams :
+       {emulator::StreamOrder::kOnlyWhatIsNeeded, emulator::StreamOrder::kOthersFirst}) {
+    Reset({.streams = streams});
+    const auto device = Make();
+    DeviceTestRig rig(device.get(), DType::kF32);
+    const Buf y = rig.Output("y", 256);
+    auto host = device->AllocateHost(256 * sizeof(float));
+    ASSERT_TRUE(host.ok());
+    device->Fill(y, 5.0);
+    device->Wait(StreamKind::kDeviceToHost, device->Record(StreamKind::kCompute));
+    device->Copy(*host, y.data, 256 * sizeof(float), StreamKind::kDeviceToHost);
+    const EventId copied = device->Record(StreamKind::kDeviceToHost);
+    device->Wait(StreamKind::kCompute, copied);
+    device->Fill(y, 6.0);
+    ASSERT_TRUE(device->Synchronize(copied).ok());
+    EXPECT_EQ(static_cast<float*>(*host)[255], 5.0f);
+    device->ReleaseHost(*host);
+  }
+}
+
+TEST_F(CudaDeviceTest, TimesWhatRunsBetweenTwoEvents) {
+  const auto device = Make();
+  DeviceTestRig rig(device.get(), DType::kF32);
+  const Buf y = rig.Random(64);
+  const EventId from = device->RecordTimed(StreamKind::kCompute);
+  for (int i = 0; i < 3; ++i) device->Fill(y, 1.0);
+  const EventId to = device->RecordTimed(StreamKind::kCompute);
+  const auto seconds = device->SecondsBetween(from, to);
+  ASSERT_TRUE(seconds.ok()) << seconds.status();
+  EXPECT_NEAR(*seconds, 3e-6, 1e-9);  // an operation takes the emulated card a microsecond
+  for (int i = 0; i < 2000; ++i) device->RecordTimed(StreamKind::kCompute);
+  EXPECT_EQ(device->SecondsBetween(from, to).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CudaDeviceTest, GraphsRunWhatWasRecorded) {
+  const auto device = Make();
+  ASSERT_TRUE(device->supports_graphs());
+  DeviceTestRig rig(device.get(), DType::kF32);
+  const Buf c = rig.InOut("c", 8 * 8);
+  const Buf a = rig.Random(8 * 8);
+  device->Fill(c, 0.0);
+  const auto step = [&] { device->MatMul({.m = 8, .n = 8, .k = 8}, c, a, a, Accumulate::kAdd); };
+  device->BeginGraph();
+  step();
+  const auto graph = device->EndGraph();
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  for (int i = 0; i < 2; ++i) device->LaunchGraph(*graph);
+  const std::vector<double> twice = rig.Collect().at("c");
+  device->Fill(c, 0.0);
+  for (int i = 0; i < 2; ++i) step();
+  EXPECT_EQ(rig.Collect().at("c"), twice);
+}
+
+TEST_F(CudaDeviceTest, AGraphWithoutWarmUpSaysSo) {
+  const auto device = Make();
+  DeviceTestRig rig(device.get(), DType::kF32);
+  const Buf sum = rig.Output("sum", 1, DType::kF64);
+  const Buf x = rig.Random(1000);
+  device->BeginGraph();
+  device->SumOfSquares(sum, x);
+  const auto graph = device->EndGraph();
+  EXPECT_EQ(graph.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Contains(graph.status().message(), "ran once")) << graph.status();
+}
+
+// A layer forward and backward; returns what it wrote.
+Outputs RunLayer(Device& device, int times) {
+  DeviceTestRig rig(&device, DType::kF32);
+  const int64_t rows = 16, in = 24, out = 32;
+  const Buf x = rig.Random(rows * in);
+  const Buf w = rig.Random(out * in);
+  const Buf bias = rig.Random(out);
+  const Buf y = rig.Output("y", rows * out);
+  const Buf pre = rig.Output("pre", rows * out);
+  const Buf dw = rig.Output("dw", out * in, DType::kF32);
+  const Buf db = rig.Output("db", out, DType::kF32);
+  const Buf dy = rig.InOut("dy", rows * out);
+  for (int i = 0; i < times; ++i) {
+    device.LinearForward(y, pre, x, w, bias, rows, in, out, Activation::kGeluTanh);
+    device.LinearBackward({}, dw, db, dy, {}, x, w, rows, in, out, Activation::kNone,
+                          Accumulate::kSet);
+  }
+  return rig.Collect();
+}
+
+TEST_F(CudaDeviceTest, AsksForAnAlgorithmOncePerShape) {
+  const auto device = Make({.fusion = FusionPolicy::kNever});
+  RunLayer(*device, 1);
+  const int64_t asked = emulator::num_heuristics();
+  RunLayer(*device, 3);
+  EXPECT_EQ(emulator::num_heuristics(), asked);
+}
+
+TEST_F(CudaDeviceTest, MeasuresWhetherToFuseOncePerShape) {
+  Reset({.epilogue_microseconds = 1.5});  // separate kernels take 2 (forward) and 3 (backward)
+  const auto device = Make();
+  RunLayer(*device, 1);
+  const std::string choices = device->DescribeChoices();
+  EXPECT_TRUE(Contains(choices, "forward 16 x 24 x 32, bias, GELU kept: fused (fused 1.5 us"))
+      << choices;
+  EXPECT_TRUE(Contains(choices, "backward 16 x 24 x 32, bias: fused")) << choices;
+  const int64_t before = emulator::num_launches();
+  RunLayer(*device, 1);
+  EXPECT_EQ(emulator::num_launches(), before) << "all of the layer is cuBLASLt's";
+
+  Reset({.epilogue_microseconds = 50.0});
+  const auto slow = Make();
+  RunLayer(*slow, 1);
+  EXPECT_TRUE(Contains(slow->DescribeChoices(), "GELU kept: separate")) << slow->DescribeChoices();
+}
+
+TEST_F(CudaDeviceTest, WithoutEpiloguesNothingIsFused) {
+  Reset({.has_matmul_epilogues = false});
+  const auto device = Make();
+  const Outputs separate = RunLayer(*device, 1);
+  EXPECT_EQ(device->DescribeChoices(), "");
+  Reset({});
+  const auto fusing = Make({.fusion = FusionPolicy::kAlways});
+  const Outputs fused = RunLayer(*fusing, 1);
+  for (const auto& [name, values] : separate) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(fused.at(name)[i], values[i], 1e-5) << name << "[" << i << "]";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lodestar::cuda

@@ -1,0 +1,53 @@
+// The whole CUDA device, kernels and all, on the emulated card against the fp64 oracle: fp32 and
+// bf16, with the threads of a block in either order, and with cuBLASLt's epilogues and without.
+//
+// For bf16 the suite allows kMostBf16Units roundings of the largest value of an output. That is
+// within twice (forward) or three times (backward) the error of a naive bf16 implementation, which
+// rounds every product and every sum: it errs by far more than two roundings wherever something is
+// summed, and operations that sum nothing round once or twice.
+#include <string>
+#include <vector>
+
+#include "common/check.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/device_conformance.h"
+
+namespace lodestar {
+namespace {
+
+DeviceCase CaseOf(const std::string& name, const cuda::CudaDevice::Config& config,
+                  const emulator::Settings& settings) {
+  return {name, [config, settings] {
+            emulator::ClearStickyError();
+            emulator::Configure(settings);
+            auto device = cuda::CudaDevice::Create(config);
+            LODESTAR_CHECK(device.ok()) << device.status().ToString();
+            return std::move(*device);
+          }};
+}
+
+std::vector<DeviceCase> Cases() {
+  const emulator::Settings forward;
+  emulator::Settings reversed;
+  reversed.threads = emulator::ThreadOrder::kReversed;
+  reversed.streams = emulator::StreamOrder::kOthersFirst;
+  emulator::Settings turing = reversed;
+  turing.compute_capability = 75;
+  turing.has_matmul_epilogues = false;
+  using cuda::FusionPolicy;
+  return {
+      CaseOf("F32", {.fusion = FusionPolicy::kNever}, forward),
+      CaseOf("F32Reversed", {.fusion = FusionPolicy::kAlways}, reversed),
+      CaseOf("F32Turing", {.fusion = FusionPolicy::kMeasure}, turing),
+      CaseOf("Bf16", {.compute = DType::kBf16, .fusion = FusionPolicy::kNever}, forward),
+      CaseOf("Bf16Reversed", {.compute = DType::kBf16, .fusion = FusionPolicy::kAlways}, reversed),
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest, testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lodestar

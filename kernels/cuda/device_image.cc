@@ -1,0 +1,138 @@
+// Convolutions, as matrix products over unfolded patches of some samples at a time, and pooling.
+#include <algorithm>
+
+#include "kernels/buffer_checks.h"
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/pool.h"
+#include "kernels/cuda/reduce.h"
+
+namespace lodestar::cuda {
+namespace {
+
+constexpr int64_t kTaps = 9;
+
+// The samples of one pass, and the workspace: [patches | products].
+struct ConvPass {
+  ConvShape shape;
+  int64_t first_sample;
+  int64_t columns;  // pixels of all samples
+  Buf patches;      // [in_channels * 9, columns]
+  Buf products;     // [out_channels, columns]
+
+  ConvPass(const ConvShape& all, int64_t first, const Buf& workspace)
+      : shape(all), first_sample(first) {
+    shape.samples = std::min(ConvSamplesPerPass(all), all.samples - first);
+    columns = shape.samples * all.height * all.width;
+    patches = workspace.Slice(0, all.in_channels * kTaps * columns);
+    products = workspace.Slice(ConvPatchElements(all), all.out_channels * columns);
+  }
+  // The part of an image tensor that belongs to the pass.
+  Buf Images(const Buf& all, int64_t channels) const {
+    const int64_t elements = channels * shape.height * shape.width;
+    return all.Slice(first_sample * elements, shape.samples * elements);
+  }
+};
+
+}  // namespace
+
+int64_t CudaDevice::ConvWorkspaceElements(const ConvShape& shape) {
+  return ConvPatchElements(shape) + ConvProductElements(shape);
+}
+
+void CudaDevice::ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace, const ConvShape& s) {
+  const int64_t plane = s.height * s.width;
+  CheckBuf(y, compute_, s.samples * s.out_channels * plane);
+  CheckBuf(x, compute_, s.samples * s.in_channels * plane);
+  CheckBuf(w, compute_, s.out_channels * s.in_channels * kTaps);
+  CheckBuf(bias, compute_, s.out_channels);
+  CheckBuf(workspace, compute_, ConvWorkspaceElements(s));
+  for (int64_t first = 0; first < s.samples; first += ConvSamplesPerPass(s)) {
+    const ConvPass pass(s, first, workspace);
+    WithComputeType(compute_, [&]<typename T>() {
+      Check(Unfold(pass.patches.as<T>(), pass.Images(x, s.in_channels).as<const T>(), pass.shape,
+                   Compute()),
+            "Unfold");
+      Multiply({.shape = {.m = s.out_channels, .n = pass.columns, .k = s.in_channels * kTaps},
+                .c = pass.products,
+                .a = w,
+                .b = pass.patches});
+      Check(AddBiasRelu(pass.Images(y, s.out_channels).as<T>(), pass.products.as<const T>(),
+                        bias.as<const T>(), pass.shape, Compute()),
+            "AddBiasRelu");
+    });
+  }
+}
+
+void CudaDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w,
+                                  Buf workspace, const ConvShape& s, Accumulate weights) {
+  const int64_t plane = s.height * s.width;
+  const int64_t taps = s.in_channels * kTaps;
+  for (const Buf& buf : {dy, y}) CheckBuf(buf, compute_, s.samples * s.out_channels * plane);
+  CheckBuf(x, compute_, s.samples * s.in_channels * plane);
+  CheckOptionalBuf(dx, compute_, s.samples * s.in_channels * plane);
+  CheckBuf(w, compute_, s.out_channels * taps);
+  CheckBuf(dw, DType::kF32, s.out_channels * taps);
+  CheckBuf(db, DType::kF32, s.out_channels);
+  CheckBuf(workspace, compute_, ConvWorkspaceElements(s));
+  LODESTAR_CHECK(s.samples > 0);
+  for (int64_t first = 0; first < s.samples; first += ConvSamplesPerPass(s)) {
+    const ConvPass pass(s, first, workspace);
+    const Accumulate accumulate = first == 0 ? weights : Accumulate::kAdd;
+    void* scratch = Scratch(RowSumsWorkspaceBytes(s.out_channels, pass.columns));
+    if (scratch == nullptr) return;
+    WithComputeType(compute_, [&]<typename T>() {
+      Check(ReluGradient(pass.products.as<T>(), pass.Images(dy, s.out_channels).as<T>(),
+                         pass.Images(y, s.out_channels).as<const T>(), pass.shape, Compute()),
+            "ReluGradient");
+      Check(RowSums(db.as<float>(), pass.products.as<const T>(), s.out_channels, pass.columns,
+                    accumulate == Accumulate::kAdd, scratch, Compute()),
+            "RowSums");
+      Check(Unfold(pass.patches.as<T>(), pass.Images(x, s.in_channels).as<const T>(), pass.shape,
+                   Compute()),
+            "Unfold");
+      Multiply({.shape = {.transpose_b = true, .m = s.out_channels, .n = taps, .k = pass.columns},
+                .c = dw,
+                .a = pass.products,
+                .b = pass.patches,
+                .accumulate = accumulate});
+      if (!dx) return;
+      Multiply({.shape = {.transpose_a = true, .m = taps, .n = pass.columns, .k = s.out_channels},
+                .c = pass.patches,
+                .a = w,
+                .b = pass.products});
+      Check(Fold(pass.Images(dx, s.in_channels).as<T>(), pass.patches.as<const T>(), pass.shape,
+                 Compute()),
+            "Fold");
+    });
+  }
+}
+
+void CudaDevice::MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height,
+                                int64_t width) {
+  const int64_t outputs = planes * (height / 2) * (width / 2);
+  CheckBuf(y, compute_, outputs);
+  CheckBuf(argmax, DType::kU8, outputs);
+  CheckBuf(x, compute_, planes * height * width);
+  WithComputeType(compute_, [&]<typename T>() {
+    Check(cuda::MaxPoolForward(y.as<T>(), argmax.as<uint8_t>(), x.as<const T>(), planes, height,
+                               width, Compute()),
+          "MaxPoolForward");
+  });
+}
+
+void CudaDevice::MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
+                                 int64_t width) {
+  const int64_t outputs = planes * (height / 2) * (width / 2);
+  CheckBuf(dx, compute_, planes * height * width);
+  CheckBuf(dy, compute_, outputs);
+  CheckBuf(argmax, DType::kU8, outputs);
+  WithComputeType(compute_, [&]<typename T>() {
+    Check(cuda::MaxPoolBackward(dx.as<T>(), dy.as<const T>(), argmax.as<const uint8_t>(), planes,
+                                height, width, Compute()),
+          "MaxPoolBackward");
+  });
+}
+
+}  // namespace lodestar::cuda

@@ -1,0 +1,170 @@
+// Matrix products, fully connected layers and normalisation.
+#include "absl/strings/str_cat.h"
+#include "kernels/buffer_checks.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/reduce.h"
+
+namespace lodestar::cuda {
+namespace {
+
+const char* NameOf(Activation activation) {
+  switch (activation) {
+    case Activation::kNone:
+      return "";
+    case Activation::kRelu:
+      return ", ReLU";
+    case Activation::kGeluTanh:
+      return ", GELU";
+  }
+  return "";
+}
+
+}  // namespace
+
+void CudaDevice::Multiply(const MatMulCall& call) {
+  const MatMulShape& s = call.shape;
+  if (s.m == 0 || s.n == 0 || s.batch == 0) return;
+  if (s.k > 0) {
+    matmul_->Run(call, Compute());
+    return;
+  }
+  if (call.accumulate == Accumulate::kAdd) return;
+  const size_t bytes = DTypeBytes(call.c.dtype);
+  for (int64_t i = 0; i < s.batch; ++i) {
+    Check(cudaMemset2DAsync(call.c.as<char>() + i * s.stride_c * bytes,
+                            (s.ldc != 0 ? s.ldc : s.n) * bytes, 0, s.n * bytes, s.m, Compute()),
+          "cudaMemset2DAsync");
+  }
+}
+
+void CudaDevice::MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) {
+  CheckMatMul(shape, c, a, b, compute_);
+  Multiply({.shape = shape, .c = c, .a = a, .b = b, .accumulate = accumulate});
+}
+
+void CudaDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
+                               int64_t in, int64_t out, Activation activation) {
+  CheckBuf(y, compute_, rows * out);
+  CheckOptionalBuf(pre_activation, compute_, rows * out);
+  CheckBuf(x, compute_, rows * in);
+  CheckBuf(w, compute_, out * in);
+  CheckOptionalBuf(bias, compute_, out);
+  const MatMulShape shape{.transpose_b = true, .m = rows, .n = out, .k = in};
+  const bool keeps = pre_activation && activation != Activation::kNone;
+  const auto separate = [&] {
+    Multiply({.shape = shape, .c = y, .a = x, .b = w});
+    if (!bias && activation == Activation::kNone) return;
+    WithComputeType(compute_, [&]<typename T>() {
+      Check(BiasActivation(y.as<T>(), keeps ? pre_activation.as<T>() : nullptr, bias.as<const T>(),
+                           rows, out, activation, Compute()),
+            "BiasActivation");
+    });
+  };
+  const MatMulCall call{.shape = shape,
+                        .c = y,
+                        .a = x,
+                        .b = w,
+                        .bias = bias.data,
+                        .pre_activation = keeps ? pre_activation.data : nullptr,
+                        .activation = activation};
+  const bool is_plain = !bias && activation == Activation::kNone;
+  if (is_plain || rows == 0 || in == 0 || out == 0 || !matmul_->Supports(call)) {
+    separate();
+    return;
+  }
+  fusion_.RunFaster(
+      absl::StrCat("forward ", rows, " x ", in, " x ", out, bias ? ", bias" : "",
+                   NameOf(activation), keeps ? " kept" : ""),
+      is_recording_, Compute(), [&] { matmul_->Run(call, Compute()); }, separate);
+}
+
+void CudaDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
+                                int64_t rows, int64_t in, int64_t out, Activation activation,
+                                Accumulate weights) {
+  CheckOptionalBuf(dx, compute_, rows * in);
+  CheckBuf(dw, DType::kF32, out * in);
+  CheckOptionalBuf(db, DType::kF32, out);
+  CheckBuf(dy, compute_, rows * out);
+  CheckBuf(x, compute_, rows * in);
+  CheckBuf(w, compute_, out * in);
+  void* scratch = db ? Scratch(ColumnSumsWorkspaceBytes(rows, out)) : nullptr;
+  if (db && scratch == nullptr) return;
+  const bool adds = weights == Accumulate::kAdd;
+  const bool has_activation = activation != Activation::kNone;
+  if (has_activation) {
+    CheckBuf(pre_activation, compute_, rows * out);
+    WithComputeType(compute_, [&]<typename T>() {
+      const cudaError_t error =
+          db ? ActivationBackwardWithSums(dy.as<T>(), db.as<float>(), pre_activation.as<const T>(),
+                                          rows, out, activation, adds, scratch, Compute())
+             : ActivationBackward(dy.as<T>(), pre_activation.as<const T>(), rows * out, activation,
+                                  Compute());
+      Check(error, "ActivationBackward");
+    });
+  }
+  if (dx) Multiply({.shape = {.m = rows, .n = in, .k = out}, .c = dx, .a = dy, .b = w});
+
+  const MatMulCall product{.shape = {.transpose_a = true, .m = out, .n = in, .k = rows},
+                           .c = dw,
+                           .a = dy,
+                           .b = x,
+                           .accumulate = weights};
+  if (!db || has_activation) {
+    Multiply(product);
+    return;
+  }
+  const auto separate = [&] {
+    Multiply(product);
+    WithComputeType(compute_, [&]<typename T>() {
+      Check(ColumnSums(db.as<float>(), dy.as<const T>(), rows, out, adds, scratch, Compute()),
+            "ColumnSums");
+    });
+  };
+  MatMulCall fused = product;
+  fused.row_sums = db.data;
+  // cuBLASLt sets the sums: it cannot add to them.
+  if (adds || rows == 0 || in == 0 || out == 0 || !matmul_->Supports(fused)) {
+    separate();
+    return;
+  }
+  fusion_.RunFaster(
+      absl::StrCat("backward ", rows, " x ", in, " x ", out, ", bias"), is_recording_, Compute(),
+      [&] { matmul_->Run(fused, Compute()); }, separate);
+}
+
+void CudaDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
+                                     Buf beta, int64_t rows, int64_t width) {
+  for (const Buf& buf : {y, sum, a}) CheckBuf(buf, compute_, rows * width);
+  CheckOptionalBuf(b, compute_, rows * width);
+  for (const Buf& buf : {mean, rstd}) CheckBuf(buf, DType::kF32, rows);
+  for (const Buf& buf : {gamma, beta}) CheckBuf(buf, compute_, width);
+  WithComputeType(compute_, [&]<typename T>() {
+    Check(cuda::ResidualNormForward(y.as<T>(), sum.as<T>(), mean.as<float>(), rstd.as<float>(),
+                                    a.as<const T>(), b.as<const T>(), gamma.as<const T>(),
+                                    beta.as<const T>(), rows, width, Compute()),
+          "ResidualNormForward");
+  });
+}
+
+void CudaDevice::NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd,
+                              Buf gamma, int64_t rows, int64_t width, Accumulate input,
+                              Accumulate weights) {
+  for (const Buf& buf : {dx, dy, sum}) CheckBuf(buf, compute_, rows * width);
+  for (const Buf& buf : {dgamma, dbeta}) CheckBuf(buf, DType::kF32, width);
+  for (const Buf& buf : {mean, rstd}) CheckBuf(buf, DType::kF32, rows);
+  CheckBuf(gamma, compute_, width);
+  void* scratch = Scratch(NormBackwardWorkspaceBytes(rows, width));
+  if (scratch == nullptr) return;
+  WithComputeType(compute_, [&]<typename T>() {
+    Check(cuda::NormBackward(dx.as<T>(), dgamma.as<float>(), dbeta.as<float>(), dy.as<const T>(),
+                             sum.as<const T>(), mean.as<const float>(), rstd.as<const float>(),
+                             gamma.as<const T>(), rows, width, input == Accumulate::kAdd,
+                             weights == Accumulate::kAdd, scratch, Compute()),
+          "NormBackward");
+  });
+}
+
+}  // namespace lodestar::cuda

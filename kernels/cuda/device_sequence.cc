@@ -1,0 +1,82 @@
+// Attention, embedding and loss.
+#include "kernels/buffer_checks.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/embed.h"
+#include "kernels/cuda/softmax.h"
+
+namespace lodestar::cuda {
+
+int64_t CudaDevice::AttentionWorkspaceElements(const AttentionShape& shape) {
+  return CudaAttention::WorkspaceElements(shape, compute_);
+}
+
+void CudaDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
+                                  const AttentionShape& shape) {
+  const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
+  CheckBuf(y, compute_, outputs);
+  CheckBuf(log_sum_exp, DType::kF32, shape.batch * shape.heads * shape.tokens);
+  CheckBuf(qkv, compute_, 3 * outputs);
+  CheckBuf(workspace, compute_, AttentionWorkspaceElements(shape));
+  Check(attention_.Forward(y, log_sum_exp, qkv, shape, Compute()), "AttentionForward");
+}
+
+void CudaDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
+                                   const AttentionShape& shape) {
+  const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
+  for (const Buf& buf : {dy, y}) CheckBuf(buf, compute_, outputs);
+  for (const Buf& buf : {dqkv, qkv}) CheckBuf(buf, compute_, 3 * outputs);
+  CheckBuf(log_sum_exp, DType::kF32, shape.batch * shape.heads * shape.tokens);
+  CheckBuf(workspace, compute_, AttentionWorkspaceElements(shape));
+  Check(attention_.Backward(dqkv, dy, y, log_sum_exp, qkv, workspace, shape, Compute()),
+        "AttentionBackward");
+}
+
+void CudaDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table, int64_t rows,
+                              int64_t context_tokens, int64_t width) {
+  CheckBuf(y, compute_, rows * width);
+  CheckBuf(tokens, DType::kI32, rows);
+  CheckBuf(token_table, compute_, 0);
+  CheckBuf(position_table, compute_, context_tokens * width);
+  const int64_t vocabulary = width > 0 ? token_table.num_elements / width : 0;
+  WithComputeType(compute_, [&]<typename T>() {
+    Check(cuda::EmbedForward(y.as<T>(), tokens.as<const int32_t>(), token_table.as<const T>(),
+                             position_table.as<const T>(), rows, context_tokens, width, vocabulary,
+                             Compute()),
+          "EmbedForward");
+  });
+}
+
+void CudaDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens,
+                               int64_t rows, int64_t context_tokens, int64_t width,
+                               int64_t vocabulary) {
+  CheckBuf(dtoken_table, DType::kF32, vocabulary * width);
+  CheckBuf(dposition_table, DType::kF32, context_tokens * width);
+  CheckBuf(dy, compute_, rows * width);
+  CheckBuf(tokens, DType::kI32, rows);
+  void* scratch = Scratch(EmbedBackwardWorkspaceBytes(rows, width));
+  if (scratch == nullptr) return;
+  WithComputeType(compute_, [&]<typename T>() {
+    Check(cuda::EmbedBackward(dtoken_table.as<float>(), dposition_table.as<float>(),
+                              dy.as<const T>(), tokens.as<const int32_t>(), rows, context_tokens,
+                              width, vocabulary, scratch, Compute()),
+          "EmbedBackward");
+  });
+}
+
+void CudaDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
+                                     int64_t classes, int64_t row_stride, double scale) {
+  LODESTAR_CHECK(row_stride >= classes);
+  CheckBuf(losses, DType::kF32, rows);
+  CheckOptionalBuf(correct, DType::kI32, rows);
+  CheckBuf(logits, compute_, rows * row_stride);
+  CheckBuf(targets, DType::kI32, rows);
+  WithComputeType(compute_, [&]<typename T>() {
+    Check(cuda::SoftmaxCrossEntropy(losses.as<float>(), correct.as<int32_t>(), logits.as<T>(),
+                                    targets.as<const int32_t>(), rows, classes, row_stride, scale,
+                                    Compute()),
+          "SoftmaxCrossEntropy");
+  });
+}
+
+}  // namespace lodestar::cuda

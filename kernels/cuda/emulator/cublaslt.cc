@@ -1,0 +1,289 @@
+// cuBLASLt on the host: column-major matrices in fp32 or bf16, summed in f64, and the epilogues as
+// NVIDIA's manual defines them. Their vectors and auxiliary matrices have D's type.
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "kernels/cuda/emulator/runtime.h"
+
+// NOLINTBEGIN: the names are CUDA's.
+struct cublasLtContext {};
+struct cublasLtMatmulDescOpaque_t {
+  int32_t transpose_a = CUBLAS_OP_N;
+  int32_t transpose_b = CUBLAS_OP_N;
+  uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  void* bias = nullptr;
+  void* auxiliary = nullptr;
+  int64_t auxiliary_ld = 0;
+};
+struct cublasLtMatrixLayoutOpaque_t {
+  cudaDataType type;
+  int64_t rows, columns, ld;
+  int32_t batch = 1;
+  int64_t stride = 0;
+};
+struct cublasLtMatmulPreferenceOpaque_t {};
+// NOLINTEND
+
+namespace {
+
+using lodestar::emulator::Card;
+using Desc = cublasLtMatmulDescOpaque_t;
+using Layout = cublasLtMatrixLayoutOpaque_t;
+
+template <typename T>
+cublasStatus_t Assign(T* to, const void* value, size_t bytes) {
+  if (bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(to, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+double Get(const void* data, cudaDataType type, int64_t i) {
+  if (type == CUDA_R_32F) return static_cast<const float*>(data)[i];
+  return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
+}
+
+void Put(void* data, cudaDataType type, int64_t i, double value) {
+  if (type == CUDA_R_32F) {
+    static_cast<float*>(data)[i] = static_cast<float>(value);
+  } else {
+    static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16_rn(static_cast<float>(value));
+  }
+}
+
+double Gelu(double x) {
+  constexpr double kRootTwoOverPi = 0.7978845608028654;
+  return 0.5 * x * (1.0 + std::tanh(kRootTwoOverPi * (x + 0.044715 * x * x * x)));
+}
+
+struct Product {
+  Desc desc;
+  float alpha, beta;
+  const void* a;
+  const void* b;
+  const void* c;
+  void* d;
+  Layout a_layout, b_layout, c_layout, d_layout;
+
+  int64_t depth() const {
+    return desc.transpose_a == CUBLAS_OP_N ? a_layout.columns : a_layout.rows;
+  }
+  // Row-major copies: op(A), and op(B) transposed.
+  std::vector<double> ReadA(int64_t batch) const {
+    const int64_t offset = batch * a_layout.stride;
+    return Read(a, a_layout, offset, desc.transpose_a == CUBLAS_OP_N, d_layout.rows);
+  }
+  std::vector<double> ReadB(int64_t batch) const {
+    const int64_t offset = batch * b_layout.stride;
+    return Read(b, b_layout, offset, desc.transpose_b == CUBLAS_OP_T, d_layout.columns);
+  }
+  // [rows, depth()]; `along` tells whether a row's elements lie a leading dimension apart.
+  std::vector<double> Read(const void* data, const Layout& layout, int64_t offset, bool along,
+                           int64_t rows) const {
+    std::vector<double> values;
+    values.reserve(rows * depth());
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t k = 0; k < depth(); ++k) {
+        const int64_t i = along ? row + k * layout.ld : k + row * layout.ld;
+        values.push_back(Get(data, layout.type, offset + i));
+      }
+    }
+    return values;
+  }
+
+  double Epilogue(double value, int64_t row, int64_t column) const {
+    const uint32_t kind = desc.epilogue;
+    if ((kind & CUBLASLT_EPILOGUE_BIAS) != 0) value += Get(desc.bias, d_layout.type, row);
+    if (kind == CUBLASLT_EPILOGUE_GELU_AUX || kind == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+      Put(desc.auxiliary, d_layout.type, row + column * desc.auxiliary_ld, value);
+    }
+    if ((kind & CUBLASLT_EPILOGUE_GELU) != 0) return Gelu(value);
+    if ((kind & CUBLASLT_EPILOGUE_RELU) != 0) return std::max(value, 0.0);
+    return value;
+  }
+
+  void Run() const {
+    for (int64_t batch = 0; batch < d_layout.batch; ++batch) {
+      const std::vector<double> rows = ReadA(batch);
+      const std::vector<double> columns = ReadB(batch);
+      for (int64_t column = 0; column < d_layout.columns; ++column) {
+        const double* y = columns.data() + column * depth();
+        for (int64_t row = 0; row < d_layout.rows; ++row) {
+          const double* x = rows.data() + row * depth();
+          double sum = std::inner_product(x, x + depth(), y, 0.0) * double{alpha};
+          if (beta != 0.0f) {
+            sum += double{beta} *
+                   Get(c, c_layout.type, batch * c_layout.stride + row + column * c_layout.ld);
+          }
+          Put(d, d_layout.type, batch * d_layout.stride + row + column * d_layout.ld,
+              Epilogue(sum, row, column));
+        }
+        if (desc.epilogue != CUBLASLT_EPILOGUE_BGRADB) continue;
+        Put(desc.bias, d_layout.type, column, std::accumulate(y, y + depth(), 0.0));
+      }
+    }
+  }
+};
+
+// Whether a card would take it.
+bool IsValid(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
+  const auto swapped = [](int32_t operation) { return operation == CUBLAS_OP_T; };
+  const int64_t depth = swapped(desc.transpose_a) ? a.rows : a.columns;
+  if ((swapped(desc.transpose_a) ? a.columns : a.rows) != d.rows) return false;
+  if ((swapped(desc.transpose_b) ? b.columns : b.rows) != depth) return false;
+  if ((swapped(desc.transpose_b) ? b.rows : b.columns) != d.columns) return false;
+  if (a.type != b.type || a.batch != d.batch || b.batch != d.batch) return false;
+  if (a.type == CUDA_R_32F && d.type != CUDA_R_32F) return false;
+  for (const Layout* layout : {&a, &b, &d}) {
+    if (layout->ld < layout->rows || layout->rows <= 0 || layout->columns <= 0) return false;
+  }
+  const bool has_vector =
+      (desc.epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB)) != 0;
+  if (has_vector && desc.bias == nullptr) return false;
+  if ((desc.epilogue & 128) == 0) return true;
+  return desc.auxiliary != nullptr && desc.auxiliary_ld % 8 == 0 && desc.auxiliary_ld >= d.rows;
+}
+
+}  // namespace
+
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+      return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default:
+      return "a cuBLAS error";
+  }
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t,
+                                        cudaDataType_t) {
+  *desc = new Desc;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+  delete desc;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return Assign(&desc->transpose_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return Assign(&desc->transpose_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return Assign(&desc->epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return Assign(&desc->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      return Assign(&desc->auxiliary, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      return Assign(&desc->auxiliary_ld, value, bytes);
+  }
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t ld) {
+  *layout = new Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), ld};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, size_t bytes) {
+  return attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT ? Assign(&layout->batch, value, bytes)
+                                                         : Assign(&layout->stride, value, bytes);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublasLtMatmulPreferenceOpaque_t;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void*, size_t bytes) {
+  const size_t want = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4;
+  return bytes == want ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t, int requested,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* returned) {
+  Card& card = Card::Get();
+  const std::lock_guard lock(card.mutex());
+  ++card.heuristics;
+  *returned = 0;
+  if (requested < 1 || !IsValid(*desc, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !card.settings.has_matmul_epilogues) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  results[0] = {};
+  results[0].state = CUBLAS_STATUS_SUCCESS;
+  *returned = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*, void*,
+                              size_t, cudaStream_t stream) {
+  Card& card = Card::Get();
+  const std::lock_guard lock(card.mutex());
+  if (card.sticky != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (!IsValid(*desc, *a_layout, *b_layout, *d_layout)) return CUBLAS_STATUS_INVALID_VALUE;
+  const Product product{*desc,
+                        *static_cast<const float*>(alpha),
+                        *static_cast<const float*>(beta),
+                        a,
+                        b,
+                        c,
+                        d,
+                        *a_layout,
+                        *b_layout,
+                        *c_layout,
+                        *d_layout};
+  const double microseconds =
+      desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT ? 1.0 : card.settings.epilogue_microseconds;
+  const cudaError_t error = card.Queue(stream, {.run =
+                                                    [product] {
+                                                      product.Run();
+                                                      Card::Get().CheckCanaries();
+                                                    },
+                                                .after = {},
+                                                .microseconds = microseconds});
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}

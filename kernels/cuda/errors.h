@@ -1,0 +1,41 @@
+// What went wrong on a CUDA device: the first failure of any call or kernel, kept until the device
+// is gone. Thread-safe.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <mutex>
+#include <source_location>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace lodestar::cuda {
+
+// "CUDA device 0 (NVIDIA H200): cudaMemcpyAsync at copy.cc:12 failed: cudaErrorX: why". Errors:
+// ResourceExhausted for memory, Unavailable for a missing device or driver, else Internal.
+absl::Status CudaStatus(const std::string& device, cudaError_t error, const char* call,
+                        std::source_location where = std::source_location::current());
+
+class Errors {
+ public:
+  // `device` names it in messages.
+  explicit Errors(std::string device) : device_(std::move(device)) {}
+
+  // Notes a failure. Returns whether there was none.
+  bool Check(cudaError_t error, const char* call,
+             std::source_location where = std::source_location::current());
+  bool Check(cublasStatus_t status, const char* call,
+             std::source_location where = std::source_location::current());
+  void Note(const absl::Status& status);
+  absl::Status first() const;
+  const std::string& device() const { return device_; }
+
+ private:
+  const std::string device_;
+  mutable std::mutex mutex_;
+  absl::Status first_;
+};
+
+}  // namespace lodestar::cuda

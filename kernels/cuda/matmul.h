@@ -1,0 +1,89 @@
+// Matrix products by cuBLASLt. What a product needs (descriptors, and the algorithm that the
+// library's heuristic advises) is found once per shape and kept: a call then costs the host about
+// as much as a kernel launch. Row-major here, column-major there: C^T = op(B)^T op(A)^T.
+//
+// bf16 in: fp32 sums, fp32 or bf16 out. fp32 in: fp32 throughout, never TF32. Partial sums of a
+// split product are kept in fp32 and added in a fixed order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "kernels/activation.h"
+#include "kernels/cuda/errors.h"
+#include "kernels/cuda/resources.h"
+#include "kernels/device.h"
+
+namespace lodestar::cuda {
+
+// A product and what is fused into it.
+struct MatMulCall {
+  MatMulShape shape;
+  Buf c, a, b;
+  Accumulate accumulate = Accumulate::kSet;
+  // c = act(alpha op(A) op(B) + bias), [n] of c's dtype; the argument of act goes to
+  // pre_activation, [m, n] of c's dtype, dense. Null: without. Not with batches.
+  const void* bias = nullptr;
+  void* pre_activation = nullptr;
+  Activation activation = Activation::kNone;
+  // Sums of op(A)'s rows, [m] of c's dtype, are set. Not with any of the above.
+  void* row_sums = nullptr;
+};
+
+class MatMulEngine {
+ public:
+  // Makes nothing on the card but a workspace that is used on one stream only.
+  static absl::StatusOr<std::unique_ptr<MatMulEngine>> Create(int compute_capability,
+                                                              Errors* errors);
+
+  // Whether cuBLASLt can do it with what is fused into it.
+  bool Supports(const MatMulCall& call);
+  // m, n, k and batch >= 1. Failures go to `errors`.
+  void Run(const MatMulCall& call, cudaStream_t stream);
+
+ private:
+  struct Key {
+    int64_t m, n, k, batch, lda, ldb, ldc, stride_a, stride_b, stride_c;
+    bool transpose_a, transpose_b;
+    DType inputs, output;
+    uint32_t epilogue;
+    // Of c, a, b, the epilogue's vector and its matrix, as powers of two.
+    uint8_t alignments[5];
+
+    bool operator==(const Key&) const = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Key& k) {
+      return H::combine(std::move(h), k.m, k.n, k.k, k.batch, k.lda, k.ldb, k.ldc, k.stride_a,
+                        k.stride_b, k.stride_c, k.transpose_a, k.transpose_b, k.inputs, k.output,
+                        k.epilogue, k.alignments[0], k.alignments[1], k.alignments[2],
+                        k.alignments[3], k.alignments[4]);
+    }
+  };
+  struct Plan {
+    MatMulDescription description;
+    MatrixLayout a, b, c;  // of the library's view: its A is our B
+    cublasLtMatmulAlgo_t algorithm;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  };
+
+  MatMulEngine(Errors* errors, size_t workspace_bytes)
+      : errors_(errors), workspace_bytes_(workspace_bytes) {}
+
+  static Key KeyOf(const MatMulCall& call);
+  Plan& PlanFor(const MatMulCall& call);
+  Plan MakePlan(const Key& key, const MatMulCall& call);
+  // The epilogue's addresses, which the heuristic also looks at.
+  static cublasStatus_t SetPointers(const MatMulCall& call, const Plan& plan);
+  cublasStatus_t AskHeuristic(const Key& key, Plan* plan);
+
+  Errors* errors_;
+  const size_t workspace_bytes_;
+  MatMulHandle handle_;
+  DeviceMemory workspace_;
+  absl::flat_hash_map<Key, Plan> plans_;
+};
+
+}  // namespace lodestar::cuda
