@@ -1,0 +1,158 @@
+"""Moving a tensor between workers and a server: raw TCP, one protobuf message, and ours.
+
+  data_path.py --peer=FILE [--megabytes=100,500] [--workers=1,2] [--runs=7]
+
+Prints Markdown. Server and workers are processes; raw TCP takes turns with every other path, because
+load on the machine comes and goes, and each path is compared with the raw TCP of its own turns.
+"""
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+COPY_TURNS = 5
+
+
+class Peer:
+    """One end, told by lines what to do."""
+
+    def __init__(self, command):
+        self._process = subprocess.Popen(
+            [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.greeting = self._read()
+
+    def _read(self):
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args} ended with code {self._process.wait()}")
+        return line.split()
+
+    def begin(self, command):
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+
+    def end(self):
+        return self._read()
+
+    def ask(self, command):
+        self.begin(command)
+        return self.end()
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+class Cluster:
+    """A server and workers, with shared memory or without."""
+
+    def __init__(self, options, megabytes, workers, shared_memory):
+        self._megabytes = megabytes
+        self._round = 0
+        self.server = Peer([options.peer, "--role=server", f"--megabytes={megabytes}"])
+        parameters, message, tcp = self.server.greeting
+        self.workers = [
+            Peer([options.peer, "--role=worker", f"--worker={worker}", f"--megabytes={megabytes}",
+                  f"--parameter_server={parameters}", f"--message_server={message}",
+                  f"--tcp_port={tcp}", f"--shared_memory={str(shared_memory).lower()}"])
+            for worker in range(1, workers + 1)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for peer in [*self.workers, self.server]:
+            peer.close()
+
+    def _cpu_seconds(self):
+        return sum(float(peer.ask("usage")[0]) for peer in [*self.workers, self.server])
+
+    def measure(self, path):
+        """GB/s of all workers together in one direction, and CPU seconds per GB, of both sides."""
+        command = path
+        if path in ("push", "both"):
+            self.server.ask(f"open {self._round} {len(self.workers)}")
+            command = f"{path} {self._round}"
+            self._round += 1
+        elif path == "pull":
+            command = f"pull {self._round}"
+        cpu = self._cpu_seconds()
+        start = time.monotonic()
+        for worker in self.workers:
+            worker.begin(command)
+        for worker in self.workers:
+            worker.end()
+        elapsed = time.monotonic() - start
+        gigabytes = self._megabytes * len(self.workers) / 1000
+        directions = 2 if path == "both" else 1
+        return (gigabytes / elapsed, (self._cpu_seconds() - cpu) / (gigabytes * directions))
+
+    def memory(self):
+        """Of the server: resident anonymous and shared MiB now, and the most ever."""
+        return [int(number) for number in self.server.ask("usage")[1:]]
+
+    def copy_rate(self):
+        """GB/s of one thread that copies a tensor."""
+        seconds = [float(self.workers[0].ask("copy")[0]) for _ in range(COPY_TURNS)]
+        return self._megabytes / 1000 / statistics.median(seconds)
+
+
+def spread(values):
+    return f"{statistics.median(values):.2f} ({min(values):.2f}..{max(values):.2f})"
+
+
+def measure_path(options, megabytes, workers, name, path, shared_memory):
+    """One row, and the rates of the raw TCP that took turns with it."""
+    with Cluster(options, megabytes, workers, shared_memory) as cluster:
+        if path == "pull":
+            cluster.measure("push")
+        cluster.measure(path)  # touches every page and opens every connection
+        memory = cluster.memory()
+        cluster.measure("tcp")
+        raw, ours = [], []
+        for _ in range(options.runs):
+            raw.append(cluster.measure("tcp"))
+            ours.append(cluster.measure(path))
+        raw_rates = [rate for rate, _ in raw]
+        rates = [rate for rate, _ in ours]
+        ratio = statistics.median(rates) / statistics.median(raw_rates)
+        print(f"| {megabytes} | {workers} | {name} | {spread(rates)} |"
+              f" {statistics.median(cpu for _, cpu in ours):.2f} | {spread(raw_rates)} |"
+              f" {statistics.median(cpu for _, cpu in raw):.2f} | {ratio:.2f} |"
+              f" {memory[0]} + {memory[1]} | {memory[2]} |", flush=True)
+        return cluster.copy_rate()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--peer", required=True, type=pathlib.Path)
+    parser.add_argument("--megabytes", default="100,500")
+    parser.add_argument("--workers", default="1,2")
+    parser.add_argument("--runs", type=int, default=7)
+    options = parser.parse_args()
+    if options.runs < 5:
+        parser.error(f"--runs={options.runs}: a median of fewer than 5 says little")
+    congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    print(f"Congestion control of all TCP: {congestion}. {options.runs} runs of each; rates in GB/s per "
+          "direction, of all workers together: median (lowest..highest). CPU: seconds per GB, of both "
+          "ends. Memory: MiB resident on the server once everything has been used once, without raw "
+          "TCP: its own + shared with workers; and the most before that. Push includes the sum and the "
+          "update (SGD), and all of ours checksums on both sides.\n")
+    print("| MB | workers | path | GB/s | CPU | raw TCP, in turns | CPU | of raw TCP | memory | most |")
+    print("|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|")
+    copies = []
+    for megabytes in [int(size) for size in options.megabytes.split(",")]:
+        for workers in [int(count) for count in options.workers.split(",")]:
+            measure_path(options, megabytes, workers, "one protobuf message", "message", False)
+            for transport, shared in (("TCP", False), ("shared memory", True)):
+                for path, name in (("push", "push"), ("pull", "pull"), ("both", "push and pull")):
+                    copies.append(measure_path(options, megabytes, workers, f"{name}, {transport}", path,
+                                               shared))
+    print(f"\nOne thread copies memory at {spread(copies)} GB/s; shared memory needs two such copies.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

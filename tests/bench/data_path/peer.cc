@@ -1,0 +1,213 @@
+// One end of the data path, as a process of its own; data_path.py starts a server and one or more
+// workers, and tells them by lines on their standard input what to do next. Every command is
+// answered by one line.
+//
+//   server: `open ROUND WORKERS` opens a round                      -> ok
+//   worker: `tcp`, `message`, `push ROUND`, `pull VERSION`, `both ROUND` -> ok, when it is done
+//           `copy` copies the tensor once, on one thread            -> seconds
+//   both:   `usage` -> CPU seconds, resident anonymous MiB, resident shared MiB, peak resident MiB
+
+#include <sys/resource.h>
+
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/bucket_plan.h"
+#include "common/check.h"
+#include "common/malloc_setup.h"
+#include "proto/bulk_options.h"
+#include "tests/bench/data_path/one_message.h"
+#include "tests/bench/data_path/raw_tcp.h"
+#include "tests/cluster/shard_server.h"
+#include "worker/client/bulk_grpc_transport.h"
+
+ABSL_FLAG(std::string, role, "server", "server or worker");
+ABSL_FLAG(int64_t, megabytes, 100, "size of the tensor, in 10^6 bytes of fp32");
+ABSL_FLAG(std::string, parameter_server, "", "worker: address of the parameter server");
+ABSL_FLAG(std::string, message_server, "", "worker: address of the server of one big message");
+ABSL_FLAG(int, tcp_port, 0, "worker: port of the server of raw bytes");
+ABSL_FLAG(int, worker, 1, "worker: its id, from 1");
+ABSL_FLAG(bool, shared_memory, false, "worker: payloads through shared memory");
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kWidth = 1000;
+
+Layout TensorLayout() {
+  const int64_t elements = absl::GetFlag(FLAGS_megabytes) * 1'000'000 / sizeof(float);
+  LODESTAR_CHECK(elements >= kWidth) << "--megabytes=" << absl::GetFlag(FLAGS_megabytes);
+  absl::StatusOr<Layout> layout =
+      Layout::FromTensors({{"w", {elements / kWidth, kWidth}, 0, 0, false, {}}});
+  LODESTAR_CHECK(layout.ok()) << layout.status().ToString();
+  return *std::move(layout);
+}
+
+// A number of /proc/self/status, in MiB.
+int64_t MemoryFact(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(name + ":", 0) == 0) return std::stoll(line.substr(name.size() + 1)) / 1024;
+  }
+  return 0;
+}
+
+std::string Usage() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
+  return absl::StrCat(seconds(usage.ru_utime) + seconds(usage.ru_stime), " ", MemoryFact("RssAnon"),
+                      " ", MemoryFact("RssShmem"), " ", MemoryFact("VmHWM"));
+}
+
+// Calls answer(words) for every line until the input ends.
+template <typename Answer>
+void Serve(const Answer& answer) {
+  for (std::string line; std::getline(std::cin, line);) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    std::cout << (words[0] == "usage" ? Usage() : answer(words)) << std::endl;
+  }
+}
+
+void RunServer() {
+  ShardServer::Config config;
+  config.layout = TensorLayout();
+  config.job.model = {"bench", ClientModelSpec{}};
+  config.job.optimizer.kind = OptimizerKind::kSgd;
+  config.job.batch_size = 1;
+  const size_t bytes = config.layout.num_elements() * sizeof(float);
+  RawTcpServer raw(bytes / kDataChannelsPerServer);
+  OneMessageServer message;
+  ShardServer server(std::move(config));
+  std::cout << server.address() << " " << message.address() << " " << raw.port() << std::endl;
+  Serve([&](const std::vector<std::string>& words) {
+    LODESTAR_CHECK(words.size() == 3 && words[0] == "open") << words[0];
+    constexpr double kLearningRate = 0.5;
+    server.OpenRound(Round(std::stoll(words[1])), std::stoi(words[2]), kLearningRate);
+    return std::string("ok");
+  });
+}
+
+class BenchWorker {
+ public:
+  BenchWorker() : layout_(TensorLayout()) {
+    const ElementRange all{0, layout_.num_elements()};
+    absl::StatusOr<std::vector<Bucket>> buckets = PlanBuckets(layout_, {all}, kDefaultBucketBytes);
+    LODESTAR_CHECK(buckets.ok()) << buckets.status().ToString();
+    buckets_ = *std::move(buckets);
+    gradient_.assign(all.end, 0.001f);
+    weights_.assign(all.end, 0.0f);
+    BulkGrpcTransportConfig config;
+    config.servers = {absl::GetFlag(FLAGS_parameter_server)};
+    config.buckets = buckets_;
+    config.worker = WorkerId(absl::GetFlag(FLAGS_worker));
+    config.incarnation = Incarnation(1);
+    config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
+    absl::Notification settled;
+    config.on_shared_memory = [&settled](int /*shard*/, const absl::Status& status) {
+      LODESTAR_CHECK(status.ok()) << status.ToString();
+      settled.Notify();
+    };
+    const bool waits = config.shared_memory;
+    transport_ = MakeBulkGrpcTransport(std::move(config));
+    if (waits) settled.WaitForNotification();
+  }
+
+  std::string Do(const std::vector<std::string>& words) {
+    const std::string& command = words[0];
+    const int64_t number = words.size() > 1 ? std::stoll(words[1]) : 0;
+    if (command == "copy") return Copy();
+    if (command == "tcp") {
+      if (raw_ == nullptr) {
+        raw_ =
+            std::make_unique<RawTcpClient>(absl::GetFlag(FLAGS_tcp_port), kDataChannelsPerServer);
+      }
+      raw_->Send(Bytes(), kChunkBytes);
+    } else if (command == "message") {
+      OneMessageClient(absl::GetFlag(FLAGS_message_server)).Send(Bytes());
+    } else if (command == "push") {
+      Expect(StartPush(Round(number))->Finish().status());
+    } else if (command == "pull") {
+      Expect(StartPull(Version(number))->Wait());
+    } else if (command == "both") {
+      const auto push = StartPush(Round(number));
+      const auto pull = StartPull(Version(number + 1));
+      Expect(push->Finish().status());
+      Expect(pull->Wait());
+    } else {
+      LODESTAR_CHECK(false) << command;
+    }
+    return "ok";
+  }
+
+ private:
+  static void Expect(const absl::Status& status) {
+    LODESTAR_CHECK(status.ok()) << status.ToString();
+  }
+
+  absl::Span<const char> Bytes() const {
+    return {reinterpret_cast<const char*>(gradient_.data()), gradient_.size() * sizeof(float)};
+  }
+
+  std::string Copy() {
+    const absl::Time start = absl::Now();
+    std::memcpy(weights_.data(), gradient_.data(), gradient_.size() * sizeof(float));
+    return absl::StrCat(absl::ToDoubleSeconds(absl::Now() - start));
+  }
+
+  std::unique_ptr<PushSession> StartPush(Round round) {
+    auto session = transport_->StartPush({round, ContributionKind::kGradient, 1.0f});
+    for (const Bucket& bucket : buckets_) {
+      session->AddBucket(
+          bucket.index, Version(round.value()),
+          absl::MakeConstSpan(gradient_).subspan(bucket.range.begin, bucket.range.size()));
+    }
+    return session;
+  }
+
+  std::unique_ptr<PullSession> StartPull(Version version) {
+    PullSpec spec{version, {}};
+    for (const Bucket& bucket : buckets_) {
+      spec.targets.push_back({bucket.index, absl::MakeSpan(weights_).subspan(bucket.range.begin,
+                                                                             bucket.range.size())});
+    }
+    return transport_->StartPull(std::move(spec), nullptr);
+  }
+
+  const Layout layout_;
+  std::vector<Bucket> buckets_;
+  std::vector<float> gradient_;
+  std::vector<float> weights_;
+  std::unique_ptr<ParameterTransport> transport_;
+  std::unique_ptr<RawTcpClient> raw_;
+};
+
+void RunWorker() {
+  BenchWorker worker;
+  std::cout << "ready" << std::endl;
+  Serve([&](const std::vector<std::string>& words) { return worker.Do(words); });
+}
+
+}  // namespace
+}  // namespace lodestar
+
+int main(int argc, char** argv) {
+  lodestar::SetUpMalloc();
+  absl::ParseCommandLine(argc, argv);
+  if (absl::GetFlag(FLAGS_role) == "server") {
+    lodestar::RunServer();
+  } else {
+    lodestar::RunWorker();
+  }
+  return 0;
+}

@@ -1,0 +1,22 @@
+# Sourced by the benchmarks: the lines above a table that say where and how it was measured.
+
+# describe_run COMMAND...: the machine, what else runs on it, the commit and the command.
+describe_run() {
+  local cpu memory
+  cpu="$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -1)"
+  memory="$(awk '/^MemTotal:/ {printf "%.0f GB", $2 / 1e6}' /proc/meminfo)"
+  echo "- Machine: $cpu, $(nproc) hardware threads, $memory, Linux $(uname -r); load before: $(cut -d' ' -f1 /proc/loadavg)."
+  echo "- Commit: $(git describe --always --dirty --exclude='*'), $(date -u +%F)."
+  echo "- Command: \`$*\`"
+  echo
+}
+
+# built_binary TARGET: builds it and prints its path. BAZEL may name another bazel command.
+built_binary() {
+  local folder
+  # shellcheck disable=SC2086  # BAZEL may carry options
+  ${BAZEL:-bazel} build "$1" >&2
+  # shellcheck disable=SC2086
+  folder="$(${BAZEL:-bazel} info bazel-bin 2>/dev/null)"
+  echo "$folder/$(sed 's|^//||; s|:|/|' <<<"$1")"
+}
