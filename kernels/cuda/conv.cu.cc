@@ -14,8 +14,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTaps = 9;
 
-// 64 MiB of fp32, several times what fills a large device; also keeps columns in 32 bits.
-constexpr int64_t kPatchElementsPerPass = int64_t{16} << 20;
+// 32 MiB of fp32, several times what fills a large device; also keeps columns in 32 bits.
+constexpr int64_t kPatchElementsPerPass = int64_t{8} << 20;
 
 struct Columns {
   int samples, height, width;

@@ -17,7 +17,7 @@ TEST(ConvTest, PassesAreBoundedAndNeverEmpty) {
   EXPECT_LT(samples, large.samples);
   EXPECT_EQ(ConvPatchElements(large), samples * large.workspace_elements());
   EXPECT_EQ(ConvProductElements(large), samples * 64 * 28 * 28);
-  EXPECT_LE(ConvPatchElements(large) * 4, int64_t{64} << 20);
+  EXPECT_LE(ConvPatchElements(large) * 4, int64_t{32} << 20);
 
   ConvShape one = large;
   one.height = one.width = 2000;

@@ -19,7 +19,7 @@ cudaError_t EmbedForward(T* y, const int32_t* tokens, const T* token_table, cons
 
 // Device memory, 16-byte aligned.
 size_t EmbedBackwardWorkspaceBytes(int64_t rows, int64_t width);
-// Adds into both tables (fp32), in an order that depends on the tokens only. rows < 2^31. A token
+// Adds into both tables (fp32), in an order that depends on the tokens only. rows < 2^30. A token
 // outside the vocabulary is left out of dtoken_table.
 template <typename T>
 cudaError_t EmbedBackward(float* dtoken_table, float* dposition_table, const T* dy,

@@ -16,7 +16,7 @@ struct SortedKeys {
 
 // Device memory, 16-byte aligned.
 size_t SortKeysWorkspaceBytes(int64_t n);
-// Sorts `keys` [n], n < 2^31; those outside [0, end) count as `end` and come last. The result lies
+// Sorts `keys` [n], n < 2^30; those outside [0, end) count as `end` and come last. The result lies
 // in the workspace.
 cudaError_t SortKeys(SortedKeys* sorted, const int32_t* keys, int64_t n, int32_t end,
                      void* workspace, cudaStream_t stream);

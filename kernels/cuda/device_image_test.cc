@@ -1,0 +1,56 @@
+// What the conformance suite is too small for: convolutions whose patches do not fit one pass.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/conv.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/device_test_rig.h"
+#include "kernels/oracle/oracle_device.h"
+
+namespace lodestar::cuda {
+namespace {
+
+Outputs Convolve(Device* device, const ConvShape& s) {
+  DeviceTestRig rig(device, DType::kF32);
+  const int64_t pixels = s.samples * s.height * s.width;
+  const int64_t taps = s.out_channels * s.in_channels * 9;
+  const Buf x = rig.Random(s.in_channels * pixels);
+  const Buf w = rig.Random(taps);
+  const Buf y = rig.Output("y", s.out_channels * pixels);
+  const Buf workspace = rig.Workspace(device->ConvWorkspaceElements(s));
+  device->ConvReluForward(y, x, w, rig.Random(s.out_channels), workspace, s);
+  // Set by the first pass, added to by the others.
+  const Buf dw = rig.Output("dw", taps, rig.statistics_dtype());
+  const Buf db = rig.Output("db", s.out_channels, rig.statistics_dtype());
+  device->ConvReluBackward(rig.Output("dx", s.in_channels * pixels), dw, db,
+                           rig.InOut("dy", s.out_channels * pixels), y, x, w, workspace, s,
+                           Accumulate::kSet);
+  return rig.Collect();
+}
+
+TEST(DeviceImageTest, ConvolvesInSeveralPasses) {
+  const ConvShape shape{
+      .samples = 2, .in_channels = 1, .height = 100, .width = 9400, .out_channels = 1};
+  ASSERT_EQ(ConvSamplesPerPass(shape), 1);
+  emulator::Configure({});
+  auto device = CudaDevice::Create({.fusion = FusionPolicy::kNever});
+  ASSERT_TRUE(device.ok()) << device.status();
+  const Outputs got = Convolve(device->get(), shape);
+  const Outputs want = Convolve(MakeOracleDevice().get(), shape);
+  for (const auto& [name, values] : want) {
+    double largest = 1.0;
+    for (double value : values) largest = std::max(largest, std::abs(value));
+    for (size_t i = 0; i < values.size(); ++i) {
+      // Sums of up to a million terms in fp32.
+      ASSERT_NEAR(got.at(name)[i], values[i], 1e-4 * largest) << name << "[" << i << "]";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lodestar::cuda
