@@ -75,15 +75,18 @@ cuda_objects = rule(
 
 def _cuda_plugin_library_impl(ctx):
     ctx.actions.run_shell(
-        # Abseil and the CUDA runtime become part of it, so that a machine needs neither; cuBLASLt,
-        # half a gigabyte, comes with the toolkit or beside the plugin.
+        # The CUDA runtime becomes part of it. Abseil is shared with the process, because Debian's
+        # static libraries cannot become part of a shared one; cuBLASLt, half a gigabyte, comes with
+        # the toolkit or beside the plugin.
         command = " ".join(
             ["g++ -shared -Wl,--gc-sections -Wl,--no-undefined -Wl,--exclude-libs,ALL"] +
             ["-Wl,--version-script=" + ctx.file.exports.path] +
             ["-o", ctx.outputs.out.path] + [object.path for object in ctx.files.srcs] +
-            ["-Wl,--start-group $(g++ -print-file-name=libabsl_status.a | xargs dirname)/libabsl_*.a -Wl,--end-group"] +
+            ["-Wl,--as-needed -labsl_status -labsl_statusor -labsl_cord -labsl_cordz_info"] +
+            ["-labsl_cord_internal -labsl_str_format_internal -labsl_strings"] +
+            ["-labsl_strings_internal -labsl_throw_delegate -labsl_raw_logging_internal"] +
             ["-L%s/lib64 -lcudart_static -lcublasLt -ldl -lrt -lpthread" % CUDA_ROOT] +
-            ["-Wl,--enable-new-dtags '-Wl,-rpath,$ORIGIN:%s/lib64:/usr/local/cuda/lib64'" % CUDA_ROOT],
+            ["-Wl,--enable-new-dtags '-Wl,-rpath,$ORIGIN/../lib:%s/lib64:/usr/local/cuda/lib64'" % CUDA_ROOT],
         ),
         env = _ENVIRONMENT,
         inputs = ctx.files.srcs + [ctx.file.exports],

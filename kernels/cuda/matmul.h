@@ -6,11 +6,12 @@
 // split product are kept in fp32 and added in a fixed order.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "kernels/activation.h"
 #include "kernels/cuda/errors.h"
@@ -53,14 +54,7 @@ class MatMulEngine {
     // Of c, a, b, the epilogue's vector and its matrix, as powers of two.
     uint8_t alignments[5];
 
-    bool operator==(const Key&) const = default;
-    template <typename H>
-    friend H AbslHashValue(H h, const Key& k) {
-      return H::combine(std::move(h), k.m, k.n, k.k, k.batch, k.lda, k.ldb, k.ldc, k.stride_a,
-                        k.stride_b, k.stride_c, k.transpose_a, k.transpose_b, k.inputs, k.output,
-                        k.epilogue, k.alignments[0], k.alignments[1], k.alignments[2],
-                        k.alignments[3], k.alignments[4]);
-    }
+    auto operator<=>(const Key&) const = default;
   };
   struct Plan {
     MatMulDescription description;
@@ -83,7 +77,7 @@ class MatMulEngine {
   const size_t workspace_bytes_;
   MatMulHandle handle_;
   DeviceMemory workspace_;
-  absl::flat_hash_map<Key, Plan> plans_;
+  std::map<Key, Plan> plans_;
 };
 
 }  // namespace lodestar::cuda
