@@ -240,7 +240,11 @@ void BucketAggregator::Do(Work work) {
       Check(std::move(work.contribution));
       return;
     case Work::Kind::kAccumulate:
-      weights_.Accumulate(work.contribution.slot->data(), work.factor);
+      if (StagingSlot& slot = *work.contribution.slot; weights_.CanAdopt(slot.num_elements())) {
+        weights_.Adopt(slot.TakePage(), work.factor);
+      } else {
+        weights_.Accumulate(slot.data(), work.factor);
+      }
       return;
     case Work::Kind::kApplyOne:
       weights_.Apply(work.call, work.contribution.slot->data());

@@ -84,6 +84,16 @@ void BucketWeights::Accumulate(const float* values, float factor) {
                    is_first ? lodestar::Accumulate::kSet : lodestar::Accumulate::kAdd);
 }
 
+bool BucketWeights::CanAdopt(int64_t page_elements) const {
+  return !has_sum() && num_elements() >= page_elements / 4 * 3;
+}
+
+void BucketWeights::Adopt(std::shared_ptr<Page> values, float factor) {
+  LODESTAR_CHECK(CanAdopt(values->size())) << values->size() << " for " << num_elements();
+  accumulator_ = std::move(values);
+  if (factor != 1.0f) Rescale(factor);
+}
+
 void BucketWeights::Rescale(float factor) {
   AccumulateScaled(accumulator_->data(), accumulator_->data(), factor, num_elements(),
                    lodestar::Accumulate::kSet);

@@ -33,6 +33,11 @@ class BucketWeights {
 
   // accumulator += factor * values; the first one sets it.
   void Accumulate(const float* values, float factor);
+  // Whether a page of this size may become the accumulator: nothing is added yet, and not much of
+  // the page would lie idle.
+  bool CanAdopt(int64_t page_elements) const;
+  // accumulator = factor * values, where they are.
+  void Adopt(std::shared_ptr<Page> values, float factor);
   bool has_sum() const { return accumulator_ != nullptr; }
   void Rescale(float factor);
   // Of the accumulator, one per segment; zeros if nothing was accumulated.

@@ -26,6 +26,9 @@ class StagingSlot {
   StagingSlot& operator=(const StagingSlot&) = delete;
 
   float* data() { return page_->data(); }
+  int64_t num_elements() const { return page_->size(); }
+  // The space, for good; the pool makes other space when the slot is used again.
+  std::shared_ptr<Page> TakePage() { return std::move(page_); }
 
  private:
   const std::shared_ptr<StagingPool> pool_;
@@ -58,7 +61,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
 
   int num_slots() const { return num_slots_; }
   int num_used() const;
-  // Of the slots touched so far; never more than the bound.
+  // Of the slots touched so far, and of what TakePage() has taken and that still exists.
   int64_t resident_bytes() const { return pages_.resident_bytes(); }
 
  private:

@@ -76,5 +76,20 @@ TEST_F(StagingPoolTest, MemoryIsThatOfTheSlotsTouched) {
   EXPECT_EQ(pool_->resident_bytes(), 400);
 }
 
+TEST_F(StagingPoolTest, SpaceThatIsTakenIsReplacedAndComesBack) {
+  std::unique_ptr<StagingSlot> slot = Acquire(true, 1).slot;
+  std::shared_ptr<Page> taken = slot->TakePage();
+  taken->data()[99] = 5.0f;
+  slot.reset();
+  EXPECT_EQ(pool_->num_used(), 0);
+  slot = Acquire(true, 2).slot;
+  EXPECT_NE(slot->data(), taken->data());
+  EXPECT_EQ(taken->data()[99], 5.0f);
+  EXPECT_EQ(pool_->resident_bytes(), 800);
+  taken.reset();
+  const auto other = Acquire(true, 3);
+  EXPECT_EQ(pool_->resident_bytes(), 800) << "what was taken is used again";
+}
+
 }  // namespace
 }  // namespace lodestar
