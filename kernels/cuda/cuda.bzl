@@ -2,6 +2,9 @@
 
 load("@local_cuda//:cuda.bzl", "CUDA_ROOT", "CUDA_VERSION")
 
+# For tests that say what a machine without nvcc gets.
+CUDA_PLUGIN_DEFINES = ["LODESTAR_HAS_CUDA_PLUGIN"] if CUDA_ROOT else []
+
 # Machine code for Turing, Ampere (also Ada) and Hopper, and PTX for what comes later.
 _ARCHITECTURES = [
     "arch=compute_75,code=sm_75",
@@ -86,7 +89,7 @@ def _cuda_plugin_library_impl(ctx):
             ["-labsl_cord_internal -labsl_str_format_internal -labsl_strings"] +
             ["-labsl_strings_internal -labsl_throw_delegate -labsl_raw_logging_internal"] +
             ["-L%s/lib64 -lcudart_static -lcublasLt -ldl -lrt -lpthread" % CUDA_ROOT] +
-            ["-Wl,--enable-new-dtags '-Wl,-rpath,$ORIGIN/../lib:%s/lib64:/usr/local/cuda/lib64'" % CUDA_ROOT],
+            ["-Wl,--enable-new-dtags '-Wl,-rpath,$ORIGIN:$ORIGIN/../lib:%s/lib64:/usr/local/cuda/lib64'" % CUDA_ROOT],
         ),
         env = _ENVIRONMENT,
         inputs = ctx.files.srcs + [ctx.file.exports],
@@ -99,7 +102,10 @@ def _cuda_plugin_library_impl(ctx):
         for source in ctx.attr.srcs
     ])
     return [
-        DefaultInfo(files = depset([ctx.outputs.out])),
+        DefaultInfo(
+            files = depset([ctx.outputs.out]),
+            runfiles = ctx.runfiles(files = [ctx.outputs.out]),
+        ),
         OutputGroupInfo(resources = resources),
     ]
 

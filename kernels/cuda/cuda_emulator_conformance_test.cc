@@ -38,8 +38,7 @@ std::vector<DeviceCase> Cases() {
   turing.has_matmul_epilogues = false;
   using cuda::FusionPolicy;
   return {
-      CaseOf("F32", {.fusion = FusionPolicy::kNever}, forward),
-      CaseOf("F32Reversed", {.fusion = FusionPolicy::kAlways}, reversed),
+      CaseOf("F32", {.fusion = FusionPolicy::kAlways}, forward),
       CaseOf("F32Turing", {.fusion = FusionPolicy::kMeasure}, turing),
       CaseOf("Bf16", {.compute = DType::kBf16, .fusion = FusionPolicy::kNever}, forward),
       CaseOf("Bf16Reversed", {.compute = DType::kBf16, .fusion = FusionPolicy::kAlways}, reversed),

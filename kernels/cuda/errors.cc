@@ -31,9 +31,13 @@ absl::StatusCode CodeOf(cudaError_t error) {
 absl::Status CudaStatus(const std::string& device, cudaError_t error, const char* call,
                         std::source_location where) {
   if (error == cudaSuccess) return absl::OkStatus();
-  return absl::Status(CodeOf(error), absl::StrCat(device, ": ", call, " at ", Place(where),
-                                                  " failed: ", cudaGetErrorName(error), ": ",
-                                                  cudaGetErrorString(error)));
+  const absl::StatusCode code = CodeOf(error);
+  const char* hint = code == absl::StatusCode::kUnavailable
+                         ? "; does nvidia-smi show the card, and a driver for this CUDA version?"
+                         : "";
+  return absl::Status(code, absl::StrCat(device, ": ", call, " at ", Place(where),
+                                         " failed: ", cudaGetErrorName(error), ": ",
+                                         cudaGetErrorString(error), hint));
 }
 
 bool Errors::Check(cudaError_t error, const char* call, std::source_location where) {
