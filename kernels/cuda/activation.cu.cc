@@ -179,8 +179,7 @@ cudaError_t ActivationBackwardWithSums(T* dy, float* column_sums, const T* pre_a
                                                          columns, stream);
   }
   if (error != cudaSuccess) return error;
-  return CombinePartials(column_sums, partials, NumColumnSumParts(rows), columns, columns, add,
-                         stream);
+  return CombinePartials(column_sums, partials, NumColumnSumParts(rows), columns, add, stream);
 }
 
 template <typename T>

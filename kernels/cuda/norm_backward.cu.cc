@@ -277,11 +277,8 @@ cudaError_t NormBackward(T* dx, float* dgamma, float* dbeta, const T* dy, const 
                       are_vectors, partials, stream);
     if (error != cudaSuccess) return error;
   }
-  const cudaError_t error =
-      CombinePartials(dgamma, partials, NumParts(rows), 2 * width, width, add_to_weights, stream);
-  if (error != cudaSuccess) return error;
-  return CombinePartials(dbeta, partials + width, NumParts(rows), 2 * width, width, add_to_weights,
-                         stream);
+  return CombinePartialPairs(dgamma, dbeta, partials, NumParts(rows), width, add_to_weights,
+                             stream);
 }
 
 template cudaError_t NormBackward(float*, float*, float*, const float*, const float*, const float*,

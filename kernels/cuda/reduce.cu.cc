@@ -91,15 +91,19 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partials[blockIdx.x * gridDim.y + blockIdx.y] = sum;
 }
 
+// Blocks (x, 0) make the columns of the first output, (x, 1) those of the second, whose partials
+// lie `columns` behind.
 __global__ void __launch_bounds__(kThreads)
-    CombinePartialsKernel(float* out, const float* partials, int64_t parts, int64_t stride,
-                          int64_t columns, bool add) {
+    CombinePartialsKernel(float* first, float* second, const float* partials, int64_t parts,
+                          int64_t stride, int64_t columns, bool add) {
   __shared__ float sums[kWarps][kWarpSize];
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
+  const float* from = partials + blockIdx.y * columns;
+  float* out = blockIdx.y == 0 ? first : second;
   float sum = 0.0f;
   if (column < columns) {
     for (int64_t part = threadIdx.y; part < parts; part += kWarps) {
-      sum += partials[part * stride + column];
+      sum += from[part * stride + column];
     }
   }
   sums[threadIdx.y][threadIdx.x] = sum;
@@ -107,6 +111,12 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.y != 0 || column >= columns) return;
   for (int warp = 1; warp < kWarps; ++warp) sum += sums[warp][threadIdx.x];
   out[column] = add ? out[column] + sum : sum;
+}
+
+LaunchConfig CombineConfig(int64_t columns, unsigned outputs, cudaStream_t stream) {
+  return {.grid = dim3(static_cast<unsigned>(CeilDiv(columns, kWarpSize)), outputs),
+          .block = dim3(kWarpSize, kWarps),
+          .stream = stream};
 }
 
 }  // namespace
@@ -144,7 +154,7 @@ cudaError_t ColumnSums(float* out, const T* x, int64_t rows, int64_t columns, bo
             : PartialColumnSums<1>(partials, StoredElements<T>{x}, rows, columns, stream);
     if (error != cudaSuccess) return error;
   }
-  return CombinePartials(out, partials, NumColumnSumParts(rows), columns, columns, add, stream);
+  return CombinePartials(out, partials, NumColumnSumParts(rows), columns, add, stream);
 }
 
 size_t RowSumsWorkspaceBytes(int64_t rows, int64_t columns) {
@@ -161,16 +171,19 @@ cudaError_t RowSums(float* out, const T* x, int64_t rows, int64_t columns, bool 
                             .stream = stream};
   const cudaError_t error = Launch(PartialRowSumsKernel<T>, config, partials, x, columns);
   if (error != cudaSuccess) return error;
-  return CombinePartials(out, partials, parts, rows, rows, add, stream);
+  return CombinePartials(out, partials, parts, rows, add, stream);
 }
 
-cudaError_t CombinePartials(float* out, const float* partials, int64_t parts, int64_t stride,
-                            int64_t columns, bool add, cudaStream_t stream) {
-  if (columns == 0) return cudaSuccess;
-  const LaunchConfig config{.grid = dim3(static_cast<unsigned>(CeilDiv(columns, kWarpSize))),
-                            .block = dim3(kWarpSize, kWarps),
-                            .stream = stream};
-  return Launch(CombinePartialsKernel, config, out, partials, parts, stride, columns, add);
+cudaError_t CombinePartials(float* out, const float* partials, int64_t parts, int64_t columns,
+                            bool add, cudaStream_t stream) {
+  return Launch(CombinePartialsKernel, CombineConfig(columns, 1, stream), out, nullptr, partials,
+                parts, columns, columns, add);
+}
+
+cudaError_t CombinePartialPairs(float* first, float* second, const float* partials, int64_t parts,
+                                int64_t columns, bool add, cudaStream_t stream) {
+  return Launch(CombinePartialsKernel, CombineConfig(columns, 2, stream), first, second, partials,
+                parts, 2 * columns, columns, add);
 }
 
 template cudaError_t ColumnSums(float*, const float*, int64_t, int64_t, bool, void*, cudaStream_t);

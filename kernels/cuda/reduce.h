@@ -29,8 +29,11 @@ template <typename T>
 cudaError_t RowSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
                     void* workspace, cudaStream_t stream);
 
-// The second stage: out[c] = sum over p of partials[p * stride + c], or += with `add`.
-cudaError_t CombinePartials(float* out, const float* partials, int64_t parts, int64_t stride,
-                            int64_t columns, bool add, cudaStream_t stream);
+// The second stage: out[c] = sum over p of partials[p * columns + c], or += with `add`.
+cudaError_t CombinePartials(float* out, const float* partials, int64_t parts, int64_t columns,
+                            bool add, cudaStream_t stream);
+// The same for two outputs; partials: [parts, 2, columns].
+cudaError_t CombinePartialPairs(float* first, float* second, const float* partials, int64_t parts,
+                                int64_t columns, bool add, cudaStream_t stream);
 
 }  // namespace lodestar::cuda
