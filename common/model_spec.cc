@@ -60,6 +60,10 @@ absl::Status Validate(const GptSpec& gpt) {
   RETURN_IF_ERROR(CheckField("gpt width", gpt.width, 1, kMaxWidth));
   RETURN_IF_ERROR(CheckField("gpt context", gpt.context, 1, kMaxContext));
   RETURN_IF_ERROR(CheckField("gpt vocabulary", gpt.vocabulary, 1, kMaxVocabulary));
+  if (!(gpt.dropout >= 0.0 && gpt.dropout < 1.0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model spec: gpt dropout is ", gpt.dropout, ", allowed is 0 <= dropout < 1"));
+  }
   if (gpt.width % gpt.num_heads != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "model spec: gpt width ", gpt.width, " is not a multiple of num_heads ", gpt.num_heads));

@@ -30,6 +30,7 @@ void Write(const GptSpec& gpt, Json& json) {
   fields["width"] = gpt.width;
   fields["context"] = gpt.context;
   fields["vocabulary"] = gpt.vocabulary;
+  if (gpt.dropout != 0.0) fields["dropout"] = gpt.dropout;
 }
 
 void Write(const ClientModelSpec&, Json& json) { json["client"] = Json::object(); }
@@ -73,7 +74,11 @@ absl::Status Read(const Json& fields, GptSpec& gpt) {
   RETURN_IF_ERROR(Read(fields, "num_heads", gpt.num_heads));
   RETURN_IF_ERROR(Read(fields, "width", gpt.width));
   RETURN_IF_ERROR(Read(fields, "context", gpt.context));
-  return Read(fields, "vocabulary", gpt.vocabulary);
+  RETURN_IF_ERROR(Read(fields, "vocabulary", gpt.vocabulary));
+  if (fields.contains("dropout")) {
+    ASSIGN_OR_RETURN(gpt.dropout, GetDouble(fields, "dropout"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Read(const Json&, ClientModelSpec&) { return absl::OkStatus(); }

@@ -16,6 +16,15 @@ TEST(ModelSpecJsonTest, EveryPresetComesBackEqual) {
   }
 }
 
+TEST(ModelSpecJsonTest, DropoutComesBackAndMayBeMissing) {
+  ASSERT_OK_AND_ASSIGN(ModelSpec spec, ModelPreset("gpt-nano"));
+  const std::string without = ModelSpecToJson(spec);
+  EXPECT_THAT(without, ::testing::Not(HasSubstr("dropout")));
+  EXPECT_THAT(ModelSpecFromJson(without), IsOkAndHolds(spec));
+  std::get<GptSpec>(spec.architecture).dropout = 0.1;
+  EXPECT_THAT(ModelSpecFromJson(ModelSpecToJson(spec)), IsOkAndHolds(spec));
+}
+
 TEST(ModelSpecJsonTest, RefusesWhatIsNotOneValidModel) {
   const auto error_of = [](absl::string_view text) {
     return std::string(ModelSpecFromJson(text).status().message());

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -37,6 +39,18 @@ TEST(ModelSpecTest, RefusesDimensionsOutOfRange) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("num_heads is 0")));
   EXPECT_THAT(ValidateModelSpec({"m", GptSpec{4, 4, 128, 64, -1}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("vocabulary is -1")));
+}
+
+TEST(ModelSpecTest, RefusesDropoutOfEverythingOrLessThanNothing) {
+  const auto with = [](double dropout) {
+    return ValidateModelSpec({"m", GptSpec{4, 4, 128, 64, 256, dropout}});
+  };
+  EXPECT_OK(with(0.0));
+  EXPECT_OK(with(0.9));
+  for (double dropout : {-0.1, 1.0, std::nan("")}) {
+    EXPECT_THAT(with(dropout),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 <= dropout < 1")));
+  }
 }
 
 TEST(ModelSpecTest, RefusesHeadsThatDoNotDivideTheWidth) {

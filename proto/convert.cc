@@ -37,6 +37,7 @@ v1::GptSpec ToProto(const GptSpec& gpt) {
   proto.set_width(gpt.width);
   proto.set_context(gpt.context);
   proto.set_vocabulary(gpt.vocabulary);
+  proto.set_dropout(gpt.dropout);
   return proto;
 }
 
@@ -56,7 +57,8 @@ CnnSpec FromProto(const v1::CnnSpec& cnn) {
 }
 
 GptSpec FromProto(const v1::GptSpec& gpt) {
-  return GptSpec{gpt.num_layers(), gpt.num_heads(), gpt.width(), gpt.context(), gpt.vocabulary()};
+  return GptSpec{gpt.num_layers(), gpt.num_heads(),  gpt.width(),
+                 gpt.context(),    gpt.vocabulary(), gpt.dropout()};
 }
 
 void SetArchitecture(const MlpSpec& mlp, v1::ModelSpec& proto) {

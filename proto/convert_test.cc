@@ -17,6 +17,7 @@ using ::testing::HasSubstr;
 JobSpec SomeJob() {
   JobSpec job;
   job.model = *ModelPreset("gpt-nano");
+  std::get<GptSpec>(job.model.architecture).dropout = 0.1;
   job.mode = Mode::kLocalSgd;
   job.local_steps = 7;
   job.outer_optimizer = OuterOptimizerKind::kNesterov;

@@ -25,9 +25,10 @@ ABSL_FLAG(std::string, http, "",
           "allowed.");
 ABSL_FLAG(std::string, port_file, "",
           "File that receives the port (a decimal number) once the server listens. Empty: none.");
-ABSL_FLAG(bool, shared_memory, true,
-          "Payloads of workers on this machine go through memory shared with them, if they want to; "
-          "those of others through TCP.");
+ABSL_FLAG(
+    bool, shared_memory, true,
+    "Payloads of workers on this machine go through memory shared with them, if they want to; "
+    "those of others through TCP.");
 ABSL_FLAG(
     std::string, shard, "0/1",
     "I/K: this server owns the I-th of K parts of the parameters, 0 <= I < K <= 256. Shard 0 is "
@@ -41,7 +42,11 @@ ABSL_FLAG(
     "What is trained: a preset (mlp, cnn, mlp-mnist, cnn-mnist, cnn-cifar10, gpt-nano, gpt-mini, "
     "gpt2-124m, gpt2-355m, gpt2-774m, gpt2-1.5b, client) or a file with the text form of "
     "ModelSpec in proto/model.proto. client: the first client brings layout and weights.");
-ABSL_FLAG(uint64_t, seed, 1, "Seed of the first weights and of the order of the samples.");
+ABSL_FLAG(double, dropout, -1.0,
+          "gpt: share of the activations that training drops, 0 <= value < 1. -1: what the model's "
+          "file says; 0 for presets.");
+ABSL_FLAG(uint64_t, seed, 1,
+          "Seed of the first weights, of the order of the samples and of what dropout drops.");
 ABSL_FLAG(
     std::string, init_from, "",
     "safetensors file with the first weights, names and shapes as in the model's layout. Empty: "
@@ -128,6 +133,7 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kDefaultBatchSize = 12;
+constexpr double kDropoutOfModel = -1.0;
 
 absl::StatusOr<ClusterConfig> ReadCluster() {
   ClusterConfig cluster;
@@ -143,7 +149,8 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
   return cluster;
 }
 
-absl::StatusOr<ModelSpec> ReadModel() {
+// The preset or the file that --model names.
+absl::StatusOr<ModelSpec> ReadNamedModel() {
   const std::string model = absl::GetFlag(FLAGS_model);
   absl::StatusOr<ModelSpec> preset = ModelPreset(model);
   if (preset.ok()) return preset;
@@ -158,6 +165,23 @@ absl::StatusOr<ModelSpec> ReadModel() {
                         absl::StrCat("--model=", model, ": ", file.status().message()));
   }
   return file;
+}
+
+absl::StatusOr<ModelSpec> ReadModel() {
+  ASSIGN_OR_RETURN(ModelSpec model, ReadNamedModel());
+  const double dropout = absl::GetFlag(FLAGS_dropout);
+  if (dropout == kDropoutOfModel) return model;
+  GptSpec* const gpt = std::get_if<GptSpec>(&model.architecture);
+  if (gpt == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("--dropout=", dropout, ": model '", model.name,
+                                                   "' is no gpt, and only those drop activations"));
+  }
+  if (!(dropout >= 0.0 && dropout < 1.0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--dropout=", dropout, ": allowed is 0 <= value < 1, or -1 for what the model says"));
+  }
+  gpt->dropout = dropout;
+  return model;
 }
 
 absl::StatusOr<JobSpec> ReadJob() {
@@ -239,9 +263,9 @@ absl::StatusOr<ServerConfig> ReadFlags() {
 
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
-  static constexpr absl::string_view kFlags[] = {
-      "listen", "http",        "insecure", "advertise", "port_file", "shared_memory",
-      "shard",  "coordinator", "log_level"};
+  static constexpr absl::string_view kFlags[] = {"listen",    "http",        "insecure",
+                                                 "advertise", "port_file",   "shared_memory",
+                                                 "shard",     "coordinator", "log_level"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -252,7 +276,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Network and place in the cluster",
        {"listen", "http", "insecure", "advertise", "port_file", "shared_memory", "shard",
         "coordinator"}},
-      {"Model and first weights", {"model", "seed", "init_from", "bucket_bytes"}},
+      {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
        {"mode", "min_workers", "quorum", "max_rounds_ahead", "staleness_scaling", "local_steps",
         "outer_optimizer", "outer_learning_rate", "outer_momentum", "lease"}},

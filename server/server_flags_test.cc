@@ -79,6 +79,22 @@ TEST_F(ServerFlagsTest, ModelMayBeAFile) {
               AllOf(HasSubstr("--model="), HasSubstr("model.textproto")));
 }
 
+TEST_F(ServerFlagsTest, DropoutIsTheModelsUnlessGiven) {
+  const auto dropout_of = [this](const std::vector<std::string>& arguments) {
+    return std::get<GptSpec>(Parse(arguments).config.job.model.architecture).dropout;
+  };
+  EXPECT_EQ(dropout_of({"--model=gpt-nano"}), 0.0);
+  EXPECT_EQ(dropout_of({"--model=gpt-nano", "--dropout=0.2"}), 0.2);
+  const std::string path = testing::TempDir() + "/dropping.textproto";
+  std::ofstream(path) << "name: \"tiny\" gpt { num_layers: 1 num_heads: 1 width: 4 context: 4 "
+                         "vocabulary: 256 dropout: 0.3 }\n";
+  EXPECT_EQ(dropout_of({"--model=" + path}), 0.3);
+  EXPECT_EQ(dropout_of({"--model=" + path, "--dropout=0"}), 0.0);
+  EXPECT_THAT(ErrorOf({"--dropout=1"}), AllOf(HasSubstr("--dropout=1"), HasSubstr("value < 1")));
+  EXPECT_THAT(ErrorOf({"--dropout=-0.5"}), HasSubstr("--dropout=-0.5"));
+  EXPECT_THAT(ErrorOf({"--model=mlp", "--dropout=0.2"}), HasSubstr("'mlp' is no gpt"));
+}
+
 TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"--mode=syncc"}), AllOf(HasSubstr("--mode=syncc"), HasSubstr("local_sgd")));
   EXPECT_THAT(ErrorOf({"--rounds=-3"}), AllOf(HasSubstr("--rounds=-3"), HasSubstr("1 to")));

@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
-#include "kernels/device_factory.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/cluster_session.h"
 #include "worker/data/dataset_factory.h"
 #include "worker/data/sample_order.h"
+#include "worker/model/model_memory.h"
 #include "worker/trainer/round_runner_factory.h"
 
 namespace lodestar {
@@ -54,8 +54,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config, Clock* clo
         clock);
   }
   std::string why_not_cuda;
-  ASSIGN_OR_RETURN(worker->device_,
-                   MakeDevice(worker->config_.device, worker->config_.threads, &why_not_cuda));
+  ASSIGN_OR_RETURN(worker->device_, MakeDevice(worker->config_.device, &why_not_cuda));
   const std::string& device_name = worker->device_->capabilities().name;
   if (!why_not_cuda.empty()) LogInfo("no CUDA: {}", why_not_cuda);
   LogInfo("worker '{}' computes on {}", worker->config_.name, device_name);
@@ -178,15 +177,28 @@ absl::Status Worker::Prepare(const Registration& registration) {
 
 absl::Status Worker::PrepareModel(const Registration& registration) {
   const JobSpec& job = registration.job;
-  if (!model_spec_.has_value() || !(*model_spec_ == job.model)) {
+  if (!model_spec_.has_value() || !(*model_spec_ == job.model) || model_seed_ != job.seed) {
     runner_.reset();
     model_.reset();
     dataset_.reset();
-    ASSIGN_OR_RETURN(model_, MakeModel({.spec = job.model, .max_batch = config_.max_micro_batch},
-                                       device_.get()));
+    const ModelConfig config{.spec = job.model,
+                             .max_batch = config_.max_micro_batch,
+                             .recompute = config_.recompute,
+                             .seed = job.seed};
+    RETURN_IF_ERROR(CheckMemory(config, job));
+    ASSIGN_OR_RETURN(model_, MakeModel(config, device_.get()));
     model_spec_ = job.model;
+    model_seed_ = job.seed;
   }
   return CheckSameLayout(registration.layout, "the server", model_->layout(), "this worker");
+}
+
+absl::Status Worker::CheckMemory(const ModelConfig& config, const JobSpec& job) {
+  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
+  ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(config, device_.get()));
+  const int64_t runner_bytes = RunnerDeviceBytes(job, layout.num_elements());
+  LogInfo("memory: {}", DescribeModelMemory(memory, config, runner_bytes, *device_));
+  return CheckModelFits(memory, config, runner_bytes, *device_);
 }
 
 absl::Status Worker::PrepareData(const JobSpec& job) {
@@ -210,7 +222,8 @@ DatasetFacts Worker::FactsOfData() const {
 }
 
 absl::Status Worker::Train(const Registration& registration) {
-  std::shared_ptr<CancellableTransport> transport = MakeTransport(registration, config_.shared_memory);
+  std::shared_ptr<CancellableTransport> transport =
+      MakeTransport(registration, config_.shared_memory);
   {
     absl::MutexLock lock(&mutex_);
     if (life_is_over_) return absl::AbortedError("the lease was lost while preparing");

@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/trace_recorder.h"
 #include "kernels/device.h"
+#include "kernels/device_factory.h"
 #include "worker/client/cancellable_transport.h"
 #include "worker/client/coordinator_link.h"
 #include "worker/data/dataset.h"
@@ -32,11 +33,11 @@ class Worker {
     std::string data_path;
     std::string data_format = "auto";
     bool own_partition = false;  // the data is local to this worker
-    std::string device = "auto";
-    int threads = 0;  // of a CPU device; 0: one per core
+    DeviceOptions device;
     bool shared_memory = true;  // with servers of this machine
     // Samples per forward and backward; a larger share of the batch is accumulated piece by piece.
     int64_t max_micro_batch = 64;
+    Recompute recompute = Recompute::kNone;
     // False: transfers do not overlap with computing, to measure what that is worth.
     bool overlap = true;
     std::string trace_path;  // of the file with the times of a few rounds; empty: none
@@ -65,6 +66,8 @@ class Worker {
   absl::Status RunLife();
   absl::Status Prepare(const Registration& registration);
   absl::Status PrepareModel(const Registration& registration);
+  // Logs what model and runner will take; refuses what cannot fit.
+  absl::Status CheckMemory(const ModelConfig& config, const JobSpec& job);
   absl::Status PrepareData(const JobSpec& job);
   absl::Status Train(const Registration& registration);
   absl::Status PrepareRunner(const JobSpec& job);
@@ -86,6 +89,7 @@ class Worker {
   std::unique_ptr<RoundRunner> runner_;
   JobSpec runner_job_;  // that runner_ was made for
   std::optional<ModelSpec> model_spec_;
+  uint64_t model_seed_ = 0;
   uint64_t data_seed_ = 0;
   std::optional<Progress> progress_;
   std::optional<RoundReport>

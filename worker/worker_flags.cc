@@ -9,6 +9,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/command_line.h"
 #include "common/status_macros.h"
 #include "common/trace_recorder.h"
@@ -27,12 +28,19 @@ ABSL_FLAG(std::string, data_format, "auto",
 ABSL_FLAG(std::string, data_partition, "shared",
           "shared: every worker has the same data, and the server hands out parts of it. own: this "
           "worker's data is local to it.");
-ABSL_FLAG(std::string, device, "auto", "auto (CUDA if there is a GPU, else CPU), cuda or cpu.");
-ABSL_FLAG(std::string, dtype, "fp32", "Arithmetic: fp32.");
+ABSL_FLAG(std::string, device, "auto",
+          "auto (the first CUDA card, else the CPU), cuda, cuda:N (the N-th card, from 0) or cpu.");
+ABSL_FLAG(std::string, dtype, "fp32",
+          "Arithmetic: fp32, or bf16 on CUDA cards from compute capability 8.0. With bf16 weights, "
+          "gradients and sums stay fp32.");
 ABSL_FLAG(int, threads, 0, "Threads of a CPU device; 0: one per core.");
 ABSL_FLAG(int64_t, max_micro_batch, 64,
           "Samples per forward and backward, at least 1. A larger share of the batch is cut into "
           "pieces whose gradients are added up: less memory, same result.");
+ABSL_FLAG(std::string, recompute, "none",
+          "What backward computes again instead of keeping it, for gpt models: none; gelu (the "
+          "outputs of the GELUs: a quarter less memory for a little time) or block (all but the "
+          "inputs of the layers: a third more arithmetic). The gradients are the same.");
 ABSL_FLAG(std::string, name, "",
           "Name of this worker, unique within the job: letters, digits, '.', '_', '-', at most 64. "
           "Empty: host name and process id.");
@@ -59,12 +67,37 @@ absl::Status BadFlag(absl::string_view flag, absl::string_view value, absl::stri
       absl::StrCat("--", flag, "='", value, "': allowed is ", allowed));
 }
 
+absl::StatusOr<Recompute> ParseRecompute(const std::string& value) {
+  if (value == "none") return Recompute::kNone;
+  if (value == "gelu") return Recompute::kGelu;
+  if (value == "block") return Recompute::kBlock;
+  return BadFlag("recompute", value, "none, gelu, block");
+}
+
 absl::Status CheckOneOf(absl::string_view flag, const std::string& value,
                         std::initializer_list<absl::string_view> allowed) {
   if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return absl::OkStatus();
   std::string list;
   for (absl::string_view choice : allowed) absl::StrAppend(&list, list.empty() ? "" : ", ", choice);
   return BadFlag(flag, value, list);
+}
+
+// Whether the machine has it shows when the device is made, before anything is connected.
+absl::Status CheckDevice(const std::string& device) {
+  int ordinal = 0;
+  absl::string_view number = device;
+  const bool is_card =
+      absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &ordinal) && ordinal >= 0;
+  if (is_card || device == "auto" || device == "cuda" || device == "cpu") return absl::OkStatus();
+  return BadFlag("device", device, "auto, cuda, cuda:N with N from 0, cpu");
+}
+
+absl::StatusOr<DType> ParseDType(const std::string& dtype, const std::string& device) {
+  if (dtype == "fp32") return DType::kF32;
+  if (dtype != "bf16") return BadFlag("dtype", dtype, "fp32, bf16");
+  if (device != "cpu") return DType::kBf16;
+  return absl::InvalidArgumentError(
+      "--dtype=bf16 with --device=cpu: bf16 needs a CUDA card; use fp32 or --device=cuda");
 }
 
 // The address is only checked for its form: whether somebody answers there shows later, and may
@@ -93,6 +126,17 @@ absl::StatusOr<std::string> WorkerName(const std::string& flag) {
     return BadFlag("name", flag, "letters, digits, '.', '_' and '-', at most 64 of them");
   }
   return flag;
+}
+
+absl::Status ReadDevice(DeviceOptions& options) {
+  options.kind = absl::GetFlag(FLAGS_device);
+  RETURN_IF_ERROR(CheckDevice(options.kind));
+  ASSIGN_OR_RETURN(options.compute, ParseDType(absl::GetFlag(FLAGS_dtype), options.kind));
+  options.threads = absl::GetFlag(FLAGS_threads);
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return BadFlag("threads", absl::StrCat(options.threads), absl::StrCat("0 to ", kMaxThreads));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadMeasuring(Worker::Config& config) {
@@ -135,18 +179,13 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
   const std::string partition = absl::GetFlag(FLAGS_data_partition);
   RETURN_IF_ERROR(CheckOneOf("data_partition", partition, {"shared", "own"}));
   config.own_partition = partition == "own";
-  config.device = absl::GetFlag(FLAGS_device);
-  RETURN_IF_ERROR(CheckOneOf("device", config.device, {"auto", "cuda", "cpu"}));
-  RETURN_IF_ERROR(CheckOneOf("dtype", absl::GetFlag(FLAGS_dtype), {"fp32"}));
-  config.threads = absl::GetFlag(FLAGS_threads);
-  if (config.threads < 0 || config.threads > kMaxThreads) {
-    return BadFlag("threads", absl::StrCat(config.threads), absl::StrCat("0 to ", kMaxThreads));
-  }
+  RETURN_IF_ERROR(ReadDevice(config.device));
   config.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
   if (config.max_micro_batch < 1 || config.max_micro_batch > kMaxMicroBatch) {
     return BadFlag("max_micro_batch", absl::StrCat(config.max_micro_batch),
                    absl::StrCat("1 to ", kMaxMicroBatch));
   }
+  ASSIGN_OR_RETURN(config.recompute, ParseRecompute(absl::GetFlag(FLAGS_recompute)));
   RETURN_IF_ERROR(ReadMeasuring(config));
   ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   return flags;
@@ -155,16 +194,18 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
 std::string WorkerHelp() {
   const std::string usage = absl::StrCat(
       "gpu_worker ", kVersion, ": computes gradients for a ps_server.\n\n",
-      "  gpu_worker --coordinator=HOST:PORT --data=PATH [--name=NAME] [--device=auto|cuda|cpu]\n\n",
+      "  gpu_worker --coordinator=HOST:PORT --data=PATH [--name=NAME] "
+      "[--device=auto|cuda|cuda:N|cpu]\n\n",
       "Everything about the job (model, mode, batch size, learning rate) comes from the server. ",
       "SIGTERM or Ctrl-C hands over the step at hand and leaves.\n",
       "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a bad flag); ",
       "128 and above may.\n", "Flags can also come from a file: --flagfile=FILE.");
-  return FormatHelp(usage, {{"Cluster", {"coordinator", "name", "shared_memory"}},
-                            {"Data", {"data", "data_format", "data_partition"}},
-                            {"Compute", {"device", "dtype", "threads", "max_micro_batch"}},
-                            {"Measuring", {"overlap", "trace", "trace_rounds"}},
-                            {"Log", {"log_level"}}});
+  return FormatHelp(usage,
+                    {{"Cluster", {"coordinator", "name", "shared_memory"}},
+                     {"Data", {"data", "data_format", "data_partition"}},
+                     {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute"}},
+                     {"Measuring", {"overlap", "trace", "trace_rounds"}},
+                     {"Log", {"log_level"}}});
 }
 
 }  // namespace lodestar

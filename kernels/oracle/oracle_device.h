@@ -9,7 +9,7 @@
 
 namespace lodestar {
 
-class OracleDevice final : public Device {
+class OracleDevice : public Device {
  public:
   OracleDevice();
 

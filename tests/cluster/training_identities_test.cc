@@ -172,6 +172,15 @@ TEST_F(TrainingIdentitiesTest, SyncOfTwoWorkersIsOneWithTwiceTheBatchForGpt) {
   ExpectSplitBatchesAgree(setup);
 }
 
+// What is dropped depends on the place of a sample, not on who computes it.
+TEST_F(TrainingIdentitiesTest, SyncOfTwoWorkersIsOneWithTwiceTheBatchWithDropout) {
+  ModelSpec model = Gpt();
+  std::get<GptSpec>(model.architecture).dropout = 0.2;
+  TrainingSetup setup = {.job = Job(model), .data = text_.root()};
+  UseMomentum(setup.job, 0.1);
+  ExpectSplitBatchesAgree(setup);
+}
+
 TEST_F(TrainingIdentitiesTest, SamplesOfRoundDoNotDependOnNumberOfWorkers) {
   TrainingSetup setup = ImageSetup();
   setup.job.batch_size = 0;

@@ -47,8 +47,9 @@ absl::StatusOr<std::vector<float>> InitialWeights(const JobSpec& job) {
 
 absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const std::string& data) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice("cpu", /*threads=*/1, nullptr));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                   MakeModel({.spec = job.model, .max_batch = job.batch_size}, device.get()));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<Model> model,
+      MakeModel({.spec = job.model, .max_batch = job.batch_size, .seed = job.seed}, device.get()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset,
                    OpenDataset({.path = data, .seed = job.seed}, job.model));
   const SampleOrder order(job.seed, dataset->num_train_samples());
@@ -69,6 +70,7 @@ absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const s
   const int64_t num_steps = job.schedule.total_rounds * job.local_steps;
   for (int64_t step = 0; step < num_steps; ++step) {
     for (int64_t i = 0; i < job.batch_size; ++i) samples[i] = order.At(step * job.batch_size + i);
+    batch.first_position = step * job.batch_size;
     RETURN_IF_ERROR(dataset->ReadTrain(samples, &batch));
     RETURN_IF_ERROR(model->TrainStep(batch, /*gate=*/nullptr, /*sink=*/nullptr).status());
     const double progress =

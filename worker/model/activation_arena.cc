@@ -1,5 +1,6 @@
 #include "worker/model/activation_arena.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,9 +9,10 @@
 namespace lodestar {
 
 void ActivationArena::Plan(Buf* target, int64_t num_elements, DType dtype) {
-  reservations_.push_back({target, num_bytes_, num_elements, dtype});
+  reservations_.push_back({target, next_byte_, num_elements, dtype});
   const int64_t bytes = num_elements * static_cast<int64_t>(DTypeBytes(dtype));
-  num_bytes_ += (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+  next_byte_ += (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+  num_bytes_ = std::max(num_bytes_, next_byte_);
 }
 
 absl::Status ActivationArena::Allocate(const std::string& owner, Device* device) {
@@ -20,7 +22,8 @@ absl::Status ActivationArena::Allocate(const std::string& owner, Device* device)
     return absl::Status(memory.status().code(),
                         absl::StrCat("activations of ", owner, " need ", num_bytes_, " bytes on ",
                                      device->capabilities().name, ": ", memory.status().message(),
-                                     "; choose a smaller micro-batch"));
+                                     "; choose a smaller micro-batch (--max_micro_batch) or keep "
+                                     "fewer activations (--recompute=gelu or block)"));
   }
   memory_ = *std::move(memory);
   for (const Reservation& reservation : reservations_) {

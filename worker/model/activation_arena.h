@@ -22,10 +22,16 @@ class ActivationArena {
   // is until then.
   void Plan(Buf* target, int64_t num_elements, DType dtype);
 
+  // Where the next buffer starts. After Rewind(place) buffers are planned from there again, over
+  // those that were: for buffers that are never in use at the same time.
+  int64_t place() const { return next_byte_; }
+  void Rewind(int64_t place) { next_byte_ = place; }
+
   // Call once, after the last Plan(). `owner` names the model in errors.
-  // Errors: ResourceExhausted naming owner and bytes, and what to change.
+  // Errors: ResourceExhausted naming owner, bytes asked for and free, and the flags to change.
   absl::Status Allocate(const std::string& owner, Device* device);
 
+  // Of the allocation, which is planned so far.
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
@@ -37,6 +43,7 @@ class ActivationArena {
   };
 
   std::vector<Reservation> reservations_;
+  int64_t next_byte_ = 0;
   int64_t num_bytes_ = 0;
   DeviceMemory memory_;
 };

@@ -39,16 +39,34 @@ double SumOf(const void* values, int64_t count) {
   return sum;
 }
 
+// A step of a larger model takes longer than its launches, and gains more from pulling and pushing
+// blocks while it runs, which a graph, being one piece, rules out. 16 MB of weights; gpt-nano, the
+// MLPs and the CNNs are below.
+constexpr int64_t kMostElementsForGraph = 4 << 20;
+
+SampleShape WithStride(SampleShape sample) {
+  if (sample.logits_stride == 0) sample.logits_stride = sample.classes;
+  return sample;
+}
+
 }  // namespace
 
 BatchedModel::BatchedModel(const ModelConfig& config, const SampleShape& sample,
                            std::unique_ptr<ParameterArena> parameter_arena, Device* device)
     : name_(config.spec.name),
-      sample_(sample),
+      sample_(WithStride(sample)),
       max_batch_(config.max_batch),
       device_(device),
       parameter_arena_(std::move(parameter_arena)) {
   PlanBatchBuffers();
+  if (device->supports_graphs() && !sample.has_dropout &&
+      layout().num_elements() <= kMostElementsForGraph) {
+    graphs_ = std::make_unique<StepGraphs>(device);
+  }
+}
+
+void BatchedModel::RefreshShadow() {
+  parameter_arena_->RefreshShadow({0, layout().num_elements()}, device_);
 }
 
 void BatchedModel::PlanBatchBuffers() {
@@ -61,7 +79,7 @@ void BatchedModel::PlanBatchBuffers() {
     if (dtype() != DType::kF32) activation_arena_.Plan(&staged_features_, inputs, DType::kF32);
   }
   activation_arena_.Plan(&targets_, predictions, DType::kI32);
-  activation_arena_.Plan(&logits_, predictions * sample_.classes, dtype());
+  activation_arena_.Plan(&logits_, predictions * sample_.logits_stride, dtype());
   activation_arena_.Plan(&losses_, predictions, StatisticsDType(dtype()));
   activation_arena_.Plan(&correct_, predictions, DType::kI32);
 }
@@ -77,7 +95,10 @@ absl::Status BatchedModel::AllocateActivations() {
 }
 
 absl::Status BatchedModel::WaitForBlock(WeightsGate* gate, int block) {
-  return gate == nullptr ? absl::OkStatus() : gate->WaitForBlock(block);
+  if (gate == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(gate->WaitForBlock(block));
+  parameter_arena_->RefreshShadow(layout().block(block), device_);
+  return absl::OkStatus();
 }
 
 absl::Status BatchedModel::ReportBlock(GradientSink* sink, int block) {
@@ -95,14 +116,44 @@ absl::StatusOr<BatchResult> BatchedModel::TrainStep(const HostBatch& batch, Weig
     const bool is_first = begin == 0;
     const bool is_last = begin + samples == batch.num_samples;
     Upload(batch, begin, samples);
-    RETURN_IF_ERROR(Forward(samples, is_first ? gate : nullptr));
-    const EventId losses_copied = ComputeLoss(samples, scale);
-    if (is_last && sink != nullptr) sink->BackwardBegins();
-    RETURN_IF_ERROR(Backward(samples, is_first ? Accumulate::kSet : Accumulate::kAdd,
-                             is_last ? sink : nullptr));
+    const Pass pass{samples, batch.first_position + begin, /*is_training=*/true};
+    ASSIGN_OR_RETURN(const EventId losses_copied,
+                     TrainMicroBatch(pass, scale, is_first ? Accumulate::kSet : Accumulate::kAdd,
+                                     is_first ? gate : nullptr, is_last ? sink : nullptr));
     RETURN_IF_ERROR(ReadLosses(losses_copied, samples, &result));
   }
   return result;
+}
+
+absl::StatusOr<EventId> BatchedModel::TrainMicroBatch(const Pass& pass, double scale,
+                                                      Accumulate weights, WeightsGate* gate,
+                                                      GradientSink* sink) {
+  if (graphs_ != nullptr) return TrainAsGraph(pass, scale, weights, gate, sink);
+  RETURN_IF_ERROR(Forward(pass, gate));
+  ComputeLoss(pass.samples, scale);
+  const EventId losses_copied = CopyLossesToHost(pass.samples);
+  if (sink != nullptr) sink->BackwardBegins();
+  RETURN_IF_ERROR(Backward(pass, weights, sink));
+  return losses_copied;
+}
+
+absl::StatusOr<EventId> BatchedModel::TrainAsGraph(const Pass& pass, double scale,
+                                                   Accumulate weights, WeightsGate* gate,
+                                                   GradientSink* sink) {
+  for (int block = 0; block < layout().num_blocks(); ++block) {
+    RETURN_IF_ERROR(WaitForBlock(gate, block));
+  }
+  if (sink != nullptr) sink->BackwardBegins();
+  RETURN_IF_ERROR(graphs_->Run({pass.samples, weights, scale}, [&] {
+    RETURN_IF_ERROR(Forward(pass, /*gate=*/nullptr));
+    ComputeLoss(pass.samples, scale);
+    return Backward(pass, weights, /*sink=*/nullptr);
+  }));
+  const EventId losses_copied = CopyLossesToHost(pass.samples);
+  for (int block = layout().num_blocks() - 1; block >= 0; --block) {
+    RETURN_IF_ERROR(ReportBlock(sink, block));
+  }
+  return losses_copied;
 }
 
 absl::StatusOr<BatchResult> BatchedModel::Evaluate(const HostBatch& batch, WeightsGate* gate) {
@@ -111,8 +162,9 @@ absl::StatusOr<BatchResult> BatchedModel::Evaluate(const HostBatch& batch, Weigh
   for (int64_t begin = 0; begin < batch.num_samples; begin += max_batch_) {
     const int64_t samples = std::min(max_batch_, batch.num_samples - begin);
     Upload(batch, begin, samples);
-    RETURN_IF_ERROR(Forward(samples, begin == 0 ? gate : nullptr));
-    RETURN_IF_ERROR(ReadLosses(ComputeLoss(samples, /*scale=*/0.0), samples, &result));
+    RETURN_IF_ERROR(Forward({.samples = samples}, begin == 0 ? gate : nullptr));
+    ComputeLoss(samples, /*scale=*/0.0);
+    RETURN_IF_ERROR(ReadLosses(CopyLossesToHost(samples), samples, &result));
   }
   return result;
 }
@@ -159,10 +211,13 @@ void BatchedModel::Upload(const HostBatch& batch, int64_t begin, int64_t samples
   copy(targets_, batch.targets.data() + begin * sample_.predictions, samples * sample_.predictions);
 }
 
-EventId BatchedModel::ComputeLoss(int64_t samples, double scale) {
+void BatchedModel::ComputeLoss(int64_t samples, double scale) {
+  device_->SoftmaxCrossEntropy(losses_, correct_, logits_, targets_, samples * sample_.predictions,
+                               sample_.classes, sample_.logits_stride, scale);
+}
+
+EventId BatchedModel::CopyLossesToHost(int64_t samples) {
   const int64_t predictions = samples * sample_.predictions;
-  device_->SoftmaxCrossEntropy(losses_, correct_, logits_, targets_, predictions, sample_.classes,
-                               sample_.classes, scale);
   device_->Wait(StreamKind::kDeviceToHost, device_->Record(StreamKind::kCompute));
   char* host = static_cast<char*>(host_results_.data());
   const size_t loss_bytes = NumBytes(losses_, predictions);

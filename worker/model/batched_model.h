@@ -14,6 +14,7 @@
 #include "worker/model/device_memory.h"
 #include "worker/model/model.h"
 #include "worker/model/parameter_arena.h"
+#include "worker/model/step_graphs.h"
 
 namespace lodestar {
 
@@ -24,6 +25,10 @@ struct SampleShape {
   int64_t predictions = 1;  // per sample; each has one target
   int64_t classes = 0;
   int64_t token_limit = 0;
+  // Elements between rows of logits; 0: `classes`.
+  int64_t logits_stride = 0;
+  // Training is not the same function of weights and batch in every step.
+  bool has_dropout = false;
 };
 
 class BatchedModel : public Model {
@@ -31,23 +36,36 @@ class BatchedModel : public Model {
   const Layout& layout() const override { return parameter_arena_->layout(); }
   Buf parameters() override { return parameter_arena_->values(); }
   Buf gradients() override { return parameter_arena_->gradients(); }
+  Buf shadow() override { return parameter_arena_->shadow(); }
+  void RefreshShadow() override;
   absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
                                         GradientSink* sink) override;
   absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override;
 
+  // Call once, before anything else. Errors: ResourceExhausted.
+  absl::Status AllocateActivations();
+  int64_t activation_bytes() const { return activation_arena_.num_bytes(); }
+  // What a model wants behind its parameters.
+  static int64_t PaddingElements(const ModelConfig&, Device*) { return 0; }
+
  protected:
+  // One way of a micro-batch through the network.
+  struct Pass {
+    int64_t samples = 0;
+    int64_t first_position = 0;  // of its first sample, as in HostBatch
+    bool is_training = false;
+  };
+
+  // Derived constructors plan their buffers in activation_arena().
   BatchedModel(const ModelConfig& config, const SampleShape& sample,
                std::unique_ptr<ParameterArena> parameter_arena, Device* device);
 
-  // From inputs() of `samples` samples to logits(). `gate` may be null; it is asked for each block
-  // once, before the first read of the block.
-  virtual absl::Status Forward(int64_t samples, WeightsGate* gate) = 0;
+  // From inputs() to logits(). `gate` may be null; it is asked for each block once, before the
+  // first read of the block.
+  virtual absl::Status Forward(const Pass& pass, WeightsGate* gate) = 0;
   // From the gradient in logits() to gradients(), set or added as `weights` says. `sink` may be
   // null; it is told of each block once, last block first.
-  virtual absl::Status Backward(int64_t samples, Accumulate weights, GradientSink* sink) = 0;
-
-  // Derived constructors plan their buffers in activation_arena(), then call this once.
-  absl::Status AllocateActivations();
+  virtual absl::Status Backward(const Pass& pass, Accumulate weights, GradientSink* sink) = 0;
 
   Device* device() const { return device_; }
   DType dtype() const { return device_->capabilities().compute; }
@@ -57,7 +75,8 @@ class BatchedModel : public Model {
   Buf inputs() const { return inputs_; }
   Buf logits() const { return logits_; }
 
-  static absl::Status WaitForBlock(WeightsGate* gate, int block);
+  // With a gate: the block's weights have arrived, in the type that forward reads.
+  absl::Status WaitForBlock(WeightsGate* gate, int block);
   static absl::Status ReportBlock(GradientSink* sink, int block);
 
  private:
@@ -65,9 +84,16 @@ class BatchedModel : public Model {
   absl::Status CheckBatch(const HostBatch& batch) const;
   absl::Status CheckSizes(const HostBatch& batch) const;
   void Upload(const HostBatch& batch, int64_t begin, int64_t samples);
-  // Loss and, where scale is not 0, its gradient into logits(); starts the copy of the losses to
-  // the host.
-  EventId ComputeLoss(int64_t samples, double scale);
+  // Forward, loss and backward of one micro-batch; returns when the copy of the losses is under
+  // way.
+  absl::StatusOr<EventId> TrainMicroBatch(const Pass& pass, double scale, Accumulate weights,
+                                          WeightsGate* gate, GradientSink* sink);
+  // The same as one graph: the gate is waited for before, the sink is told after.
+  absl::StatusOr<EventId> TrainAsGraph(const Pass& pass, double scale, Accumulate weights,
+                                       WeightsGate* gate, GradientSink* sink);
+  // Loss and, where scale is not 0, its gradient into logits().
+  void ComputeLoss(int64_t samples, double scale);
+  EventId CopyLossesToHost(int64_t samples);
   // Blocks until `losses_copied`; adds the losses of `samples` samples to *result.
   absl::Status ReadLosses(EventId losses_copied, int64_t samples, BatchResult* result);
 
@@ -83,7 +109,8 @@ class BatchedModel : public Model {
   Buf logits_;
   Buf losses_;
   Buf correct_;
-  DeviceMemory host_results_;  // [losses | correct] of one micro-batch
+  DeviceMemory host_results_;           // [losses | correct] of one micro-batch
+  std::unique_ptr<StepGraphs> graphs_;  // null: steps are not recorded
 };
 
 }  // namespace lodestar

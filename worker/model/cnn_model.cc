@@ -38,16 +38,6 @@ std::vector<ConvStage> MakeStages(const CnnSpec& cnn, int64_t max_batch,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CnnModel>> CnnModel::Create(const ModelConfig& config,
-                                                           Device* device) {
-  ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
-  ASSIGN_OR_RETURN(auto parameters,
-                   ParameterArena::Create(config.spec.name, std::move(layout), device));
-  auto model = std::unique_ptr<CnnModel>(new CnnModel(config, std::move(parameters), device));
-  RETURN_IF_ERROR(model->AllocateActivations());
-  return model;
-}
-
 CnnModel::CnnModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
                    Device* device)
     : BatchedModel(config, ShapeOf(SpecOf(config)), std::move(parameters), device),
@@ -71,26 +61,27 @@ void CnnModel::PlanBuffers() {
   activation_arena()->Plan(&dhidden_, max_batch() * hidden_.out(), dtype());
 }
 
-absl::Status CnnModel::Forward(int64_t samples, WeightsGate* gate) {
+absl::Status CnnModel::Forward(const Pass& pass, WeightsGate* gate) {
   for (int i = 0; i < num_stages(); ++i) {
     RETURN_IF_ERROR(WaitForBlock(gate, i));
-    stages_[i].Forward(device(), InputOf(i), workspace_, samples);
+    stages_[i].Forward(device(), InputOf(i), workspace_, pass.samples);
   }
   RETURN_IF_ERROR(WaitForBlock(gate, num_stages()));
-  hidden_.Forward(device(), hidden_.y(), stages_.back().y(), samples);
+  hidden_.Forward(device(), hidden_.y(), stages_.back().y(), pass.samples);
   RETURN_IF_ERROR(WaitForBlock(gate, num_stages() + 1));
-  classifier_.Forward(device(), logits(), hidden_.y(), samples);
+  classifier_.Forward(device(), logits(), hidden_.y(), pass.samples);
   return absl::OkStatus();
 }
 
-absl::Status CnnModel::Backward(int64_t samples, Accumulate weights, GradientSink* sink) {
-  classifier_.Backward(device(), dhidden_, logits(), hidden_.y(), samples, weights);
+absl::Status CnnModel::Backward(const Pass& pass, Accumulate weights, GradientSink* sink) {
+  classifier_.Backward(device(), dhidden_, logits(), hidden_.y(), pass.samples, weights);
   RETURN_IF_ERROR(ReportBlock(sink, num_stages() + 1));
-  hidden_.Backward(device(), stages_.back().dy(), dhidden_, stages_.back().y(), samples, weights);
+  hidden_.Backward(device(), stages_.back().dy(), dhidden_, stages_.back().y(), pass.samples,
+                   weights);
   RETURN_IF_ERROR(ReportBlock(sink, num_stages()));
   for (int i = num_stages() - 1; i >= 0; --i) {
     const Buf dx = i > 0 ? stages_[i - 1].dy() : Buf{};
-    stages_[i].Backward(device(), dx, InputOf(i), workspace_, samples, weights);
+    stages_[i].Backward(device(), dx, InputOf(i), workspace_, pass.samples, weights);
     RETURN_IF_ERROR(ReportBlock(sink, i));
   }
   return absl::OkStatus();

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "kernels/device.h"
 #include "worker/model/batched_model.h"
 #include "worker/model/conv_stage.h"
@@ -17,17 +16,14 @@ namespace lodestar {
 
 class CnnModel final : public BatchedModel {
  public:
-  // Errors: those of MakeModel(). config.spec must hold a CnnSpec.
-  static absl::StatusOr<std::unique_ptr<CnnModel>> Create(const ModelConfig& config,
-                                                          Device* device);
-
- protected:
-  absl::Status Forward(int64_t samples, WeightsGate* gate) override;
-  absl::Status Backward(int64_t samples, Accumulate weights, GradientSink* sink) override;
-
- private:
+  // config.spec must hold a CnnSpec. Made by model_factory.
   CnnModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters, Device* device);
 
+ protected:
+  absl::Status Forward(const Pass& pass, WeightsGate* gate) override;
+  absl::Status Backward(const Pass& pass, Accumulate weights, GradientSink* sink) override;
+
+ private:
   void PlanBuffers();
   int num_stages() const { return static_cast<int>(stages_.size()); }
   Buf InputOf(int stage) const { return stage == 0 ? inputs() : stages_[stage - 1].y(); }

@@ -11,6 +11,22 @@ LinearLayer MakeLinear(const ParameterArena& parameters, const std::string& name
                      activation);
 }
 
+// The output of a branch, in place.
+void DropOutput(Device* device, Buf branch, int64_t num_elements, const DropoutMask& mask) {
+  if (mask.rate == 0.0) return;
+  const Buf output = branch.Slice(0, num_elements);
+  device->Dropout(output, output, mask);
+}
+
+// Gradient to a branch's output before dropout, from dy after it. dy itself stays: it is also the
+// gradient to what the branch is added to.
+Buf GradientBeforeDropout(Device* device, const GptScratch& scratch, Buf dy, int64_t num_elements,
+                          const DropoutMask& mask) {
+  if (mask.rate == 0.0) return dy;
+  device->Dropout(scratch.branch, dy.Slice(0, num_elements), mask);
+  return scratch.branch;
+}
+
 }  // namespace
 
 AttentionBranch::AttentionBranch(const ParameterArena& parameters, const std::string& prefix,
@@ -28,17 +44,21 @@ void AttentionBranch::Plan(const AttentionShape& max_shape, DType dtype, Activat
 }
 
 void AttentionBranch::Forward(Device* device, const GptScratch& scratch, Buf x,
-                              const AttentionShape& shape) const {
+                              const AttentionShape& shape, const DropoutMask& mask) const {
   const int64_t rows = shape.batch * shape.tokens;
   qkv_.Forward(device, qkv_.y(), x, rows);
   device->AttentionForward(attention_, log_sum_exp_, qkv_.y(), scratch.workspace, shape);
   projection_.Forward(device, scratch.branch, attention_, rows);
+  DropOutput(device, scratch.branch, rows * projection_.out(), mask);
 }
 
 void AttentionBranch::Backward(Device* device, const GptScratch& scratch, Buf dy, Buf x,
-                               const AttentionShape& shape, Accumulate weights) const {
+                               const AttentionShape& shape, const DropoutMask& mask,
+                               Accumulate weights) const {
   const int64_t rows = shape.batch * shape.tokens;
-  projection_.Backward(device, scratch.dattention, dy, attention_, rows, weights);
+  const Buf dprojection =
+      GradientBeforeDropout(device, scratch, dy, rows * projection_.out(), mask);
+  projection_.Backward(device, scratch.dattention, dprojection, attention_, rows, weights);
   device->AttentionBackward(scratch.dwide, scratch.dattention, attention_, log_sum_exp_, qkv_.y(),
                             scratch.workspace, shape);
   qkv_.Backward(device, scratch.branch, scratch.dwide, x, rows, weights);
@@ -52,17 +72,33 @@ MlpBranch::MlpBranch(const ParameterArena& parameters, const std::string& prefix
                              Activation::kNone)) {}
 
 void MlpBranch::Plan(int64_t max_rows, DType dtype, ActivationArena* arena) {
-  fc_.Plan(max_rows, dtype, arena);
+  fc_.PlanPreActivation(max_rows, dtype, arena);
 }
 
-void MlpBranch::Forward(Device* device, const GptScratch& scratch, Buf x, int64_t rows) const {
-  fc_.Forward(device, fc_.y(), x, rows);
+void MlpBranch::PlanHidden(int64_t max_rows, DType dtype, ActivationArena* arena) {
+  fc_.PlanOutput(max_rows, dtype, arena);
+}
+
+void MlpBranch::Forward(Device* device, const GptScratch& scratch, Buf x, int64_t rows,
+                        const DropoutMask& mask) const {
+  ForwardHidden(device, x, rows);
   projection_.Forward(device, scratch.branch, fc_.y(), rows);
+  DropOutput(device, scratch.branch, rows * projection_.out(), mask);
+}
+
+void MlpBranch::ForwardHidden(Device* device, Buf x, int64_t rows) const {
+  fc_.Forward(device, fc_.y(), x, rows);
+}
+
+void MlpBranch::RecomputeHidden(Device* device, int64_t rows) const {
+  fc_.Reactivate(device, rows);
 }
 
 void MlpBranch::Backward(Device* device, const GptScratch& scratch, Buf dy, Buf x, int64_t rows,
-                         Accumulate weights) const {
-  projection_.Backward(device, scratch.dwide, dy, fc_.y(), rows, weights);
+                         const DropoutMask& mask, Accumulate weights) const {
+  const Buf dprojection =
+      GradientBeforeDropout(device, scratch, dy, rows * projection_.out(), mask);
+  projection_.Backward(device, scratch.dwide, dprojection, fc_.y(), rows, weights);
   fc_.Backward(device, scratch.branch, scratch.dwide, x, rows, weights);
 }
 

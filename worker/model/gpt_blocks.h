@@ -15,13 +15,15 @@ namespace lodestar {
 
 // Memory that all layers share, each for the time of one call.
 struct GptScratch {
-  Buf branch;      // [rows, width] output of a branch in forward; gradient to its input in backward
+  Buf branch;      // [rows, width] output of a branch in forward; gradients to its output, where
+                   // dropout changes it, and to its input in backward
   Buf dattention;  // [rows, width]
   Buf dwide;       // [rows, 4 * width] gradient to qkv or to the hidden values of the MLP
   Buf workspace;   // of the attention
 };
 
-// projection(attention(qkv(x)))
+// dropout(projection(attention(qkv(x)))); `mask` is of the outer dropout, the inner one is in
+// `shape`.
 class AttentionBranch {
  public:
   // `prefix` of the tensors' names: "h.3.attn.".
@@ -29,10 +31,11 @@ class AttentionBranch {
 
   void Plan(const AttentionShape& max_shape, DType dtype, ActivationArena* arena);
   // Into scratch.branch.
-  void Forward(Device* device, const GptScratch& scratch, Buf x, const AttentionShape& shape) const;
+  void Forward(Device* device, const GptScratch& scratch, Buf x, const AttentionShape& shape,
+               const DropoutMask& mask) const;
   // From dy (the gradient to the branch's output, kept) to scratch.branch (to x).
   void Backward(Device* device, const GptScratch& scratch, Buf dy, Buf x,
-                const AttentionShape& shape, Accumulate weights) const;
+                const AttentionShape& shape, const DropoutMask& mask, Accumulate weights) const;
 
  private:
   LinearLayer qkv_;
@@ -41,18 +44,25 @@ class AttentionBranch {
   Buf log_sum_exp_;
 };
 
-// projection(gelu(fc(x)))
+// dropout(projection(gelu(fc(x))))
 class MlpBranch {
  public:
   // `prefix` of the tensors' names: "h.3.mlp.".
   MlpBranch(const ParameterArena& parameters, const std::string& prefix, const GptSpec& gpt);
 
+  // All but the output of the GELU.
   void Plan(int64_t max_rows, DType dtype, ActivationArena* arena);
+  void PlanHidden(int64_t max_rows, DType dtype, ActivationArena* arena);
   // Into scratch.branch.
-  void Forward(Device* device, const GptScratch& scratch, Buf x, int64_t rows) const;
+  void Forward(Device* device, const GptScratch& scratch, Buf x, int64_t rows,
+               const DropoutMask& mask) const;
+  // As far as backward needs it: the GELU and the values before it.
+  void ForwardHidden(Device* device, Buf x, int64_t rows) const;
+  // The output of the GELU once more.
+  void RecomputeHidden(Device* device, int64_t rows) const;
   // From dy (the gradient to the branch's output, kept) to scratch.branch (to x).
   void Backward(Device* device, const GptScratch& scratch, Buf dy, Buf x, int64_t rows,
-                Accumulate weights) const;
+                const DropoutMask& mask, Accumulate weights) const;
 
  private:
   LinearLayer fc_;

@@ -15,11 +15,26 @@ const GptSpec& SpecOf(const ModelConfig& config) {
   return std::get<GptSpec>(config.spec.architecture);
 }
 
-SampleShape ShapeOf(const GptSpec& gpt) {
+// Rows of logits start at multiples of this where memory is a GPU's: matrix products of odd widths
+// take slow paths (50257 tokens, which is odd, become 50304 columns).
+constexpr int64_t kLogitsAlignment = 128;
+
+// Names the sequences of dropout among all that Philox gives for a seed; the places that drop are
+// counted from it.
+constexpr uint64_t kDropoutStream = 0x64726f706f757400;
+
+int64_t HeadRows(const GptSpec& gpt, const Device& device) {
+  if (device.capabilities().memory_is_host) return gpt.vocabulary;
+  return (gpt.vocabulary + kLogitsAlignment - 1) / kLogitsAlignment * kLogitsAlignment;
+}
+
+SampleShape ShapeOf(const GptSpec& gpt, const Device& device) {
   return {.inputs = gpt.context,
           .predictions = gpt.context,
           .classes = gpt.vocabulary,
-          .token_limit = gpt.vocabulary};
+          .token_limit = gpt.vocabulary,
+          .logits_stride = HeadRows(gpt, device),
+          .has_dropout = gpt.dropout > 0.0};
 }
 
 NormLayer MakeNorm(const ParameterArena& parameters, const std::string& name, int64_t width) {
@@ -28,21 +43,19 @@ NormLayer MakeNorm(const ParameterArena& parameters, const std::string& name, in
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GptModel>> GptModel::Create(const ModelConfig& config,
-                                                           Device* device) {
-  ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
-  ASSIGN_OR_RETURN(auto parameters,
-                   ParameterArena::Create(config.spec.name, std::move(layout), device));
-  auto model = std::unique_ptr<GptModel>(new GptModel(config, std::move(parameters), device));
-  RETURN_IF_ERROR(model->AllocateActivations());
-  return model;
+int64_t GptModel::PaddingElements(const ModelConfig& config, Device* device) {
+  const GptSpec& gpt = SpecOf(config);
+  return (HeadRows(gpt, *device) - gpt.vocabulary) * gpt.width;
 }
 
 GptModel::GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
                    Device* device)
-    : BatchedModel(config, ShapeOf(SpecOf(config)), std::move(parameters), device),
+    : BatchedModel(config, ShapeOf(SpecOf(config), *device), std::move(parameters), device),
       gpt_(SpecOf(config)),
-      token_table_(parameter_arena().Get("wte")),
+      recompute_(config.recompute),
+      seed_(config.seed),
+      head_rows_(HeadRows(gpt_, *device)),
+      token_table_(parameter_arena().Get("wte", PaddingElements(config, device))),
       position_table_(parameter_arena().Get("wpe")),
       last_norm_(MakeNorm(parameter_arena(), "ln_f", gpt_.width)) {
   for (int i = 0; i < gpt_.num_layers; ++i) {
@@ -56,91 +69,171 @@ GptModel::GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> pa
 }
 
 void GptModel::PlanBuffers() {
-  const AttentionShape max_shape = Shape(max_batch(), gpt_.context);
-  const int64_t max_rows = max_shape.batch * max_shape.tokens;
+  const Sequences most{{.samples = max_batch()}, gpt_.context};
+  const int64_t max_rows = most.rows();
   ActivationArena* const arena = activation_arena();
-  for (Layer& layer : layers_) {
-    layer.norm1.Plan(max_rows, dtype(), arena);
-    layer.attention.Plan(max_shape, dtype(), arena);
-    layer.norm2.Plan(max_rows, dtype(), arena);
-    layer.mlp.Plan(max_rows, dtype(), arena);
-  }
+  PlanLayers(max_rows);
   last_norm_.Plan(max_rows, dtype(), arena);
   for (Buf* buf : {&dresidual_, &scratch_.branch, &scratch_.dattention}) {
     arena->Plan(buf, max_rows * gpt_.width, dtype());
   }
   arena->Plan(&scratch_.dwide, max_rows * 4 * gpt_.width, dtype());
-  arena->Plan(&scratch_.workspace, device()->AttentionWorkspaceElements(max_shape), dtype());
+  arena->Plan(&scratch_.workspace,
+              device()->AttentionWorkspaceElements(Attention(most, /*layer=*/0)), dtype());
   if (dtype() != DType::kF32) arena->Plan(&prompt_logits_, gpt_.vocabulary, DType::kF32);
 }
 
-AttentionShape GptModel::Shape(int64_t samples, int64_t tokens) const {
-  return {samples, tokens, gpt_.num_heads, gpt_.width / gpt_.num_heads};
+// What backward will find as forward left it is planned once per layer; the rest lies at the same
+// place for all layers.
+void GptModel::PlanLayers(int64_t max_rows) {
+  const AttentionShape max_shape = Attention({{.samples = max_batch()}, gpt_.context}, /*layer=*/0);
+  ActivationArena* const arena = activation_arena();
+  for (Layer& layer : layers_) layer.norm1.PlanSum(max_rows, dtype(), arena);
+  const int64_t shared_layer = arena->place();
+  for (Layer& layer : layers_) {
+    if (recompute_ == Recompute::kBlock) arena->Rewind(shared_layer);
+    layer.norm1.PlanOutput(max_rows, dtype(), arena);
+    layer.attention.Plan(max_shape, dtype(), arena);
+    layer.norm2.Plan(max_rows, dtype(), arena);
+    layer.mlp.Plan(max_rows, dtype(), arena);
+  }
+  const int64_t shared_hidden = arena->place();
+  for (Layer& layer : layers_) {
+    if (recompute_ != Recompute::kNone) arena->Rewind(shared_hidden);
+    layer.mlp.PlanHidden(max_rows, dtype(), arena);
+  }
 }
 
-absl::Status GptModel::Forward(int64_t samples, WeightsGate* gate) {
-  RETURN_IF_ERROR(ForwardLayers(Shape(samples, gpt_.context), gate));
-  ForwardHead(last_norm_.y(), samples * gpt_.context);
+DropoutMask GptModel::Mask(const Pass& pass, int site, int64_t elements_per_sample) const {
+  if (!pass.is_training) return {};
+  return {.rate = gpt_.dropout,
+          .key = seed_,
+          .stream = kDropoutStream + site,
+          .first_element = pass.first_position * elements_per_sample};
+}
+
+DropoutMask GptModel::MaskOfEmbedding(const Sequences& sequences) const {
+  return Mask(sequences.pass, 0, sequences.tokens * gpt_.width);
+}
+
+DropoutMask GptModel::MaskOfAttention(const Sequences& sequences, int layer) const {
+  return Mask(sequences.pass, 3 * layer + 2, sequences.tokens * gpt_.width);
+}
+
+DropoutMask GptModel::MaskOfMlp(const Sequences& sequences, int layer) const {
+  return Mask(sequences.pass, 3 * layer + 3, sequences.tokens * gpt_.width);
+}
+
+AttentionShape GptModel::Attention(const Sequences& sequences, int layer) const {
+  const int64_t tokens = sequences.tokens;
+  return {.batch = sequences.pass.samples,
+          .tokens = tokens,
+          .heads = gpt_.num_heads,
+          .head_width = gpt_.width / gpt_.num_heads,
+          .dropout = Mask(sequences.pass, 3 * layer + 1, gpt_.num_heads * tokens * tokens)};
+}
+
+absl::Status GptModel::Forward(const Pass& pass, WeightsGate* gate) {
+  const Sequences sequences{pass, gpt_.context};
+  RETURN_IF_ERROR(ForwardLayers(sequences, gate));
+  ForwardHead(last_norm_.y(), sequences.rows());
   return absl::OkStatus();
 }
 
-absl::Status GptModel::ForwardLayers(const AttentionShape& shape, WeightsGate* gate) {
-  const int64_t rows = shape.batch * shape.tokens;
+absl::Status GptModel::ForwardLayers(const Sequences& sequences, WeightsGate* gate) {
+  const int64_t rows = sequences.rows();
   RETURN_IF_ERROR(WaitForBlock(gate, 0));
-  // The stream is residual + branch; each norm does the addition first.
   Buf residual = layers_.front().norm1.sum();
   Buf branch;
   device()->EmbedForward(residual, inputs(), token_table_.value, position_table_.value, rows,
-                         shape.tokens, gpt_.width);
+                         sequences.tokens, gpt_.width);
+  if (const DropoutMask mask = MaskOfEmbedding(sequences); mask.rate > 0.0) {
+    const Buf embedded = residual.Slice(0, rows * gpt_.width);
+    device()->Dropout(embedded, embedded, mask);
+  }
   for (int i = 0; i < gpt_.num_layers; ++i) {
-    const Layer& layer = layers_[i];
     RETURN_IF_ERROR(WaitForBlock(gate, i + 1));
-    layer.norm1.Forward(device(), residual, branch, rows);
-    layer.attention.Forward(device(), scratch_, layer.norm1.y(), shape);
+    ForwardLayer(i, residual, branch, sequences);
+    residual = layers_[i].norm2.sum();
     branch = scratch_.branch;
-    layer.norm2.Forward(device(), layer.norm1.sum(), branch, rows);
-    layer.mlp.Forward(device(), scratch_, layer.norm2.y(), rows);
-    residual = layer.norm2.sum();
   }
   RETURN_IF_ERROR(WaitForBlock(gate, gpt_.num_layers + 1));
   last_norm_.Forward(device(), residual, branch, rows);
   return absl::OkStatus();
 }
 
-void GptModel::ForwardHead(Buf x, int64_t rows) {
-  device()->LinearForward(logits(), /*pre_activation=*/{}, x, token_table_.value, /*bias=*/{}, rows,
-                          gpt_.width, gpt_.vocabulary, Activation::kNone);
+void GptModel::ForwardLayer(int layer, Buf residual, Buf branch, const Sequences& sequences) {
+  const Layer& at = layers_[layer];
+  const int64_t rows = sequences.rows();
+  // The stream is a sum; each norm does the addition first.
+  at.norm1.Forward(device(), residual, branch, rows);
+  at.attention.Forward(device(), scratch_, at.norm1.y(), Attention(sequences, layer),
+                       MaskOfAttention(sequences, layer));
+  at.norm2.Forward(device(), at.norm1.sum(), scratch_.branch, rows);
+  at.mlp.Forward(device(), scratch_, at.norm2.y(), rows, MaskOfMlp(sequences, layer));
 }
 
-absl::Status GptModel::Backward(int64_t samples, Accumulate weights, GradientSink* sink) {
-  const AttentionShape shape = Shape(samples, gpt_.context);
-  const int64_t rows = shape.batch * shape.tokens;
+void GptModel::ForwardHead(Buf x, int64_t rows) {
+  device()->LinearForward(logits(), /*pre_activation=*/{}, x, token_table_.value, /*bias=*/{}, rows,
+                          gpt_.width, head_rows_, Activation::kNone);
+}
+
+absl::Status GptModel::Backward(const Pass& pass, Accumulate weights, GradientSink* sink) {
+  const Sequences sequences{pass, gpt_.context};
+  const int64_t rows = sequences.rows();
   BackwardHead(rows, weights);
   last_norm_.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kSet, weights);
   RETURN_IF_ERROR(ReportBlock(sink, gpt_.num_layers + 1));
   for (int i = gpt_.num_layers - 1; i >= 0; --i) {
-    BackwardLayer(layers_[i], shape, weights);
+    RecomputeLayer(i, sequences);
+    BackwardLayer(i, sequences, weights);
     RETURN_IF_ERROR(ReportBlock(sink, i + 1));
   }
-  BackwardTables(rows, weights);
+  BackwardTables(sequences, weights);
   return ReportBlock(sink, 0);
 }
 
+// First of all in backward: with padded rows it also writes (or adds) zeros behind the table's
+// gradient, where the gradients of other tensors are still to come.
 void GptModel::BackwardHead(int64_t rows, Accumulate weights) {
   device()->LinearBackward(scratch_.branch, token_table_.gradient, /*db=*/{}, logits(),
                            /*pre_activation=*/{}, last_norm_.y(), token_table_.value, rows,
-                           gpt_.width, gpt_.vocabulary, Activation::kNone, weights);
+                           gpt_.width, head_rows_, Activation::kNone, weights);
 }
 
-void GptModel::BackwardLayer(const Layer& layer, const AttentionShape& shape, Accumulate weights) {
-  const int64_t rows = shape.batch * shape.tokens;
-  layer.mlp.Backward(device(), scratch_, dresidual_, layer.norm2.y(), rows, weights);
-  layer.norm2.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kAdd, weights);
-  layer.attention.Backward(device(), scratch_, dresidual_, layer.norm1.y(), shape, weights);
-  layer.norm1.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kAdd, weights);
+void GptModel::RecomputeLayer(int layer, const Sequences& sequences) {
+  // The last layer's are still there.
+  if (recompute_ == Recompute::kNone || layer + 1 == gpt_.num_layers) return;
+  const Layer& at = layers_[layer];
+  const int64_t rows = sequences.rows();
+  if (recompute_ == Recompute::kGelu) {
+    at.mlp.RecomputeHidden(device(), rows);
+    return;
+  }
+  at.norm1.Recompute(device(), rows);
+  at.attention.Forward(device(), scratch_, at.norm1.y(), Attention(sequences, layer),
+                       MaskOfAttention(sequences, layer));
+  at.norm2.Forward(device(), at.norm1.sum(), scratch_.branch, rows);
+  at.mlp.ForwardHidden(device(), at.norm2.y(), rows);
 }
 
-void GptModel::BackwardTables(int64_t rows, Accumulate weights) {
+void GptModel::BackwardLayer(int layer, const Sequences& sequences, Accumulate weights) {
+  const Layer& at = layers_[layer];
+  const int64_t rows = sequences.rows();
+  at.mlp.Backward(device(), scratch_, dresidual_, at.norm2.y(), rows, MaskOfMlp(sequences, layer),
+                  weights);
+  at.norm2.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kAdd, weights);
+  at.attention.Backward(device(), scratch_, dresidual_, at.norm1.y(), Attention(sequences, layer),
+                        MaskOfAttention(sequences, layer), weights);
+  at.norm1.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kAdd, weights);
+}
+
+void GptModel::BackwardTables(const Sequences& sequences, Accumulate weights) {
+  const int64_t rows = sequences.rows();
+  if (const DropoutMask mask = MaskOfEmbedding(sequences); mask.rate > 0.0) {
+    const Buf gradient = dresidual_.Slice(0, rows * gpt_.width);
+    device()->Dropout(gradient, gradient, mask);
+  }
   // The token table already holds the gradient of the head.
   if (weights == Accumulate::kSet) device()->Fill(position_table_.gradient, 0.0);
   device()->EmbedBackward(token_table_.gradient, position_table_.gradient, dresidual_, inputs(),
@@ -151,7 +244,7 @@ absl::Status GptModel::NextTokenLogits(absl::Span<const int32_t> tokens,
                                        std::vector<float>* logits) {
   const int64_t count = std::min<int64_t>(tokens.size(), gpt_.context);
   RETURN_IF_ERROR(UploadPrompt(tokens.last(count)));
-  RETURN_IF_ERROR(ForwardLayers(Shape(/*samples=*/1, count), /*gate=*/nullptr));
+  RETURN_IF_ERROR(ForwardLayers({{.samples = 1}, count}, /*gate=*/nullptr));
   ForwardHead(last_norm_.y().Slice((count - 1) * gpt_.width, gpt_.width), /*rows=*/1);
   Buf result = this->logits().Slice(0, gpt_.vocabulary);
   if (prompt_logits_) {

@@ -22,9 +22,10 @@ namespace lodestar {
 
 class GptModel final : public BatchedModel, public NextTokenModel {
  public:
-  // Errors: those of MakeModel(). config.spec must hold a GptSpec.
-  static absl::StatusOr<std::unique_ptr<GptModel>> Create(const ModelConfig& config,
-                                                          Device* device);
+  // config.spec must hold a GptSpec. Made by model_factory.
+  GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters, Device* device);
+  // Room for the rows of the token table that the padding of the logits reads.
+  static int64_t PaddingElements(const ModelConfig& config, Device* device);
 
   NextTokenModel* next_token_model() override { return this; }
   int64_t vocabulary() const override { return gpt_.vocabulary; }
@@ -33,8 +34,8 @@ class GptModel final : public BatchedModel, public NextTokenModel {
                                std::vector<float>* logits) override;
 
  protected:
-  absl::Status Forward(int64_t samples, WeightsGate* gate) override;
-  absl::Status Backward(int64_t samples, Accumulate weights, GradientSink* sink) override;
+  absl::Status Forward(const Pass& pass, WeightsGate* gate) override;
+  absl::Status Backward(const Pass& pass, Accumulate weights, GradientSink* sink) override;
 
  private:
   struct Layer {
@@ -44,21 +45,41 @@ class GptModel final : public BatchedModel, public NextTokenModel {
     MlpBranch mlp;
   };
 
-  GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters, Device* device);
+  // A pass over sequences of `tokens`, with the masks of each place that drops.
+  struct Sequences {
+    Pass pass;
+    int64_t tokens = 0;
+    int64_t rows() const { return pass.samples * tokens; }
+  };
 
   void PlanBuffers();
+  void PlanLayers(int64_t max_rows);
   // Checks `tokens` and copies them into inputs().
   absl::Status UploadPrompt(absl::Span<const int32_t> tokens);
-  AttentionShape Shape(int64_t samples, int64_t tokens) const;
-  // From inputs() [batch, tokens] to last_norm_.y().
-  absl::Status ForwardLayers(const AttentionShape& shape, WeightsGate* gate);
+  AttentionShape Attention(const Sequences& sequences, int layer) const;
+  // Of the `site`-th place that drops; off where the pass is no training.
+  DropoutMask Mask(const Pass& pass, int site, int64_t elements_per_sample) const;
+  DropoutMask MaskOfEmbedding(const Sequences& sequences) const;
+  DropoutMask MaskOfAttention(const Sequences& sequences, int layer) const;
+  DropoutMask MaskOfMlp(const Sequences& sequences, int layer) const;
+  // From inputs() [samples, tokens] to last_norm_.y().
+  absl::Status ForwardLayers(const Sequences& sequences, WeightsGate* gate);
+  // The stream before the layer is residual + branch; after it, norm2.sum() + scratch_.branch.
+  void ForwardLayer(int layer, Buf residual, Buf branch, const Sequences& sequences);
   // logits() = x wte^T
   void ForwardHead(Buf x, int64_t rows);
   void BackwardHead(int64_t rows, Accumulate weights);
-  void BackwardLayer(const Layer& layer, const AttentionShape& shape, Accumulate weights);
-  void BackwardTables(int64_t rows, Accumulate weights);
+  void BackwardLayer(int layer, const Sequences& sequences, Accumulate weights);
+  // Brings back what backward needs of the layer and config_.recompute did not keep.
+  void RecomputeLayer(int layer, const Sequences& sequences);
+  void BackwardTables(const Sequences& sequences, Accumulate weights);
 
   const GptSpec gpt_;
+  const Recompute recompute_;
+  const uint64_t seed_;
+  // Rows of the head: the vocabulary and, where rows of logits are padded, what lies behind the
+  // table. Their logits are garbage that nobody reads, and their gradient is zero.
+  const int64_t head_rows_;
   Parameter token_table_;     // wte [vocabulary, width]
   Parameter position_table_;  // wpe [context, width]
   std::vector<Layer> layers_;

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/device_factory.h"
+#include "worker/model/model_allocation.h"
 #include "worker/model/synthetic_training.h"
 
 namespace lodestar {
@@ -17,7 +18,7 @@ class NextTokenTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     device_ = *MakeDevice(GetParam(), /*threads=*/1, nullptr);
-    model_ = *GptModel::Create({SmallGptSpec(), /*max_batch=*/2}, device_.get());
+    model_ = *AllocateModel<GptModel>({SmallGptSpec(), /*max_batch=*/2}, device_.get());
     WriteBuf(device_.get(), model_->parameters(),
              RandomParameters(model_->layout(), /*noise=*/0.1, /*seed=*/3));
   }

@@ -7,13 +7,25 @@ LinearLayer::LinearLayer(Parameter weight, Parameter bias, int64_t in, int64_t o
     : weight_(weight), bias_(bias), in_(in), out_(out), activation_(activation) {}
 
 void LinearLayer::Plan(int64_t max_rows, DType dtype, ActivationArena* arena) {
+  PlanOutput(max_rows, dtype, arena);
+  PlanPreActivation(max_rows, dtype, arena);
+}
+
+void LinearLayer::PlanOutput(int64_t max_rows, DType dtype, ActivationArena* arena) {
   arena->Plan(&y_, max_rows * out_, dtype);
+}
+
+void LinearLayer::PlanPreActivation(int64_t max_rows, DType dtype, ActivationArena* arena) {
   if (activation_ != Activation::kNone) arena->Plan(&pre_activation_, max_rows * out_, dtype);
 }
 
 void LinearLayer::Forward(Device* device, Buf y, Buf x, int64_t rows) const {
   device->LinearForward(y, pre_activation_, x, weight_.value, bias_.value, rows, in_, out_,
                         activation_);
+}
+
+void LinearLayer::Reactivate(Device* device, int64_t rows) const {
+  device->Activate(y_.Slice(0, rows * out_), pre_activation_.Slice(0, rows * out_), activation_);
 }
 
 void LinearLayer::Backward(Device* device, Buf dx, Buf dy, Buf x, int64_t rows,

@@ -17,11 +17,16 @@ class LinearLayer {
   // Reserves y (and the values before the activation) for max_rows. Layers whose output goes
   // elsewhere skip this and have no activation.
   void Plan(int64_t max_rows, DType dtype, ActivationArena* arena);
+  // The two parts of it.
+  void PlanOutput(int64_t max_rows, DType dtype, ActivationArena* arena);
+  void PlanPreActivation(int64_t max_rows, DType dtype, ActivationArena* arena);
 
   Buf y() const { return y_; }
   int64_t out() const { return out_; }
 
   void Forward(Device* device, Buf y, Buf x, int64_t rows) const;
+  // y() once more, from the values before the activation.
+  void Reactivate(Device* device, int64_t rows) const;
   // dy is overwritten where there is an activation. dx is set; empty: not wanted.
   void Backward(Device* device, Buf dx, Buf dy, Buf x, int64_t rows, Accumulate weights) const;
 

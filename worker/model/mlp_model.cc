@@ -16,16 +16,6 @@ SampleShape ShapeOf(const MlpSpec& mlp) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MlpModel>> MlpModel::Create(const ModelConfig& config,
-                                                           Device* device) {
-  ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
-  ASSIGN_OR_RETURN(auto parameters,
-                   ParameterArena::Create(config.spec.name, std::move(layout), device));
-  auto model = std::unique_ptr<MlpModel>(new MlpModel(config, std::move(parameters), device));
-  RETURN_IF_ERROR(model->AllocateActivations());
-  return model;
-}
-
 MlpModel::MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
                    Device* device)
     : BatchedModel(config, ShapeOf(std::get<MlpSpec>(config.spec.architecture)),
@@ -45,20 +35,20 @@ MlpModel::MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> pa
   }
 }
 
-absl::Status MlpModel::Forward(int64_t samples, WeightsGate* gate) {
+absl::Status MlpModel::Forward(const Pass& pass, WeightsGate* gate) {
   for (int i = 0; i <= last(); ++i) {
     RETURN_IF_ERROR(WaitForBlock(gate, i));
     const Buf y = i < last() ? layers_[i].y() : logits();
-    layers_[i].Forward(device(), y, InputOf(i), samples);
+    layers_[i].Forward(device(), y, InputOf(i), pass.samples);
   }
   return absl::OkStatus();
 }
 
-absl::Status MlpModel::Backward(int64_t samples, Accumulate weights, GradientSink* sink) {
+absl::Status MlpModel::Backward(const Pass& pass, Accumulate weights, GradientSink* sink) {
   for (int i = last(); i >= 0; --i) {
     const Buf dx = i > 0 ? dy_[i - 1] : Buf{};
     const Buf dy = i < last() ? dy_[i] : logits();
-    layers_[i].Backward(device(), dx, dy, InputOf(i), samples, weights);
+    layers_[i].Backward(device(), dx, dy, InputOf(i), pass.samples, weights);
     RETURN_IF_ERROR(ReportBlock(sink, i));
   }
   return absl::OkStatus();

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "kernels/device.h"
 #include "worker/model/batched_model.h"
 #include "worker/model/linear_layer.h"
@@ -15,17 +14,14 @@ namespace lodestar {
 
 class MlpModel final : public BatchedModel {
  public:
-  // Errors: those of MakeModel(). config.spec must hold an MlpSpec.
-  static absl::StatusOr<std::unique_ptr<MlpModel>> Create(const ModelConfig& config,
-                                                          Device* device);
-
- protected:
-  absl::Status Forward(int64_t samples, WeightsGate* gate) override;
-  absl::Status Backward(int64_t samples, Accumulate weights, GradientSink* sink) override;
-
- private:
+  // config.spec must hold an MlpSpec. Made by model_factory.
   MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters, Device* device);
 
+ protected:
+  absl::Status Forward(const Pass& pass, WeightsGate* gate) override;
+  absl::Status Backward(const Pass& pass, Accumulate weights, GradientSink* sink) override;
+
+ private:
   int last() const { return static_cast<int>(layers_.size()) - 1; }
   Buf InputOf(int layer) const { return layer == 0 ? inputs() : layers_[layer - 1].y(); }
 

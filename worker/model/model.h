@@ -45,9 +45,15 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const Layout& layout() const = 0;
-  // Flat vectors in device memory, layout().num_elements() each.
+  // Flat vectors in device memory, layout().num_elements() each, f32 (f64 where the device computes
+  // in f64).
   virtual Buf parameters() = 0;
   virtual Buf gradients() = 0;
+  // Where the device computes in a narrower type: the parameters in that type, which is what
+  // forward and backward read; else empty. It follows parameters() block by block where a gate is
+  // given. Who changes parameters() otherwise writes the shadow too, or calls RefreshShadow().
+  virtual Buf shadow() { return {}; }
+  virtual void RefreshShadow() {}
 
   // Gradient of the mean loss over the batch's predictions into gradients(), each block reported as
   // soon as it is final (on the compute stream, which the device may still be working on; the
@@ -63,16 +69,27 @@ class Model {
   virtual NextTokenModel* next_token_model() { return nullptr; }
 };
 
+// Which activations of a gpt backward computes again instead of keeping them. The gradients are the
+// same.
+enum class Recompute : uint8_t {
+  kNone,
+  kGelu,   // the outputs of the GELUs: a quarter less memory, a pass over memory more
+  kBlock,  // everything but the inputs of the layers: a third more arithmetic
+};
+
 struct ModelConfig {
   ModelSpec spec;
   // Samples per forward/backward; a larger batch is cut into micro-batches whose gradients are
   // accumulated.
   int64_t max_batch = 1;
+  Recompute recompute = Recompute::kNone;
+  // What dropout drops is a function of this and of the place of a sample (HostBatch).
+  uint64_t seed = 1;
 };
 
 // Allocates both arenas on `device`, which must outlive the model.
 // Errors: those of BuildLayout(); InvalidArgument for max_batch below 1; ResourceExhausted naming
-// bytes and what to change.
+// bytes asked for and free, and the flags to change.
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config, Device* device);
 
 }  // namespace lodestar

@@ -1,29 +1,44 @@
-// MakeModel(): the only place that chooses among the architectures.
+// MakeModel() and EstimateModelMemory(): the only place that chooses among the architectures.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "worker/model/cnn_model.h"
 #include "worker/model/gpt_model.h"
 #include "worker/model/mlp_model.h"
 #include "worker/model/model.h"
+#include "worker/model/model_allocation.h"
+#include "worker/model/model_memory.h"
 
 namespace lodestar {
 namespace {
 
-using ModelOrError = absl::StatusOr<std::unique_ptr<Model>>;
+absl::Status ComputedByItsClient(const ModelConfig& config) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("model '", config.spec.name,
+                   "' is computed by the client that brings it; this worker cannot train it"));
+}
 
 struct ModelMaker {
+  using Result = absl::StatusOr<std::unique_ptr<Model>>;
   const ModelConfig& config;
   Device* device;
 
-  ModelOrError operator()(const MlpSpec&) const { return MlpModel::Create(config, device); }
-  ModelOrError operator()(const CnnSpec&) const { return CnnModel::Create(config, device); }
-  ModelOrError operator()(const GptSpec&) const { return GptModel::Create(config, device); }
-  ModelOrError operator()(const ClientModelSpec&) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model '", config.spec.name,
-                     "' is computed by the client that brings it; this worker cannot train it"));
-  }
+  Result operator()(const MlpSpec&) const { return AllocateModel<MlpModel>(config, device); }
+  Result operator()(const CnnSpec&) const { return AllocateModel<CnnModel>(config, device); }
+  Result operator()(const GptSpec&) const { return AllocateModel<GptModel>(config, device); }
+  Result operator()(const ClientModelSpec&) const { return ComputedByItsClient(config); }
+};
+
+struct ModelPlanner {
+  using Result = absl::StatusOr<PlannedBytes>;
+  const ModelConfig& config;
+  Device* device;
+
+  Result operator()(const MlpSpec&) const { return PlanModel<MlpModel>(config, device); }
+  Result operator()(const CnnSpec&) const { return PlanModel<CnnModel>(config, device); }
+  Result operator()(const GptSpec&) const { return PlanModel<GptModel>(config, device); }
+  Result operator()(const ClientModelSpec&) const { return ComputedByItsClient(config); }
 };
 
 }  // namespace
@@ -35,6 +50,23 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config, Devi
                                                    " samples; it must be at least 1"));
   }
   return std::visit(ModelMaker{config, device}, config.spec.architecture);
+}
+
+absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Device* device) {
+  // Two batches tell the line; large ones, so that what alignment adds to each buffer drowns.
+  constexpr int64_t kSamples = 256;
+  ModelConfig planned = config;
+  planned.max_batch = kSamples;
+  ASSIGN_OR_RETURN(const PlannedBytes once,
+                   std::visit(ModelPlanner{planned, device}, config.spec.architecture));
+  planned.max_batch = 2 * kSamples;
+  ASSIGN_OR_RETURN(const PlannedBytes twice,
+                   std::visit(ModelPlanner{planned, device}, config.spec.architecture));
+  ModelMemory memory;
+  memory.parameter_bytes = once.parameters;
+  memory.bytes_per_sample = (twice.activations - once.activations + kSamples - 1) / kSamples;
+  memory.fixed_bytes = std::max<int64_t>(0, once.activations - kSamples * memory.bytes_per_sample);
+  return memory;
 }
 
 }  // namespace lodestar

@@ -65,6 +65,7 @@ absl::Status LoadParameters(const SafetensorsReader& file, Model* model, Device*
     device->Cast(parameters.Slice(tensor.offset, count), staged.Slice(0, count), 1.0,
                  StreamKind::kCompute);
   }
+  model->RefreshShadow();
   return device->Synchronize(device->Record(StreamKind::kCompute));
 }
 

@@ -14,6 +14,9 @@ class NormLayer {
   NormLayer(Parameter gamma, Parameter beta, int64_t width);
 
   void Plan(int64_t max_rows, DType dtype, ActivationArena* arena);
+  // The two parts of it: sum(), and what follows from it.
+  void PlanSum(int64_t max_rows, DType dtype, ActivationArena* arena);
+  void PlanOutput(int64_t max_rows, DType dtype, ActivationArena* arena);
 
   // The stream after the addition, and its norm.
   Buf sum() const { return sum_; }
@@ -21,6 +24,8 @@ class NormLayer {
 
   // sum() = residual + branch (empty: none), y() = norm(sum()).
   void Forward(Device* device, Buf residual, Buf branch, int64_t rows) const;
+  // From sum() again, which is kept.
+  void Recompute(Device* device, int64_t rows) const;
   // dresidual (set or added as `input` says) = gradient to sum().
   void Backward(Device* device, Buf dresidual, Buf dy, int64_t rows, Accumulate input,
                 Accumulate weights) const;

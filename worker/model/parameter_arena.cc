@@ -8,43 +8,82 @@
 namespace lodestar {
 namespace {
 
-// Gradients start at a multiple of this, as the values do.
-constexpr int64_t kAlignmentElements = 64;
+// Every vector starts at a multiple of this.
+constexpr int64_t kAlignmentElements = 128;
+// Not null, as empty buffers are, and never read.
+constexpr uintptr_t kNoMemory = 4096;
 
-int64_t AlignedElements(const Layout& layout) {
-  return (layout.num_elements() + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
+int64_t Aligned(int64_t num_elements) {
+  return (num_elements + kAlignmentElements - 1) / kAlignmentElements * kAlignmentElements;
 }
 
 }  // namespace
 
+ParameterArena::ParameterArena(Layout layout, int64_t padding_elements, DType compute)
+    : layout_(std::move(layout)),
+      padded_elements_(Aligned(layout_.num_elements() + padding_elements)) {
+  const int64_t n = layout_.num_elements();
+  values_ = Buf{nullptr, StatisticsDType(compute), n};
+  gradients_ = values_;
+  shadow_ = Buf{nullptr, compute, n};
+  const bool has_shadow = compute != values_.dtype;
+  num_bytes_ = padded_elements_ * static_cast<int64_t>(2 * DTypeBytes(values_.dtype) +
+                                                       (has_shadow ? DTypeBytes(compute) : 0));
+}
+
+void ParameterArena::Place(void* memory) {
+  char* const begin = static_cast<char*>(memory);
+  const int64_t vector_bytes = padded_elements_ * static_cast<int64_t>(DTypeBytes(values_.dtype));
+  values_.data = begin;
+  gradients_.data = begin + vector_bytes;
+  if (num_bytes_ > 2 * vector_bytes) shadow_.data = begin + 2 * vector_bytes;
+}
+
 absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const std::string& owner,
                                                                        Layout layout,
+                                                                       int64_t padding_elements,
                                                                        Device* device) {
-  const DType dtype = device->capabilities().compute;
-  const size_t bytes = 2 * static_cast<size_t>(AlignedElements(layout)) * DTypeBytes(dtype);
-  absl::StatusOr<DeviceMemory> memory = DeviceMemory::Allocate(device, bytes);
+  auto arena = std::unique_ptr<ParameterArena>(
+      new ParameterArena(std::move(layout), padding_elements, device->capabilities().compute));
+  absl::StatusOr<DeviceMemory> memory =
+      DeviceMemory::Allocate(device, static_cast<size_t>(arena->num_bytes_));
   if (!memory.ok()) {
     return absl::Status(memory.status().code(),
-                        absl::StrCat("parameters and gradients of ", owner, " need ", bytes,
-                                     " bytes on ", device->capabilities().name, ": ",
-                                     memory.status().message(), "; choose a smaller model"));
+                        absl::StrCat("parameters and gradients of ", owner, " need ",
+                                     arena->num_bytes_, " bytes on ", device->capabilities().name,
+                                     ": ", memory.status().message(), "; choose a smaller model"));
   }
-  return std::unique_ptr<ParameterArena>(
-      new ParameterArena(std::move(layout), *std::move(memory), dtype));
+  arena->memory_ = *std::move(memory);
+  arena->Place(arena->memory_.data());
+  const int64_t n = arena->layout_.num_elements();
+  for (const Buf& vector : {arena->values_, arena->gradients_, arena->shadow_}) {
+    if (vector) device->Fill(vector.Slice(n, arena->padded_elements_ - n), 0.0);
+  }
+  return arena;
 }
 
-ParameterArena::ParameterArena(Layout layout, DeviceMemory memory, DType dtype)
-    : layout_(std::move(layout)), memory_(std::move(memory)) {
-  const Buf both{memory_.data(), dtype, 2 * AlignedElements(layout_)};
-  values_ = both.Slice(0, layout_.num_elements());
-  gradients_ = both.Slice(AlignedElements(layout_), layout_.num_elements());
+std::unique_ptr<ParameterArena> ParameterArena::CreateUnallocated(Layout layout,
+                                                                  int64_t padding_elements,
+                                                                  DType compute) {
+  auto arena = std::unique_ptr<ParameterArena>(
+      new ParameterArena(std::move(layout), padding_elements, compute));
+  arena->Place(reinterpret_cast<void*>(kNoMemory));
+  return arena;
 }
 
-Parameter ParameterArena::Get(absl::string_view name) const {
+void ParameterArena::RefreshShadow(ElementRange range, Device* device) const {
+  if (!shadow_) return;
+  device->Cast(shadow_.Slice(range.begin, range.size()), values_.Slice(range.begin, range.size()),
+               1.0, StreamKind::kCompute);
+}
+
+Parameter ParameterArena::Get(absl::string_view name, int64_t extra_elements) const {
   const TensorSpec* tensor = layout_.Find(std::string(name));
   LODESTAR_CHECK(tensor != nullptr) << "the layout has no tensor " << name;
-  return {values_.Slice(tensor->offset, tensor->num_elements()),
-          gradients_.Slice(tensor->offset, tensor->num_elements())};
+  const int64_t count = tensor->num_elements() + extra_elements;
+  LODESTAR_CHECK(tensor->offset + count <= padded_elements_);
+  return {(shadow_ ? shadow_ : values_).Slice(tensor->offset, count),
+          gradients_.Slice(tensor->offset, count)};
 }
 
 }  // namespace lodestar

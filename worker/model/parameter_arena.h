@@ -1,7 +1,9 @@
-// Parameters and gradients of a model in device memory: two flat vectors in the order of the
-// layout.
+// Parameters and gradients of a model in device memory: flat vectors in the order of the layout.
+// Where the device computes in a narrow type, parameters are also there in that type, as a shadow
+// that forward and backward read.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -13,7 +15,7 @@
 
 namespace lodestar {
 
-// One tensor and its gradient.
+// One tensor, in the compute dtype, and its gradient, in StatisticsDType.
 struct Parameter {
   Buf value;
   Buf gradient;
@@ -22,24 +24,42 @@ struct Parameter {
 class ParameterArena {
  public:
   // Contents are undefined. `owner` names the model in errors; `device` must outlive the arena.
+  // `padding_elements` of every vector lie behind its last tensor, and are zero.
   // Errors: ResourceExhausted naming owner and bytes, and what to change.
   static absl::StatusOr<std::unique_ptr<ParameterArena>> Create(const std::string& owner,
-                                                                Layout layout, Device* device);
+                                                                Layout layout,
+                                                                int64_t padding_elements,
+                                                                Device* device);
+  // Without memory, to plan with: all addresses are invalid.
+  static std::unique_ptr<ParameterArena> CreateUnallocated(Layout layout, int64_t padding_elements,
+                                                           DType compute);
 
   const Layout& layout() const { return layout_; }
+  // StatisticsDType, layout().num_elements() each.
   Buf values() const { return values_; }
   Buf gradients() const { return gradients_; }
+  // The values in the compute dtype; empty where that is the dtype of values().
+  Buf shadow() const { return shadow_; }
+  // Brings a range of the shadow up to date, on the compute stream.
+  void RefreshShadow(ElementRange range, Device* device) const;
   // `name` must be in the layout: a model and BuildLayout() that disagree are a broken invariant,
-  // and abort.
-  Parameter Get(absl::string_view name) const;
+  // and abort. The buffers end `extra_elements` behind the tensor, in what follows it.
+  Parameter Get(absl::string_view name, int64_t extra_elements = 0) const;
+
+  int64_t num_bytes() const { return num_bytes_; }
 
  private:
-  ParameterArena(Layout layout, DeviceMemory memory, DType dtype);
+  ParameterArena(Layout layout, int64_t padding_elements, DType compute);
+  // Tells the vectors where they are.
+  void Place(void* memory);
 
   Layout layout_;
-  DeviceMemory memory_;  // [values | gradients]
+  int64_t padded_elements_;  // of each vector
+  int64_t num_bytes_;
+  DeviceMemory memory_;  // [values | gradients | shadow]
   Buf values_;
   Buf gradients_;
+  Buf shadow_;
 };
 
 }  // namespace lodestar

@@ -56,6 +56,13 @@ ModelSpec SmallGptSpec() {
           GptSpec{.num_layers = 2, .num_heads = 4, .width = 32, .context = 8, .vocabulary = 40}};
 }
 
+ModelSpec SmallDroppingGptSpec() {
+  ModelSpec spec = SmallGptSpec();
+  spec.name = "small-dropping-gpt";
+  std::get<GptSpec>(spec.architecture).dropout = 0.25;
+  return spec;
+}
+
 std::vector<ModelSpec> SmallModelSpecs() {
   // An odd image height: the last row is left out by the pooling.
   const CnnSpec cnn{.image_height = 9,
@@ -86,6 +93,7 @@ HostBatch RandomBatch(const ModelSpec& spec, int64_t num_samples, uint64_t seed)
 
 HostBatch SliceBatch(const HostBatch& batch, int64_t begin, int64_t count) {
   return {.num_samples = count,
+          .first_position = batch.first_position + begin,
           .tokens = SliceOf(batch.tokens, batch, begin, count),
           .features = SliceOf(batch.features, batch, begin, count),
           .targets = SliceOf(batch.targets, batch, begin, count)};

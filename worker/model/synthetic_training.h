@@ -15,6 +15,8 @@ namespace lodestar {
 // One per architecture, each with at least two layers of every kind.
 std::vector<ModelSpec> SmallModelSpecs();
 ModelSpec SmallGptSpec();
+// The same with dropout.
+ModelSpec SmallDroppingGptSpec();
 
 // Features in 0..1, tokens and targets over the whole range. The same seed gives the same batch.
 HostBatch RandomBatch(const ModelSpec& spec, int64_t num_samples, uint64_t seed);

@@ -3,9 +3,7 @@
 #include "common/status_macros.h"
 
 namespace lodestar {
-namespace {
-
-int NumStateVectors(OptimizerKind kind) {
+int InnerOptimizer::NumStateVectors(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::kSgd:
       return 0;
@@ -17,8 +15,6 @@ int NumStateVectors(OptimizerKind kind) {
   }
   return 0;
 }
-
-}  // namespace
 
 InnerOptimizer::InnerOptimizer(const OptimizerSettings& settings, const Layout& layout,
                                Device* device)
@@ -49,32 +45,32 @@ InnerOptimizer::~InnerOptimizer() {
 }
 
 absl::StatusOr<Buf> InnerOptimizer::AllocateZeros(int64_t num_elements) {
-  const DType dtype = device_->capabilities().compute;
+  const DType dtype = StatisticsDType(device_->capabilities().compute);
   ASSIGN_OR_RETURN(void* memory, device_->Allocate(DTypeBytes(dtype) * num_elements));
   const Buf buffer{memory, dtype, num_elements};
   device_->Fill(buffer, 0.0);
   return buffer;
 }
 
-absl::Status InnerOptimizer::Step(Buf weights, Buf gradient, double learning_rate,
+absl::Status InnerOptimizer::Step(Buf weights, Buf shadow, Buf gradient, double learning_rate,
                                   double clip_norm) {
   ASSIGN_OR_RETURN(const float scale, clipper_->Scale(gradient, clip_norm));
   ++steps_;
   for (const DecayRange& part : ranges_) {
-    UpdateRange(part, weights, gradient, learning_rate, scale);
+    UpdateRange(part, weights, shadow, gradient, learning_rate, scale);
   }
   return absl::OkStatus();
 }
 
-void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf gradient,
+void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf shadow, Buf gradient,
                                  double learning_rate, double gradient_scale) {
   const auto slice = [&part](Buf vector) {
-    return vector.Slice(part.range.begin, part.range.size());
+    return vector ? vector.Slice(part.range.begin, part.range.size()) : Buf{};
   };
   const double weight_decay = part.decay ? settings_.weight_decay : 0.0;
   if (settings_.kind == OptimizerKind::kAdamW) {
     device_->AdamWUpdate(slice(weights), slice(state_[0]), slice(state_[1]), slice(gradient),
-                         /*shadow=*/{},
+                         slice(shadow),
                          {.learning_rate = learning_rate,
                           .beta1 = settings_.beta1,
                           .beta2 = settings_.beta2,
@@ -85,7 +81,7 @@ void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf gradie
     return;
   }
   device_->MomentumUpdate(slice(weights), state_.empty() ? Buf{} : slice(state_[0]),
-                          slice(gradient), /*shadow=*/{},
+                          slice(gradient), slice(shadow),
                           {.learning_rate = learning_rate,
                            .momentum = state_.empty() ? 0.0 : settings_.momentum,
                            .weight_decay = weight_decay,

@@ -20,13 +20,16 @@ class InnerOptimizer {
   static absl::StatusOr<std::unique_ptr<InnerOptimizer>> Create(const OptimizerSettings& settings,
                                                                 const Layout& layout,
                                                                 Device* device);
+  // How many vectors of the parameters' size it keeps.
+  static int NumStateVectors(OptimizerKind kind);
   ~InnerOptimizer();
   InnerOptimizer(const InnerOptimizer&) = delete;
   InnerOptimizer& operator=(const InnerOptimizer&) = delete;
 
-  // Queues one step over the whole parameter space. clip_norm > 0 first scales the gradient so that
-  // its norm is at most that, and blocks for it. Errors: those of the device seen so far.
-  absl::Status Step(Buf weights, Buf gradient, double learning_rate, double clip_norm);
+  // Queues one step over the whole parameter space. `shadow` (may be empty) is set to the new weights
+  // in its own dtype. clip_norm > 0 first scales the gradient so that its norm is at most that, and
+  // blocks for it. Errors: those of the device seen so far.
+  absl::Status Step(Buf weights, Buf shadow, Buf gradient, double learning_rate, double clip_norm);
 
  private:
   // Neighbouring tensors that share the decay mark.
@@ -36,8 +39,8 @@ class InnerOptimizer {
   };
   InnerOptimizer(const OptimizerSettings& settings, const Layout& layout, Device* device);
   absl::StatusOr<Buf> AllocateZeros(int64_t num_elements);
-  void UpdateRange(const DecayRange& part, Buf weights, Buf gradient, double learning_rate,
-                   double gradient_scale);
+  void UpdateRange(const DecayRange& part, Buf weights, Buf shadow, Buf gradient,
+                   double learning_rate, double gradient_scale);
 
   const OptimizerSettings settings_;
   const int64_t num_elements_;

@@ -1,6 +1,7 @@
 #include "worker/trainer/round_runner_factory.h"
 
 #include "worker/trainer/gradient_rounds.h"
+#include "worker/trainer/inner_optimizer.h"
 #include "worker/trainer/local_sgd_rounds.h"
 
 namespace lodestar {
@@ -26,6 +27,13 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
       return LocalSgdRounds::Create(job.optimizer, deps);
   }
   return absl::InternalError("unknown mode");
+}
+
+int64_t RunnerDeviceBytes(const JobSpec& job, int64_t num_elements) {
+  if (job.mode != Mode::kLocalSgd) return 0;
+  // The weights at the start of the round as well.
+  const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + 1;
+  return vectors * num_elements * static_cast<int64_t>(sizeof(float));
 }
 
 bool HaveSameRunner(const JobSpec& a, const JobSpec& b) {

@@ -1,6 +1,7 @@
 // The only switch on the mode in a worker.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -12,6 +13,9 @@ namespace lodestar {
 // Errors: ResourceExhausted for device memory.
 absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
                                                              const RoundRunnerDeps& deps);
+
+// Device memory that the job's runner takes beside the model: the state of a local optimizer.
+int64_t RunnerDeviceBytes(const JobSpec& job, int64_t num_elements);
 
 // Whether a runner made for `a` serves `b` as well.
 bool HaveSameRunner(const JobSpec& a, const JobSpec& b);

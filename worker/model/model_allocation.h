@@ -1,0 +1,46 @@
+// From a config to a model with memory, or to the bytes that it would take, for every architecture
+// alike. `M` is a BatchedModel.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/layout.h"
+#include "common/status_macros.h"
+#include "kernels/device.h"
+#include "worker/model/model.h"
+#include "worker/model/parameter_arena.h"
+
+namespace lodestar {
+
+// Errors: those of MakeModel().
+template <typename M>
+absl::StatusOr<std::unique_ptr<M>> AllocateModel(const ModelConfig& config, Device* device) {
+  ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
+  ASSIGN_OR_RETURN(auto parameters,
+                   ParameterArena::Create(config.spec.name, std::move(layout),
+                                          M::PaddingElements(config, device), device));
+  auto model = std::make_unique<M>(config, std::move(parameters), device);
+  RETURN_IF_ERROR(model->AllocateActivations());
+  return model;
+}
+
+struct PlannedBytes {
+  int64_t parameters = 0;
+  int64_t activations = 0;
+};
+
+// Errors: those of BuildLayout().
+template <typename M>
+absl::StatusOr<PlannedBytes> PlanModel(const ModelConfig& config, Device* device) {
+  ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
+  auto parameters = ParameterArena::CreateUnallocated(
+      std::move(layout), M::PaddingElements(config, device), device->capabilities().compute);
+  const int64_t parameter_bytes = parameters->num_bytes();
+  const M model(config, std::move(parameters), device);
+  return PlannedBytes{parameter_bytes, model.activation_bytes()};
+}
+
+}  // namespace lodestar

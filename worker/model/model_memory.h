@@ -1,0 +1,39 @@
+// What a model takes of a device's memory, known before it is allocated.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device.h"
+#include "worker/model/model.h"
+
+namespace lodestar {
+
+struct ModelMemory {
+  int64_t parameter_bytes = 0;   // values, gradients and, with bf16, the shadow
+  int64_t fixed_bytes = 0;       // of the activations: workspaces
+  int64_t bytes_per_sample = 0;  // of the activations
+
+  int64_t BytesFor(int64_t samples) const {
+    return parameter_bytes + fixed_bytes + samples * bytes_per_sample;
+  }
+  // Samples per micro-batch that fit into `available_bytes`; 0: none.
+  int64_t LargestBatch(int64_t available_bytes) const;
+};
+
+// Errors: those of BuildLayout(); InvalidArgument for a model that its client computes.
+absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Device* device);
+
+// One line for the log: what model and micro-batch take, and the largest micro-batch that fits the
+// device beside `other_bytes`.
+std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& config,
+                                int64_t other_bytes, const Device& device);
+
+// Errors: ResourceExhausted naming the bytes wanted, the bytes there are and the flags to change.
+// OK where the device does not tell its memory.
+absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
+                            int64_t other_bytes, const Device& device);
+
+}  // namespace lodestar

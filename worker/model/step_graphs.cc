@@ -1,0 +1,33 @@
+#include "worker/model/step_graphs.h"
+
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// Batches of many different sizes would fill the memory with graphs; the rest runs unrecorded.
+constexpr size_t kMostKeys = 16;
+
+}  // namespace
+
+absl::Status StepGraphs::Run(const Key& key, absl::FunctionRef<absl::Status()> queue_step) {
+  const std::tuple<int64_t, Accumulate, double> parts{key.samples, key.weights, key.scale};
+  const auto found = graphs_.find(parts);
+  if (found == graphs_.end()) {
+    if (graphs_.size() < kMostKeys) graphs_.emplace(parts, std::nullopt);
+    return queue_step();
+  }
+  std::optional<GraphId>& graph = found->second;
+  if (!graph.has_value()) {
+    device_->BeginGraph();
+    const absl::Status queued = queue_step();
+    const absl::StatusOr<GraphId> recorded = device_->EndGraph();
+    RETURN_IF_ERROR(queued);
+    RETURN_IF_ERROR(recorded.status());
+    graph = *recorded;
+  }
+  device_->LaunchGraph(*graph);
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

@@ -1,0 +1,66 @@
+#include "worker/worker_flags.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
+#include "common/command_line.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class WorkerFlagsTest : public testing::Test {
+ protected:
+  static absl::StatusOr<WorkerFlags> Read(std::vector<std::string> arguments) {
+    absl::FlagSaver saver;
+    arguments.push_back("--data=corpus.txt");
+    EXPECT_TRUE(ParseCommandLine(arguments).ok());
+    return ReadWorkerFlags();
+  }
+  static std::string ErrorOf(const std::vector<std::string>& arguments) {
+    return std::string(Read(arguments).status().message());
+  }
+};
+
+TEST_F(WorkerFlagsTest, EveryFlagIsInHelp) {
+  const std::string help = WorkerHelp();
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (!absl::StrContains(flag->Filename(), "worker_flags.cc")) continue;
+    EXPECT_THAT(help, HasSubstr("\n  --" + std::string(name)));
+  }
+}
+
+TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
+  const WorkerFlags defaults = *Read({});
+  EXPECT_EQ(defaults.worker.device.kind, "auto");
+  EXPECT_EQ(defaults.worker.device.compute, DType::kF32);
+  EXPECT_EQ(defaults.worker.recompute, Recompute::kNone);
+  const WorkerFlags flags =
+      *Read({"--device=cuda:2", "--dtype=bf16", "--threads=3", "--recompute=block"});
+  EXPECT_EQ(flags.worker.device.kind, "cuda:2");
+  EXPECT_EQ(flags.worker.device.compute, DType::kBf16);
+  EXPECT_EQ(flags.worker.device.threads, 3);
+  EXPECT_EQ(flags.worker.recompute, Recompute::kBlock);
+}
+
+TEST_F(WorkerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
+  for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:x", "oracle"}) {
+    EXPECT_THAT(ErrorOf({std::string("--device=") + device}),
+                AllOf(HasSubstr(std::string("--device='") + device), HasSubstr("cuda:N")));
+  }
+  EXPECT_THAT(ErrorOf({"--dtype=fp16"}), AllOf(HasSubstr("--dtype='fp16'"), HasSubstr("bf16")));
+  EXPECT_THAT(ErrorOf({"--dtype=bf16", "--device=cpu"}), HasSubstr("needs a CUDA card"));
+  EXPECT_THAT(ErrorOf({"--recompute=all"}),
+              AllOf(HasSubstr("--recompute='all'"), HasSubstr("none, gelu, block")));
+  EXPECT_THAT(ErrorOf({"--threads=-1"}), HasSubstr("--threads='-1'"));
+  EXPECT_THAT(ErrorOf({"--max_micro_batch=0"}), HasSubstr("--max_micro_batch='0'"));
+}
+
+}  // namespace
+}  // namespace lodestar
