@@ -1,0 +1,15 @@
+// For tests: devices by name, with the CUDA device on its emulated card.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/device.h"
+
+namespace lodestar {
+
+// "cpu", "oracle", "cuda-fp32", "cuda-bf16"; `threads` are those of the CPU. Of the last two one at
+// a time.
+std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads);
+
+}  // namespace lodestar
