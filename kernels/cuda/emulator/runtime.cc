@@ -120,7 +120,8 @@ void* Card::AllocateDevice(size_t bytes) {
 }
 
 void* Card::AllocateHost(size_t bytes) {
-  const size_t whole = (bytes + kAlignment) / kAlignment * kAlignment;
+  // With room for a canary too, which tells its end from other memory of the host.
+  const size_t whole = (bytes + kCanaryBytes + kAlignment - 1) / kAlignment * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, whole);
   LODESTAR_CHECK(memory != nullptr);
   allocations_[memory] = {bytes, false};
