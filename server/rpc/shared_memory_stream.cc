@@ -13,6 +13,8 @@ namespace {
 
 constexpr int kMaxRegions = 4096;
 constexpr size_t kMaxBlocks = 4096;
+// Whatever the encoding, the shortest chunk that it can be cut into has room in a block.
+constexpr size_t kMinBlockBytes = 1024;
 
 // Not to be guessed: a name is all it takes to refer to a region.
 uint64_t RandomName() {
@@ -84,11 +86,11 @@ SharedMemoryStream::SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regi
 
 absl::Status SharedMemoryStream::Open() {
   worker_ = WorkerId(request_.worker_id());
-  if (request_.block_bytes() == 0 || request_.block_bytes() > kMaxChunkBytes ||
+  if (request_.block_bytes() < kMinBlockBytes || request_.block_bytes() > kMaxChunkBytes ||
       request_.block_bytes() % sizeof(float) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shared memory in blocks of ", request_.block_bytes(),
-                     " bytes, allowed are multiples of 4 up to ", kMaxChunkBytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shared memory in blocks of ", request_.block_bytes(),
+        " bytes, allowed are multiples of 4 from ", kMinBlockBytes, " to ", kMaxChunkBytes));
   }
   block_bytes_ = static_cast<int64_t>(request_.block_bytes());
   ASSIGN_OR_RETURN(SharedRegion region,

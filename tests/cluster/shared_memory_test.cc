@@ -241,7 +241,8 @@ TEST_F(SharedMemoryTest, ForgedRegionsAreRefused) {
   request = Describe(region);
   request.set_bytes(request.bytes() * 2);
   EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kFailedPrecondition));
-  for (const uint64_t block : {uint64_t{0}, uint64_t{3}, uint64_t{kMaxChunkBytes + 4}}) {
+  for (const uint64_t block :
+       {uint64_t{0}, uint64_t{1020}, uint64_t{4098}, uint64_t{kMaxChunkBytes + 4}}) {
     request = Describe(region);
     request.set_block_bytes(block);
     EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kInvalidArgument)) << block;
