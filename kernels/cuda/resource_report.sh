@@ -15,33 +15,32 @@ if ((${#files[@]} == 0)); then
   exit 1
 fi
 
-cat "${files[@]}" | c++filt | awk '
+# Lines "file what ptxas said", with the kernels' names in C++.
+grep -H "" "${files[@]}" | sed 's#^[^:]*/\([^/]*\)\.cu\.cc\.resources:#\1 #' | c++filt | awk '
   /Compiling entry function/ {
-    # ... entry function '"'"'name'"'"' for '"'"'sm_80'"'"'
+    # file ptxas info : Compiling entry function '"'"'name'"'"' for '"'"'sm_80'"'"'
     split($0, quoted, "'"'"'")
     kernel = quoted[2]
     gsub(/lodestar::cuda::|\(anonymous namespace\)::|void /, "", kernel)
-    sub(/\(.*\)$/, "", kernel)
+    if (!sub(/>\(.*$/, ">", kernel)) sub(/\(.*$/, "", kernel)
     architecture = quoted[4]
   }
   /bytes stack frame/ {
-    stack = $1
-    spills = $5 + $9
+    stack = $2
+    spills = $6 + $10
+  }
+  # The number before a phrase, 0 where there is none.
+  function before(phrase,   line) {
+    line = $0
+    if (!sub(phrase ".*", "", line)) return 0
+    sub(/.* /, "", line)
+    return line
   }
   /Used [0-9]+ registers/ {
-    registers = $0; sub(/.*Used /, "", registers); sub(/ registers.*/, "", registers)
-    barriers = $0
-    if (barriers ~ /used [0-9]+ barriers/) {
-      sub(/.*used /, "", barriers); sub(/ barriers.*/, "", barriers)
-    } else barriers = 0
-    shared = $0
-    if (shared ~ /bytes smem/) {
-      sub(/ bytes smem.*/, "", shared); sub(/.* /, "", shared)
-    } else shared = 0
-    printf "%-7s %5d %6d %7d %7d %5d  %s\n", architecture, registers, stack, spills, shared, \
-           barriers, kernel
+    printf "%-24s %-7s %5d %6d %7d %7d %5d  %s\n", $1, architecture, before(" registers"), stack,
+           spills, before(" bytes smem"), before(" barriers"), kernel
   }
-' | sort -u -k7 -k1,1 | {
-  printf "%-7s %5s %6s %7s %7s %5s  %s\n" arch regs stack spilled shared barr kernel
+' | sort -u -k1,1 -k8 -k2,2 | {
+  printf "%-24s %-7s %5s %6s %7s %7s %5s  %s\n" file arch regs stack spilled shared barr kernel
   cat
 }
