@@ -14,7 +14,9 @@ packages=(
   protobuf-compiler protobuf-compiler-grpc
   # tests and benchmarks
   libbenchmark-dev libgmock-dev libgtest-dev python3 python3-grpcio python3-protobuf
-  # quick start: the yardstick for held-out text
+  # packages for other machines
+  patchelf
+  # quick start: the yardstick for held-out text; also packages
   xz-utils
 )
 

@@ -1,10 +1,11 @@
 """Prints "N passed, N failed, N skipped" for a file of bazel's build events (JSON lines).
 
-Usage: count_results.py EVENTS_FILE BAZEL_EXIT_CODE RULE_FAILURES
+Usage: count_results.py EVENTS_FILE BAZEL_EXIT_CODE RULE_FAILURES OTHER_RESULTS_FILE
 
 Counts test targets, plus one for the dependency rule over the build graph, which failed if
-RULE_FAILURES is not 0, plus one for the build if it failed. A target that was not built, or had no
-turn before the end, has failed. Exit code 1 if anything failed.
+RULE_FAILURES is not 0, plus one for the build if it failed, plus the lines "OUTCOME LABEL" of
+OTHER_RESULTS_FILE. A target that was not built, or had no turn before the end, has failed. Exit
+code 1 if anything failed.
 """
 
 import json
@@ -41,6 +42,8 @@ def main():
     targets["the dependency rule over the build graph"] = "failed" if rule_failures else "passed"
     if bazel_exit_code not in (0, TESTS_FAILED):
         targets[f"the build (bazel exit code {bazel_exit_code})"] = "failed"
+    with open(sys.argv[4], encoding="utf-8") as lines:
+        targets.update(reversed(line.split(maxsplit=1)) for line in lines.read().splitlines())
     results = list(targets.values())
     for label, outcome in sorted(targets.items()):
         if outcome == "failed":

@@ -54,6 +54,20 @@ must_be_empty 'somepath(//server/..., //worker/...)'
 must_be_empty 'somepath(//worker/..., //server/...)'
 must_be_empty 'somepath(//... except //tests/..., //tests/...)'
 
-python3 -B tests/count_results.py "$work/events.json" "$bazel_code" "$rule_failures"
+# Programs of tests/gpu: exit code 77 says that there is no GPU, and why.
+: >"$work/gpu_results"
+for program in cuda_device_test cuda_model_test; do
+  LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" "bazel-bin/tests/gpu/$program" \
+    >"$work/gpu.log" 2>&1
+  case $? in
+    0) outcome=passed ;;
+    77) outcome=skipped ;;
+    *) outcome=failed ;;
+  esac
+  [[ $outcome == passed ]] || tail -n 50 "$work/gpu.log"
+  echo "$outcome //tests/gpu:$program" >>"$work/gpu_results"
+done
+
+python3 -B tests/count_results.py "$work/events.json" "$bazel_code" "$rule_failures" "$work/gpu_results"
 count_code=$?
 ((bazel_code == 0 && rule_failures == 0 && count_code == 0))

@@ -1,4 +1,4 @@
-// Times forward, backward and AdamW of one model on the CPU device. Weights and samples follow
+// Times forward, backward and AdamW of one model on one device. Weights and samples follow
 // plain formulas that torch_step.py knows too, so that both programs train the same model on the
 // same data and their losses can be compared.
 #include <chrono>
@@ -18,10 +18,13 @@
 #include "tests/numerics/formula_training.h"
 #include "worker/model/device_memory.h"
 #include "worker/model/model.h"
+#include "worker/model/model_memory.h"
 
 ABSL_FLAG(std::string, model, "gpt-nano", "preset");
 ABSL_FLAG(int, batch, 12, "samples per step");
-ABSL_FLAG(int, threads, 1, "threads");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:N");
+ABSL_FLAG(std::string, dtype, "fp32", "fp32 or bf16");
+ABSL_FLAG(int, threads, 1, "threads of the CPU");
 ABSL_FLAG(int, steps, 20, "steps that are timed");
 ABSL_FLAG(int, warmup, 5, "steps before them");
 
@@ -55,10 +58,12 @@ class AdamW {
                            .weight_decay = decay ? kWeightDecay : 0.0,
                            .step = step_};
       const int64_t second = model_->layout().num_elements() + range.begin;
-      device_->AdamWUpdate(
-          model_->parameters().Slice(range.begin, range.size()),
-          moments_.Slice(range.begin, range.size()), moments_.Slice(second, range.size()),
-          model_->gradients().Slice(range.begin, range.size()), /*shadow=*/{}, step);
+      const Buf shadow = model_->shadow();
+      device_->AdamWUpdate(model_->parameters().Slice(range.begin, range.size()),
+                           moments_.Slice(range.begin, range.size()),
+                           moments_.Slice(second, range.size()),
+                           model_->gradients().Slice(range.begin, range.size()),
+                           shadow ? shadow.Slice(range.begin, range.size()) : Buf{}, step);
     }
   }
 
@@ -71,19 +76,32 @@ class AdamW {
   int64_t step_ = 0;
 };
 
-// Prints one line of JSON: the device, the loss before the first and at the last step, milliseconds
-// of every timed step.
+absl::StatusOr<std::unique_ptr<Device>> MakeDeviceOfFlags() {
+  const std::string dtype = absl::GetFlag(FLAGS_dtype);
+  if (dtype != "fp32" && dtype != "bf16") {
+    return absl::InvalidArgumentError("--dtype=" + dtype + ": allowed is fp32, bf16");
+  }
+  return MakeDevice({.kind = absl::GetFlag(FLAGS_device),
+                     .compute = dtype == "bf16" ? DType::kBf16 : DType::kF32,
+                     .threads = absl::GetFlag(FLAGS_threads)},
+                    nullptr);
+}
+
+// Prints one line of JSON: the device, the memory that model and moments take, the loss before the
+// first and at the last step, milliseconds of every timed step.
 absl::Status Run() {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
-                   MakeDevice("cpu", absl::GetFlag(FLAGS_threads), nullptr));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDeviceOfFlags());
   ASSIGN_OR_RETURN(const ModelSpec spec, ModelPreset(absl::GetFlag(FLAGS_model)));
   const int64_t batch_size = absl::GetFlag(FLAGS_batch);
-  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, MakeModel({spec, batch_size}, device.get()));
+  const ModelConfig config{spec, batch_size};
+  ASSIGN_OR_RETURN(const ModelMemory model_memory, EstimateModelMemory(config, device.get()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, MakeModel(config, device.get()));
   const std::vector<float> weights = FormulaWeights(model->layout());
   device->Copy(model->parameters().data, weights.data(), weights.size() * sizeof(float),
                StreamKind::kCompute);
-  ASSIGN_OR_RETURN(DeviceMemory memory,
-                   DeviceMemory::Allocate(device.get(), 2 * weights.size() * sizeof(float)));
+  model->RefreshShadow();
+  const size_t moment_bytes = 2 * weights.size() * sizeof(float);
+  ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(device.get(), moment_bytes));
   AdamW optimizer(device.get(), model.get(), std::move(memory));
   const HostBatch batch = FormulaBatch(spec, batch_size);
 
@@ -107,9 +125,11 @@ absl::Status Run() {
   const double processor_ms =
       1e3 * static_cast<double>(std::clock() - processor_start) / CLOCKS_PER_SEC / steps;
   std::printf(
-      "{\"device\": \"%s\", \"first_loss\": %.6f, \"last_loss\": %.6f, \"processor_ms\": %.3f, "
-      "\"ms\": [%s]}\n",
-      device->capabilities().name.c_str(), first_loss, last_loss, processor_ms, times.c_str());
+      "{\"device\": \"%s\", \"memory_bytes\": %lld, \"first_loss\": %.6f, \"last_loss\": %.6f, "
+      "\"processor_ms\": %.3f, \"ms\": [%s]}\n",
+      device->capabilities().name.c_str(),
+      static_cast<long long>(model_memory.BytesFor(batch_size) + moment_bytes), first_loss,
+      last_loss, processor_ms, times.c_str());
   return absl::OkStatus();
 }
 

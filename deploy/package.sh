@@ -1,0 +1,86 @@
+#!/bin/bash
+# Makes a tarball that runs on any x86-64 Linux with glibc 2.36 or later: binaries, the CUDA plugin, GPU tests and
+# benchmarks, their libraries (all but glibc's and CUDA's) and licences.
+#   deploy/package.sh [--out=FILE.tar.xz]   (default: lodestar-VERSION-linux-x86_64.tar.xz here)
+#   deploy/package.sh --folder=DIR          the unpacked content only
+set -euo pipefail
+
+fail() {
+  echo "package.sh: $*" >&2
+  exit 1
+}
+
+out='' folder=''
+for argument in "$@"; do
+  case "$argument" in
+    --out=?*) out="$(realpath -m "${argument#*=}")" ;;
+    --folder=?*) folder="$(realpath -m "${argument#*=}")" ;;
+    -h | --help)
+      sed -n '2,5s/^# \?//p' "$0"
+      exit 0
+      ;;
+    *) fail "unknown argument $argument; see --help" ;;
+  esac
+done
+[[ -z "$out" || -z "$folder" ]] || fail "--out and --folder exclude each other"
+
+cd "$(dirname "$(readlink -f "$0")")/.."
+version="$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/version.h)"
+name="lodestar-$version-linux-x86_64"
+[[ -n "$out" || -n "$folder" ]] || out="$PWD/$name.tar.xz"
+[[ -z "$folder" || ! -e "$folder" ]] || fail "--folder=$folder exists already"
+
+deploy/install_deps.sh
+targets=(//server:ps_server //worker:gpu_worker //deploy/psctl:psctl)
+if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
+  targets+=(//kernels/cuda:liblodestar_cuda.so //tests/gpu:cuda_device_test //tests/gpu:cuda_model_test
+    //tests/bench/gpu:operations //tests/bench/step:train_step)
+else
+  echo "No nvcc on this machine: the package has no CUDA plugin; its workers compute on the CPU."
+fi
+# shellcheck disable=SC2086  # BAZEL may carry options
+${BAZEL:-bazel} build --noshow_progress --ui_event_filters=-info "${targets[@]}"
+# shellcheck disable=SC2086
+built="$(${BAZEL:-bazel} info bazel-bin 2>/dev/null)"
+
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+stage="$work/$name"
+mkdir -p "$stage/bin" "$stage/lib" "$stage/licences"
+
+for target in "${targets[@]}"; do
+  path="${target#//}"
+  install -m 755 "$built/${path/://}" "$stage/bin/"
+done
+strip --strip-unneeded "$stage"/bin/*
+
+# Libraries by what the loader resolves here. glibc's own and CUDA's belong to the machine that runs the package.
+readonly machine_libraries='^(ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas.*|libnvrtc.*)\.so'
+for program in "$stage"/bin/*; do
+  ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
+done | sort -u | while read -r library; do
+  [[ "$(basename "$library")" =~ $machine_libraries ]] && continue
+  install -m 644 "$library" "$stage/lib/"
+  package="$(dpkg-query --search "$(realpath "$library")" 2>/dev/null | head -n 1 | cut -d: -f1)"
+  [[ -n "$package" ]] || fail "$library belongs to no Debian package: its licence is unknown"
+  install -m 644 "/usr/share/doc/$package/copyright" "$stage/licences/$package"
+done
+strip --strip-unneeded "$stage"/lib/*
+for program in "$stage"/bin/*; do
+  [[ "$program" == *.so ]] && continue
+  patchelf --set-rpath '$ORIGIN/../lib' "$program"
+done
+for library in "$stage"/lib/*; do patchelf --set-rpath '$ORIGIN' "$library"; done
+
+for file in README.md deploy/heldout_bytes.py deploy/loss_curve.py tests/gpu/run.sh tests/gpu/three_modes_test.py \
+  tests/process/cluster_processes.py tests/bench/gpu.sh tests/bench/gpu/gpu_table.py tests/bench/gpu/torch_gpt2.py; do
+  install -D -m "$(stat --format=%a "$file")" "$file" "$stage/$file"
+done
+
+if [[ -n "$folder" ]]; then
+  mv "$stage" "$folder"
+  echo "$folder"
+else
+  tar --create --sort=name --owner=0 --group=0 --numeric-owner --directory="$work" "$name" | xz -T0 -6 >"$out"
+  echo "$out: $(du -h "$out" | cut -f1)"
+fi

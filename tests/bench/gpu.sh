@@ -1,0 +1,26 @@
+#!/bin/bash
+# All GPU benchmarks, one Markdown page: tests/bench/gpu.sh [flags of gpu/gpu_table.py; see --help]
+# In a package (deploy/package.sh) nothing is built. PYTHON may name a Python that has PyTorch, the yardstick.
+set -euo pipefail
+
+root="$(readlink -f "$(dirname "$(readlink -f "$0")")/../..")"
+cd "$root"
+
+if ! nvidia-smi --list-gpus >/dev/null 2>&1; then
+  echo "There is no usable GPU here (nvidia-smi lists none): nothing was measured."
+  exit 77
+fi
+if [[ -x bin/operations ]]; then
+  bin="$root/bin"
+else
+  staging="$(mktemp -d)"
+  trap 'rm -rf "$staging"' EXIT
+  deploy/package.sh --folder="$staging/lodestar"
+  bin="$staging/lodestar/bin"
+fi
+python="${PYTHON:-python3}"
+if ! "$python" -c 'import torch' 2>/dev/null; then
+  echo "$python has no PyTorch: there is no yardstick in this run." >&2
+  python=''
+fi
+python3 -B tests/bench/gpu/gpu_table.py --bin="$bin" --python="$python" "$@"

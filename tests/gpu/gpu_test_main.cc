@@ -1,0 +1,21 @@
+// main() of the tests that need a GPU: without a usable one nothing is tested, and the exit code
+// says so, so that nobody takes it for a success.
+#include <cstdio>
+
+#include "gtest/gtest.h"
+#include "kernels/device_factory.h"
+
+namespace {
+constexpr int kSkippedExitCode = 77;
+}
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const auto device = lodestar::MakeDevice({.kind = "cuda"}, /*why_not_cuda=*/nullptr);
+  if (!device.ok()) {
+    std::printf("Nothing was tested: %s\n", device.status().ToString().c_str());
+    return kSkippedExitCode;
+  }
+  std::printf("Testing on %s\n", (*device)->capabilities().name.c_str());
+  return RUN_ALL_TESTS();
+}
