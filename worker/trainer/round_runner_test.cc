@@ -13,10 +13,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/device_factory.h"
-#include "worker/model/synthetic_training.h"
-#include "worker/trainer/round_runner_factory.h"
 #include "worker/trainer/testing/delayed_device.h"
-#include "worker/trainer/testing/local_parameter_server.h"
+#include "worker/trainer/testing/training_rig.h"
 
 namespace lodestar {
 namespace {
@@ -26,46 +24,9 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int64_t kSamples = 48;
-constexpr int64_t kHeldout = 5;
-constexpr int64_t kBatch = 6;  // two micro-batches
-
-class RandomDataset final : public Dataset {
- public:
-  explicit RandomDataset(const ModelSpec& spec) : batch_(RandomBatch(spec, kSamples, 7)) {}
-  int64_t num_train_samples() const override { return kSamples - kHeldout; }
-  int64_t num_heldout_samples() const override { return kHeldout; }
-  int64_t tokens_per_sample() const override { return 1; }
-  const std::string& fingerprint() const override { return name_; }
-  std::string Describe() const override { return name_; }
-  absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
-    *batch = SliceBatch(batch_, samples.front().index, 0);
-    for (const SampleRef& sample : samples) Append(sample.index, batch);
-    return absl::OkStatus();
-  }
-  absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const override {
-    *batch = SliceBatch(batch_, 0, 0);
-    for (int64_t sample : samples) Append(kSamples - kHeldout + sample, batch);
-    return absl::OkStatus();
-  }
-
- private:
-  void Append(int64_t index, HostBatch* batch) const {
-    const HostBatch one = SliceBatch(batch_, index, 1);
-    ++batch->num_samples;
-    batch->tokens.insert(batch->tokens.end(), one.tokens.begin(), one.tokens.end());
-    batch->targets.insert(batch->targets.end(), one.targets.begin(), one.targets.end());
-  }
-
-  const std::string name_ = "random";
-  const HostBatch batch_;
-};
-
 JobSpec Job(Mode mode) {
   JobSpec job;
-  job.model = SmallGptSpec();
   job.mode = mode;
-  job.bucket_bytes = 4096;
   return job;
 }
 
@@ -92,70 +53,6 @@ JobSpec PseudoGradientJob() {
   return job;
 }
 
-// One worker and its server.
-class Training {
- public:
-  Training(const JobSpec& job, Device* device, bool overlap, TraceRecorder* trace = nullptr)
-      : job_(job),
-        server(job, /*learning_rate=*/0.5),
-        dataset_(job.model),
-        order_(1, dataset_.num_train_samples()),
-        model_(*MakeModel({.spec = job.model, .max_batch = 4}, device)),
-        runner_(*MakeRoundRunner(job, {.model = model_.get(),
-                                       .device = device,
-                                       .dataset = &dataset_,
-                                       .clock = &Clock::Real(),
-                                       .overlap = overlap,
-                                       .trace = trace,
-                                       .stop_requested = [this] { return is_stopping_; },
-                                       .on_activity = [](absl::string_view) {}})) {}
-
-  absl::StatusOr<RoundReport> RunRound(int64_t round) {
-    WorkGrant grant;
-    grant.kind = GrantKind::kTrain;
-    grant.round = Round(round);
-    grant.first_sample = round * kBatch;
-    grant.num_samples = kBatch;
-    grant.local_steps = job_.local_steps;
-    grant.learning_rates.assign(job_.local_steps, 0.01);
-    grant.min_version = Version(round);
-    if (round == 1) grant.num_heldout_samples = kHeldout;
-    grant.evaluation_set_size = kHeldout;
-    return runner_->Run({&server.registration(), &order_, &server}, grant);
-  }
-
-  const JobSpec job_;
-  LocalParameterServer server;
-  bool is_stopping_ = false;
-
- private:
-  const RandomDataset dataset_;
-  const SampleOrder order_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<RoundRunner> runner_;
-};
-
-struct Outcome {
-  std::vector<float> weights;
-  std::vector<double> losses;  // of training and evaluation
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
-
-Outcome Train(const JobSpec& job, Device* device, bool overlap) {
-  Training training(job, device, overlap);
-  Outcome outcome;
-  for (int64_t round = 0; round < 3; ++round) {
-    const absl::StatusOr<RoundReport> report = training.RunRound(round);
-    EXPECT_OK(report);
-    if (!report.ok()) break;
-    outcome.losses.push_back(report->loss_sum);
-    outcome.losses.push_back(report->heldout_loss_sum);
-    EXPECT_EQ(report->heldout_predictions > 0, round == 1);
-  }
-  outcome.weights = training.server.weights();
-  return outcome;
-}
-
 class RoundRunnerTest : public ::testing::TestWithParam<JobSpec (*)()> {};
 
 INSTANTIATE_TEST_SUITE_P(Jobs, RoundRunnerTest,
@@ -165,13 +62,13 @@ INSTANTIATE_TEST_SUITE_P(Jobs, RoundRunnerTest,
 TEST_P(RoundRunnerTest, StreamsAndOverlapChangeNoBit) {
   const JobSpec job = GetParam()();
   const auto cpu = *MakeDevice("cpu", 1, nullptr);
-  const Outcome expected = Train(job, cpu.get(), /*overlap=*/true);
-  EXPECT_NE(expected.weights, LocalParameterServer(job, 0.5).weights());
-  EXPECT_EQ(Train(job, cpu.get(), /*overlap=*/false), expected);
+  const TrainingOutcome expected = TrainThreeRounds(job, cpu.get(), /*overlap=*/true);
+  EXPECT_NE(expected.weights, TrainingRig(job, cpu.get(), /*overlap=*/true).server().weights());
+  EXPECT_EQ(TrainThreeRounds(job, cpu.get(), /*overlap=*/false), expected);
   for (const auto order : {DelayedDevice::Order::kLate, DelayedDevice::Order::kCopiesFirst}) {
     for (const bool overlap : {true, false}) {
       DelayedDevice device(order);
-      EXPECT_EQ(Train(job, &device, overlap), expected)
+      EXPECT_EQ(TrainThreeRounds(job, &device, overlap), expected)
           << "order " << static_cast<int>(order) << " overlap " << overlap;
     }
   }
@@ -183,7 +80,7 @@ TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
        {StreamKind::kCompute, StreamKind::kDeviceToHost, StreamKind::kHostToDevice}) {
     for (const int count : {1, 2, 7}) {
       DelayedDevice device(DelayedDevice::Order::kLate);
-      Training training(job, &device, /*overlap=*/true);
+      TrainingRig training(job, &device, /*overlap=*/true);
       ASSERT_OK(training.RunRound(0));
       device.FailAt(stream, count);
       absl::Status status = training.RunRound(1).status();
@@ -199,13 +96,13 @@ TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
 // How much had been computed when each bucket left.
 std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
   DelayedDevice device(DelayedDevice::Order::kLate);
-  Training training(SyncJob(), &device, overlap);
+  TrainingRig training(SyncJob(), &device, overlap);
   std::vector<int64_t> computed;
-  training.server.on_add_ = [&](uint32_t) {
+  training.server().on_add_ = [&](uint32_t) {
     computed.push_back(device.num_run(StreamKind::kCompute));
   };
   EXPECT_OK(training.RunRound(0));
-  EXPECT_EQ(computed.size(), training.server.registration().buckets.size());
+  EXPECT_EQ(computed.size(), training.server().registration().buckets.size());
   return computed;
 }
 
@@ -227,19 +124,19 @@ TEST(OverlapTest, WithoutItNothingLeavesBeforeBackwardHasEnded) {
 
 TEST(LocalSgdTest, AStopHandsOverTheStepsThatAreDone) {
   const auto cpu = *MakeDevice("cpu", 1, nullptr);
-  Training training(AverageJob(), cpu.get(), /*overlap=*/true);
-  training.is_stopping_ = true;
+  TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true);
+  training.RequestStop();
   const absl::StatusOr<RoundReport> report = training.RunRound(0);
   ASSERT_OK(report);
-  EXPECT_EQ(report->num_samples, kBatch / 3);
-  EXPECT_EQ(training.server.version(), Version(1));
+  EXPECT_EQ(report->num_samples, kRigBatch / 3);
+  EXPECT_EQ(training.server().version(), Version(1));
 }
 
 std::string TraceOf(const JobSpec& job, Device* device) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/round_runner_trace.json");
   TraceRecorder trace({.path = path, .process = "test", .skip_rounds = 1, .num_rounds = 1},
                       &Clock::Real());
-  Training training(job, device, /*overlap=*/true, &trace);
+  TrainingRig training(job, device, /*overlap=*/true, &trace);
   for (int64_t round = 0; round < 3; ++round) {
     trace.BeginRound(round);
     EXPECT_OK(training.RunRound(round));

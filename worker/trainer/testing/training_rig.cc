@@ -1,0 +1,102 @@
+#include "worker/trainer/testing/training_rig.h"
+
+#include <string>
+#include <utility>
+
+#include "common/clock.h"
+#include "common/testing/status_matchers.h"
+#include "worker/model/synthetic_training.h"
+#include "worker/trainer/round_runner_factory.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kRigSamples = 48;
+constexpr int64_t kRigHeldout = 5;
+
+class RandomDataset final : public Dataset {
+ public:
+  explicit RandomDataset(const ModelSpec& spec) : batch_(RandomBatch(spec, kRigSamples, 7)) {}
+  int64_t num_train_samples() const override { return kRigSamples - kRigHeldout; }
+  int64_t num_heldout_samples() const override { return kRigHeldout; }
+  int64_t tokens_per_sample() const override { return 1; }
+  const std::string& fingerprint() const override { return name_; }
+  std::string Describe() const override { return name_; }
+  absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
+    *batch = SliceBatch(batch_, samples.front().index, 0);
+    for (const SampleRef& sample : samples) Append(sample.index, batch);
+    return absl::OkStatus();
+  }
+  absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const override {
+    *batch = SliceBatch(batch_, 0, 0);
+    for (int64_t sample : samples) Append(kRigSamples - kRigHeldout + sample, batch);
+    return absl::OkStatus();
+  }
+
+ private:
+  void Append(int64_t index, HostBatch* batch) const {
+    const HostBatch one = SliceBatch(batch_, index, 1);
+    ++batch->num_samples;
+    batch->tokens.insert(batch->tokens.end(), one.tokens.begin(), one.tokens.end());
+    batch->targets.insert(batch->targets.end(), one.targets.begin(), one.targets.end());
+  }
+
+  const std::string name_ = "random";
+  const HostBatch batch_;
+};
+
+}  // namespace
+
+JobSpec TrainingRig::SmallJob(JobSpec job) {
+  job.model = SmallGptSpec();
+  job.bucket_bytes = 4096;
+  return job;
+}
+
+TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace)
+    : job_(SmallJob(std::move(job))),
+      server_(job_, /*learning_rate=*/0.5),
+      dataset_(std::make_unique<RandomDataset>(job_.model)),
+      order_(1, dataset_->num_train_samples()),
+      model_(*MakeModel({.spec = job_.model, .max_batch = 4}, device)),
+      runner_(*MakeRoundRunner(job_, {.model = model_.get(),
+                                      .device = device,
+                                      .dataset = dataset_.get(),
+                                      .clock = &Clock::Real(),
+                                      .overlap = overlap,
+                                      .trace = trace,
+                                      .stop_requested = [this] { return is_stopping_; },
+                                      .on_activity = [](absl::string_view) {}})) {}
+
+TrainingRig::~TrainingRig() = default;
+
+absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round) {
+  WorkGrant grant;
+  grant.kind = GrantKind::kTrain;
+  grant.round = Round(round);
+  grant.first_sample = round * kRigBatch;
+  grant.num_samples = kRigBatch;
+  grant.local_steps = job_.local_steps;
+  grant.learning_rates.assign(job_.local_steps, 0.01);
+  grant.min_version = Version(round);
+  if (round == 1) grant.num_heldout_samples = kRigHeldout;
+  grant.evaluation_set_size = kRigHeldout;
+  return runner_->Run({&server_.registration(), &order_, &server_}, grant);
+}
+
+TrainingOutcome TrainThreeRounds(const JobSpec& job, Device* device, bool overlap) {
+  TrainingRig rig(job, device, overlap);
+  TrainingOutcome outcome;
+  for (int64_t round = 0; round < 3; ++round) {
+    const absl::StatusOr<RoundReport> report = rig.RunRound(round);
+    EXPECT_OK(report);
+    if (!report.ok()) break;
+    outcome.losses.push_back(report->loss_sum);
+    outcome.losses.push_back(report->heldout_loss_sum);
+    EXPECT_EQ(report->heldout_predictions > 0, round == 1);
+  }
+  outcome.weights = rig.server().weights();
+  return outcome;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,57 @@
+// One worker with a small gpt on random tokens, and its server in memory: whole rounds, for tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/job_spec.h"
+#include "common/trace_recorder.h"
+#include "kernels/device.h"
+#include "worker/data/dataset.h"
+#include "worker/data/sample_order.h"
+#include "worker/model/model.h"
+#include "worker/trainer/round_runner.h"
+#include "worker/trainer/testing/local_parameter_server.h"
+
+namespace lodestar {
+
+inline constexpr int64_t kRigBatch = 6;  // samples per round: two micro-batches
+
+class TrainingRig {
+ public:
+  // The job's model and bucket size are replaced. `device` and `trace`, which may be null, outlive
+  // the rig.
+  TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace = nullptr);
+  ~TrainingRig();
+
+  // Round 1 evaluates first.
+  absl::StatusOr<RoundReport> RunRound(int64_t round);
+
+  LocalParameterServer& server() { return server_; }
+  // From here on each round ends after the step at hand.
+  void RequestStop() { is_stopping_ = true; }
+
+ private:
+  static JobSpec SmallJob(JobSpec job);
+
+  const JobSpec job_;
+  LocalParameterServer server_;
+  bool is_stopping_ = false;
+  const std::unique_ptr<Dataset> dataset_;
+  const SampleOrder order_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<RoundRunner> runner_;
+};
+
+struct TrainingOutcome {
+  std::vector<float> weights;
+  std::vector<double> losses;  // of training and evaluation
+  friend bool operator==(const TrainingOutcome&, const TrainingOutcome&) = default;
+};
+
+// Three rounds. The test fails if one does.
+TrainingOutcome TrainThreeRounds(const JobSpec& job, Device* device, bool overlap);
+
+}  // namespace lodestar
