@@ -48,9 +48,11 @@ Server::Server(const ServerConfig& config, const Deps& deps) : config_(config), 
 Server::~Server() { Stop(StopKind::kImmediate); }
 
 absl::Status Server::Build() {
+  RETURN_IF_ERROR(StartTrace());
   executor_ = std::make_unique<ThreadPool>(NumThreads(deps_.num_threads), "shard");
   ShardHost::Deps host;
   host.executor = executor_.get();
+  host.trace = trace_.get();
   if (config_.is_coordinator()) {
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps_.clock));
     host.norms = role_->norm_exchange();
@@ -71,6 +73,20 @@ absl::Status Server::Build() {
                                                   executor_.get(), config_.network.shared_memory);
   if (role_ == nullptr) return absl::OkStatus();
   return role_->Start(host_.get(), [this] { return ReadShard(); });
+}
+
+absl::Status Server::StartTrace() {
+  const std::string& path = config_.output.trace_path;
+  if (path.empty()) return absl::OkStatus();
+  if (const absl::Status writable = TraceRecorder::CheckPath(path); !writable.ok()) {
+    return absl::Status(writable.code(), absl::StrCat("--trace=", path, ": ", writable.message()));
+  }
+  trace_ = std::make_unique<TraceRecorder>(
+      TraceRecorder::Options{.path = path,
+                             .process = absl::StrCat("server ", config_.cluster.shard),
+                             .num_rounds = config_.output.trace_rounds},
+      deps_.clock);
+  return absl::OkStatus();
 }
 
 absl::Status Server::Listen() {
@@ -191,6 +207,7 @@ void Server::Stop(StopKind kind) {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
     grpc_server_->Wait();
   }
+  if (trace_ != nullptr) trace_->Finish();
 }
 
 }  // namespace lodestar

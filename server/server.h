@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/executor.h"
+#include "common/trace_recorder.h"
 #include "server/coordinator_role.h"
 #include "server/fleet/shard_host.h"
 #include "server/rpc/parameter_rpc.h"
@@ -58,6 +59,7 @@ class Server {
  private:
   Server(const ServerConfig& config, const Deps& deps);
   absl::Status Build();
+  absl::Status StartTrace();
   absl::Status Listen();
   absl::Status BeginService();
   void Watch();
@@ -79,6 +81,7 @@ class Server {
   bool is_stopped_ = false;
 
   // In order of life: each is gone before those above it.
+  std::unique_ptr<TraceRecorder> trace_;   // null: no trace
   std::unique_ptr<CoordinatorRole> role_;  // of shard 0
   std::unique_ptr<ShardAgent> agent_;      // of the others
   // Its last tasks, which the destructor waits for, still report to the two above.

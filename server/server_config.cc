@@ -10,6 +10,7 @@ namespace {
 constexpr absl::Duration kMinLease = absl::Milliseconds(100);
 constexpr absl::Duration kMaxLease = absl::Hours(24);
 constexpr int kMaxKeep = 1000;
+constexpr int64_t kMaxTraceRounds = 1000;
 
 absl::Status CheckNetwork(const NetworkConfig& network) {
   if (!network.listen.IsLoopback() && !network.insecure) {
@@ -84,11 +85,19 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec
   return absl::OkStatus();
 }
 
+absl::Status CheckOutput(const OutputConfig& output) {
+  if (output.trace_rounds >= 1 && output.trace_rounds <= kMaxTraceRounds) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--trace_rounds=", output.trace_rounds,
+                                                 " is out of range; allowed are 1 to ",
+                                                 kMaxTraceRounds));
+}
+
 }  // namespace
 
 absl::Status ValidateServerConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckNetwork(config.network));
   RETURN_IF_ERROR(CheckCluster(config.cluster));
+  RETURN_IF_ERROR(CheckOutput(config.output));
   if (!config.is_coordinator()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckDurability(config.durability, config.job.model));
   return ValidateJobSpec(config.job);

@@ -127,6 +127,10 @@ ABSL_FLAG(
     bool, exit_when_done, false,
     "Exit with 0 once the job is complete and every worker has been told. Otherwise the server "
     "goes on serving weights and status.");
+ABSL_FLAG(std::string, trace, "",
+          "File for the times of a few rounds, bucket by bucket, of this server; open it in "
+          "https://ui.perfetto.dev. Written once they are over, or at the end. Empty: none.");
+ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warn or error.");
 
 namespace lodestar {
@@ -253,6 +257,8 @@ absl::StatusOr<ServerConfig> ReadFlags() {
   ASSIGN_OR_RETURN(config.cluster, ReadCluster());
   ASSIGN_OR_RETURN(config.output.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   config.output.metrics_out = absl::GetFlag(FLAGS_metrics_out);
+  config.output.trace_path = absl::GetFlag(FLAGS_trace);
+  config.output.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   if (config.is_coordinator()) {
     config.durability = ReadDurability();
@@ -263,9 +269,9 @@ absl::StatusOr<ServerConfig> ReadFlags() {
 
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
-  static constexpr absl::string_view kFlags[] = {"listen",    "http",        "insecure",
-                                                 "advertise", "port_file",   "shared_memory",
-                                                 "shard",     "coordinator", "log_level"};
+  static constexpr absl::string_view kFlags[] = {
+      "listen", "http",        "insecure", "advertise",    "port_file", "shared_memory",
+      "shard",  "coordinator", "trace",    "trace_rounds", "log_level"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -286,7 +292,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Length, batches, evaluation",
        {"rounds", "batch_size", "global_batch_size", "eval_every", "eval_samples"}},
       {"Checkpoints", {"checkpoint_dir", "checkpoint_every", "checkpoint_keep", "resume"}},
-      {"Output and end", {"metrics_out", "exit_when_done", "log_level"}},
+      {"Output and end", {"metrics_out", "trace", "trace_rounds", "exit_when_done", "log_level"}},
   };
 }
 

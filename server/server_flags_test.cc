@@ -109,6 +109,8 @@ TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"--lease=1ms"}), AllOf(HasSubstr("--lease=1ms"), HasSubstr("100ms")));
   EXPECT_THAT(ErrorOf({"--lease=10"}), HasSubstr("--lease=10"));
   EXPECT_THAT(ErrorOf({"--checkpoint_keep=0"}), HasSubstr("--checkpoint_keep=0"));
+  EXPECT_THAT(ErrorOf({"--trace_rounds=0"}),
+              AllOf(HasSubstr("--trace_rounds=0"), HasSubstr("1000")));
   EXPECT_THAT(ErrorOf({"--log_level=loud"}), HasSubstr("log_level"));
   EXPECT_THAT(ErrorOf({"train"}), HasSubstr("\"train\" is not a flag"));
 }

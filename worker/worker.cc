@@ -23,8 +23,9 @@ bool IsTransient(const absl::Status& status) {
 }
 
 std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registration,
-                                                    bool shared_memory) {
+                                                    bool shared_memory, TraceRecorder* trace) {
   BulkGrpcTransportConfig config;
+  config.trace = trace;
   config.shared_memory = shared_memory;
   config.on_shared_memory = [](int shard, const absl::Status& status) {
     if (status.ok()) {
@@ -223,7 +224,7 @@ DatasetFacts Worker::FactsOfData() const {
 
 absl::Status Worker::Train(const Registration& registration) {
   std::shared_ptr<CancellableTransport> transport =
-      MakeTransport(registration, config_.shared_memory);
+      MakeTransport(registration, config_.shared_memory, trace_.get());
   {
     absl::MutexLock lock(&mutex_);
     if (life_is_over_) return absl::AbortedError("the lease was lost while preparing");

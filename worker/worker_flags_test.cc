@@ -5,6 +5,7 @@
 
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/command_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -60,6 +61,26 @@ TEST_F(WorkerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
               AllOf(HasSubstr("--recompute='all'"), HasSubstr("none, gelu, block")));
   EXPECT_THAT(ErrorOf({"--threads=-1"}), HasSubstr("--threads='-1'"));
   EXPECT_THAT(ErrorOf({"--max_micro_batch=0"}), HasSubstr("--max_micro_batch='0'"));
+}
+
+TEST_F(WorkerFlagsTest, TransfersOverlapAndNothingIsTracedUnlessAsked) {
+  const WorkerFlags defaults = *Read({});
+  EXPECT_TRUE(defaults.worker.overlap);
+  EXPECT_EQ(defaults.worker.trace_path, "");
+  const std::string path = absl::StrCat(testing::TempDir(), "/worker_flags_trace.json");
+  const WorkerFlags flags =
+      *Read({absl::StrCat("--trace=", path), "--trace_rounds=7", "--nooverlap"});
+  EXPECT_FALSE(flags.worker.overlap);
+  EXPECT_EQ(flags.worker.trace_path, path);
+  EXPECT_EQ(flags.worker.trace_rounds, 7);
+}
+
+TEST_F(WorkerFlagsTest, ATraceThatCannotBeWrittenIsRefusedAtTheStart) {
+  EXPECT_THAT(ErrorOf({"--trace=/nowhere/at/all.json"}),
+              AllOf(HasSubstr("--trace='/nowhere/at/all.json'"), HasSubstr("written")));
+  EXPECT_THAT(ErrorOf({absl::StrCat("--trace=", testing::TempDir())}), HasSubstr("is a folder"));
+  EXPECT_THAT(ErrorOf({"--trace_rounds=0"}),
+              AllOf(HasSubstr("--trace_rounds='0'"), HasSubstr("1 to 1000")));
 }
 
 }  // namespace

@@ -138,6 +138,7 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   deps.policy = MakeSyncPolicy(assignment.job);
   deps.norm_exchange = deps_.norms;
   deps.observer = deps_.reports;
+  deps.trace = deps_.trace;
   ASSIGN_OR_RETURN(std::shared_ptr<ParameterShard> shard,
                    ParameterShard::Create(config, std::move(deps)));
   RETURN_IF_ERROR(LoadFrom(assignment.command.source, config, *shard));

@@ -16,6 +16,7 @@
 #include "common/executor.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
+#include "common/trace_recorder.h"
 #include "server/coordinator/shard_fleet.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
@@ -42,6 +43,7 @@ class ShardHost {
     Executor* executor = nullptr;
     NormExchange* norms = nullptr;
     ShardReports* reports = nullptr;
+    TraceRecorder* trace = nullptr;  // null: no trace
   };
 
   ShardHost(int shard, const Deps& deps);

@@ -1,6 +1,8 @@
 #include "server/shard/bucket_aggregator.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -178,6 +180,7 @@ void BucketAggregator::GiveSlot(Begun& begun, std::unique_ptr<StagingSlot> slot,
   staged->key_ = begun.key;
   staged->bucket_ = bucket_.index;
   staged->num_elements_ = bucket_.range.size();
+  if (context_->trace != nullptr) staged->given_at_ = context_->trace->Now();
   // Cancelled: the slot still must not go back under the lock.
   const bool is_wanted = begun.ticket->Claim();
   calls.Add([staged, is_wanted, ready = begun.ready] {
@@ -202,6 +205,10 @@ void BucketAggregator::Finish(StagedBucket staged, DoneCallback done) {
     context_->counters.CountOutcome(staged.discard_outcome_);
     done(staged.discard_outcome_);
     return;
+  }
+  if (context_->trace != nullptr) {
+    context_->trace->Add("receive", "receive", staged.given_at_, context_->trace->Now(),
+                         {.round = staged.key_.round.value(), .bucket = bucket_.index});
   }
   auto contribution = std::make_shared<Contribution>(
       Contribution{staged.key_, std::move(staged.slot_), std::move(done)});
@@ -322,6 +329,16 @@ void BucketAggregator::AwaitIdle() {
   mutex_.Await(absl::Condition(
       +[](BucketAggregator* self) ABSL_NO_THREAD_SAFETY_ANALYSIS { return !self->is_running_; },
       this));
+}
+
+std::vector<WorkerId> BucketAggregator::Missing() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<WorkerId> missing;
+  if (phase_ != Phase::kCollecting) return missing;
+  const Facts now = FactsNow();
+  std::set_difference(now.live.begin(), now.live.end(), contributed_.begin(), contributed_.end(),
+                      std::back_inserter(missing));
+  return missing;
 }
 
 Version BucketAggregator::version() const {

@@ -233,6 +233,14 @@ BucketAggregator::Work BucketAggregator::Count(Contribution contribution, const 
 }
 
 void BucketAggregator::Do(Work work) {
+  static constexpr absl::string_view kStages[] = {"",      "check", "accumulate",
+                                                  "apply", "norm",  "apply"};  // by kind
+  const bool is_of_contribution = work.contribution.slot != nullptr;
+  TraceSpan span(
+      work.kind == Work::Kind::kNone ? nullptr : context_->trace, "shard",
+      kStages[static_cast<int>(work.kind)],
+      {.round = is_of_contribution ? work.contribution.key.round.value() : work.call.step - 1,
+       .bucket = bucket_.index});
   switch (work.kind) {
     case Work::Kind::kNone:
       return;
@@ -360,18 +368,11 @@ void BucketAggregator::Publish() {
   needs_review_ = true;
   roster_changed_ = true;
   if (const auto lowest = context_->counters.MoveBucket(before, version_); lowest.has_value()) {
-    calls.Add([context = context_, version = *lowest] { context->observer->OnVersion(version); });
+    calls.Add([context = context_, version = *lowest] {
+      context->observer->OnVersion(version);
+      if (context->trace != nullptr) context->trace->BeginRound(version.value());
+    });
   }
-}
-
-std::vector<WorkerId> BucketAggregator::Missing() const {
-  absl::MutexLock lock(&mutex_);
-  std::vector<WorkerId> missing;
-  if (phase_ != Phase::kCollecting) return missing;
-  const Facts now = FactsNow();
-  std::set_difference(now.live.begin(), now.live.end(), contributed_.begin(), contributed_.end(),
-                      std::back_inserter(missing));
-  return missing;
 }
 
 std::string BucketAggregator::WaitingFor() const {

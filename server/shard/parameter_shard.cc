@@ -97,6 +97,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
       .staging = MakeStaging(config.buckets, config.staging_bytes),
       .norm = std::move(norm),
       .executor = deps.executor,
+      .trace = deps.trace,
       .counters = ShardCounters(num_buckets),
   });
   if (deps.observer != nullptr) context->observer = deps.observer;

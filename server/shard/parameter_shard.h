@@ -21,6 +21,7 @@
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "common/trace_recorder.h"
 #include "server/shard/contribution.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/pending_call.h"
@@ -51,6 +52,7 @@ class ParameterShard {
     std::unique_ptr<const SyncPolicy> policy;  // of job.mode
     NormExchange* norm_exchange = nullptr;  // outlives the shard; needed if the job clips in sync
     ShardObserver* observer = nullptr;      // may be null; outlives the shard
+    TraceRecorder* trace = nullptr;         // null: no trace; outlives the shard
   };
   using ReadyCallback = std::function<void(absl::StatusOr<StagedBucket>)>;
   using DoneCallback = std::function<void(absl::StatusOr<PushOutcome>)>;

@@ -6,6 +6,7 @@
 #include "common/executor.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "common/trace_recorder.h"
 #include "server/optimizer/optimizer.h"
 #include "server/shard/page.h"
 #include "server/shard/round_norm.h"
@@ -25,6 +26,7 @@ struct ShardContext {
   const std::shared_ptr<StagingPool> staging;
   const std::unique_ptr<RoundNorm> norm;  // null: updates do not wait for a norm
   Executor* const executor;
+  TraceRecorder* const trace;  // null: no trace
   ShardCounters counters;
   ShardRoster roster = {};
   PagePool pages = {};

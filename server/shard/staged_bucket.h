@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/shard/contribution.h"
 
@@ -41,6 +42,7 @@ class StagedBucket {
   uint32_t bucket_ = 0;
   int64_t num_elements_ = 0;
   PushOutcome discard_outcome_ = PushOutcome::kDuplicate;
+  absl::Time given_at_;  // for traces
 };
 
 }  // namespace lodestar

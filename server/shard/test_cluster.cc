@@ -100,6 +100,7 @@ TestCluster::TestCluster(Options options)
     deps.policy = MakeSyncPolicy(options_.job);
     deps.norm_exchange = ports_.back().get();
     deps.observer = options_.observer;
+    deps.trace = options_.trace;
     auto shard = ParameterShard::Create(std::move(config), std::move(deps));
     LODESTAR_CHECK(shard.ok()) << shard.status();
     shards_.push_back(*std::move(shard));

@@ -15,6 +15,7 @@
 #include "common/executor.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "common/trace_recorder.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
 
@@ -48,6 +49,7 @@ class TestCluster {
     int64_t staging_bytes = 1 << 20;
     Executor* executor = nullptr;       // null: everything runs inline
     ShardObserver* observer = nullptr;  // of all shards
+    TraceRecorder* trace = nullptr;     // of all shards
   };
 
   explicit TestCluster(Options options);

@@ -14,6 +14,7 @@
 
 #include "common/bucket_plan.h"
 #include "common/ids.h"
+#include "common/trace_recorder.h"
 #include "proto/bulk_options.h"
 #include "worker/client/bulk_transport.h"
 
@@ -34,6 +35,7 @@ struct BulkGrpcTransportConfig {
   std::function<void(int shard, const absl::Status& status)> on_shared_memory;
   // Null: plain text.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
+  TraceRecorder* trace = nullptr;  // null: no trace; outlives the transport
 };
 
 // Connects in the background. Aborts if the config contradicts itself (a bucket of a shard that has

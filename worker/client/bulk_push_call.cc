@@ -126,7 +126,13 @@ void BulkPushCall::CutChunks(const std::shared_ptr<const void>& memory_owner) {
   Rest piece;
   std::optional<SharedMemoryCall::Block> block;
   while (TakePiece(piece, block)) {
-    grpc::ByteBuffer chunk = Cut(piece, block, memory_owner);
+    grpc::ByteBuffer chunk;
+    {
+      TraceSpan span(connections_->config().trace, "send",
+                     block.has_value() ? "checksum and copy" : "checksum",
+                     {.bucket = piece.bucket});
+      chunk = Cut(piece, block, memory_owner);
+    }
     absl::MutexLock lock(&mutex_);
     if (over_) continue;
     chunks_.push_back(std::move(chunk));
@@ -143,6 +149,9 @@ void BulkPushCall::WriteLocked() {
     grpc::WriteOptions options;
     // Told that more follows, gRPC does not wait for the wire; without more it must not hold back.
     if (!chunks_.empty()) options.set_buffer_hint();
+    if (connections_->config().trace != nullptr) {
+      write_began_at_ = connections_->config().trace->Now();
+    }
     StartWrite(&writing_, options);
     ScheduleCuttingLocked();
     return;
@@ -157,6 +166,9 @@ void BulkPushCall::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
   is_writing_ = false;
   writing_.Clear();
+  if (TraceRecorder* const trace = connections_->config().trace; trace != nullptr) {
+    trace->Add("send", "write", write_began_at_, trace->Now());
+  }
   // A failed write means that the stream is over; OnReadDone() follows.
   if (ok) WriteLocked();
 }

@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "proto/chunk_codec.h"
 #include "proto/parameter_service.pb.h"
@@ -88,6 +89,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   std::deque<Rest> rests_ ABSL_GUARDED_BY(mutex_);
   std::deque<grpc::ByteBuffer> chunks_ ABSL_GUARDED_BY(mutex_);
   grpc::ByteBuffer writing_ ABSL_GUARDED_BY(mutex_);
+  absl::Time write_began_at_ ABSL_GUARDED_BY(mutex_);  // for traces
   uint64_t bytes_added_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_cutting_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;

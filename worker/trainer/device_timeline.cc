@@ -48,13 +48,21 @@ absl::Status DeviceTimeline::EndRound() {
   if (!is_on()) return absl::OkStatus();
   for (const Span& span : spans_) {
     RETURN_IF_ERROR(device_->Synchronize(span.end));
-    ASSIGN_OR_RETURN(const double begin, device_->SecondsBetween(*anchor_, span.begin));
-    ASSIGN_OR_RETURN(const double end, device_->SecondsBetween(*anchor_, span.end));
-    trace_->Add(LaneOf(span.stream), span.name, anchor_time_ + absl::Seconds(begin),
-                anchor_time_ + absl::Seconds(end), span.tag);
+    const absl::StatusOr<double> begin = device_->SecondsBetween(*anchor_, span.begin);
+    const absl::StatusOr<double> end = device_->SecondsBetween(*anchor_, span.end);
+    // Devices keep the times of the newest events only. A lost span must not cost the round.
+    if (!begin.ok() || !end.ok()) continue;
+    trace_->Add(LaneOf(span.stream), span.name, anchor_time_ + absl::Seconds(*begin),
+                anchor_time_ + absl::Seconds(*end), span.tag);
   }
   anchor_.reset();
   return absl::OkStatus();
+}
+
+absl::Status DeviceTimeline::Flush() {
+  if (!is_on()) return absl::OkStatus();
+  RETURN_IF_ERROR(EndRound());
+  return BeginRound();
 }
 
 }  // namespace lodestar

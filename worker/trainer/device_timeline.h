@@ -30,6 +30,8 @@ class DeviceTimeline {
   // Hands the spans to the trace. The device must be done with them, or is waited for. Errors:
   // those of the device.
   absl::Status EndRound();
+  // In the middle of a round with more spans than a device keeps the times of.
+  absl::Status Flush();
 
  private:
   struct Span {

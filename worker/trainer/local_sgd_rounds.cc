@@ -61,6 +61,7 @@ absl::StatusOr<BatchResult> LocalSgdRounds::TrainStep(WeightsGate* gate) {
   if (deps_.trace == nullptr || !deps_.trace->is_recording()) {
     return deps_.model->TrainStep(batch_, gate, /*sink=*/nullptr);
   }
+  RETURN_IF_ERROR(timeline_.Flush());
   StepTrace trace(deps_.trace, &timeline_, gate, /*sink=*/nullptr);
   return deps_.model->TrainStep(batch_, &trace, &trace);
 }

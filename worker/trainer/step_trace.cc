@@ -43,7 +43,11 @@ void StepTrace::BackwardBegins() {
 
 absl::Status StepTrace::BlockReady(int block) {
   Close("backward", block);
-  const absl::Status status = sink_ == nullptr ? absl::OkStatus() : sink_->BlockReady(block);
+  absl::Status status;
+  if (sink_ != nullptr) {
+    TraceSpan span(trace_, "training", "hand over", {.block = block});
+    status = sink_->BlockReady(block);
+  }
   Open();
   return status;
 }
