@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -53,18 +54,27 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheVersionWanted) {
   const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
   host_.SetMembers(ViewId(1), roster);
   host_.OpenRound({.round = Round(0), .view = ViewId(1), .roster = roster, .learning_rate = 0.1});
+  // The round is over, but no update runs before `go`.
+  absl::Notification go;
+  executor_.Schedule([&go] { go.WaitForNotification(); });
+  host_.Drop(WorkerId(1), Incarnation(1), "left");
+  absl::Notification has_bucket;
+  std::thread starter([&] {
+    // Long enough for an export that does not wait; one that does passes whatever the time.
+    has_bucket.WaitForNotificationWithTimeout(absl::Milliseconds(50));
+    go.Notify();
+  });
   int num_pieces = 0;
   const WeightsExport weights(map_, job_, Version(1), &host_);
   EXPECT_OK(weights.WriteTo([&](absl::string_view) {
-    if (num_pieces++ == 0) {
-      // The head of the file. From here on the round is over, and the buckets follow by and by.
-      host_.Drop(WorkerId(1), Incarnation(1), "left");
-    } else {
-      EXPECT_EQ(host_.stats().newest_version, Version(1));
-    }
+    if (num_pieces++ == 0) return absl::OkStatus();  // the head of the file
+    EXPECT_TRUE(go.HasBeenNotified());
+    if (!has_bucket.HasBeenNotified()) has_bucket.Notify();
     return absl::OkStatus();
   }));
+  starter.join();
   EXPECT_GT(num_pieces, 1);
+  EXPECT_EQ(host_.stats().version, Version(1));
 }
 
 TEST_F(WeightsExportTest, EndsWithTheServer) {
