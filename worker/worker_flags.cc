@@ -39,8 +39,9 @@ ABSL_FLAG(int64_t, max_micro_batch, 64,
           "pieces whose gradients are added up: less memory, same result.");
 ABSL_FLAG(std::string, recompute, "none",
           "What backward computes again instead of keeping it, for gpt models: none; gelu (the "
-          "outputs of the GELUs: a quarter less memory for a little time) or block (all but the "
-          "inputs of the layers: a third more arithmetic). The gradients are the same.");
+          "outputs of the GELUs: up to a quarter less memory for a little time) or block (all but "
+          "the inputs of the layers: a third more arithmetic). The gradients are the same; on CUDA "
+          "cards they may differ by roundings.");
 ABSL_FLAG(std::string, name, "",
           "Name of this worker, unique within the job: letters, digits, '.', '_', '-', at most 64. "
           "Empty: host name and process id.");

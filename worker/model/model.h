@@ -70,10 +70,10 @@ class Model {
 };
 
 // Which activations of a gpt backward computes again instead of keeping them. The gradients are the
-// same.
+// same: to the bit on the CPU, up to roundings where activations are stored in a narrow type.
 enum class Recompute : uint8_t {
   kNone,
-  kGelu,   // the outputs of the GELUs: a quarter less memory, a pass over memory more
+  kGelu,   // the outputs of the GELUs: up to a quarter less memory, a pass over memory more
   kBlock,  // everything but the inputs of the layers: a third more arithmetic
 };
 

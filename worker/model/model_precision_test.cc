@@ -98,7 +98,14 @@ TEST_P(ModelPrecisionTest, CudaFollowsTheCpu) {
   EXPECT_LT(bf16.losses.back(), bf16.losses.front());
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, ModelPrecisionTest, testing::ValuesIn(SmallModelSpecs()),
+// All devices drop the same activations.
+std::vector<ModelSpec> AllSpecs() {
+  std::vector<ModelSpec> specs = SmallModelSpecs();
+  specs.push_back(SmallDroppingGptSpec());
+  return specs;
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, ModelPrecisionTest, testing::ValuesIn(AllSpecs()),
                          [](const testing::TestParamInfo<ModelSpec>& info) {
                            std::string name = info.param.name;
                            name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
