@@ -267,6 +267,7 @@ absl::StatusOr<RoundReport> Worker::RunRound(const LifeContext& life, const Work
 
 absl::Status Worker::CarryOutGrants(const LifeContext& life) {
   ChangeLogger wait_logger;
+  ChangeLogger choices_logger;
   absl::Duration waited;
   while (true) {
     {
@@ -301,6 +302,10 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
     if (const std::string line = progress_->Add(clock_->Now(), report, grant.total_rounds);
         !line.empty()) {
       LogInfo("{}", line);
+      if (const std::string choices = device_->DescribeChoices(); !choices.empty()) {
+        choices_logger.Log(LogLevel::kInfo, "choices",
+                           absl::StrCat("the device measured and chose:\n", choices));
+      }
     }
   }
 }
