@@ -105,6 +105,7 @@ int WireTypeOf(const PullChunkHeader&, int field) {
     case v1::PullChunk::kVersionFieldNumber:
     case v1::PullChunk::kOffsetFieldNumber:
     case v1::PullChunk::kEncodingFieldNumber:
+    case v1::PullChunk::kBaseVersionFieldNumber:
     case v1::PullChunk::kSharedRegionFieldNumber:
     case v1::PullChunk::kSharedOffsetFieldNumber:
     case v1::PullChunk::kSharedBytesFieldNumber:
@@ -179,6 +180,9 @@ void SetField(PullChunkHeader& header, int field, FieldValue value) {
     case v1::PullChunk::kCrc32CFieldNumber:
       header.crc32c = value.fixed32;
       break;
+    case v1::PullChunk::kBaseVersionFieldNumber:
+      header.base_version = Version(static_cast<int64_t>(value.varint));
+      break;
     case v1::PullChunk::kSharedRegionFieldNumber:
       header.place.region = value.varint;
       break;
@@ -241,6 +245,7 @@ HeaderWriter WriteHeader(const PullChunkHeader& header) {
   writer.Varint(v1::PullChunk::kOffsetFieldNumber, header.offset);
   writer.Varint(v1::PullChunk::kEncodingFieldNumber, static_cast<int64_t>(header.encoding));
   writer.Fixed32(v1::PullChunk::kCrc32CFieldNumber, header.crc32c);
+  writer.Varint(v1::PullChunk::kBaseVersionFieldNumber, header.base_version.value());
   writer.Varint(v1::PullChunk::kSharedRegionFieldNumber, header.place.region);
   writer.Varint(v1::PullChunk::kSharedOffsetFieldNumber, header.place.offset);
   writer.Varint(v1::PullChunk::kSharedBytesFieldNumber, header.place.bytes);

@@ -57,6 +57,7 @@ struct PullChunkHeader {
   v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
   uint32_t crc32c = 0;  // of the payload
   SharedPlace place = {};
+  Version base_version = {};  // of changes
 
   friend bool operator==(const PullChunkHeader&, const PullChunkHeader&) = default;
 };

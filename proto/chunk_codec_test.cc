@@ -116,10 +116,11 @@ TEST(ChunkCodecTest, PullIsEncodedAndReadAsGeneratedCodeDoes) {
   chunk.set_bucket(9);
   chunk.set_version(77);
   chunk.set_offset(4096);
-  chunk.set_encoding(v1::ENCODING_FP32);
+  chunk.set_encoding(v1::ENCODING_INT8);
   chunk.set_crc32c(42);
+  chunk.set_base_version(75);
   chunk.set_data("weights!");
-  const PullChunkHeader header{9, Version(77), 4096, v1::ENCODING_FP32, 42};
+  const PullChunkHeader header{9, Version(77), 4096, v1::ENCODING_INT8, 42, {}, Version(75)};
   grpc::ByteBuffer buffer = EncodePullChunk(header, "weights!", 8, nullptr);
   EXPECT_EQ(Bytes(buffer), chunk.SerializeAsString());
   PullChunkReader reader(buffer);

@@ -76,6 +76,15 @@ ABSL_FLAG(std::string, outer_optimizer, "nesterov",
 ABSL_FLAG(double, outer_learning_rate, 0.7,
           "local_sgd with nesterov: outer step size; at least 0.");
 ABSL_FLAG(double, outer_momentum, 0.9, "local_sgd with nesterov: outer momentum; 0 <= value < 1.");
+ABSL_FLAG(std::string, push_encoding, "fp32",
+          "Encoding of what workers send: fp32, bf16, fp16 or int8 (blocks of 256 with a scale). "
+          "Servers sum in fp32.");
+ABSL_FLAG(std::string, pull_encoding, "fp32",
+          "fp32: workers get the weights. bf16, fp16 or int8: they get the changes of the weights "
+          "in that encoding, and servers hold one more copy of the parameters.");
+ABSL_FLAG(bool, error_feedback, true,
+          "What an encoding loses is added to the next contribution or change, so that in sum "
+          "nothing is lost. false is for comparison; it costs accuracy.");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
           "A worker not heard of for that long loses its membership and rounds go on without it; a "
           "duration such as 10s or 1m, 100ms to 24h. Workers send heartbeats every third of it.");
@@ -221,6 +230,11 @@ absl::StatusOr<JobSpec> ReadJob() {
   job.eval_every = absl::GetFlag(FLAGS_eval_every);
   job.eval_samples = absl::GetFlag(FLAGS_eval_samples);
   job.bucket_bytes = absl::GetFlag(FLAGS_bucket_bytes);
+  ASSIGN_OR_RETURN(job.push_encoding,
+                   ParseEncoding("push_encoding", absl::GetFlag(FLAGS_push_encoding)));
+  ASSIGN_OR_RETURN(job.pull_encoding,
+                   ParseEncoding("pull_encoding", absl::GetFlag(FLAGS_pull_encoding)));
+  job.error_feedback = absl::GetFlag(FLAGS_error_feedback);
   return job;
 }
 
@@ -286,6 +300,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Mode and membership",
        {"mode", "min_workers", "quorum", "max_rounds_ahead", "staleness_scaling", "local_steps",
         "outer_optimizer", "outer_learning_rate", "outer_momentum", "lease"}},
+      {"Wire", {"push_encoding", "pull_encoding", "error_feedback"}},
       {"Optimizer",
        {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",
         "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm"}},

@@ -70,6 +70,18 @@ TEST_F(ServerFlagsTest, FlagFileAndCommandLineGiveOneConfig) {
   EXPECT_EQ(config.cluster.lease, absl::Seconds(2));
 }
 
+TEST_F(ServerFlagsTest, EncodingsAreOfTheJob) {
+  const JobSpec plain = Parse({}).config.job;
+  EXPECT_EQ(plain.push_encoding, Encoding::kFp32);
+  EXPECT_EQ(plain.pull_encoding, Encoding::kFp32);
+  EXPECT_TRUE(plain.error_feedback);
+  const JobSpec job =
+      Parse({"--push_encoding=int8", "--pull_encoding=bf16", "--error_feedback=false"}).config.job;
+  EXPECT_EQ(job.push_encoding, Encoding::kInt8);
+  EXPECT_EQ(job.pull_encoding, Encoding::kBf16);
+  EXPECT_FALSE(job.error_feedback);
+}
+
 TEST_F(ServerFlagsTest, ModelMayBeAFile) {
   const std::string path = testing::TempDir() + "/model.textproto";
   std::ofstream(path) << "name: \"tiny\" mlp { widths: 4 widths: 3 }\n";
@@ -112,6 +124,9 @@ TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"--trace_rounds=0"}),
               AllOf(HasSubstr("--trace_rounds=0"), HasSubstr("1000")));
   EXPECT_THAT(ErrorOf({"--log_level=loud"}), HasSubstr("log_level"));
+  EXPECT_THAT(ErrorOf({"--push_encoding=int4"}),
+              AllOf(HasSubstr("--push_encoding=int4"), HasSubstr("bf16, fp16, int8")));
+  EXPECT_THAT(ErrorOf({"--pull_encoding=half"}), HasSubstr("--pull_encoding=half"));
   EXPECT_THAT(ErrorOf({"train"}), HasSubstr("\"train\" is not a flag"));
 }
 

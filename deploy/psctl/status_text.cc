@@ -22,13 +22,26 @@ std::string LowercaseSuffix(const std::string& enum_name, size_t prefix_length) 
   return name;
 }
 
+std::string EncodingText(const v1::JobSpec& job) {
+  const auto name = [](v1::Encoding encoding) {
+    return LowercaseSuffix(v1::Encoding_Name(encoding), sizeof("ENCODING_") - 1);
+  };
+  const auto is_fp32 = [](v1::Encoding encoding) {
+    return encoding == v1::ENCODING_FP32 || encoding == v1::ENCODING_UNSPECIFIED;
+  };
+  if (is_fp32(job.push_encoding()) && is_fp32(job.pull_encoding())) return "";
+  return absl::StrCat(", push ", name(job.push_encoding()), ", pull ", name(job.pull_encoding()),
+                      job.error_feedback() ? "" : " without error feedback");
+}
+
 std::string JobLine(const v1::ClusterStatus& status) {
   const v1::JobSpec& job = status.job();
-  return absl::StrFormat("job       %s, model %s (%d parameters, layout %s), optimizer %s\n",
+  return absl::StrFormat("job       %s, model %s (%d parameters, layout %s), optimizer %s%s\n",
                          LowercaseSuffix(v1::Mode_Name(job.mode()), sizeof("MODE_") - 1),
                          job.model().name(), status.num_parameters(), status.layout_hash(),
                          LowercaseSuffix(v1::OptimizerKind_Name(job.optimizer().kind()),
-                                         sizeof("OPTIMIZER_KIND_") - 1));
+                                         sizeof("OPTIMIZER_KIND_") - 1),
+                         EncodingText(job));
 }
 
 std::string ProgressLines(const v1::ClusterStatus& status) {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/buf.h"
 #include "kernels/codec/codec.h"
-#include "kernels/device.h"
 
 namespace lodestar {
 

@@ -12,6 +12,24 @@
 #include "server/sync/sync_policy_factory.h"
 
 namespace lodestar {
+namespace {
+
+// Whether the client knows the encodings of the job.
+absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding>& known) {
+  for (const auto& [encoding, flag] : {std::pair(job.push_encoding, "push_encoding"),
+                                       std::pair(job.pull_encoding, "pull_encoding")}) {
+    if (std::find(known.begin(), known.end(), encoding) != known.end()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this job has --", flag, "=", EncodingName(encoding), ", this client knows ",
+        absl::StrJoin(
+            known, ", ",
+            [](std::string* out, Encoding one) { absl::StrAppend(out, EncodingName(one)); }),
+        "; use another client, or start the job with --", flag, "=", EncodingName(known.front())));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, const Deps& deps,
                                                                  absl::Time now) {
@@ -45,6 +63,7 @@ Coordinator::Coordinator(Config config, const Deps& deps, std::optional<Layout> 
       checkpoints_(config_.checkpoint_dir, config_.num_shards) {}
 
 absl::StatusOr<RegisterAnswer> Coordinator::Register(const RegisterCall& call, absl::Time now) {
+  RETURN_IF_ERROR(CheckEncodings(config_.job, call.encodings));
   if (phase_ == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
   RETURN_IF_ERROR(CheckReady(now));
   if (call.layout.has_value()) {

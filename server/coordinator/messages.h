@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "common/bucket_plan.h"
+#include "common/encoding.h"
 #include "common/ids.h"
 #include "common/layout.h"
 
@@ -32,8 +33,9 @@ struct RegisterCall {
   std::string name;
   uint64_t instance_id = 0;
   std::string device;
-  std::string peer;              // address of the connection, for people
-  std::optional<Layout> layout;  // model `client` only
+  std::string peer;                                     // address of the connection, for people
+  std::optional<Layout> layout;                         // model `client` only
+  std::vector<Encoding> encodings = {Encoding::kFp32};  // that the client can send and take
 };
 
 struct RegisterAnswer {

@@ -50,6 +50,9 @@ Json SettingsOf(const JobSpec& job) {
   settings["batch_size"] = job.batch_size;
   settings["global_batch_size"] = job.global_batch_size;
   settings["seed"] = job.seed;
+  settings["push_encoding"] = std::string(EncodingName(job.push_encoding));
+  settings["pull_encoding"] = std::string(EncodingName(job.pull_encoding));
+  settings["error_feedback"] = job.error_feedback;
   return settings;
 }
 

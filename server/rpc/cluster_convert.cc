@@ -48,6 +48,11 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request,
   call.instance_id = request.instance_id();
   call.device = request.device();
   call.peer = peer;
+  for (const int wire : request.encodings()) {
+    // Those of newer versions are no use to this job.
+    const absl::StatusOr<Encoding> known = FromProto(static_cast<v1::Encoding>(wire));
+    if (known.ok() && *known != Encoding::kFp32) call.encodings.push_back(*known);
+  }
   if (request.has_layout()) {
     ASSIGN_OR_RETURN(call.layout, FromProto(request.layout()));
   }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
+#include "common/encoding.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/chunk_codec.h"
@@ -33,7 +34,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
     stream->Fail(status);
   } else {
     stream->shard_ = *std::move(shard);
-    stream->ReadNext();
+    if (absl::Status status = stream->CheckEncoding(); !status.ok()) {
+      stream->Fail(status);
+    } else {
+      stream->ReadNext();
+    }
   }
   return stream.get();
 }
@@ -52,6 +57,12 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
   if (absl::StatusOr<Encoding> encoding = FromProto(request_.encoding()); !encoding.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("pull: ", encoding.status().message()));
   }
+  if (request_.held_versions_size() != 0 &&
+      request_.held_versions_size() != request_.buckets_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("pull: ", request_.buckets_size(),
+                                                   " buckets and ", request_.held_versions_size(),
+                                                   " versions held; one for each, or none"));
+  }
   if (request_.min_version() < 0 || request_.buckets_size() > kMaxBuckets) {
     return absl::InvalidArgumentError(absl::StrCat(
         "pull: ", request_.buckets_size(), " buckets from version ", request_.min_version(),
@@ -62,8 +73,19 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
   return absl::OkStatus();
 }
 
+absl::Status PullStream::CheckEncoding() const {
+  const Encoding wanted = shard_->pull_encoding();
+  if (request_.encoding() == v1::ENCODING_FP32 || request_.encoding() == ToProto(wanted)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "pull: wanted is ", EncodingName(*FromProto(request_.encoding())), ", this job has fp32 and ",
+      EncodingName(wanted), "; use pull_encoding of the registration"));
+}
+
 void PullStream::ReadNext() {
   uint32_t bucket;
+  ReadView view;
   int ordinal;
   {
     absl::MutexLock lock(&mutex_);
@@ -72,6 +94,10 @@ void PullStream::ReadNext() {
     if (is_reading_ || queued_bytes_ >= kReadAheadBytes) return;
     is_reading_ = true;
     bucket = request_.buckets(num_read_);
+    view.shadow = request_.encoding() != v1::ENCODING_FP32;
+    if (num_read_ < request_.held_versions_size() && request_.held_versions(num_read_) >= 0) {
+      view.held = Version(request_.held_versions(num_read_));
+    }
     ordinal = ++num_read_;
   }
   PendingCall call = shard_->ReadBucket(
@@ -79,7 +105,8 @@ void PullStream::ReadNext() {
       Version(request_.min_version()),
       [self = shared_from_this(), bucket](absl::StatusOr<PublishedBucket> published) {
         self->OnBucket(bucket, std::move(published));
-      });
+      },
+      view);
   absl::MutexLock lock(&mutex_);
   // The answer may have come, and even the next bucket been asked for, before we are here.
   if (num_read_ == ordinal) waiting_ = call;
@@ -111,17 +138,28 @@ bool PullStream::CutChunk(Chunk& chunk) {
   }
   const size_t chunk_bytes = shared_ == nullptr ? kChunkBytes : block.memory.size();
   const PublishedBucket& published = cutting_.published;
-  const int64_t size =
-      std::min<int64_t>(chunk_bytes / sizeof(float), published.num_elements - cutting_.begin);
-  const float* values = published.data().data() + cutting_.begin;
-  chunk.data_bytes = size * sizeof(float);
+  const Encoding encoding = published.encoding;
+  // The bucket or one change of it.
+  const int64_t part = cutting_.begin / published.num_elements;
+  const int64_t begin = cutting_.begin % published.num_elements;
+  const std::shared_ptr<const Page>& page =
+      published.changes.empty() ? published.page : published.changes[part];
+  const int64_t size = std::min(ChunkElements(encoding, static_cast<int64_t>(chunk_bytes)),
+                                published.num_elements - begin);
+  const std::byte* const data =
+      reinterpret_cast<const std::byte*>(page->data()) + EncodedBytes(encoding, begin);
+  chunk.data_bytes = EncodedBytes(encoding, size);
   PullChunkHeader header{cutting_.bucket, published.version, static_cast<uint64_t>(cutting_.begin),
-                         v1::ENCODING_FP32};
+                         ToProto(encoding)};
+  if (!published.changes.empty()) {
+    header.base_version =
+        Version(published.version.value() - static_cast<int64_t>(published.changes.size()));
+  }
   if (shared_ == nullptr) {
-    header.crc32c = Crc32c(values, chunk.data_bytes);
-    chunk.message = EncodePullChunk(header, values, chunk.data_bytes, published.page);
+    header.crc32c = Crc32c(data, chunk.data_bytes);
+    chunk.message = EncodePullChunk(header, data, chunk.data_bytes, page);
   } else {
-    header.crc32c = Crc32cCopy(block.memory.data(), values, chunk.data_bytes);
+    header.crc32c = Crc32cCopy(block.memory.data(), data, chunk.data_bytes);
     header.place = {request_.shared_region(), block.offset, chunk.data_bytes};
     chunk.message = EncodePullChunk(header);
   }
@@ -130,6 +168,9 @@ bool PullStream::CutChunk(Chunk& chunk) {
 }
 
 void PullStream::CutIntoChunks() {
+  const int64_t num_parts =
+      std::max<int64_t>(1, static_cast<int64_t>(cutting_.published.changes.size()));
+  const int64_t end = num_parts * cutting_.published.num_elements;
   for (bool is_last = false; !is_last;) {
     {
       absl::MutexLock lock(&mutex_);
@@ -137,7 +178,7 @@ void PullStream::CutIntoChunks() {
     }
     Chunk chunk;
     if (!CutChunk(chunk)) return;
-    is_last = cutting_.begin == cutting_.published.num_elements;
+    is_last = cutting_.begin == end;
     if (is_last) cutting_.published = {};
     absl::MutexLock lock(&mutex_);
     if (finished_) return;

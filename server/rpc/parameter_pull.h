@@ -44,12 +44,14 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   struct Cutting {
     uint32_t bucket = 0;
     PublishedBucket published;
-    int64_t begin = 0;  // of the rest, in elements
+    int64_t begin = 0;  // of the rest, in elements; through all changes
   };
 
   PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic);
 
   absl::Status Parse(const grpc::ByteBuffer& request, const SharedMemoryRegions& regions);
+  // Whether the job has what is asked for.
+  absl::Status CheckEncoding() const;
   void ReadNext() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnBucket(uint32_t bucket, absl::StatusOr<PublishedBucket> published)
       ABSL_LOCKS_EXCLUDED(mutex_);

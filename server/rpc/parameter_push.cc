@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/encoding.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "proto/status_mapping.h"
@@ -30,14 +31,14 @@ absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header) {
   if (!std::isfinite(header.scale) || header.scale < 0) {
     return refuse("scale is ", header.scale, ", wanted is a finite number above 0");
   }
-  if (absl::StatusOr<Encoding> encoding = FromProto(header.encoding); !encoding.ok()) {
-    return refuse(encoding.status().message());
-  }
+  absl::StatusOr<Encoding> encoding = FromProto(header.encoding);
+  if (!encoding.ok()) return refuse(encoding.status().message());
   absl::StatusOr<ContributionKind> kind = FromProto(header.kind);
   if (!kind.ok()) return refuse(kind.status().message());
   return ContributionKey{header.worker, header.incarnation,
                          header.round,  header.base_version,
-                         *kind,         header.scale == 0 ? 1.0f : header.scale};
+                         *kind,         header.scale == 0 ? 1.0f : header.scale,
+                         *encoding};
 }
 
 // Whether two chunks belong to the same bucket of the same contribution.
@@ -147,24 +148,27 @@ absl::Status PushStream::CheckContinues() const {
     return refuse("chunk at element ", header.offset, ", wanted is ", incoming_->received,
                   "; chunks come in order and without holes");
   }
+  const Encoding encoding = incoming_->staged.key().encoding;
   const int64_t room = incoming_->staged.num_elements() - incoming_->received;
-  if (reader_->data_bytes() % sizeof(float) != 0 ||
-      reader_->data_bytes() / sizeof(float) > static_cast<uint64_t>(room)) {
+  const int64_t elements = ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()));
+  const bool ends_well = elements == room || elements % BlockElements(encoding) == 0;
+  if (elements < 1 || elements > room || !ends_well) {
     return refuse("chunk of ", reader_->data_bytes(), " bytes at element ", header.offset,
-                  ", wanted are whole fp32 elements and at most ", room,
-                  "; compare the layout hashes");
+                  ", wanted are whole ", EncodingName(encoding), " elements in blocks of ",
+                  BlockElements(encoding), " and at most ", room, "; compare the layout hashes");
   }
   return absl::OkStatus();
 }
 
 absl::Status PushStream::CopyChunk() {
   RETURN_IF_ERROR(CheckContinues());
+  const Encoding encoding = incoming_->staged.key().encoding;
   const int64_t begin = incoming_->received;
-  const int64_t end = begin + static_cast<int64_t>(reader_->data_bytes() / sizeof(float));
+  const int64_t end = begin + ElementsIn(encoding, static_cast<int64_t>(reader_->data_bytes()));
   if (!incoming_->staged.is_discard()) {
+    std::byte* const place = incoming_->staged.bytes().data() + EncodedBytes(encoding, begin);
     ASSIGN_OR_RETURN(const uint32_t seen,
-                     reader_->ReadData(incoming_->staged.data().data() + begin,
-                                       shared_ == nullptr ? nullptr : &shared_->region()));
+                     reader_->ReadData(place, shared_ == nullptr ? nullptr : &shared_->region()));
     if (seen != reader_->header().crc32c) {
       return absl::DataLossError(absl::StrCat(Describe(reader_->header()), "elements ", begin, "..",
                                               end, " arrived with crc32c ", absl::Hex(seen),
@@ -188,13 +192,14 @@ void PushStream::HandOver() {
   }
   StagedBucket staged = std::move(incoming_->staged);
   incoming_.reset();
-  shard_->FinishBucket(std::move(staged),
-                       [self = shared_from_this()](const absl::StatusOr<PushOutcome>& outcome) {
-                         self->OnCounted(outcome);
-                       });
+  const uint32_t bucket = staged.bucket();
+  shard_->FinishBucket(std::move(staged), [self = shared_from_this(),
+                                           bucket](const absl::StatusOr<PushOutcome>& outcome) {
+    self->OnCounted(bucket, outcome);
+  });
 }
 
-void PushStream::OnCounted(const absl::StatusOr<PushOutcome>& outcome) {
+void PushStream::OnCounted(uint32_t bucket, const absl::StatusOr<PushOutcome>& outcome) {
   if (!outcome.ok()) return Fail(outcome.status());
   absl::MutexLock lock(&mutex_);
   switch (*outcome) {
@@ -206,6 +211,7 @@ void PushStream::OnCounted(const absl::StatusOr<PushOutcome>& outcome) {
       break;
     case PushOutcome::kLate:
       result_.set_buckets_late(result_.buckets_late() + 1);
+      result_.add_late_buckets(bucket);
       break;
   }
   --num_uncounted_;

@@ -58,7 +58,8 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   absl::Status CopyChunk();
   absl::Status CheckContinues() const;
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnCounted(const absl::StatusOr<PushOutcome>& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnCounted(uint32_t bucket, const absl::StatusOr<PushOutcome>& outcome)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void OnClientDone() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void ReadNext() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -26,7 +26,8 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
     : context_(std::move(context)),
       bucket_(bucket),
       position_(position),
-      weights_(bucket.range, context_->layout, *context_->optimizer, context_->pages) {}
+      weights_(bucket.range, context_->job, context_->layout, *context_->optimizer,
+               context_->pages) {}
 
 absl::Status BucketAggregator::Load(const Filler& fill) {
   if (absl::Status status = fill(bucket_.range, weights_.InitialWeights()); !status.ok()) {
@@ -60,6 +61,7 @@ void BucketAggregator::BecomeReady(DeferredCalls& calls) {
     calls.Add([context = context_] { context->observer->OnWeightsComplete(); });
   }
   has_weights_ = true;
+  weights_.ResetShadow(version_);
   needs_review_ = true;
   roster_changed_ = true;
 }
@@ -73,6 +75,14 @@ absl::Status BucketAggregator::CheckKey(const ContributionKey& key) const {
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
                      ", this job takes ", ContributionKindName(wanted)));
+  }
+  const Encoding encoding =
+      key.kind == ContributionKind::kInitialWeights ? Encoding::kFp32 : context_->job.push_encoding;
+  if (key.encoding != encoding) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
+                     " in ", EncodingName(key.encoding), ", this job takes ",
+                     EncodingName(encoding), "; use push_encoding of the registration"));
   }
   if (!std::isfinite(key.scale)) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", key.worker.value(), ", bucket ",
@@ -223,9 +233,9 @@ void BucketAggregator::Finish(StagedBucket staged, DoneCallback done) {
 }
 
 PendingCall BucketAggregator::Read(WorkerId worker, Incarnation incarnation, Version min_version,
-                                   ReadCallback done) {
-  WaitingRead read = {worker, incarnation, min_version, std::move(done),
-                      std::make_shared<CallTicket>()};
+                                   const ReadView& view, ReadCallback done) {
+  WaitingRead read = {worker, incarnation,     min_version,
+                      view,   std::move(done), std::make_shared<CallTicket>()};
   PendingCall pending(read.ticket);
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
@@ -254,7 +264,7 @@ bool BucketAggregator::AnswerRead(const WaitingRead& read, DeferredCalls& calls)
     } else if (decision.action != Action::kApply || is_writing_) {
       return false;
     } else {
-      answer = PublishedBucket{weights_.LendWeights(), bucket_.range.size(), version_};
+      answer = weights_.Lend(read.view, version_);
     }
   }
   if (!read.ticket->Claim()) return true;

@@ -57,7 +57,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   PendingCall Begin(const ContributionKey& key, ReadyCallback ready);
   void Finish(StagedBucket staged, DoneCallback done);
   PendingCall Read(WorkerId worker, Incarnation incarnation, Version min_version,
-                   ReadCallback done);
+                   const ReadView& view, ReadCallback done);
   void Capture(std::optional<Version> version, CaptureCallback done);
 
   // Members or plans have changed.
@@ -90,6 +90,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
     WorkerId worker;
     Incarnation incarnation;
     Version min_version;
+    ReadView view;
     ReadCallback done;
     std::shared_ptr<CallTicket> ticket;
   };

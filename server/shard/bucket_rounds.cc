@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/gradient_clip.h"
-#include "kernels/reduce.h"
+#include "kernels/codec/encoded_vectors.h"
 #include "server/shard/bucket_aggregator.h"
 #include "server/sync/staleness.h"
 
@@ -22,12 +22,6 @@ int64_t WeightOf(const RoundPlan& plan, WorkerId worker) {
 int64_t TotalWeight(const RoundPlan& plan) {
   const int64_t samples = plan.total_samples();
   return samples > 0 ? samples : static_cast<int64_t>(plan.roster.size());
-}
-
-int64_t FirstNonFinite(absl::Span<const float> values) {
-  const auto found =
-      std::find_if(values.begin(), values.end(), [](float value) { return !AllFinite(&value, 1); });
-  return found - values.begin();
 }
 
 }  // namespace
@@ -248,14 +242,17 @@ void BucketAggregator::Do(Work work) {
       Check(std::move(work.contribution));
       return;
     case Work::Kind::kAccumulate:
-      if (StagingSlot& slot = *work.contribution.slot; weights_.CanAdopt(slot.num_elements())) {
+      if (StagingSlot& slot = *work.contribution.slot;
+          work.contribution.key.encoding == Encoding::kFp32 &&
+          weights_.CanAdopt(slot.num_elements())) {
         weights_.Adopt(slot.TakePage(), work.factor);
       } else {
-        weights_.Accumulate(slot.data(), work.factor);
+        weights_.Accumulate(work.contribution.key.encoding, slot.bytes(), work.factor);
       }
       return;
     case Work::Kind::kApplyOne:
-      weights_.Apply(work.call, work.contribution.slot->data());
+      weights_.Apply(work.call, work.contribution.key.encoding, work.contribution.slot->bytes());
+      weights_.AdvanceShadow(Version(work.call.step));
       Publish();
       return;
     case Work::Kind::kSum:
@@ -265,19 +262,20 @@ void BucketAggregator::Do(Work work) {
     case Work::Kind::kApply:
       if (work.rescale != 1.0f) weights_.Rescale(work.rescale);
       weights_.ApplySum(work.call, work.has_update);
+      weights_.AdvanceShadow(Version(work.call.step));
       Publish();
       return;
   }
 }
 
 void BucketAggregator::Check(Contribution contribution) {
-  const absl::Span<const float> values = {contribution.slot->data(),
-                                          static_cast<size_t>(bucket_.range.size())};
-  if (!AllFinite(values.data(), bucket_.range.size())) {
-    const std::string text = absl::StrCat("worker ", contribution.key.worker.value(), ", bucket ",
-                                          bucket_.index, ", element ", FirstNonFinite(values),
-                                          ": NaN or Inf; the contribution to round ",
-                                          contribution.key.round.value(), " is not counted");
+  const int64_t bad =
+      FirstNonFinite(contribution.key.encoding, contribution.slot->bytes(), bucket_.range.size());
+  if (bad < bucket_.range.size()) {
+    const std::string text =
+        absl::StrCat("worker ", contribution.key.worker.value(), ", bucket ", bucket_.index,
+                     ", element ", bad, ": NaN or Inf; the contribution to round ",
+                     contribution.key.round.value(), " is not counted");
     context_->counters.CountRejected();
     context_->observer->OnNonFinite(contribution.key.worker, text);
     contribution.done(absl::InvalidArgumentError(text));
@@ -318,8 +316,8 @@ void BucketAggregator::TakeInitialWeights(Contribution contribution) {
                                    : refusal);
     return;
   }
-  AccumulateScaled(weights_.InitialWeights().data(), contribution.slot->data(),
-                   contribution.key.scale, bucket_.range.size(), Accumulate::kSet);
+  AccumulateDecoded(contribution.key.encoding, contribution.slot->bytes(), bucket_.range.size(),
+                    contribution.key.scale, weights_.InitialWeights().data(), Accumulate::kSet);
   {
     DeferredCalls calls;
     absl::MutexLock lock(&mutex_);

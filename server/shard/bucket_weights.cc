@@ -7,7 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/shard_plan.h"
-#include "kernels/device.h"
+#include "kernels/buf.h"
+#include "kernels/codec/encoded_vectors.h"
 #include "kernels/reduce.h"
 
 namespace lodestar {
@@ -36,14 +37,20 @@ void CopyPage(const Page& from, Page& to, int64_t elements) {
 
 }  // namespace
 
-BucketWeights::BucketWeights(ElementRange range, const Layout& layout, const Optimizer& optimizer,
-                             PagePool& pages)
+BucketWeights::BucketWeights(ElementRange range, const JobSpec& job, const Layout& layout,
+                             const Optimizer& optimizer, PagePool& pages)
     : range_(range),
       layout_(layout),
       optimizer_(optimizer),
       pages_(pages),
       num_state_vectors_(optimizer.num_state_vectors()),
-      decay_(DecayRanges(layout, range)) {}
+      decay_(DecayRanges(layout, range)) {
+  if (job.pull_encoding == Encoding::kFp32) return;
+  shadow_.emplace(
+      WeightsShadow::Config{
+          .encoding = job.pull_encoding, .error_feedback = job.error_feedback, .seed = job.seed},
+      range, pages);
+}
 
 std::shared_ptr<Page> BucketWeights::Zeros() {
   std::shared_ptr<Page> page = pages_.Allocate(num_elements());
@@ -77,11 +84,11 @@ absl::Status BucketWeights::Restore(const BucketState& state) {
   return absl::OkStatus();
 }
 
-void BucketWeights::Accumulate(const float* values, float factor) {
+void BucketWeights::Accumulate(Encoding encoding, const std::byte* values, float factor) {
   const bool is_first = accumulator_ == nullptr;
   if (is_first) accumulator_ = pages_.Allocate(num_elements());
-  AccumulateScaled(accumulator_->data(), values, factor, num_elements(),
-                   is_first ? lodestar::Accumulate::kSet : lodestar::Accumulate::kAdd);
+  AccumulateDecoded(encoding, values, num_elements(), factor, accumulator_->data(),
+                    is_first ? lodestar::Accumulate::kSet : lodestar::Accumulate::kAdd);
 }
 
 bool BucketWeights::CanAdopt(int64_t page_elements) const {
@@ -111,11 +118,18 @@ std::vector<double> BucketWeights::SegmentSquareSums() const {
 
 void BucketWeights::ApplySum(const OptimizerCall& call, bool has_update) {
   LODESTAR_CHECK(has_sum() || !has_update) << "no sum in elements from " << range_.begin;
-  if (has_update) Apply(call, accumulator_->data());
+  if (has_update) ApplyFloats(call, accumulator_->data());
   accumulator_ = nullptr;
 }
 
-void BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
+void BucketWeights::Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient) {
+  if (encoding == Encoding::kFp32)
+    return ApplyFloats(call, reinterpret_cast<const float*>(gradient));
+  Accumulate(encoding, gradient, 1.0f);
+  ApplySum(call, /*has_update=*/true);
+}
+
+void BucketWeights::ApplyFloats(const OptimizerCall& call, const float* gradient) {
   LODESTAR_CHECK(has_weights()) << "no weights in elements from " << range_.begin;
   std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
   for (std::shared_ptr<Page>& page : state_) {
@@ -133,6 +147,19 @@ void BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
   for (int i = 0; i < num_state_vectors_; ++i) vectors.state[i] = state_[i]->mutable_span();
   optimizer_.Apply(call, vectors, decay_);
   weights_ = std::move(out);
+}
+
+void BucketWeights::ResetShadow(Version version) {
+  if (shadow_.has_value()) shadow_->Reset(*weights_, version);
+}
+
+void BucketWeights::AdvanceShadow(Version version) {
+  if (shadow_.has_value()) shadow_->Advance(*weights_, version);
+}
+
+PublishedBucket BucketWeights::Lend(const ReadView& view, Version version) const {
+  if (view.shadow && shadow_.has_value()) return shadow_->Lend(view.held);
+  return {Page::Lend(weights_), num_elements(), version};
 }
 
 void BucketWeights::LendTo(BucketState& state) const {

@@ -1,17 +1,24 @@
 // The numbers of one bucket: weights, optimizer state, accumulator. Knows nothing of workers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/encoding.h"
+#include "common/ids.h"
+#include "common/job_spec.h"
 #include "common/layout.h"
 #include "server/optimizer/optimizer.h"
 #include "server/shard/page.h"
+#include "server/shard/published_bucket.h"
 #include "server/shard/shard_state.h"
+#include "server/shard/weights_shadow.h"
 
 namespace lodestar {
 
@@ -19,8 +26,9 @@ namespace lodestar {
 // lent before stays as it was (copy on write).
 class BucketWeights {
  public:
-  BucketWeights(ElementRange range, const Layout& layout, const Optimizer& optimizer,
-                PagePool& pages);
+  // The last three outlive the object.
+  BucketWeights(ElementRange range, const JobSpec& job, const Layout& layout,
+                const Optimizer& optimizer, PagePool& pages);
 
   int64_t num_elements() const { return range_.size(); }
   ElementRange range() const { return range_; }
@@ -32,7 +40,7 @@ class BucketWeights {
   absl::Status Restore(const BucketState& state);
 
   // accumulator += factor * values; the first one sets it.
-  void Accumulate(const float* values, float factor);
+  void Accumulate(Encoding encoding, const std::byte* values, float factor);
   // Whether a page of this size may become the accumulator: nothing is added yet, and not much of
   // the page would lie idle.
   bool CanAdopt(int64_t page_elements) const;
@@ -45,15 +53,22 @@ class BucketWeights {
 
   // One update with the accumulator, which is given back; without one the sum is only dropped.
   void ApplySum(const OptimizerCall& call, bool has_update);
-  // One update with `gradient` itself.
-  void Apply(const OptimizerCall& call, const float* gradient);
+  // One update with `gradient` alone.
+  void Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient);
 
-  std::shared_ptr<const Page> LendWeights() const { return Page::Lend(weights_); }
+  // What workers that take encoded changes have: the weights as they are, which come from somewhere
+  // else than an update...
+  void ResetShadow(Version version);
+  // ... or as an update has made them.
+  void AdvanceShadow(Version version);
+
+  PublishedBucket Lend(const ReadView& view, Version version) const;
   // Weights and optimizer state.
   void LendTo(BucketState& state) const;
 
  private:
   std::shared_ptr<Page> Zeros();
+  void ApplyFloats(const OptimizerCall& call, const float* gradient);
 
   const ElementRange range_;
   const Layout& layout_;
@@ -64,6 +79,7 @@ class BucketWeights {
   std::shared_ptr<Page> weights_;
   std::vector<std::shared_ptr<Page>> state_;
   std::shared_ptr<Page> accumulator_;
+  std::optional<WeightsShadow> shadow_;  // where weights travel as encoded changes
 };
 
 }  // namespace lodestar

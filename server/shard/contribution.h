@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/contribution.h"  // ContributionKind, shared with the worker: //common:contribution
+#include "common/encoding.h"
 #include "common/ids.h"
 
 namespace lodestar {
@@ -16,6 +17,7 @@ struct ContributionKey {
   Version base_version;  // that the contribution was computed on
   ContributionKind kind = ContributionKind::kGradient;
   float scale = 1.0f;  // the elements are multiplied by it; for clients that clip
+  Encoding encoding = Encoding::kFp32;
 };
 
 enum class PushOutcome : uint8_t {

@@ -154,6 +154,8 @@ void ParameterShard::AwaitClientWeights() {
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->AwaitClientWeights();
 }
 
+Encoding ParameterShard::pull_encoding() const { return context_->job.pull_encoding; }
+
 bool ParameterShard::HasWeights() const { return context_->counters.AllHaveWeights(); }
 
 void ParameterShard::SetMembers(ViewId view, absl::Span<const RosterMember> members) {
@@ -199,13 +201,14 @@ void ParameterShard::FinishBucket(StagedBucket bucket, DoneCallback done) {
 }
 
 PendingCall ParameterShard::ReadBucket(WorkerId worker, Incarnation incarnation, uint32_t bucket,
-                                       Version min_version, ReadCallback done) {
+                                       Version min_version, ReadCallback done,
+                                       const ReadView& view) {
   const absl::StatusOr<BucketAggregator*> found = Find(bucket);
   if (!found.ok()) {
     done(found.status());
     return PendingCall();
   }
-  return (*found)->Read(worker, incarnation, min_version, std::move(done));
+  return (*found)->Read(worker, incarnation, min_version, view, std::move(done));
 }
 
 void ParameterShard::Snapshot(std::optional<Version> version, SnapshotCallback done) {

@@ -73,6 +73,8 @@ class ParameterShard {
   absl::Status Restore(const ShardState& state);
   // Version 0 comes as contributions of kind kInitialWeights; until then reads are NotFound.
   void AwaitClientWeights();
+  // Of what workers pull; fp32: weights as they are.
+  Encoding pull_encoding() const;
   // True once every bucket has weights.
   bool HasWeights() const;
 
@@ -90,7 +92,7 @@ class ParameterShard {
   // Errors:
   //   Aborted             older incarnation, or not a member any more: register again.
   //   FailedPrecondition  round ahead; the text has the expected round.
-  //   InvalidArgument     no such bucket here, or a kind that this job does not take.
+  //   InvalidArgument     no such bucket here, or a kind or encoding that this job does not take.
   //   Unavailable         no weights loaded yet, or shut down.
   PendingCall BeginBucket(const ContributionKey& key, uint32_t bucket, ReadyCallback ready);
 
@@ -98,11 +100,11 @@ class ParameterShard {
   // Errors: those of BeginBucket(); InvalidArgument for NaN or Inf.
   void FinishBucket(StagedBucket bucket, DoneCallback done);
 
-  // Answers with the bucket at min_version or newer, as soon as there is one. Worker 0 reads
-  // without being a member. Errors: Aborted, InvalidArgument, Unavailable as BeginBucket();
-  // NotFound if the client's weights have not come yet.
+  // Answers with the bucket at min_version or newer, as soon as there is one; `view` says with
+  // which of its numbers. Worker 0 reads without being a member. Errors: Aborted, InvalidArgument,
+  // Unavailable as BeginBucket(); NotFound if the client's weights have not come yet.
   PendingCall ReadBucket(WorkerId worker, Incarnation incarnation, uint32_t bucket,
-                         Version min_version, ReadCallback done);
+                         Version min_version, ReadCallback done, const ReadView& view = {});
 
   // The state with every bucket exactly at `version`, or as they are. Training goes on. Errors:
   // FailedPrecondition if a bucket is past `version`, or before weights are there.

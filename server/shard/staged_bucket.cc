@@ -1,5 +1,6 @@
 #include "server/shard/staged_bucket.h"
 
+#include "common/encoding.h"
 #include "server/shard/staging_pool.h"
 
 namespace lodestar {
@@ -9,9 +10,13 @@ StagedBucket::StagedBucket(StagedBucket&&) noexcept = default;
 StagedBucket& StagedBucket::operator=(StagedBucket&&) noexcept = default;
 StagedBucket::~StagedBucket() = default;
 
-absl::Span<float> StagedBucket::data() {
+absl::Span<std::byte> StagedBucket::bytes() {
   if (slot_ == nullptr) return {};
-  return {slot_->data(), static_cast<size_t>(num_elements_)};
+  return {slot_->bytes(), static_cast<size_t>(EncodedBytes(key_.encoding, num_elements_))};
+}
+
+absl::Span<float> StagedBucket::data() {
+  return {reinterpret_cast<float*>(bytes().data()), bytes().size() / sizeof(float)};
 }
 
 }  // namespace lodestar

@@ -1,6 +1,7 @@
 // One bucket of one contribution while it arrives.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -23,7 +24,9 @@ class StagedBucket {
   StagedBucket& operator=(StagedBucket&&) noexcept;
   ~StagedBucket();
 
-  // As many floats as the bucket has elements; empty if is_discard().
+  // Room for the bucket in the encoding of its key; empty if is_discard().
+  absl::Span<std::byte> bytes();
+  // The same if that is fp32.
   absl::Span<float> data();
   int64_t num_elements() const { return num_elements_; }
   // True for what would not count anyway (a repeat, or too late): receive and throw away, then

@@ -3,6 +3,7 @@
 // so a full pool always empties.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -26,6 +27,7 @@ class StagingSlot {
   StagingSlot& operator=(const StagingSlot&) = delete;
 
   float* data() { return page_->data(); }
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(data()); }
   int64_t num_elements() const { return page_->size(); }
   // The space, for good; the pool makes other space when the slot is used again.
   std::shared_ptr<Page> TakePage() { return std::move(page_); }
@@ -41,7 +43,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   using Granted = std::function<void(std::unique_ptr<StagingSlot>)>;
   class Request;
 
-  // At least two slots.
+  // At least two slots, each for so many elements of any encoding.
   StagingPool(int64_t slot_elements, int num_slots);
 
   // Exactly one of the two is set.

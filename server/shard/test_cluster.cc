@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/contribution.h"
 #include "common/shard_plan.h"
+#include "kernels/codec/codec.h"
 #include "server/sync/sync_policy_factory.h"
 
 namespace lodestar {
@@ -151,15 +152,17 @@ std::shared_ptr<TestCluster::Push> TestCluster::PushBucket(const ContributionKey
                                                            const std::vector<float>& values) {
   auto push = std::make_shared<Push>();
   ParameterShard* const shard = &shard_of(bucket);
-  const int64_t begin = buckets_[bucket].range.begin;
+  const ElementRange range = buckets_[bucket].range;
   shard->BeginBucket(key, bucket, [=, &values](absl::StatusOr<StagedBucket> staged) {
     if (!staged.ok()) {
       push->outcome = staged.status();
       return;
     }
     push->was_discard = staged->is_discard();
-    const absl::Span<float> data = staged->data();
-    std::copy_n(values.begin() + begin, data.size(), data.begin());
+    if (!staged->is_discard()) {
+      CodecOf(key.encoding)
+          .Encode(values.data() + range.begin, range.size(), {}, staged->bytes().data());
+    }
     shard->FinishBucket(*std::move(staged), [push](absl::StatusOr<PushOutcome> outcome) {
       push->outcome = std::move(outcome);
     });
@@ -190,16 +193,21 @@ std::vector<float> TestCluster::Vector(int tag) const {
   return values;
 }
 
+absl::StatusOr<PublishedBucket> TestCluster::Read(uint32_t bucket, int64_t version,
+                                                  const ReadView& view) {
+  absl::StatusOr<PublishedBucket> published = absl::DeadlineExceededError("waits");
+  PendingCall call = shard_of(bucket).ReadBucket(
+      WorkerId(), Incarnation(), bucket, Version(version),
+      [&published](absl::StatusOr<PublishedBucket> answer) { published = std::move(answer); },
+      view);
+  call.Cancel();
+  return published;
+}
+
 absl::StatusOr<std::vector<float>> TestCluster::Weights(int64_t version) {
   std::vector<float> weights(layout_.num_elements());
   for (const Bucket& bucket : buckets_) {
-    absl::StatusOr<PublishedBucket> published = absl::DeadlineExceededError("waits");
-    PendingCall call = shard_of(bucket.index)
-                           .ReadBucket(WorkerId(), Incarnation(), bucket.index, Version(version),
-                                       [&published](absl::StatusOr<PublishedBucket> answer) {
-                                         published = std::move(answer);
-                                       });
-    call.Cancel();
+    const absl::StatusOr<PublishedBucket> published = Read(bucket.index, version);
     if (!published.ok()) return published.status();
     if (published->version != Version(version)) {
       return absl::InternalError(absl::StrCat("bucket ", bucket.index, " is at version ",

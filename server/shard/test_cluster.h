@@ -71,7 +71,8 @@ class TestCluster {
 
   static ContributionKey Key(int worker, int64_t round, int64_t base_version);
 
-  // Begin, fill from the whole model's vector, finish. Empty while it waits.
+  // Begin, fill from the whole model's vector, encoded as the key says, finish. Empty while it
+  // waits.
   struct Push {
     std::optional<absl::StatusOr<PushOutcome>> outcome;
     bool was_discard = false;
@@ -83,6 +84,8 @@ class TestCluster {
 
   // A whole vector of the model whose elements depend on `tag`.
   std::vector<float> Vector(int tag) const;
+  // At `version` or newer; waits for nothing.
+  absl::StatusOr<PublishedBucket> Read(uint32_t bucket, int64_t version, const ReadView& view = {});
   // Weights of all buckets, each at `version` exactly; waits for nothing.
   absl::StatusOr<std::vector<float>> Weights(int64_t version);
 

@@ -65,7 +65,7 @@ class PushPullTest : public ::testing::Test {
                                          std::vector<float>& gradient) {
     auto session = transport.StartPush({round, ContributionKind::kGradient, 1.0f});
     for (const Bucket& bucket : server_->buckets()) {
-      session->AddBucket(bucket.index, Version(round.value()), PartOf(gradient, bucket));
+      session->AddBucket(bucket.index, Version(round.value()), BytesOf(PartOf(gradient, bucket)));
     }
     return session;
   }

@@ -94,7 +94,7 @@ class SharedMemoryTest : public ::testing::Test {
                                          std::vector<float>& gradient) {
     auto session = transport.StartPush({round, ContributionKind::kGradient, 1.0f});
     for (const Bucket& bucket : server_->buckets()) {
-      session->AddBucket(bucket.index, Version(round.value()), PartOf(gradient, bucket));
+      session->AddBucket(bucket.index, Version(round.value()), BytesOf(PartOf(gradient, bucket)));
     }
     return session;
   }
@@ -365,7 +365,7 @@ TEST_F(SharedMemoryTest, WorkersMayGoAtAnyTime) {
     const auto session = peer.transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
     for (const Bucket& bucket : server_->buckets()) {
       if (static_cast<int>(bucket.index) > i % 5) break;
-      session->AddBucket(bucket.index, Version(0), PartOf(gradient, bucket));
+      session->AddBucket(bucket.index, Version(0), BytesOf(PartOf(gradient, bucket)));
     }
     std::vector<float> weights;
     const auto pull = peer.transport->StartPull(Everything(Version(0), weights), nullptr);

@@ -72,15 +72,17 @@ const std::string& BulkConnections::server(int stream) const {
   return config_.servers[stream / config_.channels_per_server];
 }
 
-absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, size_t num_elements) const {
+absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, Encoding encoding,
+                                              size_t num_bytes) const {
   if (bucket >= config_.buckets.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no bucket ", bucket, "; the plan has ", config_.buckets.size()));
   }
   const Bucket& plan = config_.buckets[bucket];
-  if (num_elements != static_cast<size_t>(plan.range.size())) {
+  if (num_bytes != static_cast<size_t>(EncodedBytes(encoding, plan.range.size()))) {
     return absl::InvalidArgumentError(absl::StrCat("bucket ", bucket, " has ", plan.range.size(),
-                                                   " elements, given are ", num_elements));
+                                                   " elements, given are ", num_bytes, " bytes of ",
+                                                   EncodingName(encoding)));
   }
   return plan.shard * config_.channels_per_server +
          static_cast<int>(bucket % config_.channels_per_server);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/encoding.h"
 #include "common/executor.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/shared_memory_link.h"
@@ -33,9 +34,9 @@ class BulkConnections {
   std::shared_ptr<SharedMemoryCall> SharedMemory(int stream);
   void Abandon(int stream, const std::shared_ptr<SharedMemoryCall>& call);
 
-  // The stream that carries a bucket. Errors: InvalidArgument if `num_elements` is not its length,
-  // or there is no such bucket.
-  absl::StatusOr<int> StreamOf(uint32_t bucket, size_t num_elements) const;
+  // The stream that carries a bucket. Errors: InvalidArgument if that is not its length in this
+  // encoding, or there is no such bucket.
+  absl::StatusOr<int> StreamOf(uint32_t bucket, Encoding encoding, size_t num_bytes) const;
 
   const BulkGrpcTransportConfig& config() const { return config_; }
   Executor& executor() { return executor_; }

@@ -3,17 +3,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/encoding.h"
 #include "common/status_macros.h"
+#include "proto/convert.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {
 
 std::shared_ptr<BulkPullCall> BulkPullCall::Start(BulkConnections* connections, int stream,
-                                                  Version min_version,
-                                                  std::vector<PullTarget> targets,
-                                                  Callbacks callbacks) {
+                                                  PullSpec spec, Callbacks callbacks) {
   std::shared_ptr<BulkPullCall> call(
-      new BulkPullCall(connections, stream, min_version, std::move(targets), std::move(callbacks)));
+      new BulkPullCall(connections, stream, std::move(spec), std::move(callbacks)));
   call->self_ = call;
   connections->stub(stream).PrepareBidiStreamingCall(
       &call->context_, "/lodestar.v1.ParameterService/Pull", grpc::StubOptions(), call.get());
@@ -23,52 +23,90 @@ std::shared_ptr<BulkPullCall> BulkPullCall::Start(BulkConnections* connections, 
   return call;
 }
 
-BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Version min_version,
-                           std::vector<PullTarget> targets, Callbacks callbacks)
+BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, PullSpec spec,
+                           Callbacks callbacks)
     : connections_(connections),
       stream_(stream),
-      min_version_(min_version),
-      targets_(std::move(targets)),
+      min_version_(spec.min_version),
+      encoding_(spec.encoding),
+      targets_(std::move(spec.targets)),
       callbacks_(std::move(callbacks)),
       shared_(connections->SharedMemory(stream)),
       region_(shared_ == nullptr ? 0 : shared_->name()) {
   v1::PullRequest request;
   request.set_worker_id(connections->config().worker.value());
   request.set_incarnation(connections->config().incarnation.value());
-  request.set_min_version(min_version.value());
-  request.set_encoding(v1::ENCODING_FP32);
+  request.set_min_version(min_version_.value());
+  request.set_encoding(ToProto(encoding_));
   request.set_shared_region(region_);
-  for (const PullTarget& target : targets_) request.add_buckets(target.bucket);
+  for (const PullTarget& target : targets_) {
+    request.add_buckets(target.bucket);
+    if (encoding_ == Encoding::kFp32) continue;
+    request.add_held_versions(target.held.has_value() ? target.held->value() : -1);
+  }
   bool own_buffer = false;
   const grpc::Status written =
       grpc::SerializationTraits<v1::PullRequest>::Serialize(request, &request_, &own_buffer);
   if (!written.ok()) status_ = FromGrpcStatus(written);
 }
 
-absl::Status BulkPullCall::CheckFits(const PullChunkHeader& header, size_t data_bytes) const {
+absl::Status BulkPullCall::CheckKind(const PullChunkHeader& header) const {
   if (num_arrived_ == targets_.size()) {
     return absl::InternalError("more chunks came than were asked for");
   }
   const PullTarget& target = targets_[num_arrived_];
-  const size_t room = target.destination.size() - received_;
-  if (header.encoding != v1::ENCODING_FP32 || header.bucket != target.bucket ||
-      header.offset != received_ || data_bytes % sizeof(float) != 0 ||
-      data_bytes / sizeof(float) > room) {
-    return absl::InternalError(
-        absl::StrCat("a chunk of ", data_bytes, " bytes at element ", header.offset, " of bucket ",
-                     header.bucket, " in encoding ", static_cast<int>(header.encoding),
-                     " came, wanted is element ", received_, " of bucket ", target.bucket,
-                     " and at most ", room, " fp32 elements; compare versions of both sides"));
-  }
   if (header.version < min_version_ || (received_ > 0 && header.version != version_)) {
     return absl::InternalError(absl::StrCat(
         "bucket ", header.bucket, " came in version ", header.version.value(), ", wanted is ",
         received_ > 0 ? version_.value() : min_version_.value(), received_ > 0 ? "" : " or newer"));
   }
-  return absl::OkStatus();
+  const bool is_whole = header.encoding == v1::ENCODING_FP32;
+  const bool are_changes = header.encoding == ToProto(encoding_) && target.held.has_value() &&
+                           header.base_version == *target.held &&
+                           header.version > header.base_version;
+  if ((is_whole || are_changes) && (received_ == 0 || is_whole == (num_changes_ == 0))) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat(
+      "bucket ", header.bucket, " came in encoding ", static_cast<int>(header.encoding),
+      " as a change of version ", header.base_version.value(), ", wanted is fp32",
+      target.held.has_value()
+          ? absl::StrCat(" or ", EncodingName(encoding_), " since ", target.held->value())
+          : "",
+      "; compare versions of both sides"));
 }
 
-absl::Status BulkPullCall::CopyData(PullChunkReader& reader, absl::Span<float> destination) {
+absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const PullChunkHeader& header,
+                                                            size_t data_bytes) const {
+  RETURN_IF_ERROR(CheckKind(header));
+  const PullTarget& target = targets_[num_arrived_];
+  const int64_t num_elements = static_cast<int64_t>(target.destination.size());
+  const bool is_whole = header.encoding == v1::ENCODING_FP32;
+  const Encoding encoding = is_whole ? Encoding::kFp32 : encoding_;
+  const size_t part_bytes = EncodedBytes(encoding, num_elements);
+  const absl::Span<std::byte> all =
+      is_whole ? absl::MakeSpan(reinterpret_cast<std::byte*>(target.destination.data()), part_bytes)
+               : target.changes;
+  const uint64_t num_parts = is_whole ? 1 : header.version - header.base_version;
+  // Of the part, which is the bucket or one change of it.
+  const size_t begin = received_ % part_bytes;
+  const size_t room = num_parts > all.size() / part_bytes ? 0 : part_bytes - begin;
+  const uint64_t offset =
+      received_ / part_bytes * num_elements + ElementsIn(encoding, static_cast<int64_t>(begin));
+  const int64_t elements = ElementsIn(encoding, static_cast<int64_t>(data_bytes));
+  const bool ends_well = data_bytes == room || elements % BlockElements(encoding) == 0;
+  if (header.bucket != target.bucket || header.offset != offset || elements < 1 ||
+      data_bytes > room || !ends_well) {
+    return absl::InternalError(
+        absl::StrCat("a chunk of ", data_bytes, " bytes at element ", header.offset, " of bucket ",
+                     header.bucket, " came, wanted is element ", offset, " of bucket ",
+                     target.bucket, " and at most ", room, " bytes of ", EncodingName(encoding),
+                     "; compare versions of both sides"));
+  }
+  return all.subspan(received_, data_bytes);
+}
+
+absl::Status BulkPullCall::CopyData(PullChunkReader& reader, absl::Span<std::byte> place) {
   const PullChunkHeader& header = reader.header();
   if (reader.is_shared() && (shared_ == nullptr || header.place.region != region_)) {
     return absl::InternalError(absl::StrCat("bucket ", header.bucket,
@@ -77,10 +115,10 @@ absl::Status BulkPullCall::CopyData(PullChunkReader& reader, absl::Span<float> d
   }
   ASSIGN_OR_RETURN(
       const uint32_t seen,
-      reader.ReadData(destination.data(), shared_ == nullptr ? nullptr : &shared_->region()));
+      reader.ReadData(place.data(), shared_ == nullptr ? nullptr : &shared_->region()));
   if (reader.is_shared()) RETURN_IF_ERROR(shared_->MarkRead(header.place.offset));
   if (seen == header.crc32c) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " from element ", received_,
+  return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " from element ", header.offset,
                                           " arrived with crc32c ", absl::Hex(seen), ", sent with ",
                                           absl::Hex(header.crc32c), "; pull again"));
 }
@@ -88,16 +126,18 @@ absl::Status BulkPullCall::CopyData(PullChunkReader& reader, absl::Span<float> d
 absl::Status BulkPullCall::TakeChunk() {
   PullChunkReader reader(message_);
   RETURN_IF_ERROR(reader.ReadHeader());
-  RETURN_IF_ERROR(CheckFits(reader.header(), reader.data_bytes()));
-  const absl::Span<float> destination = targets_[num_arrived_].destination;
-  const absl::Span<float> part =
-      destination.subspan(received_, reader.data_bytes() / sizeof(float));
-  RETURN_IF_ERROR(CopyData(reader, part));
-  version_ = reader.header().version;
-  received_ += part.size();
-  connections_->bytes_pulled += reader.data_bytes();
-  if (received_ < destination.size()) return absl::OkStatus();
-  callbacks_.arrived(targets_[num_arrived_].bucket, version_);
+  const PullChunkHeader& header = reader.header();
+  ASSIGN_OR_RETURN(const absl::Span<std::byte> place, PlaceOf(header, reader.data_bytes()));
+  RETURN_IF_ERROR(CopyData(reader, place));
+  version_ = header.version;
+  num_changes_ = header.encoding == v1::ENCODING_FP32 ? 0 : header.version - header.base_version;
+  received_ += place.size();
+  connections_->bytes_pulled += place.size();
+  const int64_t num_elements = static_cast<int64_t>(targets_[num_arrived_].destination.size());
+  const size_t wanted = num_changes_ == 0 ? EncodedBytes(Encoding::kFp32, num_elements)
+                                          : num_changes_ * EncodedBytes(encoding_, num_elements);
+  if (received_ < wanted) return absl::OkStatus();
+  callbacks_.arrived({targets_[num_arrived_].bucket, version_, num_changes_});
   ++num_arrived_;
   received_ = 0;
   return absl::OkStatus();

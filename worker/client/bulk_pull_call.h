@@ -6,12 +6,15 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "proto/chunk_codec.h"
 #include "worker/client/bulk_connections.h"
 
@@ -22,15 +25,14 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
  public:
   struct Callbacks {
     // A bucket has arrived whole and is as it was sent; called on a gRPC thread before `done`.
-    std::function<void(uint32_t bucket, Version version)> arrived;
+    std::function<void(const PulledBucket&)> arrived;
     // Called once, on a gRPC thread, when no destination will be written any more.
     std::function<void(const absl::Status&)> done;
   };
 
-  // `targets` of one stream, in the order wanted; not empty.
+  // With targets of one stream, in the order wanted; not empty.
   static std::shared_ptr<BulkPullCall> Start(BulkConnections* connections, int stream,
-                                             Version min_version, std::vector<PullTarget> targets,
-                                             Callbacks callbacks);
+                                             PullSpec spec, Callbacks callbacks);
 
   // Thread-safe.
   void Cancel() { context_.TryCancel(); }
@@ -39,20 +41,24 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void OnDone(const grpc::Status& status) override;
 
  private:
-  BulkPullCall(BulkConnections* connections, int stream, Version min_version,
-               std::vector<PullTarget> targets, Callbacks callbacks);
+  BulkPullCall(BulkConnections* connections, int stream, PullSpec spec, Callbacks callbacks);
 
   // Takes the chunk in message_.
   absl::Status TakeChunk();
+  // Whether the chunk is of a version and in a form that was asked for.
+  absl::Status CheckKind(const PullChunkHeader& header) const;
+  // Where its data belong, if they are the next.
+  absl::StatusOr<absl::Span<std::byte>> PlaceOf(const PullChunkHeader& header,
+                                                size_t data_bytes) const;
   // To where it belongs, and checks it.
-  absl::Status CopyData(PullChunkReader& reader, absl::Span<float> destination);
-  absl::Status CheckFits(const PullChunkHeader& header, size_t data_bytes) const;
+  absl::Status CopyData(PullChunkReader& reader, absl::Span<std::byte> place);
   absl::Status Explain(const absl::Status& status) const;
 
   std::shared_ptr<BulkPullCall> self_;  // until OnDone()
   BulkConnections* const connections_;
   const int stream_;
   const Version min_version_;
+  const Encoding encoding_;
   const std::vector<PullTarget> targets_;
   Callbacks callbacks_;
   grpc::ClientContext context_;
@@ -62,9 +68,10 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
 
   // Touched by one gRPC callback at a time.
   grpc::ByteBuffer message_;
-  size_t num_arrived_ = 0;  // targets
-  size_t received_ = 0;     // elements of the target that is arriving
-  Version version_;         // of its first chunk
+  size_t num_arrived_ = 0;   // targets
+  size_t received_ = 0;      // bytes of the target that is arriving
+  Version version_;          // of its first chunk
+  int64_t num_changes_ = 0;  // of its first chunk; 0: it comes whole
   absl::Status status_;
 };
 

@@ -21,7 +21,7 @@ void BulkPullSession::StartCalls(const PullSpec& spec) {
   absl::MutexLock lock(&mutex_);
   for (const PullTarget& target : spec.targets) {
     const absl::StatusOr<int> stream =
-        connections_->StreamOf(target.bucket, target.destination.size());
+        connections_->StreamOf(target.bucket, Encoding::kFp32, BytesOf(target.destination).size());
     if (!stream.ok()) return FailLocked(stream.status());
     targets[*stream].push_back(target);
   }
@@ -29,8 +29,8 @@ void BulkPullSession::StartCalls(const PullSpec& spec) {
     if (targets[stream].empty()) continue;
     ++num_open_;
     calls_.push_back(BulkPullCall::Start(
-        connections_, stream, spec.min_version, std::move(targets[stream]),
-        {.arrived = [this](uint32_t bucket, Version version) { OnArrived(bucket, version); },
+        connections_, stream, {spec.min_version, std::move(targets[stream]), spec.encoding},
+        {.arrived = [this](const PulledBucket& bucket) { OnArrived(bucket); },
          .done = [this](const absl::Status& status) { OnPartDone(status); }}));
   }
 }
@@ -47,14 +47,14 @@ void BulkPullSession::Cancel() {
   if (num_open_ > 0) FailLocked(absl::CancelledError("pull: cancelled by this worker"));
 }
 
-void BulkPullSession::OnArrived(uint32_t bucket, Version version) {
+void BulkPullSession::OnArrived(const PulledBucket& bucket) {
   if (on_bucket_ == nullptr) return;
   {
     absl::MutexLock lock(&mutex_);
     ++num_open_;
   }
-  connections_->executor().Schedule([this, bucket, version] {
-    on_bucket_(bucket, version);
+  connections_->executor().Schedule([this, bucket] {
+    on_bucket_(bucket);
     OnPartDone(absl::OkStatus());
   });
 }

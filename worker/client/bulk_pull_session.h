@@ -24,7 +24,7 @@ class BulkPullSession final : public PullSession {
 
  private:
   void StartCalls(const PullSpec& spec) ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnArrived(uint32_t bucket, Version version) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnArrived(const PulledBucket& bucket) ABSL_LOCKS_EXCLUDED(mutex_);
   // One of what Wait() waits for has ended.
   void OnPartDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

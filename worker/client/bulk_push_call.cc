@@ -17,11 +17,11 @@ constexpr size_t kChunksAhead = 4;
 }  // namespace
 
 std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, int stream,
-                                                  PushChunkHeader header,
+                                                  PushChunkHeader header, Encoding encoding,
                                                   std::shared_ptr<const void> memory_owner,
                                                   DoneCallback done) {
-  std::shared_ptr<BulkPushCall> call(
-      new BulkPushCall(connections, stream, header, std::move(memory_owner), std::move(done)));
+  std::shared_ptr<BulkPushCall> call(new BulkPushCall(connections, stream, header, encoding,
+                                                      std::move(memory_owner), std::move(done)));
   call->self_ = call;
   connections->stub(stream).PrepareBidiStreamingCall(
       &call->context_, "/lodestar.v1.ParameterService/Push", grpc::StubOptions(), call.get());
@@ -33,21 +33,23 @@ std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, 
 }
 
 BulkPushCall::BulkPushCall(BulkConnections* connections, int stream, PushChunkHeader header,
-                           std::shared_ptr<const void> memory_owner, DoneCallback done)
+                           Encoding encoding, std::shared_ptr<const void> memory_owner,
+                           DoneCallback done)
     : connections_(connections),
       stream_(stream),
       header_(header),
+      encoding_(encoding),
       done_(std::move(done)),
       shared_(connections->SharedMemory(stream)),
       region_(shared_ == nullptr ? 0 : shared_->name()),
       memory_owner_(std::move(memory_owner)) {}
 
 void BulkPushCall::AddBucket(uint32_t bucket, Version base_version,
-                             absl::Span<const float> values) {
+                             absl::Span<const std::byte> data) {
   absl::MutexLock lock(&mutex_);
   if (over_) return;
-  bytes_added_ += values.size() * sizeof(float);
-  rests_.push_back({bucket, base_version, values});
+  bytes_added_ += data.size();
+  rests_.push_back({bucket, base_version, data});
   ScheduleCuttingLocked();
 }
 
@@ -90,7 +92,8 @@ bool BulkPushCall::TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block
 }
 
 bool BulkPushCall::TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>& block) {
-  const size_t chunk_elements = connections_->config().chunk_bytes / sizeof(float);
+  const size_t chunk_bytes =
+      EncodedBytes(encoding_, ChunkElements(encoding_, connections_->config().chunk_bytes));
   absl::MutexLock lock(&mutex_);
   if (over_ || rests_.empty() || chunks_.size() >= kChunksAhead || !TakeBlockLocked(block)) {
     is_cutting_ = false;
@@ -99,25 +102,25 @@ bool BulkPushCall::TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>
   }
   Rest& rest = rests_.front();
   piece = rest;
-  piece.values = rest.values.subspan(rest.begin, chunk_elements);
-  rest.begin += piece.values.size();
-  if (rest.begin == rest.values.size()) rests_.pop_front();
+  piece.data = rest.data.subspan(rest.begin, chunk_bytes);
+  rest.begin += piece.data.size();
+  if (rest.begin == rest.data.size()) rests_.pop_front();
   return true;
 }
 
 grpc::ByteBuffer BulkPushCall::Cut(const Rest& piece,
                                    const std::optional<SharedMemoryCall::Block>& block,
                                    const std::shared_ptr<const void>& memory_owner) const {
-  const size_t bytes = piece.values.size() * sizeof(float);
+  const size_t bytes = piece.data.size();
   PushChunkHeader header = header_;
   header.bucket = piece.bucket;
   header.base_version = piece.base_version;
-  header.offset = piece.begin;
+  header.offset = ElementsIn(encoding_, static_cast<int64_t>(piece.begin));
   if (!block.has_value()) {
-    header.crc32c = Crc32c(piece.values.data(), bytes);
-    return EncodePushChunk(header, piece.values.data(), bytes, memory_owner);
+    header.crc32c = Crc32c(piece.data.data(), bytes);
+    return EncodePushChunk(header, piece.data.data(), bytes, memory_owner);
   }
-  header.crc32c = Crc32cCopy(block->memory.data(), piece.values.data(), bytes);
+  header.crc32c = Crc32cCopy(block->memory.data(), piece.data.data(), bytes);
   header.place = {region_, block->offset, bytes};
   return EncodePushChunk(header);
 }

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/encoding.h"
 #include "proto/chunk_codec.h"
 #include "proto/parameter_service.pb.h"
 #include "worker/client/bulk_connections.h"
@@ -31,13 +33,13 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   using DoneCallback = std::function<void(absl::StatusOr<v1::PushReply>)>;
 
   // `header` is that of every chunk but for bucket, base version, offset and checksum. Chunks hold
-  // `memory_owner`.
+  // `memory_owner`. `encoding` is the header's.
   static std::shared_ptr<BulkPushCall> Start(BulkConnections* connections, int stream,
-                                             PushChunkHeader header,
+                                             PushChunkHeader header, Encoding encoding,
                                              std::shared_ptr<const void> memory_owner,
                                              DoneCallback done);
 
-  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const float> values)
+  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Nothing will be added any more.
   void EndOfBuckets() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -53,11 +55,11 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   struct Rest {
     uint32_t bucket = 0;
     Version base_version;
-    absl::Span<const float> values;
-    size_t begin = 0;  // elements cut so far
+    absl::Span<const std::byte> data;
+    size_t begin = 0;  // bytes cut so far
   };
 
-  BulkPushCall(BulkConnections* connections, int stream, PushChunkHeader header,
+  BulkPushCall(BulkConnections* connections, int stream, PushChunkHeader header, Encoding encoding,
                std::shared_ptr<const void> memory_owner, DoneCallback done);
 
   // The next chunk to cut, if it is time for one; ends the cutting otherwise. `block` is where to
@@ -78,6 +80,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   BulkConnections* const connections_;
   const int stream_;
   const PushChunkHeader header_;
+  const Encoding encoding_;
   DoneCallback done_;
   grpc::ClientContext context_;
   grpc::ByteBuffer reply_;

@@ -14,7 +14,7 @@ PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
   header.worker = config.worker;
   header.incarnation = config.incarnation;
   header.round = contribution.round;
-  header.encoding = v1::ENCODING_FP32;
+  header.encoding = ToProto(contribution.encoding);
   header.kind = ToProto(contribution.kind);
   header.scale = contribution.scale;
   return header;
@@ -24,6 +24,7 @@ PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
 
 BulkPushSession::BulkPushSession(BulkConnections* connections, const ContributionHeader& header)
     : connections_(connections),
+      encoding_(header.encoding),
       header_(ChunkHeader(connections->config(), header)),
       memory_released_(std::make_shared<absl::Notification>()),
       memory_owner_(static_cast<const void*>(nullptr),
@@ -39,8 +40,8 @@ BulkPushSession::~BulkPushSession() {
 }
 
 void BulkPushSession::AddBucket(uint32_t bucket, Version base_version,
-                                absl::Span<const float> values) {
-  const absl::StatusOr<int> stream = connections_->StreamOf(bucket, values.size());
+                                absl::Span<const std::byte> data) {
+  const absl::StatusOr<int> stream = connections_->StreamOf(bucket, encoding_, data.size());
   std::shared_ptr<BulkPushCall> call;
   {
     absl::MutexLock lock(&mutex_);
@@ -51,12 +52,12 @@ void BulkPushSession::AddBucket(uint32_t bucket, Version base_version,
     if (slot == nullptr) {
       ++num_open_;
       slot = BulkPushCall::Start(
-          connections_, *stream, header_, memory_owner_,
+          connections_, *stream, header_, encoding_, memory_owner_,
           [this](const absl::StatusOr<v1::PushReply>& reply) { OnCallDone(reply); });
     }
     call = slot;
   }
-  call->AddBucket(bucket, base_version, values);
+  call->AddBucket(bucket, base_version, data);
 }
 
 absl::StatusOr<PushResult> BulkPushSession::Finish() {
@@ -83,8 +84,8 @@ absl::StatusOr<PushResult> BulkPushSession::Finish() {
 
   absl::MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;
-  const int64_t answered =
-      result_.buckets_counted + result_.buckets_duplicate + result_.buckets_late;
+  const int64_t answered = result_.buckets_counted + result_.buckets_duplicate +
+                           static_cast<int64_t>(result_.late.size());
   if (answered != num_added_) {
     return absl::InternalError(absl::StrCat("push: the servers acknowledged ", answered,
                                             " buckets, sent were ", num_added_,
@@ -111,7 +112,8 @@ void BulkPushSession::OnCallDone(const absl::StatusOr<v1::PushReply>& reply) {
   if (reply.ok()) {
     result_.buckets_counted += reply->buckets_counted();
     result_.buckets_duplicate += reply->buckets_duplicate();
-    result_.buckets_late += reply->buckets_late();
+    result_.late.insert(result_.late.end(), reply->late_buckets().begin(),
+                        reply->late_buckets().end());
   } else {
     FailLocked(reply.status());
   }

@@ -19,7 +19,7 @@ class BulkPushSession final : public PushSession {
   BulkPushSession(BulkConnections* connections, const ContributionHeader& header);
   ~BulkPushSession() override;
 
-  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const float> values) override
+  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<PushResult> Finish() override ABSL_LOCKS_EXCLUDED(mutex_);
   void Cancel() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -29,6 +29,7 @@ class BulkPushSession final : public PushSession {
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   BulkConnections* const connections_;
+  const Encoding encoding_;
   const PushChunkHeader header_;
   // Held by every chunk; its end tells that no memory is referred to any more.
   const std::shared_ptr<absl::Notification> memory_released_;

@@ -3,15 +3,18 @@
 // use a fake. Codes of errors and what to do about them: proto/status_mapping.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/contribution.h"
+#include "common/encoding.h"
 #include "common/ids.h"
 
 namespace lodestar {
@@ -21,13 +24,14 @@ struct ContributionHeader {
   Round round;
   ContributionKind kind = ContributionKind::kGradient;
   float scale = 1.0f;  // the servers multiply by it
+  Encoding encoding = Encoding::kFp32;
 };
 
 // Sums over all servers; every bucket added is in exactly one.
 struct PushResult {
   int64_t buckets_counted = 0;
-  int64_t buckets_duplicate = 0;  // counted before
-  int64_t buckets_late = 0;       // the round had been committed without them
+  int64_t buckets_duplicate = 0;    // counted before
+  std::vector<uint32_t> late = {};  // the round had been committed without these buckets
 };
 
 // One contribution on its way. AddBucket() and Finish() are called by one thread at a time;
@@ -37,10 +41,11 @@ class PushSession {
   // Cancels unless Finish() has returned, and waits until no memory given is referred to.
   virtual ~PushSession() = default;
 
-  // Begins to send a whole bucket and returns without waiting for it. `values` must stay and not
-  // change until Finish() has returned or the session is destroyed. What is wrong with the bucket
-  // is told by Finish().
-  virtual void AddBucket(uint32_t bucket, Version base_version, absl::Span<const float> values) = 0;
+  // Begins to send a whole bucket and returns without waiting for it. `data`, in the header's
+  // encoding, must stay and not change until Finish() has returned or the session is destroyed.
+  // What is wrong with the bucket is told by Finish().
+  virtual void AddBucket(uint32_t bucket, Version base_version,
+                         absl::Span<const std::byte> data) = 0;
 
   // Blocks until all servers have acknowledged or one has failed, and until no memory given to
   // AddBucket() is referred to any more, also after an error. After an error the same contribution
@@ -51,14 +56,29 @@ class PushSession {
   virtual void Cancel() = 0;
 };
 
+inline absl::Span<const std::byte> BytesOf(absl::Span<const float> values) {
+  return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)};
+}
+
 struct PullTarget {
   uint32_t bucket = 0;
   absl::Span<float> destination;  // as long as the bucket
+  // Where the encoding is not fp32: the version of the shadow that is held, and room for the
+  // changes since then, if there is one.
+  std::optional<Version> held = {};
+  absl::Span<std::byte> changes = {};
 };
 
 struct PullSpec {
   Version min_version;              // buckets of an older version are waited for
   std::vector<PullTarget> targets;  // in the order wanted
+  Encoding encoding = Encoding::kFp32;
+};
+
+struct PulledBucket {
+  uint32_t bucket = 0;
+  Version version;
+  int64_t num_changes = 0;  // encoded, one after the other in PullTarget::changes; 0: it is whole
 };
 
 // Weights on their way. Thread-safe.
@@ -75,9 +95,10 @@ class PullSession {
 
 class ParameterTransport {
  public:
-  // A bucket lies whole and verified in its destination. Called on threads of the transport, for
-  // several buckets at a time and not strictly in order; must not block.
-  using BucketCallback = std::function<void(uint32_t bucket, Version version)>;
+  // A bucket, or what it takes to make it, lies whole and verified where the target says. Called on
+  // threads of the transport, for several buckets at a time and not strictly in order; must not
+  // block.
+  using BucketCallback = std::function<void(const PulledBucket&)>;
 
   virtual ~ParameterTransport() = default;
 

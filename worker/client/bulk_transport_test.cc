@@ -52,6 +52,8 @@ class StoreService final : public v1::ParameterService::Service {
       absl::MutexLock lock(&mutex);
       last_header = chunk;
     }
+    // Nothing remains of a stream that breaks.
+    if (context->IsCancelled()) return grpc::Status::CANCELLED;
     absl::MutexLock lock(&mutex);
     ++num_push_streams;
     for (auto& [bucket, data] : stream) buckets[bucket] = data;
@@ -144,7 +146,7 @@ class BulkTransportTest : public ::testing::Test {
   absl::StatusOr<PushResult> PushAll() {
     const auto session = transport_->StartPush({Round(5), ContributionKind::kGradient, 0.5f});
     for (uint32_t i = 0; i < kNumBuckets; ++i) {
-      session->AddBucket(i, Version(4), PartOf(values_, i));
+      session->AddBucket(i, Version(4), BytesOf(PartOf(values_, i)));
     }
     return session->Finish();
   }
@@ -193,15 +195,16 @@ TEST_F(BulkTransportTest, PulledBucketsLandInTheirPlacesOnceEach) {
   std::vector<float> weights;
   absl::Mutex mutex;
   std::vector<uint32_t> arrived;
-  const auto session =
-      transport_->StartPull(AllBuckets(weights), [&](uint32_t bucket, Version version) {
-        EXPECT_EQ(version, Version(7));
-        const absl::Span<float> part = PartOf(weights, bucket);
-        EXPECT_EQ(part.front(), PartOf(values_, bucket).front());
-        EXPECT_EQ(part.back(), PartOf(values_, bucket).back());
-        absl::MutexLock lock(&mutex);
-        arrived.push_back(bucket);
-      });
+  const auto session = transport_->StartPull(AllBuckets(weights), [&](const PulledBucket& pulled) {
+    const uint32_t bucket = pulled.bucket;
+    EXPECT_EQ(pulled.version, Version(7));
+    EXPECT_EQ(pulled.num_changes, 0);
+    const absl::Span<float> part = PartOf(weights, bucket);
+    EXPECT_EQ(part.front(), PartOf(values_, bucket).front());
+    EXPECT_EQ(part.back(), PartOf(values_, bucket).back());
+    absl::MutexLock lock(&mutex);
+    arrived.push_back(bucket);
+  });
   ASSERT_OK(session->Wait());
   EXPECT_THAT(arrived, UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   EXPECT_EQ(weights, values_);
@@ -233,11 +236,11 @@ TEST_F(BulkTransportTest, MissingAcknowledgementIsAnError) {
 
 TEST_F(BulkTransportTest, BucketOfWrongLengthIsRefusedBeforeItIsSent) {
   const auto session = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
-  session->AddBucket(0, Version(0), PartOf(values_, 1));
+  session->AddBucket(0, Version(0), BytesOf(PartOf(values_, 1)));
   EXPECT_THAT(session->Finish(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1001 elements")));
   const auto missing = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
-  missing->AddBucket(kNumBuckets, Version(0), PartOf(values_, 1));
+  missing->AddBucket(kNumBuckets, Version(0), BytesOf(PartOf(values_, 1)));
   EXPECT_THAT(missing->Finish(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no bucket 8")));
 }
@@ -279,7 +282,7 @@ TEST_F(BulkTransportTest, CancelEndsAPushThatTheServerDoesNotRead) {
   std::vector<float> gradient(16 << 20, 1.0f);
   const auto transport = MakeBulkGrpcTransport(config);
   const auto session = transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
-  session->AddBucket(0, Version(0), absl::MakeSpan(gradient));
+  session->AddBucket(0, Version(0), BytesOf(gradient));
   services_[0].entered.WaitForNotification();
   session->Cancel();
   EXPECT_THAT(session->Finish(), StatusIs(absl::StatusCode::kCancelled));
@@ -301,7 +304,7 @@ TEST_F(BulkTransportTest, CancelEndsAPullThatWaits) {
 TEST_F(BulkTransportTest, SessionsDroppedUnderWayEndCleanly) {
   services_[0].hold_push = true;
   auto push = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
-  push->AddBucket(0, Version(0), PartOf(values_, 0));
+  push->AddBucket(0, Version(0), BytesOf(PartOf(values_, 0)));
   services_[0].entered.WaitForNotification();
   push.reset();
   // Nothing added at all.

@@ -25,8 +25,8 @@ class CancellableTransport::WatchedPush final : public PushSession {
     owner_->Watch(owner_->pushes_, inner_.get());
   }
   ~WatchedPush() override { owner_->Forget(owner_->pushes_, inner_.get()); }
-  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const float> values) override {
-    inner_->AddBucket(bucket, base_version, values);
+  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
+    inner_->AddBucket(bucket, base_version, data);
   }
   absl::StatusOr<PushResult> Finish() override { return inner_->Finish(); }
   void Cancel() override { inner_->Cancel(); }

@@ -9,11 +9,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/encoding.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "proto/cluster_service.grpc.pb.h"
+#include "proto/convert.h"
 #include "proto/status_mapping.h"
 #include "worker/client/cluster_convert.h"
 
@@ -129,6 +131,7 @@ absl::StatusOr<Registration> ClusterSession::Register() {
   request.set_name(config_.name);
   request.set_instance_id(config_.instance_id);
   request.set_device(config_.device);
+  for (const Encoding encoding : kAllEncodings) request.add_encodings(ToProto(encoding));
   v1::RegisterReply reply;
   RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::Register, request, config_.call_timeout, &reply));
   ASSIGN_OR_RETURN(Registration registration, FromProto(reply));

@@ -5,19 +5,32 @@
 #include "worker/trainer/retry.h"
 
 namespace lodestar {
+namespace {
+
+ContributionHeader HeaderOnTheWire(ContributionHeader header, const PushEncoder& encoder) {
+  header.encoding = encoder.encoding();
+  // What is encoded is scaled before: the residual must be of what the servers count.
+  if (!encoder.is_exact()) header.scale = 1.0f;
+  return header;
+}
+
+}  // namespace
 
 ContributionPush::ContributionPush(const Registration& registration,
                                    const ContributionHeader& header, HostMirror* values,
-                                   WeightsPull* base, ParameterTransport* transport, Clock* clock,
+                                   WeightsPull* base, PushEncoder* encoder,
+                                   ParameterTransport* transport, Clock* clock,
                                    TraceRecorder* trace)
     : registration_(registration),
-      header_(header),
+      header_(HeaderOnTheWire(header, *encoder)),
       values_(values),
       base_(base),
+      encoder_(encoder),
       transport_(transport),
       clock_(clock),
       trace_(trace),
-      session_(transport->StartPush(header)) {
+      session_(transport->StartPush(header_)) {
+  encoder_->Begin(registration, header.round, header.scale);
   if (!values_->is_shared()) pusher_ = std::thread([this] { HandOverCopies(); });
 }
 
@@ -26,7 +39,7 @@ ContributionPush::~ContributionPush() { JoinPusher(/*drop=*/true); }
 absl::Status ContributionPush::BlockReady(int block) {
   ready_blocks_.push_back(block);
   if (values_->is_shared()) {
-    AddBucketsOf(block);
+    AddBucketsOf(block, Attempt::kFirst);
     return absl::OkStatus();
   }
   const EventId copied = values_->ToHost(registration_.layout.block(block));
@@ -61,7 +74,7 @@ void ContributionPush::HandOverCopies() {
       failure_ = status;
       return;
     }
-    AddBucketsOf(copy.block);
+    AddBucketsOf(copy.block, Attempt::kFirst);
   }
 }
 
@@ -80,12 +93,13 @@ void ContributionPush::JoinPusher(bool drop) {
   pusher_.join();
 }
 
-void ContributionPush::AddBucketsOf(int block) {
+void ContributionPush::AddBucketsOf(int block, Attempt attempt) {
   for (const Bucket& bucket : registration_.buckets) {
     if (bucket.block != block) continue;
-    session_->AddBucket(
-        bucket.index, base_->version(bucket.index),
-        absl::MakeConstSpan(values_->data() + bucket.range.begin, bucket.range.size()));
+    const float* const values = values_->data() + bucket.range.begin;
+    session_->AddBucket(bucket.index, base_->version(bucket.index),
+                        attempt == Attempt::kFirst ? encoder_->Encode(bucket, values)
+                                                   : encoder_->Encoded(bucket, values));
   }
 }
 
@@ -103,17 +117,18 @@ absl::Status ContributionPush::Finish() {
   while (true) {
     const absl::StatusOr<PushResult> result = session_->Finish();
     if (result.ok()) {
-      if (result->buckets_late > 0) {
+      if (!result->late.empty()) {
         LogDebug("round {} was committed without {} buckets of ours", header_.round,
-                 result->buckets_late);
+                 result->late.size());
       }
+      encoder_->Commit(values_->data(), result->late);
       blocked_ = clock_->Now() - start;
       return absl::OkStatus();
     }
     if (!TransferRetry::MayHelp(result.status())) return result.status();
     retry.BackOff(result.status(), "push");
     session_ = transport_->StartPush(header_);
-    for (int block : ready_blocks_) AddBucketsOf(block);
+    for (int block : ready_blocks_) AddBucketsOf(block, Attempt::kAgain);
   }
 }
 

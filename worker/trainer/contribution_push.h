@@ -1,12 +1,13 @@
 // ContributionPush: one contribution on its way to the servers, bucket by bucket while backward
-// still produces it, and again until every server has acknowledged it. Under one key, so it counts
-// once.
+// still produces it, and again until every server has acknowledged it. Under one key and with the
+// same bytes, so it counts once.
 //
 // Where values have to be copied from the device first, a thread of the push waits for each copy
 // and hands the block's buckets over, so that the thread that computes never waits. It waits for
 // the device only, never for a server, and so always ends.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <thread>
@@ -23,6 +24,7 @@
 #include "worker/client/work_grant.h"
 #include "worker/model/model.h"
 #include "worker/trainer/host_mirror.h"
+#include "worker/trainer/push_encoder.h"
 #include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
@@ -30,10 +32,11 @@ namespace lodestar {
 class ContributionPush final : public GradientSink {
  public:
   // The device's vector behind `values` must not change before Finish() has returned; `base` tells
-  // the versions that it was computed on; `trace` may be null. All arguments outlive the push.
+  // the versions that it was computed on; `encoder` has no other push meanwhile; `trace` may be
+  // null. All arguments outlive the push.
   ContributionPush(const Registration& registration, const ContributionHeader& header,
-                   HostMirror* values, WeightsPull* base, ParameterTransport* transport,
-                   Clock* clock, TraceRecorder* trace = nullptr);
+                   HostMirror* values, WeightsPull* base, PushEncoder* encoder,
+                   ParameterTransport* transport, Clock* clock, TraceRecorder* trace = nullptr);
   // Gives up what has not been handed over, unless Finish() has returned.
   ~ContributionPush() override;
 
@@ -59,13 +62,15 @@ class ContributionPush final : public GradientSink {
   absl::Status AwaitCopy(const Copy& copy);
   // Lets pusher_ end. `drop`: without waiting for the copies still queued.
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
-  void AddBucketsOf(int block);
+  enum class Attempt : uint8_t { kFirst, kAgain };
+  void AddBucketsOf(int block, Attempt attempt);
   absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;
   const ContributionHeader header_;
   HostMirror* const values_;
   WeightsPull* const base_;
+  PushEncoder* const encoder_;  // of pusher_ until it has been joined
   ParameterTransport* const transport_;
   Clock* const clock_;
   TraceRecorder* const trace_;

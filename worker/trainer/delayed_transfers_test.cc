@@ -44,18 +44,19 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
     return values;
   }
   std::unique_ptr<WeightsPull> Pull(ParameterTransport* transport) {
-    return std::make_unique<WeightsPull>(registration_, Version(3), mirror_.get(), transport,
-                                         &clock_);
+    return std::make_unique<WeightsPull>(registration_, Version(3), mirror_.get(), nullptr,
+                                         transport, &clock_);
   }
   std::unique_ptr<ContributionPush> Push(WeightsPull* base, ParameterTransport* transport) {
     return std::make_unique<ContributionPush>(registration_, ContributionHeader{.round = Round(3)},
-                                              mirror_.get(), base, transport, &clock_);
+                                              mirror_.get(), base, &encoder_, transport, &clock_);
   }
 
   const Registration registration_;
   DelayedDevice device_;
   const Buf vector_;
   std::unique_ptr<HostMirror> mirror_;
+  PushEncoder encoder_{Encoding::kFp32, /*error_feedback=*/true};
   ScriptedTransport transport_;
   InstantClock clock_;
 };
@@ -108,8 +109,8 @@ TEST_P(DelayedTransfersTest, BucketsLeaveBeforeBackwardOfEarlierBlocksHasBeenWai
   ASSERT_OK(push->BlockReady(0));
   ASSERT_OK(push->Finish());
   EXPECT_THAT(left, ElementsAre(Pair(1u, 1), Pair(0u, 2)));
-  EXPECT_THAT(transport_.pushes_[0][0].values, Each(1.0f));
-  EXPECT_THAT(transport_.pushes_[0][1].values, Each(2.0f));
+  EXPECT_THAT(transport_.pushes_[0][0].values(), Each(1.0f));
+  EXPECT_THAT(transport_.pushes_[0][1].values(), Each(2.0f));
   EXPECT_THAT(device_.waiters(), Each(Ne(std::this_thread::get_id())));
 }
 
@@ -124,7 +125,7 @@ TEST_P(DelayedTransfersTest, UnacknowledgedContributionIsSentAgainFromTheHostsCo
   ASSERT_EQ(transport_.pushes_.size(), 2u);
   for (const auto& sent : transport_.pushes_) {
     ASSERT_EQ(sent.size(), 2u);
-    for (const auto& bucket : sent) EXPECT_THAT(bucket.values, Each(7.0f));
+    for (const auto& bucket : sent) EXPECT_THAT(bucket.values(), Each(7.0f));
   }
 }
 

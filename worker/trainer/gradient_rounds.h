@@ -4,7 +4,9 @@
 
 #include <memory>
 
+#include "common/job_spec.h"
 #include "worker/trainer/device_timeline.h"
+#include "worker/trainer/exchange_state.h"
 #include "worker/trainer/gradient_clipper.h"
 #include "worker/trainer/host_mirror.h"
 #include "worker/trainer/round_runner.h"
@@ -16,14 +18,18 @@ class GradientRounds final : public RoundRunner {
   // client_clip_norm > 0: this worker clips its own gradient, for servers that apply each gradient
   // alone (async). The norm is known only after backward, so pushing then starts after it. Errors:
   // ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<GradientRounds>> Create(const RoundRunnerDeps& deps,
+  static absl::StatusOr<std::unique_ptr<GradientRounds>> Create(const JobSpec& job,
+                                                                const RoundRunnerDeps& deps,
                                                                 double client_clip_norm);
 
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) override;
 
  private:
-  GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
-      : deps_(deps), client_clip_norm_(client_clip_norm), timeline_(deps.device, deps.trace) {}
+  GradientRounds(const JobSpec& job, const RoundRunnerDeps& deps, double client_clip_norm)
+      : deps_(deps),
+        client_clip_norm_(client_clip_norm),
+        timeline_(deps.device, deps.trace),
+        exchange_(job) {}
   // Whether pushing has to wait for the end of backward.
   bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }
 
@@ -33,6 +39,7 @@ class GradientRounds final : public RoundRunner {
   std::unique_ptr<HostMirror> weights_;
   std::unique_ptr<HostMirror> gradient_;
   std::unique_ptr<GradientClipper> clipper_;
+  ExchangeState exchange_;
   HostBatch batch_;
 };
 

@@ -11,15 +11,15 @@
 namespace lodestar {
 
 absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
-    const OptimizerSettings& inner, const RoundRunnerDeps& deps) {
-  auto rounds = std::unique_ptr<LocalSgdRounds>(new LocalSgdRounds(deps));
+    const JobSpec& job, const RoundRunnerDeps& deps) {
+  auto rounds = std::unique_ptr<LocalSgdRounds>(new LocalSgdRounds(job, deps));
   const Buf parameters = deps.model->parameters();
   ASSIGN_OR_RETURN(rounds->weights_,
                    HostMirror::Create(deps.device, parameters, &rounds->timeline_));
   ASSIGN_OR_RETURN(rounds->pseudo_gradient_,
                    HostMirror::Create(deps.device, deps.model->gradients(), &rounds->timeline_));
   ASSIGN_OR_RETURN(rounds->inner_optimizer_,
-                   InnerOptimizer::Create(inner, deps.model->layout(), deps.device));
+                   InnerOptimizer::Create(job.optimizer, deps.model->layout(), deps.device));
   ASSIGN_OR_RETURN(void* memory,
                    deps.device->Allocate(DTypeBytes(parameters.dtype) * parameters.num_elements));
   rounds->start_weights_ = Buf{memory, parameters.dtype, parameters.num_elements};
@@ -85,8 +85,9 @@ absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const W
   RoundReport report;
   report.round = grant.round;
   RETURN_IF_ERROR(timeline_.BeginRound());
-  WeightsPull pull(*life.registration, grant.min_version, weights_.get(), life.transport,
-                   deps_.clock, deps_.trace);
+  WeightsPull pull(*life.registration, grant.min_version, weights_.get(),
+                   exchange_.ShadowFor(*life.registration), life.transport, deps_.clock,
+                   deps_.trace);
   if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
   RETURN_IF_ERROR(EvaluateHeldout(grant, deps_, &pull, &report));
   if (grant.kind == GrantKind::kEvaluate) {
@@ -100,7 +101,8 @@ absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const W
   ContributionPush push(
       *life.registration,
       {.round = grant.round, .kind = RoundContributionKind(life.registration->job)},
-      Contribution(life.registration->job), &pull, life.transport, deps_.clock, deps_.trace);
+      Contribution(life.registration->job), &pull, &exchange_.encoder(), life.transport,
+      deps_.clock, deps_.trace);
   RETURN_IF_ERROR(push.AllBlocksReady());
   deps_.on_activity("push");
   RETURN_IF_ERROR(push.Finish());

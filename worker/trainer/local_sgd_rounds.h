@@ -8,6 +8,7 @@
 
 #include "common/job_spec.h"
 #include "worker/trainer/device_timeline.h"
+#include "worker/trainer/exchange_state.h"
 #include "worker/trainer/host_mirror.h"
 #include "worker/trainer/inner_optimizer.h"
 #include "worker/trainer/round_runner.h"
@@ -18,15 +19,15 @@ namespace lodestar {
 class LocalSgdRounds final : public RoundRunner {
  public:
   // Errors: ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<LocalSgdRounds>> Create(const OptimizerSettings& inner,
+  static absl::StatusOr<std::unique_ptr<LocalSgdRounds>> Create(const JobSpec& job,
                                                                 const RoundRunnerDeps& deps);
   ~LocalSgdRounds() override;
 
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) override;
 
  private:
-  explicit LocalSgdRounds(const RoundRunnerDeps& deps)
-      : deps_(deps), timeline_(deps.device, deps.trace) {}
+  LocalSgdRounds(const JobSpec& job, const RoundRunnerDeps& deps)
+      : deps_(deps), timeline_(deps.device, deps.trace), exchange_(job) {}
   // Steps until the grant is used up or the worker is told to stop.
   absl::Status RunLocalSteps(const LifeContext& life, const WorkGrant& grant, WeightsPull* pull,
                              RoundReport* report);
@@ -42,6 +43,7 @@ class LocalSgdRounds final : public RoundRunner {
   std::unique_ptr<HostMirror> weights_;
   std::unique_ptr<HostMirror> pseudo_gradient_;  // the gradient vector, used again
   Buf start_weights_;                            // of the round
+  ExchangeState exchange_;
   HostBatch batch_;
 };
 

@@ -22,9 +22,9 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
   switch (job.mode) {
     case Mode::kSync:
     case Mode::kAsync:
-      return GradientRounds::Create(deps, ClientClipNorm(job));
+      return GradientRounds::Create(job, deps, ClientClipNorm(job));
     case Mode::kLocalSgd:
-      return LocalSgdRounds::Create(job.optimizer, deps);
+      return LocalSgdRounds::Create(job, deps);
   }
   return absl::InternalError("unknown mode");
 }
@@ -37,7 +37,9 @@ int64_t RunnerDeviceBytes(const JobSpec& job, int64_t num_elements) {
 }
 
 bool HaveSameRunner(const JobSpec& a, const JobSpec& b) {
-  return a.mode == b.mode && a.optimizer == b.optimizer && ClientClipNorm(a) == ClientClipNorm(b);
+  return a.mode == b.mode && a.optimizer == b.optimizer && ClientClipNorm(a) == ClientClipNorm(b) &&
+         a.push_encoding == b.push_encoding && a.pull_encoding == b.pull_encoding &&
+         a.error_feedback == b.error_feedback;
 }
 
 }  // namespace lodestar

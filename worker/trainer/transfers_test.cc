@@ -28,12 +28,13 @@ class TransfersTest : public ::testing::Test {
   const Registration registration_;
   std::vector<float> values_;
   std::unique_ptr<HostMirror> mirror_;
+  PushEncoder encoder_{Encoding::kFp32, /*error_feedback=*/true};
   ScriptedTransport transport_;
   InstantClock clock_;
 };
 
 TEST_F(TransfersTest, PullFetchesBucketsInOrderOfBlocks) {
-  WeightsPull pull(registration_, Version(3), mirror_.get(), &transport_, &clock_);
+  WeightsPull pull(registration_, Version(3), mirror_.get(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   EXPECT_THAT(transport_.pulls_, ElementsAre(ElementsAre(0u, 1u)));
   EXPECT_THAT(values_, ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
@@ -43,26 +44,26 @@ TEST_F(TransfersTest, PullFetchesBucketsInOrderOfBlocks) {
 
 TEST_F(TransfersTest, BrokenPullFetchesOnlyWhatIsMissing) {
   transport_.script_ = {absl::UnavailableError("gone")};
-  WeightsPull pull(registration_, Version(0), mirror_.get(), &transport_, &clock_);
+  WeightsPull pull(registration_, Version(0), mirror_.get(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   EXPECT_THAT(transport_.pulls_, ElementsAre(ElementsAre(0u, 1u), ElementsAre(1u)));
 }
 
 TEST_F(TransfersTest, PullOfAnEndedLifeIsNotTriedAgain) {
   transport_.script_ = {absl::AbortedError("register again")};
-  WeightsPull pull(registration_, Version(0), mirror_.get(), &transport_, &clock_);
+  WeightsPull pull(registration_, Version(0), mirror_.get(), nullptr, &transport_, &clock_);
   EXPECT_OK(pull.WaitForBlock(0));
   EXPECT_THAT(pull.WaitForBlock(1), StatusIs(absl::StatusCode::kAborted));
   EXPECT_EQ(transport_.pulls_.size(), 1u);
 }
 
 TEST_F(TransfersTest, PushSendsBlocksAsTheyBecomeReadyWithTheirBaseVersions) {
-  WeightsPull pull(registration_, Version(3), mirror_.get(), &transport_, &clock_);
+  WeightsPull pull(registration_, Version(3), mirror_.get(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   values_ = {1.0f, 2.0f, 3.0f, 4.0f};
   auto mirror = *HostMirror::Create(device_.get(), Buf{values_.data(), DType::kF32, 4});
-  ContributionPush push(registration_, {.round = Round(3)}, mirror.get(), &pull, &transport_,
-                        &clock_);
+  ContributionPush push(registration_, {.round = Round(3)}, mirror.get(), &pull, &encoder_,
+                        &transport_, &clock_);
   ASSERT_OK(push.BlockReady(1));
   ASSERT_OK(push.BlockReady(0));
   ASSERT_OK(push.Finish());
@@ -71,16 +72,16 @@ TEST_F(TransfersTest, PushSendsBlocksAsTheyBecomeReadyWithTheirBaseVersions) {
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_EQ(sent[0].bucket, 1u);
   EXPECT_EQ(sent[0].base_version, Version(4));
-  EXPECT_THAT(sent[0].values, ElementsAre(3.0f, 4.0f));
-  EXPECT_THAT(sent[1].values, ElementsAre(1.0f, 2.0f));
+  EXPECT_THAT(sent[0].values(), ElementsAre(3.0f, 4.0f));
+  EXPECT_THAT(sent[1].values(), ElementsAre(1.0f, 2.0f));
 }
 
 TEST_F(TransfersTest, UnacknowledgedPushIsSentAgainWholeUnderTheSameKey) {
-  WeightsPull pull(registration_, Version(0), mirror_.get(), &transport_, &clock_);
+  WeightsPull pull(registration_, Version(0), mirror_.get(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   transport_.script_ = {absl::UnavailableError("gone"), absl::DataLossError("checksum")};
-  ContributionPush push(registration_, {.round = Round(7)}, mirror_.get(), &pull, &transport_,
-                        &clock_);
+  ContributionPush push(registration_, {.round = Round(7)}, mirror_.get(), &pull, &encoder_,
+                        &transport_, &clock_);
   ASSERT_OK(push.AllBlocksReady());
   ASSERT_OK(push.Finish());
   ASSERT_EQ(transport_.pushes_.size(), 3u);
@@ -88,12 +89,44 @@ TEST_F(TransfersTest, UnacknowledgedPushIsSentAgainWholeUnderTheSameKey) {
   for (const auto& header : transport_.headers_) EXPECT_EQ(header.round, Round(7));
 }
 
+TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
+  WeightsPull pull(registration_, Version(0), mirror_.get(), nullptr, &transport_, &clock_);
+  ASSERT_OK(pull.WaitForAll());
+  // Halved, 1.5 times what bf16 drops: with what is left over the next is rounded up.
+  values_.assign(4, 2.0f + 3 * 0x1p-9f);
+  PushEncoder encoder(Encoding::kBf16, /*error_feedback=*/true);
+  const auto push = [&](int64_t round) {
+    ContributionPush contribution(registration_, {.round = Round(round), .scale = 0.5f},
+                                  mirror_.get(), &pull, &encoder, &transport_, &clock_);
+    EXPECT_OK(contribution.AllBlocksReady());
+    return contribution.Finish();
+  };
+  transport_.script_ = {absl::UnavailableError("gone"), absl::OkStatus(),
+                        absl::AbortedError("this life is over")};
+  EXPECT_OK(push(7));
+  EXPECT_THAT(push(8), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_OK(push(8));
+  ASSERT_EQ(transport_.pushes_.size(), 4u);
+  for (const ContributionHeader& header : transport_.headers_) {
+    EXPECT_EQ(header.encoding, Encoding::kBf16);
+    EXPECT_EQ(header.scale, 1.0f);  // the encoder has scaled
+  }
+  for (int bucket : {0, 1}) {
+    EXPECT_EQ(transport_.pushes_[0][bucket].data, transport_.pushes_[1][bucket].data);
+    EXPECT_EQ(transport_.pushes_[2][bucket].data, transport_.pushes_[3][bucket].data);
+    EXPECT_NE(transport_.pushes_[1][bucket].data, transport_.pushes_[2][bucket].data);
+  }
+  const std::vector<std::byte> halved = {std::byte{0x80}, std::byte{0x3F}, std::byte{0x80},
+                                         std::byte{0x3F}};
+  EXPECT_EQ(transport_.pushes_[0][0].data, halved);
+}
+
 TEST_F(TransfersTest, RefusedPushIsNotSentAgain) {
-  WeightsPull pull(registration_, Version(0), mirror_.get(), &transport_, &clock_);
+  WeightsPull pull(registration_, Version(0), mirror_.get(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   transport_.script_ = {absl::InvalidArgumentError("NaN")};
-  ContributionPush push(registration_, {.round = Round(7)}, mirror_.get(), &pull, &transport_,
-                        &clock_);
+  ContributionPush push(registration_, {.round = Round(7)}, mirror_.get(), &pull, &encoder_,
+                        &transport_, &clock_);
   ASSERT_OK(push.AllBlocksReady());
   EXPECT_THAT(push.Finish(), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(transport_.pushes_.size(), 1u);

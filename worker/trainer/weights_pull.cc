@@ -9,10 +9,12 @@
 namespace lodestar {
 
 WeightsPull::WeightsPull(const Registration& registration, Version min_version, HostMirror* weights,
-                         ParameterTransport* transport, Clock* clock, TraceRecorder* trace)
+                         ShadowWeights* shadow, ParameterTransport* transport, Clock* clock,
+                         TraceRecorder* trace)
     : registration_(registration),
       min_version_(min_version),
       weights_(weights),
+      shadow_(shadow),
       transport_(transport),
       clock_(clock),
       trace_(trace),
@@ -43,7 +45,7 @@ void WeightsPull::Run() {
   TransferRetry retry(clock_);
   while (true) {
     const std::unique_ptr<PullSession> session = transport_->StartPull(
-        MissingBuckets(), [this](uint32_t bucket, Version version) { OnBucket(bucket, version); });
+        MissingBuckets(), [this](const PulledBucket& pulled) { OnBucket(pulled); });
     {
       absl::MutexLock lock(&mutex_);
       session_ = session.get();
@@ -67,23 +69,29 @@ PullSpec WeightsPull::MissingBuckets() {
   absl::MutexLock lock(&mutex_);
   PullSpec spec;
   spec.min_version = min_version_;
+  if (shadow_ != nullptr) spec.encoding = shadow_->encoding();
   // Buckets are in order of the parameter space, which is the order of forward.
   for (const Bucket& bucket : registration_.buckets) {
     if (versions_[bucket.index].has_value()) continue;
+    float* const weights = weights_->data() + bucket.range.begin;
     spec.targets.push_back(
-        {bucket.index, absl::MakeSpan(weights_->data() + bucket.range.begin, bucket.range.size())});
+        shadow_ != nullptr
+            ? shadow_->TargetOf(bucket, weights)
+            : PullTarget{bucket.index, absl::MakeSpan(weights, bucket.range.size())});
   }
   return spec;
 }
 
-void WeightsPull::OnBucket(uint32_t bucket, Version version) {
+void WeightsPull::OnBucket(const PulledBucket& pulled) {
+  const Bucket& bucket = registration_.buckets[pulled.bucket];
   if (trace_ != nullptr) {
     // With the time that the server took to have this version.
-    trace_->Add("pull", "pull", started_at_, clock_->Now(), {.bucket = bucket});
+    trace_->Add("pull", "pull", started_at_, clock_->Now(), {.bucket = pulled.bucket});
   }
+  if (shadow_ != nullptr) shadow_->Complete(bucket, pulled, weights_->data() + bucket.range.begin);
   absl::MutexLock lock(&mutex_);
-  versions_[bucket] = version;
-  --missing_by_block_[registration_.buckets[bucket].block];
+  versions_[pulled.bucket] = pulled.version;
+  --missing_by_block_[bucket.block];
 }
 
 bool WeightsPull::IsSettled(int block) const {

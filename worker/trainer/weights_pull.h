@@ -17,6 +17,7 @@
 #include "worker/client/work_grant.h"
 #include "worker/model/model.h"
 #include "worker/trainer/host_mirror.h"
+#include "worker/trainer/shadow_weights.h"
 
 namespace lodestar {
 
@@ -24,9 +25,11 @@ class WeightsPull final : public WeightsGate {
  public:
   // Begins to pull `min_version` or newer into `weights`, and keeps trying while the servers are
   // unreachable. Blocks until the device is done with what an earlier pull or push left in
-  // `weights`. `trace` may be null. All arguments outlive the pull.
+  // `weights`. `shadow`: where weights travel as encoded changes, attached to the registration;
+  // else null. `trace` may be null. All arguments outlive the pull.
   WeightsPull(const Registration& registration, Version min_version, HostMirror* weights,
-              ParameterTransport* transport, Clock* clock, TraceRecorder* trace = nullptr);
+              ShadowWeights* shadow, ParameterTransport* transport, Clock* clock,
+              TraceRecorder* trace = nullptr);
   ~WeightsPull() override;
 
   // Called by one thread. Blocks until the block's buckets have arrived; the copy to the device is
@@ -45,12 +48,13 @@ class WeightsPull final : public WeightsGate {
   // Pulls what is missing until it has all arrived or trying again is of no use; runs on puller_.
   void Run();
   PullSpec MissingBuckets();
-  void OnBucket(uint32_t bucket, Version version);
+  void OnBucket(const PulledBucket& pulled);
   bool IsSettled(int block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Registration& registration_;
   const Version min_version_;
   HostMirror* const weights_;
+  ShadowWeights* const shadow_;
   ParameterTransport* const transport_;
   Clock* const clock_;
   TraceRecorder* const trace_;

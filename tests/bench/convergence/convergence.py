@@ -2,6 +2,8 @@
 
   convergence.py --bin=bazel-bin --task=gpt --data=FILE     (tinyshakespeare: nanoGPT's CPU setting)
   convergence.py --bin=bazel-bin --task=digits --data=DIR   (8x8 digits as IDX files)
+  convergence.py --bin=bazel-bin --task=encodings --data=FILE [--rounds=N]
+                                     (the gpt task in sync by two workers, each wire encoding)
 
 Every run of a task sees the same number of samples. --only=NAME[,NAME] chooses runs.
 """
@@ -47,6 +49,22 @@ def gpt_trials():
     ]
 
 
+def encodings_trials(rounds):
+    def trial(name, *flags):
+        return Trial(name, 2, [
+            "--model=gpt-nano", "--mode=sync", f"--rounds={rounds}",
+            f"--batch_size={GPT_BATCH // 2}", f"--warmup_rounds={rounds // 20}",
+            "--eval_samples=0", "--eval_every=0", "--seed=1337", *GPT_OPTIMIZER, *flags])
+
+    trials = [trial("fp32")]
+    for encoding in ("bf16", "int8"):
+        flags = [f"--push_encoding={encoding}", f"--pull_encoding={encoding}"]
+        trials.append(trial(encoding, *flags))
+        trials.append(trial(f"{encoding} without error feedback", *flags,
+                            "--error_feedback=false"))
+    return trials
+
+
 # (model, run, optimizer, learning rate, weight decay, flags of the mode). 48,000 samples each, two
 # workers. Asynchronous and outer momentum amplify the step, so their rates are smaller.
 ASYNC = ["--mode=async", "--rounds=1500", "--batch_size=32", "--warmup_rounds=100"]
@@ -88,13 +106,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--task", choices=["gpt", "digits"], required=True)
+    parser.add_argument("--task", choices=["gpt", "digits", "encodings"], required=True)
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="", help="names of runs, separated by commas")
+    parser.add_argument("--rounds", type=int, default=GPT_ROUNDS, help="of --task=encodings")
     parser.add_argument("--timeout_s", type=float, default=900)
     arguments = parser.parse_args()
 
-    trials = gpt_trials() if arguments.task == "gpt" else digits_trials()
+    trials = {"gpt": gpt_trials, "digits": digits_trials,
+              "encodings": lambda: encodings_trials(arguments.rounds)}[arguments.task]()
     wanted = [name for name in arguments.only.split(",") if name]
     trials = [t for t in trials if not wanted or t.name in wanted]
     if not trials:
@@ -107,7 +127,7 @@ def main():
     for trial in trials:
         with Cluster(arguments.bin, arguments.data, trial, arguments.timeout_s) as cluster:
             outcome = cluster.run()
-        accuracy = ("" if outcome.heldout_accuracy is None or arguments.task == "gpt"
+        accuracy = ("" if outcome.heldout_accuracy is None or arguments.task != "digits"
                     else f"{100 * outcome.heldout_accuracy:.2f} %")
         print(f"| {trial.name} | {outcome.heldout_loss:.4f} | {accuracy} | {outcome.samples} "
               f"| {outcome.seconds:.1f} | `{outcome.server_command}` |", flush=True)

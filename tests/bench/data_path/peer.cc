@@ -170,7 +170,7 @@ class BenchWorker {
     for (const Bucket& bucket : buckets_) {
       session->AddBucket(
           bucket.index, Version(round.value()),
-          absl::MakeConstSpan(gradient_).subspan(bucket.range.begin, bucket.range.size()));
+          BytesOf(absl::MakeConstSpan(gradient_).subspan(bucket.range.begin, bucket.range.size())));
     }
     return session;
   }

@@ -1,6 +1,7 @@
 #include "worker/trainer/testing/local_parameter_server.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -16,11 +17,12 @@ class LocalParameterServer::Push final : public PushSession {
       : owner_(owner),
         header_(header),
         contribution_(owner->weights_.size(), std::numeric_limits<float>::quiet_NaN()) {}
-  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const float> values) override {
+  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
     LODESTAR_CHECK(base_version == owner_->version_) << "computed on version " << base_version;
     owner_->on_add_(bucket);
-    std::copy(values.begin(), values.end(),
-              contribution_.begin() + owner_->registration_.buckets[bucket].range.begin);
+    LODESTAR_CHECK(header_.encoding == Encoding::kFp32) << EncodingName(header_.encoding);
+    std::memcpy(contribution_.data() + owner_->registration_.buckets[bucket].range.begin,
+                data.data(), data.size());
     ++num_buckets_;
   }
   absl::StatusOr<PushResult> Finish() override {
@@ -45,7 +47,7 @@ class LocalParameterServer::Pull final : public PullSession {
       const auto begin =
           owner_->weights_.begin() + owner_->registration_.buckets[target.bucket].range.begin;
       std::copy(begin, begin + target.destination.size(), target.destination.begin());
-      on_bucket_(target.bucket, owner_->version_);
+      on_bucket_({target.bucket, owner_->version_});
     }
     return absl::OkStatus();
   }

@@ -11,10 +11,10 @@ namespace {
 class ScriptedPush final : public PushSession {
  public:
   ScriptedPush(ScriptedTransport* owner, size_t index) : owner_(owner), index_(index) {}
-  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const float> values) override {
+  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
     owner_->on_add_(bucket);
     owner_->pushes_[index_].push_back(
-        {bucket, base_version, std::vector<float>(values.begin(), values.end())});
+        {bucket, base_version, std::vector<std::byte>(data.begin(), data.end())});
   }
   absl::StatusOr<PushResult> Finish() override {
     if (const absl::Status status = owner_->NextStatus(); !status.ok()) return status;
@@ -35,7 +35,7 @@ class ScriptedPull final : public PullSession {
     const absl::Status status = owner_->NextStatus();
     for (const PullTarget& target : spec_.targets) {
       for (float& value : target.destination) value = 10.0f + target.bucket;
-      callback_(target.bucket, Version(spec_.min_version.value() + target.bucket));
+      callback_({target.bucket, Version(spec_.min_version.value() + target.bucket)});
       if (!status.ok()) break;
     }
     return status;
@@ -72,7 +72,7 @@ class Stuck {
 class StuckPush final : public PushSession {
  public:
   explicit StuckPush(absl::Notification* waiting) : stuck_(waiting) {}
-  void AddBucket(uint32_t, Version, absl::Span<const float>) override {}
+  void AddBucket(uint32_t, Version, absl::Span<const std::byte>) override {}
   absl::StatusOr<PushResult> Finish() override { return stuck_.Wait(); }
   void Cancel() override { stuck_.Cancel(); }
 
@@ -100,6 +100,11 @@ Registration TwoBlocks() {
   registration.servers = {{0, "nowhere:1", {0, 4}}};
   registration.buckets = *PlanBuckets(registration.layout, {{0, 4}}, kDefaultBucketBytes);
   return registration;
+}
+
+std::vector<float> ScriptedTransport::Sent::values() const {
+  const auto* const floats = reinterpret_cast<const float*>(data.data());
+  return {floats, floats + data.size() / sizeof(float)};
 }
 
 absl::Status ScriptedTransport::NextStatus() {

@@ -1,6 +1,7 @@
 // For tests of transfers: a transport that answers as it is told, and what goes with it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,7 +25,9 @@ class ScriptedTransport final : public ParameterTransport {
   struct Sent {
     uint32_t bucket;
     Version base_version;
-    std::vector<float> values;
+    std::vector<std::byte> data;
+    // If it is fp32.
+    std::vector<float> values() const;
   };
 
   std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;

@@ -1,0 +1,33 @@
+// Which clients may register, by the encodings that they know.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(CoordinatorEncodingsTest, ClientThatDoesNotKnowTheJobsIsRefused) {
+  Coordinator::Config config = TestConfig();
+  config.job.push_encoding = Encoding::kInt8;
+  config.job.pull_encoding = Encoding::kBf16;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  RegisterCall call;
+  call.name = "old";
+  const absl::Status plain = cluster.coordinator().Register(call, cluster.now()).status();
+  EXPECT_EQ(plain.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(plain.message()),
+              AllOf(HasSubstr("--push_encoding=int8"), HasSubstr("knows fp32")));
+  call.encodings = {Encoding::kFp32, Encoding::kInt8};
+  const absl::Status half = cluster.coordinator().Register(call, cluster.now()).status();
+  EXPECT_THAT(std::string(half.message()),
+              AllOf(HasSubstr("--pull_encoding=bf16"), HasSubstr("knows fp32, int8")));
+  call.encodings.push_back(Encoding::kBf16);
+  EXPECT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
+}
+
+}  // namespace
+}  // namespace lodestar

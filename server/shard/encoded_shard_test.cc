@@ -1,0 +1,270 @@
+// A shard whose contributions and weights travel encoded. Everything runs inline.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "kernels/codec/encoded_vectors.h"
+#include "server/shard/test_cluster.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr auto kCounted = PushOutcome::kCounted;
+
+JobSpec EncodedJob(Encoding push, Encoding pull) {
+  JobSpec job;
+  job.mode = Mode::kSync;
+  job.optimizer.kind = OptimizerKind::kSgd;
+  job.push_encoding = push;
+  job.pull_encoding = pull;
+  return job;
+}
+
+ContributionKey EncodedKey(int worker, int64_t round, Encoding encoding) {
+  ContributionKey key = TestCluster::Key(worker, round, round);
+  key.encoding = encoding;
+  return key;
+}
+
+// What a worker holds of the weights.
+class Shadow {
+ public:
+  explicit Shadow(TestCluster* cluster)
+      : cluster_(cluster),
+        elements_(cluster->layout().num_elements(), std::nanf("")),
+        held_(cluster->buckets().size()) {}
+
+  // Brings it to the newest version; returns how many buckets came as changes.
+  int Update(int64_t version) {
+    int num_changed = 0;
+    for (const Bucket& bucket : cluster_->buckets()) {
+      const ReadView view = {.shadow = true, .held = held_[bucket.index]};
+      const absl::StatusOr<PublishedBucket> published = cluster_->Read(bucket.index, version, view);
+      EXPECT_OK(published);
+      float* const shadow = elements_.data() + bucket.range.begin;
+      for (const std::shared_ptr<const Page>& change : published->changes) {
+        AccumulateDecoded(published->encoding, reinterpret_cast<const std::byte*>(change->data()),
+                          bucket.range.size(), 1.0f, shadow, Accumulate::kAdd);
+      }
+      if (published->changes.empty()) {
+        std::copy(published->data().begin(), published->data().end(), shadow);
+      } else {
+        ++num_changed;
+        EXPECT_EQ(published->version - *held_[bucket.index], published->changes.size());
+      }
+      held_[bucket.index] = published->version;
+    }
+    return num_changed;
+  }
+  const std::vector<float>& elements() const { return elements_; }
+
+ private:
+  TestCluster* const cluster_;
+  std::vector<float> elements_;
+  std::vector<std::optional<Version>> held_;
+};
+
+class EncodedShardTest : public testing::TestWithParam<Encoding> {
+ protected:
+  static void Train(TestCluster& cluster, int64_t round, Encoding push) {
+    cluster.OpenRound(round, {1}, 0.01);
+    ASSERT_THAT(cluster.PushAll(EncodedKey(1, round, push), cluster.Vector(round)),
+                IsOkAndHolds(kCounted));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(AllCodecs, EncodedShardTest,
+                         testing::Values(Encoding::kBf16, Encoding::kFp16, Encoding::kInt8),
+                         [](const auto& info) { return std::string(EncodingName(info.param)); });
+
+// As if decoded vectors had been pushed in fp32, to the bit.
+TEST_P(EncodedShardTest, SumsDecodedContributions) {
+  const JobSpec job = EncodedJob(GetParam(), Encoding::kFp32);
+  TestCluster encoded({.job = job});
+  TestCluster plain({.job = EncodedJob(Encoding::kFp32, Encoding::kFp32)});
+  for (TestCluster* cluster : {&encoded, &plain}) {
+    cluster->LoadConstant(1.0f);
+    cluster->SetMembers(2);
+    cluster->OpenRound(0, {1, 3}, 0.5);
+  }
+  for (int worker : {1, 2}) {
+    std::vector<float> values = encoded.Vector(worker);
+    EXPECT_THAT(encoded.PushAll(EncodedKey(worker, 0, GetParam()), values), IsOkAndHolds(kCounted));
+    for (const Bucket& bucket : plain.buckets()) {
+      std::vector<std::byte> bytes(EncodedBytes(GetParam(), bucket.range.size()));
+      float* const part = values.data() + bucket.range.begin;
+      CodecOf(GetParam()).Encode(part, bucket.range.size(), {}, bytes.data());
+      CodecOf(GetParam()).Decode(bytes.data(), bucket.range.size(), part);
+    }
+    EXPECT_THAT(plain.PushAll(TestCluster::Key(worker, 0, 0), values), IsOkAndHolds(kCounted));
+  }
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> seen, encoded.Weights(1));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> wanted, plain.Weights(1));
+  EXPECT_TRUE(SameBits(seen, wanted));
+}
+
+TEST_P(EncodedShardTest, AppliesEachContributionInAsync) {
+  JobSpec job = EncodedJob(GetParam(), GetParam());
+  job.mode = Mode::kAsync;
+  job.schedule.peak = 0.5;
+  TestCluster cluster({.job = job});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  Shadow shadow(&cluster);
+  shadow.Update(0);
+  const std::vector<float> values(cluster.layout().num_elements(), -2.0f);
+  EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, GetParam()), values), IsOkAndHolds(kCounted));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
+  for (float weight : weights) ASSERT_FLOAT_EQ(weight, 1.0f);
+  EXPECT_EQ(shadow.Update(1), cluster.buckets().size());
+  EXPECT_NEAR(shadow.elements()[5], 1.0f, 1e-6);
+}
+
+TEST_P(EncodedShardTest, NonFiniteContributionIsRefused) {
+  TestCluster cluster({.job = EncodedJob(GetParam(), Encoding::kFp32)});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  for (float bad : {std::nanf(""), INFINITY}) {
+    std::vector<float> values = cluster.Vector(1);
+    values[3] = bad;
+    EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, GetParam()), values),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("worker 1, bucket 0"), HasSubstr("NaN or Inf"))));
+  }
+  EXPECT_EQ(cluster.shard(0).stats().contributions_counted, 0);
+  EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, GetParam()), cluster.Vector(1)),
+              IsOkAndHolds(kCounted));
+}
+
+TEST_P(EncodedShardTest, AnotherEncodingThanTheJobsIsRefused) {
+  TestCluster cluster({.job = EncodedJob(GetParam(), Encoding::kFp32)});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1}, 1.0);
+  EXPECT_THAT(
+      cluster.PushAll(TestCluster::Key(1, 0, 0), cluster.Vector(1)),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("in fp32"), HasSubstr(std::string(EncodingName(GetParam()))))));
+}
+
+TEST_P(EncodedShardTest, InitialWeightsOfAClientAreFp32) {
+  TestCluster cluster({.job = EncodedJob(GetParam(), GetParam())});
+  cluster.shard(0).AwaitClientWeights();
+  ContributionKey key = TestCluster::Key(1, 0, 0);
+  key.kind = ContributionKind::kInitialWeights;
+  EXPECT_THAT(cluster.PushAll(key, cluster.Vector(4)), IsOkAndHolds(kCounted));
+  Shadow shadow(&cluster);
+  shadow.Update(0);
+  EXPECT_TRUE(SameBits(shadow.elements(), cluster.Vector(4)));
+}
+
+// One that takes every change, one that comes now and then, one that comes anew each time.
+TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
+  TestCluster cluster({.job = EncodedJob(Encoding::kFp32, GetParam())});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  Shadow steady(&cluster);
+  Shadow late(&cluster);
+  EXPECT_EQ(steady.Update(0), 0);
+  EXPECT_EQ(late.Update(0), 0);
+  for (int round = 0; round < 24; ++round) {
+    Train(cluster, round, Encoding::kFp32);
+    EXPECT_EQ(steady.Update(round + 1), cluster.buckets().size());
+    Shadow fresh(&cluster);
+    EXPECT_EQ(fresh.Update(round + 1), 0);
+    EXPECT_TRUE(SameBits(fresh.elements(), steady.elements())) << round;
+    if (round % 8 == 1 || round % 8 == 7) {
+      // After two rounds as changes, if so many are kept; after six anew.
+      const int num_changed = late.Update(round + 1);
+      EXPECT_EQ(num_changed == 0, round % 8 == 7 || GetParam() != Encoding::kInt8) << round;
+      EXPECT_TRUE(SameBits(late.elements(), steady.elements())) << round;
+    }
+  }
+}
+
+TEST_P(EncodedShardTest, ShadowStaysNearTheWeights) {
+  TestCluster cluster({.job = EncodedJob(Encoding::kFp32, GetParam())});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  Shadow shadow(&cluster);
+  shadow.Update(0);
+  for (int round = 0; round < 50; ++round) Train(cluster, round, Encoding::kFp32);
+  shadow.Update(50);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(50));
+  for (size_t i = 0; i < weights.size(); ++i) {
+    // A round moves an element by 0.01 at most; int8 loses up to 1/127 of twice that.
+    ASSERT_NEAR(shadow.elements()[i], weights[i], 2 * 0.01 / 127) << i;
+  }
+}
+
+TEST_P(EncodedShardTest, WithoutErrorFeedbackShadowsAgreeAndWander) {
+  JobSpec job = EncodedJob(Encoding::kFp32, GetParam());
+  double error[2] = {0.0, 0.0};
+  for (bool error_feedback : {false, true}) {
+    job.error_feedback = error_feedback;
+    TestCluster cluster({.job = job});
+    cluster.LoadInitial();
+    cluster.SetMembers(1);
+    Shadow steady(&cluster);
+    steady.Update(0);
+    for (int round = 0; round < 100; ++round) {
+      Train(cluster, round, Encoding::kFp32);
+      steady.Update(round + 1);
+    }
+    Shadow fresh(&cluster);
+    fresh.Update(100);
+    EXPECT_TRUE(SameBits(fresh.elements(), steady.elements()));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(100));
+    for (size_t i = 0; i < weights.size(); ++i) {
+      error[error_feedback] += std::abs(weights[i] - steady.elements()[i]);
+    }
+  }
+  EXPECT_GT(error[false], 2 * error[true]);
+}
+
+TEST_P(EncodedShardTest, ReadsOfFp32GetTheWeights) {
+  TestCluster cluster({.job = EncodedJob(Encoding::kFp32, GetParam())});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  Shadow shadow(&cluster);
+  shadow.Update(0);
+  Train(cluster, 0, Encoding::kFp32);
+  shadow.Update(1);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
+  EXPECT_FALSE(SameBits(weights, shadow.elements()));
+}
+
+TEST_P(EncodedShardTest, RestoredShardStartsFromItsWeights) {
+  const JobSpec job = EncodedJob(GetParam(), GetParam());
+  TestCluster cluster({.job = job});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  for (int round = 0; round < 3; ++round) Train(cluster, round, GetParam());
+  std::optional<ShardState> state;
+  cluster.shard(0).Snapshot(Version(3), [&](absl::StatusOr<ShardState> answer) {
+    ASSERT_OK(answer);
+    state = *std::move(answer);
+  });
+  ASSERT_TRUE(state.has_value());
+  TestCluster again({.job = job});
+  ASSERT_OK(again.shard(0).Restore(*state));
+  again.SetMembers(1);
+  Shadow shadow(&again);
+  EXPECT_EQ(shadow.Update(3), 0);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, again.Weights(3));
+  EXPECT_TRUE(SameBits(shadow.elements(), weights));
+  Train(again, 3, GetParam());
+  EXPECT_EQ(shadow.Update(4), again.buckets().size());
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,56 @@
+// The shadow of one bucket's weights: what the workers have of them where weights travel as encoded
+// changes. See ParameterService.Pull in proto/parameter_service.proto.
+//
+// Takes one page for the shadow, and at most one page's worth of encoded changes (ChangesKept() of
+// common/encoding.h); without error feedback another page. Older ones live as long as somebody
+// still reads them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "common/encoding.h"
+#include "common/ids.h"
+#include "common/layout.h"
+#include "server/shard/page.h"
+#include "server/shard/published_bucket.h"
+
+namespace lodestar {
+
+// Not thread-safe. Advance() may run without the owner's lock if nothing is lent meanwhile.
+class WeightsShadow {
+ public:
+  struct Config {
+    Encoding encoding = Encoding::kInt8;
+    // What encoding loses of one change is part of the next. Without, it is lost, and the shadow
+    // wanders away from the weights.
+    bool error_feedback = true;
+    uint64_t seed = 0;  // of stochastic rounding
+  };
+
+  // `pages` outlives the shadow.
+  WeightsShadow(const Config& config, ElementRange range, PagePool& pages);
+
+  // The weights do not come from an update of those before: everybody starts from them anew.
+  void Reset(const Page& weights, Version version);
+  // After Reset(): an update has led to these weights.
+  void Advance(const Page& weights, Version version);
+
+  // The changes since the version held, if there are few enough, else the shadow.
+  PublishedBucket Lend(std::optional<Version> held) const;
+
+ private:
+  void CopyFrom(const Page& weights, std::shared_ptr<Page>& page);
+
+  const Config config_;
+  const ElementRange range_;
+  PagePool& pages_;
+  std::shared_ptr<Page> shadow_;
+  std::shared_ptr<Page> last_weights_;               // without error feedback
+  std::deque<std::shared_ptr<const Page>> changes_;  // encoded; the newest leads to version_
+  Version version_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,265 @@
+// Contributions and weights that travel encoded: over the wire, through whole jobs, over restarts.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/device_factory.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/shard_server.h"
+#include "tests/cluster/training_data.h"
+#include "tests/cluster/training_reference.h"
+#include "tests/cluster/training_run.h"
+#include "worker/trainer/contribution_push.h"
+#include "worker/trainer/weights_pull.h"
+#include "worker/worker.h"
+
+namespace lodestar {
+namespace {
+
+// |a - b| / |b|
+double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0.0;
+  double norm = 0.0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+// One worker's end of the exchange, without a model.
+class Exchange {
+ public:
+  Exchange(const ShardServer& server, const JobSpec& job, uint32_t worker)
+      : device_(*MakeDevice("cpu", 1, nullptr)),
+        transport_(server.Transport(WorkerId(worker))),
+        encoder_(job.push_encoding, job.error_feedback),
+        shadow_(job.pull_encoding),
+        weights_(server.layout().num_elements()),
+        contribution_(server.layout().num_elements()),
+        weights_mirror_(Mirror(weights_)),
+        contribution_mirror_(Mirror(contribution_)) {
+    registration_.identity = {WorkerId(worker), Incarnation(1)};
+    registration_.server_incarnation = 1;
+    registration_.job = job;
+    registration_.layout = server.layout();
+    registration_.buckets = server.buckets();
+    shadow_.Attach(registration_);
+  }
+
+  absl::Status Pull(int64_t version) {
+    WeightsPull pull(registration_, Version(version), weights_mirror_.get(), &shadow_,
+                     transport_.get(), &Clock::Real());
+    return pull.WaitForAll();
+  }
+  absl::Status Push(int64_t round, float phase) {
+    WeightsPull base(registration_, Version(0), weights_mirror_.get(), &shadow_, transport_.get(),
+                     &Clock::Real());
+    RETURN_IF_ERROR(base.WaitForAll());
+    for (size_t i = 0; i < contribution_.size(); ++i) {
+      contribution_[i] = std::sin(0.001f * static_cast<float>(i) + phase);
+    }
+    ContributionPush push(registration_, {.round = Round(round)}, contribution_mirror_.get(), &base,
+                          &encoder_, transport_.get(), &Clock::Real());
+    RETURN_IF_ERROR(push.AllBlocksReady());
+    return push.Finish();
+  }
+  const std::vector<float>& weights() const { return weights_; }
+  uint64_t bytes_pulled() const { return transport_->bytes_pulled(); }
+  uint64_t bytes_pushed() const { return transport_->bytes_pushed(); }
+
+ private:
+  std::unique_ptr<HostMirror> Mirror(std::vector<float>& vector) {
+    return *HostMirror::Create(
+        device_.get(), Buf{vector.data(), DType::kF32, static_cast<int64_t>(vector.size())});
+  }
+
+  const std::unique_ptr<Device> device_;
+  Registration registration_;
+  std::unique_ptr<ParameterTransport> transport_;
+  PushEncoder encoder_;
+  ShadowWeights shadow_;
+  std::vector<float> weights_;
+  std::vector<float> contribution_;
+  std::unique_ptr<HostMirror> weights_mirror_;
+  std::unique_ptr<HostMirror> contribution_mirror_;
+};
+
+class EncodingsTest : public testing::TestWithParam<Encoding> {
+ protected:
+  EncodingsTest() { WriteImages(images_); }
+
+  TrainingSetup Setup(int num_workers) const {
+    TrainingSetup setup = {.job = {}, .data = images_.root(), .num_workers = num_workers};
+    setup.job.model = {"mlp", MlpSpec{{kImageSide * kImageSide, 32, 16, kImageClasses}}};
+    setup.job.optimizer.kind = OptimizerKind::kMomentum;
+    setup.job.schedule = {.kind = ScheduleKind::kConstant,
+                          .peak = 0.05,
+                          .minimum = 0.0,
+                          .warmup_rounds = 0,
+                          .total_rounds = 20};
+    setup.job.batch_size = 4;
+    setup.job.seed = 3;
+    setup.job.bucket_bytes = 4096;
+    return setup;
+  }
+
+  // The encoded job goes where the plain one goes: much nearer to it than to the start.
+  void ExpectNearlyPlain(TrainingSetup setup) {
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> plain, RunTraining(setup));
+    setup.job.push_encoding = GetParam();
+    setup.job.pull_encoding = GetParam();
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> encoded, RunTraining(setup));
+    const double moved = RelativeDistance(initial, plain);
+    EXPECT_GT(moved, 0.01);
+    EXPECT_LT(RelativeDistance(encoded, plain), 0.1 * moved);
+    EXPECT_NE(encoded, plain);
+  }
+
+  const TestFolder images_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Codecs, EncodingsTest, testing::Values(Encoding::kBf16, Encoding::kInt8),
+                         [](const auto& info) { return std::string(EncodingName(info.param)); });
+
+// The bucket takes several chunks in every encoding, and its last block of int8 is a short one.
+TEST_P(EncodingsTest, WorkersOfOneVersionHoldTheSameBits) {
+  ShardServer::Config config;
+  config.layout = *Layout::FromTensors({{"w", {2600, 1001}, 0, 0, false, {}}});
+  config.job.model = {"test", ClientModelSpec{}};
+  config.job.optimizer.kind = OptimizerKind::kSgd;
+  config.job.batch_size = 1;
+  config.job.bucket_bytes = 16 << 20;
+  config.job.push_encoding = GetParam();
+  config.job.pull_encoding = GetParam();
+  ShardServer server(config);
+  Exchange steady(server, config.job, 1);
+  Exchange other(server, config.job, 2);
+  for (int round = 0; round < 4; ++round) {
+    server.OpenRound(Round(round), 2, 0.1);
+    std::thread pusher([&] { EXPECT_OK(other.Push(round, 1.0f)); });
+    ASSERT_OK(steady.Push(round, 0.0f));
+    pusher.join();
+    ASSERT_OK(steady.Pull(round + 1));
+  }
+  ASSERT_OK(other.Pull(4));
+  Exchange fresh(server, config.job, 1);
+  ASSERT_OK(fresh.Pull(4));
+  EXPECT_EQ(other.weights(), steady.weights());
+  EXPECT_EQ(fresh.weights(), steady.weights());
+  const int64_t elements = server.layout().num_elements();
+  EXPECT_EQ(steady.bytes_pushed(), 4 * EncodedBytes(GetParam(), elements));
+  EXPECT_EQ(fresh.bytes_pulled(), EncodedBytes(Encoding::kFp32, elements));
+}
+
+TEST_P(EncodingsTest, SyncGoesWhereFp32Goes) { ExpectNearlyPlain(Setup(2)); }
+
+TEST_P(EncodingsTest, SyncOverSeveralServersGoesWhereFp32Goes) {
+  TrainingSetup setup = Setup(2);
+  setup.num_servers = 2;
+  setup.job.clip_norm = 1.0;
+  ExpectNearlyPlain(setup);
+}
+
+TEST_P(EncodingsTest, AsyncOfOneWorkerGoesWhereFp32Goes) {
+  TrainingSetup setup = Setup(1);
+  setup.job.mode = Mode::kAsync;
+  setup.job.clip_norm = 1.0;  // by the worker: the encoder scales
+  ExpectNearlyPlain(setup);
+}
+
+TEST_P(EncodingsTest, AsyncOfTwoWorkersEnds) {
+  TrainingSetup setup = Setup(2);
+  setup.job.mode = Mode::kAsync;
+  setup.job.push_encoding = GetParam();
+  setup.job.pull_encoding = GetParam();
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, RunTraining(setup));
+  for (float weight : weights) ASSERT_TRUE(std::isfinite(weight));
+}
+
+TEST_P(EncodingsTest, LocalStepsGoWhereFp32Goes) {
+  TrainingSetup setup = Setup(2);
+  setup.job.mode = Mode::kLocalSgd;
+  setup.job.local_steps = 3;
+  setup.job.schedule.total_rounds = 8;
+  for (OuterOptimizerKind outer : {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov}) {
+    setup.job.outer_optimizer = outer;
+    ExpectNearlyPlain(setup);
+  }
+}
+
+TEST_P(EncodingsTest, SyncGivesTheSameBitsAgain) {
+  TrainingSetup setup = Setup(3);
+  setup.job.push_encoding = GetParam();
+  setup.job.pull_encoding = GetParam();
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> first, RunTraining(setup));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> second, RunTraining(setup));
+  EXPECT_EQ(first, second);
+}
+
+// Servers are lost in the middle and come back from a checkpoint; then a worker is replaced.
+TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
+  const TrainingSetup setup = Setup(2);
+  ServerConfig config = SmallJobConfig();
+  config.job = setup.job;
+  config.job.push_encoding = GetParam();
+  config.job.pull_encoding = GetParam();
+  config.job.min_workers = 2;
+  config.job.schedule.total_rounds = 400;
+  config.durability.checkpoint_dir =
+      testing::TempDir() + "/encodings_" + std::string(EncodingName(GetParam()));
+  config.durability.checkpoint_every = 5;
+  config.durability.keep = 1000;
+  std::filesystem::remove_all(config.durability.checkpoint_dir);
+  std::filesystem::create_directories(config.durability.checkpoint_dir);
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  const auto start = [&](const std::string& name, uint64_t instance) {
+    Worker::Config worker;
+    worker.coordinator = cluster->address();
+    worker.name = name;
+    worker.instance_id = instance;
+    worker.data_path = setup.data;
+    worker.device = {.kind = "cpu", .threads = 1};
+    worker.first_backoff = absl::Milliseconds(5);
+    return *Worker::Create(worker, &Clock::Real());
+  };
+  // Of this round or, because one is skipped while another is written, a later one.
+  const auto await_checkpoint = [&](const std::string& round) {
+    const auto is_there = [&](const std::filesystem::directory_entry& entry) {
+      return entry.path().extension().empty() && entry.path().filename() >= "round-" + round;
+    };
+    while (true) {
+      const std::filesystem::directory_iterator entries(config.durability.checkpoint_dir);
+      if (std::any_of(begin(entries), end(entries), is_there)) return;
+      std::this_thread::yield();
+    }
+  };
+  const std::unique_ptr<Worker> stays = start("stays", 1);
+  const std::unique_ptr<Worker> leaves = start("leaves", 2);
+  absl::Status stayed;
+  std::thread stays_thread([&] { stayed = stays->Run(); });
+  std::thread leaves_thread([&] { leaves->Run().IgnoreError(); });
+  await_checkpoint("00000010");
+  cluster->Stop(0, Server::StopKind::kImmediate);
+  ASSERT_OK(cluster->StartAgain(0));
+  await_checkpoint("00000100");
+  leaves->RequestStop();
+  leaves_thread.join();
+  const std::unique_ptr<Worker> joins = start("joins", 3);
+  EXPECT_OK(joins->Run());
+  stays_thread.join();
+  EXPECT_OK(stayed);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,203 @@
+// The gRPC transport with encoded buckets, against a service on the generated classes.
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/crc32c.h"
+#include "common/encoding.h"
+#include "common/testing/status_matchers.h"
+#include "proto/bulk_options.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "worker/client/bulk_grpc_transport.h"
+#include "worker/client/bulk_transport.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int64_t kElements = 1001;
+const int64_t kEncodedBytes = EncodedBytes(Encoding::kInt8, kElements);
+
+// Keeps the chunks that are pushed and the last request; answers as it is told.
+class ChunkService final : public v1::ParameterService::Service {
+ public:
+  grpc::Status Push(grpc::ServerContext*, grpc::ServerReader<v1::PushChunk>* reader,
+                    v1::PushReply* reply) override {
+    v1::PushChunk chunk;
+    while (reader->Read(&chunk)) pushed.push_back(chunk);
+    reply->set_buckets_late(late);
+    if (late > 0) reply->add_late_buckets(0);
+    reply->set_buckets_counted(1 - late);
+    return grpc::Status::OK;
+  }
+  grpc::Status Pull(grpc::ServerContext*, const v1::PullRequest* request,
+                    grpc::ServerWriter<v1::PullChunk>* writer) override {
+    {
+      absl::MutexLock lock(&mutex);
+      last_pull = *request;
+    }
+    for (const v1::PullChunk& chunk : answer) writer->Write(chunk);
+    return grpc::Status::OK;
+  }
+
+  std::vector<v1::PushChunk> pushed;
+  int late = 0;
+  std::vector<v1::PullChunk> answer;
+  absl::Mutex mutex;
+  v1::PullRequest last_pull;
+};
+
+class BulkEncodingsTest : public ::testing::Test {
+ protected:
+  BulkEncodingsTest() : room_(3 * kEncodedBytes), weights_(kElements, -1.0f) {
+    grpc::ServerBuilder builder;
+    ApplyServerOptions(builder);
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    BulkGrpcTransportConfig config;
+    config.servers = {absl::StrCat("127.0.0.1:", port)};
+    config.buckets = {{0, 0, 0, {0, kElements}}};
+    config.worker = WorkerId(1);
+    config.incarnation = Incarnation(1);
+    config.chunk_bytes = 600;
+    transport_ = MakeBulkGrpcTransport(config);
+    // Two changes, each in two chunks.
+    for (int64_t change = 0; change < 2; ++change) {
+      for (const int64_t begin : {0, 768}) {
+        const int64_t size = begin == 0 ? 768 : kElements - 768;
+        v1::PullChunk chunk;
+        chunk.set_version(9);
+        chunk.set_base_version(7);
+        chunk.set_offset(change * kElements + begin);
+        chunk.set_encoding(v1::ENCODING_INT8);
+        chunk.set_data(std::string(EncodedBytes(Encoding::kInt8, size),
+                                   static_cast<char>('a' + service_.answer.size())));
+        chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+        service_.answer.push_back(chunk);
+      }
+    }
+  }
+
+  absl::StatusOr<PushResult> Push(absl::Span<const std::byte> data) {
+    const auto session = transport_->StartPush({.round = Round(5), .encoding = Encoding::kInt8});
+    session->AddBucket(0, Version(4), data);
+    return session->Finish();
+  }
+
+  absl::StatusOr<PulledBucket> Pull(std::optional<Version> held) {
+    PulledBucket result;
+    PullSpec spec{Version(8), {}, Encoding::kInt8};
+    spec.targets.push_back({0, absl::MakeSpan(weights_), held, absl::MakeSpan(room_)});
+    const auto session = transport_->StartPull(
+        std::move(spec), [&result](const PulledBucket& pulled) { result = pulled; });
+    if (absl::Status status = session->Wait(); !status.ok()) return status;
+    return result;
+  }
+  std::vector<int64_t> HeldVersions() {
+    absl::MutexLock lock(&service_.mutex);
+    return {service_.last_pull.held_versions().begin(), service_.last_pull.held_versions().end()};
+  }
+
+  ChunkService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ParameterTransport> transport_;
+  std::vector<std::byte> room_;
+  std::vector<float> weights_;
+};
+
+TEST_F(BulkEncodingsTest, PushedBucketIsCutWhereBlocksEnd) {
+  const std::vector<std::byte> data(kEncodedBytes, std::byte{3});
+  ASSERT_OK_AND_ASSIGN(const PushResult result, Push(data));
+  EXPECT_EQ(result.buckets_counted, 1);
+  ASSERT_EQ(service_.pushed.size(), 2);
+  std::string received;
+  for (const v1::PushChunk& chunk : service_.pushed) {
+    EXPECT_EQ(chunk.encoding(), v1::ENCODING_INT8);
+    EXPECT_EQ(EncodedBytes(Encoding::kInt8, chunk.offset()), received.size());
+    EXPECT_EQ(chunk.offset() % kInt8Block, 0);
+    EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.data().data(), chunk.data().size()));
+    received += chunk.data();
+  }
+  EXPECT_EQ(received, std::string(kEncodedBytes, '\3'));
+  EXPECT_EQ(transport_->bytes_pushed(), kEncodedBytes);
+}
+
+TEST_F(BulkEncodingsTest, LateBucketsAreNamed) {
+  service_.late = 1;
+  const std::vector<std::byte> data(kEncodedBytes);
+  ASSERT_OK_AND_ASSIGN(const PushResult result, Push(data));
+  EXPECT_EQ(result.buckets_counted, 0);
+  EXPECT_THAT(result.late, ElementsAre(0));
+}
+
+TEST_F(BulkEncodingsTest, BucketOfAnotherEncodingsLengthIsRefused) {
+  const std::vector<std::byte> data(kElements * sizeof(float));
+  EXPECT_THAT(Push(data), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(BulkEncodingsTest, ChangesLieOneAfterTheOther) {
+  ASSERT_OK_AND_ASSIGN(const PulledBucket pulled, Pull(Version(7)));
+  EXPECT_EQ(pulled.version, Version(9));
+  EXPECT_EQ(pulled.num_changes, 2);
+  EXPECT_EQ(room_[0], std::byte{'a'});
+  EXPECT_EQ(room_[kEncodedBytes - 1], std::byte{'b'});
+  EXPECT_EQ(room_[kEncodedBytes], std::byte{'c'});
+  EXPECT_EQ(room_[2 * kEncodedBytes - 1], std::byte{'d'});
+  EXPECT_EQ(room_[2 * kEncodedBytes], std::byte{0});
+  EXPECT_EQ(weights_[0], -1.0f);
+  EXPECT_THAT(HeldVersions(), ElementsAre(7));
+  EXPECT_EQ(transport_->bytes_pulled(), 2 * kEncodedBytes);
+}
+
+TEST_F(BulkEncodingsTest, WholeBucketLandsInItsPlace) {
+  const std::vector<float> shadow(kElements, 2.5f);
+  v1::PullChunk chunk;
+  chunk.set_version(9);
+  chunk.set_encoding(v1::ENCODING_FP32);
+  chunk.set_data(shadow.data(), shadow.size() * sizeof(float));
+  chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
+  service_.answer = {chunk};
+  ASSERT_OK_AND_ASSIGN(const PulledBucket pulled, Pull(std::nullopt));
+  EXPECT_EQ(pulled.num_changes, 0);
+  EXPECT_EQ(weights_, shadow);
+  EXPECT_THAT(HeldVersions(), ElementsAre(-1));
+  // Also if changes could have come.
+  ASSERT_OK_AND_ASSIGN(const PulledBucket again, Pull(Version(2)));
+  EXPECT_EQ(again.num_changes, 0);
+}
+
+TEST_F(BulkEncodingsTest, ChangesThatDoNotFitAreRefused) {
+  const auto refused = StatusIs(absl::StatusCode::kInternal);
+  EXPECT_THAT(Pull(std::nullopt), refused);
+  EXPECT_THAT(Pull(Version(6)), refused);
+  const std::vector<v1::PullChunk> good = service_.answer;
+  const auto with = [&](size_t chunk, auto change) {
+    service_.answer = good;
+    change(service_.answer[chunk]);
+    return Pull(Version(7));
+  };
+  EXPECT_THAT(with(0, [](auto& chunk) { chunk.set_encoding(v1::ENCODING_BF16); }), refused);
+  EXPECT_THAT(with(1, [](auto& chunk) { chunk.set_encoding(v1::ENCODING_FP32); }), refused);
+  EXPECT_THAT(with(1, [](auto& chunk) { chunk.set_version(10); }), refused);
+  EXPECT_THAT(with(2, [](auto& chunk) { chunk.set_offset(0); }), refused);
+  EXPECT_THAT(with(0, [](auto& chunk) { chunk.mutable_data()->pop_back(); }), refused);
+  EXPECT_THAT(with(1, [](auto& chunk) { chunk.mutable_data()->push_back('x'); }), refused);
+  EXPECT_THAT(with(0, [](auto& chunk) { chunk.set_version(int64_t{1} << 62); }), refused);
+  service_.answer = good;
+  room_.resize(kEncodedBytes);
+  EXPECT_THAT(Pull(Version(7)), refused);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,49 @@
+#include "worker/trainer/shadow_weights.h"
+
+#include <cstring>
+
+#include "kernels/codec/encoded_vectors.h"
+
+namespace lodestar {
+
+void ShadowWeights::Attach(const Registration& registration) {
+  if (!held_.empty() && server_incarnation_ == registration.server_incarnation) return;
+  server_incarnation_ = registration.server_incarnation;
+  shadow_.resize(registration.layout.num_elements());
+  held_.assign(registration.buckets.size(), std::nullopt);
+  places_.clear();
+  int64_t bytes = 0;
+  for (const Bucket& bucket : registration.buckets) {
+    places_.push_back(bytes);
+    const int64_t elements = bucket.range.size();
+    bytes += ChangesKept(encoding_, elements) * EncodedBytes(encoding_, elements);
+  }
+  changes_.resize(bytes);
+}
+
+PullTarget ShadowWeights::TargetOf(const Bucket& bucket, float* weights) {
+  const int64_t elements = bucket.range.size();
+  const int64_t room = ChangesKept(encoding_, elements) * EncodedBytes(encoding_, elements);
+  return {.bucket = bucket.index,
+          .destination = {weights, static_cast<size_t>(elements)},
+          .held = held_[bucket.index],
+          .changes = {changes_.data() + places_[bucket.index], static_cast<size_t>(room)}};
+}
+
+void ShadowWeights::Complete(const Bucket& bucket, const PulledBucket& pulled, float* weights) {
+  const int64_t elements = bucket.range.size();
+  float* const shadow = shadow_.data() + bucket.range.begin;
+  if (pulled.num_changes == 0) {
+    std::memcpy(shadow, weights, elements * sizeof(float));
+  } else {
+    const std::byte* change = changes_.data() + places_[bucket.index];
+    for (int64_t i = 0; i < pulled.num_changes; ++i) {
+      AccumulateDecoded(encoding_, change, elements, 1.0f, shadow, Accumulate::kAdd);
+      change += EncodedBytes(encoding_, elements);
+    }
+    std::memcpy(weights, shadow, elements * sizeof(float));
+  }
+  held_[bucket.index] = pulled.version;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,111 @@
+#include "worker/trainer/shadow_weights.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/codec/codec.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Each;
+
+Registration SomeRegistration() {
+  Registration registration;
+  TensorSpec tensor{.name = "w", .shape = {1300}, .block = 0, .initializer = {}};
+  registration.layout = *Layout::FromTensors({tensor});
+  registration.buckets = {{0, 0, 0, {0, 300}}, {1, 0, 0, {300, 1300}}};
+  registration.server_incarnation = 77;
+  return registration;
+}
+
+class ShadowWeightsTest : public testing::Test {
+ protected:
+  ShadowWeightsTest() : registration_(SomeRegistration()), weights_(1300, 0.0f) {
+    shadow_.Attach(registration_);
+  }
+
+  PullTarget Target(int bucket) {
+    const Bucket& plan = registration_.buckets[bucket];
+    return shadow_.TargetOf(plan, weights_.data() + plan.range.begin);
+  }
+  void Complete(int bucket, int64_t version, int64_t num_changes) {
+    const Bucket& plan = registration_.buckets[bucket];
+    shadow_.Complete(plan, {plan.index, Version(version), num_changes},
+                     weights_.data() + plan.range.begin);
+  }
+  void ArriveWhole(int bucket, int64_t version, float value) {
+    const PullTarget target = Target(bucket);
+    std::fill(target.destination.begin(), target.destination.end(), value);
+    Complete(bucket, version, 0);
+  }
+  // Each element of change c is step * (c + 1).
+  void ArriveChanges(int bucket, int64_t version, int64_t num_changes, float step) {
+    const PullTarget target = Target(bucket);
+    const int64_t n = target.destination.size();
+    for (int64_t c = 0; c < num_changes; ++c) {
+      const std::vector<float> change(n, step * (c + 1));
+      CodecOf(Encoding::kInt8)
+          .Encode(change.data(), n, {},
+                  target.changes.data() + c * EncodedBytes(Encoding::kInt8, n));
+    }
+    Complete(bucket, version, num_changes);
+  }
+  absl::Span<const float> Weights(int bucket) { return Target(bucket).destination; }
+
+  const Registration registration_;
+  ShadowWeights shadow_{Encoding::kInt8};
+  std::vector<float> weights_;
+};
+
+TEST_F(ShadowWeightsTest, NothingIsHeldAtFirst) {
+  EXPECT_EQ(Target(0).held, std::nullopt);
+  EXPECT_EQ(Target(0).destination.size(), 300);
+  EXPECT_EQ(Target(1).destination.data(), weights_.data() + 300);
+}
+
+TEST_F(ShadowWeightsTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights) {
+  ArriveWhole(0, 4, 1.0f);
+  ArriveWhole(1, 4, 2.0f);
+  EXPECT_EQ(Target(0).held, Version(4));
+  // Local steps change the weights.
+  std::fill(weights_.begin(), weights_.end(), -9.0f);
+  ArriveChanges(0, 6, 2, 0.5f);
+  ArriveChanges(1, 5, 1, 0.25f);
+  EXPECT_THAT(Weights(0), Each(2.5f));
+  EXPECT_THAT(Weights(1), Each(2.25f));
+  EXPECT_EQ(Target(0).held, Version(6));
+  EXPECT_EQ(Target(1).held, Version(5));
+}
+
+// A bucket that came whole in part only: the weights are torn, what is held is not.
+TEST_F(ShadowWeightsTest, BrokenPullLeavesWhatIsHeld) {
+  ArriveWhole(0, 4, 1.0f);
+  const PullTarget broken = Target(0);
+  std::fill_n(broken.destination.begin(), 100, 7.0f);
+  std::fill_n(broken.changes.begin(), 100, std::byte{3});
+  EXPECT_EQ(Target(0).held, Version(4));
+  ArriveChanges(0, 5, 1, 1.0f);
+  EXPECT_THAT(Weights(0), Each(2.0f));
+}
+
+TEST_F(ShadowWeightsTest, ThereIsRoomForAsManyChangesAsServersKeep) {
+  EXPECT_EQ(Target(1).changes.size(),
+            ChangesKept(Encoding::kInt8, 1000) * EncodedBytes(Encoding::kInt8, 1000));
+}
+
+TEST_F(ShadowWeightsTest, HeldOverLivesButNotOverServers) {
+  ArriveWhole(0, 4, 1.0f);
+  Registration next = registration_;
+  next.identity.incarnation = Incarnation(2);
+  shadow_.Attach(next);
+  EXPECT_EQ(Target(0).held, Version(4));
+  next.server_incarnation = 78;
+  shadow_.Attach(next);
+  EXPECT_EQ(Target(0).held, std::nullopt);
+}
+
+}  // namespace
+}  // namespace lodestar
