@@ -20,6 +20,10 @@ void AccumulateScaled(float* acc, const float* x, float scale, int64_t n, Accumu
   }
 }
 
+void WriteScaled(float* out, const float* x, float scale, int64_t n) {
+  simd::BestLoops().write_scaled(out, x, scale, n);
+}
+
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
                                     Accumulate accumulate) {
   bool finite = true;

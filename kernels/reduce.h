@@ -11,8 +11,11 @@ namespace lodestar {
 // acc += scale * x, or acc = scale * x with Accumulate::kSet. acc may be x.
 void AccumulateScaled(float* acc, const float* x, float scale, int64_t n, Accumulate accumulate);
 
-// The same, and returns whether every x was finite, in one pass over memory. acc is changed in any
-// case; not x.
+// out = scale * x. `out` is not read again soon: a long one does not pass through the caches.
+void WriteScaled(float* out, const float* x, float scale, int64_t n);
+
+// AccumulateScaled() that also returns whether every x was finite, in one pass over memory. acc is
+// changed in any case; not x.
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
                                     Accumulate accumulate);
 

@@ -31,6 +31,44 @@ void Add(float* z, const float* x, const float* y, int64_t n) {
   Transform(z, x, y, n, [](Vec xi, Vec yi) { return xi + yi; });
 }
 
+// From 1 MiB on, an output that is no input goes past the caches: a core keeps less than that, and
+// the line need not be read before it is written.
+constexpr int64_t kStreamedElements = int64_t{1} << 18;
+
+inline Vec LoadUpTo(const float* p, int64_t count) {
+  return count == kLanes ? Load(p) : LoadPart(p, count);
+}
+inline void StoreUpTo(float* p, Vec v, int64_t count) {
+  if (count == kLanes) {
+    Store(p, v);
+  } else {
+    StorePart(p, v, count);
+  }
+}
+
+// Writes compute(i, count), which are the next `count` elements, to out + i until there are n.
+// `elsewhere`: `out` overlaps nothing that compute() reads.
+template <typename Compute>
+inline void WriteVectors(float* out, bool elsewhere, int64_t n, Compute compute) {
+  int64_t i = 0;
+  if (elsewhere && n >= kStreamedElements) {
+    const auto position = static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) / sizeof(float));
+    i = -position & (kLanes - 1);
+    if (i > 0) StorePart(out, compute(0, i), i);
+    for (; i + kLanes <= n; i += kLanes) Stream(out + i, compute(i, kLanes));
+    StreamFence();
+  }
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, compute(i, kLanes));
+  if (i < n) StorePart(out + i, compute(i, n - i), n - i);
+}
+
+void WriteScaled(float* y, const float* x, float a, int64_t n) {
+  WriteVectors(
+      y, y != x, n, [=](int64_t i, int64_t count) __attribute__((always_inline)) {
+        return LoadUpTo(x + i, count) * a;
+      });
+}
+
 struct AdamWVectors {
   Vec w, m, v;
 };
@@ -47,22 +85,17 @@ inline AdamWVectors AdamWStepOf(AdamWVectors s, Vec g, const AdamWFactors& f) {
 }
 
 void AdamW(float* w_out, const float* w_in, float* m, float* v, const float* g, int64_t n,
-           const AdamWFactors& f) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const AdamWVectors s = AdamWStepOf({Load(w_in + i), Load(m + i), Load(v + i)}, Load(g + i), f);
-    Store(m + i, s.m);
-    Store(v + i, s.v);
-    Store(w_out + i, s.w);
-  }
-  const int64_t rest = n - i;
-  if (rest == 0) return;
-  const AdamWVectors s =
-      AdamWStepOf({LoadPart(w_in + i, rest), LoadPart(m + i, rest), LoadPart(v + i, rest)},
-                  LoadPart(g + i, rest), f);
-  StorePart(m + i, s.m, rest);
-  StorePart(v + i, s.v, rest);
-  StorePart(w_out + i, s.w, rest);
+           const AdamWFactors& factors) {
+  const AdamWFactors f = factors;  // no store can change it
+  WriteVectors(
+      w_out, w_out != w_in, n, [=](int64_t i, int64_t count) __attribute__((always_inline)) {
+        const AdamWVectors s =
+            AdamWStepOf({LoadUpTo(w_in + i, count), LoadUpTo(m + i, count), LoadUpTo(v + i, count)},
+                        LoadUpTo(g + i, count), f);
+        StoreUpTo(m + i, s.m, count);
+        StoreUpTo(v + i, s.v, count);
+        return s.w;
+      });
 }
 
 struct MomentumVectors {
@@ -84,21 +117,16 @@ inline MomentumVectors MomentumStepOf(MomentumVectors s, Vec g, const MomentumFa
 
 template <bool kHasState>
 void MomentumOf(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
-                const MomentumFactors& f) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const MomentumVectors s = MomentumStepOf<kHasState>(
-        {Load(w_in + i), kHasState ? Load(state + i) : Vec{}}, Load(g + i), f);
-    if (kHasState) Store(state + i, s.state);
-    Store(w_out + i, s.w);
-  }
-  const int64_t rest = n - i;
-  if (rest == 0) return;
-  const MomentumVectors s = MomentumStepOf<kHasState>(
-      {LoadPart(w_in + i, rest), kHasState ? LoadPart(state + i, rest) : Vec{}},
-      LoadPart(g + i, rest), f);
-  if (kHasState) StorePart(state + i, s.state, rest);
-  StorePart(w_out + i, s.w, rest);
+                const MomentumFactors& factors) {
+  const MomentumFactors f = factors;  // no store can change it
+  WriteVectors(
+      w_out, w_out != w_in, n, [=](int64_t i, int64_t count) __attribute__((always_inline)) {
+        const MomentumVectors s = MomentumStepOf<kHasState>(
+            {LoadUpTo(w_in + i, count), kHasState ? LoadUpTo(state + i, count) : Vec{}},
+            LoadUpTo(g + i, count), f);
+        if (kHasState) StoreUpTo(state + i, s.state, count);
+        return s.w;
+      });
 }
 
 void Momentum(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
@@ -152,6 +180,7 @@ bool AllFinite(const float* x, int64_t n) {
 void AddElementwise(Loops* loops) {
   loops->add_scaled = AddScaled;
   loops->scale = Scale;
+  loops->write_scaled = WriteScaled;
   loops->subtract = Subtract;
   loops->add = Add;
   loops->adamw = AdamW;

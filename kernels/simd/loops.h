@@ -37,9 +37,11 @@ struct MomentumFactors {
 struct Loops {
   const char* name;  // "avx512", "avx2", "sse2"
 
-  // Elementwise. Cutting a vector anywhere gives the same bits. Outputs may be inputs.
+  // Elementwise. Cutting a vector anywhere gives the same bits. Outputs may be inputs. A long
+  // output of write_scaled, adamw or momentum that is no input does not pass through the caches.
   void (*add_scaled)(float* y, const float* x, float a, int64_t n);       // y += a * x
   void (*scale)(float* y, const float* x, float a, int64_t n);            // y = a * x
+  void (*write_scaled)(float* y, const float* x, float a, int64_t n);     // same, see below
   void (*subtract)(float* z, const float* x, const float* y, int64_t n);  // z = x - y
   void (*add)(float* z, const float* x, const float* y, int64_t n);       // z = x + y
   // w_out, m, v from w_in, m, v, g.

@@ -95,6 +95,45 @@ TEST_P(LoopsTest, OptimizersDoNotDependOnCuts) {
   for (int64_t cut = 0; cut < kSize; ++cut) ASSERT_EQ(run(cut), whole) << "cut=" << cut;
 }
 
+TEST_P(LoopsTest, LongOutputsElsewhereHaveTheBitsOfThoseInPlace) {
+  constexpr int64_t kSize = (int64_t{1} << 18) + 37;
+  const AdamWFactors adamw = {.beta1 = 0.9f,
+                              .one_minus_beta1 = 0.1f,
+                              .beta2 = 0.95f,
+                              .one_minus_beta2 = 0.05f,
+                              .gradient_scale = 0.3f,
+                              .decay = 0.001f,
+                              .step_size = 0.01f,
+                              .inverse_root_correction2 = 2.0f,
+                              .epsilon = 1e-8f};
+  const MomentumFactors momentum = {.momentum = 0.9f,
+                                    .gradient_scale = 0.3f,
+                                    .decay = 0.001f,
+                                    .learning_rate = 0.1f,
+                                    .nesterov = false};
+  const std::vector<float> g = Random(kSize, 8), w = Random(kSize, 9);
+  for (int64_t shift : {0, 1, 15}) {
+    std::vector<float> in_place = w, m = Random(kSize, 5), v = Random(kSize, 6, 0.0f);
+    loops_.adamw(&in_place[0], &in_place[0], &m[0], &v[0], &g[0], kSize, adamw);
+    loops_.momentum(&in_place[0], &in_place[0], &m[0], &g[0], kSize, momentum);
+    loops_.scale(&in_place[0], &in_place[0], 0.7f, kSize);
+
+    std::vector<float> m2 = Random(kSize, 5), v2 = Random(kSize, 6, 0.0f);
+    std::vector<float> first(kSize + 32, 7.0f), second = first, third = first;
+    loops_.adamw(&first[shift], &w[0], &m2[0], &v2[0], &g[0], kSize, adamw);
+    loops_.momentum(&second[shift], &first[shift], &m2[0], &g[0], kSize, momentum);
+    loops_.write_scaled(&third[shift], &second[shift], 0.7f, kSize);
+    EXPECT_EQ(std::vector<float>(third.begin() + shift, third.begin() + shift + kSize), in_place);
+    EXPECT_EQ(m2, m);
+    EXPECT_EQ(v2, v);
+    for (const std::vector<float>* out : {&first, &second, &third}) {
+      for (int64_t i = 0; i < 32; ++i) {
+        EXPECT_EQ((*out)[i < shift ? i : kSize + i], 7.0f) << "written outside, shift=" << shift;
+      }
+    }
+  }
+}
+
 TEST_P(LoopsTest, SumOfSquaresIsTheSameOnEverySet) {
   const std::vector<float> x = Random(1003, 7);
   EXPECT_EQ(loops_.sum_of_squares(x.data(), 1003), BestLoops().sum_of_squares(x.data(), 1003));

@@ -29,6 +29,19 @@ inline Vec Load(const float* p) {
 }
 inline void Store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v)); }
 
+// Past the caches: the line is not read first. `p` is aligned to a vector. Other threads see it
+// after StreamFence().
+inline void Stream(float* p, Vec v) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(p, reinterpret_cast<__m512>(v));
+#elif defined(__AVX2__)
+  _mm256_stream_ps(p, reinterpret_cast<__m256>(v));
+#else
+  _mm_stream_ps(p, reinterpret_cast<__m128>(v));
+#endif
+}
+inline void StreamFence() { _mm_sfence(); }
+
 // The first `n` < kLanes elements; the other lanes are `fill`.
 inline Vec LoadPart(const float* p, int64_t n, float fill = 0.0f) {
 #if defined(__AVX512F__)

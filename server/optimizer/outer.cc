@@ -8,8 +8,8 @@ namespace lodestar {
 
 void OuterAverage::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                          absl::Span<const ElementRange> /*decay*/) const {
-  AccumulateScaled(vectors.weights_out.data(), vectors.gradient.data(), call.gradient_scale,
-                   static_cast<int64_t>(vectors.gradient.size()), Accumulate::kSet);
+  WriteScaled(vectors.weights_out.data(), vectors.gradient.data(), call.gradient_scale,
+              static_cast<int64_t>(vectors.gradient.size()));
 }
 
 void OuterMove::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,

@@ -2,10 +2,11 @@
 
 # describe_run COMMAND...: the machine, what else runs on it, the commit and the command.
 describe_run() {
-  local cpu memory
+  local cpu memory load
   cpu="$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -1)"
   memory="$(awk '/^MemTotal:/ {printf "%.0f GB", $2 / 1e6}' /proc/meminfo)"
-  echo "- Machine: $cpu, $(nproc) hardware threads, $memory, Linux $(uname -r); load before: $(cut -d' ' -f1 /proc/loadavg)."
+  load="$(cut -d' ' -f1 /proc/loadavg)"
+  echo "- Machine: $cpu, $(nproc) hardware threads, $memory, Linux $(uname -r); load before: $load."
   echo "- Commit: $(git describe --always --dirty --exclude='*'), $(date -u +%F)."
   echo "- Command: \`$*\`"
   echo
