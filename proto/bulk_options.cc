@@ -2,6 +2,8 @@
 
 #include <grpc/grpc.h>
 
+#include <cstdlib>
+
 namespace lodestar {
 namespace {
 
@@ -16,6 +18,10 @@ constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
 // gRPC takes this one as the time that an attempt may last: a busy server answers late.
 constexpr int kConnectTimeoutMs = 5'000;
+// Most that is read from a connection at once, and the memory it keeps for the next read.
+constexpr int kReadBytes = 32 << 10;
+// What may come on a stream that is not read.
+constexpr int kReceiveWindowBytes = 16 << 10;
 // Chunks under way on one connection without waiting for the peer's flow control.
 constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
@@ -62,11 +68,24 @@ grpc::ChannelArguments ControlChannelArguments() {
   return arguments;
 }
 
-void ApplyServerOptions(grpc::ServerBuilder& builder) {
+void SetUpServerProcess() {
+  // This reader of gRPC 1.51 keeps a buffer as large as the largest burst that it has ever seen for
+  // every connection, whatever kReadBytes says.
+  setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", /*overwrite=*/0);
+}
+
+void ApplyServerOptions(grpc::ServerBuilder& builder, bool long_paths) {
   HoldGrpcLibrary();
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
+  if (!long_paths) {
+    // The probe opens every stream's window to 4 MiB and more: a fleet of workers whose turn has
+    // not come would fill the server's memory with what it does not read yet.
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kReceiveWindowBytes);
+  }
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kServerPingMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerPingTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

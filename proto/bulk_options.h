@@ -10,6 +10,9 @@ namespace lodestar {
 // Payload of one chunk as we send it, and the most that anyone may send.
 inline constexpr size_t kChunkBytes = size_t{2} << 20;
 inline constexpr size_t kMaxChunkBytes = size_t{4} << 20;
+// Payload of the first chunk of a bucket that is pushed. A server holds it, whole, for every stream
+// that waits until there is space for its bucket.
+inline constexpr size_t kFirstChunkBytes = size_t{16} << 10;
 // No message is larger; gRPC refuses those that are before they are read.
 inline constexpr int kMaxMessageBytes = 8 << 20;
 // Shared memory is cut into blocks of this size, one chunk in each. So many for each direction: all
@@ -25,8 +28,12 @@ grpc::ChannelArguments DataChannelArguments();
 // The channel of registration, heartbeats, grants and status.
 grpc::ChannelArguments ControlChannelArguments();
 
+// Keeps gRPC's memory per connection small and the same over time. Called once at the top of main()
+// of a server, before any thread.
+void SetUpServerProcess();
 // Sets message limits, keepalive and buffers of a server. Credentials and services are the
-// caller's.
-void ApplyServerOptions(grpc::ServerBuilder& builder);
+// caller's. `long_paths`: what a path holds may be on its way on every stream, whether it is read
+// or not; else little is, and up to 1 MiB per round trip while it is read.
+void ApplyServerOptions(grpc::ServerBuilder& builder, bool long_paths = false);
 
 }  // namespace lodestar

@@ -93,7 +93,7 @@ absl::Status Server::Listen() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  ApplyServerOptions(builder);
+  ApplyServerOptions(builder, config_.network.long_paths);
   builder.AddListeningPort(config_.network.listen.ToString(), grpc::InsecureServerCredentials(),
                            &port_);
   builder.RegisterService(parameter_rpc_.get());

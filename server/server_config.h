@@ -23,6 +23,7 @@ struct NetworkConfig {
   std::string port_file;  // the real port is written there; empty: nowhere
   // Whether payloads of workers on this machine go through memory shared with them.
   bool shared_memory = true;
+  bool long_paths = false;  // see ApplyServerOptions()
 };
 
 struct ClusterConfig {

@@ -29,6 +29,10 @@ ABSL_FLAG(
     bool, shared_memory, true,
     "Payloads of workers on this machine go through memory shared with them, if they want to; "
     "those of others through TCP.");
+ABSL_FLAG(bool, long_paths, false,
+          "For round trips above about 1 ms: workers may send as much as the path holds before the "
+          "server reads it. Its memory grows by that, 4 MiB and more, for each of a worker's two "
+          "streams.");
 ABSL_FLAG(
     std::string, shard, "0/1",
     "I/K: this server owns the I-th of K parts of the parameters, 0 <= I < K <= 256. Shard 0 is "
@@ -268,6 +272,7 @@ absl::StatusOr<ServerConfig> ReadFlags() {
   config.network.insecure = absl::GetFlag(FLAGS_insecure);
   config.network.port_file = absl::GetFlag(FLAGS_port_file);
   config.network.shared_memory = absl::GetFlag(FLAGS_shared_memory);
+  config.network.long_paths = absl::GetFlag(FLAGS_long_paths);
   ASSIGN_OR_RETURN(config.cluster, ReadCluster());
   ASSIGN_OR_RETURN(config.output.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   config.output.metrics_out = absl::GetFlag(FLAGS_metrics_out);
@@ -284,8 +289,8 @@ absl::StatusOr<ServerConfig> ReadFlags() {
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {
-      "listen", "http",        "insecure", "advertise",    "port_file", "shared_memory",
-      "shard",  "coordinator", "trace",    "trace_rounds", "log_level"};
+      "listen",     "http",  "insecure",    "advertise", "port_file",    "shared_memory",
+      "long_paths", "shard", "coordinator", "trace",     "trace_rounds", "log_level"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -294,8 +299,8 @@ bool CountsOnEveryServer(const std::string& flag) {
 std::vector<FlagGroup> ServerFlagGroups() {
   return {
       {"Network and place in the cluster",
-       {"listen", "http", "insecure", "advertise", "port_file", "shared_memory", "shard",
-        "coordinator"}},
+       {"listen", "http", "insecure", "advertise", "port_file", "shared_memory", "long_paths",
+        "shard", "coordinator"}},
       {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
        {"mode", "min_workers", "quorum", "max_rounds_ahead", "staleness_scaling", "local_steps",

@@ -9,6 +9,7 @@
 #include "common/logging.h"
 #include "common/malloc_setup.h"
 #include "common/version.h"
+#include "proto/bulk_options.h"
 #include "server/server.h"
 #include "server/server_flags.h"
 #include "server/signal_waiter.h"
@@ -77,6 +78,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
+  lodestar::SetUpServerProcess();
   lodestar::BlockStopSignals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

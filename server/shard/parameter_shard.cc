@@ -32,11 +32,20 @@ absl::Status CheckBuckets(ElementRange range, const std::vector<Bucket>& buckets
                                                  end, " of a shard that ends at ", range.end));
 }
 
-std::shared_ptr<StagingPool> MakeStaging(const std::vector<Bucket>& buckets, int64_t bytes) {
-  int64_t slot_elements = 0;
-  for (const Bucket& bucket : buckets) slot_elements = std::max(slot_elements, bucket.range.size());
+// A quarter of the shard's weights: much more would only hold early what must wait for its turn.
+constexpr int64_t kStagingShare = 4;
+// Two streams of two workers that fill one slot each.
+constexpr int64_t kMinSlots = 4;
+
+std::shared_ptr<StagingPool> MakeStaging(const std::vector<Bucket>& buckets, int64_t max_bytes) {
+  int64_t slot_elements = 0, elements = 0;
+  for (const Bucket& bucket : buckets) {
+    slot_elements = std::max(slot_elements, bucket.range.size());
+    elements += bucket.range.size();
+  }
   const int64_t slot_bytes = slot_elements * static_cast<int64_t>(sizeof(float));
-  const int64_t num_slots = std::clamp<int64_t>(bytes / slot_bytes, 2, 1 << 20);
+  const int64_t wanted = std::max(elements / kStagingShare / slot_elements, kMinSlots);
+  const int64_t num_slots = std::clamp<int64_t>(max_bytes / slot_bytes, 2, wanted);
   return std::make_shared<StagingPool>(slot_elements, static_cast<int>(num_slots));
 }
 

@@ -92,8 +92,7 @@ bool BulkPushCall::TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block
 }
 
 bool BulkPushCall::TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>& block) {
-  const size_t chunk_bytes =
-      EncodedBytes(encoding_, ChunkElements(encoding_, connections_->config().chunk_bytes));
+  const size_t chunk_bytes = connections_->config().chunk_bytes;
   absl::MutexLock lock(&mutex_);
   if (over_ || rests_.empty() || chunks_.size() >= kChunksAhead || !TakeBlockLocked(block)) {
     is_cutting_ = false;
@@ -101,8 +100,12 @@ bool BulkPushCall::TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>
     return false;
   }
   Rest& rest = rests_.front();
+  const bool waits_in_server = rest.begin == 0 && !block.has_value();
+  const size_t limit_bytes =
+      waits_in_server ? std::min(kFirstChunkBytes, chunk_bytes) : chunk_bytes;
+  const size_t piece_bytes = EncodedBytes(encoding_, ChunkElements(encoding_, limit_bytes));
   piece = rest;
-  piece.data = rest.data.subspan(rest.begin, chunk_bytes);
+  piece.data = rest.data.subspan(rest.begin, piece_bytes);
   rest.begin += piece.data.size();
   if (rest.begin == rest.data.size()) rests_.pop_front();
   return true;

@@ -48,8 +48,9 @@ class StoreService final : public v1::ParameterService::Service {
       EXPECT_EQ(chunk.offset() * sizeof(float), bucket.size());
       EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.data().data(), chunk.data().size()));
       bucket += chunk.data();
-      chunk.clear_data();
       absl::MutexLock lock(&mutex);
+      chunk_bytes[chunk.bucket()].push_back(chunk.data().size());
+      chunk.clear_data();
       last_header = chunk;
     }
     // Nothing remains of a stream that breaks.
@@ -100,6 +101,7 @@ class StoreService final : public v1::ParameterService::Service {
   absl::Notification entered;
   absl::Mutex mutex;
   std::map<uint32_t, std::string> buckets;
+  std::map<uint32_t, std::vector<size_t>> chunk_bytes;
   v1::PushChunk last_header;
   v1::PullRequest last_pull;
   int num_push_streams = 0;
@@ -188,6 +190,17 @@ TEST_F(BulkTransportTest, PushedBucketsArriveWholeOnTheirServers) {
   EXPECT_EQ(header.kind(), v1::CONTRIBUTION_KIND_GRADIENT);
   EXPECT_EQ(header.encoding(), v1::ENCODING_FP32);
   EXPECT_EQ(header.scale(), 0.5f);
+}
+
+TEST_F(BulkTransportTest, AServerHoldsLittleOfABucketThatWaits) {
+  config_.chunk_bytes = kChunkBytes;
+  transport_ = MakeBulkGrpcTransport(config_);
+  ASSERT_OK_AND_ASSIGN(const PushResult result, PushAll());
+  EXPECT_EQ(result.buckets_counted, kNumBuckets);
+  const size_t last = PartOf(values_, kNumBuckets - 1).size() * sizeof(float);
+  ASSERT_GT(last, kFirstChunkBytes);
+  EXPECT_THAT(services_[1].chunk_bytes[kNumBuckets - 1],
+              ElementsAre(kFirstChunkBytes, last - kFirstChunkBytes));
 }
 
 TEST_F(BulkTransportTest, PulledBucketsLandInTheirPlacesOnceEach) {
