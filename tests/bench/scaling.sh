@@ -1,0 +1,36 @@
+#!/bin/bash
+# Workers, servers and links: tests/bench/scaling.sh steps|bytes|links DATA VENV [flags of scaling/scaling.py]
+#   steps: step times of 1, 2 and 4 workers with 1 and 2 servers beside PyTorch DistributedDataParallel
+#   bytes: what a worker sends and receives per step, beside a ring all-reduce; needs root
+#   links: time to a loss over rate-limited and long links between network namespaces; needs root
+# DATA is a text file. VENV is a folder with PyTorch, as made by tests/bench/step.sh; "none" leaves out
+# what needs it. BAZEL may name another bazel command.
+set -euo pipefail
+
+if (($# < 3)); then
+  sed -n '2,7s/^# //p' "$0" >&2
+  exit 2
+fi
+readonly command="tests/bench/scaling.sh $*"
+readonly part="$1" data="$(readlink -f "$2")"
+python=""
+if [[ "$3" != none ]]; then
+  readonly venv="$(readlink -f "$3")"
+  python="$venv/bin/python"
+  # The wheels of the package index want some CUDA libraries even to be imported.
+  LD_LIBRARY_PATH="$(find "$venv"/lib/python3*/site-packages/nvidia -name '*.so*' -printf '%h\n' \
+    2>/dev/null | sort -u | tr '\n' ':' || true)/usr/local/cuda/lib64"
+  export LD_LIBRARY_PATH
+fi
+shift 3
+
+cd "$(dirname "$(readlink -f "$0")")/../.."
+. tests/bench/describe_run.sh
+
+server="$(built_binary //server:ps_server)"
+worker="$(built_binary //worker:gpu_worker)"
+links="$(built_binary //tests/bench/scaling:virtual_links)"
+# shellcheck disable=SC2086  # words
+describe_run $command
+python3 -B tests/bench/scaling/scaling.py --part="$part" --ps_server="$server" --gpu_worker="$worker" \
+  --virtual_links="$links" --data="$data" --python="$python" "$@"

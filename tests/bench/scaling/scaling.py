@@ -1,0 +1,274 @@
+"""Workers, servers and links: step times beside DistributedDataParallel, counted bytes, time to a loss.
+
+  scaling.py --part=steps|bytes|links --ps_server=FILE --gpu_worker=FILE --virtual_links=FILE
+             --data=FILE [--python=PYTHON_WITH_TORCH]
+
+Prints Markdown. Runs of one table take turns; `bytes` and `links` need the right to make network
+namespaces.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from hosts import Hosts, missing_rights  # noqa: E402
+from processes import Processes, spread  # noqa: E402
+from training import Job, Programs, training  # noqa: E402
+
+DDP = pathlib.Path(__file__).with_name("torch_ddp.py")
+OPTIMIZER = ["--optimizer=adamw", "--weight_decay=0.1", "--seed=1"]
+WARMUP = 2  # steps that are not counted
+
+# (name, flags of the coordinator). Local SGD averages weights every H steps.
+INT8 = ["--push_encoding=int8", "--pull_encoding=int8"]
+VARIANTS = [
+    ("sync fp32", ["--mode=sync"]),
+    ("sync int8", ["--mode=sync", *INT8]),
+    ("local SGD H=10 fp32", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=10"]),
+    ("local SGD H=10 int8", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=10", *INT8]),
+    ("local SGD H=50 fp32", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=50"]),
+    ("local SGD H=50 int8", ["--mode=local_sgd", "--outer_optimizer=average", "--local_steps=50", *INT8]),
+]
+LINKS = ["100:0", "100:50", "1000:0", "1000:50"]  # megabits per second : milliseconds of round trip
+LONG_PATH = ["--long_paths"]
+SMALL_MODEL = ('name: "gpt-tiny" gpt { num_layers: 2 num_heads: 2 width: 64 context: 64 '
+               'vocabulary: 256 }\n')
+GPT_MODEL_BYTES = {"gpt-nano": 4 * 834_304, "gpt-mini": 4 * 10_844_160}
+
+
+def table(*columns):
+    print("| " + " | ".join(columns) + " |")
+    print("| --- " * len(columns) + "|", flush=True)
+
+
+def row(*cells):
+    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+
+
+def turns(runs, cases, measure):
+    """measure(case) of every case, `runs` times, the cases in turns; results by case."""
+    results = {case: [] for case in cases}
+    for _ in range(runs):
+        for case in cases:
+            results[case].append(measure(case))
+            print(f"{case}: {results[case][-1]}", file=sys.stderr, flush=True)
+    return results
+
+
+# --- steps: samples per second on one machine ---
+
+
+def lodestar_step_ms(options, programs, workers, servers):
+    with Processes() as processes:
+        job = Job(workers=workers, servers=servers, data=options.data, flags=[
+            f"--model={options.model}", "--mode=sync", f"--batch_size={options.batch}", "--eval_samples=1",
+            f"--rounds={WARMUP + options.steps}", *OPTIMIZER])
+        with training(processes, programs, job) as run:
+            run.wait()
+            seconds = [record["seconds"] for record in run.records()][WARMUP - 1:]
+    return 1e3 * (seconds[options.steps] - seconds[0]) / options.steps
+
+
+def ddp_processes(options, processes, world, steps, hosts=None):
+    meet = f"{hosts.address(0) if hosts else '127.0.0.1'}:{options.torch_port}"
+    started = []
+    for rank in range(world):
+        command = [options.python, "-B", DDP, f"--rank={rank}", f"--world={world}", f"--meet={meet}",
+                   f"--model={options.model}", f"--batch={options.batch}", f"--steps={steps}"]
+        device = hosts.device(rank) if hosts else "lo"
+        prefix = hosts.prefix(rank) if hosts else []
+        started.append(processes.start(f"rank-{rank}", [*prefix, "env", f"GLOO_SOCKET_IFNAME={device}", *command],
+                                       piped=rank == 0))
+    output, _ = started[0].communicate()
+    if any(process.wait() != 0 for process in started):
+        processes.fail("DistributedDataParallel failed")
+    return json.loads(output)
+
+
+def ddp_step_ms(options, workers):
+    with Processes() as processes:
+        seconds = ddp_processes(options, processes, workers, WARMUP + options.steps)["seconds"]
+    return 1e3 * statistics.mean(seconds[WARMUP:])
+
+
+def print_steps(options, programs):
+    cases = [(workers, servers) for workers in options.workers for servers in options.servers]
+    cases += [(workers, "DDP") for workers in options.workers]
+
+    def measure(case):
+        workers, servers = case
+        if servers == "DDP":
+            return ddp_step_ms(options, workers)
+        return lodestar_step_ms(options, programs, workers, servers)
+
+    results = turns(options.runs, cases, measure)
+    table("workers", "servers", "step, ms", "samples/s", "DDP step, ms", "DDP samples/s", "step / DDP step")
+    for workers, servers in cases:
+        if servers == "DDP":
+            continue
+        ours, theirs = results[workers, servers], results[workers, "DDP"]
+        ratios = [mine / other for mine, other in zip(ours, theirs)]
+        rate = [1e3 * workers * options.batch / ms for ms in ours]
+        their_rate = [1e3 * workers * options.batch / ms for ms in theirs]
+        row(workers, servers, spread(ours), spread(rate), spread(theirs), spread(their_rate), spread(ratios, 2))
+    print(f"\n`{options.model}`, sync, AdamW, batch {options.batch} per worker, one thread per worker, "
+          f"{options.steps} steps after {WARMUP}; median (lowest..highest) of {options.runs} runs in turns. "
+          "Target: step / DDP step at most 1. Lodestar on one machine moves payloads through shared "
+          "memory; gloo uses TCP on loopback.")
+
+
+# --- bytes: what a worker's host sends and receives per step ---
+
+
+def counted_bytes(options, programs, case, steps):
+    workers, placement = case
+    extra = placement if isinstance(placement, int) else 0  # dedicated hosts of servers
+    with Processes() as processes, \
+            Hosts(processes, programs.virtual_links, workers + extra, 0, 0) as hosts:
+        if placement == "gloo":
+            ddp_processes(options, processes, workers, steps, hosts)
+        else:
+            servers = extra or workers
+            job = Job(workers=workers, servers=servers, data=options.data, hosts=hosts,
+                      server_hosts=[workers + i if extra else i for i in range(servers)],
+                      worker_hosts=list(range(workers)), flags=[
+                          f"--model={options.model}", "--mode=sync", f"--batch_size={options.batch}",
+                          "--eval_samples=1", f"--rounds={steps}", *OPTIMIZER])
+            with training(processes, programs, job) as run:
+                run.wait()
+        return [hosts.sent_and_received(i) for i in range(workers)]
+
+
+def print_bytes(options, programs):
+    model = GPT_MODEL_BYTES[options.model]
+    cases = [(workers, placement) for workers in options.workers if workers > 1
+             for placement in [*options.servers, "colocated", *(["gloo"] if options.python else [])]]
+
+    def measure(case):
+        """Of one step of the average worker: what it sends and what it receives."""
+        few, many = WARMUP, WARMUP + options.steps
+        before, after = (counted_bytes(options, programs, case, steps) for steps in (few, many))
+        return [sum(a[way] - b[way] for a, b in zip(after, before)) / len(after) / options.steps
+                for way in (0, 1)]
+
+    results = turns(options.runs, cases, measure)
+    table("workers", "servers", "sent, MB", "received, MB", "by the formula, each way, MB", "sent / formula",
+          "sent / ring's 2(n-1)/n")
+    for workers, placement in cases:
+        measured = results[workers, placement]
+        ring = 2 * (workers - 1) / workers * model
+        wanted = model if isinstance(placement, int) else ring
+        name = {"colocated": f"{workers}, on the workers' hosts", "gloo": "none: DDP with gloo"}.get(
+            placement, f"{placement}, on hosts of their own")
+        row(workers, name, spread([sent / 1e6 for sent, _ in measured], 2),
+            spread([received / 1e6 for _, received in measured], 2), f"{wanted / 1e6:.2f}",
+            spread([sent / wanted for sent, _ in measured], 3), spread([sent / ring for sent, _ in measured], 3))
+    print(f"\n`{options.model}` in fp32: M = {model / 1e6:.2f} MB. Per worker and step, counted by the network "
+          f"device of the worker's host, headers and control messages included: bytes of {WARMUP + options.steps} "
+          f"rounds less those of {WARMUP}. Median (lowest..highest) of {options.runs} runs in turns. Formula: M with "
+          "servers on hosts of their own, 2(n-1)/n M with n servers on the workers' hosts and for a ring.")
+
+
+# --- links: time to a loss over slow and long links ---
+
+
+def seconds_to_loss(options, programs, case):
+    link, variant = case
+    megabits, round_trip_ms = (int(part) for part in link.split(":"))
+    with Processes() as processes, \
+            Hosts(processes, programs.virtual_links, options.link_workers + 1, megabits, round_trip_ms) as hosts:
+        model = processes.folder / "model.textproto"
+        model.write_text(SMALL_MODEL)
+        flags = dict(VARIANTS)[variant]
+        local_steps = next((int(f.split("=")[1]) for f in flags if f.startswith("--local_steps")), 1)
+        job = Job(workers=options.link_workers, data=options.data, hosts=hosts, server_hosts=[0],
+                  worker_hosts=list(range(1, options.link_workers + 1)),
+                  common_flags=LONG_PATH if round_trip_ms else [], flags=[
+                      f"--model={options.link_model or model}", f"--batch_size={options.link_batch}",
+                      "--rounds=100000", f"--learning_rate={options.learning_rate}", "--beta2=0.99",
+                      "--clip_norm=1", f"--eval_samples={options.eval_samples}",
+                      f"--eval_every={max(1, options.eval_steps // local_steps)}", *OPTIMIZER, *flags])
+        with training(processes, programs, job) as run:
+            def reached(records):
+                return any((r.get("heldout_loss") or 1e9) <= options.loss for r in records)
+            seconds = run.wait_until(reached, options.limit_s)
+            records = run.records()
+        if seconds is None:
+            print(f"{case}: {records[-1] if records else 'nothing'}", file=sys.stderr)
+            return None
+        rounds = next(r["round"] for r in records if (r.get("heldout_loss") or 1e9) <= options.loss)
+        return seconds, rounds * local_steps
+
+
+def known_variants(programs):
+    text = subprocess.run([programs.ps_server, "--help"], capture_output=True, text=True, check=False).stdout
+    for name, flags in VARIANTS:
+        if all(flag.split("=")[0] in text for flag in flags):
+            yield name
+
+
+def print_links(options, programs):
+    variants = [name for name in known_variants(programs) if name in (options.variants or dict(VARIANTS))]
+    cases = [(link, variant) for link in options.links for variant in variants]
+    results = turns(options.runs, cases, lambda case: seconds_to_loss(options, programs, case))
+    table("link, Mbit/s", "round trip, ms", "run", "seconds to the loss", "steps", "against sync fp32")
+    for link, variant in cases:
+        measured = [result for result in results[link, variant] if result is not None]
+        cells = [*link.split(":"), variant]
+        if len(measured) < options.runs:
+            row(*cells, f"{options.runs - len(measured)} of {options.runs} not within {options.limit_s:g}", "", "")
+            continue
+        seconds = [result[0] for result in measured]
+        base = [result[0] for result in results.get((link, VARIANTS[0][0]), []) if result is not None]
+        ratio = (f"{statistics.median(seconds) / statistics.median(base):.2f}" if base else "")
+        row(*cells, spread(seconds), f"{statistics.median(result[1] for result in measured):.0f}", ratio)
+    missing = [name for name in dict(VARIANTS) if name not in known_variants(programs)]
+    print(f"\n{options.link_workers} workers and a server on a host each; a token-bucket link with a 100 ms "
+          "queue from each host to a switch, 9000-byte packets, "
+          f"TCP {pathlib.Path('/proc/sys/net/ipv4/tcp_congestion_control').read_text().strip()}. "
+          f"Model `{options.link_model or SMALL_MODEL.strip()}`, batch {options.link_batch} per worker and step, "
+          f"until the held-out loss is at most {options.loss} nats, looked at every {options.eval_steps} steps "
+          "(local SGD: every round, if that is longer); from the start of the worker processes. Median "
+          f"(lowest..highest) of {options.runs} runs in turns."
+          + (f" Not in this build: {', '.join(missing)}." if missing else ""))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=["steps", "bytes", "links"], required=True)
+    for program in ("ps_server", "gpu_worker", "virtual_links"):
+        parser.add_argument(f"--{program}", required=True)
+    parser.add_argument("--data", required=True, help="text")
+    parser.add_argument("--python", default="", help="a Python with PyTorch; bytes: empty leaves gloo out")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--servers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--model", help="default: gpt-mini for steps, gpt-nano for bytes")
+    parser.add_argument("--batch", type=int, default=4, help="per worker")
+    parser.add_argument("--steps", type=int, default=5, help="that are counted, per run")
+    parser.add_argument("--torch_port", type=int, default=29517)
+    parser.add_argument("--links", nargs="+", default=LINKS, help="MEGABITS:ROUND_TRIP_MS")
+    parser.add_argument("--variants", nargs="+", help=f"some of {list(dict(VARIANTS))}")
+    parser.add_argument("--link_model", default="", help="default: a model of 0.5 MB")
+    parser.add_argument("--link_workers", type=int, default=2)
+    parser.add_argument("--link_batch", type=int, default=8)
+    parser.add_argument("--learning_rate", default="3e-3")
+    parser.add_argument("--loss", type=float, default=2.7, help="nats per byte")
+    parser.add_argument("--eval_samples", type=int, default=64)
+    parser.add_argument("--eval_steps", type=int, default=10)
+    parser.add_argument("--limit_s", type=float, default=120, help="per run of links")
+    options = parser.parse_args()
+    options.model = options.model or {"steps": "gpt-mini"}.get(options.part, "gpt-nano")
+    programs = Programs(options.ps_server, options.gpu_worker, options.virtual_links)
+    if options.part != "steps" and missing_rights():
+        parser.exit(1, f"no network namespaces here: {missing_rights()}\n")
+    {"steps": print_steps, "bytes": print_bytes, "links": print_links}[options.part](options, programs)
+
+
+if __name__ == "__main__":
+    main()
