@@ -14,6 +14,7 @@ import sys
 import time
 
 COPY_TURNS = 5
+WARM_UPS = 2
 
 
 class Peer:
@@ -49,15 +50,17 @@ class Peer:
 class Cluster:
     """A server and workers, with shared memory or without."""
 
-    def __init__(self, options, megabytes, workers, shared_memory):
+    def __init__(self, options, megabytes, workers, shared_memory, encoding):
         self._megabytes = megabytes
         self._round = 0
-        self.server = Peer([options.peer, "--role=server", f"--megabytes={megabytes}"])
+        self.server = Peer([options.peer, "--role=server", f"--megabytes={megabytes}",
+                            f"--encoding={encoding}"])
         parameters, message, tcp = self.server.greeting
         self.workers = [
             Peer([options.peer, "--role=worker", f"--worker={worker}", f"--megabytes={megabytes}",
                   f"--parameter_server={parameters}", f"--message_server={message}",
-                  f"--tcp_port={tcp}", f"--shared_memory={str(shared_memory).lower()}"])
+                  f"--tcp_port={tcp}", f"--shared_memory={str(shared_memory).lower()}",
+                  f"--encoding={encoding}"])
             for worker in range(1, workers + 1)]
 
     def __enter__(self):
@@ -104,22 +107,29 @@ def spread(values):
     return f"{statistics.median(values):.2f} ({min(values):.2f}..{max(values):.2f})"
 
 
-def measure_path(options, megabytes, workers, name, path, shared_memory):
+def measure_path(options, megabytes, workers, name, path, shared_memory, encoding):
     """One row, and the rates of the raw TCP that took turns with it."""
-    with Cluster(options, megabytes, workers, shared_memory) as cluster:
+    # Encoded weights are changes since the last pull, so there must be one for each.
+    def measure():
+        if path == "pull" and encoding != "fp32":
+            cluster.measure("push")
+        return cluster.measure(path)
+
+    with Cluster(options, megabytes, workers, shared_memory, encoding) as cluster:
         if path == "pull":
             cluster.measure("push")
-        cluster.measure(path)  # touches every page and opens every connection
+        for _ in range(WARM_UPS):  # touch every page and open every connection
+            measure()
         memory = cluster.memory()
         cluster.measure("tcp")
         raw, ours = [], []
         for _ in range(options.runs):
             raw.append(cluster.measure("tcp"))
-            ours.append(cluster.measure(path))
+            ours.append(measure())
         raw_rates = [rate for rate, _ in raw]
         rates = [rate for rate, _ in ours]
         ratio = statistics.median(rates) / statistics.median(raw_rates)
-        print(f"| {megabytes} | {workers} | {name} | {spread(rates)} |"
+        print(f"| {megabytes} | {workers} | {encoding} | {name} | {spread(rates)} |"
               f" {statistics.median(cpu for _, cpu in ours):.2f} | {spread(raw_rates)} |"
               f" {statistics.median(cpu for _, cpu in raw):.2f} | {ratio:.2f} |"
               f" {memory[0]} + {memory[1]} | {memory[2]} |", flush=True)
@@ -131,26 +141,29 @@ def main():
     parser.add_argument("--peer", required=True, type=pathlib.Path)
     parser.add_argument("--megabytes", default="100,500")
     parser.add_argument("--workers", default="1,2")
+    parser.add_argument("--encodings", default="fp32,bf16,int8")
     parser.add_argument("--runs", type=int, default=7)
     options = parser.parse_args()
     if options.runs < 5:
         parser.error(f"--runs={options.runs}: a median of fewer than 5 says little")
     congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    print(f"Congestion control of all TCP: {congestion}. {options.runs} runs of each; rates in GB/s per "
-          "direction, of all workers together: median (lowest..highest). CPU: seconds per GB, of both "
-          "ends. Memory: MiB resident on the server once everything has been used once, without raw "
+    print(f"Congestion control of all TCP: {congestion}. {options.runs} runs of each; rates in GB/s of "
+          "fp32 per direction, of all workers together: median (lowest..highest); bf16 moves half the "
+          "bytes and int8 a quarter. CPU: seconds per GB of fp32, of both ends, encoding and decoding "
+          "included. Memory: MiB resident on the server once everything has been used once, without raw "
           "TCP: its own + shared with workers; and the most before that. Push includes the sum and the "
           "update (SGD), and all of ours checksums on both sides.\n")
-    print("| MB | workers | path | GB/s | CPU | raw TCP, in turns | CPU | of raw TCP | memory | most |")
-    print("|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|")
+    print("| MB | workers | encoding | path | GB/s | CPU | raw TCP, in turns | CPU | of raw TCP | memory | most |")
+    print("|---:|---:|---|---|---:|---:|---:|---:|---:|---:|---:|")
     copies = []
     for megabytes in [int(size) for size in options.megabytes.split(",")]:
         for workers in [int(count) for count in options.workers.split(",")]:
-            measure_path(options, megabytes, workers, "one protobuf message", "message", False)
-            for transport, shared in (("TCP", False), ("shared memory", True)):
-                for path, name in (("push", "push"), ("pull", "pull"), ("both", "push and pull")):
-                    copies.append(measure_path(options, megabytes, workers, f"{name}, {transport}", path,
-                                               shared))
+            measure_path(options, megabytes, workers, "one protobuf message", "message", False, "fp32")
+            for encoding in options.encodings.split(","):
+                for transport, shared in (("TCP", False), ("shared memory", True)):
+                    for path, name in (("push", "push"), ("pull", "pull"), ("both", "push and pull")):
+                        copies.append(measure_path(options, megabytes, workers, f"{name}, {transport}",
+                                                   path, shared, encoding))
     print(f"\nOne thread copies memory at {spread(copies)} GB/s; shared memory needs two such copies.")
 
 

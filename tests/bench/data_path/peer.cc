@@ -24,12 +24,15 @@
 #include "absl/time/clock.h"
 #include "common/bucket_plan.h"
 #include "common/check.h"
+#include "common/encoding.h"
 #include "common/malloc_setup.h"
 #include "proto/bulk_options.h"
 #include "tests/bench/data_path/one_message.h"
 #include "tests/bench/data_path/raw_tcp.h"
 #include "tests/cluster/shard_server.h"
 #include "worker/client/bulk_grpc_transport.h"
+#include "worker/trainer/push_encoder.h"
+#include "worker/trainer/shadow_weights.h"
 
 ABSL_FLAG(std::string, role, "server", "server or worker");
 ABSL_FLAG(int64_t, megabytes, 100, "size of the tensor, in 10^6 bytes of fp32");
@@ -38,6 +41,7 @@ ABSL_FLAG(std::string, message_server, "", "worker: address of the server of one
 ABSL_FLAG(int, tcp_port, 0, "worker: port of the server of raw bytes");
 ABSL_FLAG(int, worker, 1, "worker: its id, from 1");
 ABSL_FLAG(bool, shared_memory, false, "worker: payloads through shared memory");
+ABSL_FLAG(std::string, encoding, "fp32", "of pushes and pulls, with error feedback");
 
 namespace lodestar {
 namespace {
@@ -51,6 +55,13 @@ Layout TensorLayout() {
       Layout::FromTensors({{"w", {elements / kWidth, kWidth}, 0, 0, false, {}}});
   LODESTAR_CHECK(layout.ok()) << layout.status().ToString();
   return *std::move(layout);
+}
+
+Encoding EncodingOfFlag() {
+  const absl::StatusOr<Encoding> encoding =
+      ParseEncoding("encoding", absl::GetFlag(FLAGS_encoding));
+  LODESTAR_CHECK(encoding.ok()) << encoding.status().ToString();
+  return *encoding;
 }
 
 // A number of /proc/self/status, in MiB.
@@ -85,6 +96,7 @@ void RunServer() {
   config.job.model = {"bench", ClientModelSpec{}};
   config.job.optimizer.kind = OptimizerKind::kSgd;
   config.job.batch_size = 1;
+  config.job.push_encoding = config.job.pull_encoding = EncodingOfFlag();
   const size_t bytes = config.layout.num_elements() * sizeof(float);
   RawTcpServer raw(bytes / kDataChannelsPerServer);
   OneMessageServer message;
@@ -100,18 +112,26 @@ void RunServer() {
 
 class BenchWorker {
  public:
-  BenchWorker() : layout_(TensorLayout()) {
-    const ElementRange all{0, layout_.num_elements()};
-    absl::StatusOr<std::vector<Bucket>> buckets = PlanBuckets(layout_, {all}, kDefaultBucketBytes);
+  BenchWorker() : encoder_(EncodingOfFlag(), /*error_feedback=*/true) {
+    registration_.layout = TensorLayout();
+    registration_.server_incarnation = 1;
+    registration_.identity = {WorkerId(absl::GetFlag(FLAGS_worker)), Incarnation(1)};
+    const ElementRange all{0, registration_.layout.num_elements()};
+    absl::StatusOr<std::vector<Bucket>> buckets =
+        PlanBuckets(registration_.layout, {all}, kDefaultBucketBytes);
     LODESTAR_CHECK(buckets.ok()) << buckets.status().ToString();
-    buckets_ = *std::move(buckets);
+    registration_.buckets = *std::move(buckets);
+    if (EncodingOfFlag() != Encoding::kFp32) {
+      shadow_ = std::make_unique<ShadowWeights>(EncodingOfFlag());
+      shadow_->Attach(registration_);
+    }
     gradient_.assign(all.end, 0.001f);
     weights_.assign(all.end, 0.0f);
     BulkGrpcTransportConfig config;
     config.servers = {absl::GetFlag(FLAGS_parameter_server)};
-    config.buckets = buckets_;
-    config.worker = WorkerId(absl::GetFlag(FLAGS_worker));
-    config.incarnation = Incarnation(1);
+    config.buckets = registration_.buckets;
+    config.worker = registration_.identity.worker;
+    config.incarnation = registration_.identity.incarnation;
     config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
     absl::Notification settled;
     config.on_shared_memory = [&settled](int /*shard*/, const absl::Status& status) {
@@ -136,13 +156,13 @@ class BenchWorker {
     } else if (command == "message") {
       OneMessageClient(absl::GetFlag(FLAGS_message_server)).Send(Bytes());
     } else if (command == "push") {
-      Expect(StartPush(Round(number))->Finish().status());
+      FinishPush(*StartPush(Round(number)));
     } else if (command == "pull") {
       Expect(StartPull(Version(number))->Wait());
     } else if (command == "both") {
       const auto push = StartPush(Round(number));
       const auto pull = StartPull(Version(number + 1));
-      Expect(push->Finish().status());
+      FinishPush(*push);
       Expect(pull->Wait());
     } else {
       LODESTAR_CHECK(false) << command;
@@ -166,26 +186,45 @@ class BenchWorker {
   }
 
   std::unique_ptr<PushSession> StartPush(Round round) {
-    auto session = transport_->StartPush({round, ContributionKind::kGradient, 1.0f});
-    for (const Bucket& bucket : buckets_) {
-      session->AddBucket(
-          bucket.index, Version(round.value()),
-          BytesOf(absl::MakeConstSpan(gradient_).subspan(bucket.range.begin, bucket.range.size())));
+    encoder_.Begin(registration_, round, /*scale=*/1.0f);
+    auto session = transport_->StartPush(
+        {round, ContributionKind::kGradient, /*scale=*/1.0f, encoder_.encoding()});
+    for (const Bucket& bucket : registration_.buckets) {
+      session->AddBucket(bucket.index, Version(round.value()),
+                         encoder_.Encode(bucket, gradient_.data() + bucket.range.begin));
     }
     return session;
   }
 
-  std::unique_ptr<PullSession> StartPull(Version version) {
-    PullSpec spec{version, {}};
-    for (const Bucket& bucket : buckets_) {
-      spec.targets.push_back({bucket.index, absl::MakeSpan(weights_).subspan(bucket.range.begin,
-                                                                             bucket.range.size())});
-    }
-    return transport_->StartPull(std::move(spec), nullptr);
+  void FinishPush(PushSession& session) {
+    const absl::StatusOr<PushResult> result = session.Finish();
+    Expect(result.status());
+    encoder_.Commit(gradient_.data(), result->late);
   }
 
-  const Layout layout_;
-  std::vector<Bucket> buckets_;
+  std::unique_ptr<PullSession> StartPull(Version version) {
+    PullSpec spec;
+    spec.min_version = version;
+    spec.encoding = EncodingOfFlag();
+    for (const Bucket& bucket : registration_.buckets) {
+      float* const weights = weights_.data() + bucket.range.begin;
+      if (shadow_ != nullptr) {
+        spec.targets.push_back(shadow_->TargetOf(bucket, weights));
+      } else {
+        spec.targets.push_back(
+            {bucket.index, absl::MakeSpan(weights, static_cast<size_t>(bucket.range.size()))});
+      }
+    }
+    if (shadow_ == nullptr) return transport_->StartPull(std::move(spec), nullptr);
+    return transport_->StartPull(std::move(spec), [this](const PulledBucket& pulled) {
+      const Bucket& bucket = registration_.buckets[pulled.bucket];
+      shadow_->Complete(bucket, pulled, weights_.data() + bucket.range.begin);
+    });
+  }
+
+  Registration registration_;
+  PushEncoder encoder_;
+  std::unique_ptr<ShadowWeights> shadow_;  // null: fp32
   std::vector<float> gradient_;
   std::vector<float> weights_;
   std::unique_ptr<ParameterTransport> transport_;
