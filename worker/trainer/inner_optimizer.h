@@ -26,9 +26,9 @@ class InnerOptimizer {
   InnerOptimizer(const InnerOptimizer&) = delete;
   InnerOptimizer& operator=(const InnerOptimizer&) = delete;
 
-  // Queues one step over the whole parameter space. `shadow` (may be empty) is set to the new weights
-  // in its own dtype. clip_norm > 0 first scales the gradient so that its norm is at most that, and
-  // blocks for it. Errors: those of the device seen so far.
+  // Queues one step over the whole parameter space. `shadow` (may be empty) is set to the new
+  // weights in its own dtype. clip_norm > 0 first scales the gradient so that its norm is at most
+  // that, and blocks for it. Errors: those of the device seen so far.
   absl::Status Step(Buf weights, Buf shadow, Buf gradient, double learning_rate, double clip_norm);
 
  private:
