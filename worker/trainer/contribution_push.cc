@@ -96,11 +96,17 @@ void ContributionPush::JoinPusher(bool drop) {
 void ContributionPush::AddBucketsOf(int block, Attempt attempt) {
   for (const Bucket& bucket : registration_.buckets) {
     if (bucket.block != block) continue;
-    const float* const values = values_->data() + bucket.range.begin;
-    session_->AddBucket(bucket.index, base_->version(bucket.index),
-                        attempt == Attempt::kFirst ? encoder_->Encode(bucket, values)
-                                                   : encoder_->Encoded(bucket, values));
+    session_->AddBucket(bucket.index, base_->version(bucket.index), Encode(bucket, attempt));
   }
+}
+
+absl::Span<const std::byte> ContributionPush::Encode(const Bucket& bucket, Attempt attempt) {
+  const float* const values = values_->data() + bucket.range.begin;
+  if (attempt == Attempt::kAgain) return encoder_->Encoded(bucket, values);
+  TraceSpan span(encoder_->is_exact() ? nullptr : trace_,
+                 values_->is_shared() ? "training" : "pusher", "encode",
+                 {.block = bucket.block, .bucket = bucket.index});
+  return encoder_->Encode(bucket, values);
 }
 
 absl::Status ContributionPush::failure() {

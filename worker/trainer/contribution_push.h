@@ -7,6 +7,7 @@
 // the device only, never for a server, and so always ends.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/contribution.h"
 #include "common/trace_recorder.h"
@@ -64,6 +66,7 @@ class ContributionPush final : public GradientSink {
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
   enum class Attempt : uint8_t { kFirst, kAgain };
   void AddBucketsOf(int block, Attempt attempt);
+  absl::Span<const std::byte> Encode(const Bucket& bucket, Attempt attempt);
   absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;

@@ -88,7 +88,10 @@ void WeightsPull::OnBucket(const PulledBucket& pulled) {
     // With the time that the server took to have this version.
     trace_->Add("pull", "pull", started_at_, clock_->Now(), {.bucket = pulled.bucket});
   }
-  if (shadow_ != nullptr) shadow_->Complete(bucket, pulled, weights_->data() + bucket.range.begin);
+  if (shadow_ != nullptr) {
+    TraceSpan span(trace_, "pull", "decode", {.bucket = pulled.bucket});
+    shadow_->Complete(bucket, pulled, weights_->data() + bucket.range.begin);
+  }
   absl::MutexLock lock(&mutex_);
   versions_[pulled.bucket] = pulled.version;
   --missing_by_block_[bucket.block];
