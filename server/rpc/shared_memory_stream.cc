@@ -162,6 +162,7 @@ SharedMemoryStream::Answer SharedMemoryStream::TakeBlock(Block& block,
 void SharedMemoryStream::ContinueLocked() {
   if (is_finished_ || is_writing_) return;
   if (is_closed_) {
+    if (!is_removed_) return;
     is_finished_ = true;
     return Finish(ToGrpcStatus(end_status_));
   }
@@ -189,9 +190,13 @@ void SharedMemoryStream::Close(const absl::Status& status) {
     is_closed_ = true;
     end_status_ = status;
     waiting.swap(waiting_);
-    ContinueLocked();
   }
   regions_->Remove(name_);
+  {
+    absl::MutexLock lock(&mutex_);
+    is_removed_ = true;
+    ContinueLocked();
+  }
   for (const std::function<void()>& retry : waiting) retry();
 }
 

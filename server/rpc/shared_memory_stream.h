@@ -107,6 +107,7 @@ class SharedMemoryStream final
   v1::SharedMemoryReply writing_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_removed_ ABSL_GUARDED_BY(mutex_) = false;  // its name is forgotten: the call may end
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
 };

@@ -79,13 +79,13 @@ bool BulkPushCall::TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block
       self->ScheduleCuttingLocked();
     });
   };
-  switch (shared_->TakeBlock(taken, std::move(retry))) {
+  switch (shared_->TakeBlock(this, taken, std::move(retry))) {
     case SharedMemoryCall::Answer::kTaken:
       block = taken;
       return true;
     case SharedMemoryCall::Answer::kWait:
       return false;
-    case SharedMemoryCall::Answer::kClosed:
+    case SharedMemoryCall::Answer::kNone:
       return true;
   }
   return true;

@@ -1,5 +1,6 @@
 #include "worker/client/shared_memory_call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,7 +27,7 @@ SharedMemoryCall::SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel
       block_bytes_(block_bytes),
       blocks_(blocks),
       settled_(std::move(settled)),
-      is_pushed_(blocks, false) {
+      owners_(blocks, nullptr) {
   for (int i = 0; i < blocks; ++i) free_.push_back(OffsetOf(i));
 }
 
@@ -70,16 +71,18 @@ absl::Status SharedMemoryCall::status() const {
   return status_;
 }
 
-SharedMemoryCall::Answer SharedMemoryCall::TakeBlock(Block& block, std::function<void()> retry) {
+SharedMemoryCall::Answer SharedMemoryCall::TakeBlock(const void* owner, Block& block,
+                                                     std::function<void()> retry) {
   absl::MutexLock lock(&mutex_);
-  if (is_closed_) return Answer::kClosed;
+  if (is_closed_) return Answer::kNone;
   if (free_.empty()) {
+    if (std::find(owners_.begin(), owners_.end(), owner) == owners_.end()) return Answer::kNone;
     waiting_.push_back(std::move(retry));
     return Answer::kWait;
   }
   block.offset = free_.back();
   free_.pop_back();
-  is_pushed_[block.offset / block_bytes_] = true;
+  owners_[block.offset / block_bytes_] = owner;
   block.memory = *region_.Part(block.offset, block_bytes_);
   return Answer::kTaken;
 }
@@ -139,8 +142,8 @@ void SharedMemoryCall::OnReadDone(bool ok) {
     for (const uint64_t offset : reply_.read()) {
       const uint64_t block = offset / block_bytes_;
       // Twice, or never ours: no harm, but not free again.
-      if (!ok || block >= is_pushed_.size() || !is_pushed_[block]) continue;
-      is_pushed_[block] = false;
+      if (!ok || block >= owners_.size() || owners_[block] == nullptr) continue;
+      owners_[block] = nullptr;
       free_.push_back(OffsetOf(static_cast<int>(block)));
     }
     waiting.swap(waiting_);

@@ -28,7 +28,8 @@ class SharedMemoryCall final
     uint64_t offset = 0;
     absl::Span<char> memory;
   };
-  enum class Answer : uint8_t { kTaken, kWait, kClosed };
+  // kNone: do without.
+  enum class Answer : uint8_t { kTaken, kWait, kNone };
   // Called once, on a gRPC thread: OK when the server has the region, or why it does not.
   using SettledCallback = std::function<void(const absl::Status&)>;
 
@@ -48,9 +49,12 @@ class SharedMemoryCall final
   const SharedRegion& region() const { return region_; }
   size_t block_bytes() const { return block_bytes_; }
 
-  // A block to fill and to push. kWait: `retry` will be called, without a lock held, when there may
-  // be one; asking again is then up to the caller. What is taken and not pushed is lost.
-  Answer TakeBlock(Block& block, std::function<void()> retry) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A block for the stream `owner` to fill and to push. kWait: `retry` will be called, without a
+  // lock held, when there may be one; asking again is then up to the caller. What is taken and not
+  // pushed is lost. Only a stream that has blocks on their way waits: one may hold all of them
+  // until another one gets on, and that one must not wait for it.
+  Answer TakeBlock(const void* owner, Block& block, std::function<void()> retry)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // A pulled chunk has been copied: the server may write there again. Errors: Internal if the
   // server was never allowed to write there.
   absl::Status MarkRead(uint64_t offset) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -82,8 +86,8 @@ class SharedMemoryCall final
 
   mutable absl::Mutex mutex_;
   uint64_t name_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<uint64_t> free_ ABSL_GUARDED_BY(mutex_);  // for pushes, by offset
-  std::vector<bool> is_pushed_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> free_ ABSL_GUARDED_BY(mutex_);       // for pushes, by offset
+  std::vector<const void*> owners_ ABSL_GUARDED_BY(mutex_);  // by block for pushes; null: free
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   v1::SharedMemoryRequest pending_ ABSL_GUARDED_BY(mutex_);
   v1::SharedMemoryRequest writing_ ABSL_GUARDED_BY(mutex_);
