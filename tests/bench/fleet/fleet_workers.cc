@@ -142,7 +142,7 @@ class LightWorker {
     const auto session =
         transport_->StartPush({grant.round, ContributionKind::kGradient, /*scale=*/1.0f});
     for (const Bucket& bucket : registration_.buckets) {
-      session->AddBucket(bucket.index, grant.min_version, PartOf(gradient_, bucket));
+      session->AddBucket(bucket.index, grant.min_version, BytesOf(PartOf(gradient_, bucket)));
     }
     return session->Finish().status();
   }
