@@ -118,18 +118,18 @@ std::vector<double> BucketWeights::SegmentSquareSums() const {
 
 void BucketWeights::ApplySum(const OptimizerCall& call, bool has_update) {
   LODESTAR_CHECK(has_sum() || !has_update) << "no sum in elements from " << range_.begin;
-  if (has_update) ApplyFloats(call, accumulator_->data());
+  if (has_update) Apply(call, accumulator_->data());
   accumulator_ = nullptr;
 }
 
 void BucketWeights::Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient) {
   if (encoding == Encoding::kFp32)
-    return ApplyFloats(call, reinterpret_cast<const float*>(gradient));
+    return Apply(call, reinterpret_cast<const float*>(gradient));
   Accumulate(encoding, gradient, 1.0f);
   ApplySum(call, /*has_update=*/true);
 }
 
-void BucketWeights::ApplyFloats(const OptimizerCall& call, const float* gradient) {
+void BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
   LODESTAR_CHECK(has_weights()) << "no weights in elements from " << range_.begin;
   std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
   for (std::shared_ptr<Page>& page : state_) {
@@ -159,7 +159,7 @@ void BucketWeights::AdvanceShadow(Version version) {
 
 PublishedBucket BucketWeights::Lend(const ReadView& view, Version version) const {
   if (view.shadow && shadow_.has_value()) return shadow_->Lend(view.held);
-  return {Page::Lend(weights_), num_elements(), version};
+  return {LendWeights(), num_elements(), version};
 }
 
 void BucketWeights::LendTo(BucketState& state) const {

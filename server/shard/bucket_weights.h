@@ -55,6 +55,7 @@ class BucketWeights {
   void ApplySum(const OptimizerCall& call, bool has_update);
   // One update with `gradient` alone.
   void Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient);
+  void Apply(const OptimizerCall& call, const float* gradient);
 
   // What workers that take encoded changes have: the weights as they are, which come from somewhere
   // else than an update...
@@ -62,13 +63,13 @@ class BucketWeights {
   // ... or as an update has made them.
   void AdvanceShadow(Version version);
 
+  std::shared_ptr<const Page> LendWeights() const { return Page::Lend(weights_); }
   PublishedBucket Lend(const ReadView& view, Version version) const;
   // Weights and optimizer state.
   void LendTo(BucketState& state) const;
 
  private:
   std::shared_ptr<Page> Zeros();
-  void ApplyFloats(const OptimizerCall& call, const float* gradient);
 
   const ElementRange range_;
   const Layout& layout_;
