@@ -61,7 +61,8 @@ for program in "$stage"/bin/*; do
 done | sort -u | while read -r library; do
   [[ "$(basename "$library")" =~ $machine_libraries ]] && continue
   install -m 644 "$library" "$stage/lib/"
-  package="$(dpkg-query --search "$(realpath "$library")" 2>/dev/null | head -n 1 | cut -d: -f1)"
+  # By any folder: /lib is a link to /usr/lib, and packages know their files under either.
+  package="$(dpkg-query --search "*/$(basename "$(realpath "$library")")" 2>/dev/null | head -n 1 | cut -d: -f1)" || true
   [[ -n "$package" ]] || fail "$library belongs to no Debian package: its licence is unknown"
   install -m 644 "/usr/share/doc/$package/copyright" "$stage/licences/$package"
 done
