@@ -41,8 +41,10 @@ def _cuda_objects_impl(ctx):
             reports.append(report)
 
             # ptxas reports registers, shared memory and spills on the error output.
+            # nvcc names its temporary files by process id, and every sandbox counts from 1.
             command = " ".join(
-                ["%s/bin/nvcc -x cu -std=c++20 -O3 -Werror all-warnings -Xptxas -v" % CUDA_ROOT] +
+                ["export TMPDIR=$(mktemp -d) && trap 'rm -rf $TMPDIR' EXIT &&"] +
+                ["%s/bin/nvcc -x cu -std=c++20 -O3 --expt-relaxed-constexpr -Werror all-warnings -Xptxas -v" % CUDA_ROOT] +
                 ["-gencode " + architecture for architecture in _ARCHITECTURES] +
                 ["-Xcompiler " + ",".join(_HOST_FLAGS)] +
                 ["-I. -c", source.path, "-o", output.path, "2>", report.path] +
