@@ -1,14 +1,8 @@
-// The formula of Philox4x32-10 for code on hosts and GPUs; see common/random.h.
+// The formula of Philox4x32-10; see common/random.h. constexpr, so that nvcc compiles it for GPUs,
+// too.
 #pragma once
 
 #include <cstdint>
-
-// nvcc compiles functions marked so for both sides; other compilers see plain functions.
-#ifdef __CUDACC__
-#define LODESTAR_HOST_DEVICE __host__ __device__
-#else
-#define LODESTAR_HOST_DEVICE
-#endif
 
 namespace lodestar {
 
@@ -16,7 +10,7 @@ struct PhiloxWords {
   uint32_t word[4];
 };
 
-LODESTAR_HOST_DEVICE inline PhiloxWords PhiloxRounds(uint64_t key, PhiloxWords counter) {
+constexpr PhiloxWords PhiloxRounds(uint64_t key, PhiloxWords counter) {
   constexpr int kRounds = 10;
   constexpr uint64_t kMultiplier0 = 0xD2511F53;
   constexpr uint64_t kMultiplier1 = 0xCD9E8D57;
@@ -38,7 +32,7 @@ LODESTAR_HOST_DEVICE inline PhiloxWords PhiloxRounds(uint64_t key, PhiloxWords c
 }
 
 // The block of number `index` in the sequence `stream` of `key`.
-LODESTAR_HOST_DEVICE inline PhiloxWords PhiloxAt(uint64_t key, uint64_t stream, uint64_t index) {
+constexpr PhiloxWords PhiloxAt(uint64_t key, uint64_t stream, uint64_t index) {
   return PhiloxRounds(key, {{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
                              static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)}});
 }

@@ -18,20 +18,20 @@ struct DropoutMask {
 };
 
 // A word below this drops its element. `rate` in [0, 1).
-LODESTAR_HOST_DEVICE inline uint32_t DropoutThreshold(double rate) {
+constexpr uint32_t DropoutThreshold(double rate) {
   return static_cast<uint32_t>(rate * 4294967296.0);
 }
 
 // Factor of the elements that are kept.
-LODESTAR_HOST_DEVICE inline double DropoutScale(double rate) { return 1.0 / (1.0 - rate); }
+constexpr double DropoutScale(double rate) { return 1.0 / (1.0 - rate); }
 
 // The words of elements [4 * block, 4 * block + 4) of the sequence.
-LODESTAR_HOST_DEVICE inline PhiloxWords DropoutWords(const DropoutMask& mask, int64_t block) {
+constexpr PhiloxWords DropoutWords(const DropoutMask& mask, int64_t block) {
   return PhiloxAt(mask.key, mask.stream, static_cast<uint64_t>(block));
 }
 
 // Whether element `i` of the tensor is kept.
-LODESTAR_HOST_DEVICE inline bool IsKept(const DropoutMask& mask, int64_t i) {
+constexpr bool IsKept(const DropoutMask& mask, int64_t i) {
   const int64_t element = mask.first_element + i;
   return DropoutWords(mask, element / 4).word[element % 4] >= DropoutThreshold(mask.rate);
 }

@@ -35,7 +35,7 @@ struct AttentionHead {
   int64_t output_step;
 
   template <typename T>
-  LODESTAR_HOST_DEVICE AttentionHead(const AttentionCall<T>& call, int64_t index)
+  __host__ __device__ AttentionHead(const AttentionCall<T>& call, int64_t index)
       : qkv_step(int64_t{3} * call.heads * call.width),
         output_step(int64_t{1} * call.heads * call.width) {
     const int64_t sample = index / call.heads;
