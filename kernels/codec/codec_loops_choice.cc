@@ -1,4 +1,5 @@
 #include "kernels/codec/codec_loops.h"
+#include "kernels/simd/instruction_sets.h"
 
 namespace lodestar::codec {
 
@@ -14,32 +15,16 @@ Loops MakeLoops();
 
 namespace {
 
-constexpr int kMaxSets = 3;
-
-// Widest first.
-struct Sets {
-  Loops loops[kMaxSets];
-  int count = 0;
-
-  Sets() {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("x86-64-v4")) loops[count++] = avx512::MakeLoops();
-    if (__builtin_cpu_supports("x86-64-v3")) loops[count++] = avx2::MakeLoops();
-    loops[count++] = sse2::MakeLoops();
-  }
-};
-
-const Sets& AllSets() {
-  static const Sets sets;
+const simd::InstructionSets<Loops>& AllSets() {
+  static const simd::InstructionSets<Loops> sets(avx512::MakeLoops, avx2::MakeLoops,
+                                                 sse2::MakeLoops);
   return sets;
 }
 
 }  // namespace
 
-const Loops& BestLoops() { return AllSets().loops[0]; }
+const Loops& BestLoops() { return AllSets().best(); }
 
-const Loops* SupportedLoops(int index) {
-  return index < AllSets().count ? &AllSets().loops[index] : nullptr;
-}
+const Loops* SupportedLoops(int index) { return AllSets().at(index); }
 
 }  // namespace lodestar::codec

@@ -1,0 +1,26 @@
+// Which of the instruction sets that a table of loops was compiled for run on this machine.
+#pragma once
+
+namespace lodestar::simd {
+
+template <typename Loops>
+class InstructionSets {
+ public:
+  // The makers of the tables, widest set first. Every x86-64 processor has SSE2.
+  InstructionSets(Loops (*avx512)(), Loops (*avx2)(), Loops (*sse2)()) {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("x86-64-v4")) loops_[count_++] = avx512();
+    if (__builtin_cpu_supports("x86-64-v3")) loops_[count_++] = avx2();
+    loops_[count_++] = sse2();
+  }
+
+  const Loops& best() const { return loops_[0]; }
+  // Null from the number of sets on.
+  const Loops* at(int index) const { return index < count_ ? &loops_[index] : nullptr; }
+
+ private:
+  Loops loops_[3];
+  int count_ = 0;
+};
+
+}  // namespace lodestar::simd
