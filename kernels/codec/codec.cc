@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/codec/codec_loops.h"
+#include "kernels/reduce.h"
 
 namespace lodestar {
 namespace {
@@ -21,6 +22,9 @@ class Fp32Codec final : public Codec {
   void Decode(const std::byte* encoded, int64_t n, float* values) const override {
     std::memcpy(values, encoded, n * sizeof(float));
   }
+  bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
+    return AllFinite(reinterpret_cast<const float*>(encoded), n);
+  }
 };
 
 class Bf16Codec final : public Codec {
@@ -33,6 +37,11 @@ class Bf16Codec final : public Codec {
   void Decode(const std::byte* encoded, int64_t n, float* values) const override {
     codec::BestLoops().from_bf16(reinterpret_cast<const uint16_t*>(encoded), values, n);
   }
+  bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
+    constexpr uint16_t kExponent = 0x7F80;
+    return codec::BestLoops().all_finite16(reinterpret_cast<const uint16_t*>(encoded), kExponent,
+                                           n);
+  }
 };
 
 class Fp16Codec final : public Codec {
@@ -44,6 +53,11 @@ class Fp16Codec final : public Codec {
   }
   void Decode(const std::byte* encoded, int64_t n, float* values) const override {
     codec::BestLoops().from_fp16(reinterpret_cast<const uint16_t*>(encoded), values, n);
+  }
+  bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
+    constexpr uint16_t kExponent = 0x7C00;
+    return codec::BestLoops().all_finite16(reinterpret_cast<const uint16_t*>(encoded), kExponent,
+                                           n);
   }
 };
 
@@ -95,6 +109,18 @@ class Int8Codec final : public Codec {
                                     values + begin, size);
       encoded += EncodedBytes(Encoding::kInt8, size);
     }
+  }
+
+  bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
+    // Of any code, -128 included, which we never send.
+    constexpr float kLargestMagnitude = 128.0f;
+    bool is_finite = true;
+    for (int64_t begin = 0; begin < n; begin += kInt8Block) {
+      float scale = 0.0f;
+      std::memcpy(&scale, encoded + EncodedBytes(Encoding::kInt8, begin), sizeof(float));
+      is_finite = is_finite && std::isfinite(kLargestMagnitude * scale);
+    }
+    return is_finite;
   }
 };
 

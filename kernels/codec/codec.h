@@ -30,6 +30,8 @@ class Codec {
   virtual void Encode(const float* values, int64_t n, const RoundingNoise& noise,
                       std::byte* encoded) const = 0;
   virtual void Decode(const std::byte* encoded, int64_t n, float* values) const = 0;
+  // True only if all elements are finite; false if one may not be. Does not decode them.
+  virtual bool IsSurelyFinite(const std::byte* encoded, int64_t n) const = 0;
 };
 
 // The only place that chooses a codec.

@@ -181,6 +181,7 @@ TEST_P(CodecConformanceTest, NanAndInfAreStillSeen) {
       std::vector<float> values = Values(5000, 6);
       values[place] = bad;
       const Bytes bytes = Encoded(GetParam(), values, {});
+      EXPECT_FALSE(CodecOf(GetParam()).IsSurelyFinite(bytes.data(), 5000));
       const int64_t first = FirstNonFinite(GetParam(), bytes.data(), 5000);
       EXPECT_EQ(first, place / BlockElements(GetParam()) * BlockElements(GetParam()));
       const float back = Decoded(GetParam(), bytes, 5000)[place];
@@ -191,7 +192,20 @@ TEST_P(CodecConformanceTest, NanAndInfAreStillSeen) {
     }
   }
   const Bytes fine = Encoded(GetParam(), Values(5000, 6), {});
+  EXPECT_TRUE(CodecOf(GetParam()).IsSurelyFinite(fine.data(), 5000));
   EXPECT_EQ(FirstNonFinite(GetParam(), fine.data(), 5000), 5000);
+}
+
+// Bytes that no encoder makes.
+TEST(Int8CodecTest, BlockThatDecodesBeyondTheRangeIsSeen) {
+  const float scale = kMax / 127.5f;
+  for (int code : {-128, 127}) {
+    Bytes bytes(EncodedBytes(Encoding::kInt8, 3));
+    std::memcpy(bytes.data(), &scale, sizeof(scale));
+    bytes[sizeof(scale) + 1] = static_cast<std::byte>(code);
+    EXPECT_FALSE(CodecOf(Encoding::kInt8).IsSurelyFinite(bytes.data(), 3));
+    EXPECT_EQ(FirstNonFinite(Encoding::kInt8, bytes.data(), 3), code == -128 ? 1 : 3);
+  }
 }
 
 TEST_P(CodecConformanceTest, AccumulatingDecodesFirst) {

@@ -73,6 +73,12 @@ void FromFp16(const uint16_t* __restrict codes, float* __restrict values, int64_
   }
 }
 
+bool AllFinite16(const uint16_t* codes, uint16_t exponent, int64_t n) {
+  uint16_t special = 0;
+  for (int64_t i = 0; i < n; ++i) special |= (codes[i] & exponent) == exponent ? 1 : 0;
+  return special == 0;
+}
+
 uint32_t MaxMagnitude(const float* values, int64_t n) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -175,6 +181,7 @@ Loops MakeLoops() {
           .from_bf16 = FromBf16,
           .to_fp16 = ToFp16,
           .from_fp16 = FromFp16,
+          .all_finite16 = AllFinite16,
           .max_magnitude = MaxMagnitude,
           .quantize = Quantize,
           .dequantize = Dequantize,

@@ -50,7 +50,7 @@ int64_t FirstNonFinite(Encoding encoding, const std::byte* encoded, int64_t n) {
   float decoded[kPiece];
   int64_t first = n;
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
-    if (first < n) return;
+    if (first < n || codec.IsSurelyFinite(encoded + bytes, size)) return;
     codec.Decode(encoded + bytes, size, decoded);
     if (AllFinite(decoded, size)) return;
     const float* const found =
