@@ -55,11 +55,12 @@ class Cluster:
         self._round = 0
         self.server = Peer([options.peer, "--role=server", f"--megabytes={megabytes}",
                             f"--encoding={encoding}"])
-        parameters, message, tcp = self.server.greeting
+        parameters, message, tcp, tcp_both = self.server.greeting
         self.workers = [
             Peer([options.peer, "--role=worker", f"--worker={worker}", f"--megabytes={megabytes}",
                   f"--parameter_server={parameters}", f"--message_server={message}",
-                  f"--tcp_port={tcp}", f"--shared_memory={str(shared_memory).lower()}",
+                  f"--tcp_port={tcp}", f"--tcp_both_port={tcp_both}",
+                  f"--shared_memory={str(shared_memory).lower()}",
                   f"--encoding={encoding}"])
             for worker in range(1, workers + 1)]
 
@@ -90,7 +91,7 @@ class Cluster:
             worker.end()
         elapsed = time.monotonic() - start
         gigabytes = self._megabytes * len(self.workers) / 1000
-        directions = 2 if path == "both" else 1
+        directions = 2 if path in ("both", "tcp_both") else 1
         return (gigabytes / elapsed, (self._cpu_seconds() - cpu) / (gigabytes * directions))
 
     def memory(self):
@@ -121,10 +122,11 @@ def measure_path(options, megabytes, workers, name, path, shared_memory, encodin
         for _ in range(WARM_UPS):  # touch every page and open every connection
             measure()
         memory = cluster.memory()
-        cluster.measure("tcp")
+        raw_path = "tcp_both" if path == "both" else "tcp"
+        cluster.measure(raw_path)
         raw, ours = [], []
         for _ in range(options.runs):
-            raw.append(cluster.measure("tcp"))
+            raw.append(cluster.measure(raw_path))
             ours.append(measure())
         raw_rates = [rate for rate, _ in raw]
         rates = [rate for rate, _ in ours]
@@ -152,7 +154,8 @@ def main():
           "bytes and int8 a quarter. CPU: seconds per GB of fp32, of both ends, encoding and decoding "
           "included. Memory: MiB resident on the server once everything has been used once, without raw "
           "TCP: its own + shared with workers; and the most before that. Push includes the sum and the "
-          "update (SGD), and all of ours checksums on both sides.\n")
+          "update (SGD), and all of ours checksums on both sides. Raw TCP beside push and pull: a "
+          "server that sends every byte back as it comes.\n")
     print("| MB | workers | encoding | path | GB/s | CPU | raw TCP, in turns | CPU | of raw TCP | memory | most |")
     print("|---:|---:|---|---|---:|---:|---:|---:|---:|---:|---:|")
     copies = []

@@ -3,7 +3,8 @@
 // answered by one line.
 //
 //   server: `open ROUND WORKERS` opens a round                      -> ok
-//   worker: `tcp`, `message`, `push ROUND`, `pull VERSION`, `both ROUND` -> ok, when it is done
+//   worker: `tcp`, `tcp_both`, `message`, `push ROUND`, `pull VERSION`, `both ROUND`
+//                                                      -> ok, when it is done
 //           `copy` copies the tensor once, on one thread            -> seconds
 //   both:   `usage` -> CPU seconds, resident anonymous MiB, resident shared MiB, peak resident MiB
 
@@ -39,6 +40,7 @@ ABSL_FLAG(int64_t, megabytes, 100, "size of the tensor, in 10^6 bytes of fp32");
 ABSL_FLAG(std::string, parameter_server, "", "worker: address of the parameter server");
 ABSL_FLAG(std::string, message_server, "", "worker: address of the server of one big message");
 ABSL_FLAG(int, tcp_port, 0, "worker: port of the server of raw bytes");
+ABSL_FLAG(int, tcp_both_port, 0, "worker: port of the server that sends raw bytes back");
 ABSL_FLAG(int, worker, 1, "worker: its id, from 1");
 ABSL_FLAG(bool, shared_memory, false, "worker: payloads through shared memory");
 ABSL_FLAG(std::string, encoding, "fp32", "of pushes and pulls, with error feedback");
@@ -98,10 +100,13 @@ void RunServer() {
   config.job.batch_size = 1;
   config.job.push_encoding = config.job.pull_encoding = EncodingOfFlag();
   const size_t bytes = config.layout.num_elements() * sizeof(float);
-  RawTcpServer raw(bytes / kDataChannelsPerServer);
+  const size_t part = bytes / kDataChannelsPerServer;
+  RawTcpServer raw(part, RawTcpServer::Answer::kAcknowledgement);
+  RawTcpServer raw_both(part, RawTcpServer::Answer::kSameBytes);
   OneMessageServer message;
   ShardServer server(std::move(config));
-  std::cout << server.address() << " " << message.address() << " " << raw.port() << std::endl;
+  std::cout << server.address() << " " << message.address() << " " << raw.port() << " "
+            << raw_both.port() << std::endl;
   Serve([&](const std::vector<std::string>& words) {
     LODESTAR_CHECK(words.size() == 3 && words[0] == "open") << words[0];
     constexpr double kLearningRate = 0.5;
@@ -148,11 +153,11 @@ class BenchWorker {
     const int64_t number = words.size() > 1 ? std::stoll(words[1]) : 0;
     if (command == "copy") return Copy();
     if (command == "tcp") {
-      if (raw_ == nullptr) {
-        raw_ =
-            std::make_unique<RawTcpClient>(absl::GetFlag(FLAGS_tcp_port), kDataChannelsPerServer);
-      }
-      raw_->Send(Bytes(), kChunkBytes);
+      Connected(raw_, absl::GetFlag(FLAGS_tcp_port)).Send(Bytes(), kChunkBytes);
+    } else if (command == "tcp_both") {
+      const absl::Span<char> weights(reinterpret_cast<char*>(weights_.data()), Bytes().size());
+      Connected(raw_both_, absl::GetFlag(FLAGS_tcp_both_port))
+          .Exchange(Bytes(), weights, kChunkBytes);
     } else if (command == "message") {
       OneMessageClient(absl::GetFlag(FLAGS_message_server)).Send(Bytes());
     } else if (command == "push") {
@@ -177,6 +182,11 @@ class BenchWorker {
 
   absl::Span<const char> Bytes() const {
     return {reinterpret_cast<const char*>(gradient_.data()), gradient_.size() * sizeof(float)};
+  }
+
+  static RawTcpClient& Connected(std::unique_ptr<RawTcpClient>& client, int port) {
+    if (client == nullptr) client = std::make_unique<RawTcpClient>(port, kDataChannelsPerServer);
+    return *client;
   }
 
   std::string Copy() {
@@ -229,6 +239,7 @@ class BenchWorker {
   std::vector<float> weights_;
   std::unique_ptr<ParameterTransport> transport_;
   std::unique_ptr<RawTcpClient> raw_;
+  std::unique_ptr<RawTcpClient> raw_both_;
 };
 
 void RunWorker() {

@@ -26,9 +26,30 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
+// False: the connection is closed.
+bool SendAll(int socket, absl::Span<const char> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    bytes.remove_prefix(sent);
+  }
+  return true;
+}
+
+// What arrives, up to the room of `buffer`, copied to `destination`; its length, or 0 if the
+// connection is closed.
+size_t ReceiveSome(int socket, std::vector<char>& buffer, absl::Span<char> destination) {
+  const ssize_t received =
+      recv(socket, buffer.data(), std::min(buffer.size(), destination.size()), 0);
+  if (received <= 0) return 0;
+  std::memcpy(destination.data(), buffer.data(), received);
+  return received;
+}
+
 }  // namespace
 
-RawTcpServer::RawTcpServer(size_t bytes_per_connection) : bytes_(bytes_per_connection) {
+RawTcpServer::RawTcpServer(size_t bytes_per_connection, Answer answer)
+    : bytes_(bytes_per_connection), answer_(answer) {
   listener_ = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = Loopback(0);
   socklen_t size = sizeof(address);
@@ -59,15 +80,15 @@ void RawTcpServer::Receive(int socket) {
   std::vector<char> destination(bytes_);
   size_t filled = 0;
   while (true) {
-    const size_t wanted = std::min(buffer.size(), destination.size() - filled);
-    const ssize_t received = recv(socket, buffer.data(), wanted, 0);
-    if (received <= 0) break;
-    std::memcpy(destination.data() + filled, buffer.data(), received);
+    const absl::Span<char> rest = absl::MakeSpan(destination).subspan(filled);
+    const size_t received = ReceiveSome(socket, buffer, rest);
+    if (received == 0) break;
     filled += received;
+    if (answer_ == Answer::kSameBytes && !SendAll(socket, rest.subspan(0, received))) break;
     if (filled < destination.size()) continue;
     filled = 0;
     const char acknowledgement = 1;
-    if (send(socket, &acknowledgement, 1, MSG_NOSIGNAL) != 1) break;
+    if (answer_ == Answer::kAcknowledgement && !SendAll(socket, {&acknowledgement, 1})) break;
   }
   close(socket);
 }
@@ -89,19 +110,40 @@ RawTcpClient::~RawTcpClient() {
   for (const int connection : sockets_) close(connection);
 }
 
+void RawTcpClient::SendChunks(int connection, absl::Span<const char> bytes, size_t chunk_bytes) {
+  for (; !bytes.empty(); bytes.remove_prefix(std::min(chunk_bytes, bytes.size()))) {
+    LODESTAR_CHECK(SendAll(connection, bytes.subspan(0, chunk_bytes))) << std::strerror(errno);
+  }
+}
+
 void RawTcpClient::Send(absl::Span<const char> source, size_t chunk_bytes) {
   const size_t part = source.size() / sockets_.size();
   std::vector<std::thread> threads;
   for (size_t i = 0; i < sockets_.size(); ++i) {
     threads.emplace_back([=, connection = sockets_[i], out = source.subspan(i * part, part)] {
-      for (size_t sent = 0; sent < out.size();) {
-        const size_t wanted = std::min(chunk_bytes, out.size() - sent);
-        const ssize_t written = send(connection, out.data() + sent, wanted, MSG_NOSIGNAL);
-        LODESTAR_CHECK(written > 0) << std::strerror(errno);
-        sent += written;
-      }
+      SendChunks(connection, out, chunk_bytes);
       char acknowledgement = 0;
       LODESTAR_CHECK(recv(connection, &acknowledgement, 1, 0) == 1) << std::strerror(errno);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void RawTcpClient::Exchange(absl::Span<const char> source, absl::Span<char> destination,
+                            size_t chunk_bytes) {
+  const size_t part = source.size() / sockets_.size();
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < sockets_.size(); ++i) {
+    threads.emplace_back([=, connection = sockets_[i], out = source.subspan(i * part, part)] {
+      SendChunks(connection, out, chunk_bytes);
+    });
+    threads.emplace_back([=, connection = sockets_[i], in = destination.subspan(i * part, part)] {
+      std::vector<char> buffer(kReadBytes);
+      for (size_t filled = 0; filled < in.size();) {
+        const size_t received = ReceiveSome(connection, buffer, in.subspan(filled));
+        LODESTAR_CHECK(received > 0) << std::strerror(errno);
+        filled += received;
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -11,12 +11,15 @@
 
 namespace lodestar {
 
-// Takes what clients send into memory of its own, connection by connection, and acknowledges it.
-// Aborts if the machine has no sockets.
+// Takes what clients send into memory of its own, connection by connection, and answers. Aborts if
+// the machine has no sockets.
 class RawTcpServer {
  public:
+  // One byte once all has arrived, or all that arrives, at once.
+  enum class Answer { kAcknowledgement, kSameBytes };
+
   // Listens on a free loopback port; each connection carries `bytes_per_connection` per transfer.
-  explicit RawTcpServer(size_t bytes_per_connection);
+  RawTcpServer(size_t bytes_per_connection, Answer answer);
   ~RawTcpServer();  // the clients are gone
 
   int port() const { return port_; }
@@ -26,6 +29,7 @@ class RawTcpServer {
   void Receive(int socket);
 
   const size_t bytes_;
+  const Answer answer_;
   int listener_ = -1;
   int port_ = 0;
   std::thread accepting_;
@@ -40,8 +44,12 @@ class RawTcpClient {
   // Sends an equal part of `source` over each connection, in writes of chunk_bytes, and returns
   // when all have been acknowledged.
   void Send(absl::Span<const char> source, size_t chunk_bytes);
+  // The same to a server that answers with the same bytes, which arrive in `destination` meanwhile.
+  void Exchange(absl::Span<const char> source, absl::Span<char> destination, size_t chunk_bytes);
 
  private:
+  static void SendChunks(int connection, absl::Span<const char> bytes, size_t chunk_bytes);
+
   std::vector<int> sockets_;
 };
 
