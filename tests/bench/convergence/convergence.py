@@ -2,7 +2,7 @@
 
   convergence.py --bin=bazel-bin --task=gpt --data=FILE     (tinyshakespeare: nanoGPT's CPU setting)
   convergence.py --bin=bazel-bin --task=digits --data=DIR   (8x8 digits as IDX files)
-  convergence.py --bin=bazel-bin --task=encodings --data=FILE [--rounds=N]
+  convergence.py --bin=bazel-bin --task=encodings --data=FILE [--rounds=N] [--seeds=A,B]
                                      (the gpt task in sync by two workers, each wire encoding)
 
 Every run of a task sees the same number of samples. --only=NAME[,NAME] chooses runs.
@@ -49,12 +49,12 @@ def gpt_trials():
     ]
 
 
-def encodings_trials(rounds):
+def encodings_trials(rounds, seed):
     def trial(name, *flags):
-        return Trial(name, 2, [
+        return Trial(f"{name} (seed {seed})", 2, [
             "--model=gpt-nano", "--mode=sync", f"--rounds={rounds}",
             f"--batch_size={GPT_BATCH // 2}", f"--warmup_rounds={rounds // 20}",
-            "--eval_samples=0", "--eval_every=0", "--seed=1337", *GPT_OPTIMIZER, *flags])
+            "--eval_samples=0", "--eval_every=0", f"--seed={seed}", *GPT_OPTIMIZER, *flags])
 
     trials = [trial("fp32")]
     for encoding in ("bf16", "int8"):
@@ -110,11 +110,14 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--only", default="", help="names of runs, separated by commas")
     parser.add_argument("--rounds", type=int, default=GPT_ROUNDS, help="of --task=encodings")
+    parser.add_argument("--seeds", default="1337", help="of --task=encodings, separated by commas")
     parser.add_argument("--timeout_s", type=float, default=900)
     arguments = parser.parse_args()
 
     trials = {"gpt": gpt_trials, "digits": digits_trials,
-              "encodings": lambda: encodings_trials(arguments.rounds)}[arguments.task]()
+              "encodings": lambda: [
+                  trial for seed in arguments.seeds.split(",")
+                  for trial in encodings_trials(arguments.rounds, seed)]}[arguments.task]()
     wanted = [name for name in arguments.only.split(",") if name]
     trials = [t for t in trials if not wanted or t.name in wanted]
     if not trials:
