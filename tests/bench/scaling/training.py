@@ -5,7 +5,7 @@ import dataclasses
 import json
 import time
 
-END_SECONDS = 60
+POLL_SECONDS = 0.02
 
 
 @dataclasses.dataclass
@@ -71,21 +71,24 @@ class Training:
         while True:
             if enough(self.records()):
                 return time.monotonic() - self.started
-            if self._running[0].poll() is not None:
+            if self._has_ended():
                 self._processes.fail("the job ended early")
             if time.monotonic() - self.started > limit_s:
                 return None
-            time.sleep(0.02)
+            time.sleep(POLL_SECONDS)
 
     def wait(self, limit_s=600):
         """Until the job has ended by itself."""
-        for process in self._running:
-            try:
-                code = process.wait(max(0.1, self.started + limit_s - time.monotonic()))
-            except Exception:  # a time limit; the logs say more
+        while not self._has_ended():
+            if time.monotonic() - self.started > limit_s:
                 self._processes.fail("the job did not end")
-            if code != 0:
-                self._processes.fail(f"a process ended with {code}")
+            time.sleep(POLL_SECONDS)
+
+    def _has_ended(self):
+        codes = [process.poll() for process in self._running]
+        if any(codes):
+            self._processes.fail(f"a process ended with {next(code for code in codes if code)}")
+        return all(code == 0 for code in codes)
 
     def stop(self):
         for process in self._running:
