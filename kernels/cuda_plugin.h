@@ -8,17 +8,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
+#include "kernels/fusion_policy.h"
 
 namespace lodestar {
 
 inline constexpr char kCudaPluginFile[] = "liblodestar_cuda.so";
 inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
-// To be raised whenever device.h changes.
-inline constexpr int kCudaPluginVersion = 2;
+// To be raised whenever device.h or the options below change.
+inline constexpr int kCudaPluginVersion = 3;
 
 struct CudaPluginOptions {
   int ordinal = 0;
   DType compute = DType::kF32;
+  FusionPolicy fusion = FusionPolicy::kMeasure;
 };
 
 // Returns a new device that the caller deletes, or null with *error set. `version` is the caller's

@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
                                                    "\"; use auto, cpu, cuda, cuda:N or oracle"));
   }
   absl::StatusOr<std::unique_ptr<Device>> cuda =
-      LoadCudaDevice({.ordinal = ordinal, .compute = options.compute});
+      LoadCudaDevice({.ordinal = ordinal, .compute = options.compute, .fusion = options.fusion});
   if (cuda.ok() || !is_auto) return cuda;
   // A card that is there but cannot do this is not a reason to do something else in silence.
   if (absl::IsInvalidArgument(cuda.status())) return cuda;

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/device.h"
+#include "kernels/fusion_policy.h"
 
 namespace lodestar {
 
@@ -20,6 +21,7 @@ struct DeviceOptions {
   std::string kind = "auto";
   DType compute = DType::kF32;  // or kBf16, which needs CUDA; the oracle does not look at it
   int threads = 0;              // of the CPU; 0: one per core that this process may use
+  FusionPolicy fusion = FusionPolicy::kMeasure;  // of CUDA
 };
 
 // With `auto`, *why_not_cuda (may be null) tells why the CPU was chosen; it is empty otherwise.

@@ -33,6 +33,12 @@ ABSL_FLAG(std::string, device, "auto",
 ABSL_FLAG(std::string, dtype, "fp32",
           "Arithmetic: fp32, or bf16 on CUDA cards from compute capability 8.0. With bf16 weights, "
           "gradients and sums stay fp32.");
+ABSL_FLAG(
+    std::string, fusion, "measure",
+    "On CUDA cards, whether biases, activations and sums become part of matrix products: "
+    "measure (at the start, what is faster for each shape), never or always. What is measured "
+    "may differ from run to run, and results then differ in their last bits; never and always "
+    "repeat a run to the bit.");
 ABSL_FLAG(int, threads, 0, "Threads of a CPU device; 0: one per core.");
 ABSL_FLAG(int64_t, max_micro_batch, 64,
           "Samples per forward and backward, at least 1. A larger share of the batch is cut into "
@@ -73,6 +79,13 @@ absl::StatusOr<Recompute> ParseRecompute(const std::string& value) {
   if (value == "gelu") return Recompute::kGelu;
   if (value == "block") return Recompute::kBlock;
   return BadFlag("recompute", value, "none, gelu, block");
+}
+
+absl::StatusOr<FusionPolicy> ParseFusion(const std::string& value) {
+  if (value == "measure") return FusionPolicy::kMeasure;
+  if (value == "never") return FusionPolicy::kNever;
+  if (value == "always") return FusionPolicy::kAlways;
+  return BadFlag("fusion", value, "measure, never, always");
 }
 
 absl::Status CheckOneOf(absl::string_view flag, const std::string& value,
@@ -133,6 +146,7 @@ absl::Status ReadDevice(DeviceOptions& options) {
   options.kind = absl::GetFlag(FLAGS_device);
   RETURN_IF_ERROR(CheckDevice(options.kind));
   ASSIGN_OR_RETURN(options.compute, ParseDType(absl::GetFlag(FLAGS_dtype), options.kind));
+  ASSIGN_OR_RETURN(options.fusion, ParseFusion(absl::GetFlag(FLAGS_fusion)));
   options.threads = absl::GetFlag(FLAGS_threads);
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return BadFlag("threads", absl::StrCat(options.threads), absl::StrCat("0 to ", kMaxThreads));
@@ -201,12 +215,12 @@ std::string WorkerHelp() {
       "SIGTERM or Ctrl-C hands over the step at hand and leaves.\n",
       "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a bad flag); ",
       "128 and above may.\n", "Flags can also come from a file: --flagfile=FILE.");
-  return FormatHelp(usage,
-                    {{"Cluster", {"coordinator", "name", "shared_memory"}},
-                     {"Data", {"data", "data_format", "data_partition"}},
-                     {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute"}},
-                     {"Measuring", {"overlap", "trace", "trace_rounds"}},
-                     {"Log", {"log_level"}}});
+  return FormatHelp(
+      usage, {{"Cluster", {"coordinator", "name", "shared_memory"}},
+              {"Data", {"data", "data_format", "data_partition"}},
+              {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},
+              {"Measuring", {"overlap", "trace", "trace_rounds"}},
+              {"Log", {"log_level"}}});
 }
 
 }  // namespace lodestar

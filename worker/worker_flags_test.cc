@@ -42,12 +42,14 @@ TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
   EXPECT_EQ(defaults.worker.device.kind, "auto");
   EXPECT_EQ(defaults.worker.device.compute, DType::kF32);
   EXPECT_EQ(defaults.worker.recompute, Recompute::kNone);
-  const WorkerFlags flags =
-      *Read({"--device=cuda:2", "--dtype=bf16", "--threads=3", "--recompute=block"});
+  EXPECT_EQ(defaults.worker.device.fusion, FusionPolicy::kMeasure);
+  const WorkerFlags flags = *Read(
+      {"--device=cuda:2", "--dtype=bf16", "--threads=3", "--recompute=block", "--fusion=never"});
   EXPECT_EQ(flags.worker.device.kind, "cuda:2");
   EXPECT_EQ(flags.worker.device.compute, DType::kBf16);
   EXPECT_EQ(flags.worker.device.threads, 3);
   EXPECT_EQ(flags.worker.recompute, Recompute::kBlock);
+  EXPECT_EQ(flags.worker.device.fusion, FusionPolicy::kNever);
 }
 
 TEST_F(WorkerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
@@ -59,6 +61,8 @@ TEST_F(WorkerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"--dtype=bf16", "--device=cpu"}), HasSubstr("needs a CUDA card"));
   EXPECT_THAT(ErrorOf({"--recompute=all"}),
               AllOf(HasSubstr("--recompute='all'"), HasSubstr("none, gelu, block")));
+  EXPECT_THAT(ErrorOf({"--fusion=no"}),
+              AllOf(HasSubstr("--fusion='no'"), HasSubstr("measure, never, always")));
   EXPECT_THAT(ErrorOf({"--threads=-1"}), HasSubstr("--threads='-1'"));
   EXPECT_THAT(ErrorOf({"--max_micro_batch=0"}), HasSubstr("--max_micro_batch='0'"));
 }

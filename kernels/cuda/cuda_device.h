@@ -28,8 +28,7 @@ class CudaDevice final : public Device {
   struct Config {
     int ordinal = 0;
     DType compute = DType::kF32;  // or kBf16
-    // Whether cuBLASLt's epilogues do biases, activations and sums. Measuring may choose
-    // differently in two runs, and so differ in the last bits.
+    // Whether cuBLASLt's epilogues do biases, activations and sums.
     FusionPolicy fusion = FusionPolicy::kMeasure;
   };
   // Errors: Unavailable without driver or card; NotFound for an ordinal that there is not;

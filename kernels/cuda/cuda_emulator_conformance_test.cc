@@ -36,7 +36,6 @@ std::vector<DeviceCase> Cases() {
   emulator::Settings turing = reversed;
   turing.compute_capability = 75;
   turing.has_matmul_epilogues = false;
-  using cuda::FusionPolicy;
   return {
       CaseOf("F32", {.fusion = FusionPolicy::kAlways}, forward),
       CaseOf("F32Turing", {.fusion = FusionPolicy::kMeasure}, turing),

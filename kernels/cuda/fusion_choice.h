@@ -3,17 +3,15 @@
 // own arguments, and keeps the faster.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 
 #include "absl/functional/function_ref.h"
 #include "kernels/cuda/errors.h"
 #include "kernels/cuda/resources.h"
+#include "kernels/fusion_policy.h"
 
 namespace lodestar::cuda {
-
-enum class FusionPolicy : uint8_t { kMeasure, kNever, kAlways };
 
 class FusionChoice {
  public:

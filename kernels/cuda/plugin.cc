@@ -15,7 +15,7 @@ extern "C" __attribute__((visibility("default"))) lodestar::Device* LodestarMake
     return nullptr;
   }
   absl::StatusOr<std::unique_ptr<lodestar::Device>> device = lodestar::cuda::CudaDevice::Create(
-      {.ordinal = options->ordinal, .compute = options->compute});
+      {.ordinal = options->ordinal, .compute = options->compute, .fusion = options->fusion});
   if (!device.ok()) {
     *error = device.status();
     return nullptr;

@@ -17,7 +17,7 @@ std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
   emulator::Configure(settings);
   auto device =
       cuda::CudaDevice::Create({.compute = name == "cuda-bf16" ? DType::kBf16 : DType::kF32,
-                                .fusion = cuda::FusionPolicy::kAlways});
+                                .fusion = FusionPolicy::kAlways});
   LODESTAR_CHECK(device.ok()) << device.status().ToString();
   return *std::move(device);
 }

@@ -30,7 +30,7 @@ TrainingOutcome TrainOnCard(const JobSpec& job, DType compute, emulator::StreamO
                             bool overlap) {
   emulator::Configure({.streams = order});
   const auto device =
-      cuda::CudaDevice::Create({.compute = compute, .fusion = cuda::FusionPolicy::kNever});
+      cuda::CudaDevice::Create({.compute = compute, .fusion = FusionPolicy::kNever});
   EXPECT_OK(device);
   return TrainThreeRounds(job, device->get(), overlap);
 }
