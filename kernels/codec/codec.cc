@@ -17,10 +17,10 @@ class Fp32Codec final : public Codec {
   Encoding encoding() const override { return Encoding::kFp32; }
   void Encode(const float* values, int64_t n, const RoundingNoise& /*noise*/,
               std::byte* encoded) const override {
-    std::memcpy(encoded, values, n * sizeof(float));
+    std::copy_n(reinterpret_cast<const std::byte*>(values), n * sizeof(float), encoded);
   }
   void Decode(const std::byte* encoded, int64_t n, float* values) const override {
-    std::memcpy(values, encoded, n * sizeof(float));
+    std::copy_n(encoded, n * sizeof(float), reinterpret_cast<std::byte*>(values));
   }
   bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
     return AllFinite(reinterpret_cast<const float*>(encoded), n);
