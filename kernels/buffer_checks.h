@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/check.h"
+#include "common/encoding.h"
 #include "kernels/device.h"
 
 namespace lodestar {
@@ -20,6 +21,13 @@ inline void CheckBuf(const Buf& buf, DType dtype, int64_t num_elements) {
 // The same, for an argument that may be empty.
 inline void CheckOptionalBuf(const Buf& buf, DType dtype, int64_t num_elements) {
   if (buf) CheckBuf(buf, dtype, num_elements);
+}
+
+// What Encode() and UpdateResidual() take alike.
+inline void CheckEncoding(Encoding encoding, const void* encoded, const Buf& values) {
+  LODESTAR_CHECK(encoding != Encoding::kFp32) << "fp32 needs no encoding";
+  LODESTAR_CHECK(reinterpret_cast<uintptr_t>(encoded) % 4 == 0);
+  CheckBuf(values, DType::kF32, values.num_elements);
 }
 
 // All matrices of the batch lie inside their buffers; a and b have `dtype`, c that or its

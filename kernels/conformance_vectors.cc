@@ -1,9 +1,11 @@
 // Memory, vectors and optimizers.
 #include <array>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "common/encoding.h"
 #include "gtest/gtest.h"
 #include "kernels/device_conformance.h"
 
@@ -125,6 +127,37 @@ TEST_P(DeviceConformanceTest, SumsSquares) {
                                     rig.Random(n, rig.statistics_dtype()));
         },
         kElementwise);
+  }
+}
+
+// Of aligned vectors, and of ones that begin anywhere.
+TEST_P(DeviceConformanceTest, EncodesToTheSameBytesAndKnowsWhatIsLost) {
+  for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
+    for (int64_t n : kSizes) {
+      for (int64_t offset : {0, 1}) {
+        ExpectConforms(
+            [&](DeviceTestRig& rig) {
+              const int64_t bytes = EncodedBytes(encoding, n);
+              const Buf values = rig.Random(offset + n, DType::kF32).Slice(offset, n);
+              const Buf residual = rig.InOut("residual", offset + n, DType::kF32).Slice(offset, n);
+              const RoundingNoise noise = {.key = 7, .stream = 3, .first_element = 256 + offset};
+              const auto encode = [&](const std::string& name, float scale, Buf added) {
+                const Buf to = rig.Output(name, 4 * offset + bytes, DType::kU8);
+                void* const encoded = to.Slice(4 * offset, bytes).data;
+                rig.device().Encode(encoding, encoded, values, scale, added, noise,
+                                    StreamKind::kDeviceToHost);
+                return encoded;
+              };
+              encode("alone", 1.0f, {});
+              const void* const encoded = encode("with_residual", 0.37f, residual);
+              rig.device().Wait(StreamKind::kCompute,
+                                rig.device().Record(StreamKind::kDeviceToHost));
+              rig.device().UpdateResidual(encoding, residual, values, 0.37f, encoded,
+                                          StreamKind::kCompute);
+            },
+            kExact);
+      }
+    }
   }
 }
 

@@ -21,8 +21,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/encoding.h"
 #include "kernels/activation.h"
 #include "kernels/buf.h"
+#include "kernels/codec/rounding_noise.h"
 #include "kernels/dropout_mask.h"
 #include "kernels/shapes.h"
 
@@ -85,6 +87,16 @@ class Device {
   virtual void Subtract(Buf z, Buf x, Buf y) = 0;
   // *sum (f64 [1], device memory) = sum of squares of x, in a fixed order.
   virtual void SumOfSquares(Buf sum, Buf x) = 0;
+
+  // Wire encodings (common/encoding.h) but kFp32, which is the vector itself. `encoded`: device
+  // memory, 4-byte aligned, EncodedBytes() of values.num_elements; values, residual: f32.
+  // encoded = scale * values + residual (may be empty). The same bytes on every device, but for the
+  // sign of a NaN.
+  virtual void Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
+                      const RoundingNoise& noise, StreamKind stream) = 0;
+  // residual = (scale * values + residual) - decoded: what Encode() of the same has lost.
+  virtual void UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
+                              const void* encoded, StreamKind stream) = 0;
 
   // y = act(x); y may be x. On the CPU the same bits as LinearForward gives for the values before
   // the activation.

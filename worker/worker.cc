@@ -197,7 +197,7 @@ absl::Status Worker::PrepareModel(const Registration& registration) {
 absl::Status Worker::CheckMemory(const ModelConfig& config, const JobSpec& job) {
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
   ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(config, device_.get()));
-  const int64_t runner_bytes = RunnerDeviceBytes(job, layout.num_elements());
+  const int64_t runner_bytes = RunnerDeviceBytes(job, layout);
   LogInfo("memory: {}", DescribeModelMemory(memory, config, runner_bytes, *device_));
   return CheckModelFits(memory, config, runner_bytes, *device_);
 }

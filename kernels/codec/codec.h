@@ -9,17 +9,9 @@
 #include <cstdint>
 
 #include "common/encoding.h"
+#include "kernels/codec/rounding_noise.h"
 
 namespace lodestar {
-
-// Where stochastic rounding takes its random numbers from. Element i of a vector uses word
-// (first_element + i) % 4 of Philox(key, stream, (first_element + i) / 4), so it is rounded the
-// same way again however its vector is cut.
-struct RoundingNoise {
-  uint64_t key = 0;
-  uint64_t stream = 0;
-  int64_t first_element = 0;
-};
 
 class Codec {
  public:

@@ -33,6 +33,10 @@ class CpuDevice final : public Device {
   void AddScaled(Buf y, Buf x, double a) override;
   void Subtract(Buf z, Buf x, Buf y) override;
   void SumOfSquares(Buf sum, Buf x) override;
+  void Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
+              const RoundingNoise& noise, StreamKind stream) override;
+  void UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale, const void* encoded,
+                      StreamKind stream) override;
   void Activate(Buf y, Buf x, Activation activation) override;
   void Dropout(Buf y, Buf x, const DropoutMask& mask) override;
   void MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) override;

@@ -1,6 +1,8 @@
 // Products and sums are rounded one by one, as on the host: a fused one would show in the bytes.
 #include "kernels/cuda/codec.h"
 
+#include <cuda_fp16.h>
+
 #include "common/philox.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector_access.h"
@@ -12,61 +14,125 @@ namespace {
 
 constexpr uint32_t kInfinity = 0x7f800000;  // bits of fp32
 constexpr uint32_t kMagnitude = 0x7fffffff;
+constexpr uint32_t kNan = 0x7fc00000;
+
+// In accesses of up to 16 bytes, from addresses that are multiples of theirs.
+template <int kLanes>
+__device__ inline void LoadFloats(float (&values)[kLanes], const float* from) {
+  constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
+#pragma unroll
+  for (int k = 0; k < kLanes; k += kStep) {
+    const auto lanes = *reinterpret_cast<const Lanes<float, kStep>*>(from + k);
+#pragma unroll
+    for (int lane = 0; lane < kStep; ++lane) values[k + lane] = lanes.at[lane];
+  }
+}
+
+template <int kLanes>
+__device__ inline void StoreFloats(float* to, const float (&values)[kLanes]) {
+  constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
+#pragma unroll
+  for (int k = 0; k < kLanes; k += kStep) {
+    Lanes<float, kStep> lanes;
+#pragma unroll
+    for (int lane = 0; lane < kStep; ++lane) lanes.at[lane] = values[k + lane];
+    *reinterpret_cast<Lanes<float, kStep>*>(to + k) = lanes;
+  }
+}
 
 // The elements [i, i + kLanes) of what is encoded.
 template <int kLanes>
 __device__ inline void LoadSum(float (&sum)[kLanes], const CodecInput& input, int64_t i) {
-  Load(sum, input.values + i);
+  LoadFloats(sum, input.values + i);
 #pragma unroll
   for (int k = 0; k < kLanes; ++k) sum[k] = __fmul_rn(sum[k], input.scale);
   if (input.residual == nullptr) return;
   float residual[kLanes];
-  Load(residual, input.residual + i);
+  LoadFloats(residual, input.residual + i);
 #pragma unroll
   for (int k = 0; k < kLanes; ++k) sum[k] = __fadd_rn(sum[k], residual[k]);
 }
 
-template <int kLanes>
-__device__ inline void StoreResidual(const CodecInput& input, int64_t i, const float (&sum)[kLanes],
-                                     const float (&decoded)[kLanes]) {
-  if (input.residual == nullptr) return;
-  float lost[kLanes];
-#pragma unroll
-  for (int k = 0; k < kLanes; ++k) lost[k] = __fsub_rn(sum[k], decoded[k]);
-  Store(input.residual + i, lost);
-}
+// Both codes of 16 bits: nearest, ties to even; a finite value stays finite, NaN and Inf stay what
+// they are.
+struct Bf16Code {
+  static __device__ inline uint16_t Of(float value) {
+    constexpr uint32_t kLargest = 0x7f7f0000;  // that bf16 has
+    const uint32_t bits = __float_as_uint(value);
+    const uint32_t magnitude = bits & kMagnitude;
+    const uint32_t rounded = magnitude + 0x7fff + ((magnitude >> 16) & 1);
+    const uint32_t finite = rounded < kLargest ? rounded : kLargest;
+    const uint32_t special = magnitude > kInfinity ? kNan : kInfinity;
+    const uint32_t result = magnitude < kInfinity ? finite : special;
+    return static_cast<uint16_t>((result | (bits & ~kMagnitude)) >> 16);
+  }
+  static __device__ inline float Decoded(uint16_t code) {
+    return __uint_as_float(static_cast<uint32_t>(code) << 16);
+  }
+};
 
-// Nearest, ties to even; a finite value stays finite, NaN and Inf stay what they are.
-__device__ inline uint32_t Bf16Bits(float value) {
-  constexpr uint32_t kLargest = 0x7f7f0000;  // that bf16 has
-  const uint32_t bits = __float_as_uint(value);
-  const uint32_t magnitude = bits & kMagnitude;
-  const uint32_t rounded = magnitude + 0x7fff + ((magnitude >> 16) & 1);
-  const uint32_t finite = rounded < kLargest ? rounded : kLargest;
-  const uint32_t special = magnitude > kInfinity ? 0x7fc00000u : kInfinity;
-  return ((magnitude < kInfinity ? finite : special) | (bits & ~kMagnitude)) >> 16;
-}
+struct Fp16Code {
+  static __device__ inline uint16_t Of(float value) {
+    constexpr uint32_t kLargest = 0x477fe000;  // 65504
+    const uint32_t bits = __float_as_uint(value);
+    const uint32_t magnitude = bits & kMagnitude;
+    const uint32_t bounded = magnitude < kLargest ? magnitude : kLargest;
+    const uint32_t finite = __half_as_ushort(__float2half_rn(__uint_as_float(bounded)));
+    const uint32_t special = magnitude > kInfinity ? 0x7e00u : 0x7c00u;
+    const uint32_t result = magnitude < kInfinity ? finite : special;
+    return static_cast<uint16_t>(result | ((bits >> 16) & 0x8000));
+  }
+  static __device__ inline float Decoded(uint16_t code) {
+    return __half2float(__ushort_as_half(code));
+  }
+};
 
-struct EncodeBf16Operation {
+template <typename Code>
+struct EncodeOperation {
   uint16_t* codes;
   CodecInput input;
 
   template <int kLanes>
   __device__ void Do(int64_t i) const {
     float sum[kLanes];
-    float decoded[kLanes];
     Lanes<uint16_t, kLanes> lanes;
     LoadSum(sum, input, i);
 #pragma unroll
-    for (int k = 0; k < kLanes; ++k) {
-      const uint32_t bits = Bf16Bits(sum[k]);
-      lanes.at[k] = static_cast<uint16_t>(bits);
-      decoded[k] = __uint_as_float(bits << 16);
-    }
+    for (int k = 0; k < kLanes; ++k) lanes.at[k] = Code::Of(sum[k]);
     *reinterpret_cast<Lanes<uint16_t, kLanes>*>(codes + i) = lanes;
-    StoreResidual(input, i, sum, decoded);
   }
 };
+
+template <typename Code>
+struct LostOperation {
+  float* lost;
+  CodecInput input;
+  const uint16_t* codes;
+
+  template <int kLanes>
+  __device__ void Do(int64_t i) const {
+    const auto lanes = *reinterpret_cast<const Lanes<uint16_t, kLanes>*>(codes + i);
+    float sum[kLanes];
+    LoadSum(sum, input, i);
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) sum[k] = __fsub_rn(sum[k], Code::Decoded(lanes.at[k]));
+    StoreFloats(lost + i, sum);
+  }
+};
+
+template <typename Code>
+cudaError_t Encode(uint16_t* codes, const CodecInput& input, cudaStream_t stream) {
+  return MapVectors<kVectorLanes<uint16_t>>(EncodeOperation<Code>{codes, input}, input.n,
+                                            AreVectorsAligned(codes, input.values, input.residual),
+                                            stream);
+}
+
+template <typename Code>
+cudaError_t Lost(float* lost, const CodecInput& input, const uint16_t* codes, cudaStream_t stream) {
+  return MapVectors<kVectorLanes<uint16_t>>(
+      LostOperation<Code>{lost, input, codes}, input.n,
+      AreVectorsAligned(lost, codes, input.values, input.residual), stream);
+}
 
 constexpr int kWarps = 8;
 constexpr int kLargestCode = 127;
@@ -81,7 +147,7 @@ constexpr int kBlockBytes = kBlock + static_cast<int>(sizeof(float));
 // Of a block whose largest magnitude has these bits. 0: all of it is taken as zeros.
 __device__ inline float ScaleFor(uint32_t largest_bits) {
   constexpr float kSmallestNormal = 0x1p-126f;
-  if (largest_bits >= kInfinity) return NAN;
+  if (largest_bits >= kInfinity) return __uint_as_float(kNan);
   const float largest = __uint_as_float(largest_bits);
   // The scale would be subnormal and its inverse infinite.
   if (largest < kLargestCode * kSmallestNormal) return 0.0f;
@@ -104,7 +170,7 @@ __device__ inline int Quantized(float value, float inverse_scale, uint32_t word)
 }
 
 template <bool kSharesWords>
-__device__ inline void WordsFor(uint32_t (&words)[kPerLane], const CodecNoise& noise,
+__device__ inline void WordsFor(uint32_t (&words)[kPerLane], const RoundingNoise& noise,
                                 uint64_t element) {
   if constexpr (kSharesWords) {
     const PhiloxWords block = PhiloxAt(noise.key, noise.stream, element / 4);
@@ -121,7 +187,7 @@ __device__ inline void WordsFor(uint32_t (&words)[kPerLane], const CodecNoise& n
 // One warp per block. kVectors: values and residual are 16-byte aligned.
 template <bool kSharesWords, bool kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
-    EncodeInt8Kernel(unsigned char* encoded, CodecInput input, CodecNoise noise) {
+    EncodeInt8Kernel(unsigned char* encoded, CodecInput input, RoundingNoise noise) {
   const int lane = threadIdx.x % kWarpSize;
   const int64_t block = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
   const int64_t begin = block * kBlock;
@@ -162,33 +228,28 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
     if (at >= size) continue;
     uint32_t words[kPerLane];
     WordsFor<kSharesWords>(words, noise, static_cast<uint64_t>(noise.first_element + begin + at));
-    float decoded[kPerLane];
+    // Neither 0 nor NaN.
+    const bool has_scale = scale > 0.0f;
     Lanes<int8_t, kPerLane> codes;
 #pragma unroll
     for (int k = 0; k < kPerLane; ++k) {
-      // Neither 0 nor NaN.
-      const bool has_scale = scale > 0.0f;
       const int code = has_scale ? Quantized(sum[half][k], inverse_scale, words[k]) : 0;
       codes.at[k] = static_cast<int8_t>(code);
-      decoded[k] = __fmul_rn(static_cast<float>(code), scale);
     }
     unsigned char* codes_at = to + sizeof(float) + at;
     if (kVectors && at + kPerLane <= size) {
       *reinterpret_cast<Lanes<int8_t, kPerLane>*>(codes_at) = codes;
-      StoreResidual(input, begin + at, sum[half], decoded);
     } else {
 #pragma unroll
       for (int k = 0; k < kPerLane; ++k) {
-        if (at + k >= size) continue;
-        codes_at[k] = static_cast<unsigned char>(codes.at[k]);
-        StoreResidual(input, begin + at + k, {sum[half][k]}, {decoded[k]});
+        if (at + k < size) codes_at[k] = static_cast<unsigned char>(codes.at[k]);
       }
     }
   }
 }
 
 template <bool kSharesWords, bool kVectors>
-cudaError_t LaunchEncodeInt8(void* encoded, const CodecInput& input, const CodecNoise& noise,
+cudaError_t LaunchEncodeInt8(void* encoded, const CodecInput& input, const RoundingNoise& noise,
                              cudaStream_t stream) {
   const LaunchConfig config{
       .grid = dim3(static_cast<unsigned>(CeilDiv(input.n, int64_t{kWarps} * kBlock))),
@@ -198,21 +259,63 @@ cudaError_t LaunchEncodeInt8(void* encoded, const CodecInput& input, const Codec
                 static_cast<unsigned char*>(encoded), input, noise);
 }
 
+// A group of elements never crosses a block.
+struct LostInInt8Operation {
+  float* lost;
+  CodecInput input;
+  const unsigned char* encoded;
+
+  template <int kLanes>
+  __device__ void Do(int64_t i) const {
+    const unsigned char* const block = encoded + i / kBlock * kBlockBytes;
+    const float scale = *reinterpret_cast<const float*>(block);
+    const auto codes =
+        *reinterpret_cast<const Lanes<int8_t, kLanes>*>(block + sizeof(float) + i % kBlock);
+    float sum[kLanes];
+    LoadSum(sum, input, i);
+#pragma unroll
+    for (int k = 0; k < kLanes; ++k) {
+      sum[k] = __fsub_rn(sum[k], __fmul_rn(static_cast<float>(codes.at[k]), scale));
+    }
+    StoreFloats(lost + i, sum);
+  }
+};
+
 }  // namespace
 
 cudaError_t EncodeBf16(uint16_t* codes, const CodecInput& input, cudaStream_t stream) {
-  return MapVectors<kVectorLanes<float>>(EncodeBf16Operation{codes, input}, input.n,
-                                         AreVectorsAligned(codes, input.values, input.residual),
-                                         stream);
+  return Encode<Bf16Code>(codes, input, stream);
 }
 
-cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const CodecNoise& noise,
+cudaError_t EncodeFp16(uint16_t* codes, const CodecInput& input, cudaStream_t stream) {
+  return Encode<Fp16Code>(codes, input, stream);
+}
+
+cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const RoundingNoise& noise,
                        cudaStream_t stream) {
+  if (input.n == 0) return cudaSuccess;
   const bool shares_words = noise.first_element % 4 == 0;
   const bool aligned = AreVectorsAligned(input.values, input.residual);
   if (shares_words && aligned) return LaunchEncodeInt8<true, true>(encoded, input, noise, stream);
   if (shares_words) return LaunchEncodeInt8<true, false>(encoded, input, noise, stream);
   return LaunchEncodeInt8<false, false>(encoded, input, noise, stream);
+}
+
+cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes,
+                       cudaStream_t stream) {
+  return Lost<Bf16Code>(lost, input, codes, stream);
+}
+
+cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* codes,
+                       cudaStream_t stream) {
+  return Lost<Fp16Code>(lost, input, codes, stream);
+}
+
+cudaError_t LostInInt8(float* lost, const CodecInput& input, const void* encoded,
+                       cudaStream_t stream) {
+  return MapVectors<kPerLane>(
+      LostInInt8Operation{lost, input, static_cast<const unsigned char*>(encoded)}, input.n,
+      AreVectorsAligned(lost, input.values, input.residual), stream);
 }
 
 }  // namespace lodestar::cuda

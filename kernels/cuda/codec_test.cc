@@ -8,15 +8,15 @@
 
 #include "common/encoding.h"
 #include "gtest/gtest.h"
-#include "kernels/codec/codec.h"
 #include "kernels/codec/encoded_vectors.h"
+#include "kernels/codec/rounding_noise.h"
 #include "kernels/cuda/kernel_test_rig.h"
 
 namespace lodestar::cuda {
 namespace {
 
-// Blocks of ordinary numbers, of zeros, of numbers that are too small, with the largest there are,
-// with Inf and with NaN; the rest ordinary.
+// Blocks of ordinary numbers, of zeros, of numbers that are too small for int8 or subnormal in
+// fp16, with the largest there are, with ties, with Inf and with NaN; the rest ordinary.
 std::vector<float> Values(int64_t n) {
   std::vector<float> values = Noises<float>(n, 1);
   const auto set = [&](int64_t block, int64_t i, float value) {
@@ -25,12 +25,16 @@ std::vector<float> Values(int64_t n) {
   for (int64_t i = 0; i < 256; ++i) {
     set(1, i, 0.0f);
     set(2, i, 1e-40f * static_cast<float>(i));
-    set(3, i, values[i % n] * 1e-20f);
+    set(3, i, values[i % n] * (i % 2 == 0 ? 1e-20f : 1e-5f));
+    // Halfway between two of bf16, and of fp16.
+    set(4, i, 1.0f + static_cast<float>(2 * i + 1) * (i % 2 == 0 ? 0x1p-8f : 0x1p-11f));
   }
-  set(4, 7, std::numeric_limits<float>::max());
-  set(4, 8, -std::numeric_limits<float>::max());
-  set(5, 255, -INFINITY);
-  set(6, 0, NAN);
+  set(5, 7, std::numeric_limits<float>::max());
+  set(5, 8, -std::numeric_limits<float>::max());
+  set(5, 9, 65519.0f);
+  set(5, 10, 65520.0f);
+  set(6, 255, -INFINITY);
+  set(7, 0, NAN);
   return values;
 }
 
@@ -40,20 +44,35 @@ struct Result {
 };
 
 Result OnHost(Encoding encoding, const std::vector<float>& values, float scale,
-              const std::vector<float>& residual, const CodecNoise& noise) {
+              const std::vector<float>& residual, const RoundingNoise& noise) {
   const int64_t n = static_cast<int64_t>(values.size());
   Result result{std::vector<std::byte>(EncodedBytes(encoding, n)), residual};
   float* const memory = residual.empty() ? nullptr : result.residual.data();
-  EncodeWithResidual(encoding, values.data(), scale, memory, n,
-                     {noise.key, noise.stream, noise.first_element}, result.bytes.data());
+  EncodeWithResidual(encoding, values.data(), scale, memory, n, noise, result.bytes.data());
   if (memory != nullptr) {
     UpdateResidual(encoding, values.data(), scale, result.bytes.data(), n, memory);
   }
   return result;
 }
 
+cudaError_t Encode(Encoding encoding, void* encoded, const CodecInput& input,
+                   const RoundingNoise& noise, cudaStream_t stream) {
+  auto* const codes = static_cast<uint16_t*>(encoded);
+  if (encoding == Encoding::kBf16) return EncodeBf16(codes, input, stream);
+  if (encoding == Encoding::kFp16) return EncodeFp16(codes, input, stream);
+  return EncodeInt8(encoded, input, noise, stream);
+}
+
+cudaError_t Lost(Encoding encoding, float* lost, const CodecInput& input, const void* encoded,
+                 cudaStream_t stream) {
+  const auto* const codes = static_cast<const uint16_t*>(encoded);
+  if (encoding == Encoding::kBf16) return LostInBf16(lost, input, codes, stream);
+  if (encoding == Encoding::kFp16) return LostInFp16(lost, input, codes, stream);
+  return LostInInt8(lost, input, encoded, stream);
+}
+
 Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
-              const std::vector<float>& residual, const CodecNoise& noise, int64_t offset) {
+              const std::vector<float>& residual, const RoundingNoise& noise, int64_t offset) {
   const int64_t n = static_cast<int64_t>(values.size());
   const size_t size = EncodedBytes(encoding, n);
   // [bytes | residual]
@@ -63,11 +82,9 @@ Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
     float* const on_card = residual.empty() ? nullptr : rig.Upload(residual);
     const CodecInput input{rig.Upload(shifted) + offset, scale, on_card, n};
     std::byte* encoded = rig.Allocate<std::byte>(size);
-    if (encoding == Encoding::kInt8) {
-      EXPECT_EQ(static_cast<int64_t>(size), Int8EncodedBytes(n));
-      EXPECT_EQ(EncodeInt8(encoded, input, noise, rig.stream()), cudaSuccess);
-    } else {
-      EXPECT_EQ(EncodeBf16(reinterpret_cast<uint16_t*>(encoded), input, rig.stream()), cudaSuccess);
+    EXPECT_EQ(Encode(encoding, encoded, input, noise, rig.stream()), cudaSuccess);
+    if (on_card != nullptr) {
+      EXPECT_EQ(Lost(encoding, on_card, input, encoded, rig.stream()), cudaSuccess);
     }
     std::vector<std::byte> result = rig.Download(encoded, size);
     const std::vector<std::byte> lost =
@@ -91,31 +108,34 @@ void ExpectSameNumbers(const std::vector<float>& got, const std::vector<float>& 
 }
 
 void ExpectSame(Encoding encoding, int64_t n, float scale, bool has_residual,
-                const CodecNoise& noise, int64_t offset) {
+                const RoundingNoise& noise, int64_t offset) {
   const std::vector<float> values = Values(n);
   const std::vector<float> residual = Noises<float>(has_residual ? n : 0, 2);
   const Result want = OnHost(encoding, values, scale, residual, noise);
   const Result got = OnCard(encoding, values, scale, residual, noise, offset);
   ExpectSameNumbers(got.residual, want.residual);
-  if (encoding != Encoding::kInt8) {
-    EXPECT_EQ(got.bytes, want.bytes) << n;
-    return;
+  EXPECT_EQ(got.bytes, want.bytes) << EncodingName(encoding) << " of " << n;
+}
+
+constexpr Encoding kEncodings[] = {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8};
+
+TEST(CodecTest, KnowsTheSizeOfInt8) {
+  for (int64_t n : {0, 1, 255, 256, 257, 1000}) {
+    EXPECT_EQ(Int8EncodedBytes(n), EncodedBytes(Encoding::kInt8, n));
   }
-  for (int64_t begin = 0; begin < n; begin += kInt8Block) {
-    const size_t at = EncodedBytes(encoding, begin);
-    const size_t codes = std::min<int64_t>(kInt8Block, n - begin);
-    std::vector<float> scales(2);
-    std::memcpy(&scales[0], &got.bytes[at], 4);
-    std::memcpy(&scales[1], &want.bytes[at], 4);
-    ExpectSameNumbers({scales[0]}, {scales[1]});
-    ASSERT_EQ(std::memcmp(&got.bytes[at + 4], &want.bytes[at + 4], codes), 0)
-        << "block at " << begin << " of " << n;
+}
+
+TEST(CodecTest, TakesNothingAsWell) {
+  const CodecInput nothing = {nullptr, 1.0f, nullptr, 0};
+  for (Encoding encoding : kEncodings) {
+    EXPECT_EQ(Encode(encoding, nullptr, nothing, {}, nullptr), cudaSuccess);
+    EXPECT_EQ(Lost(encoding, nullptr, nothing, nullptr, nullptr), cudaSuccess);
   }
 }
 
 TEST(CodecTest, GivesTheBytesOfTheHost) {
-  for (Encoding encoding : {Encoding::kBf16, Encoding::kInt8}) {
-    for (int64_t n : {1, 3, 255, 256, 257, 1000, 2 * 1792 + 5}) {
+  for (Encoding encoding : kEncodings) {
+    for (int64_t n : {1, 3, 255, 256, 257, 1000, 2 * 2048 + 5}) {
       for (bool has_residual : {false, true}) {
         // The largest of a block is then the largest that there is, or an ordinary number.
         for (float scale : {1.0f, 0.37f}) {
@@ -128,7 +148,7 @@ TEST(CodecTest, GivesTheBytesOfTheHost) {
 }
 
 TEST(CodecTest, GivesTheBytesOfTheHostAtOddAddressesAndPositions) {
-  for (Encoding encoding : {Encoding::kBf16, Encoding::kInt8}) {
+  for (Encoding encoding : kEncodings) {
     for (int64_t first : {int64_t{0}, int64_t{3}, int64_t{0x7fff'ffff'fffe}}) {
       ExpectSame(encoding, 777, 0.37f, true,
                  {.key = ~uint64_t{0}, .stream = 1, .first_element = first},

@@ -1,7 +1,8 @@
-// Vectors: copies, casts, sums, activations, dropout and optimizers.
+// Vectors: copies, casts, sums, wire encodings, activations, dropout and optimizers.
 #include "kernels/buffer_checks.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/cast.h"
+#include "kernels/cuda/codec.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/dropout.h"
@@ -62,6 +63,52 @@ void CudaDevice::SumOfSquares(Buf sum, Buf x) {
   Check(
       cuda::SumOfSquares(sum.as<double>(), x.as<const float>(), x.num_elements, scratch, Compute()),
       "SumOfSquares");
+}
+
+void CudaDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
+                        const RoundingNoise& noise, StreamKind stream) {
+  static_assert(kInt8BlockElements == kInt8Block);
+  CheckEncoding(encoding, encoded, values);
+  CheckOptionalBuf(residual, DType::kF32, values.num_elements);
+  const CodecInput input = {values.as<const float>(), scale, residual.as<const float>(),
+                            values.num_elements};
+  switch (encoding) {
+    case Encoding::kFp32:
+      return;
+    case Encoding::kBf16:
+      Check(EncodeBf16(static_cast<uint16_t*>(encoded), input, On(stream)), "EncodeBf16");
+      return;
+    case Encoding::kFp16:
+      Check(EncodeFp16(static_cast<uint16_t*>(encoded), input, On(stream)), "EncodeFp16");
+      return;
+    case Encoding::kInt8:
+      Check(EncodeInt8(encoded, input, noise, On(stream)), "EncodeInt8");
+      return;
+  }
+}
+
+void CudaDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
+                                const void* encoded, StreamKind stream) {
+  CheckEncoding(encoding, encoded, values);
+  CheckBuf(residual, DType::kF32, values.num_elements);
+  const CodecInput input = {values.as<const float>(), scale, residual.as<const float>(),
+                            values.num_elements};
+  float* const lost = residual.as<float>();
+  switch (encoding) {
+    case Encoding::kFp32:
+      return;
+    case Encoding::kBf16:
+      Check(LostInBf16(lost, input, static_cast<const uint16_t*>(encoded), On(stream)),
+            "LostInBf16");
+      return;
+    case Encoding::kFp16:
+      Check(LostInFp16(lost, input, static_cast<const uint16_t*>(encoded), On(stream)),
+            "LostInFp16");
+      return;
+    case Encoding::kInt8:
+      Check(LostInInt8(lost, input, encoded, On(stream)), "LostInInt8");
+      return;
+  }
 }
 
 void CudaDevice::Activate(Buf y, Buf x, Activation activation) {

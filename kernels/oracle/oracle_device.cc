@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/buffer_checks.h"
+#include "kernels/codec/encoded_vectors.h"
 
 namespace lodestar {
 
@@ -98,6 +99,24 @@ void OracleDevice::SumOfSquares(Buf sum, Buf x) {
   double total = 0.0;
   for (int64_t i = 0; i < x.num_elements; ++i) total += x.as<double>()[i] * x.as<double>()[i];
   sum.as<double>()[0] = total;
+}
+
+// The codecs are their own reference: the bytes of an encoding are its meaning.
+void OracleDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
+                          const RoundingNoise& noise, StreamKind) {
+  CheckEncoding(encoding, encoded, values);
+  CheckOptionalBuf(residual, DType::kF32, values.num_elements);
+  EncodeWithResidual(encoding, values.as<float>(), scale, residual.as<float>(), values.num_elements,
+                     noise, static_cast<std::byte*>(encoded));
+}
+
+void OracleDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
+                                  const void* encoded, StreamKind) {
+  CheckEncoding(encoding, encoded, values);
+  CheckBuf(residual, DType::kF32, values.num_elements);
+  lodestar::UpdateResidual(encoding, values.as<float>(), scale,
+                           static_cast<const std::byte*>(encoded), values.num_elements,
+                           residual.as<float>());
 }
 
 void OracleDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {

@@ -19,6 +19,7 @@
 #include "tests/cluster/training_reference.h"
 #include "tests/cluster/training_run.h"
 #include "worker/trainer/contribution_push.h"
+#include "worker/trainer/exchange_state.h"
 #include "worker/trainer/weights_pull.h"
 #include "worker/worker.h"
 
@@ -42,34 +43,31 @@ class Exchange {
   Exchange(const ShardServer& server, const JobSpec& job, uint32_t worker)
       : device_(*MakeDevice("cpu", 1, nullptr)),
         transport_(server.Transport(WorkerId(worker))),
-        encoder_(job.push_encoding, job.error_feedback),
-        shadow_(job.pull_encoding),
         weights_(server.layout().num_elements()),
         contribution_(server.layout().num_elements()),
-        weights_mirror_(Mirror(weights_)),
-        contribution_mirror_(Mirror(contribution_)) {
+        exchange_(*ExchangeState::Create(job, server.layout(), device_.get(), View(weights_),
+                                         View(contribution_))) {
     registration_.identity = {WorkerId(worker), Incarnation(1)};
     registration_.server_incarnation = 1;
     registration_.job = job;
     registration_.layout = server.layout();
     registration_.buckets = server.buckets();
-    shadow_.Attach(registration_);
   }
 
   absl::Status Pull(int64_t version) {
-    WeightsPull pull(registration_, Version(version), weights_mirror_.get(), &shadow_,
-                     transport_.get(), &Clock::Real());
+    WeightsPull pull(registration_, Version(version), exchange_->weights(),
+                     exchange_->ShadowFor(registration_), transport_.get(), &Clock::Real());
     return pull.WaitForAll();
   }
   absl::Status Push(int64_t round, float phase) {
-    WeightsPull base(registration_, Version(0), weights_mirror_.get(), &shadow_, transport_.get(),
-                     &Clock::Real());
+    WeightsPull base(registration_, Version(0), exchange_->weights(),
+                     exchange_->ShadowFor(registration_), transport_.get(), &Clock::Real());
     RETURN_IF_ERROR(base.WaitForAll());
     for (size_t i = 0; i < contribution_.size(); ++i) {
       contribution_[i] = std::sin(0.001f * static_cast<float>(i) + phase);
     }
-    ContributionPush push(registration_, {.round = Round(round)}, contribution_mirror_.get(), &base,
-                          &encoder_, transport_.get(), &Clock::Real());
+    ContributionPush push(registration_, {.round = Round(round)}, exchange_->contribution(), &base,
+                          transport_.get(), &Clock::Real());
     RETURN_IF_ERROR(push.AllBlocksReady());
     return push.Finish();
   }
@@ -78,20 +76,16 @@ class Exchange {
   uint64_t bytes_pushed() const { return transport_->bytes_pushed(); }
 
  private:
-  std::unique_ptr<HostMirror> Mirror(std::vector<float>& vector) {
-    return *HostMirror::Create(
-        device_.get(), Buf{vector.data(), DType::kF32, static_cast<int64_t>(vector.size())});
+  static Buf View(std::vector<float>& vector) {
+    return {vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
   }
 
   const std::unique_ptr<Device> device_;
   Registration registration_;
   std::unique_ptr<ParameterTransport> transport_;
-  PushEncoder encoder_;
-  ShadowWeights shadow_;
   std::vector<float> weights_;
   std::vector<float> contribution_;
-  std::unique_ptr<HostMirror> weights_mirror_;
-  std::unique_ptr<HostMirror> contribution_mirror_;
+  const std::unique_ptr<ExchangeState> exchange_;
 };
 
 class EncodingsTest : public testing::TestWithParam<Encoding> {
@@ -174,7 +168,7 @@ TEST_P(EncodingsTest, SyncOverSeveralServersGoesWhereFp32Goes) {
 TEST_P(EncodingsTest, AsyncOfOneWorkerGoesWhereFp32Goes) {
   TrainingSetup setup = Setup(1);
   setup.job.mode = Mode::kAsync;
-  setup.job.clip_norm = 1.0;  // by the worker: the encoder scales
+  setup.job.clip_norm = 1.0;  // by the worker, before it encodes
   ExpectNearlyPlain(setup);
 }
 

@@ -27,7 +27,9 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
       "parameters and gradients ", BytesText(memory.parameter_bytes), ", activations ",
       BytesText(memory.bytes_per_sample), " per sample, together ",
       BytesText(memory.BytesFor(config.max_batch)), " at --max_micro_batch=", config.max_batch);
-  if (other_bytes > 0) absl::StrAppend(&text, ", local optimizer ", BytesText(other_bytes));
+  if (other_bytes > 0) {
+    absl::StrAppend(&text, ", local optimizer and encoded contributions ", BytesText(other_bytes));
+  }
   const auto device_bytes = static_cast<int64_t>(device.capabilities().memory_bytes);
   if (device_bytes > 0) {
     absl::StrAppend(&text, "; ", BytesText(device_bytes), " are there, for micro-batches of up to ",

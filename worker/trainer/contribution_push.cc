@@ -7,45 +7,46 @@
 namespace lodestar {
 namespace {
 
-ContributionHeader HeaderOnTheWire(ContributionHeader header, const PushEncoder& encoder) {
-  header.encoding = encoder.encoding();
+ContributionHeader HeaderOnTheWire(ContributionHeader header, const ContributionBytes& bytes) {
+  header.encoding = bytes.encoding();
   // What is encoded is scaled before: the residual must be of what the servers count.
-  if (!encoder.is_exact()) header.scale = 1.0f;
+  if (!bytes.is_exact()) header.scale = 1.0f;
   return header;
 }
 
 }  // namespace
 
 ContributionPush::ContributionPush(const Registration& registration,
-                                   const ContributionHeader& header, HostMirror* values,
-                                   WeightsPull* base, PushEncoder* encoder,
-                                   ParameterTransport* transport, Clock* clock,
+                                   const ContributionHeader& header, ContributionBytes* bytes,
+                                   WeightsPull* base, ParameterTransport* transport, Clock* clock,
                                    TraceRecorder* trace)
     : registration_(registration),
-      header_(HeaderOnTheWire(header, *encoder)),
-      values_(values),
+      header_(HeaderOnTheWire(header, *bytes)),
+      bytes_(bytes),
       base_(base),
-      encoder_(encoder),
       transport_(transport),
       clock_(clock),
       trace_(trace),
       session_(transport->StartPush(header_)) {
-  encoder_->Begin(registration, header.round, header.scale);
-  if (!values_->is_shared()) pusher_ = std::thread([this] { HandOverCopies(); });
+  bytes_->Begin(registration, header.round, header.scale);
+  if (!bytes_->is_inline()) pusher_ = std::thread([this] { HandOver(); });
 }
 
 ContributionPush::~ContributionPush() { JoinPusher(/*drop=*/true); }
 
 absl::Status ContributionPush::BlockReady(int block) {
-  ready_blocks_.push_back(block);
-  if (values_->is_shared()) {
-    AddBucketsOf(block, Attempt::kFirst);
-    return absl::OkStatus();
+  for (const Bucket& bucket : registration_.buckets) {
+    if (bucket.block != block) continue;
+    ready_.push_back(&bucket);
+    if (bytes_->is_inline()) {
+      PrepareAndAdd(bucket);
+      continue;
+    }
+    const EventId event = bytes_->Prepare(bucket);
+    absl::MutexLock lock(&mutex_);
+    prepared_.push_back({&bucket, event});
   }
-  const EventId copied = values_->ToHost(registration_.layout.block(block));
-  absl::MutexLock lock(&mutex_);
-  copies_.push_back({block, copied});
-  return failure_;
+  return failure();
 }
 
 absl::Status ContributionPush::AllBlocksReady() {
@@ -55,58 +56,56 @@ absl::Status ContributionPush::AllBlocksReady() {
   return absl::OkStatus();
 }
 
-void ContributionPush::HandOverCopies() {
+void ContributionPush::PrepareAndAdd(const Bucket& bucket) {
+  {
+    TraceSpan span(bytes_->is_exact() ? nullptr : trace_, "training", "encode",
+                   {.block = bucket.block, .bucket = bucket.index});
+    bytes_->Prepare(bucket);
+  }
+  Add(bucket);
+}
+
+void ContributionPush::HandOver() {
   const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !copies_.empty() || no_more_copies_;
+    return !prepared_.empty() || no_more_;
   };
   while (true) {
-    Copy copy;
+    Prepared prepared;
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&has_news));
-      if (copies_.empty()) return;
-      copy = copies_.front();
-      copies_.pop_front();
+      if (prepared_.empty()) return;
+      prepared = prepared_.front();
+      prepared_.pop_front();
     }
-    const absl::Status status = AwaitCopy(copy);
+    const absl::Status status = Await(prepared);
     if (!status.ok()) {
       absl::MutexLock lock(&mutex_);
       failure_ = status;
       return;
     }
-    AddBucketsOf(copy.block, Attempt::kFirst);
+    Add(*prepared.bucket);
   }
 }
 
-absl::Status ContributionPush::AwaitCopy(const Copy& copy) {
-  TraceSpan span(trace_, "pusher", "copy wait", {.block = copy.block});
-  return values_->Await(copy.copied);
+absl::Status ContributionPush::Await(const Prepared& prepared) {
+  TraceSpan span(trace_, "pusher", "copy wait",
+                 {.block = prepared.bucket->block, .bucket = prepared.bucket->index});
+  return bytes_->Await(prepared.event);
 }
 
 void ContributionPush::JoinPusher(bool drop) {
   if (!pusher_.joinable()) return;
   {
     absl::MutexLock lock(&mutex_);
-    no_more_copies_ = true;
-    if (drop) copies_.clear();
+    no_more_ = true;
+    if (drop) prepared_.clear();
   }
   pusher_.join();
 }
 
-void ContributionPush::AddBucketsOf(int block, Attempt attempt) {
-  for (const Bucket& bucket : registration_.buckets) {
-    if (bucket.block != block) continue;
-    session_->AddBucket(bucket.index, base_->version(bucket.index), Encode(bucket, attempt));
-  }
-}
-
-absl::Span<const std::byte> ContributionPush::Encode(const Bucket& bucket, Attempt attempt) {
-  const float* const values = values_->data() + bucket.range.begin;
-  if (attempt == Attempt::kAgain) return encoder_->Encoded(bucket, values);
-  TraceSpan span(encoder_->is_exact() ? nullptr : trace_,
-                 values_->is_shared() ? "training" : "pusher", "encode",
-                 {.block = bucket.block, .bucket = bucket.index});
-  return encoder_->Encode(bucket, values);
+void ContributionPush::Add(const Bucket& bucket) {
+  session_->AddBucket(bucket.index, base_->version(bucket.index), bytes_->Of(bucket));
 }
 
 absl::Status ContributionPush::failure() {
@@ -127,14 +126,14 @@ absl::Status ContributionPush::Finish() {
         LogDebug("round {} was committed without {} buckets of ours", header_.round,
                  result->late.size());
       }
-      encoder_->Commit(values_->data(), result->late);
+      bytes_->Commit(result->late);
       blocked_ = clock_->Now() - start;
       return absl::OkStatus();
     }
     if (!TransferRetry::MayHelp(result.status())) return result.status();
     retry.BackOff(result.status(), "push");
     session_ = transport_->StartPush(header_);
-    for (int block : ready_blocks_) AddBucketsOf(block, Attempt::kAgain);
+    for (const Bucket* bucket : ready_) Add(*bucket);
   }
 }
 

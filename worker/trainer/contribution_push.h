@@ -2,13 +2,11 @@
 // still produces it, and again until every server has acknowledged it. Under one key and with the
 // same bytes, so it counts once.
 //
-// Where values have to be copied from the device first, a thread of the push waits for each copy
-// and hands the block's buckets over, so that the thread that computes never waits. It waits for
-// the device only, never for a server, and so always ends.
+// Where the bytes have to come from the device first, a thread of the push waits for each bucket's
+// and hands them over, so that the thread that computes never waits. It waits for the device only,
+// never for a server, and so always ends.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <memory>
 #include <thread>
@@ -18,27 +16,25 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/contribution.h"
 #include "common/trace_recorder.h"
 #include "worker/client/bulk_transport.h"
 #include "worker/client/work_grant.h"
 #include "worker/model/model.h"
-#include "worker/trainer/host_mirror.h"
-#include "worker/trainer/push_encoder.h"
+#include "worker/trainer/contribution_bytes.h"
 #include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
 
 class ContributionPush final : public GradientSink {
  public:
-  // The device's vector behind `values` must not change before Finish() has returned; `base` tells
-  // the versions that it was computed on; `encoder` has no other push meanwhile; `trace` may be
-  // null. All arguments outlive the push.
+  // The device's vector behind `bytes`, which has no other push meanwhile, must not change before
+  // Finish() has returned; `base` tells the versions that it was computed on; `trace` may be null.
+  // All arguments outlive the push.
   ContributionPush(const Registration& registration, const ContributionHeader& header,
-                   HostMirror* values, WeightsPull* base, PushEncoder* encoder,
-                   ParameterTransport* transport, Clock* clock, TraceRecorder* trace = nullptr);
+                   ContributionBytes* bytes, WeightsPull* base, ParameterTransport* transport,
+                   Clock* clock, TraceRecorder* trace = nullptr);
   // Gives up what has not been handed over, unless Finish() has returned.
   ~ContributionPush() override;
 
@@ -54,38 +50,36 @@ class ContributionPush final : public GradientSink {
   absl::Duration blocked() const { return blocked_; }
 
  private:
-  struct Copy {
-    int block = 0;
-    EventId copied = 0;
+  struct Prepared {
+    const Bucket* bucket = nullptr;
+    EventId event = 0;
   };
 
-  // Hands over what is copied, in order; runs on pusher_.
-  void HandOverCopies() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status AwaitCopy(const Copy& copy);
-  // Lets pusher_ end. `drop`: without waiting for the copies still queued.
+  void PrepareAndAdd(const Bucket& bucket);
+  // Hands over what is prepared, in order; runs on pusher_.
+  void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Await(const Prepared& prepared);
+  // Lets pusher_ end. `drop`: without waiting for what is still queued.
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
-  enum class Attempt : uint8_t { kFirst, kAgain };
-  void AddBucketsOf(int block, Attempt attempt);
-  absl::Span<const std::byte> Encode(const Bucket& bucket, Attempt attempt);
+  void Add(const Bucket& bucket);
   absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;
   const ContributionHeader header_;
-  HostMirror* const values_;
+  ContributionBytes* const bytes_;
   WeightsPull* const base_;
-  PushEncoder* const encoder_;  // of pusher_ until it has been joined
   ParameterTransport* const transport_;
   Clock* const clock_;
   TraceRecorder* const trace_;
-  std::vector<int> ready_blocks_;
+  std::vector<const Bucket*> ready_;  // in order
   absl::Duration blocked_;
   std::unique_ptr<PushSession> session_;  // of pusher_ until it has been joined
 
   absl::Mutex mutex_;
-  std::deque<Copy> copies_ ABSL_GUARDED_BY(mutex_);
-  bool no_more_copies_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<Prepared> prepared_ ABSL_GUARDED_BY(mutex_);
+  bool no_more_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the device
-  std::thread pusher_;                            // none where nothing is copied
+  std::thread pusher_;                            // none where there is nothing to wait for
 };
 
 }  // namespace lodestar

@@ -2,11 +2,15 @@
 // transfers overlap with computing, and what runs first, changes no bit.
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/emulator/emulator.h"
+#include "kernels/device_factory.h"
+#include "worker/trainer/exchange_state.h"
 #include "worker/trainer/testing/training_rig.h"
 
 namespace lodestar {
@@ -26,13 +30,14 @@ JobSpec LocalStepsJob() {
   return job;
 }
 
+std::unique_ptr<Device> Card(DType compute, emulator::StreamOrder order) {
+  emulator::Configure({.streams = order});
+  return *cuda::CudaDevice::Create({.compute = compute, .fusion = FusionPolicy::kNever});
+}
+
 TrainingOutcome TrainOnCard(const JobSpec& job, DType compute, emulator::StreamOrder order,
                             bool overlap) {
-  emulator::Configure({.streams = order});
-  const auto device =
-      cuda::CudaDevice::Create({.compute = compute, .fusion = FusionPolicy::kNever});
-  EXPECT_OK(device);
-  return TrainThreeRounds(job, device->get(), overlap);
+  return TrainThreeRounds(job, Card(compute, order).get(), overlap);
 }
 
 class CudaRoundsTest : public ::testing::TestWithParam<DType> {};
@@ -50,6 +55,59 @@ TEST_P(CudaRoundsTest, StreamsAndOverlapChangeNoBit) {
     EXPECT_EQ(TrainOnCard(job, GetParam(), emulator::StreamOrder::kOthersFirst, /*overlap=*/true),
               expected);
   }
+}
+
+// The gradient of the rig's model, as the last round has left it.
+std::vector<float> GradientOf(TrainingRig& training, Device& card) {
+  const Buf gradient = training.model().gradients();
+  std::vector<float> values(gradient.num_elements);
+  card.Copy(values.data(), gradient.data, values.size() * sizeof(float), StreamKind::kCompute);
+  EXPECT_OK(card.Synchronize(card.Record(StreamKind::kCompute)));
+  return values;
+}
+
+class CudaEncodedRoundsTest : public ::testing::TestWithParam<Encoding> {};
+
+INSTANTIATE_TEST_SUITE_P(Encodings, CudaEncodedRoundsTest,
+                         ::testing::Values(Encoding::kBf16, Encoding::kFp16, Encoding::kInt8),
+                         [](const auto& info) { return std::string(EncodingName(info.param)); });
+
+// With what earlier rounds have lost, which the card keeps for itself.
+void ExpectBytesOfTheCpu(const JobSpec& job, emulator::StreamOrder order) {
+  const auto card = Card(DType::kF32, order);
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  TrainingRig training(job, card.get(), /*overlap=*/true);
+  const Registration& registration = training.server().registration();
+  std::vector<float> vector(registration.layout.num_elements());
+  const Buf buf = {vector.data(), DType::kF32, registration.layout.num_elements()};
+  const auto on_cpu = *ExchangeState::Create(job, registration.layout, cpu.get(), buf, buf);
+  ContributionBytes& expected = *on_cpu->contribution();
+  for (int64_t round = 0; round < 3; ++round) {
+    ASSERT_OK(training.RunRound(round));
+    const std::vector<float> gradient = GradientOf(training, *card);
+    vector.assign(gradient.begin(), gradient.end());
+    expected.Begin(registration, Round(round), /*scale=*/1.0f);
+    for (const Bucket& bucket : registration.buckets) {
+      expected.Prepare(bucket);
+      const absl::Span<const std::byte> bytes = expected.Of(bucket);
+      ASSERT_EQ(training.server().pushed()[bucket.index],
+                std::vector<std::byte>(bytes.begin(), bytes.end()))
+          << "round " << round << " bucket " << bucket.index;
+    }
+    expected.Commit({});
+  }
+}
+
+TEST_P(CudaEncodedRoundsTest, TheServerGetsTheBytesThatTheCpuMakesOfTheSameGradient) {
+  JobSpec job = GradientJob();
+  job.push_encoding = GetParam();
+  ExpectBytesOfTheCpu(job, emulator::StreamOrder::kOthersFirst);
+}
+
+TEST_P(CudaEncodedRoundsTest, TheServerGetsTheBytesThatTheCpuMakesOfTheSamePseudoGradient) {
+  JobSpec job = LocalStepsJob();
+  job.push_encoding = GetParam();
+  ExpectBytesOfTheCpu(job, emulator::StreamOrder::kOnlyWhatIsNeeded);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "worker/client/cancellable_transport.h"
 #include "worker/trainer/contribution_push.h"
+#include "worker/trainer/exchange_state.h"
 #include "worker/trainer/testing/delayed_device.h"
 #include "worker/trainer/testing/scripted_transport.h"
 #include "worker/trainer/weights_pull.h"
@@ -31,11 +32,18 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
       : registration_(TwoBlocks()),
         device_(GetParam()),
         vector_{*device_.Allocate(4 * sizeof(float)), DType::kF32, 4},
-        mirror_(*HostMirror::Create(&device_, vector_)) {}
+        exchange_(MakeExchange(Encoding::kFp32)) {}
   ~DelayedTransfersTest() override { device_.Release(vector_.data); }
 
   Buf Block(int block) const { return vector_.Slice(2 * block, 2); }
-  std::vector<float> OnHost() const { return {mirror_->data(), mirror_->data() + 4}; }
+  // Of one vector that is pulled and pushed.
+  std::unique_ptr<ExchangeState> MakeExchange(Encoding encoding) {
+    JobSpec job;
+    job.push_encoding = encoding;
+    return *ExchangeState::Create(job, registration_.layout, &device_, vector_, vector_);
+  }
+  float* host() const { return exchange_->weights()->data(); }
+  std::vector<float> OnHost() const { return {host(), host() + 4}; }
   // As of all that has been queued.
   std::vector<float> OnDevice() {
     std::vector<float> values(4);
@@ -44,19 +52,18 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
     return values;
   }
   std::unique_ptr<WeightsPull> Pull(ParameterTransport* transport) {
-    return std::make_unique<WeightsPull>(registration_, Version(3), mirror_.get(), nullptr,
+    return std::make_unique<WeightsPull>(registration_, Version(3), exchange_->weights(), nullptr,
                                          transport, &clock_);
   }
   std::unique_ptr<ContributionPush> Push(WeightsPull* base, ParameterTransport* transport) {
     return std::make_unique<ContributionPush>(registration_, ContributionHeader{.round = Round(3)},
-                                              mirror_.get(), base, &encoder_, transport, &clock_);
+                                              exchange_->contribution(), base, transport, &clock_);
   }
 
   const Registration registration_;
   DelayedDevice device_;
   const Buf vector_;
-  std::unique_ptr<HostMirror> mirror_;
-  PushEncoder encoder_{Encoding::kFp32, /*error_feedback=*/true};
+  std::unique_ptr<ExchangeState> exchange_;
   ScriptedTransport transport_;
   InstantClock clock_;
 };
@@ -89,7 +96,7 @@ TEST_P(DelayedTransfersTest, ASecondPullDoesNotDisturbTheCopiesOfTheFirst) {
   std::vector<float> read(4);
   device_.Copy(read.data(), vector_.data, 4 * sizeof(float), StreamKind::kCompute);
   const auto second = Pull(&transport_);
-  std::fill_n(mirror_->data(), 4, 5.0f);
+  std::fill_n(host(), 4, 5.0f);
   EXPECT_OK(device_.Synchronize(device_.Record(StreamKind::kCompute)));
   EXPECT_THAT(read, ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
 }
@@ -127,6 +134,40 @@ TEST_P(DelayedTransfersTest, UnacknowledgedContributionIsSentAgainFromTheHostsCo
     ASSERT_EQ(sent.size(), 2u);
     for (const auto& bucket : sent) EXPECT_THAT(bucket.values(), Each(7.0f));
   }
+}
+
+// The first of three contributions is sent twice, the second comes to nothing and is made again.
+TEST_P(DelayedTransfersTest, EncodedContributionsWaitForTheirVectorAndForWhatTheLastOneLost) {
+  const auto pull = Pull(&transport_);
+  ASSERT_OK(pull->WaitForAll());
+  const auto encoded = MakeExchange(Encoding::kBf16);
+  transport_.script_ = {absl::UnavailableError("gone"), absl::OkStatus(),
+                        absl::AbortedError("this life is over")};
+  // Of a unit of bf16: less than half is left over, and then added to as much again.
+  constexpr float kDropped = 0x1p-7f * 0.375f;
+  const auto push = [&](int64_t round) {
+    ContributionPush contribution(registration_, {.round = Round(round)}, encoded->contribution(),
+                                  pull.get(), &transport_, &clock_);
+    device_.Fill(vector_, 1.0f + kDropped);
+    EXPECT_OK(contribution.AllBlocksReady());
+    const absl::Status status = contribution.Finish();
+    device_.Fill(vector_, -5.0);  // what comes next in the same vector
+    return status;
+  };
+  EXPECT_OK(push(7));
+  EXPECT_THAT(push(8), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_OK(push(8));
+  ASSERT_EQ(transport_.pushes_.size(), 4u);
+  const auto bf16 = [](uint8_t low) {
+    return std::vector<std::byte>{std::byte{low}, std::byte{0x3F}, std::byte{low}, std::byte{0x3F}};
+  };
+  for (int bucket : {0, 1}) {
+    EXPECT_EQ(transport_.pushes_[0][bucket].data, bf16(0x80));
+    EXPECT_EQ(transport_.pushes_[1][bucket].data, bf16(0x80));
+    EXPECT_EQ(transport_.pushes_[2][bucket].data, bf16(0x81));
+    EXPECT_EQ(transport_.pushes_[3][bucket].data, bf16(0x81));
+  }
+  EXPECT_THAT(device_.waiters(), Each(Ne(std::this_thread::get_id())));
 }
 
 TEST_P(DelayedTransfersTest, WhatAFailedDeviceComputedIsNotSent) {

@@ -50,4 +50,25 @@ class DeviceTimeline {
   std::vector<Span> spans_;
 };
 
+// What a stream is given during its life is one span of the timeline, which may be null.
+class DeviceSpan {
+ public:
+  DeviceSpan(DeviceTimeline* timeline, StreamKind stream, absl::string_view name,
+             const TraceTag& tag = {})
+      : timeline_(timeline), stream_(stream), name_(name), tag_(tag) {
+    if (timeline_ != nullptr) timeline_->Begin(stream_);
+  }
+  ~DeviceSpan() {
+    if (timeline_ != nullptr) timeline_->End(stream_, name_, tag_);
+  }
+  DeviceSpan(const DeviceSpan&) = delete;
+  DeviceSpan& operator=(const DeviceSpan&) = delete;
+
+ private:
+  DeviceTimeline* const timeline_;
+  const StreamKind stream_;
+  const absl::string_view name_;
+  const TraceTag tag_;
+};
+
 }  // namespace lodestar

@@ -1,32 +1,44 @@
-// What a worker keeps from round to round, and from life to life, of its exchange with the servers.
+// What a worker keeps from round to round, and from life to life, of its exchange with the servers:
+// the host's ends of the vectors that travel, and what belongs to their encodings.
 #pragma once
 
+#include <memory>
 #include <optional>
 
-#include "common/encoding.h"
+#include "absl/status/statusor.h"
 #include "common/job_spec.h"
+#include "common/layout.h"
 #include "worker/client/work_grant.h"
-#include "worker/trainer/push_encoder.h"
+#include "worker/trainer/contribution_bytes.h"
+#include "worker/trainer/device_timeline.h"
+#include "worker/trainer/host_mirror.h"
 #include "worker/trainer/shadow_weights.h"
 
 namespace lodestar {
 
 class ExchangeState {
  public:
-  explicit ExchangeState(const JobSpec& job) : encoder_(job.push_encoding, job.error_feedback) {
-    if (job.pull_encoding != Encoding::kFp32) shadow_.emplace(job.pull_encoding);
-  }
+  // Vectors in device memory: `weights`, which is pulled, and `contribution`, which is pushed and
+  // may be `weights`. Both are f32, in the order of the layout, and outlive the object; so does
+  // `timeline`, which may be null. Errors: ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<ExchangeState>> Create(const JobSpec& job,
+                                                               const Layout& layout, Device* device,
+                                                               Buf weights, Buf contribution,
+                                                               DeviceTimeline* timeline = nullptr);
+  // Device memory that it takes beside the vectors.
+  static int64_t DeviceBytes(const JobSpec& job, const Layout& layout);
 
-  PushEncoder& encoder() { return encoder_; }
+  HostMirror* weights() { return weights_.get(); }
+  ContributionBytes* contribution() { return contribution_.get(); }
   // Attached to the registration; null where weights travel as they are.
-  ShadowWeights* ShadowFor(const Registration& registration) {
-    if (!shadow_.has_value()) return nullptr;
-    shadow_->Attach(registration);
-    return &*shadow_;
-  }
+  ShadowWeights* ShadowFor(const Registration& registration);
 
  private:
-  PushEncoder encoder_;
+  ExchangeState() = default;
+
+  std::unique_ptr<HostMirror> weights_;
+  std::unique_ptr<HostMirror> gradient_;  // of what is contributed; null: encoded, or the weights
+  std::unique_ptr<ContributionBytes> contribution_;
   std::optional<ShadowWeights> shadow_;
 };
 

@@ -15,11 +15,11 @@ namespace lodestar {
 absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const JobSpec& job,
                                                                        const RoundRunnerDeps& deps,
                                                                        double client_clip_norm) {
-  auto rounds = std::unique_ptr<GradientRounds>(new GradientRounds(job, deps, client_clip_norm));
-  ASSIGN_OR_RETURN(rounds->weights_,
-                   HostMirror::Create(deps.device, deps.model->parameters(), &rounds->timeline_));
-  ASSIGN_OR_RETURN(rounds->gradient_,
-                   HostMirror::Create(deps.device, deps.model->gradients(), &rounds->timeline_));
+  auto rounds = std::unique_ptr<GradientRounds>(new GradientRounds(deps, client_clip_norm));
+  ASSIGN_OR_RETURN(
+      rounds->exchange_,
+      ExchangeState::Create(job, deps.model->layout(), deps.device, deps.model->parameters(),
+                            deps.model->gradients(), &rounds->timeline_));
   ASSIGN_OR_RETURN(rounds->clipper_, GradientClipper::Create(deps.device));
   return rounds;
 }
@@ -29,8 +29,8 @@ absl::StatusOr<RoundReport> GradientRounds::Run(const LifeContext& life, const W
   RoundReport report;
   report.round = grant.round;
   RETURN_IF_ERROR(timeline_.BeginRound());
-  WeightsPull pull(*life.registration, grant.min_version, weights_.get(),
-                   exchange_.ShadowFor(*life.registration), life.transport, deps_.clock,
+  WeightsPull pull(*life.registration, grant.min_version, exchange_->weights(),
+                   exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
                    deps_.trace);
   if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
   RETURN_IF_ERROR(EvaluateHeldout(grant, deps_, &pull, &report));
@@ -48,8 +48,8 @@ absl::StatusOr<RoundReport> GradientRounds::Run(const LifeContext& life, const W
   ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};
   std::optional<ContributionPush> push;
   const auto start_push = [&] {
-    push.emplace(*life.registration, header, gradient_.get(), &pull, &exchange_.encoder(),
-                 life.transport, deps_.clock, deps_.trace);
+    push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,
+                 deps_.clock, deps_.trace);
   };
   if (!pushes_late()) start_push();
   StepTrace step(deps_.trace, &timeline_, &pull, push.has_value() ? &*push : nullptr);

@@ -8,7 +8,6 @@
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/gradient_clipper.h"
-#include "worker/trainer/host_mirror.h"
 #include "worker/trainer/round_runner.h"
 
 namespace lodestar {
@@ -25,21 +24,16 @@ class GradientRounds final : public RoundRunner {
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) override;
 
  private:
-  GradientRounds(const JobSpec& job, const RoundRunnerDeps& deps, double client_clip_norm)
-      : deps_(deps),
-        client_clip_norm_(client_clip_norm),
-        timeline_(deps.device, deps.trace),
-        exchange_(job) {}
+  GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
+      : deps_(deps), client_clip_norm_(client_clip_norm), timeline_(deps.device, deps.trace) {}
   // Whether pushing has to wait for the end of backward.
   bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }
 
   const RoundRunnerDeps deps_;
   const double client_clip_norm_;
   DeviceTimeline timeline_;
-  std::unique_ptr<HostMirror> weights_;
-  std::unique_ptr<HostMirror> gradient_;
+  std::unique_ptr<ExchangeState> exchange_;
   std::unique_ptr<GradientClipper> clipper_;
-  ExchangeState exchange_;
   HostBatch batch_;
 };
 

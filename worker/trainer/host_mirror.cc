@@ -40,9 +40,8 @@ absl::Status HostMirror::BeginToDevice() {
 void HostMirror::Copy(float* destination, const float* source, int64_t num_elements,
                       StreamKind stream) {
   const int64_t bytes = num_elements * static_cast<int64_t>(sizeof(float));
-  if (timeline_ != nullptr) timeline_->Begin(stream);
+  DeviceSpan span(timeline_, stream, "copy", {.bytes = bytes});
   device_->Copy(destination, source, bytes, stream);
-  if (timeline_ != nullptr) timeline_->End(stream, "copy", {.bytes = bytes});
 }
 
 void HostMirror::ToDevice(ElementRange range) {

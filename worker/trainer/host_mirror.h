@@ -2,8 +2,9 @@
 // can address it is that memory itself; elsewhere a pinned copy, moved range by range on the copy
 // streams while the device computes and the host goes on.
 //
-// The copy has the length of the vector, not a ring of slots: a contribution must stay readable
-// until every server has acknowledged it, because it is sent again, whole, after a lost connection.
+// The copy has the length of the vector, not a ring of slots: a contribution in fp32 must stay
+// readable until every server has acknowledged it, because it is sent again, whole, after a lost
+// connection.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,5 @@
 #include "worker/trainer/local_sgd_rounds.h"
 
-#include "common/contribution.h"
 #include "common/status_macros.h"
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/grant_samples.h"
@@ -14,10 +13,13 @@ absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
     const JobSpec& job, const RoundRunnerDeps& deps) {
   auto rounds = std::unique_ptr<LocalSgdRounds>(new LocalSgdRounds(job, deps));
   const Buf parameters = deps.model->parameters();
-  ASSIGN_OR_RETURN(rounds->weights_,
-                   HostMirror::Create(deps.device, parameters, &rounds->timeline_));
-  ASSIGN_OR_RETURN(rounds->pseudo_gradient_,
-                   HostMirror::Create(deps.device, deps.model->gradients(), &rounds->timeline_));
+  // Between rounds nobody needs the gradient: its vector holds the pseudo-gradient.
+  const Buf contribution = rounds->contribution_kind_ == ContributionKind::kWeights
+                               ? parameters
+                               : deps.model->gradients();
+  ASSIGN_OR_RETURN(rounds->exchange_,
+                   ExchangeState::Create(job, deps.model->layout(), deps.device, parameters,
+                                         contribution, &rounds->timeline_));
   ASSIGN_OR_RETURN(rounds->inner_optimizer_,
                    InnerOptimizer::Create(job.optimizer, deps.model->layout(), deps.device));
   ASSIGN_OR_RETURN(void* memory,
@@ -72,12 +74,9 @@ void LocalSgdRounds::KeepStartWeights() {
                      DTypeBytes(parameters.dtype) * parameters.num_elements, StreamKind::kCompute);
 }
 
-HostMirror* LocalSgdRounds::Contribution(const JobSpec& job) {
-  if (RoundContributionKind(job) == ContributionKind::kWeights) {
-    return weights_.get();
-  }
+void LocalSgdRounds::MakeContribution() {
+  if (contribution_kind_ == ContributionKind::kWeights) return;
   deps_.device->Subtract(deps_.model->gradients(), start_weights_, deps_.model->parameters());
-  return pseudo_gradient_.get();
 }
 
 absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const WorkGrant& grant) {
@@ -85,8 +84,8 @@ absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const W
   RoundReport report;
   report.round = grant.round;
   RETURN_IF_ERROR(timeline_.BeginRound());
-  WeightsPull pull(*life.registration, grant.min_version, weights_.get(),
-                   exchange_.ShadowFor(*life.registration), life.transport, deps_.clock,
+  WeightsPull pull(*life.registration, grant.min_version, exchange_->weights(),
+                   exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
                    deps_.trace);
   if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
   RETURN_IF_ERROR(EvaluateHeldout(grant, deps_, &pull, &report));
@@ -98,11 +97,9 @@ absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const W
 
   RETURN_IF_ERROR(RunLocalSteps(life, grant, &pull, &report));
   report.base_version = pull.version(0);
-  ContributionPush push(
-      *life.registration,
-      {.round = grant.round, .kind = RoundContributionKind(life.registration->job)},
-      Contribution(life.registration->job), &pull, &exchange_.encoder(), life.transport,
-      deps_.clock, deps_.trace);
+  MakeContribution();
+  ContributionPush push(*life.registration, {.round = grant.round, .kind = contribution_kind_},
+                        exchange_->contribution(), &pull, life.transport, deps_.clock, deps_.trace);
   RETURN_IF_ERROR(push.AllBlocksReady());
   deps_.on_activity("push");
   RETURN_IF_ERROR(push.Finish());

@@ -6,10 +6,10 @@
 
 #include <memory>
 
+#include "common/contribution.h"
 #include "common/job_spec.h"
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/exchange_state.h"
-#include "worker/trainer/host_mirror.h"
 #include "worker/trainer/inner_optimizer.h"
 #include "worker/trainer/round_runner.h"
 #include "worker/trainer/weights_pull.h"
@@ -27,23 +27,24 @@ class LocalSgdRounds final : public RoundRunner {
 
  private:
   LocalSgdRounds(const JobSpec& job, const RoundRunnerDeps& deps)
-      : deps_(deps), timeline_(deps.device, deps.trace), exchange_(job) {}
+      : deps_(deps),
+        contribution_kind_(RoundContributionKind(job)),
+        timeline_(deps.device, deps.trace) {}
   // Steps until the grant is used up or the worker is told to stop.
   absl::Status RunLocalSteps(const LifeContext& life, const WorkGrant& grant, WeightsPull* pull,
                              RoundReport* report);
   // On batch_. `gate` may be null.
   absl::StatusOr<BatchResult> TrainStep(WeightsGate* gate);
   void KeepStartWeights();
-  // What this round contributes; valid until the next local step.
-  HostMirror* Contribution(const JobSpec& job);
+  // Makes the vector that this round contributes; it is valid until the next local step.
+  void MakeContribution();
 
   const RoundRunnerDeps deps_;
+  const ContributionKind contribution_kind_;
   DeviceTimeline timeline_;
   std::unique_ptr<InnerOptimizer> inner_optimizer_;
-  std::unique_ptr<HostMirror> weights_;
-  std::unique_ptr<HostMirror> pseudo_gradient_;  // the gradient vector, used again
-  Buf start_weights_;                            // of the round
-  ExchangeState exchange_;
+  std::unique_ptr<ExchangeState> exchange_;
+  Buf start_weights_;  // of the round
   HostBatch batch_;
 };
 

@@ -1,5 +1,7 @@
 #include "worker/trainer/round_runner_factory.h"
 
+#include "common/contribution.h"
+#include "worker/trainer/exchange_state.h"
 #include "worker/trainer/gradient_rounds.h"
 #include "worker/trainer/inner_optimizer.h"
 #include "worker/trainer/local_sgd_rounds.h"
@@ -29,17 +31,19 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
   return absl::InternalError("unknown mode");
 }
 
-int64_t RunnerDeviceBytes(const JobSpec& job, int64_t num_elements) {
-  if (job.mode != Mode::kLocalSgd) return 0;
+int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout) {
+  const int64_t exchange_bytes = ExchangeState::DeviceBytes(job, layout);
+  if (job.mode != Mode::kLocalSgd) return exchange_bytes;
   // The weights at the start of the round as well.
   const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + 1;
-  return vectors * num_elements * static_cast<int64_t>(sizeof(float));
+  return exchange_bytes + vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));
 }
 
 bool HaveSameRunner(const JobSpec& a, const JobSpec& b) {
   return a.mode == b.mode && a.optimizer == b.optimizer && ClientClipNorm(a) == ClientClipNorm(b) &&
          a.push_encoding == b.push_encoding && a.pull_encoding == b.pull_encoding &&
-         a.error_feedback == b.error_feedback;
+         a.error_feedback == b.error_feedback &&
+         RoundContributionKind(a) == RoundContributionKind(b);
 }
 
 }  // namespace lodestar

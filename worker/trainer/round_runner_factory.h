@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/job_spec.h"
+#include "common/layout.h"
 #include "worker/trainer/round_runner.h"
 
 namespace lodestar {
@@ -14,8 +15,9 @@ namespace lodestar {
 absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
                                                              const RoundRunnerDeps& deps);
 
-// Device memory that the job's runner takes beside the model: the state of a local optimizer.
-int64_t RunnerDeviceBytes(const JobSpec& job, int64_t num_elements);
+// Device memory that the job's runner takes beside the model: the state of a local optimizer, and
+// what encoded contributions need.
+int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout);
 
 // Whether a runner made for `a` serves `b` as well.
 bool HaveSameRunner(const JobSpec& a, const JobSpec& b);

@@ -53,11 +53,24 @@ JobSpec PseudoGradientJob() {
   return job;
 }
 
+// Scaled, encoded, and with what earlier rounds have lost.
+JobSpec EncodedClippingJob() {
+  JobSpec job = ClippingJob();
+  job.push_encoding = Encoding::kBf16;
+  return job;
+}
+
+JobSpec EncodedAverageJob() {
+  JobSpec job = AverageJob();
+  job.push_encoding = Encoding::kInt8;
+  return job;
+}
+
 class RoundRunnerTest : public ::testing::TestWithParam<JobSpec (*)()> {};
 
 INSTANTIATE_TEST_SUITE_P(Jobs, RoundRunnerTest,
-                         ::testing::Values(&SyncJob, &ClippingJob, &AverageJob,
-                                           &PseudoGradientJob));
+                         ::testing::Values(&SyncJob, &ClippingJob, &AverageJob, &PseudoGradientJob,
+                                           &EncodedClippingJob, &EncodedAverageJob));
 
 TEST_P(RoundRunnerTest, StreamsAndOverlapChangeNoBit) {
   const JobSpec job = GetParam()();
@@ -155,6 +168,21 @@ TEST(RoundTraceTest, ShowsWhatTheHostAndTheStreamsDid) {
     EXPECT_THAT(trace, HasSubstr(absl::StrCat("\"cat\":\"", lane, "\""))) << lane;
   }
   EXPECT_THAT(trace, AllOf(HasSubstr("\"round\":1"), Not(HasSubstr("\"round\":2"))));
+}
+
+// In the trace: a span of this name in this lane.
+auto HasSpan(const std::string& name, const std::string& lane) {
+  return HasSubstr(absl::StrCat("\"cat\":\"", lane, "\",\"name\":\"", name, "\""));
+}
+
+TEST(RoundTraceTest, EncodingIsWorkOfTheDevice) {
+  DelayedDevice device(DelayedDevice::Order::kLate);
+  EXPECT_THAT(
+      TraceOf(EncodedAverageJob(), &device),
+      AllOf(HasSpan("encode", "device: copy to host"), HasSpan("copy", "device: copy to host"),
+            HasSpan("residual", "device: compute"), Not(HasSpan("encode", "training"))));
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  EXPECT_THAT(TraceOf(EncodedAverageJob(), cpu.get()), HasSpan("encode", "training"));
 }
 
 TEST(RoundTraceTest, ADeviceThatRunsInlineHasNoStreamsToShow) {

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/device_factory.h"
 #include "worker/trainer/contribution_push.h"
+#include "worker/trainer/exchange_state.h"
 #include "worker/trainer/testing/scripted_transport.h"
 #include "worker/trainer/weights_pull.h"
 
@@ -22,19 +23,24 @@ class TransfersTest : public ::testing::Test {
       : device_(*MakeDevice("cpu", 1, nullptr)),
         registration_(TwoBlocks()),
         values_(4, 0.0f),
-        mirror_(*HostMirror::Create(device_.get(), Buf{values_.data(), DType::kF32, 4})) {}
+        exchange_(MakeExchange({})) {}
+
+  // Of one vector that is pulled and pushed.
+  std::unique_ptr<ExchangeState> MakeExchange(const JobSpec& job) {
+    const Buf vector = {values_.data(), DType::kF32, 4};
+    return *ExchangeState::Create(job, registration_.layout, device_.get(), vector, vector);
+  }
 
   std::unique_ptr<Device> device_;
   const Registration registration_;
   std::vector<float> values_;
-  std::unique_ptr<HostMirror> mirror_;
-  PushEncoder encoder_{Encoding::kFp32, /*error_feedback=*/true};
+  std::unique_ptr<ExchangeState> exchange_;
   ScriptedTransport transport_;
   InstantClock clock_;
 };
 
 TEST_F(TransfersTest, PullFetchesBucketsInOrderOfBlocks) {
-  WeightsPull pull(registration_, Version(3), mirror_.get(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Version(3), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   EXPECT_THAT(transport_.pulls_, ElementsAre(ElementsAre(0u, 1u)));
   EXPECT_THAT(values_, ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
@@ -44,25 +50,24 @@ TEST_F(TransfersTest, PullFetchesBucketsInOrderOfBlocks) {
 
 TEST_F(TransfersTest, BrokenPullFetchesOnlyWhatIsMissing) {
   transport_.script_ = {absl::UnavailableError("gone")};
-  WeightsPull pull(registration_, Version(0), mirror_.get(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Version(0), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   EXPECT_THAT(transport_.pulls_, ElementsAre(ElementsAre(0u, 1u), ElementsAre(1u)));
 }
 
 TEST_F(TransfersTest, PullOfAnEndedLifeIsNotTriedAgain) {
   transport_.script_ = {absl::AbortedError("register again")};
-  WeightsPull pull(registration_, Version(0), mirror_.get(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Version(0), exchange_->weights(), nullptr, &transport_, &clock_);
   EXPECT_OK(pull.WaitForBlock(0));
   EXPECT_THAT(pull.WaitForBlock(1), StatusIs(absl::StatusCode::kAborted));
   EXPECT_EQ(transport_.pulls_.size(), 1u);
 }
 
 TEST_F(TransfersTest, PushSendsBlocksAsTheyBecomeReadyWithTheirBaseVersions) {
-  WeightsPull pull(registration_, Version(3), mirror_.get(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Version(3), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   values_ = {1.0f, 2.0f, 3.0f, 4.0f};
-  auto mirror = *HostMirror::Create(device_.get(), Buf{values_.data(), DType::kF32, 4});
-  ContributionPush push(registration_, {.round = Round(3)}, mirror.get(), &pull, &encoder_,
+  ContributionPush push(registration_, {.round = Round(3)}, exchange_->contribution(), &pull,
                         &transport_, &clock_);
   ASSERT_OK(push.BlockReady(1));
   ASSERT_OK(push.BlockReady(0));
@@ -77,10 +82,10 @@ TEST_F(TransfersTest, PushSendsBlocksAsTheyBecomeReadyWithTheirBaseVersions) {
 }
 
 TEST_F(TransfersTest, UnacknowledgedPushIsSentAgainWholeUnderTheSameKey) {
-  WeightsPull pull(registration_, Version(0), mirror_.get(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Version(0), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   transport_.script_ = {absl::UnavailableError("gone"), absl::DataLossError("checksum")};
-  ContributionPush push(registration_, {.round = Round(7)}, mirror_.get(), &pull, &encoder_,
+  ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,
                         &transport_, &clock_);
   ASSERT_OK(push.AllBlocksReady());
   ASSERT_OK(push.Finish());
@@ -90,14 +95,16 @@ TEST_F(TransfersTest, UnacknowledgedPushIsSentAgainWholeUnderTheSameKey) {
 }
 
 TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
-  WeightsPull pull(registration_, Version(0), mirror_.get(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Version(0), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   // Halved, 1.5 times what bf16 drops: with what is left over the next is rounded up.
   values_.assign(4, 2.0f + 3 * 0x1p-9f);
-  PushEncoder encoder(Encoding::kBf16, /*error_feedback=*/true);
+  JobSpec job;
+  job.push_encoding = Encoding::kBf16;
+  const auto encoded = MakeExchange(job);
   const auto push = [&](int64_t round) {
     ContributionPush contribution(registration_, {.round = Round(round), .scale = 0.5f},
-                                  mirror_.get(), &pull, &encoder, &transport_, &clock_);
+                                  encoded->contribution(), &pull, &transport_, &clock_);
     EXPECT_OK(contribution.AllBlocksReady());
     return contribution.Finish();
   };
@@ -109,7 +116,7 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   ASSERT_EQ(transport_.pushes_.size(), 4u);
   for (const ContributionHeader& header : transport_.headers_) {
     EXPECT_EQ(header.encoding, Encoding::kBf16);
-    EXPECT_EQ(header.scale, 1.0f);  // the encoder has scaled
+    EXPECT_EQ(header.scale, 1.0f);  // scaled before it was encoded
   }
   for (int bucket : {0, 1}) {
     EXPECT_EQ(transport_.pushes_[0][bucket].data, transport_.pushes_[1][bucket].data);
@@ -122,10 +129,10 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
 }
 
 TEST_F(TransfersTest, RefusedPushIsNotSentAgain) {
-  WeightsPull pull(registration_, Version(0), mirror_.get(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Version(0), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   transport_.script_ = {absl::InvalidArgumentError("NaN")};
-  ContributionPush push(registration_, {.round = Round(7)}, mirror_.get(), &pull, &encoder_,
+  ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,
                         &transport_, &clock_);
   ASSERT_OK(push.AllBlocksReady());
   EXPECT_THAT(push.Finish(), StatusIs(absl::StatusCode::kInvalidArgument));

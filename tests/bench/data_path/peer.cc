@@ -27,13 +27,13 @@
 #include "common/check.h"
 #include "common/encoding.h"
 #include "common/malloc_setup.h"
+#include "kernels/device_factory.h"
 #include "proto/bulk_options.h"
 #include "tests/bench/data_path/one_message.h"
 #include "tests/bench/data_path/raw_tcp.h"
 #include "tests/cluster/shard_server.h"
 #include "worker/client/bulk_grpc_transport.h"
-#include "worker/trainer/push_encoder.h"
-#include "worker/trainer/shadow_weights.h"
+#include "worker/trainer/exchange_state.h"
 
 ABSL_FLAG(std::string, role, "server", "server or worker");
 ABSL_FLAG(int64_t, megabytes, 100, "size of the tensor, in 10^6 bytes of fp32");
@@ -117,7 +117,7 @@ void RunServer() {
 
 class BenchWorker {
  public:
-  BenchWorker() : encoder_(EncodingOfFlag(), /*error_feedback=*/true) {
+  BenchWorker() {
     registration_.layout = TensorLayout();
     registration_.server_incarnation = 1;
     registration_.identity = {WorkerId(absl::GetFlag(FLAGS_worker)), Incarnation(1)};
@@ -126,12 +126,9 @@ class BenchWorker {
         PlanBuckets(registration_.layout, {all}, kDefaultBucketBytes);
     LODESTAR_CHECK(buckets.ok()) << buckets.status().ToString();
     registration_.buckets = *std::move(buckets);
-    if (EncodingOfFlag() != Encoding::kFp32) {
-      shadow_ = std::make_unique<ShadowWeights>(EncodingOfFlag());
-      shadow_->Attach(registration_);
-    }
     gradient_.assign(all.end, 0.001f);
     weights_.assign(all.end, 0.0f);
+    MakeExchange();
     BulkGrpcTransportConfig config;
     config.servers = {absl::GetFlag(FLAGS_parameter_server)};
     config.buckets = registration_.buckets;
@@ -195,13 +192,30 @@ class BenchWorker {
     return absl::StrCat(absl::ToDoubleSeconds(absl::Now() - start));
   }
 
+  void MakeExchange() {
+    JobSpec job;
+    job.push_encoding = job.pull_encoding = EncodingOfFlag();
+    auto device = MakeDevice("cpu", /*threads=*/1, nullptr);
+    Expect(device.status());
+    device_ = *std::move(device);
+    const auto view = [](std::vector<float>& vector) {
+      return Buf{vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
+    };
+    auto exchange = ExchangeState::Create(job, registration_.layout, device_.get(), view(weights_),
+                                          view(gradient_));
+    Expect(exchange.status());
+    exchange_ = *std::move(exchange);
+    shadow_ = exchange_->ShadowFor(registration_);
+  }
+
   std::unique_ptr<PushSession> StartPush(Round round) {
-    encoder_.Begin(registration_, round, /*scale=*/1.0f);
+    ContributionBytes& bytes = *exchange_->contribution();
+    bytes.Begin(registration_, round, /*scale=*/1.0f);
     auto session = transport_->StartPush(
-        {round, ContributionKind::kGradient, /*scale=*/1.0f, encoder_.encoding()});
+        {round, ContributionKind::kGradient, /*scale=*/1.0f, bytes.encoding()});
     for (const Bucket& bucket : registration_.buckets) {
-      session->AddBucket(bucket.index, Version(round.value()),
-                         encoder_.Encode(bucket, gradient_.data() + bucket.range.begin));
+      bytes.Prepare(bucket);
+      session->AddBucket(bucket.index, Version(round.value()), bytes.Of(bucket));
     }
     return session;
   }
@@ -209,7 +223,7 @@ class BenchWorker {
   void FinishPush(PushSession& session) {
     const absl::StatusOr<PushResult> result = session.Finish();
     Expect(result.status());
-    encoder_.Commit(gradient_.data(), result->late);
+    exchange_->contribution()->Commit(result->late);
   }
 
   std::unique_ptr<PullSession> StartPull(Version version) {
@@ -233,10 +247,11 @@ class BenchWorker {
   }
 
   Registration registration_;
-  PushEncoder encoder_;
-  std::unique_ptr<ShadowWeights> shadow_;  // null: fp32
   std::vector<float> gradient_;
   std::vector<float> weights_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<ExchangeState> exchange_;
+  ShadowWeights* shadow_ = nullptr;  // null: fp32
   std::unique_ptr<ParameterTransport> transport_;
   std::unique_ptr<RawTcpClient> raw_;
   std::unique_ptr<RawTcpClient> raw_both_;

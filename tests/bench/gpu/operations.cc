@@ -13,6 +13,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "common/encoding.h"
 #include "common/status_macros.h"
 #include "kernels/device.h"
 #include "kernels/device_factory.h"
@@ -54,6 +55,7 @@ class OperationBench {
     RETURN_IF_ERROR(TimeLinear("fc projection", 4 * kWidth, kWidth, Activation::kNone));
     RETURN_IF_ERROR(TimeHead());
     RETURN_IF_ERROR(TimeOptimizer());
+    RETURN_IF_ERROR(TimeEncodings());
     return TimeHostCopies();
   }
 
@@ -236,6 +238,26 @@ class OperationBench {
     const double bytes = 28.0 + (dtype_ == DType::kF32 ? 0.0 : DTypeBytes(dtype_));
     return Time("AdamW, 124M parameters", {.bytes = bytes * kParameters},
                 [&] { device_->AdamWUpdate(weights, first, second, gradient, written, step); });
+  }
+
+  // A whole contribution, with what the last one has lost.
+  absl::Status TimeEncodings() {
+    ASSIGN_OR_RETURN(const Buf gradient, New(kParameters, DType::kF32, 0.01));
+    ASSIGN_OR_RETURN(const Buf residual, New(kParameters, DType::kF32, 1e-4));
+    ASSIGN_OR_RETURN(const Buf encoded, New(2 * kParameters, DType::kU8, 0.0));
+    for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
+      const auto bytes = static_cast<double>(EncodedBytes(encoding, kParameters));
+      const std::string name(EncodingName(encoding));
+      RETURN_IF_ERROR(Time("encode in " + name, {.bytes = 8.0 * kParameters + bytes}, [&] {
+        device_->Encode(encoding, encoded.data, gradient, 1.0f, residual, {.key = 1, .stream = 2},
+                        StreamKind::kCompute);
+      }));
+      RETURN_IF_ERROR(Time("residual of " + name, {.bytes = 12.0 * kParameters + bytes}, [&] {
+        device_->UpdateResidual(encoding, residual, gradient, 1.0f, encoded.data,
+                                StreamKind::kCompute);
+      }));
+    }
+    return absl::OkStatus();
   }
 
   static constexpr int64_t kPattern = int64_t{1} << 22;

@@ -63,6 +63,18 @@ class DelayedDevice final : public Device {
   void SumOfSquares(Buf sum, Buf x) override {
     Compute([=](Device* cpu) { cpu->SumOfSquares(sum, x); });
   }
+  void Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
+              const RoundingNoise& noise, StreamKind stream) override {
+    Queue(stream, [=](Device* cpu) {
+      cpu->Encode(encoding, encoded, values, scale, residual, noise, stream);
+    });
+  }
+  void UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale, const void* encoded,
+                      StreamKind stream) override {
+    Queue(stream, [=](Device* cpu) {
+      cpu->UpdateResidual(encoding, residual, values, scale, encoded, stream);
+    });
+  }
   void Activate(Buf y, Buf x, Activation activation) override {
     Compute([=](Device* cpu) { cpu->Activate(y, x, activation); });
   }

@@ -1,13 +1,13 @@
 #include "worker/trainer/testing/local_parameter_server.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "common/check.h"
 #include "common/initial_weights.h"
 #include "common/layout.h"
+#include "kernels/codec/codec.h"
 
 namespace lodestar {
 
@@ -20,9 +20,11 @@ class LocalParameterServer::Push final : public PushSession {
   void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
     LODESTAR_CHECK(base_version == owner_->version_) << "computed on version " << base_version;
     owner_->on_add_(bucket);
-    LODESTAR_CHECK(header_.encoding == Encoding::kFp32) << EncodingName(header_.encoding);
-    std::memcpy(contribution_.data() + owner_->registration_.buckets[bucket].range.begin,
-                data.data(), data.size());
+    const ElementRange range = owner_->registration_.buckets[bucket].range;
+    LODESTAR_CHECK(data.size() == static_cast<size_t>(EncodedBytes(header_.encoding, range.size())))
+        << data.size() << " bytes of bucket " << bucket;
+    CodecOf(header_.encoding).Decode(data.data(), range.size(), contribution_.data() + range.begin);
+    owner_->pushed_[bucket].assign(data.begin(), data.end());
     ++num_buckets_;
   }
   absl::StatusOr<PushResult> Finish() override {
@@ -66,6 +68,7 @@ LocalParameterServer::LocalParameterServer(const JobSpec& job, double learning_r
   const int64_t size = registration_.layout.num_elements();
   registration_.servers = {{0, "nowhere:1", {0, size}}};
   registration_.buckets = *PlanBuckets(registration_.layout, {{0, size}}, job.bucket_bytes);
+  pushed_.resize(registration_.buckets.size());
   weights_.resize(size);
   FillInitialRange(registration_.layout, job.seed, {0, size}, absl::MakeSpan(weights_));
 }

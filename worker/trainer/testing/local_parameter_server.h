@@ -2,6 +2,7 @@
 // and the outer steps of local SGD with learning rate 1.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,8 @@ class LocalParameterServer final : public ParameterTransport {
   const Registration& registration() const { return registration_; }
   const std::vector<float>& weights() const { return weights_; }
   Version version() const { return version_; }
+  // The bytes of the last contribution, by bucket.
+  const std::vector<std::vector<std::byte>>& pushed() const { return pushed_; }
   // Called when a worker hands a bucket over.
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
 
@@ -38,6 +41,7 @@ class LocalParameterServer final : public ParameterTransport {
   Registration registration_;
   const float learning_rate_;
   std::vector<float> weights_;
+  std::vector<std::vector<std::byte>> pushed_;
   Version version_;
 };
 

@@ -30,6 +30,7 @@ class TrainingRig {
   absl::StatusOr<RoundReport> RunRound(int64_t round);
 
   LocalParameterServer& server() { return server_; }
+  Model& model() { return *model_; }
   // From here on each round ends after the step at hand.
   void RequestStop() { is_stopping_ = true; }
 

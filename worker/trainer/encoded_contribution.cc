@@ -1,0 +1,140 @@
+#include "worker/trainer/encoded_contribution.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/random.h"
+#include "common/shard_plan.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// Where the bytes of a bucket may begin: fast to write, and to copy.
+constexpr int64_t kAlignment = 64;
+
+// Workers must not round alike: their errors would not average out.
+uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
+  constexpr uint64_t kNoiseStream = 0x9054;  // tells these random numbers from others of the seed
+  const PhiloxBlock block = Philox(seed, kNoiseStream, worker.value());
+  return uint64_t{block[0]} << 32 | block[1];
+}
+
+// Enough for whatever buckets the servers make of the vector: there are at most as many as
+// segments, and each may cost the rest of an alignment, and a block of int8 that is cut in two.
+int64_t RoomFor(Encoding encoding, const Layout& layout) {
+  const ElementRange all = {0, layout.num_elements()};
+  const auto most_buckets = static_cast<int64_t>(SegmentsOf(layout, all).size());
+  return EncodedBytes(encoding, all.size()) +
+         most_buckets * (kAlignment + static_cast<int64_t>(sizeof(float)));
+}
+
+int64_t ResidualBytes(const JobSpec& job, int64_t num_elements) {
+  return job.error_feedback ? num_elements * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
+}  // namespace
+
+int64_t EncodedContribution::DeviceBytes(const JobSpec& job, const Layout& layout) {
+  return RoomFor(job.push_encoding, layout) + ResidualBytes(job, layout.num_elements());
+}
+
+absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create(
+    const JobSpec& job, const Layout& layout, Device* device, Buf vector,
+    DeviceTimeline* timeline) {
+  LODESTAR_CHECK(job.push_encoding != Encoding::kFp32);
+  LODESTAR_CHECK(vector.dtype == DType::kF32 && vector.num_elements == layout.num_elements());
+  auto result = std::unique_ptr<EncodedContribution>(
+      new EncodedContribution(job.push_encoding, device, vector, timeline));
+  const absl::Status allocated =
+      result->Allocate(ResidualBytes(job, vector.num_elements), RoomFor(job.push_encoding, layout));
+  if (allocated.ok()) return result;
+  return absl::Status(allocated.code(),
+                      absl::StrCat("for contributions in --push_encoding=",
+                                   EncodingName(job.push_encoding), ": ", allocated.message()));
+}
+
+absl::Status EncodedContribution::Allocate(int64_t residual_bytes, int64_t room) {
+  room_ = room;
+  ASSIGN_OR_RETURN(device_bytes_, DeviceMemory::Allocate(device_, room_));
+  host_ = static_cast<std::byte*>(device_bytes_.data());
+  if (!device_->capabilities().memory_is_host) {
+    ASSIGN_OR_RETURN(host_bytes_, DeviceMemory::AllocateHost(device_, room_));
+    host_ = static_cast<std::byte*>(host_bytes_.data());
+  }
+  if (residual_bytes == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(residual_memory_, DeviceMemory::Allocate(device_, residual_bytes));
+  residual_ = Buf{residual_memory_.data(), DType::kF32, vector_.num_elements};
+  return absl::OkStatus();
+}
+
+EncodedContribution::~EncodedContribution() {
+  for (const std::optional<EventId>& last : {last_prepared_, last_committed_}) {
+    if (last.has_value()) device_->Synchronize(*last).IgnoreError();
+  }
+}
+
+void EncodedContribution::Begin(const Registration& registration, Round round, float scale) {
+  registration_ = &registration;
+  noise_key_ = NoiseKey(registration.job.seed, registration.identity.worker);
+  round_ = round;
+  scale_ = scale;
+  if (residual_ && server_incarnation_ != registration.server_incarnation) {
+    device_->Fill(residual_, 0.0);
+    server_incarnation_ = registration.server_incarnation;
+  }
+  int64_t end = 0;
+  places_.clear();
+  for (const Bucket& bucket : registration.buckets) {
+    places_.push_back(end);
+    end += EncodedBytes(encoding_, bucket.range.size());
+    end = (end + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  LODESTAR_CHECK(end <= room_) << registration.buckets.size() << " buckets take " << end << " of "
+                               << room_ << " bytes";
+}
+
+EventId EncodedContribution::Prepare(const Bucket& bucket) {
+  constexpr StreamKind kStream = StreamKind::kDeviceToHost;
+  device_->Wait(kStream, device_->Record(StreamKind::kCompute));
+  {
+    DeviceSpan span(timeline_, kStream, "encode", {.block = bucket.block, .bucket = bucket.index});
+    device_->Encode(encoding_, OnDevice(bucket), PartOf(vector_, bucket), scale_,
+                    PartOf(residual_, bucket),
+                    {.key = noise_key_,
+                     .stream = static_cast<uint64_t>(round_.value()),
+                     .first_element = bucket.range.begin},
+                    kStream);
+  }
+  if (!is_inline()) {
+    const int64_t bytes = EncodedBytes(encoding_, bucket.range.size());
+    DeviceSpan span(timeline_, kStream, "copy", {.bytes = bytes});
+    device_->Copy(host_ + places_[bucket.index], OnDevice(bucket), bytes, kStream);
+  }
+  last_prepared_ = device_->Record(kStream);
+  return *last_prepared_;
+}
+
+absl::Span<const std::byte> EncodedContribution::Of(const Bucket& bucket) const {
+  return {host_ + places_[bucket.index],
+          static_cast<size_t>(EncodedBytes(encoding_, bucket.range.size()))};
+}
+
+// On the compute stream, which may change the vector next. Encoding reads the residual on another
+// stream, but what it queues later waits for this one.
+void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
+  if (!residual_) return;
+  constexpr StreamKind kStream = StreamKind::kCompute;
+  if (last_prepared_.has_value()) device_->Wait(kStream, *last_prepared_);
+  DeviceSpan span(timeline_, kStream, "residual");
+  for (const Bucket& bucket : registration_->buckets) {
+    if (std::find(late.begin(), late.end(), bucket.index) != late.end()) continue;
+    device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
+                            OnDevice(bucket), kStream);
+  }
+  last_committed_ = device_->Record(kStream);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,85 @@
+// EncodedContribution: contributions in a wire encoding, made on the device, so that the encoded
+// bytes alone are copied to the host. With error feedback it keeps what encoding has lost of the
+// contributions that were counted, and adds it to the next one, so that in sum nothing is lost.
+//
+// The residual changes only when a contribution is acknowledged: one that was never counted leaves
+// no trace. What remains is one case that nobody can decide: a life that ended before the
+// acknowledgement came may have been counted; then one residual, at most what one encoding loses,
+// is sent twice. The residual is of one incarnation of the servers: after a restore the
+// contributions that it belongs to have not happened.
+//
+// Takes device memory for the residual, as long as the vector, and for the encoded bytes; these
+// also pinned host memory where the host cannot read the device's.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "worker/model/device_memory.h"
+#include "worker/trainer/contribution_bytes.h"
+#include "worker/trainer/device_timeline.h"
+
+namespace lodestar {
+
+class EncodedContribution final : public ContributionBytes {
+ public:
+  // The job's push_encoding is not fp32. `vector` is f32, in the order of the layout, and outlives
+  // the object; so does `timeline`, which shows the work and may be null. Errors:
+  // ResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<EncodedContribution>> Create(const JobSpec& job,
+                                                                     const Layout& layout,
+                                                                     Device* device, Buf vector,
+                                                                     DeviceTimeline* timeline);
+  // Device memory that it takes.
+  static int64_t DeviceBytes(const JobSpec& job, const Layout& layout);
+  // Waits for work under way.
+  ~EncodedContribution() override;
+  EncodedContribution(const EncodedContribution&) = delete;
+  EncodedContribution& operator=(const EncodedContribution&) = delete;
+
+  Encoding encoding() const override { return encoding_; }
+  bool is_inline() const override { return host_ == device_bytes_.data(); }
+  void Begin(const Registration& registration, Round round, float scale) override;
+  EventId Prepare(const Bucket& bucket) override;
+  absl::Status Await(EventId prepared) override { return device_->Synchronize(prepared); }
+  absl::Span<const std::byte> Of(const Bucket& bucket) const override;
+  void Commit(absl::Span<const uint32_t> late) override;
+
+ private:
+  EncodedContribution(Encoding encoding, Device* device, Buf vector, DeviceTimeline* timeline)
+      : encoding_(encoding), device_(device), vector_(vector), timeline_(timeline) {}
+  absl::Status Allocate(int64_t residual_bytes, int64_t room);
+  std::byte* OnDevice(const Bucket& bucket) const {
+    return static_cast<std::byte*>(device_bytes_.data()) + places_[bucket.index];
+  }
+  Buf PartOf(Buf vector, const Bucket& bucket) const {
+    return vector ? vector.Slice(bucket.range.begin, bucket.range.size()) : Buf{};
+  }
+
+  const Encoding encoding_;
+  Device* const device_;
+  const Buf vector_;
+  DeviceTimeline* const timeline_;
+  DeviceMemory residual_memory_;
+  DeviceMemory device_bytes_;
+  DeviceMemory host_bytes_;                     // none where the host reads the device's
+  std::byte* host_ = nullptr;                   // the bytes that travel
+  int64_t room_ = 0;                            // bytes there are
+  Buf residual_;                                // empty: no error feedback
+  std::optional<uint64_t> server_incarnation_;  // that the residual is of
+  std::optional<EventId> last_prepared_;
+  std::optional<EventId> last_committed_;
+
+  // Of the contribution under way.
+  const Registration* registration_ = nullptr;
+  std::vector<int64_t> places_;  // among the bytes, by bucket
+  uint64_t noise_key_ = 0;
+  Round round_;
+  float scale_ = 1.0f;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,311 @@
+// Contributions of every encoding, on every kind of device: the same bytes, whatever runs when.
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "common/encoding.h"
+#include "common/random.h"
+#include "common/shard_plan.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/codec/codec.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/device_factory.h"
+#include "worker/model/device_memory.h"
+#include "worker/trainer/exchange_state.h"
+#include "worker/trainer/testing/delayed_device.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kElements = 3000;
+
+// Three buckets, of which two end within a block of int8.
+Registration SomeRegistration() {
+  Registration registration;
+  TensorSpec tensor{.name = "w", .shape = {kElements}, .block = 0, .initializer = {}};
+  registration.layout = *Layout::FromTensors({tensor});
+  registration.buckets = {{0, 0, 0, {0, 1000}}, {1, 0, 0, {1000, 2024}}, {2, 0, 0, {2024, 3000}}};
+  registration.identity = {WorkerId(1), Incarnation(1)};
+  registration.server_incarnation = 77;
+  registration.job.seed = 5;
+  return registration;
+}
+
+std::vector<float> Gradient(int round) {
+  std::vector<float> values(kElements);
+  for (int64_t i = 0; i < kElements; ++i) {
+    values[i] = static_cast<float>(NormalsFrom(Philox(1, round, i))[0]);
+  }
+  return values;
+}
+
+enum class Kind { kCpu, kLate, kCopiesFirst, kCard, kCardOthersFirst };
+
+std::unique_ptr<Device> MakeIt(Kind kind) {
+  switch (kind) {
+    case Kind::kCpu:
+      return *MakeDevice("cpu", 1, nullptr);
+    case Kind::kLate:
+      return std::make_unique<DelayedDevice>(DelayedDevice::Order::kLate);
+    case Kind::kCopiesFirst:
+      return std::make_unique<DelayedDevice>(DelayedDevice::Order::kCopiesFirst);
+    case Kind::kCard:
+      emulator::Configure({.streams = emulator::StreamOrder::kOnlyWhatIsNeeded});
+      break;
+    case Kind::kCardOthersFirst:
+      emulator::Configure({.streams = emulator::StreamOrder::kOthersFirst});
+      break;
+  }
+  return *cuda::CudaDevice::Create({});
+}
+
+// What a worker has of the exchange, and its gradient.
+class Sender {
+ public:
+  Sender(Device* device, Encoding encoding, bool error_feedback)
+      : device_(device),
+        memory_(*DeviceMemory::Allocate(device, 2 * kElements * sizeof(float))),
+        gradient_{memory_.data(), DType::kF32, kElements} {
+    JobSpec job;
+    job.push_encoding = encoding;
+    job.error_feedback = error_feedback;
+    const Buf weights = {gradient_.as<float>() + kElements, DType::kF32, kElements};
+    exchange_ = *ExchangeState::Create(job, SomeRegistration().layout, device, weights, gradient_);
+  }
+  ~Sender() { Synchronize(); }
+
+  // All of a contribution's bytes. The gradient is still being computed when it begins.
+  std::vector<std::byte> Send(const Registration& registration, int round,
+                              const std::vector<float>& values, float scale = 1.0f) {
+    computed_.push_back(values);
+    bytes()->Begin(registration, Round(round), scale);
+    device_->Copy(gradient_.data, computed_.back().data(), kElements * sizeof(float),
+                  StreamKind::kCompute);
+    std::vector<EventId> prepared;
+    for (const Bucket& bucket : registration.buckets) prepared.push_back(bytes()->Prepare(bucket));
+    std::vector<std::byte> sent;
+    for (const Bucket& bucket : registration.buckets) {
+      EXPECT_OK(bytes()->Await(prepared[bucket.index]));
+      const absl::Span<const std::byte> part = bytes()->Of(bucket);
+      EXPECT_EQ(part.size(), EncodedBytes(bytes()->encoding(), bucket.range.size()));
+      sent.insert(sent.end(), part.begin(), part.end());
+    }
+    return sent;
+  }
+  void Commit(const std::vector<uint32_t>& late = {}) { bytes()->Commit(late); }
+  ContributionBytes* bytes() { return exchange_->contribution(); }
+
+ private:
+  void Synchronize() { EXPECT_OK(device_->Synchronize(device_->Record(StreamKind::kCompute))); }
+
+  Device* const device_;
+  const DeviceMemory memory_;  // [gradient | weights]
+  const Buf gradient_;
+  std::unique_ptr<ExchangeState> exchange_;
+  std::deque<std::vector<float>> computed_;  // the device may not have read it yet
+};
+
+class EncodedContributionTest : public testing::TestWithParam<std::tuple<Kind, Encoding>> {
+ protected:
+  Encoding encoding() const { return std::get<Encoding>(GetParam()); }
+  Sender Make(bool error_feedback) { return {device_.get(), encoding(), error_feedback}; }
+  std::vector<float> Decoded(const std::vector<std::byte>& sent) const {
+    std::vector<float> decoded(kElements);
+    const std::byte* from = sent.data();
+    for (const Bucket& bucket : registration_.buckets) {
+      CodecOf(encoding()).Decode(from, bucket.range.size(), decoded.data() + bucket.range.begin);
+      from += EncodedBytes(encoding(), bucket.range.size());
+    }
+    return decoded;
+  }
+
+  const std::unique_ptr<Device> device_ = MakeIt(std::get<Kind>(GetParam()));
+  Registration registration_ = SomeRegistration();
+};
+
+std::string CaseName(const testing::TestParamInfo<std::tuple<Kind, Encoding>>& info) {
+  const char* const kinds[] = {"Cpu", "Late", "CopiesFirst", "Card", "CardOthersFirst"};
+  const auto [kind, encoding] = info.param;
+  return kinds[static_cast<int>(kind)] + std::string(EncodingName(encoding));
+}
+
+INSTANTIATE_TEST_SUITE_P(AllDevices, EncodedContributionTest,
+                         testing::Combine(testing::Values(Kind::kCpu, Kind::kLate,
+                                                          Kind::kCopiesFirst, Kind::kCard,
+                                                          Kind::kCardOthersFirst),
+                                          testing::ValuesIn(kAllEncodings)),
+                         CaseName);
+
+TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
+  Sender sender = Make(/*error_feedback=*/true);
+  std::vector<double> missing(kElements, 0.0);
+  for (int round = 0; round < 50; ++round) {
+    const std::vector<float> values = Gradient(round);
+    const float scale = sender.bytes()->is_exact() ? 1.0f : round % 2 == 0 ? 0.25f : 1.0f;
+    const std::vector<float> decoded = Decoded(sender.Send(registration_, round, values, scale));
+    // Contributions that come to nothing, one by one, and one late bucket of a whole one.
+    if (round % 5 == 3) continue;
+    const std::vector<uint32_t> late =
+        round % 7 == 2 ? std::vector<uint32_t>{1} : std::vector<uint32_t>{};
+    sender.Commit(late);
+    for (int64_t i = 0; i < kElements; ++i) {
+      const bool is_late = !late.empty() && i >= 1000 && i < 2024;
+      if (!is_late) missing[i] += static_cast<double>(scale) * values[i] - decoded[i];
+    }
+  }
+  // Nothing is missing but the last residual: what one encoding of a few units loses.
+  for (int64_t i = 0; i < kElements; ++i) {
+    ASSERT_LT(std::abs(missing[i]), encoding() == Encoding::kFp32 ? 1e-12 : 0.06) << i;
+  }
+}
+
+TEST_P(EncodedContributionTest, EveryDeviceMakesTheBytesOfTheCpu) {
+  const auto cpu = MakeIt(Kind::kCpu);
+  Sender sender = Make(/*error_feedback=*/true);
+  Sender reference(cpu.get(), encoding(), /*error_feedback=*/true);
+  for (int round = 0; round < 6; ++round) {
+    const float scale = 1.0f / static_cast<float>(1 + round);
+    ASSERT_EQ(sender.Send(registration_, round, Gradient(round), scale),
+              reference.Send(registration_, round, Gradient(round), scale))
+        << round;
+    const std::vector<uint32_t> late =
+        round == 2 ? std::vector<uint32_t>{0} : std::vector<uint32_t>{};
+    sender.Commit(late);
+    reference.Commit(late);
+    if (round == 4) registration_.server_incarnation = 78;
+  }
+}
+
+TEST_P(EncodedContributionTest, WithoutErrorFeedbackEachContributionStandsAlone) {
+  Sender sender = Make(/*error_feedback=*/false);
+  const std::vector<float> values = Gradient(0);
+  const std::vector<std::byte> first = sender.Send(registration_, 0, values);
+  sender.Commit();
+  EXPECT_EQ(sender.Send(registration_, 0, values), first);
+}
+
+TEST_P(EncodedContributionTest, ContributionThatCameToNothingIsMadeAgainToTheBit) {
+  Sender sender = Make(/*error_feedback=*/true);
+  sender.Send(registration_, 0, Gradient(0));
+  sender.Commit();
+  const std::vector<std::byte> lost = sender.Send(registration_, 1, Gradient(1));
+  // The life is over; in the next one the same round is handed out again.
+  registration_.identity.incarnation = Incarnation(2);
+  EXPECT_EQ(sender.Send(registration_, 1, Gradient(1)), lost);
+}
+
+TEST_P(EncodedContributionTest, RestoredServersStartWithoutResidual) {
+  Sender sender = Make(/*error_feedback=*/true);
+  Sender fresh = Make(/*error_feedback=*/true);
+  sender.Send(registration_, 0, Gradient(0));
+  sender.Commit();
+  registration_.server_incarnation = 78;
+  EXPECT_EQ(sender.Send(registration_, 1, Gradient(1)), fresh.Send(registration_, 1, Gradient(1)));
+}
+
+TEST_P(EncodedContributionTest, ALateBucketLeavesNothingForTheNext) {
+  Sender sender = Make(/*error_feedback=*/true);
+  Sender fresh = Make(/*error_feedback=*/true);
+  sender.Send(registration_, 0, Gradient(0));
+  sender.Commit(/*late=*/{1});
+  const std::vector<std::byte> bytes = sender.Send(registration_, 1, Gradient(1));
+  const std::vector<std::byte> without = fresh.Send(registration_, 1, Gradient(1));
+  int64_t begin = 0;
+  for (const Bucket& bucket : registration_.buckets) {
+    const int64_t end = begin + EncodedBytes(encoding(), bucket.range.size());
+    const bool is_alike =
+        std::equal(bytes.begin() + begin, bytes.begin() + end, without.begin() + begin);
+    EXPECT_EQ(is_alike, bucket.index == 1 || encoding() == Encoding::kFp32) << bucket.index;
+    begin = end;
+  }
+}
+
+TEST_P(EncodedContributionTest, NoiseDiffersBetweenWorkersAndRounds) {
+  if (encoding() != Encoding::kInt8) GTEST_SKIP() << "rounds to nearest";
+  Sender sender = Make(/*error_feedback=*/false);
+  const std::vector<float> values = Gradient(0);
+  const std::vector<std::byte> first = sender.Send(registration_, 0, values);
+  EXPECT_NE(sender.Send(registration_, 1, values), first);
+  registration_.identity.worker = WorkerId(2);
+  EXPECT_NE(sender.Send(registration_, 0, values), first);
+  registration_.job.seed = 6;
+  registration_.identity.worker = WorkerId(1);
+  EXPECT_NE(sender.Send(registration_, 0, values), first);
+}
+
+// However the servers cut the vector: the room was made before that was known.
+TEST(EncodedContributionRoomTest, BucketsHavePlacesOfTheirOwn) {
+  const auto device = MakeIt(Kind::kCpu);
+  Registration registration;
+  registration.layout = *Layout::FromTensors({{"a", {7}, 0, 0, false, {}},
+                                              {"b", {1}, 0, 1, false, {}},
+                                              {"c", {301, 100}, 0, 2, false, {}}});
+  const int64_t n = registration.layout.num_elements();
+  std::vector<float> vector(n);
+  const Buf buf = {vector.data(), DType::kF32, n};
+  for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
+    JobSpec job;
+    job.push_encoding = encoding;
+    const auto exchange = *ExchangeState::Create(job, registration.layout, device.get(), buf, buf);
+    for (int servers : {1, 2, 7, kMaxServers}) {
+      for (int64_t bucket_bytes : {4, 1000, 1 << 20}) {
+        registration.buckets = *PlanBuckets(
+            registration.layout, *PlanShards(registration.layout, servers), bucket_bytes);
+        exchange->contribution()->Begin(registration, Round(0), 1.0f);
+        const std::byte* end = nullptr;
+        for (const Bucket& bucket : registration.buckets) {
+          const absl::Span<const std::byte> place = exchange->contribution()->Of(bucket);
+          ASSERT_GE(place.data(), end);
+          ASSERT_EQ(reinterpret_cast<uintptr_t>(place.data()) % 64, 0);
+          end = place.data() + place.size();
+        }
+      }
+    }
+  }
+}
+
+TEST(EncodedContributionRoomTest, TakesTheEncodedBytesAndTheResidual) {
+  const Layout layout = *Layout::FromTensors({{"w", {1000, 1000}, 0, 0, false, {}}});
+  constexpr int64_t kMillion = 1'000'000;
+  const auto device_bytes = [&](Encoding encoding, bool error_feedback) {
+    JobSpec job;
+    job.push_encoding = encoding;
+    job.error_feedback = error_feedback;
+    return static_cast<double>(ExchangeState::DeviceBytes(job, layout)) / kMillion;
+  };
+  EXPECT_EQ(device_bytes(Encoding::kFp32, true), 0.0);
+  EXPECT_NEAR(device_bytes(Encoding::kBf16, true), 6.0, 0.6);
+  EXPECT_NEAR(device_bytes(Encoding::kFp16, false), 2.0, 0.6);
+  EXPECT_NEAR(device_bytes(Encoding::kInt8, true), 5.0, 0.6);
+}
+
+TEST(EncodedContributionRoomTest, WhatACardHasNoMemoryForIsAnErrorThatNamesTheEncoding) {
+  const auto device = MakeIt(Kind::kCard);
+  JobSpec job;
+  job.push_encoding = Encoding::kInt8;
+  const DeviceMemory memory = *DeviceMemory::Allocate(device.get(), kElements * sizeof(float));
+  const Buf vector = {memory.data(), DType::kF32, kElements};
+  for (int allocations : {0, 1}) {
+    emulator::FailAllocationsAfter(allocations);
+    EXPECT_THAT(
+        ExchangeState::Create(job, SomeRegistration().layout, device.get(), vector, vector),
+        StatusIs(absl::StatusCode::kResourceExhausted,
+                 AllOf(HasSubstr("--push_encoding=int8"), HasSubstr("could not allocate"))));
+  }
+  emulator::ClearStickyError();
+  EXPECT_OK(ExchangeState::Create(job, SomeRegistration().layout, device.get(), vector, vector));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,40 @@
+#include "worker/trainer/exchange_state.h"
+
+#include "common/status_macros.h"
+#include "worker/trainer/encoded_contribution.h"
+#include "worker/trainer/exact_contribution.h"
+
+namespace lodestar {
+
+absl::StatusOr<std::unique_ptr<ExchangeState>> ExchangeState::Create(const JobSpec& job,
+                                                                     const Layout& layout,
+                                                                     Device* device, Buf weights,
+                                                                     Buf contribution,
+                                                                     DeviceTimeline* timeline) {
+  auto state = std::unique_ptr<ExchangeState>(new ExchangeState);
+  ASSIGN_OR_RETURN(state->weights_, HostMirror::Create(device, weights, timeline));
+  if (job.push_encoding != Encoding::kFp32) {
+    ASSIGN_OR_RETURN(state->contribution_,
+                     EncodedContribution::Create(job, layout, device, contribution, timeline));
+  } else if (contribution.data == weights.data) {
+    state->contribution_ = std::make_unique<ExactContribution>(state->weights_.get());
+  } else {
+    ASSIGN_OR_RETURN(state->gradient_, HostMirror::Create(device, contribution, timeline));
+    state->contribution_ = std::make_unique<ExactContribution>(state->gradient_.get());
+  }
+  if (job.pull_encoding != Encoding::kFp32) state->shadow_.emplace(job.pull_encoding);
+  return state;
+}
+
+int64_t ExchangeState::DeviceBytes(const JobSpec& job, const Layout& layout) {
+  if (job.push_encoding == Encoding::kFp32) return 0;
+  return EncodedContribution::DeviceBytes(job, layout);
+}
+
+ShadowWeights* ExchangeState::ShadowFor(const Registration& registration) {
+  if (!shadow_.has_value()) return nullptr;
+  shadow_->Attach(registration);
+  return &*shadow_;
+}
+
+}  // namespace lodestar
