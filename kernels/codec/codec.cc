@@ -32,15 +32,15 @@ class Bf16Codec final : public Codec {
   Encoding encoding() const override { return Encoding::kBf16; }
   void Encode(const float* values, int64_t n, const RoundingNoise& /*noise*/,
               std::byte* encoded) const override {
-    codec::BestLoops().to_bf16(values, reinterpret_cast<uint16_t*>(encoded), n);
+    codec::BestLoops().to_bf16(values, reinterpret_cast<codec::Code16*>(encoded), n);
   }
   void Decode(const std::byte* encoded, int64_t n, float* values) const override {
-    codec::BestLoops().from_bf16(reinterpret_cast<const uint16_t*>(encoded), values, n);
+    codec::BestLoops().from_bf16(reinterpret_cast<const codec::Code16*>(encoded), values, n);
   }
   bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
     constexpr uint16_t kExponent = 0x7F80;
-    return codec::BestLoops().all_finite16(reinterpret_cast<const uint16_t*>(encoded), kExponent,
-                                           n);
+    return codec::BestLoops().all_finite16(reinterpret_cast<const codec::Code16*>(encoded),
+                                           kExponent, n);
   }
 };
 
@@ -49,15 +49,15 @@ class Fp16Codec final : public Codec {
   Encoding encoding() const override { return Encoding::kFp16; }
   void Encode(const float* values, int64_t n, const RoundingNoise& /*noise*/,
               std::byte* encoded) const override {
-    codec::BestLoops().to_fp16(values, reinterpret_cast<uint16_t*>(encoded), n);
+    codec::BestLoops().to_fp16(values, reinterpret_cast<codec::Code16*>(encoded), n);
   }
   void Decode(const std::byte* encoded, int64_t n, float* values) const override {
-    codec::BestLoops().from_fp16(reinterpret_cast<const uint16_t*>(encoded), values, n);
+    codec::BestLoops().from_fp16(reinterpret_cast<const codec::Code16*>(encoded), values, n);
   }
   bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
     constexpr uint16_t kExponent = 0x7C00;
-    return codec::BestLoops().all_finite16(reinterpret_cast<const uint16_t*>(encoded), kExponent,
-                                           n);
+    return codec::BestLoops().all_finite16(reinterpret_cast<const codec::Code16*>(encoded),
+                                           kExponent, n);
   }
 };
 

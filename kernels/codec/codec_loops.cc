@@ -20,7 +20,7 @@ constexpr uint32_t kMagnitude = 0x7FFFFFFF;
 inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
 inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
-void ToBf16(const float* __restrict values, uint16_t* __restrict codes, int64_t n) {
+void ToBf16(const float* __restrict values, Code16* __restrict codes, int64_t n) {
   constexpr uint32_t kLargest = 0x7F7F0000;  // that bf16 has
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = BitsOf(values[i]);
@@ -34,11 +34,11 @@ void ToBf16(const float* __restrict values, uint16_t* __restrict codes, int64_t 
   }
 }
 
-void FromBf16(const uint16_t* __restrict codes, float* __restrict values, int64_t n) {
+void FromBf16(const Code16* __restrict codes, float* __restrict values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) values[i] = FloatOf(static_cast<uint32_t>(codes[i]) << 16);
 }
 
-void ToFp16(const float* __restrict values, uint16_t* __restrict codes, int64_t n) {
+void ToFp16(const float* __restrict values, Code16* __restrict codes, int64_t n) {
   constexpr uint32_t kLargest = 0x477FE000;         // 65504
   constexpr uint32_t kSmallestNormal = 0x38800000;  // 2^-14
   constexpr uint32_t kRebias = 112u << 23;          // of the exponent
@@ -57,7 +57,7 @@ void ToFp16(const float* __restrict values, uint16_t* __restrict codes, int64_t 
   }
 }
 
-void FromFp16(const uint16_t* __restrict codes, float* __restrict values, int64_t n) {
+void FromFp16(const Code16* __restrict codes, float* __restrict values, int64_t n) {
   constexpr uint32_t kFirstNormal = 0x400;
   constexpr uint32_t kFirstSpecial = 0x7C00;
   for (int64_t i = 0; i < n; ++i) {
@@ -73,7 +73,7 @@ void FromFp16(const uint16_t* __restrict codes, float* __restrict values, int64_
   }
 }
 
-bool AllFinite16(const uint16_t* codes, uint16_t exponent, int64_t n) {
+bool AllFinite16(const Code16* codes, uint16_t exponent, int64_t n) {
   uint16_t special = 0;
   for (int64_t i = 0; i < n; ++i) special |= (codes[i] & exponent) == exponent ? 1 : 0;
   return special == 0;

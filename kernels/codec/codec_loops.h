@@ -6,15 +6,18 @@
 
 namespace lodestar::codec {
 
+// Of 16 bits, at any address.
+typedef uint16_t Code16 __attribute__((aligned(1)));
+
 struct Loops {
   const char* name;  // "avx512", "avx2", "sse2"
 
-  void (*to_bf16)(const float* values, uint16_t* codes, int64_t n);
-  void (*from_bf16)(const uint16_t* codes, float* values, int64_t n);
-  void (*to_fp16)(const float* values, uint16_t* codes, int64_t n);
-  void (*from_fp16)(const uint16_t* codes, float* values, int64_t n);
+  void (*to_bf16)(const float* values, Code16* codes, int64_t n);
+  void (*from_bf16)(const Code16* codes, float* values, int64_t n);
+  void (*to_fp16)(const float* values, Code16* codes, int64_t n);
+  void (*from_fp16)(const Code16* codes, float* values, int64_t n);
   // Whether no code has all bits of `exponent` set.
-  bool (*all_finite16)(const uint16_t* codes, uint16_t exponent, int64_t n);
+  bool (*all_finite16)(const Code16* codes, uint16_t exponent, int64_t n);
 
   // Bits of the largest magnitude; of a NaN or Inf if there is one.
   uint32_t (*max_magnitude)(const float* values, int64_t n);
