@@ -21,7 +21,10 @@ constexpr int kConnectTimeoutMs = 5'000;
 // Most that is read from a connection at once, and the memory it keeps for the next read.
 constexpr int kReadBytes = 32 << 10;
 // What may come on a stream that is not read.
-constexpr int kReceiveWindowBytes = 16 << 10;
+constexpr int kReceiveWindowBytes = 4 << 10;
+// Largest frame that clients may send. By default gRPC cuts a chunk into 128 of them, each with its
+// own share of the work.
+constexpr int kMaxFrameBytes = 1 << 20;
 // Chunks under way on one connection without waiting for the peer's flow control.
 constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
@@ -80,6 +83,7 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, bool long_paths) {
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
   if (!long_paths) {
     // The probe opens every stream's window to 4 MiB and more: a fleet of workers whose turn has
     // not come would fill the server's memory with what it does not read yet.

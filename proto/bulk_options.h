@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace lodestar {
 
@@ -12,15 +13,17 @@ inline constexpr size_t kChunkBytes = size_t{2} << 20;
 inline constexpr size_t kMaxChunkBytes = size_t{4} << 20;
 // Payload of the first chunk of a bucket that is pushed. A server holds it, whole, for every stream
 // that waits until there is space for its bucket.
-inline constexpr size_t kFirstChunkBytes = size_t{16} << 10;
+inline constexpr size_t kFirstChunkBytes = size_t{1} << 10;
 // No message is larger; gRPC refuses those that are before they are read.
 inline constexpr int kMaxMessageBytes = 8 << 20;
 // Shared memory is cut into blocks of this size, one chunk in each. So many for each direction: all
 // of them stay in the last-level cache, and neither side waits for the other.
 inline constexpr size_t kSharedBlockBytes = kChunkBytes;
 inline constexpr int kSharedBlocks = 6;
-// A second connection brings loopback to the speed of raw TCP; more do not help.
+// A second connection brings loopback to the speed of raw TCP; more do not help. A server with less
+// than this of the model gets one: two would only cost it the memory of a connection per worker.
 inline constexpr int kDataChannelsPerServer = 2;
+inline constexpr int64_t kBytesForManyChannels = int64_t{4} << 20;
 
 // One data channel of several to the same server: its own TCP connection, no retries by gRPC (a
 // stream of tensors is sent again by the application), writes buffered ahead.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/logging.h"
 #include "common/malloc_setup.h"
+#include "common/mutex_setup.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "server/server.h"
@@ -78,6 +79,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
+  lodestar::SetUpMutexes();
   lodestar::SetUpServerProcess();
   lodestar::BlockStopSignals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));

@@ -14,6 +14,7 @@
 #include "common/command_line.h"
 #include "common/logging.h"
 #include "common/malloc_setup.h"
+#include "common/mutex_setup.h"
 #include "common/version.h"
 #include "worker/worker.h"
 #include "worker/worker_flags.h"
@@ -98,5 +99,6 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
+  lodestar::SetUpMutexes();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

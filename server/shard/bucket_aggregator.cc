@@ -105,7 +105,7 @@ PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback re
   absl::MutexLock lock(&mutex_);
   begun_.remove_if(
       [](const auto& other) { return other->ticket->is_claimed() && other->request == nullptr; });
-  if (!AnswerBegin(begun, calls)) begun_.push_back(begun);
+  if (!AnswerBegin(begun, FactsForPush(), calls)) begun_.push_back(begun);
   return PendingCall(begun->ticket);
 }
 
@@ -134,7 +134,8 @@ void BucketAggregator::GiveDiscard(Begun& begun, PushOutcome outcome, DeferredCa
   calls.Add([ready = begun.ready, staged] { ready(std::move(*staged)); });
 }
 
-bool BucketAggregator::AnswerBegin(const std::shared_ptr<Begun>& begun, DeferredCalls& calls) {
+bool BucketAggregator::AnswerBegin(const std::shared_ptr<Begun>& begun, const Facts& for_push,
+                                   DeferredCalls& calls) {
   if (begun->ticket->is_claimed()) {
     LeaveQueue(*begun);
     return true;
@@ -146,7 +147,7 @@ bool BucketAggregator::AnswerBegin(const std::shared_ptr<Begun>& begun, Deferred
   if (begun->key.kind == ContributionKind::kInitialWeights) {
     return StageBegin(begun, /*in_turn=*/true, calls);
   }
-  const Verdict verdict = JudgePush(begun->key);
+  const Verdict verdict = JudgePush(begun->key, for_push);
   switch (verdict.decision.action) {
     case Action::kApply:
     case Action::kAccumulate:
@@ -301,8 +302,13 @@ bool BucketAggregator::AnswerCapture(const WaitingCapture& capture, DeferredCall
 }
 
 void BucketAggregator::ReviewWaiting(DeferredCalls& calls) {
-  begun_.remove_if([&](const auto& begun)
-                       ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerBegin(begun, calls); });
+  // Once for all that wait: with many workers they are reviewed as often as one of them is counted.
+  if (!begun_.empty()) {
+    const Facts for_push = FactsForPush();
+    begun_.remove_if([&](const auto& begun) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return AnswerBegin(begun, for_push, calls);
+    });
+  }
   reads_.remove_if([&](const WaitingRead& read)
                        ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerRead(read, calls); });
   captures_.remove_if([&](const WaitingCapture& capture)

@@ -121,11 +121,12 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   // Facts for reading and for the roster; for pushes they are those after the update under way.
   Facts FactsNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Facts FactsForPush() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Verdict JudgePush(const ContributionKey& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Verdict JudgePush(const ContributionKey& key, const Facts& for_push) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Refuses what no round could take.
   absl::Status CheckKey(const ContributionKey& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if it is answered, or was cancelled.
-  bool AnswerBegin(const std::shared_ptr<Begun>& begun, DeferredCalls& calls)
+  bool AnswerBegin(const std::shared_ptr<Begun>& begun, const Facts& for_push, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refuse(Begun& begun, absl::Status status, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -50,8 +50,9 @@ BucketAggregator::Facts BucketAggregator::FactsForPush() const {
   return next;
 }
 
-BucketAggregator::Verdict BucketAggregator::JudgePush(const ContributionKey& key) const {
-  const Facts facts = FactsForPush();
+BucketAggregator::Verdict BucketAggregator::JudgePush(const ContributionKey& key,
+                                                      const Facts& for_push) const {
+  const BucketFacts& facts = for_push.facts;
   PushFacts push = {
       .worker = key.worker,
       .incarnation = key.incarnation,
@@ -71,13 +72,13 @@ BucketAggregator::Verdict BucketAggregator::JudgePush(const ContributionKey& key
                                         key.worker.value(), " is not announced yet"))};
   }
   const bool is_early = context_->policy->uses_rosters() &&
-                        key.round.value() > facts.facts.version.value() &&
+                        key.round.value() > facts.version.value() &&
                         key.round <= context_->roster.newest_round() + 1;
   if (push.standing == Standing::kMember && is_early) {
-    return {Decision::Hold(absl::StrCat("round ", key.round.value(), " waits for round ",
-                                        facts.facts.version.value()))};
+    return {Decision::Hold(
+        absl::StrCat("round ", key.round.value(), " waits for round ", facts.version.value()))};
   }
-  Verdict verdict = {context_->policy->OnPush(push, facts.facts)};
+  Verdict verdict = {context_->policy->OnPush(push, facts)};
   const bool counts =
       verdict.decision.action == Action::kApply || verdict.decision.action == Action::kAccumulate;
   if (counts && phase_ != Phase::kCollecting && context_->policy->uses_rosters()) {
@@ -164,8 +165,10 @@ BucketAggregator::Work BucketAggregator::WorkOfPhase(DeferredCalls& calls) {
 }
 
 BucketAggregator::Work BucketAggregator::WorkOfHeld(DeferredCalls& calls) {
+  if (held_.empty()) return {};
+  const Facts for_push = FactsForPush();
   for (auto held = held_.begin(); held != held_.end();) {
-    Verdict verdict = JudgePush(held->key);
+    Verdict verdict = JudgePush(held->key, for_push);
     if (verdict.decision.action == Action::kHold) {
       ++held;
       continue;

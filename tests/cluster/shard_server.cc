@@ -66,6 +66,7 @@ std::shared_ptr<grpc::Channel> ShardServer::Channel() const {
 
 BulkGrpcTransportConfig ShardServer::TransportConfig(WorkerId worker) const {
   BulkGrpcTransportConfig config;
+  config.bytes_for_many_channels = 0;
   config.servers = {address_};
   config.buckets = buckets_;
   config.worker = worker;

@@ -7,17 +7,28 @@
 #include "common/check.h"
 
 namespace lodestar {
+namespace {
+
+std::vector<int64_t> BytesByShard(const BulkGrpcTransportConfig& config) {
+  std::vector<int64_t> bytes(config.servers.size());
+  for (const Bucket& bucket : config.buckets) {
+    LODESTAR_CHECK(bucket.shard >= 0 && bucket.shard < config.servers.size())
+        << "bucket " << bucket.index << " is of shard " << bucket.shard;
+    bytes[bucket.shard] += bucket.range.size() * static_cast<int64_t>(sizeof(float));
+  }
+  return bytes;
+}
+
+}  // namespace
 
 BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
-    : config_(std::move(config)), executor_(config_.num_threads, "bulk") {
+    : config_(std::move(config)),
+      shard_bytes_(BytesByShard(config_)),
+      executor_(config_.num_threads, "bulk") {
   LODESTAR_CHECK(config_.channels_per_server >= 1) << config_.channels_per_server;
   LODESTAR_CHECK(config_.chunk_bytes >= sizeof(float) && config_.chunk_bytes <= kMaxChunkBytes &&
                  config_.chunk_bytes % sizeof(float) == 0)
       << "chunk_bytes=" << config_.chunk_bytes;
-  for (const Bucket& bucket : config_.buckets) {
-    LODESTAR_CHECK(bucket.shard >= 0 && bucket.shard < config_.servers.size())
-        << "bucket " << bucket.index << " is of shard " << bucket.shard;
-  }
   const std::shared_ptr<grpc::ChannelCredentials> credentials =
       config_.credentials != nullptr ? config_.credentials : grpc::InsecureChannelCredentials();
   stubs_.reserve(config_.servers.size() * config_.channels_per_server);
@@ -34,10 +45,7 @@ BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
 std::unique_ptr<SharedMemoryLink> BulkConnections::MakeLink(
     const std::shared_ptr<grpc::Channel>& channel) const {
   const int shard = static_cast<int>(links_.size());
-  int64_t bytes = 0;
-  for (const Bucket& bucket : config_.buckets) {
-    if (bucket.shard == shard) bytes += bucket.range.size() * static_cast<int64_t>(sizeof(float));
-  }
+  const int64_t bytes = shard_bytes_[shard];
   const auto block_bytes = static_cast<int64_t>(config_.chunk_bytes);
   SharedMemoryLink::Config link;
   link.channel = channel;
@@ -84,8 +92,9 @@ absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, Encoding encoding
                                                    " elements, given are ", num_bytes, " bytes of ",
                                                    EncodingName(encoding)));
   }
-  return plan.shard * config_.channels_per_server +
-         static_cast<int>(bucket % config_.channels_per_server);
+  const int first = plan.shard * config_.channels_per_server;
+  if (shard_bytes_[plan.shard] < config_.bytes_for_many_channels) return first;
+  return first + static_cast<int>(bucket % config_.channels_per_server);
 }
 
 }  // namespace lodestar

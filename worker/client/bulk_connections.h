@@ -23,6 +23,7 @@ class BulkConnections {
   explicit BulkConnections(BulkGrpcTransportConfig config);
 
   // One stream per data channel: all channels of the first server, then those of the second, ...
+  // Channels that no bucket uses never connect.
   int num_streams() const { return static_cast<int>(stubs_.size()); }
   grpc::GenericStub& stub(int stream) { return stubs_[stream]; }
   // Address of the server, for error texts.
@@ -48,6 +49,7 @@ class BulkConnections {
   std::unique_ptr<SharedMemoryLink> MakeLink(const std::shared_ptr<grpc::Channel>& channel) const;
 
   const BulkGrpcTransportConfig config_;
+  const std::vector<int64_t> shard_bytes_;  // of fp32
   std::vector<grpc::GenericStub> stubs_;
   ThreadPool executor_;
   // By server; empty if memory is not to be shared. Ends before the executor, which it uses.

@@ -1,12 +1,14 @@
-// ParameterTransport over gRPC: two data channels per server, buckets striped over them by index,
-// raw slices over the caller's memory out, bytes straight into the destination in. With a server of
-// the same machine, payloads go through shared memory and only the small fields over gRPC.
+// ParameterTransport over gRPC: two data channels per server (one if it has little of the model),
+// buckets striped over them by index, raw slices over the caller's memory out, bytes straight into
+// the destination in. With a server of the same machine, payloads go through shared memory and only
+// the small fields over gRPC.
 //
 // Waits have no deadline (a synchronous pull may wait for the slowest worker); a dead peer is
 // noticed by keepalive and ends the call with Unavailable.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,6 +28,8 @@ struct BulkGrpcTransportConfig {
   WorkerId worker;
   Incarnation incarnation;
   int channels_per_server = kDataChannelsPerServer;
+  // A server with less of the model gets one channel.
+  int64_t bytes_for_many_channels = kBytesForManyChannels;
   size_t chunk_bytes = kChunkBytes;  // a multiple of 4, at most kMaxChunkBytes
   int num_threads = 2;               // for checksums and callbacks
   // Whether payloads go through shared memory to and from servers of this machine.

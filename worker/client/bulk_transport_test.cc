@@ -134,6 +134,7 @@ class BulkTransportTest : public ::testing::Test {
     config.worker = WorkerId(3);
     config.incarnation = Incarnation(uint64_t{1} << 60);
     config.chunk_bytes = 2048;
+    config.bytes_for_many_channels = 0;
     config_ = config;
     transport_ = MakeBulkGrpcTransport(config);
     values_.resize(num_elements_);
@@ -190,6 +191,21 @@ TEST_F(BulkTransportTest, PushedBucketsArriveWholeOnTheirServers) {
   EXPECT_EQ(header.kind(), v1::CONTRIBUTION_KIND_GRADIENT);
   EXPECT_EQ(header.encoding(), v1::ENCODING_FP32);
   EXPECT_EQ(header.scale(), 0.5f);
+}
+
+TEST_F(BulkTransportTest, AServerWithLittleOfTheModelGetsOneChannel) {
+  const auto bytes = [this](int from, int to) {
+    return (config_.buckets[to].range.end - config_.buckets[from].range.begin) *
+           static_cast<int64_t>(sizeof(float));
+  };
+  const int64_t first = bytes(0, kNumBuckets / 2 - 1);
+  ASSERT_LT(first, bytes(kNumBuckets / 2, kNumBuckets - 1));
+  config_.bytes_for_many_channels = first + 1;
+  transport_ = MakeBulkGrpcTransport(config_);
+  ASSERT_OK_AND_ASSIGN(const PushResult result, PushAll());
+  EXPECT_EQ(result.buckets_counted, kNumBuckets);
+  EXPECT_EQ(services_[0].num_push_streams, 1);
+  EXPECT_EQ(services_[1].num_push_streams, 2);
 }
 
 TEST_F(BulkTransportTest, AServerHoldsLittleOfABucketThatWaits) {

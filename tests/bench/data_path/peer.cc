@@ -27,6 +27,7 @@
 #include "common/check.h"
 #include "common/encoding.h"
 #include "common/malloc_setup.h"
+#include "common/mutex_setup.h"
 #include "kernels/device_factory.h"
 #include "proto/bulk_options.h"
 #include "tests/bench/data_path/one_message.h"
@@ -268,6 +269,7 @@ void RunWorker() {
 
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
+  lodestar::SetUpMutexes();
   absl::ParseCommandLine(argc, argv);
   if (absl::GetFlag(FLAGS_role) == "server") {
     lodestar::RunServer();

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "common/malloc_setup.h"
+#include "common/mutex_setup.h"
 #include "common/status_macros.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/cluster_session.h"
@@ -191,6 +192,7 @@ int Main() {
 
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
+  lodestar::SetUpMutexes();
   absl::ParseCommandLine(argc, argv);
   return lodestar::Main();
 }
