@@ -342,8 +342,11 @@ void BucketAggregator::Shutdown(const absl::Status& status) {
 
 void BucketAggregator::AwaitIdle() {
   absl::MutexLock lock(&mutex_);
+  // A callback of Run() may hold the last reference to the shard, and end it.
+  if (runner_ == std::this_thread::get_id()) return;
   mutex_.Await(absl::Condition(
-      +[](BucketAggregator* self) ABSL_NO_THREAD_SAFETY_ANALYSIS { return !self->is_running_; },
+      +[](BucketAggregator* self)
+           ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->runner_ == std::thread::id(); },
       this));
 }
 

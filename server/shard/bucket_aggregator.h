@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -63,7 +64,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   // Members or plans have changed.
   void OnRosterChange();
   void Shutdown(const absl::Status& status);
-  // Until no update is under way. Not from a callback.
+  // Until no update is under way, but for one that this very call comes from.
   void AwaitIdle();
 
   Version version() const;
@@ -175,7 +176,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   std::optional<std::pair<WorkerId, Incarnation>> supplier_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;  // Run() is under way or will be
-  bool is_running_ ABSL_GUARDED_BY(mutex_) = false;    // Run() is under way
+  std::thread::id runner_ ABSL_GUARDED_BY(mutex_);     // of the Run() under way, if any
 
   Version version_ ABSL_GUARDED_BY(mutex_);
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kCollecting;

@@ -102,10 +102,10 @@ void BucketAggregator::Run() {
     {
       DeferredCalls calls;
       absl::MutexLock lock(&mutex_);
-      is_running_ = true;
+      runner_ = std::this_thread::get_id();
       if (closed_.ok()) work = NextWork(calls);
       if (work.kind == Work::Kind::kNone && calls.empty()) {
-        is_running_ = false;
+        runner_ = {};
         is_scheduled_ = false;
         return;
       }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -245,6 +246,29 @@ TEST(ShardThreadsTest, ShuttingDownUnderLoadAnswersEveryone) {
   while (num_counted.load() < 50) std::this_thread::yield();
   cluster.shard(0).Shutdown(absl::UnavailableError("closing"));
   for (std::thread& worker : workers) worker.join();
+}
+
+TEST(ShardThreadsTest, ACallbackMayEndItsShard) {
+  absl::Notification go;
+  ThreadPool pool(1);
+  TestCluster cluster({.job = SgdJob(), .executor = &pool});
+  cluster.LoadConstant(0.0f);
+  // What follows runs on the pool when nobody else has the shard.
+  pool.Schedule([&go] { go.WaitForNotification(); });
+  cluster.SetMembers(1);
+  std::shared_ptr<ParameterShard> shard = cluster.TakeShard(0);
+  absl::StatusOr<PublishedBucket> answer = absl::UnknownError("");
+  shard->ReadBucket(
+      WorkerId(1), Incarnation(1), cluster.buckets()[0].index, Version(1),
+      [&answer, shard](absl::StatusOr<PublishedBucket> read) { answer = std::move(read); });
+  // Ends the wait of the reader.
+  shard->Drop(WorkerId(1), Incarnation(1), "its lease is over");
+  shard.reset();
+  absl::Notification ended;
+  go.Notify();
+  pool.Schedule([&ended] { ended.Notify(); });
+  ended.WaitForNotification();
+  EXPECT_THAT(answer.status(), StatusIs(absl::StatusCode::kAborted));
 }
 
 }  // namespace

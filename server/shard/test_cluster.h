@@ -58,6 +58,7 @@ class TestCluster {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int num_shards() const { return static_cast<int>(shards_.size()); }
   ParameterShard& shard(int index) { return *shards_[index]; }
+  std::unique_ptr<ParameterShard> TakeShard(int index) { return std::move(shards_[index]); }
   ParameterShard& shard_of(uint32_t bucket) { return *shards_[buckets_[bucket].shard]; }
 
   void LoadInitial();
