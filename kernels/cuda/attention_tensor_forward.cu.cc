@@ -216,6 +216,9 @@ struct Forward {
   }
 };
 
+// Results of width 128 and the scores of one step take all 255 registers of a thread; for sm_90a
+// the compiler keeps 22 words more on the stack, as it also would with one block per processor: no
+// thread may have more. Half as many keys at a time would free them, for twice the barriers.
 template <int kWidth, bool kDropout>
 __global__ void __launch_bounds__(kTileThreads, 2) ForwardKernel(const AttentionCall<Bf16> call) {
   const int blocks = (call.tokens + kQueries - 1) / kQueries;
