@@ -123,8 +123,7 @@ void BucketWeights::ApplySum(const OptimizerCall& call, bool has_update) {
 }
 
 void BucketWeights::Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient) {
-  if (encoding == Encoding::kFp32)
-    return Apply(call, reinterpret_cast<const float*>(gradient));
+  if (encoding == Encoding::kFp32) return Apply(call, reinterpret_cast<const float*>(gradient));
   Accumulate(encoding, gradient, 1.0f);
   ApplySum(call, /*has_update=*/true);
 }
