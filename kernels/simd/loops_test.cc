@@ -13,6 +13,24 @@
 namespace lodestar::simd {
 namespace {
 
+constexpr AdamWFactors kAdamW = {.beta1 = 0.9f,
+                                 .one_minus_beta1 = 0.1f,
+                                 .beta2 = 0.95f,
+                                 .one_minus_beta2 = 0.05f,
+                                 .gradient_scale = 0.3f,
+                                 .decay = 0.001f,
+                                 .step_size = 0.01f,
+                                 .inverse_root_correction2 = 2.0f,
+                                 .epsilon = 1e-8f};
+
+MomentumFactors Momentum(bool nesterov) {
+  return {.momentum = 0.9f,
+          .gradient_scale = 0.3f,
+          .decay = 0.001f,
+          .learning_rate = 0.1f,
+          .nesterov = nesterov};
+}
+
 class LoopsTest : public testing::TestWithParam<const Loops*> {
  protected:
   const Loops& loops_ = *GetParam();
@@ -65,25 +83,12 @@ TEST_P(LoopsTest, CrossEntropyOfOneClassIsItsDistanceFromTheSum) {
 
 TEST_P(LoopsTest, OptimizersDoNotDependOnCuts) {
   constexpr int64_t kSize = 53;
-  const AdamWFactors adamw = {.beta1 = 0.9f,
-                              .one_minus_beta1 = 0.1f,
-                              .beta2 = 0.95f,
-                              .one_minus_beta2 = 0.05f,
-                              .gradient_scale = 0.3f,
-                              .decay = 0.001f,
-                              .step_size = 0.01f,
-                              .inverse_root_correction2 = 2.0f,
-                              .epsilon = 1e-8f};
-  const MomentumFactors momentum = {.momentum = 0.9f,
-                                    .gradient_scale = 0.3f,
-                                    .decay = 0.001f,
-                                    .learning_rate = 0.1f,
-                                    .nesterov = true};
+  const MomentumFactors momentum = Momentum(/*nesterov=*/true);
   const std::vector<float> g = Random(kSize, 3);
   const auto run = [&](int64_t cut) {
     std::vector<float> w = Random(kSize, 4), m = Random(kSize, 5), v = Random(kSize, 6, 0.0f);
     for (const auto& [begin, end] : {std::pair{int64_t{0}, cut}, std::pair{cut, kSize}}) {
-      loops_.adamw(&w[begin], &w[begin], &m[begin], &v[begin], &g[begin], end - begin, adamw);
+      loops_.adamw(&w[begin], &w[begin], &m[begin], &v[begin], &g[begin], end - begin, kAdamW);
       loops_.momentum(&w[begin], &w[begin], &m[begin], &g[begin], end - begin, momentum);
       loops_.add_scaled(&v[begin], &g[begin], 0.3f, end - begin);
     }
@@ -97,30 +102,17 @@ TEST_P(LoopsTest, OptimizersDoNotDependOnCuts) {
 
 TEST_P(LoopsTest, LongOutputsElsewhereHaveTheBitsOfThoseInPlace) {
   constexpr int64_t kSize = (int64_t{1} << 18) + 37;
-  const AdamWFactors adamw = {.beta1 = 0.9f,
-                              .one_minus_beta1 = 0.1f,
-                              .beta2 = 0.95f,
-                              .one_minus_beta2 = 0.05f,
-                              .gradient_scale = 0.3f,
-                              .decay = 0.001f,
-                              .step_size = 0.01f,
-                              .inverse_root_correction2 = 2.0f,
-                              .epsilon = 1e-8f};
-  const MomentumFactors momentum = {.momentum = 0.9f,
-                                    .gradient_scale = 0.3f,
-                                    .decay = 0.001f,
-                                    .learning_rate = 0.1f,
-                                    .nesterov = false};
+  const MomentumFactors momentum = Momentum(/*nesterov=*/false);
   const std::vector<float> g = Random(kSize, 8), w = Random(kSize, 9);
   for (int64_t shift : {0, 1, 15}) {
     std::vector<float> in_place = w, m = Random(kSize, 5), v = Random(kSize, 6, 0.0f);
-    loops_.adamw(&in_place[0], &in_place[0], &m[0], &v[0], &g[0], kSize, adamw);
+    loops_.adamw(&in_place[0], &in_place[0], &m[0], &v[0], &g[0], kSize, kAdamW);
     loops_.momentum(&in_place[0], &in_place[0], &m[0], &g[0], kSize, momentum);
     loops_.scale(&in_place[0], &in_place[0], 0.7f, kSize);
 
     std::vector<float> m2 = Random(kSize, 5), v2 = Random(kSize, 6, 0.0f);
     std::vector<float> first(kSize + 32, 7.0f), second = first, third = first;
-    loops_.adamw(&first[shift], &w[0], &m2[0], &v2[0], &g[0], kSize, adamw);
+    loops_.adamw(&first[shift], &w[0], &m2[0], &v2[0], &g[0], kSize, kAdamW);
     loops_.momentum(&second[shift], &first[shift], &m2[0], &g[0], kSize, momentum);
     loops_.write_scaled(&third[shift], &second[shift], 0.7f, kSize);
     EXPECT_EQ(std::vector<float>(third.begin() + shift, third.begin() + shift + kSize), in_place);

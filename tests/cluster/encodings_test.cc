@@ -1,6 +1,5 @@
 // Contributions and weights that travel encoded: over the wire, through whole jobs, over restarts.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -25,17 +24,6 @@
 
 namespace lodestar {
 namespace {
-
-// |a - b| / |b|
-double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0.0;
-  double norm = 0.0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 // One worker's end of the exchange, without a model.
 class Exchange {

@@ -1,7 +1,6 @@
 // Different ways to run a job that must train the same model: DESIGN.md, section 4. Each test runs
 // real jobs, with real servers, workers, models and data, and compares their final weights.
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,17 +24,6 @@ using ::testing::Not;
 constexpr double kReordered = 1e-6;
 // A training that moves the weights by less would not tell a broken update from a right one.
 constexpr double kMoved = 1e-2;
-
-// |a - b| / |b|
-double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0.0;
-  double norm = 0.0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 MATCHER_P(HasTheBitsOf, other, negation ? "differs in some bit" : "is the same to the bit") {
   if (arg.size() != other.size()) {

@@ -1,5 +1,6 @@
 #include "tests/cluster/training_reference.h"
 
+#include <cmath>
 #include <memory>
 
 #include "absl/types/span.h"
@@ -82,6 +83,16 @@ absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const s
                      vectors, decay);
   }
   return std::vector<float>(weights.begin(), weights.end());
+}
+
+double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0.0;
+  double norm = 0.0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
 }
 
 }  // namespace lodestar

@@ -18,4 +18,7 @@ absl::StatusOr<std::vector<float>> InitialWeights(const JobSpec& job);
 // each step's gradient. Outer optimizers have no part in it.
 absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const std::string& data);
 
+// |a - b| / |b|; as many elements each.
+double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b);
+
 }  // namespace lodestar
