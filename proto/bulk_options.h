@@ -20,7 +20,7 @@ inline constexpr int kMaxMessageBytes = 8 << 20;
 // of them stay in the last-level cache, and neither side waits for the other.
 inline constexpr size_t kSharedBlockBytes = kChunkBytes;
 inline constexpr int kSharedBlocks = 6;
-// A second connection brings loopback to the speed of raw TCP; more do not help. A server with less
+// A second connection brings loopback nearer to raw TCP; more do not help. A server with less
 // than this of the model gets one: two would only cost it the memory of a connection per worker.
 inline constexpr int kDataChannelsPerServer = 2;
 inline constexpr int64_t kBytesForManyChannels = int64_t{4} << 20;

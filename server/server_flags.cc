@@ -31,8 +31,8 @@ ABSL_FLAG(
     "those of others through TCP.");
 ABSL_FLAG(bool, long_paths, false,
           "For round trips above about 1 ms: workers may send as much as the path holds before the "
-          "server reads it. Its memory grows by that, 4 MiB and more, for each of a worker's two "
-          "streams.");
+          "server reads it. Its memory grows by that, 4 MiB and more, for each connection of a "
+          "worker.");
 ABSL_FLAG(
     std::string, shard, "0/1",
     "I/K: this server owns the I-th of K parts of the parameters, 0 <= I < K <= 256. Shard 0 is "
@@ -88,7 +88,7 @@ ABSL_FLAG(std::string, pull_encoding, "fp32",
           "in that encoding, and servers hold one more copy of the parameters.");
 ABSL_FLAG(bool, error_feedback, true,
           "What an encoding loses is added to the next contribution or change, so that in sum "
-          "nothing is lost. false is for comparison; it costs accuracy.");
+          "nothing is lost. false is for comparison.");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
           "A worker not heard of for that long loses its membership and rounds go on without it; a "
           "duration such as 10s or 1m, 100ms to 24h. Workers send heartbeats every third of it.");
