@@ -3,7 +3,8 @@
 // --config=tsan: the functions here come before those of the library, which they call.
 #include <dlfcn.h>
 
-#include <type_traits>
+#include <cstdio>
+#include <cstdlib>
 
 #include "absl/base/options.h"
 #include "absl/synchronization/blocking_counter.h"
@@ -37,6 +38,10 @@ void Release(const void* address) { __tsan_release(const_cast<void*>(address)); 
 template <typename Result, typename... Arguments>
 Result Call(const char* symbol, Arguments... arguments) {
   auto* const function = reinterpret_cast<Result (*)(Arguments...)>(dlsym(RTLD_NEXT, symbol));
+  if (function == nullptr) {
+    std::fprintf(stderr, "Abseil has no %s: its version is not the one of the headers\n", symbol);
+    std::abort();
+  }
   WithoutReads without_reads;
   return function(arguments...);
 }
