@@ -1,6 +1,7 @@
 """Checks the checkout against layer_rules.py, and that every rule can fail."""
 
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -79,6 +80,12 @@ class ThisCheckout(unittest.TestCase):
     def test_keeps_the_rules(self):
         self.assertTrue(os.path.exists(os.path.join(ROOT, "WORKSPACE")), ROOT)
         self.assertEqual("\n".join(layer_rules.check_tree(ROOT)), "")
+
+    def test_has_its_version_in_the_changelog(self):
+        with open(os.path.join(ROOT, "common/version.h"), encoding="utf-8") as file:
+            version = re.search(r'kVersion\[\] = "(.*)"', file.read()).group(1)
+        with open(os.path.join(ROOT, "CHANGELOG.md"), encoding="utf-8") as file:
+            self.assertRegex(file.read(), rf"(?m)^## {re.escape(version)} - \d{{4}}-\d\d-\d\d$")
 
     def test_is_not_looked_at_in_vain(self):
         self.assertGreater(len(list(layer_rules.source_files(ROOT))), 50)
