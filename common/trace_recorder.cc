@@ -137,7 +137,7 @@ std::string TraceRecorder::ToJson(std::vector<Span> spans, int64_t num_dropped) 
   });
   const Rows rows = AssignRows(spans);
   std::string json =
-      absl::StrCat("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"version\":\"", kVersion,
+      absl::StrCat("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"version\":\"", SoftwareVersion(),
                    "\",\"spans_dropped\":", num_dropped, "},\n\"traceEvents\":[\n");
   absl::StrAppend(&json,
                   Metadata("process_name", 0, absl::StrCat("\"name\":", Quoted(options_.process))));

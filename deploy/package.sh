@@ -38,8 +38,11 @@ if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
 else
   echo "No nvcc on this machine: the package has no CUDA plugin; its workers compute on the CPU."
 fi
+# A new commit alone links nothing again; another label does, so that --version names this commit.
+commit="$(common/workspace_status.sh | awk '$1 == "BUILD_SCM_REVISION" { print $2 }')"
+label="$(common/workspace_status.sh | awk '{ print $2 }' | paste -s -d-)"
 # shellcheck disable=SC2086  # BAZEL may carry options
-${BAZEL:-bazel} build --noshow_progress --ui_event_filters=-info "${targets[@]}"
+${BAZEL:-bazel} build --noshow_progress --ui_event_filters=-info --embed_label="$label" "${targets[@]}"
 # shellcheck disable=SC2086
 built="$(${BAZEL:-bazel} info bazel-bin 2>/dev/null)"
 
@@ -72,8 +75,12 @@ for program in "$stage"/bin/*; do
   patchelf --set-rpath '$ORIGIN/../lib' "$program"
 done
 for library in "$stage"/lib/*; do patchelf --set-rpath '$ORIGIN' "$library"; done
+for program in ps_server gpu_worker psctl; do
+  "$stage/bin/$program" --version | grep --quiet "^commit: ${commit:-unknown}" ||
+    fail "$program --version does not name the commit ${commit:-unknown}: $("$stage/bin/$program" --version)"
+done
 
-for file in README.md deploy/heldout_bytes.py deploy/loss_curve.py tests/gpu/run.sh tests/gpu/three_modes_test.py \
+for file in README.md LICENSE CHANGELOG.md deploy/heldout_bytes.py deploy/loss_curve.py tests/gpu/run.sh tests/gpu/three_modes_test.py \
   tests/process/cluster_processes.py tests/bench/gpu.sh tests/bench/gpu/gpu_table.py tests/bench/gpu/torch_gpt2.py; do
   install -D -m "$(stat --format=%a "$file")" "$file" "$stage/$file"
 done

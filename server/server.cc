@@ -107,8 +107,9 @@ absl::Status Server::Listen() {
 }
 
 absl::Status Server::BeginService() {
-  LogInfo("version={} shard={}/{} listen={}:{} address={}", kVersion, config_.cluster.shard,
-          config_.cluster.num_shards, config_.network.listen.host, port_, address_);
+  LogInfo("version={} shard={}/{} listen={}:{} address={}", SoftwareVersion(),
+          config_.cluster.shard, config_.cluster.num_shards, config_.network.listen.host, port_,
+          address_);
   if (role_ != nullptr) {
     RETURN_IF_ERROR(role_->AttachLocalShard(address_));
     if (!config_.network.listen.IsLoopback()) {

@@ -64,7 +64,7 @@ int Main(const std::vector<std::string>& arguments) {
     return kExitDone;
   }
   if (line->request == CommandLineRequest::kVersion) {
-    std::printf("ps_server %s\n", kVersion);
+    std::fputs(VersionText("ps_server").c_str(), stdout);
     return kExitDone;
   }
   InitLogging("ps_server", line->config.output.log_level);

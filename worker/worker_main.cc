@@ -86,7 +86,7 @@ int Main(const std::vector<std::string>& arguments) {
       std::cout << WorkerHelp();
       return 0;
     case CommandLineRequest::kVersion:
-      std::cout << "gpu_worker " << kVersion << "\n";
+      std::cout << VersionText("gpu_worker");
       return 0;
     case CommandLineRequest::kRun:
       return RunWorker();

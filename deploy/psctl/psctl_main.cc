@@ -179,7 +179,7 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
   if (!command_line.ok()) return BadUsage(std::string(command_line.status().message()));
   if (command_line->request == CommandLineRequest::kVersion) {
-    std::cout << "psctl " << kVersion << "\n";
+    std::cout << VersionText("psctl");
     return 0;
   }
   if (command_line->request == CommandLineRequest::kHelp || command_line->positionals.empty()) {

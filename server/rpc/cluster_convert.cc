@@ -36,10 +36,10 @@ absl::Status CheckSeconds(absl::string_view field, double value) {
 absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request,
                                        const std::string& peer) {
   if (request.wire_version() != kWireVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wire_version=", request.wire_version(), " of worker \"", request.name(),
-                     "\" (software ", request.software_version(), "); this server (software ",
-                     kVersion, ") speaks ", kWireVersion, ": use the same release on both sides"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "wire_version=", request.wire_version(), " of worker \"", request.name(), "\" (software ",
+        request.software_version(), "); this server (software ", SoftwareVersion(), ") speaks ",
+        kWireVersion, ": use the same release on both sides"));
   }
   RETURN_IF_ERROR(CheckText("name", request.name()));
   RETURN_IF_ERROR(CheckText("device", request.device()));

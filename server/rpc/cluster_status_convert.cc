@@ -91,7 +91,7 @@ void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
 
 v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
   v1::ClusterStatus status;
-  status.set_software_version(kVersion);
+  status.set_software_version(SoftwareVersion());
   *status.mutable_job() = ToProto(job);
   SetProgress(report.cluster, &status);
   SetOpenRound(report.cluster, &status);

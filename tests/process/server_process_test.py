@@ -54,7 +54,10 @@ class ServerProcessTest(unittest.TestCase):
     shown = run("--help")
     self.assertEqual(shown.returncode, 0)
     self.assertIn("--max_rounds_ahead", shown.stdout)
-    self.assertRegex(run("--version").stdout, r"^ps_server \d+\.\d+\.\d+\n$")
+    self.assertRegex(run("--version").stdout,
+                     r"^ps_server \d+\.\d+\.\d+\n"
+                     r"commit: ([0-9a-f]{40}( and uncommitted changes)?|unknown, .*)\n"
+                     r"wire: \d+\nbuild: \w+, .*\n$")
 
   def test_wrong_flags_exit_with_2_and_name_the_flag(self):
     for flags, text in [(["--mode=slow"], "--mode=slow"), (["--rouns=3"], "--rouns"),

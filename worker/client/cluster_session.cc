@@ -127,7 +127,7 @@ absl::StatusOr<Registration> ClusterSession::Register() {
   Connect();
   v1::RegisterRequest request;
   request.set_wire_version(kWireVersion);
-  request.set_software_version(std::string(kVersion));
+  request.set_software_version(SoftwareVersion());
   request.set_name(config_.name);
   request.set_instance_id(config_.instance_id);
   request.set_device(config_.device);
