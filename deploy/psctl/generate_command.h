@@ -9,7 +9,7 @@
 namespace lodestar {
 
 struct GenerateOptions {
-  std::string model_path;  // safetensors with the model's description, as `psctl export` writes it
+  std::string model_path;  // a checkpoint, or a file that `psctl export` wrote
   std::string device = "auto";
   int threads = 1;
   std::string prompt;

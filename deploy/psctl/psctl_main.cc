@@ -30,7 +30,8 @@ ABSL_FLAG(int, threads, 1, "launch, generate: threads of a CPU device; 0: one pe
 ABSL_FLAG(std::string, device, "auto", "launch, generate: auto, cuda or cpu.");
 ABSL_FLAG(std::string, data, "", "launch: --data of the workers.");
 ABSL_FLAG(std::string, data_format, "auto", "launch: --data_format of the workers.");
-ABSL_FLAG(std::string, model, "model.safetensors", "generate: file written by export.");
+ABSL_FLAG(std::string, model, "model.safetensors",
+          "generate: a checkpoint (round-...), or a file written by export.");
 ABSL_FLAG(std::string, prompt, "", "generate: the text to go on from.");
 ABSL_FLAG(int64_t, bytes, 300, "generate: how many bytes to write.");
 ABSL_FLAG(double, temperature, 0.8, "generate: 0 takes the likeliest byte, 1 the distribution.");
@@ -53,7 +54,7 @@ std::string Help() {
       "  psctl export --out=FILE               the weights as one safetensors file\n",
       "  psctl stop [--reason=TEXT]            last checkpoint, then everyone ends\n",
       "  psctl launch --data=PATH [-- FLAGS]   a cluster on this machine; FLAGS go to ps_server\n",
-      "  psctl generate --model=FILE --prompt=TEXT   text from a trained gpt\n\n",
+      "  psctl generate --model=PATH --prompt=TEXT   text from a trained gpt\n\n",
       "Exit code: 0 done; 1 refused; 2 a bad flag or command; 129 nobody answered; launch: that of "
       "the first role that failed.");
   return FormatHelp(usage,

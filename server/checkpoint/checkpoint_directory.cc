@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/checkpoint_manifest.h"
 #include "common/file_io.h"
 
 namespace lodestar {
@@ -58,6 +59,11 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(const std::string& 
     return std::tuple(-a.round.value(), a.suffix) < std::tuple(-b.round.value(), b.suffix);
   });
   return entries;
+}
+
+Round WrittenRound(const CheckpointEntry& entry) {
+  const absl::StatusOr<Manifest> manifest = ReadManifest(entry.path);
+  return manifest.ok() ? manifest->round : entry.round;
 }
 
 absl::Status RenameDirectory(const std::string& from, const std::string& to) {

@@ -31,6 +31,9 @@ std::string CheckpointName(Round round);
 // before the others of their round. Empty if there is no such directory.
 absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(const std::string& root);
 
+// The round that the manifest of a checkpoint says; that of its name if there is no telling.
+Round WrittenRound(const CheckpointEntry& entry);
+
 absl::Status RenameDirectory(const std::string& from, const std::string& to);
 // Never fails: what stays is found again by ListCheckpoints().
 void RemoveDirectory(const std::string& path);

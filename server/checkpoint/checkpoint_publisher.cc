@@ -41,6 +41,8 @@ absl::Status RemoveOld(const std::string& root, Round newest, int keep) {
   for (const CheckpointEntry& entry : entries) {
     if (!entry.suffix.empty() || entry.round == newest) continue;
     if (entry.round > newest) {
+      // A name that lies: no future, and not ours to count.
+      if (WrittenRound(entry) <= newest) continue;
       RETURN_IF_ERROR(RenameDirectory(entry.path, absl::StrCat(entry.path, kAbandonedSuffix)));
     } else if (++kept > keep) {
       RemoveDirectory(entry.path);

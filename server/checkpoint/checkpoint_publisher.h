@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/checkpoint_manifest.h"
 #include "common/ids.h"
-#include "server/checkpoint/manifest.h"
 
 namespace lodestar {
 

@@ -5,44 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/crc32c.h"
-#include "common/file_io.h"
 #include "common/safetensors.h"
 #include "common/status_macros.h"
+#include "common/tensor_slices.h"
 #include "server/checkpoint/checkpoint_directory.h"
-#include "server/checkpoint/tensor_slices.h"
 
 namespace lodestar {
 namespace {
-
-// The largest that JSON with a row for every bucket and tensor of a large model comes to.
-constexpr int64_t kMaxManifestBytes = 100'000'000;
-
-absl::StatusOr<Manifest> ReadManifest(const std::string& directory) {
-  const std::string path = absl::StrCat(directory, "/", kManifestName);
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxManifestBytes));
-  absl::StatusOr<Manifest> manifest = ParseManifest(text);
-  if (manifest.ok()) return manifest;
-  return absl::DataLossError(absl::StrCat(path, ": ", manifest.status().message()));
-}
-
-absl::Status VerifyFile(const std::string& directory, const CheckpointFile& file) {
-  const std::string path = absl::StrCat(directory, "/", file.name);
-  absl::StatusOr<MappedFile> mapped = MappedFile::Open(path);
-  if (!mapped.ok()) return absl::DataLossError(mapped.status().message());
-  const auto num_bytes = static_cast<int64_t>(mapped->bytes().size());
-  if (num_bytes != file.num_bytes) {
-    return absl::DataLossError(absl::StrCat(path, " has ", num_bytes, " bytes, ", kManifestName,
-                                            " says ", file.num_bytes));
-  }
-  mapped->AdviseSequential();
-  const uint32_t crc32c = Crc32c(mapped->bytes());
-  if (crc32c == file.crc32c) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat("%s has crc32c %08x, %s says %08x", path, crc32c,
-                                             kManifestName, file.crc32c));
-}
 
 int64_t Overlap(ElementRange a, ElementRange b) {
   return std::min(a.end, b.end) - std::max(a.begin, b.begin);
@@ -62,14 +32,13 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range) {
         continue;
       }
       common.version = std::min(common.version, bucket.version);
-      std::erase_if(common.counted, [&](CountedWorker& row) {
-        const auto other = std::find_if(bucket.counted.begin(), bucket.counted.end(),
-                                        [&](const CountedWorker& candidate) {
-                                          return candidate.worker == row.worker &&
-                                                 candidate.last.incarnation == row.last.incarnation;
-                                        });
+      std::erase_if(common.counted, [&](CountedRow& row) {
+        const auto other = std::find_if(
+            bucket.counted.begin(), bucket.counted.end(), [&](const CountedRow& candidate) {
+              return candidate.worker == row.worker && candidate.incarnation == row.incarnation;
+            });
         if (other == bucket.counted.end()) return true;
-        row.last.round = std::min(row.last.round, other->last.round);
+        row.round = std::min(row.round, other->round);
         return false;
       });
     }
@@ -82,17 +51,33 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range) {
 absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& directory) {
   ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(directory));
   for (const ShardManifest& shard : manifest.shards) {
-    RETURN_IF_ERROR(VerifyFile(directory, shard.weights));
-    if (!shard.optimizer.name.empty()) RETURN_IF_ERROR(VerifyFile(directory, shard.optimizer));
+    RETURN_IF_ERROR(VerifyCheckpointFile(directory, shard.weights));
+    if (!shard.optimizer.name.empty()) {
+      RETURN_IF_ERROR(VerifyCheckpointFile(directory, shard.optimizer));
+    }
   }
   return manifest;
 }
 
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root) {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(root));
+  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(root));
+  std::erase_if(entries, [](const CheckpointEntry& entry) {
+    return !entry.suffix.empty() && entry.suffix != kReplacedSuffix;
+  });
   std::vector<std::string> alarms;
+  const auto misnamed = std::stable_partition(
+      entries.begin(), entries.end(),
+      [](const CheckpointEntry& entry) { return entry.round == WrittenRound(entry); });
+  for (auto entry = misnamed; entry != entries.end(); ++entry) {
+    entry->round = WrittenRound(*entry);
+    alarms.push_back(absl::StrCat("CHECKPOINT ", entry->path, " IS MISNAMED: its ", kManifestName,
+                                  " says round ", entry->round.value(), ", and that counts"));
+  }
+  // Of two of one round, the one whose name is right.
+  std::stable_sort(
+      entries.begin(), entries.end(),
+      [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.round > b.round; });
   for (const CheckpointEntry& entry : entries) {
-    if (!entry.suffix.empty() && entry.suffix != kReplacedSuffix) continue;
     absl::StatusOr<Manifest> manifest = VerifyCheckpoint(entry.path);
     if (manifest.ok()) {
       return FoundCheckpoint{entry.path, *std::move(manifest), std::move(alarms)};
@@ -100,7 +85,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::s
     alarms.push_back(absl::StrCat("CHECKPOINT ", entry.path,
                                   " IS DAMAGED and is not used: ", manifest.status().message()));
   }
-  if (alarms.empty()) return std::nullopt;
+  if (entries.empty()) return std::nullopt;
   return absl::DataLossError(
       absl::StrCat("no checkpoint below ", root,
                    " verifies; move them away to start anew, or restore them from a copy: ",
@@ -188,11 +173,13 @@ absl::StatusOr<ShardState> CheckpointReader::ReadShard(
   state.range = range;
   state.state_names = state_names;
   for (const Bucket& bucket : buckets) {
-    BucketManifest common = CommonOf(manifest_, bucket.range);
+    const BucketManifest common = CommonOf(manifest_, bucket.range);
     BucketState& restored = state.buckets.emplace_back();
     restored.range = bucket.range;
     restored.version = common.version;
-    restored.counted = std::move(common.counted);
+    for (const CountedRow& row : common.counted) {
+      restored.counted.push_back({row.worker, {row.incarnation, row.round}});
+    }
     auto weights = std::make_shared<Page>(bucket.range.size());
     RETURN_IF_ERROR(ReadVector("", bucket.range, weights->mutable_span()));
     restored.weights = std::move(weights);

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/bucket_plan.h"
+#include "common/checkpoint_manifest.h"
 #include "common/layout.h"
-#include "server/checkpoint/manifest.h"
 #include "server/shard/shard_state.h"
 
 namespace lodestar {
@@ -23,12 +23,13 @@ absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& directory);
 struct FoundCheckpoint {
   std::string directory;
   Manifest manifest;
-  // One text for every newer checkpoint that did not verify: to be shown, not to be swallowed.
+  // One text for every newer checkpoint that did not verify, and for every one whose name lies: to
+  // be shown, not to be swallowed.
   std::vector<std::string> alarms;
 };
 
-// The newest checkpoint below `root` that verifies; none if there is no checkpoint at all. Errors:
-// DataLoss if there are some and none verifies.
+// The newest checkpoint below `root` that verifies; none if there is no checkpoint at all. How new
+// one is, its manifest says, not its name. Errors: DataLoss if there are some and none verifies.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root);
 
 // Reads a verified checkpoint. Thread-safe.

@@ -12,13 +12,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
+#include "common/checkpoint_manifest.h"
 #include "common/layout.h"
 #include "common/safetensors.h"
 #include "common/shard_plan.h"
 #include "common/testing/status_matchers.h"
 #include "server/checkpoint/checkpoint_publisher.h"
 #include "server/checkpoint/checkpoint_reader.h"
-#include "server/checkpoint/manifest.h"
 #include "server/checkpoint/shard_files.h"
 #include "server/shard/page.h"
 #include "server/shard/shard_state.h"
@@ -27,6 +27,7 @@ namespace lodestar {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 namespace fs = std::filesystem;
@@ -337,6 +338,21 @@ TEST_F(CheckpointTest, ResumingFromBeforeSetsTheAbandonedFutureAside) {
   Save(15, 1);
   ExpectNewest(15);
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));
+}
+
+TEST_F(CheckpointTest, HowNewACheckpointIsItsManifestSaysNotItsName) {
+  const std::string misnamed = root_ + "/round-99";
+  fs::rename(Save(20, 1), misnamed);
+  auto found = FindNewestCheckpoint(root_);
+  ASSERT_OK(found);
+  EXPECT_EQ((*found)->directory, misnamed);
+  EXPECT_THAT((*found)->alarms,
+              ElementsAre(AllOf(HasSubstr(misnamed + " IS MISNAMED"), HasSubstr("round 20"))));
+  EXPECT_EQ(Save(20, 1), root_ + "/round-00000020");
+  EXPECT_EQ((**FindNewestCheckpoint(root_)).directory, root_ + "/round-00000020");
+  Save(21, 1);
+  ExpectNewest(21, 1);
+  EXPECT_TRUE(fs::exists(misnamed)) << "taken for a future that was left behind";
 }
 
 TEST_F(CheckpointTest, AFullDiskIsAnErrorThatNamesTheNumbers) {

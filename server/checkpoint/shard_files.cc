@@ -13,7 +13,7 @@
 #include "common/model_spec_json.h"
 #include "common/safetensors.h"
 #include "common/status_macros.h"
-#include "server/checkpoint/tensor_slices.h"
+#include "common/tensor_slices.h"
 
 namespace lodestar {
 namespace {
@@ -103,7 +103,12 @@ absl::StatusOr<ShardManifest> WriteShardFiles(const ShardFilesSpec& spec, const 
   manifest.range = state.range;
   manifest.state_names = state.state_names;
   for (const BucketState& bucket : state.buckets) {
-    manifest.buckets.push_back({bucket.range, bucket.version, bucket.counted});
+    BucketManifest& written = manifest.buckets.emplace_back();
+    written.range = bucket.range;
+    written.version = bucket.version;
+    for (const CountedWorker& row : bucket.counted) {
+      written.counted.push_back({row.worker, row.last.incarnation, row.last.round});
+    }
   }
   ASSIGN_OR_RETURN(manifest.weights, WriteOne(spec, layout, state, /*is_optimizer=*/false));
   if (state.state_names.empty()) return manifest;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/checkpoint_manifest.h"
 #include "common/layout.h"
-#include "server/checkpoint/manifest.h"
 #include "server/shard/shard_state.h"
 
 namespace lodestar {

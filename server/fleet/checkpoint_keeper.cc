@@ -9,12 +9,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/checkpoint_manifest.h"
 #include "common/logging.h"
 #include "common/model_spec_json.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_publisher.h"
 #include "server/checkpoint/checkpoint_reader.h"
-#include "server/checkpoint/manifest.h"
 #include "server/coordinator/coordinator_state_json.h"
 
 namespace lodestar {

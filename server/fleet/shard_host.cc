@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint_manifest.h"
 #include "common/logging.h"
 #include "common/model_spec_json.h"
 #include "common/status_macros.h"
+#include "common/trained_weights.h"
 #include "server/checkpoint/checkpoint_reader.h"
-#include "server/checkpoint/manifest.h"
 #include "server/checkpoint/shard_files.h"
-#include "server/checkpoint/weights_file.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/sync/sync_policy_factory.h"
 
@@ -29,10 +29,12 @@ absl::Status LoadCheckpoint(const std::string& directory, const ParameterShard::
   return shard.Restore(state);
 }
 
-absl::Status LoadSafetensors(const std::string& path, const Layout& layout, ParameterShard& shard) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<WeightsFile> file, WeightsFile::Open(path, layout));
-  return shard.LoadWeights(
-      [&](ElementRange range, absl::Span<float> weights) { return file->Read(range, weights); });
+absl::Status LoadTrained(const std::string& path, const Layout& layout, ParameterShard& shard) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> trained, TrainedWeights::Open(path));
+  RETURN_IF_ERROR(trained->CheckTensors(layout));
+  return shard.LoadWeights([&](ElementRange range, absl::Span<float> weights) {
+    return trained->Read(layout, range, weights);
+  });
 }
 
 absl::Status LoadFrom(const WeightsSource& source, const ParameterShard::Config& config,
@@ -41,7 +43,7 @@ absl::Status LoadFrom(const WeightsSource& source, const ParameterShard::Config&
     return LoadCheckpoint(checkpoint->directory, config, shard);
   }
   if (const auto* file = std::get_if<SafetensorsSource>(&source)) {
-    return LoadSafetensors(file->path, config.layout, shard);
+    return LoadTrained(file->path, config.layout, shard);
   }
   if (std::holds_alternative<ClientSource>(source)) {
     shard.AwaitClientWeights();

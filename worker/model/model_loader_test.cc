@@ -78,7 +78,7 @@ TEST_P(ModelLoaderTest, NamesATensorOfAnotherShape) {
   const absl::Status status = LoadStatus();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("wpe"), HasSubstr("[4,32]"), HasSubstr("[8,32]")));
+              AllOf(HasSubstr("wpe"), HasSubstr("[4, 32]"), HasSubstr("[8, 32]")));
 }
 
 TEST_P(ModelLoaderTest, PassesOnThatThereIsNoFile) {

@@ -1,4 +1,5 @@
-// What a checkpoint directory holds: MANIFEST.json as plain data, its text form and back.
+// What a checkpoint directory holds: MANIFEST.json as plain data, its text form and back. Servers
+// write it; whoever needs a model reads it.
 //
 //   round-00001234/
 //     MANIFEST.json
@@ -19,7 +20,6 @@
 #include "common/ids.h"
 #include "common/json.h"
 #include "common/layout.h"
-#include "server/shard/shard_state.h"
 
 namespace lodestar {
 
@@ -32,10 +32,17 @@ struct CheckpointFile {
   uint32_t crc32c = 0;
 };
 
+// The last contribution of one worker that a bucket has counted.
+struct CountedRow {
+  WorkerId worker;
+  Incarnation incarnation;
+  Round round;
+};
+
 struct BucketManifest {
   ElementRange range;
   Version version;
-  std::vector<CountedWorker> counted;
+  std::vector<CountedRow> counted;  // ascending by worker
 };
 
 // The part that the server of one shard writes.
@@ -65,5 +72,12 @@ absl::StatusOr<ShardManifest> ParseShardManifest(absl::string_view text);
 std::string FormatManifest(const Manifest& manifest);
 // Checks also that shards and buckets cover the parameter space exactly.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
+
+// That of a checkpoint directory. Errors: those of files; DataLoss if it does not parse.
+absl::StatusOr<Manifest> ReadManifest(const std::string& directory);
+
+// Reads the file whole and compares. Blocks for the disk. Errors: DataLoss naming the file, what it
+// has and what the manifest says.
+absl::Status VerifyCheckpointFile(const std::string& directory, const CheckpointFile& file);
 
 }  // namespace lodestar

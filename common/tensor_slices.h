@@ -11,7 +11,8 @@ namespace lodestar {
 
 // The part of one tensor that lies in a shard.
 struct TensorSlice {
-  std::string name;            // see manifest.h
+  std::string name;            // see checkpoint_manifest.h
+  std::string tensor;          // the name of the tensor itself
   std::vector<int64_t> shape;  // of the tensor if it is whole, else flat
   ElementRange range;          // elements of the parameter space
 };

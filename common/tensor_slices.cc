@@ -1,4 +1,4 @@
-#include "server/checkpoint/tensor_slices.h"
+#include "common/tensor_slices.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,7 +15,8 @@ std::vector<TensorSlice> SlicesOf(const Layout& layout, ElementRange range,
     const ElementRange part = {std::max(tensor.offset, range.begin),
                                std::min(tensor_end, range.end)};
     if (part.begin >= part.end) continue;
-    TensorSlice slice = {.name = tensor.name, .shape = tensor.shape, .range = part};
+    TensorSlice slice = {
+        .name = tensor.name, .tensor = tensor.name, .shape = tensor.shape, .range = part};
     if (part.size() < tensor.num_elements()) {
       absl::StrAppend(&slice.name, "@", part.begin - tensor.offset, ":", part.end - tensor.offset);
       slice.shape = {part.size()};

@@ -1,4 +1,4 @@
-#include "server/checkpoint/manifest.h"
+#include "common/checkpoint_manifest.h"
 
 #include <map>
 #include <utility>
@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/crc32c.h"
+#include "common/file_io.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -14,6 +15,8 @@ namespace {
 
 constexpr char kFormatName[] = "lodestar-checkpoint";
 constexpr char kChecksumKey[] = "crc32c";
+// The largest that JSON with a row for every bucket and tensor of a large model comes to.
+constexpr int64_t kMaxManifestBytes = 100'000'000;
 
 absl::StatusOr<uint64_t> AsUint64(const Json& value, absl::string_view what) {
   if (value.is_number_unsigned()) return value.get<uint64_t>();
@@ -49,16 +52,16 @@ absl::StatusOr<CheckpointFile> FileFrom(const Json& json) {
   return file;
 }
 
-Json CountedJson(const std::vector<CountedWorker>& counted) {
+Json CountedJson(const std::vector<CountedRow>& counted) {
   Json table = Json::array();
-  for (const CountedWorker& row : counted) {
-    table.push_back({row.worker.value(), row.last.incarnation.value(), row.last.round.value()});
+  for (const CountedRow& row : counted) {
+    table.push_back({row.worker.value(), row.incarnation.value(), row.round.value()});
   }
   return table;
 }
 
-absl::StatusOr<std::vector<CountedWorker>> CountedFrom(const Json& table) {
-  std::vector<CountedWorker> counted;
+absl::StatusOr<std::vector<CountedRow>> CountedFrom(const Json& table) {
+  std::vector<CountedRow> counted;
   for (const Json& row : table) {
     if (!row.is_array() || row.size() != 3) {
       return absl::InvalidArgumentError(
@@ -68,7 +71,7 @@ absl::StatusOr<std::vector<CountedWorker>> CountedFrom(const Json& table) {
     ASSIGN_OR_RETURN(const uint64_t incarnation, AsUint64(row[1], "incarnation in counted_tables"));
     ASSIGN_OR_RETURN(const int64_t round, AsInt64(row[2], "round in counted_tables"));
     counted.push_back(
-        {WorkerId(static_cast<uint32_t>(worker)), {Incarnation(incarnation), Round(round)}});
+        {WorkerId(static_cast<uint32_t>(worker)), Incarnation(incarnation), Round(round)});
   }
   return counted;
 }
@@ -96,7 +99,7 @@ Json ShardJson(const ShardManifest& shard) {
 }
 
 absl::StatusOr<BucketManifest> BucketFrom(const Json& row, int64_t begin,
-                                          const std::vector<std::vector<CountedWorker>>& tables) {
+                                          const std::vector<std::vector<CountedRow>>& tables) {
   if (!row.is_array() || row.size() != 4) {
     return absl::InvalidArgumentError("a bucket is not [begin, end, version, table]");
   }
@@ -133,7 +136,7 @@ absl::StatusOr<ShardManifest> ShardFrom(const Json& json) {
     ASSIGN_OR_RETURN(const Json* optimizer, GetObject(json, "optimizer"));
     ASSIGN_OR_RETURN(shard.optimizer, FileFrom(*optimizer));
   }
-  std::vector<std::vector<CountedWorker>> tables;
+  std::vector<std::vector<CountedRow>> tables;
   ASSIGN_OR_RETURN(const Json* table_list, GetArray(json, "counted_tables"));
   for (const Json& table : *table_list) {
     ASSIGN_OR_RETURN(tables.emplace_back(), CountedFrom(table));
@@ -253,6 +256,30 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   }
   RETURN_IF_ERROR(CheckCover(manifest));
   return manifest;
+}
+
+absl::StatusOr<Manifest> ReadManifest(const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/", kManifestName);
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxManifestBytes));
+  absl::StatusOr<Manifest> manifest = ParseManifest(text);
+  if (manifest.ok()) return manifest;
+  return absl::DataLossError(absl::StrCat(path, ": ", manifest.status().message()));
+}
+
+absl::Status VerifyCheckpointFile(const std::string& directory, const CheckpointFile& file) {
+  const std::string path = absl::StrCat(directory, "/", file.name);
+  absl::StatusOr<MappedFile> mapped = MappedFile::Open(path);
+  if (!mapped.ok()) return absl::DataLossError(mapped.status().message());
+  const auto num_bytes = static_cast<int64_t>(mapped->bytes().size());
+  if (num_bytes != file.num_bytes) {
+    return absl::DataLossError(absl::StrCat(path, " has ", num_bytes, " bytes, ", kManifestName,
+                                            " says ", file.num_bytes));
+  }
+  mapped->AdviseSequential();
+  const uint32_t crc32c = Crc32c(mapped->bytes());
+  if (crc32c == file.crc32c) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("%s has crc32c %08x, %s says %08x", path, crc32c,
+                                             kManifestName, file.crc32c));
 }
 
 }  // namespace lodestar

@@ -1,0 +1,57 @@
+// The weights of a trained model on disk, as whole tensors: of one safetensors file, as `export`
+// writes it, or of a checkpoint directory, whatever number of servers wrote it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/layout.h"
+#include "common/safetensors.h"
+
+namespace lodestar {
+
+// Maps the files. Thread-safe once opened.
+class TrainedWeights {
+ public:
+  // Errors: those of SafetensorsReader::Open(); of a directory also NotFound if it is no
+  // checkpoint, naming those it holds, and DataLoss if it does not verify.
+  static absl::StatusOr<std::unique_ptr<TrainedWeights>> Open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  // JSON text of the model (common/model_spec_json.h); empty if the files do not say.
+  const std::string& model() const { return model_; }
+
+  // Whether the tensors are exactly those of `layout`. Errors: InvalidArgument naming the first
+  // that is missing, too many, or of another shape or type.
+  absl::Status CheckTensors(const Layout& layout) const;
+  // The values of one tensor; valid as long as this object. Errors: NotFound.
+  absl::StatusOr<absl::Span<const float>> Floats(const std::string& name) const;
+  // Elements of the parameter space that `layout` lays out. Requires: CheckTensors() is OK.
+  absl::Status Read(const Layout& layout, ElementRange range, absl::Span<float> weights) const;
+
+ private:
+  struct Tensor {
+    std::string dtype;
+    std::vector<int64_t> shape;
+    absl::Span<const float> values;  // of F32 tensors: in a mapped file, or in joined_
+  };
+
+  explicit TrainedWeights(std::string path) : path_(std::move(path)) {}
+  absl::Status OpenFile();
+  absl::Status OpenCheckpoint();
+  absl::Status AddPart(const Layout& layout, ElementRange range, const SafetensorsReader& file);
+
+  const std::string path_;
+  std::string model_;
+  std::vector<std::unique_ptr<SafetensorsReader>> files_;
+  std::map<std::string, Tensor> tensors_;
+  std::map<std::string, std::vector<float>> joined_;  // tensors that a shard boundary cuts
+};
+
+}  // namespace lodestar
