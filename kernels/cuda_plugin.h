@@ -15,7 +15,7 @@ namespace lodestar {
 inline constexpr char kCudaPluginFile[] = "liblodestar_cuda.so";
 inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
 // To be raised whenever device.h or the options below change.
-inline constexpr int kCudaPluginVersion = 4;
+inline constexpr int kCudaPluginVersion = 5;
 
 struct CudaPluginOptions {
   int ordinal = 0;

@@ -35,8 +35,9 @@ enum class StreamKind : uint8_t { kCompute, kDeviceToHost, kHostToDevice };
 struct DeviceCapabilities {
   std::string name;  // "cpu (avx512, 2 threads)", "NVIDIA H200"
   DType compute = DType::kF32;
-  bool memory_is_host = true;  // the host may read and write device memory directly
-  size_t memory_bytes = 0;     // all that the device has; 0: unknown
+  bool memory_is_host = true;       // the host may read and write device memory directly
+  size_t memory_bytes = 0;          // all that the device has for this process; 0: unknown
+  std::string memory_limited_by{};  // main memory: "this machine", "the control group /jobs/7"
 };
 
 using EventId = int64_t;
@@ -53,6 +54,8 @@ class Device {
   // Errors: ResourceExhausted with the bytes asked for and free.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Release(void* memory) = 0;
+  // What could be allocated now, unless others take it first; 0: unknown.
+  virtual size_t FreeMemoryBytes() { return 0; }
   virtual absl::StatusOr<void*> AllocateHost(size_t bytes) = 0;
   virtual void ReleaseHost(void* memory) = 0;
 

@@ -22,6 +22,11 @@ bool IsTransient(const absl::Status& status) {
          absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
 }
 
+// Samples of one step, if this worker has to do it alone.
+int64_t LargestShare(const JobSpec& job) {
+  return job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
+}
+
 std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registration,
                                                     bool shared_memory, TraceRecorder* trace) {
   BulkGrpcTransportConfig config;
@@ -178,28 +183,38 @@ absl::Status Worker::Prepare(const Registration& registration) {
 
 absl::Status Worker::PrepareModel(const Registration& registration) {
   const JobSpec& job = registration.job;
-  if (!model_spec_.has_value() || !(*model_spec_ == job.model) || model_seed_ != job.seed) {
+  const int64_t share = LargestShare(job);
+  if (!model_spec_.has_value() || !(*model_spec_ == job.model) || model_seed_ != job.seed ||
+      model_share_ != share) {
     runner_.reset();
     model_.reset();
     dataset_.reset();
-    const ModelConfig config{.spec = job.model,
-                             .max_batch = config_.max_micro_batch,
-                             .recompute = config_.recompute,
-                             .seed = job.seed};
-    RETURN_IF_ERROR(CheckMemory(config, job));
+    ModelConfig config{.spec = job.model,
+                       .max_batch = config_.max_micro_batch,
+                       .recompute = config_.recompute,
+                       .seed = job.seed};
+    RETURN_IF_ERROR(PlanMemory(job, &config));
     ASSIGN_OR_RETURN(model_, MakeModel(config, device_.get()));
     model_spec_ = job.model;
     model_seed_ = job.seed;
+    model_share_ = share;
   }
   return CheckSameLayout(registration.layout, "the server", model_->layout(), "this worker");
 }
 
-absl::Status Worker::CheckMemory(const ModelConfig& config, const JobSpec& job) {
+absl::Status Worker::PlanMemory(const JobSpec& job, ModelConfig* config) {
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
-  ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(config, device_.get()));
+  ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, device_.get()));
   const int64_t runner_bytes = RunnerDeviceBytes(job, layout);
-  LogInfo("memory: {}", DescribeModelMemory(memory, config, runner_bytes, *device_));
-  return CheckModelFits(memory, config, runner_bytes, *device_);
+  if (config->max_batch == 0) {
+    config->max_batch =
+        ChooseMicroBatch(memory, {.largest_share = LargestShare(job),
+                                  .free_bytes = static_cast<int64_t>(device_->FreeMemoryBytes()),
+                                  .other_bytes = runner_bytes,
+                                  .memory_is_host = device_->capabilities().memory_is_host});
+  }
+  LogInfo("memory: {}", DescribeModelMemory(memory, *config, runner_bytes, *device_));
+  return CheckModelFits(memory, *config, runner_bytes, *device_);
 }
 
 absl::Status Worker::PrepareData(const JobSpec& job) {

@@ -36,7 +36,8 @@ class Worker {
     DeviceOptions device;
     bool shared_memory = true;  // with servers of this machine
     // Samples per forward and backward; a larger share of the batch is accumulated piece by piece.
-    int64_t max_micro_batch = 64;
+    // 0: what fits, see ChooseMicroBatch().
+    int64_t max_micro_batch = 0;
     Recompute recompute = Recompute::kNone;
     // False: transfers do not overlap with computing, to measure what that is worth.
     bool overlap = true;
@@ -66,8 +67,9 @@ class Worker {
   absl::Status RunLife();
   absl::Status Prepare(const Registration& registration);
   absl::Status PrepareModel(const Registration& registration);
-  // Logs what model and runner will take; refuses what cannot fit.
-  absl::Status CheckMemory(const ModelConfig& config, const JobSpec& job);
+  // Fills in config->max_batch if it is 0. Logs what model and runner will take; refuses what
+  // cannot fit.
+  absl::Status PlanMemory(const JobSpec& job, ModelConfig* config);
   absl::Status PrepareData(const JobSpec& job);
   absl::Status Train(const Registration& registration);
   absl::Status PrepareRunner(const JobSpec& job);
@@ -90,6 +92,7 @@ class Worker {
   JobSpec runner_job_;  // that runner_ was made for
   std::optional<ModelSpec> model_spec_;
   uint64_t model_seed_ = 0;
+  int64_t model_share_ = 0;  // most samples of a step that model_ was made for
   uint64_t data_seed_ = 0;
   std::optional<Progress> progress_;
   std::optional<RoundReport>

@@ -40,9 +40,12 @@ ABSL_FLAG(
     "may differ from run to run, and results then differ in their last bits; never and always "
     "repeat a run to the bit.");
 ABSL_FLAG(int, threads, 0, "Threads of a CPU device; 0: one per core.");
-ABSL_FLAG(int64_t, max_micro_batch, 64,
-          "Samples per forward and backward, at least 1. A larger share of the batch is cut into "
-          "pieces whose gradients are added up: less memory, same result.");
+ABSL_FLAG(int64_t, max_micro_batch, 0,
+          "Samples per forward and backward. A larger share of the batch is cut into pieces whose "
+          "gradients are added up: less memory, same result (on CUDA cards up to roundings). 0: as "
+          "many as fit into what the device has free, at most 64 (of main memory activations take "
+          "a sixteenth, because others live there too and the CPU gains nothing from more); the "
+          "log says how many.");
 ABSL_FLAG(std::string, recompute, "none",
           "What backward computes again instead of keeping it, for gpt models: none; gelu (the "
           "outputs of the GELUs: up to a quarter less memory for a little time) or block (all but "
@@ -196,9 +199,9 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
   config.own_partition = partition == "own";
   RETURN_IF_ERROR(ReadDevice(config.device));
   config.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
-  if (config.max_micro_batch < 1 || config.max_micro_batch > kMaxMicroBatch) {
+  if (config.max_micro_batch < 0 || config.max_micro_batch > kMaxMicroBatch) {
     return BadFlag("max_micro_batch", absl::StrCat(config.max_micro_batch),
-                   absl::StrCat("1 to ", kMaxMicroBatch));
+                   absl::StrCat("0 (what fits) to ", kMaxMicroBatch));
   }
   ASSIGN_OR_RETURN(config.recompute, ParseRecompute(absl::GetFlag(FLAGS_recompute)));
   RETURN_IF_ERROR(ReadMeasuring(config));

@@ -52,6 +52,11 @@ TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
   EXPECT_EQ(flags.worker.device.fusion, FusionPolicy::kNever);
 }
 
+TEST_F(WorkerFlagsTest, MicroBatchesAreWhatFitsUnlessForced) {
+  EXPECT_EQ(Read({})->worker.max_micro_batch, 0);
+  EXPECT_EQ(Read({"--max_micro_batch=64"})->worker.max_micro_batch, 64);
+}
+
 TEST_F(WorkerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:x", "oracle"}) {
     EXPECT_THAT(ErrorOf({std::string("--device=") + device}),
@@ -64,7 +69,8 @@ TEST_F(WorkerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"--fusion=no"}),
               AllOf(HasSubstr("--fusion='no'"), HasSubstr("measure, never, always")));
   EXPECT_THAT(ErrorOf({"--threads=-1"}), HasSubstr("--threads='-1'"));
-  EXPECT_THAT(ErrorOf({"--max_micro_batch=0"}), HasSubstr("--max_micro_batch='0'"));
+  EXPECT_THAT(ErrorOf({"--max_micro_batch=-1"}),
+              AllOf(HasSubstr("--max_micro_batch='-1'"), HasSubstr("0 (what fits)")));
 }
 
 TEST_F(WorkerFlagsTest, TransfersOverlapAndNothingIsTracedUnlessAsked) {

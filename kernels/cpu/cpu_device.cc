@@ -1,12 +1,11 @@
 #include "kernels/cpu/cpu_device.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/host_memory.h"
 #include "kernels/buffer_checks.h"
 
 namespace lodestar {
@@ -18,12 +17,6 @@ constexpr int64_t kMinRangeCost = 16 * 1024;
 constexpr int64_t kSumBlock = 64 * 1024;
 constexpr int64_t kAlignment = 64;
 
-size_t MemoryOfMachine() {
-  const int64_t pages = sysconf(_SC_PHYS_PAGES);
-  const int64_t page_bytes = sysconf(_SC_PAGE_SIZE);
-  return pages > 0 && page_bytes > 0 ? static_cast<size_t>(pages) * page_bytes : 0;
-}
-
 }  // namespace
 
 CpuDevice::CpuDevice(int threads, const simd::Loops& loops) : loops_(loops), pool_(threads) {
@@ -31,7 +24,9 @@ CpuDevice::CpuDevice(int threads, const simd::Loops& loops) : loops_(loops), poo
   capabilities_.name =
       absl::StrCat("cpu (", loops.name, ", ", threads, threads == 1 ? " thread)" : " threads)");
   capabilities_.compute = DType::kF32;
-  capabilities_.memory_bytes = MemoryOfMachine();
+  const HostMemory memory = ReadHostMemory();
+  capabilities_.memory_bytes = static_cast<size_t>(memory.total_bytes);
+  capabilities_.memory_limited_by = memory.limited_by;
 }
 
 const DeviceCapabilities& CpuDevice::capabilities() const { return capabilities_; }
@@ -46,6 +41,9 @@ absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
 }
 
 void CpuDevice::Release(void* memory) { std::free(memory); }
+size_t CpuDevice::FreeMemoryBytes() {
+  return static_cast<size_t>(ReadHostMemory().available_bytes);
+}
 absl::StatusOr<void*> CpuDevice::AllocateHost(size_t bytes) { return Allocate(bytes); }
 void CpuDevice::ReleaseHost(void* memory) { std::free(memory); }
 

@@ -22,6 +22,7 @@ class CpuDevice final : public Device {
   const DeviceCapabilities& capabilities() const override;
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Release(void* memory) override;
+  size_t FreeMemoryBytes() override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override;
   void ReleaseHost(void* memory) override;
   EventId Record(StreamKind stream) override;

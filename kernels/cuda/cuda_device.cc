@@ -38,11 +38,21 @@ absl::Status CheckCompute(DType compute, const cudaDeviceProp& properties) {
                    " has ", properties.major, ".", properties.minor, "; use fp32"));
 }
 
-absl::Status OutOfMemory(const std::string& device, const char* what, size_t bytes) {
+struct CardMemory {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
+};
+
+// Of the present device; zeros if it does not tell.
+CardMemory MemoryInfo() {
+  CardMemory memory;
+  if (cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes) != cudaSuccess) return {};
+  return memory;
+}
+
+absl::Status OutOfMemory(const std::string& device, const char* what, size_t bytes) {
   cudaGetLastError();  // it is handled here
-  if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) free_bytes = total_bytes = 0;
+  const auto [free_bytes, total_bytes] = MemoryInfo();
   return absl::ResourceExhaustedError(
       absl::StrCat(device, " could not allocate ", bytes, " bytes of ", what, ": ", free_bytes,
                    " of ", total_bytes, " bytes of device memory are free; use a smaller model or ",
@@ -115,6 +125,11 @@ absl::StatusOr<void*> CudaDevice::Allocate(size_t bytes) {
 }
 
 void CudaDevice::Release(void* memory) { Check(cudaFree(memory), "cudaFree"); }
+
+size_t CudaDevice::FreeMemoryBytes() {
+  Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  return MemoryInfo().free_bytes;
+}
 
 absl::StatusOr<void*> CudaDevice::AllocateHost(size_t bytes) {
   Check(cudaSetDevice(ordinal_), "cudaSetDevice");

@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   std::string DescribeChoices() const override { return fusion_.Describe(); }
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Release(void* memory) override;
+  size_t FreeMemoryBytes() override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override;
   void ReleaseHost(void* memory) override;
   EventId Record(StreamKind stream) override;

@@ -46,6 +46,11 @@ TEST_F(CudaDeviceTest, SaysWhatItIs) {
   EXPECT_EQ(device->capabilities().compute, DType::kBf16);
   EXPECT_FALSE(device->capabilities().memory_is_host);
   EXPECT_EQ(device->capabilities().memory_bytes, emulator::settings().memory_bytes);
+  const size_t free_bytes = device->FreeMemoryBytes();
+  EXPECT_LE(free_bytes, device->capabilities().memory_bytes);
+  void* const memory = *device->Allocate(1 << 20);
+  EXPECT_EQ(device->FreeMemoryBytes(), free_bytes - (1 << 20));
+  device->Release(memory);
 }
 
 TEST_F(CudaDeviceTest, RefusesWhatTheMachineDoesNotHave) {

@@ -14,6 +14,22 @@ std::string BytesText(int64_t bytes) {
   return absl::StrFormat("%.2f GB", bytes / 1e9);
 }
 
+// See ChooseMicroBatch().
+constexpr int64_t kMainMemoryParts = 16;
+// Of a card's free memory a twentieth is left to libraries and fragmentation.
+constexpr int64_t kCardReserveParts = 20;
+
+std::string SamplesText(int64_t samples) {
+  return samples == 1 ? "1 sample" : absl::StrCat(samples, " samples");
+}
+
+// "cpu (avx512, 2 threads) has 512.0 MB (the control group /jobs)"
+std::string DeviceText(const DeviceCapabilities& device) {
+  return absl::StrCat(
+      device.name, " has ", BytesText(static_cast<int64_t>(device.memory_bytes)),
+      device.memory_limited_by.empty() ? "" : absl::StrCat(" (", device.memory_limited_by, ")"));
+}
+
 }  // namespace
 
 int64_t ModelMemory::LargestBatch(int64_t available_bytes) const {
@@ -21,19 +37,32 @@ int64_t ModelMemory::LargestBatch(int64_t available_bytes) const {
   return std::max<int64_t>(0, for_samples / std::max<int64_t>(1, bytes_per_sample));
 }
 
+int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limits) {
+  const int64_t most = std::clamp<int64_t>(limits.largest_share, 1, kMostChosenSamples);
+  const int64_t free_bytes = limits.free_bytes;
+  if (free_bytes == 0) return most;
+  const int64_t fitting =
+      limits.memory_is_host
+          ? free_bytes / kMainMemoryParts / std::max<int64_t>(1, memory.bytes_per_sample)
+          : memory.LargestBatch(free_bytes - free_bytes / kCardReserveParts - limits.other_bytes);
+  return std::clamp<int64_t>(fitting, 1, most);
+}
+
 std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& config,
                                 int64_t other_bytes, const Device& device) {
-  std::string text = absl::StrCat(
-      "parameters and gradients ", BytesText(memory.parameter_bytes), ", activations ",
-      BytesText(memory.bytes_per_sample), " per sample, together ",
-      BytesText(memory.BytesFor(config.max_batch)), " at --max_micro_batch=", config.max_batch);
+  std::string text =
+      absl::StrCat("parameters and gradients ", BytesText(memory.parameter_bytes), ", activations ",
+                   BytesText(memory.bytes_per_sample), " per sample, together ",
+                   BytesText(memory.BytesFor(config.max_batch)), " with micro-batches of ",
+                   SamplesText(config.max_batch));
   if (other_bytes > 0) {
     absl::StrAppend(&text, ", local optimizer and encoded contributions ", BytesText(other_bytes));
   }
   const auto device_bytes = static_cast<int64_t>(device.capabilities().memory_bytes);
   if (device_bytes > 0) {
-    absl::StrAppend(&text, "; ", BytesText(device_bytes), " are there, for micro-batches of up to ",
-                    memory.LargestBatch(device_bytes - other_bytes));
+    const int64_t largest = memory.LargestBatch(device_bytes - other_bytes);
+    absl::StrAppend(&text, "; ", DeviceText(device.capabilities()));
+    if (largest > 0) absl::StrAppend(&text, ", for --max_micro_batch of up to ", largest);
   }
   return text;
 }
@@ -45,10 +74,10 @@ absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config
   if (device_bytes == 0 || wanted <= device_bytes) return absl::OkStatus();
   const int64_t largest = memory.LargestBatch(device_bytes - other_bytes);
   return absl::ResourceExhaustedError(absl::StrCat(
-      "model ", config.spec.name, " with micro-batches of ", config.max_batch, " samples wants ",
-      BytesText(wanted), ", ", device.capabilities().name, " has ", BytesText(device_bytes), "; ",
+      "model ", config.spec.name, " with micro-batches of ", SamplesText(config.max_batch),
+      " wants ", BytesText(wanted), ", ", DeviceText(device.capabilities()), "; ",
       largest > 0 ? absl::StrCat("lower --max_micro_batch to ", largest, " or less, or keep")
-                  : "not even one sample fits: keep",
+                  : "not even one sample fits: use a device with more memory, or keep",
       " fewer activations (--recompute=gelu or block)"));
 }
 

@@ -26,13 +26,30 @@ struct ModelMemory {
 // Errors: those of BuildLayout(); InvalidArgument for a model that its client computes.
 absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Device* device);
 
+// What bounds a micro-batch.
+struct MicroBatchLimits {
+  int64_t largest_share = 1;  // samples of one step
+  int64_t free_bytes = 0;     // of the device; 0: unknown
+  int64_t other_bytes = 0;    // that something else will take of them
+  bool memory_is_host = true;
+};
+
+inline constexpr int64_t kMostChosenSamples = 64;
+
+// Samples per micro-batch where nobody has chosen them: as many as fit, at least 1, at most the
+// largest share and kMostChosenSamples. Of main memory activations get a sixteenth of what is free:
+// servers and other workers live there, too, and a CPU is no faster with more (gpt-mini: 4 samples
+// at once train as fast as 64 and take a tenth of the memory).
+int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limits);
+
 // One line for the log: what model and micro-batch take, and the largest micro-batch that fits the
 // device beside `other_bytes`.
 std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& config,
                                 int64_t other_bytes, const Device& device);
 
 // Errors: ResourceExhausted naming the bytes wanted, the bytes there are and the flags to change.
-// OK where the device does not tell its memory.
+// OK where the device does not tell its memory. Main memory is compared whole, also what others use
+// now: they may give it back.
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
                             int64_t other_bytes, const Device& device);
 

@@ -58,14 +58,49 @@ TEST_F(ModelMemoryTest, LargestBatchIsTheLastThatFits) {
   EXPECT_EQ(memory.LargestBatch(memory.parameter_bytes), 0);
 }
 
+constexpr ModelMemory kHundredPerSample = {
+    .parameter_bytes = 1000, .fixed_bytes = 500, .bytes_per_sample = 100};
+
+TEST(ChooseMicroBatchTest, ACardIsFilledButForAReserve) {
+  const auto chosen = [](int64_t free_bytes, int64_t other_bytes = 0) {
+    return ChooseMicroBatch(kHundredPerSample, {.largest_share = 1000,
+                                                .free_bytes = free_bytes,
+                                                .other_bytes = other_bytes,
+                                                .memory_is_host = false});
+  };
+  EXPECT_EQ(chosen(4000), 23);  // 4000 - 200 - 1500
+  EXPECT_EQ(chosen(4000, 1000), 13);
+  EXPECT_EQ(chosen(1'000'000), kMostChosenSamples);
+  EXPECT_EQ(chosen(700), 1) << "CheckModelFits() says what is missing";
+}
+
+TEST(ChooseMicroBatchTest, MainMemoryIsLeftToOthers) {
+  const auto chosen = [](int64_t free_bytes) {
+    return ChooseMicroBatch(kHundredPerSample, {.largest_share = 1000, .free_bytes = free_bytes});
+  };
+  EXPECT_EQ(chosen(16 * 100 * 5), 5);
+  EXPECT_EQ(chosen(16 * 100 * 1000), kMostChosenSamples);
+  EXPECT_EQ(chosen(16), 1);
+}
+
+TEST(ChooseMicroBatchTest, IsNeverMoreThanAStepHas) {
+  for (const int64_t free_bytes : {0, 1 << 30}) {
+    EXPECT_EQ(ChooseMicroBatch(kHundredPerSample, {.largest_share = 3, .free_bytes = free_bytes}),
+              3);
+  }
+  EXPECT_EQ(ChooseMicroBatch(kHundredPerSample, {.largest_share = 1000}), kMostChosenSamples);
+}
+
 TEST_F(ModelMemoryTest, RefusesWhatCannotFitAndSaysWhatToChange) {
   ModelConfig config{.spec = MiddlingGpt()};
   const ModelMemory memory = *EstimateModelMemory(config, device_.get());
   const auto all = static_cast<int64_t>(device_->capabilities().memory_bytes);
   ASSERT_GT(all, 0);
+  EXPECT_GT(device_->FreeMemoryBytes(), 0);
+  EXPECT_LE(device_->FreeMemoryBytes(), all);
   EXPECT_TRUE(CheckModelFits(memory, config, /*other_bytes=*/0, *device_).ok());
   EXPECT_THAT(DescribeModelMemory(memory, config, 0, *device_),
-              HasSubstr("micro-batches of up to"));
+              HasSubstr("for --max_micro_batch of up to"));
 
   config.max_batch = all / memory.bytes_per_sample + 1;
   const absl::Status status = CheckModelFits(memory, config, 0, *device_);

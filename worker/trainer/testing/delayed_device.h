@@ -37,6 +37,7 @@ class DelayedDevice final : public Device {
   const DeviceCapabilities& capabilities() const override { return capabilities_; }
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Release(void* memory) override { cpu_->Release(memory); }
+  size_t FreeMemoryBytes() override { return cpu_->FreeMemoryBytes(); }
   absl::StatusOr<void*> AllocateHost(size_t bytes) override { return Allocate(bytes); }
   void ReleaseHost(void* memory) override { Release(memory); }
   EventId Record(StreamKind stream) override;
