@@ -212,6 +212,8 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
 }
 
 void Coordinator::AnnounceMembers() {
+  // A shard that knows of members takes no first weights any more.
+  if (awaits_supply()) return;
   std::vector<RosterMember> members;
   for (const WorkerRecord* record : membership_.Members()) {
     members.push_back({record->id, record->incarnation, 0});

@@ -13,8 +13,11 @@
 namespace lodestar {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 Coordinator::Config SavingConfig(int64_t every = 2) {
   Coordinator::Config config = TestConfig();
@@ -330,7 +333,10 @@ TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
   EXPECT_FALSE(b->needs_initial_weights);
   ASSERT_TRUE(cluster.Join(plain).ok());
   EXPECT_THAT(cluster.Ask(plain).pending_reason, HasSubstr("waits for a to supply"));
+  // Shards take first weights only as long as they know of no member.
+  EXPECT_THAT(cluster.fleet.commands, Not(Contains(StartsWith("members"))));
   ASSERT_TRUE(cluster.Join({"a", 1, {a->worker, a->incarnation}}).ok());
+  EXPECT_THAT(cluster.fleet.commands, Contains("members 2"));
   EXPECT_TRUE(cluster.Ask(plain).grant.has_value());
 
   call.name = "c";

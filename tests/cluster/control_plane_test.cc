@@ -92,6 +92,19 @@ TEST(ControlPlaneTest, SyncAveragesTheGradientsOfAllWorkersOverTwoServers) {
   EXPECT_EQ(status.num_parameters(), kElements);
 }
 
+TEST(ControlPlaneTest, ClientThatJoinsBeforeTheFirstWeightsDoesNotShutThemOut) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 2));
+  WireClient supplier(cluster->address(), "supplier", 1);
+  ASSERT_OK(supplier.Register(TestLayout()));
+  ASSERT_TRUE(supplier.registration().needs_initial_weights());
+  const auto early = Joined(*cluster, "early", 2);
+  ASSERT_OK(supplier.SupplyAndJoin(Filled(3.0f)));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, early->Pull(0));
+  EXPECT_THAT(weights, Each(3.0f));
+  std::vector<std::optional<v1::RoundReport>> reports(2);
+  RunRound({&supplier, early.get()}, {1.0f, 1.0f}, &reports);
+}
+
 TEST(ControlPlaneTest, AsyncAppliesEachGradientOnArrival) {
   ServerConfig config = TestConfig();
   config.job.mode = Mode::kAsync;
