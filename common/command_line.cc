@@ -1,41 +1,64 @@
 #include "common/command_line.h"
 
-#include <fstream>
+#include <limits>
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "common/flag_file.h"
 #include "common/status_macros.h"
+#include "common/suggestion.h"
 
 namespace lodestar {
 namespace {
 
-constexpr size_t kHelpColumns = 100;
+constexpr size_t kHelpColumns = 80;
 constexpr size_t kHelpIndent = 6;
 // Flag files may include flag files; more than this is a cycle.
 constexpr int kMaxFlagFileDepth = 8;
 
+// "a whole number from 0 to 9", what a flag of Int takes.
+template <typename Int>
+std::string WholeNumber() {
+  return absl::StrCat("a whole number from ", std::numeric_limits<Int>::min(), " to ",
+                      std::numeric_limits<Int>::max());
+}
+
+std::string WhatItTakes(const absl::CommandLineFlag& flag) {
+  if (flag.IsOfType<bool>()) return "true or false";
+  if (flag.IsOfType<int32_t>()) return WholeNumber<int32_t>();
+  if (flag.IsOfType<int64_t>()) return WholeNumber<int64_t>();
+  if (flag.IsOfType<uint64_t>()) return WholeNumber<uint64_t>();
+  if (flag.IsOfType<double>()) return "a number";
+  if (flag.IsOfType<absl::Duration>()) return "a duration such as 10s or 1m30s";
+  return "a value of its kind";
+}
+
+std::vector<std::string> FlagNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, flag] : absl::GetAllFlags()) names.emplace_back(name);
+  return names;
+}
+
 class Parser {
  public:
-  absl::Status Parse(absl::Span<const std::string> arguments, int depth) {
+  absl::Status Parse(absl::Span<const std::string> arguments) {
     for (size_t i = 0; i < arguments.size(); ++i) {
-      absl::string_view argument = arguments[i];
+      const std::string& argument = arguments[i];
       if (argument == "--") {
-        for (++i; i < arguments.size(); ++i) result.positionals.push_back(arguments[i]);
+        result.passed_on.assign(arguments.begin() + i + 1, arguments.end());
         return absl::OkStatus();
       }
       if (argument.size() < 2 || argument[0] != '-') {
-        result.positionals.push_back(arguments[i]);
+        result.positionals.push_back(argument);
         continue;
       }
-      absl::ConsumePrefix(&argument, "-");
-      absl::ConsumePrefix(&argument, "-");
       const bool has_next = i + 1 < arguments.size();
       ASSIGN_OR_RETURN(const bool used_next,
-                       ParseFlag(argument, has_next ? &arguments[i + 1] : nullptr, depth));
+                       ParseFlag(argument, has_next ? &arguments[i + 1] : nullptr, /*depth=*/0));
       if (used_next) ++i;
     }
     return absl::OkStatus();
@@ -44,13 +67,16 @@ class Parser {
   CommandLine result;
 
  private:
-  // Returns whether `next` was taken as the value.
+  // `depth`: flag files around this one. Returns whether `next` (may be null) was taken as the
+  // value.
   absl::StatusOr<bool> ParseFlag(absl::string_view argument, const std::string* next, int depth) {
+    absl::ConsumePrefix(&argument, "-");
+    absl::ConsumePrefix(&argument, "-");
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(argument, absl::MaxSplits('=', 1));
     const absl::string_view name = parts.first;
     const bool has_value = name.size() != argument.size();
-    if (!has_value && (name == "help" || name == "helpfull")) {
+    if (!has_value && (name == "help" || name == "helpfull" || name == "h")) {
       result.request = CommandLineRequest::kHelp;
       return false;
     }
@@ -58,27 +84,21 @@ class Parser {
       result.request = CommandLineRequest::kVersion;
       return false;
     }
-    if (has_value && name == "flagfile") {
-      for (absl::string_view path : absl::StrSplit(parts.second, ',')) {
-        RETURN_IF_ERROR(ParseFlagFile(std::string(path), depth + 1));
-      }
-      return false;
-    }
     absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
-    if (flag == nullptr) return ParseNegated(name, has_value);
-    if (has_value) {
-      RETURN_IF_ERROR(Set(*flag, parts.second));
-      return false;
-    }
-    if (flag->IsOfType<bool>()) {
+    const bool is_flag_file = name == "flagfile";
+    if (flag == nullptr && !is_flag_file) return ParseNegated(name, has_value);
+    if (flag != nullptr && !has_value && flag->IsOfType<bool>()) {
       RETURN_IF_ERROR(Set(*flag, "true"));
       return false;
     }
-    if (next == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value: ", flag->Help()));
+    if (!has_value && next == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", name,
+          " needs a value: ", is_flag_file ? "the path of a file with flags" : flag->Help()));
     }
-    RETURN_IF_ERROR(Set(*flag, *next));
-    return true;
+    const absl::string_view value = has_value ? parts.second : absl::string_view(*next);
+    RETURN_IF_ERROR(is_flag_file ? ParseFlagFiles(value, depth) : Set(*flag, value));
+    return !has_value;
   }
 
   absl::StatusOr<bool> ParseNegated(absl::string_view name, bool has_value) {
@@ -90,17 +110,28 @@ class Parser {
         return false;
       }
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", name, " is not a flag of this program; --help lists them"));
+    const std::string meant = ClosestWord(name, FlagNames());
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", name, " is not a flag of this program; ",
+        meant.empty() ? "--help lists them" : absl::StrCat("did you mean --", meant, "?")));
   }
 
   absl::Status Set(absl::CommandLineFlag& flag, absl::string_view value) {
     std::string error;
     if (!flag.ParseFrom(value, &error)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--", flag.Name(), "=", value, " cannot be read", " (this flag: ", flag.Help(), ")"));
+      return absl::InvalidArgumentError(absl::StrCat("--", flag.Name(), "=", value, " is not ",
+                                                     WhatItTakes(flag),
+                                                     " (this flag: ", flag.Help(), ")"));
     }
     result.given.insert(std::string(flag.Name()));
+    return absl::OkStatus();
+  }
+
+  // `paths`: separated by commas.
+  absl::Status ParseFlagFiles(absl::string_view paths, int depth) {
+    for (absl::string_view path : absl::StrSplit(paths, ',')) {
+      RETURN_IF_ERROR(ParseFlagFile(std::string(path), depth + 1));
+    }
     return absl::OkStatus();
   }
 
@@ -109,23 +140,18 @@ class Parser {
       return absl::InvalidArgumentError(absl::StrCat("--flagfile=", path, " is nested more than ",
                                                      kMaxFlagFileDepth, " deep; is it a cycle?"));
     }
-    std::ifstream file(path);
-    if (!file) {
-      return absl::InvalidArgumentError(absl::StrCat("--flagfile=", path, " cannot be opened"));
+    const absl::StatusOr<std::vector<FlagFileLine>> lines = ReadFlagFile(path);
+    if (!lines.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--flagfile: ", lines.status().message()));
     }
-    std::vector<std::string> arguments;
-    std::string line;
-    for (int number = 1; std::getline(file, line); ++number) {
-      const absl::string_view text = absl::StripAsciiWhitespace(line);
-      if (text.empty() || text[0] == '#') continue;
-      if (!absl::StartsWith(text, "-") || text == "--") {
+    for (const FlagFileLine& line : *lines) {
+      const absl::Status set = ParseFlag(line.argument, /*next=*/nullptr, depth).status();
+      if (!set.ok()) {
         return absl::InvalidArgumentError(
-            absl::StrCat("--flagfile=", path, " line ", number, ": \"", text,
-                         "\" is not a flag; write --name=value, or # for a comment"));
+            absl::StrCat(path, " line ", line.number, ": ", set.message()));
       }
-      arguments.emplace_back(text);
     }
-    return Parse(arguments, depth);
+    return absl::OkStatus();
   }
 };
 
@@ -148,8 +174,17 @@ void AppendWrapped(absl::string_view text, std::string* out) {
 
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> arguments) {
   Parser parser;
-  RETURN_IF_ERROR(parser.Parse(arguments, 0));
+  RETURN_IF_ERROR(parser.Parse(arguments));
   return std::move(parser.result);
+}
+
+absl::Status CheckOnlyFlags(const CommandLine& line) {
+  for (const std::vector<std::string>* words : {&line.positionals, &line.passed_on}) {
+    if (words->empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", words->front(), "\" is not a flag; all settings are --name=value, see --help"));
+  }
+  return absl::OkStatus();
 }
 
 std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> groups) {
@@ -165,9 +200,11 @@ std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> grou
     }
   }
   absl::StrAppend(&help, "\nGeneral:\n  --flagfile=PATH\n");
-  AppendWrapped("Reads more flags from a file, one --name=value per line; # starts a comment.",
-                &help);
-  absl::StrAppend(&help, "  --help, --version\n");
+  AppendWrapped(
+      "Reads more flags from a file, one --name=value per line; # begins a comment, and a value "
+      "that has one stands in double quotes.",
+      &help);
+  absl::StrAppend(&help, "  -h, --help, --version\n");
   AppendWrapped("Print this text, or the version, and exit.", &help);
   return help;
 }

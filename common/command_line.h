@@ -19,6 +19,7 @@ struct CommandLine {
   CommandLineRequest request = CommandLineRequest::kRun;
   std::set<std::string> given;           // names of the flags that were set
   std::vector<std::string> positionals;  // without the program's name
+  std::vector<std::string> passed_on;    // what stands behind "--", as it is
 };
 
 struct FlagGroup {
@@ -27,12 +28,18 @@ struct FlagGroup {
 };
 
 // Sets flags from `arguments` (without the program's name): --name=value, --name value, --name and
-// --noname of booleans, --flagfile=PATH[,PATH...] (one flag per line, # starts a comment line),
-// --help, --version; "--" ends the flags. A later flag overrides an earlier one. Errors:
-// InvalidArgument naming the flag and the value.
+// --noname of booleans, --flagfile=PATH[,PATH...] (see common/flag_file.h), -h, --help, --version;
+// "--" ends the flags. A later flag overrides an earlier one. Errors: InvalidArgument naming the
+// flag, the value and what was wanted (of a flag file also its path and line), or a flag of a
+// similar name.
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> arguments);
 
-// `usage`, then every flag of `groups` with its default and help text, wrapped for a terminal.
+// For programs that know no words besides their flags. Errors: InvalidArgument naming the first
+// word.
+absl::Status CheckOnlyFlags(const CommandLine& line);
+
+// `usage`, then every flag of `groups` with its default and help text, wrapped for a
+// terminal of 80 columns.
 std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> groups);
 
 }  // namespace lodestar

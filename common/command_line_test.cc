@@ -1,6 +1,8 @@
 #include "common/command_line.h"
 
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
@@ -14,6 +16,7 @@ ABSL_FLAG(std::string, test_text, "", "Any text.");
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
@@ -36,37 +39,69 @@ TEST_F(CommandLineTest, SetsFlagsInEveryForm) {
   EXPECT_EQ(absl::GetFlag(FLAGS_test_count), 7);
   EXPECT_EQ(absl::GetFlag(FLAGS_test_text), "a b");
   EXPECT_TRUE(absl::GetFlag(FLAGS_test_switch));
-  EXPECT_THAT(line->positionals, ElementsAre("run", "--not_a_flag"));
+  EXPECT_THAT(line->positionals, ElementsAre("run"));
+  EXPECT_THAT(line->passed_on, ElementsAre("--not_a_flag"));
   EXPECT_THAT(line->given, UnorderedElementsAre("test_count", "test_text", "test_switch"));
   ASSERT_TRUE(ParseCommandLine({"--notest_switch"}).ok());
   EXPECT_FALSE(absl::GetFlag(FLAGS_test_switch));
 }
 
 TEST_F(CommandLineTest, ReadsFlagFiles) {
-  const std::string path = WriteFile("flags.txt", "# comment\n\n--test_count=5\n  --test_switch\n");
-  const auto line = ParseCommandLine({"--test_count=1", "--flagfile=" + path, "--test_text=x"});
-  ASSERT_TRUE(line.ok()) << line.status();
-  EXPECT_EQ(absl::GetFlag(FLAGS_test_count), 5);
-  EXPECT_TRUE(absl::GetFlag(FLAGS_test_switch));
+  const std::string path = WriteFile("flags.txt", "--test_count=5  # five\n--test_switch\n");
+  for (const std::vector<std::string>& form :
+       {std::vector<std::string>{"--flagfile=" + path}, {"--flagfile", path}}) {
+    absl::FlagSaver saver;
+    std::vector<std::string> arguments = {"--test_count=1"};
+    arguments.insert(arguments.end(), form.begin(), form.end());
+    const auto line = ParseCommandLine(arguments);
+    ASSERT_TRUE(line.ok()) << line.status();
+    EXPECT_EQ(absl::GetFlag(FLAGS_test_count), 5);
+    EXPECT_TRUE(absl::GetFlag(FLAGS_test_switch));
+  }
+}
+
+std::string ErrorOf(const std::vector<std::string>& arguments) {
+  return std::string(ParseCommandLine(arguments).status().message());
 }
 
 TEST_F(CommandLineTest, NamesWhatIsWrong) {
-  EXPECT_THAT(ParseCommandLine({"--test_count=x"}).status().ToString(),
-              HasSubstr("--test_count=x cannot be read"));
-  EXPECT_THAT(ParseCommandLine({"--tset_count=1"}).status().ToString(),
-              HasSubstr("--tset_count is not a flag"));
-  EXPECT_THAT(ParseCommandLine({"--test_text"}).status().ToString(), HasSubstr("needs a value"));
-  EXPECT_THAT(ParseCommandLine({"--flagfile=" + WriteFile("bad.txt", "--test_count=1\nwrong\n")})
-                  .status()
-                  .ToString(),
-              HasSubstr("line 2: \"wrong\""));
+  EXPECT_THAT(ErrorOf({"--test_count=x"}),
+              HasSubstr("--test_count=x is not a whole number from -2147483648 to 2147483647"));
+  EXPECT_THAT(ErrorOf({"--test_count=2147483648"}), HasSubstr("is not a whole number from"));
+  EXPECT_THAT(ErrorOf({"--test_switch=2"}), HasSubstr("is not true or false"));
+  EXPECT_THAT(ErrorOf({"--test_text"}), HasSubstr("needs a value"));
+  EXPECT_THAT(ErrorOf({"--flagfile"}), HasSubstr("needs a value"));
+}
+
+TEST_F(CommandLineTest, GuessesTheFlagThatWasMeant) {
+  EXPECT_THAT(ErrorOf({"--tset_count=1"}), HasSubstr("did you mean --test_count?"));
+  EXPECT_THAT(ErrorOf({"--test-switch"}), HasSubstr("did you mean --test_switch?"));
+  EXPECT_THAT(ErrorOf({"--elephants"}), HasSubstr("--help lists them"));
+}
+
+TEST_F(CommandLineTest, ErrorsOfFlagFilesNameFileAndLine) {
+  const std::string wrong = WriteFile("wrong.txt", "\n--test_count=x\n");
+  EXPECT_THAT(ErrorOf({"--flagfile=" + wrong}), HasSubstr("wrong.txt line 2: --test_count=x"));
+  const std::string outer = WriteFile("outer.txt", "--flagfile=" + wrong + "\n");
+  EXPECT_THAT(ErrorOf({"--flagfile", outer}),
+              AllOf(HasSubstr("outer.txt line 1: "), HasSubstr("wrong.txt line 2: ")));
+  EXPECT_THAT(ErrorOf({"--flagfile=/no/such/file"}), HasSubstr("cannot open /no/such/file"));
+  EXPECT_THAT(ErrorOf({"--flagfile=" + testing::TempDir()}), HasSubstr("Is a directory"));
   const std::string cycle = testing::TempDir() + "/cycle.txt";
   WriteFile("cycle.txt", "--flagfile=" + cycle + "\n");
-  EXPECT_THAT(ParseCommandLine({"--flagfile=" + cycle}).status().ToString(), HasSubstr("cycle"));
+  EXPECT_THAT(ErrorOf({"--flagfile=" + cycle}), HasSubstr("is it a cycle?"));
+}
+
+TEST_F(CommandLineTest, WordsAreRefusedWhereOnlyFlagsCount) {
+  EXPECT_TRUE(CheckOnlyFlags(*ParseCommandLine({"--test_count=7"})).ok());
+  EXPECT_THAT(CheckOnlyFlags(*ParseCommandLine({"rounds=7"})).message(), HasSubstr("\"rounds=7\""));
+  EXPECT_THAT(CheckOnlyFlags(*ParseCommandLine({"--", "rest"})).message(), HasSubstr("\"rest\""));
 }
 
 TEST_F(CommandLineTest, HelpShowsGroupsDefaultsAndText) {
-  EXPECT_EQ(ParseCommandLine({"--help"})->request, CommandLineRequest::kHelp);
+  for (const char* form : {"--help", "-help", "-h"}) {
+    EXPECT_EQ(ParseCommandLine({form})->request, CommandLineRequest::kHelp) << form;
+  }
   EXPECT_EQ(ParseCommandLine({"--version"})->request, CommandLineRequest::kVersion);
   const std::string help = FormatHelp("usage\n", {{"Numbers", {"test_count"}}});
   EXPECT_THAT(help, HasSubstr("Numbers:\n  --test_count=3\n      How many; default 3.\n"));

@@ -1,33 +1,28 @@
 #include "common/job_spec.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/flag_range.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
 
 constexpr int64_t kMaxRounds = int64_t{1} << 48;
-constexpr int64_t kMaxBatchSize = int64_t{1} << 32;
+// A worker holds the samples of one step in host memory.
+constexpr int64_t kMaxBatchSize = int64_t{1} << 20;
 constexpr int kMaxWorkers = 1 << 16;
-constexpr int kMaxLocalSteps = 1 << 20;
+// A grant, one message, has a learning rate for each.
+constexpr int kMaxLocalSteps = 1 << 19;
 constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
+// Far above what trains, and with room for their products in fp32.
+constexpr double kMaxRate = 1e6;
+constexpr double kMaxNorm = 1e30;
+// Less is 0 in fp32, and AdamW would divide 0 by 0 where there is no gradient.
+constexpr double kMinEpsilon = 1e-30;
 
 absl::Status Refuse(absl::string_view flag, absl::string_view value, absl::string_view reason) {
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, " ", reason));
-}
-
-absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t minimum, int64_t maximum) {
-  if (value >= minimum && value <= maximum) return absl::OkStatus();
-  return Refuse(flag, absl::StrCat(value),
-                absl::StrCat("is out of range; allowed are ", minimum, " to ", maximum));
-}
-
-absl::Status CheckNotNegative(absl::string_view flag, double value) {
-  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-  return Refuse(flag, absl::StrCat(value), "must be a finite number of at least 0");
 }
 
 absl::Status CheckBelowOne(absl::string_view flag, double value) {
@@ -38,11 +33,11 @@ absl::Status CheckBelowOne(absl::string_view flag, double value) {
 absl::Status CheckMode(const JobSpec& job) {
   const std::string not_in_mode =
       absl::StrCat("has no meaning with --mode=", ModeName(job.mode), "; ");
-  RETURN_IF_ERROR(CheckRange("min_workers", job.min_workers, 1, kMaxWorkers));
-  RETURN_IF_ERROR(CheckRange("quorum", job.quorum, 0, kMaxWorkers));
-  RETURN_IF_ERROR(CheckRange("max_rounds_ahead", job.max_rounds_ahead, -1, 1 << 30));
-  RETURN_IF_ERROR(CheckRange("local_steps", job.local_steps, 1, kMaxLocalSteps));
-  RETURN_IF_ERROR(CheckNotNegative("outer_learning_rate", job.outer_learning_rate));
+  RETURN_IF_ERROR(CheckWholeRange("min_workers", job.min_workers, 1, kMaxWorkers));
+  RETURN_IF_ERROR(CheckWholeRange("quorum", job.quorum, 0, kMaxWorkers));
+  RETURN_IF_ERROR(CheckWholeRange("max_rounds_ahead", job.max_rounds_ahead, -1, 1 << 30));
+  RETURN_IF_ERROR(CheckWholeRange("local_steps", job.local_steps, 1, kMaxLocalSteps));
+  RETURN_IF_ERROR(CheckRange("outer_learning_rate", job.outer_learning_rate, 0, kMaxRate));
   RETURN_IF_ERROR(CheckBelowOne("outer_momentum", job.outer_momentum));
   if (job.quorum > 0 && job.mode != Mode::kSync) {
     return Refuse("quorum", absl::StrCat(job.quorum), not_in_mode + "use --mode=sync or leave 0");
@@ -71,18 +66,15 @@ absl::Status CheckOptimizer(const OptimizerSettings& optimizer) {
   RETURN_IF_ERROR(CheckBelowOne("momentum", optimizer.momentum));
   RETURN_IF_ERROR(CheckBelowOne("beta1", optimizer.beta1));
   RETURN_IF_ERROR(CheckBelowOne("beta2", optimizer.beta2));
-  RETURN_IF_ERROR(CheckNotNegative("weight_decay", optimizer.weight_decay));
-  if (!std::isfinite(optimizer.epsilon) || optimizer.epsilon <= 0) {
-    return Refuse("epsilon", absl::StrCat(optimizer.epsilon), "must be a finite number above 0");
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(CheckRange("weight_decay", optimizer.weight_decay, 0, kMaxRate));
+  return CheckRange("epsilon", optimizer.epsilon, kMinEpsilon, kMaxRate);
 }
 
 absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
-  RETURN_IF_ERROR(CheckRange("rounds", schedule.total_rounds, 1, kMaxRounds));
-  RETURN_IF_ERROR(CheckNotNegative("learning_rate", schedule.peak));
-  RETURN_IF_ERROR(CheckNotNegative("min_learning_rate", schedule.minimum));
-  RETURN_IF_ERROR(CheckRange("warmup_rounds", schedule.warmup_rounds, 0, kMaxRounds));
+  RETURN_IF_ERROR(CheckWholeRange("rounds", schedule.total_rounds, 1, kMaxRounds));
+  RETURN_IF_ERROR(CheckRange("learning_rate", schedule.peak, 0, kMaxRate));
+  RETURN_IF_ERROR(CheckRange("min_learning_rate", schedule.minimum, 0, kMaxRate));
+  RETURN_IF_ERROR(CheckWholeRange("warmup_rounds", schedule.warmup_rounds, 0, kMaxRounds));
   if (schedule.warmup_rounds > schedule.total_rounds) {
     return Refuse("warmup_rounds", absl::StrCat(schedule.warmup_rounds),
                   absl::StrCat("exceeds --rounds=", schedule.total_rounds));
@@ -95,8 +87,8 @@ absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
 }
 
 absl::Status CheckBatch(const JobSpec& job) {
-  RETURN_IF_ERROR(CheckRange("batch_size", job.batch_size, 0, kMaxBatchSize));
-  RETURN_IF_ERROR(CheckRange("global_batch_size", job.global_batch_size, 0, kMaxBatchSize));
+  RETURN_IF_ERROR(CheckWholeRange("batch_size", job.batch_size, 0, kMaxBatchSize));
+  RETURN_IF_ERROR(CheckWholeRange("global_batch_size", job.global_batch_size, 0, kMaxBatchSize));
   if (job.batch_size > 0 && job.global_batch_size > 0) {
     return Refuse("batch_size", absl::StrCat(job.batch_size),
                   absl::StrCat("contradicts --global_batch_size=", job.global_batch_size,
@@ -135,10 +127,10 @@ absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
   RETURN_IF_ERROR(CheckBatch(job));
-  RETURN_IF_ERROR(CheckNotNegative("clip_norm", job.clip_norm));
-  RETURN_IF_ERROR(CheckRange("eval_every", job.eval_every, 0, kMaxRounds));
-  RETURN_IF_ERROR(CheckRange("eval_samples", job.eval_samples, 0, kMaxRounds));
-  return CheckRange("bucket_bytes", job.bucket_bytes, sizeof(float), kMaxBucketBytes);
+  RETURN_IF_ERROR(CheckRange("clip_norm", job.clip_norm, 0, kMaxNorm));
+  RETURN_IF_ERROR(CheckWholeRange("eval_every", job.eval_every, 0, kMaxRounds));
+  RETURN_IF_ERROR(CheckWholeRange("eval_samples", job.eval_samples, 0, kMaxRounds));
+  return CheckWholeRange("bucket_bytes", job.bucket_bytes, sizeof(float), kMaxBucketBytes);
 }
 
 absl::StatusOr<Mode> ParseMode(absl::string_view name) {

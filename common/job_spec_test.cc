@@ -87,6 +87,17 @@ TEST(ValidateJobSpecTest, RefusesNumbersOutOfRange) {
       {[](JobSpec& j) { j.schedule.minimum = 1; }, "--min_learning_rate=1 exceeds"},
       {[](JobSpec& j) { j.schedule.warmup_rounds = 101; }, "--warmup_rounds=101 exceeds"},
       {[](JobSpec& j) { j.clip_norm = -1; }, "--clip_norm=-1"},
+      // What would overflow or vanish in fp32.
+      {[](JobSpec& j) { j.schedule.peak = 1e300; }, "--learning_rate=1e+300"},
+      {[](JobSpec& j) { j.outer_learning_rate = 1e39; }, "--outer_learning_rate=1e+39"},
+      {[](JobSpec& j) { j.optimizer.weight_decay = 1e39; }, "--weight_decay=1e+39"},
+      {[](JobSpec& j) { j.optimizer.epsilon = 1e-60; }, "--epsilon=1e-60"},
+      // What no worker could hold, or no message carry.
+      {[](JobSpec& j) { j.batch_size = int64_t{1} << 32; }, "--batch_size=4294967296"},
+      {[](JobSpec& j) { j.batch_size = 0, j.global_batch_size = int64_t{1} << 32; },
+       "--global_batch_size=4294967296"},
+      {[](JobSpec& j) { j.mode = Mode::kLocalSgd, j.local_steps = 1 << 20; },
+       "--local_steps=1048576"},
       {[](JobSpec& j) { j.eval_every = -1; }, "--eval_every=-1"},
       {[](JobSpec& j) { j.eval_samples = -1; }, "--eval_samples=-1"},
       {[](JobSpec& j) { j.bucket_bytes = 3; }, "--bucket_bytes=3"},

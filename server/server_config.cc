@@ -1,6 +1,8 @@
 #include "server/server_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/flag_range.h"
+#include "common/host_port.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 
@@ -9,6 +11,7 @@ namespace {
 
 constexpr absl::Duration kMinLease = absl::Milliseconds(100);
 constexpr absl::Duration kMaxLease = absl::Hours(24);
+constexpr int64_t kMaxEvery = int64_t{1} << 48;
 constexpr int kMaxKeep = 1000;
 constexpr int64_t kMaxTraceRounds = 1000;
 
@@ -49,6 +52,9 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
         absl::StrCat("--coordinator=", cluster.coordinator, " contradicts ", shard,
                      ": the server of shard 0 is the coordinator; leave one of the two out"));
   }
+  if (!cluster.coordinator.empty()) {
+    RETURN_IF_ERROR(ParseHostPort("coordinator", cluster.coordinator, /*lowest_port=*/1).status());
+  }
   if (cluster.lease < kMinLease || cluster.lease > kMaxLease) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--lease=", absl::FormatDuration(cluster.lease), " is out of range; allowed are ",
@@ -58,19 +64,12 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
 }
 
 absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec& model) {
-  if (durability.checkpoint_every < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--checkpoint_every=", durability.checkpoint_every,
-                     " must be 0 (off) or a number of rounds"));
-  }
+  RETURN_IF_ERROR(CheckWholeRange("checkpoint_every", durability.checkpoint_every, 0, kMaxEvery));
   if (durability.checkpoint_every > 0 && durability.checkpoint_dir.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--checkpoint_every=", durability.checkpoint_every, " needs --checkpoint_dir"));
   }
-  if (durability.keep < 1 || durability.keep > kMaxKeep) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--checkpoint_keep=", durability.keep, " is out of range; allowed are 1 to ", kMaxKeep));
-  }
+  RETURN_IF_ERROR(CheckWholeRange("checkpoint_keep", durability.keep, 1, kMaxKeep));
   if (durability.resume == ResumePolicy::kPath && !durability.init_from.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--init_from=", durability.init_from,
                                                    " contradicts --resume=", durability.resume_path,
@@ -86,10 +85,7 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec
 }
 
 absl::Status CheckOutput(const OutputConfig& output) {
-  if (output.trace_rounds >= 1 && output.trace_rounds <= kMaxTraceRounds) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--trace_rounds=", output.trace_rounds,
-                                                 " is out of range; allowed are 1 to ",
-                                                 kMaxTraceRounds));
+  return CheckWholeRange("trace_rounds", output.trace_rounds, 1, kMaxTraceRounds);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace lodestar {
 
 struct NetworkConfig {
-  ListenAddress listen{"127.0.0.1", 50051};
+  ListenAddress listen{{"127.0.0.1", 50051}};
   // HOST:PORT that workers and the coordinator are given for this server; empty: `listen` with the
   // real port, or this machine's host name if `listen` is a wildcard. ":0" stands for the real
   // port.

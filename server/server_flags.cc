@@ -74,11 +74,10 @@ ABSL_FLAG(int32_t, max_rounds_ahead, -1,
           "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no limit.");
 ABSL_FLAG(std::string, staleness_scaling, "none",
           "async: none, or inverse: the learning rate is divided by 1 + staleness.");
-ABSL_FLAG(int32_t, local_steps, 1, "local_sgd: steps on a worker per round; 1 to 1048576.");
+ABSL_FLAG(int32_t, local_steps, 1, "local_sgd: steps on a worker per round; 1 to 524288.");
 ABSL_FLAG(std::string, outer_optimizer, "nesterov",
           "local_sgd: average (mean of the workers' weights) or nesterov (DiLoCo).");
-ABSL_FLAG(double, outer_learning_rate, 0.7,
-          "local_sgd with nesterov: outer step size; at least 0.");
+ABSL_FLAG(double, outer_learning_rate, 0.7, "local_sgd with nesterov: outer step size; 0 to 1e6.");
 ABSL_FLAG(double, outer_momentum, 0.9, "local_sgd with nesterov: outer momentum; 0 <= value < 1.");
 ABSL_FLAG(std::string, push_encoding, "fp32",
           "Encoding of what workers send: fp32, bf16, fp16 or int8 (blocks of 256 with a scale). "
@@ -96,26 +95,26 @@ ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
 ABSL_FLAG(std::string, optimizer, "adamw",
           "sgd, momentum, nesterov or adamw: on the servers in sync and async, on each worker in "
           "local_sgd.");
-ABSL_FLAG(double, learning_rate, 1e-3, "Learning rate after warm-up; at least 0.");
+ABSL_FLAG(double, learning_rate, 1e-3, "Learning rate after warm-up; 0 to 1e6.");
 ABSL_FLAG(double, min_learning_rate, 0.0,
           "Learning rate at the end of the job with --lr_schedule=cosine or linear.");
 ABSL_FLAG(std::string, lr_schedule, "constant", "constant, cosine or linear, after warm-up.");
 ABSL_FLAG(int64_t, warmup_rounds, 0, "Rounds over which the learning rate rises; 0 to --rounds.");
-ABSL_FLAG(double, weight_decay, 0.0, "Decoupled weight decay of weight matrices; at least 0.");
+ABSL_FLAG(double, weight_decay, 0.0, "Decoupled weight decay of weight matrices; 0 to 1e6.");
 ABSL_FLAG(double, momentum, 0.9, "momentum, nesterov: 0 <= value < 1.");
 ABSL_FLAG(double, beta1, 0.9, "adamw: decay of the mean; 0 <= value < 1.");
 ABSL_FLAG(double, beta2, 0.95, "adamw: decay of the mean square; 0 <= value < 1.");
-ABSL_FLAG(double, epsilon, 1e-8, "adamw: added to the denominator; above 0.");
+ABSL_FLAG(double, epsilon, 1e-8, "adamw: added to the denominator; 1e-30 to 1e6.");
 ABSL_FLAG(double, clip_norm, 0.0, "Limit of the gradient's norm; 0: none.");
 
 ABSL_FLAG(int64_t, rounds, 2000,
           "Length of the job; in async each push counts as a round. At least 1.");
 ABSL_FLAG(int64_t, batch_size, 0,
-          "Samples per worker and step. 0: 12, or what --global_batch_size says.");
+          "Samples per worker and step, at most 1048576. 0: 12, or what --global_batch_size says.");
 ABSL_FLAG(
     int64_t, global_batch_size, 0,
-    "Samples per step of all workers together, split evenly. 0: --batch_size counts. Excludes "
-    "--batch_size.");
+    "Samples per step of all workers together, split evenly; at most 1048576. 0: --batch_size "
+    "counts. Excludes --batch_size.");
 ABSL_FLAG(int64_t, eval_every, 0,
           "Rounds between evaluations on held-out samples; 0: at the end only.");
 ABSL_FLAG(int64_t, eval_samples, 0, "Held-out samples per evaluation; 0: all.");
@@ -321,10 +320,7 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   ServerCommandLine result;
   result.request = line.request;
   if (line.request != CommandLineRequest::kRun) return result;
-  if (!line.positionals.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", line.positionals[0], "\" is not a flag; all settings of ps_server are --name=value"));
-  }
+  RETURN_IF_ERROR(CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags());
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
   if (!result.config.is_coordinator()) {
@@ -342,9 +338,10 @@ std::string ServerHelp() {
       "  ps_server --model=gpt-nano --rounds=2000 --checkpoint_dir=checkpoints\n"
       "  gpu_worker --coordinator=127.0.0.1:50051 --data=corpus.txt\n"
       "\n"
-      "The server of shard 0 decides all settings; workers and other servers receive them.\n"
-      "Exit codes: 0 done; 2 wrong flags; 1 to 127 will not succeed by retrying; 128 and above "
-      "may.\n",
+      "The server of shard 0 decides all settings; workers and other servers receive\n"
+      "them.\n"
+      "Exit code: 0 done; 1 to 127 will not succeed by retrying (2: a bad flag); 128\n"
+      "and above may.\n",
       ServerFlagGroups());
 }
 

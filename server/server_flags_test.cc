@@ -6,6 +6,7 @@
 
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -56,6 +57,11 @@ TEST_F(ServerFlagsTest, EveryFlagIsInHelpOnce) {
     EXPECT_THAT(help, HasSubstr("\n  --" + name));
     ASSERT_NE(absl::FindCommandLineFlag(name), nullptr) << name;
   }
+}
+
+TEST_F(ServerFlagsTest, HelpFitsATerminal) {
+  for (absl::string_view line : absl::StrSplit(ServerHelp(), '\n'))
+    EXPECT_LE(line.size(), 80) << line;
 }
 
 TEST_F(ServerFlagsTest, FlagFileAndCommandLineGiveOneConfig) {
@@ -137,6 +143,8 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_THAT(ErrorOf({"--checkpoint_every=5"}), HasSubstr("needs --checkpoint_dir"));
   EXPECT_THAT(ErrorOf({"--shard=1/2"}), HasSubstr("needs --coordinator"));
   EXPECT_THAT(ErrorOf({"--coordinator=localhost:1"}), HasSubstr("contradicts --shard=0/1"));
+  EXPECT_THAT(ErrorOf({"--shard=1/2", "--coordinator=localhost"}),
+              AllOf(HasSubstr("--coordinator=localhost"), HasSubstr("HOST:PORT")));
   EXPECT_THAT(ErrorOf({"--init_from=w.safetensors", "--resume=old"}), HasSubstr("contradicts"));
 }
 

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/command_line.h"
+#include "common/flag_range.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "common/trace_recorder.h"
 #include "common/version.h"
@@ -39,13 +41,14 @@ ABSL_FLAG(
     "measure (at the start, what is faster for each shape), never or always. What is measured "
     "may differ from run to run, and results then differ in their last bits; never and always "
     "repeat a run to the bit.");
-ABSL_FLAG(int, threads, 0, "Threads of a CPU device; 0: one per core.");
-ABSL_FLAG(int64_t, max_micro_batch, 0,
-          "Samples per forward and backward. A larger share of the batch is cut into pieces whose "
-          "gradients are added up: less memory, same result (on CUDA cards up to roundings). 0: as "
-          "many as fit into what the device has free, at most 64 (of main memory activations take "
-          "a sixteenth, because others live there too and the CPU gains nothing from more); the "
-          "log says how many.");
+ABSL_FLAG(int, threads, 0, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
+ABSL_FLAG(
+    int64_t, max_micro_batch, 0,
+    "Samples per forward and backward, at most 1048576. A larger share of the batch is cut into "
+    "pieces whose gradients are added up: less memory, same result (on CUDA cards up to "
+    "roundings). 0: as many as fit into what the device has free, at most 64 (of main memory "
+    "activations take a sixteenth, because others live there too and the CPU gains nothing from "
+    "more); the log says how many.");
 ABSL_FLAG(std::string, recompute, "none",
           "What backward computes again instead of keeping it, for gpt models: none; gelu (the "
           "outputs of the GELUs: up to a quarter less memory for a little time) or block (all but "
@@ -117,18 +120,6 @@ absl::StatusOr<DType> ParseDType(const std::string& dtype, const std::string& de
       "--dtype=bf16 with --device=cpu: bf16 needs a CUDA card; use fp32 or --device=cuda");
 }
 
-// The address is only checked for its form: whether somebody answers there shows later, and may
-// change.
-absl::Status CheckAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
-    return BadFlag("coordinator", address, "host:port with a port from 1 to 65535");
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::string> WorkerName(const std::string& flag) {
   if (flag.empty()) {
     char host[64] = {};
@@ -151,10 +142,7 @@ absl::Status ReadDevice(DeviceOptions& options) {
   ASSIGN_OR_RETURN(options.compute, ParseDType(absl::GetFlag(FLAGS_dtype), options.kind));
   ASSIGN_OR_RETURN(options.fusion, ParseFusion(absl::GetFlag(FLAGS_fusion)));
   options.threads = absl::GetFlag(FLAGS_threads);
-  if (options.threads < 0 || options.threads > kMaxThreads) {
-    return BadFlag("threads", absl::StrCat(options.threads), absl::StrCat("0 to ", kMaxThreads));
-  }
-  return absl::OkStatus();
+  return CheckWholeRange("threads", options.threads, 0, kMaxThreads);
 }
 
 absl::Status ReadMeasuring(Worker::Config& config) {
@@ -167,11 +155,7 @@ absl::Status ReadMeasuring(Worker::Config& config) {
     }
   }
   config.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
-  if (config.trace_rounds < 1 || config.trace_rounds > kMaxTraceRounds) {
-    return BadFlag("trace_rounds", absl::StrCat(config.trace_rounds),
-                   absl::StrCat("1 to ", kMaxTraceRounds));
-  }
-  return absl::OkStatus();
+  return CheckWholeRange("trace_rounds", config.trace_rounds, 1, kMaxTraceRounds);
 }
 
 uint64_t RandomInstanceId() {
@@ -185,7 +169,8 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
   WorkerFlags flags;
   Worker::Config& config = flags.worker;
   config.coordinator = absl::GetFlag(FLAGS_coordinator);
-  RETURN_IF_ERROR(CheckAddress(config.coordinator));
+  // Only its form: whether somebody answers there shows later, and may change.
+  RETURN_IF_ERROR(ParseHostPort("coordinator", config.coordinator, /*lowest_port=*/1).status());
   ASSIGN_OR_RETURN(config.name, WorkerName(absl::GetFlag(FLAGS_name)));
   config.instance_id = RandomInstanceId();
   config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
@@ -199,10 +184,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
   config.own_partition = partition == "own";
   RETURN_IF_ERROR(ReadDevice(config.device));
   config.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
-  if (config.max_micro_batch < 0 || config.max_micro_batch > kMaxMicroBatch) {
-    return BadFlag("max_micro_batch", absl::StrCat(config.max_micro_batch),
-                   absl::StrCat("0 (what fits) to ", kMaxMicroBatch));
-  }
+  RETURN_IF_ERROR(CheckWholeRange("max_micro_batch", config.max_micro_batch, 0, kMaxMicroBatch));
   ASSIGN_OR_RETURN(config.recompute, ParseRecompute(absl::GetFlag(FLAGS_recompute)));
   RETURN_IF_ERROR(ReadMeasuring(config));
   ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
@@ -212,12 +194,11 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
 std::string WorkerHelp() {
   const std::string usage = absl::StrCat(
       "gpu_worker ", kVersion, ": computes gradients for a ps_server.\n\n",
-      "  gpu_worker --coordinator=HOST:PORT --data=PATH [--name=NAME] "
-      "[--device=auto|cuda|cuda:N|cpu]\n\n",
-      "Everything about the job (model, mode, batch size, learning rate) comes from the server. ",
-      "SIGTERM or Ctrl-C hands over the step at hand and leaves.\n",
-      "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a bad flag); ",
-      "128 and above may.\n", "Flags can also come from a file: --flagfile=FILE.");
+      "  gpu_worker --coordinator=HOST:PORT --data=PATH\n\n",
+      "Everything about the job (model, mode, batch size, learning rate) comes from the\n",
+      "server. SIGTERM or Ctrl-C hands over the step at hand and leaves.\n",
+      "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a\n",
+      "bad flag); 128 and above may.\n");
   return FormatHelp(
       usage, {{"Cluster", {"coordinator", "name", "shared_memory"}},
               {"Data", {"data", "data_format", "data_partition"}},

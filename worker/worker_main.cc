@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -50,12 +51,14 @@ int ExitCode(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? kExitRetry : kExitPermanent;
 }
 
+int BadUsage(const absl::Status& error) {
+  std::fprintf(stderr, "gpu_worker: %s\n", std::string(error.message()).c_str());
+  return kExitBadFlags;
+}
+
 int RunWorker() {
   absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags();
-  if (!flags.ok()) {
-    LogError("{}", flags.status().message());
-    return kExitBadFlags;
-  }
+  if (!flags.ok()) return BadUsage(flags.status());
   InitLogging(flags->worker.name, flags->log_level);
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
@@ -73,14 +76,7 @@ int RunWorker() {
 
 int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
-  if (!command_line.ok()) {
-    LogError("{}", command_line.status().message());
-    return kExitBadFlags;
-  }
-  if (!command_line->positionals.empty()) {
-    LogError("'{}' is not a flag; see --help", command_line->positionals.front());
-    return kExitBadFlags;
-  }
+  if (!command_line.ok()) return BadUsage(command_line.status());
   switch (command_line->request) {
     case CommandLineRequest::kHelp:
       std::cout << WorkerHelp();
@@ -89,9 +85,10 @@ int Main(const std::vector<std::string>& arguments) {
       std::cout << VersionText("gpu_worker");
       return 0;
     case CommandLineRequest::kRun:
-      return RunWorker();
+      break;
   }
-  return kExitBadFlags;
+  if (const absl::Status words = CheckOnlyFlags(*command_line); !words.ok()) return BadUsage(words);
+  return RunWorker();
 }
 
 }  // namespace

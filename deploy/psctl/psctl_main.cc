@@ -3,15 +3,21 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <iostream>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/command_line.h"
+#include "common/flag_range.h"
+#include "common/host_port.h"
+#include "common/status_macros.h"
+#include "common/suggestion.h"
 #include "common/version.h"
 #include "deploy/psctl/cluster_client.h"
 #include "deploy/psctl/generate_command.h"
@@ -19,24 +25,25 @@
 #include "deploy/psctl/status_text.h"
 #include "google/protobuf/util/json_util.h"
 
-ABSL_FLAG(std::string, server, "127.0.0.1:50051", "host:port of the server of shard 0.");
-ABSL_FLAG(bool, json, false, "status: as JSON, one object per line.");
-ABSL_FLAG(bool, watch, false, "status, workers: again every second until Ctrl-C.");
-ABSL_FLAG(std::string, out, "model.safetensors", "export: the file to write.");
-ABSL_FLAG(std::string, reason, "psctl stop", "stop: what the log and the workers are told.");
-ABSL_FLAG(int, servers, 1, "launch: number of servers, 1 to 64.");
-ABSL_FLAG(int, workers, 2, "launch: number of workers, 1 to 64.");
-ABSL_FLAG(int, threads, 1, "launch, generate: threads of a CPU device; 0: one per core.");
-ABSL_FLAG(std::string, device, "auto", "launch, generate: auto, cuda or cpu.");
-ABSL_FLAG(std::string, data, "", "launch: --data of the workers.");
-ABSL_FLAG(std::string, data_format, "auto", "launch: --data_format of the workers.");
+ABSL_FLAG(std::string, server, "127.0.0.1:50051", "HOST:PORT of the server of shard 0.");
+ABSL_FLAG(bool, json, false, "As JSON, one object per line.");
+ABSL_FLAG(bool, watch, false, "Again every second until Ctrl-C.");
+ABSL_FLAG(std::string, out, "model.safetensors", "The file to write.");
+ABSL_FLAG(std::string, reason, "psctl stop", "What the log and the workers are told.");
+ABSL_FLAG(int, servers, 1, "Number of servers; 1 to 64.");
+ABSL_FLAG(int, workers, 2, "Number of workers; 1 to 64.");
+ABSL_FLAG(int, threads, 1, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
+ABSL_FLAG(std::string, device, "auto", "auto, cuda, cuda:N or cpu.");
+ABSL_FLAG(std::string, data, "", "--data of the workers. Required.");
+ABSL_FLAG(std::string, data_format, "auto", "--data_format of the workers.");
 ABSL_FLAG(std::string, model, "model.safetensors",
-          "generate: a checkpoint (round-...), or a file written by export.");
-ABSL_FLAG(std::string, prompt, "", "generate: the text to go on from.");
-ABSL_FLAG(int64_t, bytes, 300, "generate: how many bytes to write.");
-ABSL_FLAG(double, temperature, 0.8, "generate: 0 takes the likeliest byte, 1 the distribution.");
-ABSL_FLAG(int, top_k, 0, "generate: only among the k likeliest bytes; 0: no limit.");
-ABSL_FLAG(uint64_t, seed, 1, "generate: same seed, same text.");
+          "A checkpoint (round-...), or a file that psctl export wrote.");
+ABSL_FLAG(std::string, prompt, "", "The text to go on from.");
+ABSL_FLAG(int64_t, bytes, 300, "How many bytes to write; 0 to 1000000000.");
+ABSL_FLAG(double, temperature, 0.8,
+          "0 takes the likeliest byte, 1 draws from the model's distribution; 0 to 1000.");
+ABSL_FLAG(int, top_k, 0, "Draws among the k likeliest bytes; 1 to 256, or 0: all.");
+ABSL_FLAG(uint64_t, seed, 1, "Same seed, same text.");
 
 namespace lodestar {
 namespace {
@@ -45,27 +52,19 @@ constexpr int kExitError = 1;
 constexpr int kExitBadFlags = 2;
 constexpr int kExitRetry = 129;  // nobody answered
 
-std::string Help() {
-  const std::string usage = absl::StrCat(
-      "psctl ", kVersion, ": looks at a cluster and controls it.\n\n",
-      "  psctl status [--json] [--watch]       job, progress, who is waited for, workers, shards\n",
-      "  psctl workers [--watch]               one line per worker\n",
-      "  psctl checkpoint                      save now, print the path\n",
-      "  psctl export --out=FILE               the weights as one safetensors file\n",
-      "  psctl stop [--reason=TEXT]            last checkpoint, then everyone ends\n",
-      "  psctl launch --data=PATH [-- FLAGS]   a cluster on this machine; FLAGS go to ps_server\n",
-      "  psctl generate --model=PATH --prompt=TEXT   text from a trained gpt\n\n",
-      "Exit code: 0 done; 1 refused; 2 a bad flag or command; 129 nobody answered; launch: that of "
-      "the first role that failed.");
-  return FormatHelp(usage,
-                    {{"Cluster", {"server"}},
-                     {"status, workers, export, stop", {"json", "watch", "out", "reason"}},
-                     {"launch", {"servers", "workers", "threads", "device", "data", "data_format"}},
-                     {"generate", {"model", "prompt", "bytes", "temperature", "top_k", "seed"}}});
-}
+struct Command {
+  std::string name;
+  std::string form;          // how it is called, behind "psctl"
+  std::string summary;       // of the list of commands
+  std::string details = "";  // what else its own help says
+  std::vector<std::string> flags;
+  bool passes_on = false;  // takes what stands behind "--"
+  std::function<int(const CommandLine&)> run;
+};
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "psctl: %s\n", std::string(status.message()).c_str());
+  if (absl::IsInvalidArgument(status)) return kExitBadFlags;
   return absl::IsUnavailable(status) ? kExitRetry : kExitError;
 }
 
@@ -140,7 +139,14 @@ int StopCommand(ClusterClient* client) {
   return status.ok() ? 0 : Fail(status);
 }
 
-int LaunchCommand(const std::string& program, const std::vector<std::string>& server_flags) {
+// The path of this binary, whatever the caller's PATH and directory.
+std::string ProgramPath() {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
+  return length > 0 ? std::string(path, length) : "psctl";
+}
+
+int LaunchCommand(const CommandLine& line) {
   LaunchOptions options;
   options.servers = absl::GetFlag(FLAGS_servers);
   options.workers = absl::GetFlag(FLAGS_workers);
@@ -148,14 +154,12 @@ int LaunchCommand(const std::string& program, const std::vector<std::string>& se
   options.device = absl::GetFlag(FLAGS_device);
   options.data = absl::GetFlag(FLAGS_data);
   options.data_format = absl::GetFlag(FLAGS_data_format);
-  options.server_flags = server_flags;
-  if (options.servers < 1 || options.servers > 64) return BadUsage("--servers: allowed is 1 to 64");
-  if (options.workers < 1 || options.workers > 64) return BadUsage("--workers: allowed is 1 to 64");
+  options.server_flags = line.passed_on;
   if (options.data.empty()) return BadUsage("--data='': the path of the training data is needed");
-  return RunLaunch(options, program);
+  return RunLaunch(options, ProgramPath());
 }
 
-int GenerateCommand() {
+int GenerateCommand(const CommandLine&) {
   GenerateOptions options;
   options.model_path = absl::GetFlag(FLAGS_model);
   options.device = absl::GetFlag(FLAGS_device);
@@ -169,41 +173,154 @@ int GenerateCommand() {
   return status.ok() ? 0 : Fail(status);
 }
 
-// The path of this binary, whatever the caller's PATH and directory.
-std::string ProgramPath() {
-  char path[4096];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
-  return length > 0 ? std::string(path, length) : "psctl";
+// A command that talks to the server of --server.
+std::function<int(const CommandLine&)> WithClient(int (*run)(ClusterClient*)) {
+  return [run](const CommandLine&) {
+    ClusterClient client(absl::GetFlag(FLAGS_server));
+    return run(&client);
+  };
+}
+
+std::vector<Command> Commands() {
+  return {
+      {.name = "status",
+       .form = "status [--json] [--watch]",
+       .summary = "job, progress, who is waited for, workers, shards",
+       .flags = {"server", "json", "watch"},
+       .run = WithClient(&StatusCommand)},
+      {.name = "workers",
+       .form = "workers [--watch]",
+       .summary = "one line per worker",
+       .flags = {"server", "json", "watch"},
+       .run = WithClient(&WorkersCommand)},
+      {.name = "checkpoint",
+       .form = "checkpoint",
+       .summary = "saves now, prints the path",
+       .flags = {"server"},
+       .run = WithClient(&CheckpointCommand)},
+      {.name = "export",
+       .form = "export [--out=FILE]",
+       .summary = "the weights as one safetensors file",
+       .flags = {"server", "out"},
+       .run = WithClient(&ExportCommand)},
+      {.name = "stop",
+       .form = "stop [--reason=TEXT]",
+       .summary = "last checkpoint, then everyone ends",
+       .flags = {"server", "reason"},
+       .run = WithClient(&StopCommand)},
+      {.name = "launch",
+       .form = "launch --data=PATH [-- FLAGS]",
+       .summary = "a cluster on this machine; FLAGS go to ps_server",
+       .details = "Exit code: that of the first role that failed, else 0.\n",
+       .flags = {"data", "data_format", "servers", "workers", "device", "threads"},
+       .passes_on = true,
+       .run = &LaunchCommand},
+      {.name = "generate",
+       .form = "generate --prompt=TEXT [--model=PATH]",
+       .summary = "text from a trained gpt",
+       .flags = {"model", "prompt", "bytes", "temperature", "top_k", "seed", "device", "threads"},
+       .run = &GenerateCommand},
+  };
+}
+
+const Command* Find(const std::vector<Command>& commands, const std::string& name) {
+  const auto it = std::find_if(commands.begin(), commands.end(),
+                               [&](const Command& command) { return command.name == name; });
+  return it == commands.end() ? nullptr : &*it;
+}
+
+std::string UnknownCommand(const std::vector<Command>& commands, const std::string& name) {
+  std::vector<std::string> names = {"help"};
+  for (const Command& command : commands) names.push_back(command.name);
+  const std::string meant = ClosestWord(name, names);
+  return absl::StrCat("no command '", name, "'",
+                      meant.empty() ? "" : absl::StrCat("; did you mean '", meant, "'?"));
+}
+
+std::string GeneralHelp(const std::vector<Command>& commands) {
+  std::string usage = absl::StrCat("psctl ", kVersion, ": looks at a cluster and controls it.\n\n");
+  for (const Command& command : commands) {
+    absl::StrAppendFormat(&usage, "  psctl %s\n      %s\n", command.form, command.summary);
+  }
+  absl::StrAppend(&usage,
+                  "  psctl help COMMAND\n      the flags of a command\n\n"
+                  "Exit code: 0 done; 1 refused; 2 a bad flag or command; 129 nobody answered.\n");
+  return FormatHelp(usage, {{"Cluster", {"server"}}});
+}
+
+std::string CommandHelp(const Command& command) {
+  std::string usage = absl::StrCat("psctl ", command.form, ": ", command.summary, "\n");
+  if (!command.details.empty()) absl::StrAppend(&usage, "\n", command.details);
+  return FormatHelp(usage, {{"Flags", command.flags}});
+}
+
+// `words`: the command that is asked about, if any.
+int Explain(const std::vector<Command>& commands, const std::vector<std::string>& words) {
+  if (words.empty() || words.front() == "help") {
+    std::cout << GeneralHelp(commands);
+    return 0;
+  }
+  const Command* const command = Find(commands, words.front());
+  if (command == nullptr) return BadUsage(UnknownCommand(commands, words.front()));
+  std::cout << CommandHelp(*command);
+  return 0;
+}
+
+absl::Status CheckFlags() {
+  RETURN_IF_ERROR(ParseHostPort("server", absl::GetFlag(FLAGS_server), /*lowest_port=*/1).status());
+  RETURN_IF_ERROR(CheckWholeRange("servers", absl::GetFlag(FLAGS_servers), 1, 64));
+  RETURN_IF_ERROR(CheckWholeRange("workers", absl::GetFlag(FLAGS_workers), 1, 64));
+  RETURN_IF_ERROR(CheckWholeRange("threads", absl::GetFlag(FLAGS_threads), 0, 1024));
+  RETURN_IF_ERROR(CheckWholeRange("bytes", absl::GetFlag(FLAGS_bytes), 0, 1'000'000'000));
+  RETURN_IF_ERROR(CheckRange("temperature", absl::GetFlag(FLAGS_temperature), 0, 1000));
+  return CheckWholeRange("top_k", absl::GetFlag(FLAGS_top_k), 0, 256);
+}
+
+// A flag that the command does not know would be without effect, and its user would not see that.
+absl::Status CheckUsage(const Command& command, const CommandLine& line) {
+  if (line.positionals.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", line.positionals[1], "' is one word too many"));
+  }
+  if (!line.passed_on.empty() && !command.passes_on) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", line.passed_on[0], "' behind -- has no meaning for ", command.name));
+  }
+  for (const std::string& flag : line.given) {
+    if (std::find(command.flags.begin(), command.flags.end(), flag) != command.flags.end())
+      continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, " has no meaning for ", command.name));
+  }
+  return CheckFlags();
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  const absl::StatusOr<CommandLine> command_line = ParseCommandLine(arguments);
-  if (!command_line.ok()) return BadUsage(std::string(command_line.status().message()));
-  if (command_line->request == CommandLineRequest::kVersion) {
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
+  if (!line.ok()) return BadUsage(std::string(line.status().message()));
+  if (line->request == CommandLineRequest::kVersion) {
     std::cout << VersionText("psctl");
     return 0;
   }
-  if (command_line->request == CommandLineRequest::kHelp || command_line->positionals.empty()) {
-    std::cout << Help();
-    return command_line->request == CommandLineRequest::kHelp ? 0 : kExitBadFlags;
+  const std::vector<Command> commands = Commands();
+  std::vector<std::string> words = line->positionals;
+  if (line->request == CommandLineRequest::kHelp) return Explain(commands, words);
+  if (words.empty()) {
+    std::cerr << GeneralHelp(commands);
+    return kExitBadFlags;
   }
-  std::vector<std::string> rest = command_line->positionals;
-  const std::string command = rest.front();
-  rest.erase(rest.begin());
-  if (command == "launch") return LaunchCommand(ProgramPath(), rest);
-  if (!rest.empty()) return BadUsage(absl::StrCat("'", rest.front(), "' is one word too many"));
-  if (command == "generate") return GenerateCommand();
-
-  using Command = int (*)(ClusterClient*);
-  static const std::map<std::string, Command> kCommands = {{"status", &StatusCommand},
-                                                           {"workers", &WorkersCommand},
-                                                           {"checkpoint", &CheckpointCommand},
-                                                           {"export", &ExportCommand},
-                                                           {"stop", &StopCommand}};
-  const auto it = kCommands.find(command);
-  if (it == kCommands.end()) return BadUsage(absl::StrCat("no command '", command, "'"));
-  ClusterClient client(absl::GetFlag(FLAGS_server));
-  return it->second(&client);
+  if (words.front() == "help") {
+    words.erase(words.begin());
+    return Explain(commands, words);
+  }
+  const Command* const command = Find(commands, words.front());
+  if (command == nullptr) return BadUsage(UnknownCommand(commands, words.front()));
+  if (const absl::Status usage = CheckUsage(*command, *line); !usage.ok()) {
+    std::fprintf(stderr, "psctl: %s; see psctl help %s\n", std::string(usage.message()).c_str(),
+                 command->name.c_str());
+    return kExitBadFlags;
+  }
+  return command->run(*line);
 }
 
 }  // namespace

@@ -1,0 +1,86 @@
+#include "common/flag_file.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/file_io.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kMaxBytes = 1 << 20;  // somebody named the wrong file
+constexpr absl::string_view kUtf8Mark = "\xef\xbb\xbf";
+
+// `text` up to the comment, without blanks at its ends.
+absl::string_view WithoutComment(absl::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '#' && (i == 0 || absl::ascii_isspace(text[i - 1]))) {
+      text = text.substr(0, i);
+      break;
+    }
+  }
+  return absl::StripAsciiWhitespace(text);
+}
+
+// What `text`, which begins with a quote, means.
+absl::StatusOr<std::string> Unquoted(absl::string_view text) {
+  const size_t end = text.find('"', 1);
+  if (end == absl::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("the quote of ", text, " is not closed"));
+  }
+  if (!WithoutComment(text.substr(end + 1)).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(text, " goes on behind its quotes; put the whole value between them"));
+  }
+  return std::string(text.substr(1, end - 1));
+}
+
+// `line`: without blanks at its ends, beginning with a dash.
+absl::StatusOr<std::string> ArgumentOf(absl::string_view line) {
+  const size_t name_end = line.find_first_of("= \t");
+  const absl::string_view name = line.substr(0, name_end);
+  if (name_end == absl::string_view::npos) return std::string(name);
+  const absl::string_view rest = absl::StripLeadingAsciiWhitespace(line.substr(name_end + 1));
+  if (absl::StartsWith(rest, "\"")) {
+    ASSIGN_OR_RETURN(const std::string value, Unquoted(rest));
+    return absl::StrCat(name, "=", value);
+  }
+  // Of the whole line, because what stands before a # decides whether it begins a comment.
+  const absl::string_view text = WithoutComment(line);
+  if (text.size() <= name_end) return std::string(name);
+  return absl::StrCat(name, "=", absl::StripLeadingAsciiWhitespace(text.substr(name_end + 1)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string contents, ReadWholeFile(path, kMaxBytes));
+  if (absl::StartsWith(contents, "\xff\xfe") || absl::StartsWith(contents, "\xfe\xff")) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is UTF-16; save it as UTF-8"));
+  }
+  absl::string_view text = contents;
+  absl::ConsumePrefix(&text, kUtf8Mark);
+  std::vector<FlagFileLine> lines;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty() || line[0] == '#') continue;
+    absl::StatusOr<std::string> argument =
+        absl::InvalidArgumentError(absl::StrCat("\"", line.substr(0, 80),
+                                                "\" is not a flag; write --name=value, or # for a "
+                                                "comment"));
+    if (line[0] == '-' && WithoutComment(line) != "--") argument = ArgumentOf(line);
+    if (!argument.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " line ", number, ": ", argument.status().message()));
+    }
+    lines.push_back({number, *std::move(argument)});
+  }
+  return lines;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,26 @@
+#include "common/flag_range.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+namespace {
+
+template <typename Number>
+absl::Status CheckBounds(absl::string_view flag, Number value, Number lowest, Number highest) {
+  if (value >= lowest && value <= highest) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--", flag, "=", value, " is out of range; allowed are ", lowest, " to ", highest));
+}
+
+}  // namespace
+
+absl::Status CheckWholeRange(absl::string_view flag, int64_t value, int64_t lowest,
+                             int64_t highest) {
+  return CheckBounds(flag, value, lowest, highest);
+}
+
+absl::Status CheckRange(absl::string_view flag, double value, double lowest, double highest) {
+  return CheckBounds(flag, value, lowest, highest);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,17 @@
+// Bounds of numbers that an operator gives, refused in one form everywhere.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+// Errors of both: InvalidArgument, "--flag=value is out of range; allowed are lowest to highest".
+absl::Status CheckWholeRange(absl::string_view flag, int64_t value, int64_t lowest,
+                             int64_t highest);
+// Refuses NaN, too.
+absl::Status CheckRange(absl::string_view flag, double value, double lowest, double highest);
+
+}  // namespace lodestar

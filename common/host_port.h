@@ -1,0 +1,24 @@
+// Where a program listens or dials, as an operator writes it: HOST:PORT.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+struct HostPort {
+  std::string host;  // without brackets
+  int port = 0;
+
+  // HOST:PORT, an IPv6 host in brackets.
+  std::string ToString() const;
+};
+
+// `lowest_port`: 0 where the system may choose the port, else 1. Errors: InvalidArgument naming
+// `flag`, the value and the form wanted.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view value,
+                                       int lowest_port);
+
+}  // namespace lodestar
