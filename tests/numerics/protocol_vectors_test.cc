@@ -1,0 +1,166 @@
+// Holds the test vectors of proto/README.md, which clients in other languages check themselves
+// against, against our code: lines "kind key=value ... -> what comes out".
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/crc32c.h"
+#include "common/encoding.h"
+#include "common/model_spec.h"
+#include "kernels/codec/codec.h"
+#include "worker/data/content_hash.h"
+#include "worker/data/dataset_factory.h"
+#include "worker/data/sample_order.h"
+#include "worker/data/test_folder.h"
+
+namespace lodestar {
+namespace {
+
+struct Vector {
+  std::string line;
+  std::map<std::string, std::string> inputs;
+  std::string outcome;
+
+  std::string Text(const std::string& key) const {
+    const auto found = inputs.find(key);
+    EXPECT_NE(found, inputs.end()) << line << ": no " << key;
+    return found == inputs.end() ? "" : found->second;
+  }
+  int64_t Number(const std::string& key) const {
+    int64_t number = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(Text(key), &number)) << line << ": " << key;
+    return number;
+  }
+};
+
+std::vector<Vector> VectorsOf(absl::string_view kind) {
+  std::ifstream page("proto/README.md");
+  std::vector<Vector> vectors;
+  for (std::string line; std::getline(page, line);) {
+    const std::vector<std::string> sides = absl::StrSplit(line, " -> ");
+    std::vector<std::string> words = absl::StrSplit(sides[0], ' ', absl::SkipEmpty());
+    if (sides.size() != 2 || words.empty() || words[0] != kind) continue;
+    Vector vector{line, {}, sides[1]};
+    for (size_t i = 1; i < words.size(); ++i) {
+      vector.inputs.insert(std::pair<std::string, std::string>(absl::StrSplit(words[i], '=')));
+    }
+    vectors.push_back(vector);
+  }
+  EXPECT_FALSE(vectors.empty()) << "proto/README.md has no vectors of " << kind;
+  return vectors;
+}
+
+// `files`, of these lengths, together hold byte i mod 251 at place i.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenCorpus(const Vector& vector,
+                                                    const TestFolder& folder) {
+  int place = 0;
+  int number = 0;
+  for (absl::string_view length : absl::StrSplit(vector.Text("files"), ',')) {
+    int size = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(length, &size)) << vector.line;
+    std::string content;
+    for (int i = 0; i < size; ++i) content.push_back(static_cast<char>(place++ % 251));
+    folder.Write(absl::StrCat(number++, ".bin"), content);
+  }
+  const GptSpec gpt{.num_layers = 1,
+                    .num_heads = 1,
+                    .width = 8,
+                    .context = static_cast<int>(vector.Number("context")),
+                    .vocabulary = static_cast<int>(vector.Number("vocabulary"))};
+  return OpenDataset({.path = folder.root(), .format = vector.Text("format"), .seed = 1},
+                     {.name = "vectors", .architecture = gpt});
+}
+
+TEST(ProtocolVectorsTest, Checksum) {
+  for (const Vector& vector : VectorsOf("crc32c")) {
+    const std::string text = vector.Text("text");
+    EXPECT_EQ(absl::StrFormat("%08x", Crc32c(text.data(), text.size())), vector.outcome);
+  }
+}
+
+TEST(ProtocolVectorsTest, Encodings) {
+  for (const Vector& vector : VectorsOf("encoding")) {
+    const std::string bytes = absl::HexStringToBytes(vector.Text("bytes"));
+    const absl::StatusOr<Encoding> encoding = ParseEncoding("encoding", vector.Text("name"));
+    ASSERT_TRUE(encoding.ok()) << encoding.status();
+    std::vector<float> values(ElementsIn(*encoding, static_cast<int64_t>(bytes.size())));
+    CodecOf(*encoding).Decode(reinterpret_cast<const std::byte*>(bytes.data()),
+                              static_cast<int64_t>(values.size()), values.data());
+    EXPECT_EQ(absl::StrJoin(values, " "), vector.outcome) << vector.line;
+  }
+}
+
+TEST(ProtocolVectorsTest, OrderOfSamples) {
+  for (const Vector& vector : VectorsOf("sample")) {
+    const SampleOrder order(vector.Number("seed"), vector.Number("samples"));
+    const SampleRef sample = order.At(vector.Number("position"));
+    EXPECT_EQ(absl::StrCat("epoch=", sample.epoch, " index=", sample.index), vector.outcome)
+        << vector.line;
+  }
+}
+
+TEST(ProtocolVectorsTest, Hash) {
+  for (const Vector& vector : VectorsOf("hash")) {
+    ContentHash hash;
+    if (vector.inputs.count("number") > 0) {
+      hash.AddNumber(vector.Number("number"));
+    } else {
+      hash.AddText(vector.Text("text"));
+    }
+    EXPECT_EQ(hash.Hex(), vector.outcome) << vector.line;
+  }
+}
+
+TEST(ProtocolVectorsTest, Corpora) {
+  for (const Vector& vector : VectorsOf("corpus")) {
+    const TestFolder folder;
+    const auto dataset = OpenCorpus(vector, folder);
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    EXPECT_EQ(absl::StrCat("fingerprint=", (*dataset)->fingerprint(),
+                           " train_samples=", (*dataset)->num_train_samples(),
+                           " heldout_samples=", (*dataset)->num_heldout_samples()),
+              vector.outcome)
+        << vector.line;
+  }
+}
+
+TEST(ProtocolVectorsTest, Windows) {
+  for (const Vector& vector : VectorsOf("window")) {
+    // Tokens that say where they are; with the last tenth, which is held out.
+    std::vector<uint16_t> tokens(vector.Number("train_tokens") * 10 / 9);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i);
+    const TestFolder folder;
+    const GptSpec gpt{.num_layers = 1,
+                      .num_heads = 1,
+                      .width = 8,
+                      .context = static_cast<int>(vector.Number("context")),
+                      .vocabulary = 65536};
+    const uint64_t seed = vector.Number("seed");
+    const auto dataset = OpenDataset(
+        {.path = folder.Write("tokens.bin", TokenBytes(tokens)), .format = "tokens", .seed = seed},
+        {.name = "vectors", .architecture = gpt});
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    const SampleOrder order(seed, (*dataset)->num_train_samples());
+    const SampleRef sample = order.At(vector.Number("position"));
+    HostBatch batch;
+    ASSERT_TRUE((*dataset)->ReadTrain({sample}, &batch).ok());
+    EXPECT_EQ(absl::StrCat("epoch=", sample.epoch, " index=", sample.index,
+                           " first_token=", batch.tokens[0]),
+              vector.outcome)
+        << vector.line;
+  }
+}
+
+}  // namespace
+}  // namespace lodestar
