@@ -1,0 +1,199 @@
+# Servers and workers of one job on this machine, for scripts that people run: sourced by deploy/quickstart.sh and
+# deploy/examples/*.sh. Whatever is started here ends with the script, also after Ctrl-C. Needs bash 5.1.
+#
+# The script reads its options, finds the programs, and enters `out`, the folder for logs and results.
+# shellcheck shell=bash
+
+root="$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")"
+started_pids=() server_pids=() worker_pids=()
+
+fail() {
+  echo "$(basename "$0"): $*" >&2
+  exit 1
+}
+
+say() { echo "==> $*"; }
+
+# The comment at the top of the script is its help.
+usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
+
+# read_options "NAME ..." ARGUMENTS: sets the variables so named from --NAME=VALUE; --NAME alone is "yes".
+read_options() {
+  local known=" $1 " argument name
+  for argument in "${@:2}"; do
+    if [[ "$argument" == -h || "$argument" == --help ]]; then
+      usage
+      exit 0
+    fi
+    name="${argument%%=*}"
+    name="${name#--}"
+    [[ "$argument" == --* && "$known" == *" $name "* ]] || fail "unknown argument $argument; see --help"
+    if [[ "$argument" == *=* ]]; then
+      printf -v "$name" %s "${argument#*=}"
+    else
+      printf -v "$name" yes
+    fi
+  done
+}
+
+# enter_out_folder "NAME ...": makes `out` a folder and goes there, so that commands can be shown with short paths: the
+# one named, which must be new or empty, or a new one called after the script. The variables named may hold paths.
+enter_out_folder() {
+  local name
+  for name in $1; do
+    [[ ! -e "${!name}" ]] || printf -v "$name" %s "$(realpath "${!name}")"
+  done
+  if [[ -z "$out" ]]; then
+    out="$(mktemp -d "${TMPDIR:-/tmp}/lodestar-$(basename "$0" .sh).XXXXXX")"
+  else
+    mkdir -p "$out"
+    [[ -z "$(ls -A "$out")" ]] || fail "--out=$out is not empty"
+    out="$(realpath "$out")"
+  fi
+  cd "$out" || exit
+}
+
+# --- Processes ---
+
+stop_all() {
+  trap '' INT TERM
+  ((${#started_pids[@]})) || return 0
+  kill -TERM "${started_pids[@]}" 2>/dev/null || true
+  kill -CONT "${started_pids[@]}" 2>/dev/null || true  # a stopped process takes no other signal
+  for _ in {1..50}; do
+    kill -0 "${started_pids[@]}" 2>/dev/null || break
+    sleep 0.1
+  done
+  kill -KILL "${started_pids[@]}" 2>/dev/null || true
+  wait "${started_pids[@]}" 2>/dev/null || true
+}
+trap stop_all EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Runs a command so that a signal to this script ends it at once.
+run() {
+  "$@" &
+  local pid=$! code=0
+  started_pids+=("$pid")
+  wait "$pid" || code=$?
+  unset 'started_pids[-1]'
+  return "$code"
+}
+
+# Starts a command whose output goes to NAME.log; `pid` is its process.
+start() {
+  local name="$1"
+  shift
+  "$@" >>"$name.log" 2>&1 &
+  pid=$!
+  started_pids+=("$pid")
+}
+
+# Shows a command as one would type it.
+show() { echo "\$ $(basename "$1") ${*:2}"; }
+
+# --- Programs ---
+
+# From FOLDER, which is laid out as bazel-bin is; from a package around this file; or built here.
+find_programs() {
+  local folder="${1:-}"
+  if [[ -z "$folder" && -x "$root/bin/ps_server" ]]; then
+    ps_server="$root/bin/ps_server" gpu_worker="$root/bin/gpu_worker" psctl="$root/bin/psctl"
+    return
+  fi
+  if [[ -z "$folder" ]]; then
+    run "$root/deploy/install_deps.sh"
+    say "Building (minutes the first time)"
+    # --batch: no build server stays behind.
+    run env --chdir="$root" bazel --batch build --noshow_progress --ui_event_filters=-info \
+      //server:ps_server //worker:gpu_worker //deploy/psctl:psctl ||
+      fail "the build failed; the errors are above"
+    folder="$root/bazel-bin"
+  fi
+  folder="$(realpath "$folder")"
+  ps_server="$folder/server/ps_server" gpu_worker="$folder/worker/gpu_worker" psctl="$folder/deploy/psctl/psctl"
+}
+
+# --- A job ---
+
+# start_server NAME FLAGS: on a port that the system chooses; `address` is where it listens.
+start_server() {
+  local name="$1"
+  local command=("$ps_server" --listen=127.0.0.1:0 --port_file="$name.port" "${@:2}")
+  show "${command[@]}"
+  rm -f "$name.port"
+  start "$name" "${command[@]}"
+  server_pids+=("$pid")
+  until [[ -s "$name.port" ]]; do
+    kill -0 "$pid" 2>/dev/null || fail "the server did not start: $(tail -n 3 "$name.log")"
+    sleep 0.05
+  done
+  address="127.0.0.1:$(<"$name.port")"
+}
+
+# start_worker NAME FLAGS: for the server at `address`.
+start_worker() {
+  local command=("$gpu_worker" --coordinator="$address" --name="$1" "${@:2}")
+  show "${command[@]}"
+  start "$1" "${command[@]}"
+  worker_pids+=("$pid")
+}
+
+# Shows the log of the worker that was started last, as it grows.
+follow() {
+  local log
+  log="$(readlink "/proc/$pid/fd/1")"
+  tail --pid="$pid" -n +1 -F "$log" 2>/dev/null &
+  started_pids+=("$!")
+}
+
+# The workers end by themselves, and well; the servers stay.
+await_workers() {
+  local running=("${worker_pids[@]}") code ended i
+  while ((${#running[@]})); do
+    code=0
+    wait -n -p ended "${server_pids[@]}" "${running[@]}" || code=$?
+    if ((code != 0)) || [[ " ${server_pids[*]} " == *" $ended "* ]]; then
+      tail -n 5 ./*.log >&2
+      fail "a process ended early (exit code $code); logs are in $out"
+    fi
+    for i in "${!running[@]}"; do
+      [[ "${running[i]}" != "$ended" ]] || unset "running[i]"
+    done
+  done
+  worker_pids=()
+}
+
+# ask COMMAND FLAGS: psctl about the job at `address`.
+ask() {
+  local command=("$psctl" "$1" --server="$address" "${@:2}")
+  show "${command[@]}"
+  run "${command[@]}"
+}
+
+# psctl stop, after which the servers end by themselves, and well.
+stop_job() {
+  ask stop
+  local server
+  for server in "${server_pids[@]}"; do
+    wait "$server" || fail "a server ended with an error: $(tail -qn 3 ./*server*.log)"
+  done
+  server_pids=()
+}
+
+# --- Results ---
+
+# last_value FIELD FILE: the last value of a field in a file of --metrics_out.
+last_value() { sed -n "s/.*\"$1\":\([-+.0-9e]*\)[,}].*/\1/p" "$2" | tail -n 1; }
+
+# heldout_bits FILE [BYTES_PER_TOKEN]: the last held-out loss in bits per byte.
+heldout_bits() { awk -v nats="$(last_value heldout_loss "$1")" -v bytes="${2:-1}" 'BEGIN { printf "%.3f", nats / log(2) / bytes }'; }
+
+# The newest folder of C++ headers.
+default_text() {
+  local folder
+  folder="$(printf '%s\n' /usr/include/c++/* | sort -V | tail -n 1)"
+  [[ -d "$folder" ]] || fail "no C++ headers under /usr/include/c++; name a text with --data=PATH"
+  echo "$folder"
+}
