@@ -58,12 +58,6 @@ absl::StatusCode CodeOf(int error_number) {
   }
 }
 
-std::string DirectoryOf(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 }  // namespace
 
 absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::string_view path) {
@@ -89,23 +83,22 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_b
   }
 }
 
-absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {
-  // One writer per path and process is enough: the process number keeps processes apart.
-  const std::string temporary_path = absl::StrCat(path, ".tmp-", getpid());
-  const auto write_and_rename = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(SequentialFileWriter writer, SequentialFileWriter::Create(temporary_path));
-    RETURN_IF_ERROR(writer.Append(contents));
-    RETURN_IF_ERROR(writer.Finish(/*sync=*/true));
-    if (rename(temporary_path.c_str(), path.c_str()) != 0) {
-      return ErrnoStatus(errno, "rename a temporary file to", path);
-    }
-    return absl::OkStatus();
-  };
-  if (absl::Status status = write_and_rename(); !status.ok()) {
-    unlink(temporary_path.c_str());
-    return status;
+absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view name,
+                      size_t* written) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(descriptor, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(errno, "write", name);
+    bytes.remove_prefix(static_cast<size_t>(count));
+    if (written != nullptr) *written += static_cast<size_t>(count);
   }
-  return FsyncDirectory(DirectoryOf(path));
+  return absl::OkStatus();
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 absl::Status FsyncDirectory(const std::string& path) {
@@ -153,8 +146,17 @@ void MappedFile::AdviseSequential() const {
 }
 
 absl::StatusOr<SequentialFileWriter> SequentialFileWriter::Create(const std::string& path) {
+  return Open(path, O_TRUNC);
+}
+
+absl::StatusOr<SequentialFileWriter> SequentialFileWriter::CreateNew(const std::string& path) {
+  return Open(path, O_EXCL);
+}
+
+absl::StatusOr<SequentialFileWriter> SequentialFileWriter::Open(const std::string& path,
+                                                                int flags) {
   constexpr mode_t kMode = 0644;
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kMode);
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, kMode);
   if (descriptor < 0) return ErrnoStatus(errno, "create", path);
   return SequentialFileWriter(path, descriptor);
 }
@@ -188,23 +190,12 @@ absl::Status SequentialFileWriter::Append(const void* data, size_t size) {
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(Flush());
-  return WriteOut(static_cast<const uint8_t*>(data), size);
+  return WriteAll(descriptor_, {static_cast<const char*>(data), size}, path_);
 }
 
 absl::Status SequentialFileWriter::Flush() {
-  RETURN_IF_ERROR(WriteOut(reinterpret_cast<const uint8_t*>(buffer_.data()), buffer_.size()));
+  RETURN_IF_ERROR(WriteAll(descriptor_, buffer_, path_));
   buffer_.clear();
-  return absl::OkStatus();
-}
-
-absl::Status SequentialFileWriter::WriteOut(const uint8_t* data, size_t size) {
-  while (size > 0) {
-    const ssize_t count = write(descriptor_, data, size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return ErrnoStatus(errno, "write", path_);
-    data += count;
-    size -= static_cast<size_t>(count);
-  }
   return absl::OkStatus();
 }
 

@@ -1,6 +1,6 @@
-// Files: whole small files, mapped files, sequential writing, atomic replacement.
-// Errors name the path and the system's text; a full disk is ResourceExhausted, a missing file
-// NotFound, a forbidden one PermissionDenied.
+// Files: whole small files, mapped files, sequential writing. What an operator names as an output
+// is written through common/output_file.h. Errors name the path and the system's text; a full disk
+// is ResourceExhausted, a missing file NotFound, a forbidden one PermissionDenied.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,13 @@ absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::strin
 // Errors also: InvalidArgument if there are more than `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes);
 
-// `contents` replaces the file, or the old file stays: written beside it under a temporary name,
-// synced, renamed, and the directory synced. Blocks for the disk.
-absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents);
+// Writes all of `bytes`, however little the system takes at once. `name`: of the file, for errors.
+// *written (may be null) counts what was written, also before an error.
+absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view name,
+                      size_t* written = nullptr);
+
+// The folder that `path` lies in.
+std::string DirectoryOf(const std::string& path);
 
 // Makes names created in, or renamed into, the directory survive a crash.
 absl::Status FsyncDirectory(const std::string& path);
@@ -56,6 +60,10 @@ class SequentialFileWriter {
  public:
   // Creates or truncates.
   static absl::StatusOr<SequentialFileWriter> Create(const std::string& path);
+  // Errors also: AlreadyExists, for links that lead nowhere, too.
+  static absl::StatusOr<SequentialFileWriter> CreateNew(const std::string& path);
+
+  const std::string& path() const { return path_; }
 
   SequentialFileWriter(SequentialFileWriter&& other) noexcept;
   SequentialFileWriter& operator=(SequentialFileWriter&& other) noexcept;
@@ -72,8 +80,8 @@ class SequentialFileWriter {
 
  private:
   SequentialFileWriter(std::string path, int descriptor);
+  static absl::StatusOr<SequentialFileWriter> Open(const std::string& path, int flags);
   absl::Status Flush();
-  absl::Status WriteOut(const uint8_t* data, size_t size);
 
   std::string path_;
   int descriptor_ = -1;

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <iterator>
 
 #include "common/crc32c.h"
 #include "common/testing/status_matchers.h"
@@ -22,31 +21,21 @@ class FileIoTest : public ::testing::Test {
   void SetUp() override { std::filesystem::create_directories(directory_); }
   void TearDown() override { std::filesystem::remove_all(directory_); }
   std::string PathOf(const std::string& name) const { return directory_ + "/" + name; }
+  void Write(const std::string& name, absl::string_view contents) const {
+    ASSERT_OK_AND_ASSIGN(SequentialFileWriter writer, SequentialFileWriter::Create(PathOf(name)));
+    ASSERT_OK(writer.Append(contents));
+    ASSERT_OK(writer.Finish(/*sync=*/false));
+  }
 
   const std::string directory_ =
       ::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
 };
 
-TEST_F(FileIoTest, AtomicWriteReplacesAndLeavesNothingElse) {
-  ASSERT_OK(WriteFileAtomically(PathOf("f"), "first"));
-  ASSERT_OK(WriteFileAtomically(PathOf("f"), "second"));
-  EXPECT_THAT(ReadWholeFile(PathOf("f"), 100), IsOkAndHolds("second"));
-  const std::filesystem::directory_iterator entries(directory_);
-  EXPECT_EQ(std::distance(begin(entries), end(entries)), 1);
-}
-
-TEST_F(FileIoTest, FailedAtomicWriteLeavesNothing) {
-  std::filesystem::create_directories(PathOf("occupied/by_a_folder"));
-  EXPECT_THAT(WriteFileAtomically(PathOf("occupied"), "x"), ::testing::Not(IsOk()));
-  const std::filesystem::directory_iterator entries(directory_);
-  EXPECT_EQ(std::distance(begin(entries), end(entries)), 1);
-}
-
 TEST_F(FileIoTest, ErrorsNamePathAndReason) {
   const std::string path = PathOf("missing");
   for (const absl::Status& status :
        {ReadWholeFile(path, 10).status(), MappedFile::Open(path).status(), FsyncDirectory(path),
-        WriteFileAtomically(path + "/file", "x")}) {
+        SequentialFileWriter::Create(path + "/file").status()}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound,
                                  AllOf(HasSubstr(path), HasSubstr("No such file"))));
   }
@@ -65,13 +54,13 @@ TEST_F(FileIoTest, AFullDiskIsResourceExhausted) {
 
 TEST_F(FileIoTest, ReadsAtMostWhatIsAllowed) {
   const std::string contents(200'000, 'x');
-  ASSERT_OK(WriteFileAtomically(PathOf("f"), contents));
+  Write("f", contents);
   EXPECT_THAT(ReadWholeFile(PathOf("f"), 200'000), IsOkAndHolds(contents));
   EXPECT_THAT(ReadWholeFile(PathOf("f"), 199'999), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_F(FileIoTest, MapsFilesAndSurvivesMoves) {
-  ASSERT_OK(WriteFileAtomically(PathOf("f"), "hello"));
+  Write("f", "hello");
   ASSERT_OK_AND_ASSIGN(MappedFile file, MappedFile::Open(PathOf("f")));
   const absl::Span<const uint8_t> bytes = file.bytes();
   MappedFile moved = std::move(file);
@@ -80,11 +69,21 @@ TEST_F(FileIoTest, MapsFilesAndSurvivesMoves) {
   EXPECT_EQ(std::string(bytes.begin(), bytes.end()), "hello");
   EXPECT_EQ(moved.path(), PathOf("f"));
 
-  ASSERT_OK(WriteFileAtomically(PathOf("empty"), ""));
+  Write("empty", "");
   ASSERT_OK_AND_ASSIGN(moved, MappedFile::Open(PathOf("empty")));
   EXPECT_TRUE(moved.bytes().empty());
   EXPECT_THAT(MappedFile::Open(directory_),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a regular file")));
+}
+
+TEST_F(FileIoTest, ANewFileReplacesNoneAndFollowsNoLink) {
+  Write("f", "old");
+  EXPECT_THAT(SequentialFileWriter::CreateNew(PathOf("f")),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+  std::filesystem::create_symlink(PathOf("elsewhere"), PathOf("link"));
+  EXPECT_THAT(SequentialFileWriter::CreateNew(PathOf("link")),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(ReadWholeFile(PathOf("f"), 100), IsOkAndHolds("old"));
 }
 
 TEST_F(FileIoTest, SequentialWriterKeepsOrderAcrossItsBuffer) {

@@ -1,6 +1,5 @@
 #include "common/trace_recorder.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,10 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/file_io.h"
 #include "common/json.h"
 #include "common/logging.h"
-#include "common/status_macros.h"
+#include "common/output_file.h"
 #include "common/version.h"
 
 namespace lodestar {
@@ -47,18 +45,6 @@ std::string Metadata(absl::string_view what, int row, absl::string_view argument
 }
 
 }  // namespace
-
-absl::Status TraceRecorder::CheckPath(const std::string& path) {
-  struct stat info;
-  if (stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is a folder; name a file"));
-  }
-  const std::string probe = absl::StrCat(path, ".", getpid(), ".probe");
-  ASSIGN_OR_RETURN(SequentialFileWriter writer, SequentialFileWriter::Create(probe));
-  const absl::Status written = writer.Finish(/*sync=*/false);
-  unlink(probe.c_str());
-  return written;
-}
 
 void TraceRecorder::BeginRound(int64_t round) {
   bool is_over = false;

@@ -44,9 +44,6 @@ class TraceRecorder {
   TraceRecorder(Options options, Clock* clock) : options_(std::move(options)), clock_(clock) {}
   ~TraceRecorder() { Finish(); }
 
-  // Whether the file could be written. Errors: those of creating a file beside it.
-  static absl::Status CheckPath(const std::string& path);
-
   // The next round begins. Recording goes from the first round that is not skipped to the end of
   // the last one wanted, which writes the file.
   void BeginRound(int64_t round) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -113,14 +113,5 @@ TEST_F(TraceRecorderTest, WithoutARecorderSpansDoNothing) {
   EXPECT_FALSE(IsWritten());
 }
 
-TEST_F(TraceRecorderTest, PathIsCheckedWithoutTouchingTheFile) {
-  EXPECT_OK(TraceRecorder::CheckPath(path_));
-  EXPECT_FALSE(IsWritten());
-  EXPECT_THAT(TraceRecorder::CheckPath(absl::StrCat(path_, "/none/trace.json")),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/none/trace.json")));
-  EXPECT_THAT(TraceRecorder::CheckPath(::testing::TempDir()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is a folder")));
-}
-
 }  // namespace
 }  // namespace lodestar

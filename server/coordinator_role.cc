@@ -47,6 +47,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
   ProgressRecorder::Config recorder;
   recorder.metrics_out = config.output.metrics_out;
   recorder.total_rounds = config.job.schedule.total_rounds;
+  recorder.on_failure = [raw = role.get()](absl::string_view text) {
+    raw->strand_.Report(
+        [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now); });
+  };
   ASSIGN_OR_RETURN(role->recorder_, ProgressRecorder::Create(recorder));
   return role;
 }

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_io.h"
 #include "common/logging.h"
+#include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
@@ -48,7 +48,10 @@ Server::Server(const ServerConfig& config, const Deps& deps) : config_(config), 
 Server::~Server() { Stop(StopKind::kImmediate); }
 
 absl::Status Server::Build() {
-  RETURN_IF_ERROR(StartTrace());
+  // Before the port opens and anybody trains.
+  RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
+  RETURN_IF_ERROR(CheckOutput("trace", config_.output.trace_path));
+  StartTrace();
   executor_ = std::make_unique<ThreadPool>(NumThreads(deps_.num_threads), "shard");
   ShardHost::Deps host;
   host.executor = executor_.get();
@@ -75,18 +78,14 @@ absl::Status Server::Build() {
   return role_->Start(host_.get(), [this] { return ReadShard(); });
 }
 
-absl::Status Server::StartTrace() {
+void Server::StartTrace() {
   const std::string& path = config_.output.trace_path;
-  if (path.empty()) return absl::OkStatus();
-  if (const absl::Status writable = TraceRecorder::CheckPath(path); !writable.ok()) {
-    return absl::Status(writable.code(), absl::StrCat("--trace=", path, ": ", writable.message()));
-  }
+  if (path.empty()) return;
   trace_ = std::make_unique<TraceRecorder>(
       TraceRecorder::Options{.path = path,
                              .process = absl::StrCat("server ", config_.cluster.shard),
                              .num_rounds = config_.output.trace_rounds},
       deps_.clock);
-  return absl::OkStatus();
 }
 
 absl::Status Server::Listen() {

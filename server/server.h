@@ -59,7 +59,7 @@ class Server {
  private:
   Server(const ServerConfig& config, const Deps& deps);
   absl::Status Build();
-  absl::Status StartTrace();
+  void StartTrace();
   absl::Status Listen();
   absl::Status BeginService();
   void Watch();

@@ -9,6 +9,7 @@
 #include "common/logging.h"
 #include "common/malloc_setup.h"
 #include "common/mutex_setup.h"
+#include "common/output_file.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "server/server.h"
@@ -53,20 +54,21 @@ int RunServer(const ServerConfig& config) {
   return exit_code;
 }
 
+int Print(const std::string& text) {
+  const absl::Status written = WriteToStandardOutput(text);
+  if (written.ok()) return kExitDone;
+  LogError("{}", written.message());
+  return kExitFailed;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<ServerCommandLine> line = ParseServerCommandLine(arguments);
   if (!line.ok()) {
     std::fprintf(stderr, "ps_server: %s\n", std::string(line.status().message()).c_str());
     return kExitBadFlags;
   }
-  if (line->request == CommandLineRequest::kHelp) {
-    std::fputs(ServerHelp().c_str(), stdout);
-    return kExitDone;
-  }
-  if (line->request == CommandLineRequest::kVersion) {
-    std::fputs(VersionText("ps_server").c_str(), stdout);
-    return kExitDone;
-  }
+  if (line->request == CommandLineRequest::kHelp) return Print(ServerHelp());
+  if (line->request == CommandLineRequest::kVersion) return Print(VersionText("ps_server"));
   InitLogging("ps_server", line->config.output.log_level);
   if (!line->ignored.empty()) {
     LogWarn("ignored, because the coordinator decides: --{}", absl::StrJoin(line->ignored, ", --"));

@@ -13,8 +13,8 @@
 #include "common/command_line.h"
 #include "common/flag_range.h"
 #include "common/host_port.h"
+#include "common/output_file.h"
 #include "common/status_macros.h"
-#include "common/trace_recorder.h"
 #include "common/version.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051",
@@ -148,12 +148,7 @@ absl::Status ReadDevice(DeviceOptions& options) {
 absl::Status ReadMeasuring(Worker::Config& config) {
   config.overlap = absl::GetFlag(FLAGS_overlap);
   config.trace_path = absl::GetFlag(FLAGS_trace);
-  if (!config.trace_path.empty()) {
-    if (const absl::Status path = TraceRecorder::CheckPath(config.trace_path); !path.ok()) {
-      return BadFlag("trace", config.trace_path,
-                     absl::StrCat("a file that can be written: ", path.message()));
-    }
-  }
+  RETURN_IF_ERROR(CheckOutput("trace", config.trace_path));
   config.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   return CheckWholeRange("trace_rounds", config.trace_rounds, 1, kMaxTraceRounds);
 }

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "common/logging.h"
 #include "common/malloc_setup.h"
 #include "common/mutex_setup.h"
+#include "common/output_file.h"
 #include "common/version.h"
 #include "worker/worker.h"
 #include "worker/worker_flags.h"
@@ -56,6 +56,13 @@ int BadUsage(const absl::Status& error) {
   return kExitBadFlags;
 }
 
+int Print(const std::string& text) {
+  const absl::Status written = WriteToStandardOutput(text);
+  if (written.ok()) return 0;
+  LogError("{}", written.message());
+  return kExitPermanent;
+}
+
 int RunWorker() {
   absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags();
   if (!flags.ok()) return BadUsage(flags.status());
@@ -79,11 +86,9 @@ int Main(const std::vector<std::string>& arguments) {
   if (!command_line.ok()) return BadUsage(command_line.status());
   switch (command_line->request) {
     case CommandLineRequest::kHelp:
-      std::cout << WorkerHelp();
-      return 0;
+      return Print(WorkerHelp());
     case CommandLineRequest::kVersion:
-      std::cout << VersionText("gpu_worker");
-      return 0;
+      return Print(VersionText("gpu_worker"));
     case CommandLineRequest::kRun:
       break;
   }

@@ -1,15 +1,12 @@
 #include "deploy/psctl/cluster_client.h"
 
 #include <grpcpp/grpcpp.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/output_file.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
@@ -23,11 +20,6 @@ constexpr absl::Duration kBulkTimeout = absl::Hours(1);
 
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
-}
-
-absl::Status FileError(const std::string& path, absl::string_view what) {
-  const std::string text = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno));
-  return errno == ENOSPC ? absl::ResourceExhaustedError(text) : absl::FailedPreconditionError(text);
 }
 
 }  // namespace
@@ -81,43 +73,22 @@ absl::StatusOr<v1::CheckpointReply> ClusterClient::Checkpoint() {
 }
 
 absl::StatusOr<int64_t> ClusterClient::Export(const std::string& path) {
-  const std::string temporary = absl::StrCat(path, ".tmp-", getpid());
-  const absl::StatusOr<int64_t> bytes = ReceiveExport(temporary);
-  if (!bytes.ok()) {
-    unlink(temporary.c_str());
-    return bytes.status();
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const absl::Status status = FileError(path, "write");
-    unlink(temporary.c_str());
-    return status;
-  }
-  return bytes;
-}
-
-absl::StatusOr<int64_t> ClusterClient::ReceiveExport(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wb"),
-                                                             &std::fclose);
-  if (file == nullptr) return FileError(path, "create");
+  ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(path));
   grpc::ClientContext context;
   SetDeadline(kBulkTimeout, &context);
   const auto reader = admin_->Export(&context, v1::ExportRequest());
   v1::ExportChunk chunk;
   int64_t bytes = 0;
   while (reader->Read(&chunk)) {
-    if (std::fwrite(chunk.data().data(), 1, chunk.data().size(), file.get()) !=
-        chunk.data().size()) {
-      const absl::Status status = FileError(path, "write");
+    if (const absl::Status written = file.Append(chunk.data()); !written.ok()) {
       context.TryCancel();
       reader->Finish();
-      return status;
+      return written;
     }
     bytes += static_cast<int64_t>(chunk.data().size());
   }
   RETURN_IF_ERROR(Explain(reader->Finish()));
-  if (std::fflush(file.get()) != 0 || fsync(fileno(file.get())) != 0) {
-    return FileError(path, "write");
-  }
+  RETURN_IF_ERROR(file.Commit());
   return bytes;
 }
 

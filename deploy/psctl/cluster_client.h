@@ -22,15 +22,13 @@ class ClusterClient {
   absl::Status WatchStatus(absl::Duration interval,
                            const std::function<bool(const v1::ClusterStatus&)>& show);
   absl::StatusOr<v1::CheckpointReply> Checkpoint();
-  // Writes the weights as one safetensors file; the file appears under its name only when it is
-  // whole. Returns its size.
+  // Writes the weights as one safetensors file, a ReplacementFile. Returns its size.
   absl::StatusOr<int64_t> Export(const std::string& path);
   absl::Status Stop(const std::string& reason);
 
  private:
   // "ps_server at HOST:PORT: ..."
   absl::Status Explain(const grpc::Status& status) const;
-  absl::StatusOr<int64_t> ReceiveExport(const std::string& path);
 
   const std::string server_;
   const std::shared_ptr<grpc::Channel> channel_;

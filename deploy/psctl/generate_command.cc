@@ -1,9 +1,9 @@
 #include "deploy/psctl/generate_command.h"
 
-#include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/output_file.h"
 #include "common/status_macros.h"
 #include "kernels/device_factory.h"
 #include "worker/model/model_loader.h"
@@ -22,16 +22,15 @@ absl::Status RunGenerate(const GenerateOptions& options) {
     return absl::FailedPreconditionError(
         absl::StrCat(options.model_path, " is not a gpt; only those write text"));
   }
-  std::fwrite(options.prompt.data(), 1, options.prompt.size(), stdout);
-  TextGenerator generator(
-      next_token_model,
-      {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed});
+  ASSIGN_OR_RETURN(const TextGenerator generator,
+                   TextGenerator::Create(next_token_model, {.temperature = options.temperature,
+                                                            .top_k = options.top_k,
+                                                            .seed = options.seed}));
+  RETURN_IF_ERROR(WriteToStandardOutput(options.prompt));
   RETURN_IF_ERROR(generator.Generate(options.prompt, options.num_bytes, [](char byte) {
-    std::fputc(byte, stdout);
-    std::fflush(stdout);
+    return WriteToStandardOutput({&byte, 1});
   }));
-  std::fputc('\n', stdout);
-  return absl::OkStatus();
+  return WriteToStandardOutput("\n");
 }
 
 }  // namespace lodestar

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <iostream>
 #include <string>
 #include <vector>
 
@@ -16,12 +15,14 @@
 #include "common/command_line.h"
 #include "common/flag_range.h"
 #include "common/host_port.h"
+#include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
 #include "common/version.h"
 #include "deploy/psctl/cluster_client.h"
 #include "deploy/psctl/generate_command.h"
 #include "deploy/psctl/launch_command.h"
+#include "deploy/psctl/model_output.h"
 #include "deploy/psctl/status_text.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -29,6 +30,7 @@ ABSL_FLAG(std::string, server, "127.0.0.1:50051", "HOST:PORT of the server of sh
 ABSL_FLAG(bool, json, false, "As JSON, one object per line.");
 ABSL_FLAG(bool, watch, false, "Again every second until Ctrl-C.");
 ABSL_FLAG(std::string, out, "model.safetensors", "The file to write.");
+ABSL_FLAG(bool, force, false, "Replaces any regular file that is there.");
 ABSL_FLAG(std::string, reason, "psctl stop", "What the log and the workers are told.");
 ABSL_FLAG(int, servers, 1, "Number of servers; 1 to 64.");
 ABSL_FLAG(int, workers, 2, "Number of workers; 1 to 64.");
@@ -68,6 +70,12 @@ int Fail(const absl::Status& status) {
   return absl::IsUnavailable(status) ? kExitRetry : kExitError;
 }
 
+// Exit code 0, or 1 if nobody takes the text: a full disk, for example.
+int Print(absl::string_view text) {
+  const absl::Status written = WriteToStandardOutput(text);
+  return written.ok() ? 0 : Fail(written);
+}
+
 int BadUsage(const std::string& text) {
   std::fprintf(stderr, "psctl: %s; see psctl --help\n", text.c_str());
   return kExitBadFlags;
@@ -87,23 +95,24 @@ absl::StatusOr<std::string> JsonText(const v1::ClusterStatus& status) {
 using Renderer = absl::StatusOr<std::string> (*)(const v1::ClusterStatus&);
 
 int RunStatus(ClusterClient* client, Renderer render) {
-  const auto show = [render](const v1::ClusterStatus& status) {
+  int exit_code = 0;
+  const auto show = [render, &exit_code](const v1::ClusterStatus& status) {
     const absl::StatusOr<std::string> text = render(status);
-    if (!text.ok()) return false;
     // Home and clear, so that the picture stands still; never into a pipe.
-    if (absl::GetFlag(FLAGS_watch) && !absl::GetFlag(FLAGS_json) && isatty(STDOUT_FILENO)) {
-      std::cout << "\033[H\033[J";
-    }
-    std::cout << *text << std::flush;
-    return true;
+    const bool is_picture =
+        absl::GetFlag(FLAGS_watch) && !absl::GetFlag(FLAGS_json) && isatty(STDOUT_FILENO);
+    exit_code = text.ok() ? Print(absl::StrCat(is_picture ? "\033[H\033[J" : "", *text))
+                          : Fail(text.status());
+    return exit_code == 0;
   };
   if (absl::GetFlag(FLAGS_watch)) {
     const absl::Status status = client->WatchStatus(absl::Seconds(1), show);
-    return status.ok() ? 0 : Fail(status);
+    return status.ok() ? exit_code : Fail(status);
   }
   const absl::StatusOr<v1::ClusterStatus> status = client->GetStatus();
   if (!status.ok()) return Fail(status.status());
-  return show(*status) ? 0 : kExitError;
+  show(*status);
+  return exit_code;
 }
 
 int StatusCommand(ClusterClient* client) {
@@ -122,16 +131,16 @@ int WorkersCommand(ClusterClient* client) {
 int CheckpointCommand(ClusterClient* client) {
   const absl::StatusOr<v1::CheckpointReply> reply = client->Checkpoint();
   if (!reply.ok()) return Fail(reply.status());
-  std::printf("%s\n", reply->path().c_str());
-  return 0;
+  return Print(absl::StrCat(reply->path(), "\n"));
 }
 
 int ExportCommand(ClusterClient* client) {
   const std::string path = absl::GetFlag(FLAGS_out);
+  const Replace replace = absl::GetFlag(FLAGS_force) ? Replace::kAny : Replace::kModels;
+  if (const absl::Status out = CheckModelOutput(path, replace); !out.ok()) return Fail(out);
   const absl::StatusOr<int64_t> bytes = client->Export(path);
   if (!bytes.ok()) return Fail(bytes.status());
-  std::printf("%s (%s)\n", path.c_str(), FormatBytes(static_cast<double>(*bytes)).c_str());
-  return 0;
+  return Print(absl::StrCat(path, " (", FormatBytes(static_cast<double>(*bytes)), ")\n"));
 }
 
 int StopCommand(ClusterClient* client) {
@@ -199,9 +208,11 @@ std::vector<Command> Commands() {
        .flags = {"server"},
        .run = WithClient(&CheckpointCommand)},
       {.name = "export",
-       .form = "export [--out=FILE]",
+       .form = "export [--out=FILE] [--force]",
        .summary = "the weights as one safetensors file",
-       .flags = {"server", "out"},
+       .details =
+           "A model that psctl wrote before is replaced, any other file only with --force.\n",
+       .flags = {"server", "out", "force"},
        .run = WithClient(&ExportCommand)},
       {.name = "stop",
        .form = "stop [--reason=TEXT]",
@@ -257,13 +268,11 @@ std::string CommandHelp(const Command& command) {
 // `words`: the command that is asked about, if any.
 int Explain(const std::vector<Command>& commands, const std::vector<std::string>& words) {
   if (words.empty() || words.front() == "help") {
-    std::cout << GeneralHelp(commands);
-    return 0;
+    return Print(GeneralHelp(commands));
   }
   const Command* const command = Find(commands, words.front());
   if (command == nullptr) return BadUsage(UnknownCommand(commands, words.front()));
-  std::cout << CommandHelp(*command);
-  return 0;
+  return Print(CommandHelp(*command));
 }
 
 absl::Status CheckFlags() {
@@ -299,14 +308,13 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
   if (!line.ok()) return BadUsage(std::string(line.status().message()));
   if (line->request == CommandLineRequest::kVersion) {
-    std::cout << VersionText("psctl");
-    return 0;
+    return Print(VersionText("psctl"));
   }
   const std::vector<Command> commands = Commands();
   std::vector<std::string> words = line->positionals;
   if (line->request == CommandLineRequest::kHelp) return Explain(commands, words);
   if (words.empty()) {
-    std::cerr << GeneralHelp(commands);
+    std::fputs(GeneralHelp(commands).c_str(), stderr);
     return kExitBadFlags;
   }
   if (words.front() == "help") {

@@ -1,11 +1,9 @@
 #include "server/status/progress_recorder.h"
 
-#include <cerrno>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/file_io.h"
 #include "common/json.h"
 #include "common/logging.h"
 
@@ -54,9 +52,12 @@ std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds,
 absl::StatusOr<std::unique_ptr<ProgressRecorder>> ProgressRecorder::Create(const Config& config) {
   std::unique_ptr<ProgressRecorder> recorder(new ProgressRecorder(config));
   if (config.metrics_out.empty()) return recorder;
-  errno = 0;
-  recorder->metrics_.open(config.metrics_out, std::ios::app);
-  if (!recorder->metrics_) return ErrnoStatus(errno, "open for appending", config.metrics_out);
+  absl::StatusOr<LineFile> metrics = LineFile::Open(config.metrics_out);
+  if (!metrics.ok()) {
+    return absl::Status(metrics.status().code(), absl::StrCat("--metrics_out=", config.metrics_out,
+                                                              ": ", metrics.status().message()));
+  }
+  recorder->metrics_.emplace(*std::move(metrics));
   return recorder;
 }
 
@@ -77,14 +78,7 @@ void ProgressRecorder::OnAlarm(absl::string_view text) {
 
 void ProgressRecorder::Record(const RoundSummary& summary) {
   if (!start_.has_value()) start_ = summary.completed_at - summary.duration;
-  if (metrics_.is_open()) {
-    metrics_ << MetricsLine(summary, *start_) << '\n' << std::flush;
-    if (!metrics_ && !has_reported_failure_) {
-      LogError("cannot write {}: metrics are lost from round={} on", config_.metrics_out,
-               summary.round);
-      has_reported_failure_ = true;
-    }
-  }
+  if (metrics_.has_value()) WriteMetrics(summary);
   const bool is_notable = summary.heldout_loss.has_value() ||
                           summary.round.value() + 1 >= config_.total_rounds ||
                           logged_at_ == absl::InfinitePast();
@@ -96,6 +90,20 @@ void ProgressRecorder::Record(const RoundSummary& summary) {
   LogInfo("{}", ProgressLine(summary, config_.total_rounds, seconds > 0 ? samples / seconds : 0.0));
   logged_at_ = summary.completed_at;
   logged_samples_ = summary.total_samples;
+}
+
+void ProgressRecorder::WriteMetrics(const RoundSummary& summary) {
+  const absl::Status written = metrics_->Append(MetricsLine(summary, *start_));
+  if (!written.ok()) {
+    if (num_lost_lines_++ == 0) {
+      config_.on_failure(absl::StrCat("--metrics_out: ", written.message(),
+                                      "; rounds are missing from it until that is mended"));
+    }
+  } else if (num_lost_lines_ > 0) {
+    LogWarn("{} is written again; it lacks {} rounds before round={}", config_.metrics_out,
+            num_lost_lines_, summary.round);
+    num_lost_lines_ = 0;
+  }
 }
 
 }  // namespace lodestar

@@ -2,7 +2,8 @@
 // in the log now and then, events as they come.
 #pragma once
 
-#include <fstream>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/executor.h"
+#include "common/output_file.h"
 #include "server/coordinator/round_observer.h"
 
 namespace lodestar {
@@ -32,6 +34,8 @@ class ProgressRecorder : public RoundObserver {
     int64_t total_rounds = 0;
     // The log gets evaluations, the last round, and besides at most one line per this time.
     absl::Duration log_interval = absl::Seconds(2);
+    // Told, on a thread of the recorder, when metrics_out cannot be written any more.
+    std::function<void(absl::string_view)> on_failure = [](absl::string_view) {};
   };
 
   // Errors: those of opening metrics_out.
@@ -44,11 +48,12 @@ class ProgressRecorder : public RoundObserver {
  private:
   explicit ProgressRecorder(const Config& config);
   void Record(const RoundSummary& summary);
+  void WriteMetrics(const RoundSummary& summary);
 
   const Config config_;
   // Of the writer's thread only.
-  std::ofstream metrics_;
-  bool has_reported_failure_ = false;
+  std::optional<LineFile> metrics_;
+  int64_t num_lost_lines_ = 0;       // since the last one that was written
   std::optional<absl::Time> start_;  // of the first round this process has seen
   absl::Time logged_at_ = absl::InfinitePast();
   int64_t logged_samples_ = 0;

@@ -1,8 +1,14 @@
 #include "server/status/progress_recorder.h"
 
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
 
@@ -56,11 +62,40 @@ TEST(ProgressRecorderTest, WritesOneLinePerRoundCountedFromTheFirst) {
   EXPECT_EQ(content.str(), expected);
 }
 
+// What the recorder tells when the disk is full from the first line on; a limit on the size of
+// files stands for that. For a process of its own.
+std::vector<std::string> FailuresOnAFullDisk() {
+  std::signal(SIGXFSZ, SIG_IGN);
+  ProgressRecorder::Config config;
+  config.metrics_out = testing::TempDir() + "/full.jsonl";
+  std::vector<std::string> failures;
+  config.on_failure = [&](absl::string_view text) { failures.emplace_back(text); };
+  auto recorder = *ProgressRecorder::Create(config);
+  const rlimit limit{10, RLIM_INFINITY};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  for (int64_t round = 0; round < 3; ++round) recorder->OnRoundCommitted(SummaryOf(round));
+  recorder.reset();  // writes what is queued
+  return failures;
+}
+
+TEST(ProgressRecorderTest, AFullDiskIsToldOnce) {
+  EXPECT_EXIT(
+      {
+        const std::vector<std::string> failures = FailuresOnAFullDisk();
+        std::exit(failures.size() == 1 && absl::StrContains(failures[0], "full.jsonl") ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST(ProgressRecorderTest, RefusesAFileItCannotOpen) {
   ProgressRecorder::Config config;
   config.metrics_out = testing::TempDir() + "/no_such_folder/metrics.jsonl";
   EXPECT_THAT(ProgressRecorder::Create(config),
               StatusIs(absl::StatusCode::kNotFound, testing::HasSubstr("no_such_folder")));
+  config.metrics_out = "/dev/null";
+  EXPECT_THAT(ProgressRecorder::Create(config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       testing::HasSubstr("--metrics_out=/dev/null: ")));
 }
 
 }  // namespace

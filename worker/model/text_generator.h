@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "worker/model/next_token_model.h"
@@ -27,17 +28,18 @@ class TextGenerator {
     uint64_t seed = 1;
   };
 
-  // `model` must outlive the generator.
-  TextGenerator(NextTokenModel* model, const Config& config) : model_(model), config_(config) {}
+  // `model` must outlive the generator. Errors: InvalidArgument for a config out of range or a
+  // model whose vocabulary is not the 256 bytes.
+  static absl::StatusOr<TextGenerator> Create(NextTokenModel* model, const Config& config);
 
   // Calls emit() for each of num_bytes new bytes. An empty prompt continues a line break. What is
-  // more than the model's context back is forgotten. Errors: InvalidArgument for a config out of
-  // range or a model whose vocabulary is not the 256 bytes; those of the model.
+  // more than the model's context back is forgotten. Errors: those of the model and of emit(),
+  // which end it.
   absl::Status Generate(absl::string_view prompt, int64_t num_bytes,
-                        absl::FunctionRef<void(char)> emit);
+                        absl::FunctionRef<absl::Status(char)> emit) const;
 
  private:
-  absl::Status CheckConfig() const;
+  TextGenerator(NextTokenModel* model, const Config& config) : model_(model), config_(config) {}
 
   NextTokenModel* const model_;
   const Config config_;

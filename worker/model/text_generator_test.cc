@@ -34,8 +34,12 @@ std::string Generate(const TextGenerator::Config& config, const std::string& pro
                      int64_t num_bytes) {
   CountingModel model;
   std::string text;
-  const absl::Status status =
-      TextGenerator(&model, config).Generate(prompt, num_bytes, [&](char c) { text.push_back(c); });
+  const absl::StatusOr<TextGenerator> generator = TextGenerator::Create(&model, config);
+  EXPECT_TRUE(generator.ok()) << generator.status();
+  const absl::Status status = generator->Generate(prompt, num_bytes, [&](char c) {
+    text.push_back(c);
+    return absl::OkStatus();
+  });
   EXPECT_TRUE(status.ok()) << status;
   return text;
 }
@@ -80,16 +84,29 @@ TEST(TextGeneratorTest, SeedDecides) {
 
 TEST(TextGeneratorTest, ShowsTheModelAllBytesSoFar) {
   CountingModel model;
-  const absl::Status status =
-      TextGenerator(&model, {.temperature = 0.0}).Generate("\xf0", 2, [](char) {});
-  ASSERT_TRUE(status.ok());
+  const absl::StatusOr<TextGenerator> generator =
+      TextGenerator::Create(&model, {.temperature = 0.0});
+  ASSERT_TRUE(generator.ok()) << generator.status();
+  ASSERT_TRUE(generator->Generate("\xf0", 2, [](char) { return absl::OkStatus(); }).ok());
   EXPECT_EQ(model.seen(), (std::vector<std::vector<int32_t>>{{0xf0}, {0xf0, 0xf1}}));
+}
+
+TEST(TextGeneratorTest, EndsWithItsReader) {
+  CountingModel model;
+  int64_t bytes = 0;
+  const absl::Status status =
+      TextGenerator::Create(&model, {})->Generate("a", 100, [&bytes](char) -> absl::Status {
+        if (++bytes < 3) return absl::OkStatus();
+        return absl::ResourceExhaustedError("the disk is full");
+      });
+  EXPECT_EQ(status.message(), "the disk is full");
+  EXPECT_EQ(bytes, 3);
 }
 
 TEST(TextGeneratorTest, RefusesWhatItCannotDo) {
   const auto code = [](int64_t vocabulary, const TextGenerator::Config& config) {
     CountingModel model(vocabulary);
-    return TextGenerator(&model, config).Generate("a", 1, [](char) {}).code();
+    return TextGenerator::Create(&model, config).status().code();
   };
   EXPECT_EQ(code(256, {}), absl::StatusCode::kOk);
   EXPECT_EQ(code(50257, {}), absl::StatusCode::kInvalidArgument);

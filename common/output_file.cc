@@ -1,0 +1,152 @@
+#include "common/output_file.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kMaxLinks = 40;  // what the kernel follows
+constexpr mode_t kPermissions = 07777;
+
+const char* KindName(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+// Where the link `path` leads.
+absl::StatusOr<std::string> TargetOf(const std::string& path) {
+  char target[PATH_MAX];
+  const ssize_t length = readlink(path.c_str(), target, sizeof(target));
+  if (length < 0) return ErrnoStatus(errno, "read the link", path);
+  const std::string text(target, length);
+  return absl::StartsWith(text, "/") ? text : absl::StrCat(DirectoryOf(path), "/", text);
+}
+
+// A new file beside `target`, so that renaming it does not copy. What an earlier process of this
+// number left behind goes.
+absl::StatusOr<SequentialFileWriter> CreateBeside(const std::string& target) {
+  const std::string temporary = absl::StrCat(target, ".tmp-", getpid());
+  unlink(temporary.c_str());
+  return SequentialFileWriter::CreateNew(temporary);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ResolveOutput(const std::string& path) {
+  if (path.empty()) return absl::InvalidArgumentError("the path of the file is empty");
+  std::string target = path;
+  for (int links = 0; links <= kMaxLinks; ++links) {
+    struct stat info;
+    if (lstat(target.c_str(), &info) != 0) {
+      if (errno == ENOENT) return target;
+      return ErrnoStatus(errno, "examine", target);
+    }
+    if (S_ISREG(info.st_mode)) return target;
+    if (!S_ISLNK(info.st_mode)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, target == path ? " is " : absl::StrCat(" leads to ", target, ", "),
+                       KindName(info.st_mode), "; name a regular file, or one that is new"));
+    }
+    ASSIGN_OR_RETURN(target, TargetOf(target));
+  }
+  return ErrnoStatus(ELOOP, "follow the links of", path);
+}
+
+absl::Status CheckOutput(absl::string_view flag, const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  // Gone without Commit(), it leaves nothing.
+  const absl::Status status = ReplacementFile::Create(path).status();
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("--", flag, "=", path, ": ", status.message()));
+}
+
+absl::StatusOr<ReplacementFile> ReplacementFile::Create(const std::string& path) {
+  ASSIGN_OR_RETURN(std::string target, ResolveOutput(path));
+  ASSIGN_OR_RETURN(SequentialFileWriter writer, CreateBeside(target));
+  ReplacementFile file(std::move(target), std::move(writer));
+  struct stat info;
+  if (stat(file.target_.c_str(), &info) == 0 &&
+      chmod(file.writer_.path().c_str(), info.st_mode & kPermissions) != 0) {
+    return ErrnoStatus(errno, "set the permissions of", file.writer_.path());
+  }
+  return file;
+}
+
+ReplacementFile::ReplacementFile(std::string target, SequentialFileWriter writer)
+    : target_(std::move(target)), writer_(std::move(writer)), is_pending_(true) {}
+
+ReplacementFile::ReplacementFile(ReplacementFile&& other) noexcept
+    : target_(std::move(other.target_)),
+      writer_(std::move(other.writer_)),
+      is_pending_(std::exchange(other.is_pending_, false)) {}
+
+ReplacementFile::~ReplacementFile() {
+  if (is_pending_) unlink(writer_.path().c_str());
+}
+
+absl::Status ReplacementFile::Commit() {
+  RETURN_IF_ERROR(writer_.Finish(/*sync=*/true));
+  if (std::rename(writer_.path().c_str(), target_.c_str()) != 0) {
+    return ErrnoStatus(errno, "rename a temporary file to", target_);
+  }
+  is_pending_ = false;
+  return FsyncDirectory(DirectoryOf(target_));
+}
+
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {
+  ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(path));
+  RETURN_IF_ERROR(file.Append(contents));
+  return file.Commit();
+}
+
+absl::StatusOr<LineFile> LineFile::Open(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path));
+  constexpr mode_t kMode = 0644;
+  const int descriptor = open(target.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, kMode);
+  if (descriptor < 0) return ErrnoStatus(errno, "open for appending", target);
+  LineFile file(target, descriptor);
+  struct stat info;
+  if (fstat(descriptor, &info) != 0) return ErrnoStatus(errno, "examine", target);
+  char last = '\n';
+  if (info.st_size > 0 && pread(descriptor, &last, 1, info.st_size - 1) != 1) {
+    return ErrnoStatus(errno, "read the end of", target);
+  }
+  file.is_cut_short_ = last != '\n';
+  return file;
+}
+
+LineFile::LineFile(LineFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      is_cut_short_(other.is_cut_short_) {}
+
+LineFile::~LineFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+absl::Status LineFile::Append(absl::string_view line) {
+  const std::string text = absl::StrCat(is_cut_short_ ? "\n" : "", line, "\n");
+  size_t written = 0;
+  const absl::Status status = WriteAll(descriptor_, text, path_, &written);
+  if (written > 0) is_cut_short_ = written < text.size();
+  return status;
+}
+
+absl::Status WriteToStandardOutput(absl::string_view text) {
+  return WriteAll(STDOUT_FILENO, text, "to the standard output");
+}
+
+}  // namespace lodestar
