@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/codec/rounding_noise.h"
-#include "kernels/cuda/kernel_test_rig.h"
+#include "kernels/cuda/testing/kernel_test_rig.h"
 
 namespace lodestar::cuda {
 namespace {

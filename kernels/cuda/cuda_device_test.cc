@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/emulator/emulator.h"
-#include "kernels/device_test_rig.h"
+#include "kernels/testing/device_test_rig.h"
 
 namespace lodestar::cuda {
 namespace {

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/emulator/emulator.h"
-#include "kernels/device_conformance.h"
+#include "kernels/testing/device_conformance.h"
 
 namespace lodestar {
 namespace {

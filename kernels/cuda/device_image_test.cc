@@ -9,8 +9,8 @@
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/emulator/emulator.h"
-#include "kernels/device_test_rig.h"
 #include "kernels/oracle/oracle_device.h"
+#include "kernels/testing/device_test_rig.h"
 
 namespace lodestar::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/kernel_test_rig.h"
+#include "kernels/cuda/testing/kernel_test_rig.h"
 
 namespace lodestar::cuda {
 namespace {

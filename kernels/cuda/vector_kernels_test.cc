@@ -8,9 +8,9 @@
 #include "kernels/cuda/cast.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/kernel_test_rig.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/testing/kernel_test_rig.h"
 #include "kernels/optimizer_factors.h"
 
 namespace lodestar::cuda {

@@ -2,7 +2,7 @@
 // every machine.
 #pragma once
 
-#include "worker/data/test_folder.h"
+#include "worker/data/testing/test_folder.h"
 
 namespace lodestar {
 

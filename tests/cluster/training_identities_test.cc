@@ -12,7 +12,7 @@
 #include "tests/cluster/training_data.h"
 #include "tests/cluster/training_reference.h"
 #include "tests/cluster/training_run.h"
-#include "worker/data/test_folder.h"
+#include "worker/data/testing/test_folder.h"
 
 namespace lodestar {
 namespace {

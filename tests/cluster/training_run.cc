@@ -12,7 +12,7 @@
 #include "proto/status_mapping.h"
 #include "proto/status_service.grpc.pb.h"
 #include "tests/cluster/in_process_cluster.h"
-#include "worker/data/test_folder.h"
+#include "worker/data/testing/test_folder.h"
 #include "worker/worker.h"
 
 namespace lodestar {

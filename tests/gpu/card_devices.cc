@@ -1,7 +1,7 @@
 // The devices of the model tests, with CUDA on a real card.
 #include "common/check.h"
 #include "kernels/device_factory.h"
-#include "worker/model/test_devices.h"
+#include "worker/model/testing/test_devices.h"
 
 namespace lodestar {
 

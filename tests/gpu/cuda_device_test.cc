@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "gtest/gtest.h"
-#include "kernels/device_conformance.h"
 #include "kernels/device_factory.h"
+#include "kernels/testing/device_conformance.h"
 
 namespace lodestar {
 namespace {

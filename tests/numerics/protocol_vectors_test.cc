@@ -22,7 +22,7 @@
 #include "worker/data/content_hash.h"
 #include "worker/data/dataset_factory.h"
 #include "worker/data/sample_order.h"
-#include "worker/data/test_folder.h"
+#include "worker/data/testing/test_folder.h"
 
 namespace lodestar {
 namespace {

@@ -13,7 +13,7 @@
 #include "tests/numerics/formula_training.h"
 #include "worker/model/device_memory.h"
 #include "worker/model/model.h"
-#include "worker/model/synthetic_training.h"
+#include "worker/model/testing/synthetic_training.h"
 
 namespace lodestar {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/data/test_folder.h"
+#include "worker/data/testing/test_folder.h"
 
 namespace lodestar {
 namespace {

@@ -8,7 +8,7 @@
 #include "kernels/device_factory.h"
 #include "worker/model/gpt_model.h"
 #include "worker/model/model_allocation.h"
-#include "worker/model/synthetic_training.h"
+#include "worker/model/testing/synthetic_training.h"
 
 namespace lodestar {
 namespace {

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/device_factory.h"
 #include "worker/model/model.h"
-#include "worker/model/synthetic_training.h"
+#include "worker/model/testing/synthetic_training.h"
 
 namespace lodestar {
 namespace {

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/device_factory.h"
-#include "worker/model/synthetic_training.h"
+#include "worker/model/testing/synthetic_training.h"
 
 namespace lodestar {
 namespace {

@@ -9,8 +9,8 @@
 #include "gtest/gtest.h"
 #include "worker/model/device_memory.h"
 #include "worker/model/model.h"
-#include "worker/model/synthetic_training.h"
-#include "worker/model/test_devices.h"
+#include "worker/model/testing/synthetic_training.h"
+#include "worker/model/testing/test_devices.h"
 
 namespace lodestar {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "common/clock.h"
 #include "common/testing/status_matchers.h"
-#include "worker/model/synthetic_training.h"
+#include "worker/model/testing/synthetic_training.h"
 #include "worker/trainer/round_runner_factory.h"
 
 namespace lodestar {

@@ -1,5 +1,5 @@
-// For tests and benchmarks: small models of every architecture, random batches and weights, and
-// plain access to device memory.
+// Small models of every architecture, random batches and weights, and plain access to device
+// memory.
 #pragma once
 
 #include <cstdint>

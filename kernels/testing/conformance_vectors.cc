@@ -7,7 +7,7 @@
 
 #include "common/encoding.h"
 #include "gtest/gtest.h"
-#include "kernels/device_conformance.h"
+#include "kernels/testing/device_conformance.h"
 
 namespace lodestar {
 namespace {

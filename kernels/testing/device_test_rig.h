@@ -1,5 +1,5 @@
 // Runs one operation on a device and collects what it wrote, so that the same few lines serve every
-// device. Testonly.
+// device.
 #pragma once
 
 #include <cstdint>

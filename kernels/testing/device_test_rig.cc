@@ -1,4 +1,4 @@
-#include "kernels/device_test_rig.h"
+#include "kernels/testing/device_test_rig.h"
 
 #include <algorithm>
 #include <bit>

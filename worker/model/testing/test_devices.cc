@@ -1,4 +1,4 @@
-#include "worker/model/test_devices.h"
+#include "worker/model/testing/test_devices.h"
 
 #include "common/check.h"
 #include "kernels/cuda/cuda_device.h"

@@ -1,4 +1,4 @@
-#include "worker/model/synthetic_training.h"
+#include "worker/model/testing/synthetic_training.h"
 
 #include <random>
 

@@ -2,7 +2,6 @@
 // one line:
 //   INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest, testing::Values(DeviceCase{"Cuda",
 //   MakeIt}));
-// Testonly.
 #pragma once
 
 #include <functional>
@@ -12,14 +11,13 @@
 
 #include "gtest/gtest.h"
 #include "kernels/device.h"
-#include "kernels/device_test_rig.h"
+#include "kernels/testing/device_test_rig.h"
 
 namespace lodestar {
 
 // An output may differ from the oracle's by `units` of the rounding of the narrowest type among the
-// arguments, of the largest
-// value of that output or of `terms`, whichever is larger: inputs are uniform in [-1, 1), and a sum
-// of such terms may cancel.
+// arguments, of the largest value of that output or of `terms`, whichever is larger: inputs are
+// uniform in [-1, 1), and a sum of such terms may cancel.
 struct Tolerance {
   double units;
   double terms;

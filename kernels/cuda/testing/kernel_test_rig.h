@@ -1,4 +1,4 @@
-// Runs single kernels on the emulated card, in both orders of threads. Testonly.
+// Runs single kernels on the emulated card, in both orders of threads.
 #pragma once
 
 #include <cuda_bf16.h>

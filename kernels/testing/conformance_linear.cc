@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/device_conformance.h"
+#include "kernels/testing/device_conformance.h"
 
 namespace lodestar {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/device_conformance.h"
+#include "kernels/testing/device_conformance.h"
 
 #include <algorithm>
 #include <cmath>

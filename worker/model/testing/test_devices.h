@@ -1,4 +1,4 @@
-// For tests: devices by name, with the CUDA device on its emulated card.
+// Devices by name, with the CUDA device on its emulated card.
 #pragma once
 
 #include <memory>
