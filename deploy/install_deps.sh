@@ -15,9 +15,9 @@ packages=(
   # tests and benchmarks
   libbenchmark-dev libgmock-dev libgtest-dev python3 python3-grpcio python3-protobuf
   # packages for other machines
-  patchelf
-  # quick start: the yardstick for held-out text; also packages
-  xz-utils
+  patchelf xz-utils
+  # quick start: the text that it learns
+  perl
 )
 
 fail() {

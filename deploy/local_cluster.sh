@@ -190,10 +190,22 @@ last_value() { sed -n "s/.*\"$1\":\([-+.0-9e]*\)[,}].*/\1/p" "$2" | tail -n 1; }
 # heldout_bits FILE [BYTES_PER_TOKEN]: the last held-out loss in bits per byte.
 heldout_bits() { awk -v nats="$(last_value heldout_loss "$1")" -v bytes="${2:-1}" 'BEGIN { printf "%.3f", nats / log(2) / bytes }'; }
 
-# The newest folder of C++ headers.
+# Makes a folder `text` here and prints its path: the manual of Perl's modules, 4 MB of English that comes with git.
 default_text() {
-  local folder
-  folder="$(printf '%s\n' /usr/include/c++/* | sort -V | tail -n 1)"
-  [[ -d "$folder" ]] || fail "no C++ headers under /usr/include/c++; name a text with --data=PATH"
-  echo "$folder"
+  local modules
+  modules="$(find /usr/share/perl -mindepth 1 -maxdepth 1 -type d -name '5.*' | sort -V | tail -n 1)"
+  [[ -n "$modules" ]] || fail "no Perl modules under /usr/share/perl; name a text with --data=PATH"
+  mkdir text
+  find "$modules" -type f \( -name '*.pm' -o -name '*.pod' \) -print0 | sort -z | xargs -0 perl -MPod::Text -e '
+    for my $module (@ARGV) {
+      my $parser = Pod::Text->new(width => 78, errors => "none", utf8 => 1);
+      $parser->output_string(\my $text);
+      $parser->parse_file($module);
+      next unless length $text;
+      (my $name = $module) =~ s{^/usr/share/perl/[^/]*/}{};
+      $name =~ tr{/}{-};
+      open(my $file, ">", "text/$name.txt") or die "text/$name.txt: $!";
+      print $file $text;
+    }'
+  echo "$PWD/text"
 }

@@ -1,9 +1,10 @@
-"""Tests of loss_curve.py and heldout_bytes.py."""
+"""Tests of loss_curve.py and yardsticks.py."""
 
 import contextlib
 import io
+import math
 import os
-import subprocess
+import random
 import sys
 import tempfile
 import unittest
@@ -12,16 +13,11 @@ import xml.etree.ElementTree as ElementTree
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, FOLDER)
 
-import heldout_bytes  # noqa: E402  (after the path is set)
-import loss_curve  # noqa: E402
+import loss_curve  # noqa: E402  (after the path is set)
+import yardsticks  # noqa: E402
 
 
-def heldout_of(path):
-    script = os.path.join(FOLDER, "heldout_bytes.py")
-    return subprocess.run([sys.executable, script, path], check=True, capture_output=True).stdout
-
-
-class HeldoutBytes(unittest.TestCase):
+class Yardsticks(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -34,22 +30,46 @@ class HeldoutBytes(unittest.TestCase):
             file.write(content)
         return path
 
-    def test_takes_the_last_tenth_of_every_file_rounded_down(self):
-        self.assertEqual(heldout_of(self.write("f", b"0123456789" * 2 + b"abcdefghi")), b"hi")
-        self.assertEqual(heldout_of(self.write("g", b"012345678")), b"")
+    def test_holds_out_the_last_tenth_of_every_file_rounded_down(self):
+        path = self.write("f", b"0123456789" * 2 + b"abcdefghi")
+        self.assertEqual(yardsticks.split_corpus(path), (b"0123456789" * 2 + b"abcdefg", b"hi"))
+        self.assertEqual(yardsticks.split_corpus(self.write("g", b"012345678"))[1], b"")
 
     def test_sorts_by_path_relative_to_the_root(self):
         self.write("b", b"." * 9 + b"3")
         self.write("a/z", b"." * 9 + b"2")
         self.write("a.txt", b"." * 9 + b"1")
-        self.assertEqual(heldout_of(self.root), b"123")
+        self.assertEqual(yardsticks.split_corpus(self.root)[1], b"123")
 
     def test_follows_links_once(self):
         self.write("sub/f", b"." * 9 + b"1")
         os.symlink("..", os.path.join(self.root, "sub", "up"))
         os.symlink("self", os.path.join(self.root, "self"))
-        self.assertEqual(heldout_of(self.root), b"1")
-        self.assertEqual(len(heldout_bytes.corpus_files(self.root)), 1)
+        self.assertEqual(yardsticks.split_corpus(self.root)[1], b"1")
+        self.assertEqual(len(yardsticks.corpus_files(self.root)), 1)
+
+    def test_counts_as_the_formulas_say(self):
+        # Two bytes, each as often as the other, in turns: 1 bit by frequency, none by predecessor.
+        training, heldout = b"ab" * 1000000, b"ab" * 1000
+        self.assertAlmostEqual(yardsticks.bits_by_frequency(training, heldout), 1.0, places=3)
+        self.assertAlmostEqual(yardsticks.bits_by_predecessor(training, heldout), 0.0, places=2)
+        # What was never seen is counted once among 4 + 256.
+        self.assertAlmostEqual(yardsticks.bits_by_frequency(b"aaaa", b"b"), math.log2(260))
+
+    def test_puts_the_model_where_it_belongs(self):
+        path = self.write("text", bytes(random.Random(1).choices(b"abcd", k=200000)))
+        self.assertEqual([whose for _, whose in yardsticks.ladder(path, 1.0)][-1], "this model  <--")
+        self.assertEqual([whose for _, whose in yardsticks.ladder(path, 9.0)][0], "this model  <--")
+        # Four letters at random are 2 bits for whoever has only counted.
+        by_name = {whose: bits for bits, whose in yardsticks.ladder(path, 1.0)}
+        self.assertAlmostEqual(by_name["how often each byte occurs"], 2.0, places=2)
+        self.assertGreaterEqual(by_name["gzip -9"], 2.0)
+
+    def test_no_held_out_bytes_is_an_error(self):
+        with contextlib.redirect_stderr(io.StringIO()):
+            self.assertEqual(yardsticks.main([self.write("short", b"123"), "2"]), 1)
+            self.assertEqual(yardsticks.main([os.path.join(self.root, "nowhere"), "2"]), 1)
+            self.assertEqual(yardsticks.main([]), 2)
 
 
 class LossCurve(unittest.TestCase):

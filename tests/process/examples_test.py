@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -B
-"""The scripts of deploy/examples, each run as a user runs it, but small.
+"""The quick start and the scripts of deploy/examples, each run as a user runs it, but small.
 
 Usage: examples_test.py PS_SERVER GPU_WORKER PSCTL
 """
@@ -12,8 +12,10 @@ import cluster_processes
 from cluster_processes import BINARIES, ClusterTestCase, wait_until
 
 EXAMPLES = os.path.abspath("deploy/examples")
+QUICKSTART = os.path.abspath("deploy/quickstart.sh")
 MODEL = os.path.join(EXAMPLES, "small_gpt.textproto")
 AT_ONCE_SECONDS = 10
+SCRIPT_SECONDS = 3 * cluster_processes.PATIENCE_SECONDS  # they start many processes
 
 
 def processes_in(folder):
@@ -40,10 +42,12 @@ class ExamplesTest(ClusterTestCase):
 
   def example(self, name, *options):
     """Runs it to its end: what it printed."""
-    run = subprocess.run([os.path.join(EXAMPLES, name), *self.options, *options],
-                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT, timeout=cluster_processes.PATIENCE_SECONDS,
-                         check=False)
+    return self.run_script(os.path.join(EXAMPLES, name), *options)
+
+  def run_script(self, path, *options):
+    run = subprocess.run([path, *self.options, *options], stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                         timeout=SCRIPT_SECONDS, check=False)
     text = run.stdout.decode(errors="replace")
     self.assertEqual(run.returncode, 0, text)
     self.assertEqual(processes_in(self.out), [])
@@ -54,6 +58,26 @@ class ExamplesTest(ClusterTestCase):
 
   def made(self, name):
     return os.path.join(self.out, name)
+
+  def expect_quickstart(self, *options):
+    text = self.run_script(QUICKSTART, *options)
+    for yardstick in ("no knowledge", "which byte follows which", "gzip -9", "this model  <--"):
+      self.assertRegex(text, rf"\d\.\d\d\d  {yardstick}")
+    self.assertIn("300 bytes by the model:\nThe ", text)
+    for name in ("model.safetensors", "loss.svg"):
+      self.assertTrue(os.path.exists(self.made(name)), name)
+    return text
+
+  def test_quickstart_on_the_text_of_this_machine(self):
+    text = self.expect_quickstart("--rounds=2")
+    self.assertIn("checkpoints/round-00000002", text)
+    self.assertGreater(len(os.listdir(self.made("text"))), 100)
+
+  def test_quickstart_async(self):
+    self.expect_quickstart("--mode=async", "--rounds=5", "--data=" + self.path("corpus.txt"))
+
+  def test_quickstart_local_sgd(self):
+    self.expect_quickstart("--mode=local_sgd", "--rounds=1", "--data=" + self.path("corpus.txt"))
 
   def test_text_from_scratch(self):
     text = self.gpt_example("text_from_scratch.sh", "--rounds=10")
@@ -129,16 +153,14 @@ class ExamplesTest(ClusterTestCase):
     self.assertEqual(processes_in(self.out), [])
 
   def test_help_and_unknown_options(self):
-    for name in sorted(os.listdir(EXAMPLES)):
-      if not name.endswith(".sh"):
-        continue
-      shown = subprocess.run([os.path.join(EXAMPLES, name), "--help"], capture_output=True,
-                             text=True, check=False)
+    scripts = [os.path.join(EXAMPLES, name) for name in sorted(os.listdir(EXAMPLES))
+               if name.endswith(".sh")]
+    for script in [QUICKSTART, *scripts]:
+      shown = subprocess.run([script, "--help"], capture_output=True, text=True, check=False)
       self.assertEqual(shown.returncode, 0, shown.stderr)
-      self.assertIn(f"deploy/examples/{name} [--", shown.stdout)
+      self.assertIn(f"{script[script.index('deploy/'):]} [--", shown.stdout)
       self.assertNotIn("#", shown.stdout)
-      wrong = subprocess.run([os.path.join(EXAMPLES, name), "--runds=3"], capture_output=True,
-                             text=True, check=False)
+      wrong = subprocess.run([script, "--runds=3"], capture_output=True, text=True, check=False)
       self.assertEqual(wrong.returncode, 1)
       self.assertIn("unknown argument --runds=3", wrong.stderr)
 
