@@ -1,21 +1,35 @@
 #include "common/flag_range.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 
 namespace lodestar {
 namespace {
 
 template <typename Number>
+Number Printable(Number value) {
+  return value;
+}
+std::string Printable(absl::Duration value) { return absl::FormatDuration(value); }
+
+template <typename Number>
 absl::Status CheckBounds(absl::string_view flag, Number value, Number lowest, Number highest) {
   if (value >= lowest && value <= highest) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--", flag, "=", value, " is out of range; allowed are ", lowest, " to ", highest));
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", Printable(value),
+                                                 " is out of range; allowed are ",
+                                                 Printable(lowest), " to ", Printable(highest)));
 }
 
 }  // namespace
 
 absl::Status CheckWholeRange(absl::string_view flag, int64_t value, int64_t lowest,
                              int64_t highest) {
+  return CheckBounds(flag, value, lowest, highest);
+}
+
+absl::Status CheckDurationRange(absl::string_view flag, absl::Duration value, absl::Duration lowest,
+                                absl::Duration highest) {
   return CheckBounds(flag, value, lowest, highest);
 }
 

@@ -5,13 +5,16 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace lodestar {
 
-// Errors of both: InvalidArgument, "--flag=value is out of range; allowed are lowest to highest".
+// Errors of all: InvalidArgument, "--flag=value is out of range; allowed are lowest to highest".
 absl::Status CheckWholeRange(absl::string_view flag, int64_t value, int64_t lowest,
                              int64_t highest);
 // Refuses NaN, too.
 absl::Status CheckRange(absl::string_view flag, double value, double lowest, double highest);
+absl::Status CheckDurationRange(absl::string_view flag, absl::Duration value, absl::Duration lowest,
+                                absl::Duration highest);
 
 }  // namespace lodestar

@@ -9,6 +9,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
+#include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/cluster_status_convert.h"
 
 namespace lodestar {
@@ -17,9 +18,10 @@ namespace {
 // How often leases and held calls are looked at.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 
-CheckpointKeeper::Config KeeperConfig(const ServerConfig& config) {
+CheckpointKeeper::Config ConfigOfKeeper(const ServerConfig& config) {
   CheckpointKeeper::Config keeper;
   keeper.root = config.durability.checkpoint_dir;
+  keeper.fallback = config.durability.fallback_dir;
   keeper.keep = config.durability.keep;
   keeper.resume = config.durability.resume != ResumePolicy::kNever;
   keeper.resume_path = config.durability.resume_path;
@@ -28,13 +30,16 @@ CheckpointKeeper::Config KeeperConfig(const ServerConfig& config) {
   return keeper;
 }
 
-Coordinator::Config CoordinatorConfig(const ServerConfig& config) {
+Coordinator::Config ConfigOfCoordinator(const ServerConfig& config) {
   Coordinator::Config coordinator;
   coordinator.job = config.job;
   coordinator.num_shards = config.cluster.num_shards;
   coordinator.lease = config.cluster.lease;
   coordinator.checkpoint_dir = config.durability.checkpoint_dir;
-  coordinator.checkpoint_every = config.durability.checkpoint_every;
+  coordinator.fallback_dir = config.durability.fallback_dir;
+  coordinator.checkpoint_schedule = {.every_rounds = config.durability.checkpoint_every,
+                                     .interval = config.durability.checkpoint_interval,
+                                     .max_cost = config.durability.checkpoint_cost};
   coordinator.exit_when_done = config.exit_when_done;
   return coordinator;
 }
@@ -68,10 +73,10 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   read_local_ = std::move(read_local);
   fleet_ = std::make_unique<ServerFleet>(config_.job, local, &norms_);
   checkpoints_ = std::make_unique<CheckpointKeeper>(
-      KeeperConfig(config_), [this] { return fleet_->map(); }, this);
+      ConfigOfKeeper(config_), [this] { return fleet_->map(); }, this);
   const Coordinator::Deps deps{fleet_.get(), checkpoints_.get(), recorder_.get()};
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator,
-                   Coordinator::Create(CoordinatorConfig(config_), deps, clock_->Now()));
+                   Coordinator::Create(ConfigOfCoordinator(config_), deps, clock_->Now()));
   strand_.Start(std::move(coordinator));
   cluster_rpc_ = std::make_unique<ClusterRpc>(
       config_.job, ClusterRpc::Deps{&strand_, fleet_.get(), &norms_, &board_});
@@ -120,37 +125,43 @@ v1::ClusterStatus CoordinatorRole::ReadStatus() {
 
 void CoordinatorRole::BeginDrain() { cluster_rpc_->BeginDrain(); }
 
-void CoordinatorRole::SaveBeforeStop(absl::Duration patience,
-                                     const std::function<bool()>& is_interrupted) {
-  if (config_.durability.checkpoint_dir.empty() || is_job_done()) return;
+absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
+    absl::Duration patience, const std::function<bool()>& is_interrupted) {
   // Shared, because the outcome may come after this call has given up.
   struct Outcome {
     absl::Notification known;
     absl::StatusOr<PublishedCheckpoint> published = absl::UnknownError("");
   };
   const auto outcome = std::make_shared<Outcome>();
-  strand_.Run([](Coordinator& coordinator, absl::Time) { coordinator.HoldWork(); });
-  TakeCheckpoint(strand_, patience, [outcome](absl::StatusOr<PublishedCheckpoint> published) {
-    outcome->published = std::move(published);
-    outcome->known.Notify();
-  });
+  TakeLastCheckpoint(strand_, "the coordinator was told to stop", patience,
+                     [outcome](const absl::StatusOr<PublishedCheckpoint>& published) {
+                       outcome->published = published;
+                       outcome->known.Notify();
+                     });
   while (!outcome->known.WaitForNotificationWithTimeout(kTick)) {
-    if (is_interrupted()) {
-      LogWarn("stopping without waiting for the last checkpoint");
-      return;
-    }
+    if (!is_interrupted()) continue;
+    return absl::CancelledError(
+        strand_.Run([](Coordinator& coordinator, absl::Time) { return coordinator.Unsaved(); }));
   }
-  if (outcome->published.ok()) {
-    LogInfo("saved before stopping: round={} path={}", outcome->published->round,
-            outcome->published->path);
-  } else if (!absl::IsFailedPrecondition(outcome->published.status())) {
-    LogError("could not save before stopping: {}", outcome->published.status());
-  }
+  return outcome->published;
+}
+
+// For the other servers, which wait for this one to come back and may be told to stop meanwhile.
+absl::Status CoordinatorRole::Farewell() {
+  std::string text = "the coordinator is stopping";
+  if (fleet_ == nullptr) return absl::UnavailableError(text);
+  strand_.Run([&](Coordinator& coordinator, absl::Time) {
+    const auto& saved = coordinator.LastSaveOutcome();
+    if (!saved.has_value()) return;
+    absl::StrAppend(&text, saved->ok() ? absl::StrCat("; all is saved in ", (*saved)->path)
+                                       : absl::StrCat("; ", saved->status().message()));
+  });
+  return absl::UnavailableError(text);
 }
 
 void CoordinatorRole::Stop() {
-  const absl::Status farewell = absl::UnavailableError("the coordinator is stopping");
   strand_.Stop();
+  const absl::Status farewell = Farewell();
   if (fleet_ != nullptr) fleet_->EndAll(farewell);
   norms_.Close(farewell);
   if (status_rpc_ != nullptr) status_rpc_->Stop();

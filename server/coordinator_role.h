@@ -51,9 +51,11 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
 
   // No new workers from now on.
   void BeginDrain();
-  // Takes a checkpoint if this server has a folder for them and there is something to save. Blocks
-  // until it is published, at most `patience`, or until `is_interrupted`.
-  void SaveBeforeStop(absl::Duration patience, const std::function<bool()>& is_interrupted);
+  // This server was told to stop, or the job is over: everything that was done goes into a
+  // checkpoint. Blocks until it is published, at most `patience`. Errors: those of
+  // TakeLastCheckpoint(); Cancelled once `is_interrupted`, with what is in no checkpoint.
+  absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
+                                                     const std::function<bool()>& is_interrupted);
   // Answers every held call; afterwards nothing reaches the local shard from here.
   void Stop();
 
@@ -70,6 +72,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
  private:
   CoordinatorRole(const ServerConfig& config, Clock* clock);
   v1::ClusterStatus ReadStatus();
+  absl::Status Farewell();
 
   const ServerConfig config_;
   Clock* const clock_;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
 #include "common/output_file.h"
@@ -21,14 +22,36 @@ namespace {
 constexpr char kParameterServiceName[] = "lodestar.v1.ParameterService";
 // How often health and the end of the job are looked at.
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
-// For the rounds that are open and the disk, when the server is told to stop.
-constexpr absl::Duration kSavePatience = absl::Seconds(60);
 // For calls to end by themselves after they were told; then they are cut off.
 constexpr std::chrono::milliseconds kCallPatience(1000);
 
 int NumThreads(int asked) {
   if (asked > 0) return asked;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
+}
+
+// Logs what became of the last checkpoint; not OK if something is lost that should not be.
+absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved,
+                    const std::string& fallback_dir) {
+  const absl::Status& status = saved.status();
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      LogInfo("all that was done is saved: round={} path={}", saved->round, saved->path);
+      if (fallback_dir.empty() || !absl::StartsWith(saved->path, fallback_dir)) return status;
+      return absl::DataLossError(
+          absl::StrCat("the last checkpoint could not be written into "
+                       "--checkpoint_dir; it is in --fallback_dir: ",
+                       saved->path));
+    // Nothing to save, or nowhere; the operator wants no more of it; or all goes back to the newest
+    // checkpoint anyway, because the coordinator is gone.
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnavailable:
+      LogWarn("stops without a last checkpoint: {}", status.message());
+      return absl::OkStatus();
+    default:
+      return absl::DataLossError(absl::StrCat("NOT SAVED: ", status.message()));
+  }
 }
 
 }  // namespace
@@ -181,16 +204,26 @@ bool Server::IsToStopAtOnce() {
 
 bool Server::is_job_done() { return role_ != nullptr && role_->is_job_done(); }
 
+void Server::SaveBeforeStop() {
+  {
+    // The coordinator has told this server to go, or refuses it: there is nothing to ask for.
+    absl::MutexLock lock(&mutex_);
+    if (agent_ != nullptr && outcome_.has_value()) return;
+  }
+  const absl::Duration patience = config_.cluster.stop_timeout;
+  const auto is_interrupted = [this] { return IsToStopAtOnce(); };
+  const absl::StatusOr<PublishedCheckpoint> saved =
+      role_ != nullptr ? role_->SaveBeforeStop(patience, is_interrupted)
+                       : agent_->SaveBeforeStop(patience, is_interrupted);
+  loss_ = LossOf(saved, config_.durability.fallback_dir);
+}
+
 void Server::Stop(StopKind kind) {
   if (std::exchange(is_stopped_, true)) return;
   is_draining_ = true;
   if (grpc_server_ != nullptr) SetHealth(false);
-  if (role_ != nullptr && grpc_server_ != nullptr) {
-    role_->BeginDrain();
-    if (kind == StopKind::kGraceful) {
-      role_->SaveBeforeStop(kSavePatience, [this] { return IsToStopAtOnce(); });
-    }
-  }
+  if (role_ != nullptr && grpc_server_ != nullptr) role_->BeginDrain();
+  if (kind == StopKind::kGraceful && grpc_server_ != nullptr) SaveBeforeStop();
   {
     absl::MutexLock lock(&mutex_);
     is_watch_over_ = true;

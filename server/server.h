@@ -51,10 +51,13 @@ class Server {
   // Whether the job was complete, so that nothing is lost by having stopped.
   bool is_job_done();
 
-  // kGraceful: turns away new workers, saves (if there is a --checkpoint_dir), then answers held
-  // calls with Unavailable and closes the port. kImmediate: without saving. Blocks. Not from a gRPC
-  // thread. Repeats are harmless.
+  // kGraceful: turns away new workers, sees to it that everything that was done is saved, then
+  // answers held calls with Unavailable and closes the port. kImmediate: without saving. Blocks.
+  // Not from a gRPC thread. Repeats are harmless.
   void Stop(StopKind kind);
+  // After Stop(): not OK if something was done that no checkpoint in --checkpoint_dir holds
+  // although it should; the text says what, and where it is instead.
+  const absl::Status& loss() const { return loss_; }
 
  private:
   Server(const ServerConfig& config, const Deps& deps);
@@ -67,6 +70,7 @@ class Server {
   ShardReading ReadShard() const;
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsToStopAtOnce() ABSL_LOCKS_EXCLUDED(mutex_);
+  void SaveBeforeStop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const ServerConfig config_;
   const Deps deps_;
@@ -79,6 +83,7 @@ class Server {
   bool is_watch_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> is_draining_ = false;
   bool is_stopped_ = false;
+  absl::Status loss_;
 
   // In order of life: each is gone before those above it.
   std::unique_ptr<TraceRecorder> trace_;   // null: no trace

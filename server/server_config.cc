@@ -10,7 +10,10 @@ namespace lodestar {
 namespace {
 
 constexpr absl::Duration kMinLease = absl::Milliseconds(100);
-constexpr absl::Duration kMaxLease = absl::Hours(24);
+constexpr absl::Duration kShortestWait = absl::Milliseconds(100);
+constexpr absl::Duration kMaxDuration = absl::Hours(24);
+constexpr absl::Duration kMaxInterval = absl::Hours(24 * 365);
+constexpr double kMinCost = 1e-6;
 constexpr int64_t kMaxEvery = int64_t{1} << 48;
 constexpr int kMaxKeep = 1000;
 constexpr int64_t kMaxTraceRounds = 1000;
@@ -55,20 +58,36 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
   if (!cluster.coordinator.empty()) {
     RETURN_IF_ERROR(ParseHostPort("coordinator", cluster.coordinator, /*lowest_port=*/1).status());
   }
-  if (cluster.lease < kMinLease || cluster.lease > kMaxLease) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--lease=", absl::FormatDuration(cluster.lease), " is out of range; allowed are ",
-        absl::FormatDuration(kMinLease), " to ", absl::FormatDuration(kMaxLease)));
+  RETURN_IF_ERROR(CheckDurationRange("lease", cluster.lease, kMinLease, kMaxDuration));
+  return CheckDurationRange("stop_timeout", cluster.stop_timeout, kShortestWait, kMaxDuration);
+}
+
+// What needs a folder for checkpoints, and does not get one.
+absl::Status CheckFolders(const DurabilityConfig& durability) {
+  const auto needs_folder = [](absl::string_view flag) {
+    return absl::InvalidArgumentError(absl::StrCat("--", flag, " needs --checkpoint_dir"));
+  };
+  if (!durability.checkpoint_dir.empty()) {
+    if (durability.fallback_dir != durability.checkpoint_dir) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--fallback_dir=", durability.fallback_dir,
+                     " is --checkpoint_dir as well; give a folder on another disk"));
   }
-  return absl::OkStatus();
+  if (durability.checkpoint_every > 0) {
+    return needs_folder(absl::StrCat("checkpoint_every=", durability.checkpoint_every));
+  }
+  if (durability.fallback_dir.empty()) return absl::OkStatus();
+  return needs_folder(absl::StrCat("fallback_dir=", durability.fallback_dir));
 }
 
 absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec& model) {
   RETURN_IF_ERROR(CheckWholeRange("checkpoint_every", durability.checkpoint_every, 0, kMaxEvery));
-  if (durability.checkpoint_every > 0 && durability.checkpoint_dir.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--checkpoint_every=", durability.checkpoint_every, " needs --checkpoint_dir"));
+  RETURN_IF_ERROR(CheckFolders(durability));
+  if (durability.checkpoint_interval != absl::ZeroDuration()) {
+    RETURN_IF_ERROR(CheckDurationRange("checkpoint_interval", durability.checkpoint_interval,
+                                       kShortestWait, kMaxInterval));
   }
+  RETURN_IF_ERROR(CheckRange("checkpoint_cost", durability.checkpoint_cost, kMinCost, 1.0));
   RETURN_IF_ERROR(CheckWholeRange("checkpoint_keep", durability.keep, 1, kMaxKeep));
   if (durability.resume == ResumePolicy::kPath && !durability.init_from.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--init_from=", durability.init_from,

@@ -31,14 +31,19 @@ struct ClusterConfig {
   int num_shards = 1;
   std::string coordinator;  // HOST:PORT; of shards above 0 only
   absl::Duration lease = absl::Seconds(10);
+  // For the last checkpoint, once this server is told to stop.
+  absl::Duration stop_timeout = absl::Minutes(1);
 };
 
 enum class ResumePolicy { kAuto, kNever, kPath };
 
 struct DurabilityConfig {
   std::string checkpoint_dir;    // empty: no checkpoints
-  int64_t checkpoint_every = 0;  // rounds; 0: only at the end and on request
-  int keep = 3;                  // newest checkpoints that stay
+  std::string fallback_dir;      // for a last checkpoint that fails there; empty: none
+  int64_t checkpoint_every = 0;  // rounds; 0: not by rounds
+  absl::Duration checkpoint_interval = absl::ZeroDuration();  // 0: not by time
+  double checkpoint_cost = 0.01;  // see CheckpointSchedule::Config::max_cost
+  int keep = 3;                   // newest checkpoints that stay
   ResumePolicy resume = ResumePolicy::kAuto;
   std::string resume_path;  // of kPath: directory of one checkpoint
   std::string init_from;    // safetensors file with the first weights; empty: initialisers and seed

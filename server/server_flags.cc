@@ -1,5 +1,7 @@
 #include "server/server_flags.h"
 
+#include <set>
+
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -122,9 +124,23 @@ ABSL_FLAG(int64_t, eval_samples, 0, "Held-out samples per evaluation; 0: all.");
 ABSL_FLAG(
     std::string, checkpoint_dir, "",
     "Folder for checkpoints; all servers must see the same one under this path. Empty: none.");
+ABSL_FLAG(absl::Duration, checkpoint_interval, absl::Minutes(5),
+          "Time between checkpoints in --checkpoint_dir; 0: none by time. Besides there is one at "
+          "the end, on SIGTERM and on request.");
+ABSL_FLAG(double, checkpoint_cost, 0.01,
+          "Share of the time that checkpoints by time may be written in, 0.000001 to 1: where the "
+          "disk is slow, the interval grows.");
 ABSL_FLAG(int64_t, checkpoint_every, 0,
-          "Rounds between checkpoints; 0: only at the end, on SIGTERM and on request. Needs "
-          "--checkpoint_dir.");
+          "Rounds between checkpoints, instead of --checkpoint_interval unless that is given, too. "
+          "0: by time. Needs --checkpoint_dir.");
+ABSL_FLAG(std::string, fallback_dir, "",
+          "Folder for a last checkpoint that cannot be written into --checkpoint_dir, best on "
+          "another disk; seen by all servers like that. A server that ends so exits with 3. Empty: "
+          "none.");
+ABSL_FLAG(absl::Duration, stop_timeout, absl::Minutes(1),
+          "How long a server that is told to stop (SIGTERM, Ctrl-C) goes on serving until the last "
+          "checkpoint is written; 100ms to 24h. Workers that hold it up for half of that are "
+          "dropped from their round. A second signal ends the server at once.");
 ABSL_FLAG(int32_t, checkpoint_keep, 3, "Newest checkpoints that are kept; 1 to 1000.");
 ABSL_FLAG(
     std::string, resume, "auto",
@@ -162,6 +178,7 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
   }
   cluster.coordinator = absl::GetFlag(FLAGS_coordinator);
   cluster.lease = absl::GetFlag(FLAGS_lease);
+  cluster.stop_timeout = absl::GetFlag(FLAGS_stop_timeout);
   return cluster;
 }
 
@@ -241,10 +258,15 @@ absl::StatusOr<JobSpec> ReadJob() {
   return job;
 }
 
-DurabilityConfig ReadDurability() {
+DurabilityConfig ReadDurability(const std::set<std::string>& given) {
   DurabilityConfig durability;
   durability.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
+  durability.fallback_dir = absl::GetFlag(FLAGS_fallback_dir);
   durability.checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every);
+  if (durability.checkpoint_every == 0 || given.count("checkpoint_interval") > 0) {
+    durability.checkpoint_interval = absl::GetFlag(FLAGS_checkpoint_interval);
+  }
+  durability.checkpoint_cost = absl::GetFlag(FLAGS_checkpoint_cost);
   durability.keep = absl::GetFlag(FLAGS_checkpoint_keep);
   durability.init_from = absl::GetFlag(FLAGS_init_from);
   const std::string resume = absl::GetFlag(FLAGS_resume);
@@ -259,7 +281,7 @@ DurabilityConfig ReadDurability() {
   return durability;
 }
 
-absl::StatusOr<ServerConfig> ReadFlags() {
+absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   ServerConfig config;
   ASSIGN_OR_RETURN(config.network.listen,
                    ParseListenAddress("listen", absl::GetFlag(FLAGS_listen)));
@@ -279,7 +301,7 @@ absl::StatusOr<ServerConfig> ReadFlags() {
   config.output.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   if (config.is_coordinator()) {
-    config.durability = ReadDurability();
+    config.durability = ReadDurability(given);
     ASSIGN_OR_RETURN(config.job, ReadJob());
   }
   return config;
@@ -288,8 +310,9 @@ absl::StatusOr<ServerConfig> ReadFlags() {
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {
-      "listen",     "http",  "insecure",    "advertise", "port_file",    "shared_memory",
-      "long_paths", "shard", "coordinator", "trace",     "trace_rounds", "log_level"};
+      "listen",        "http",       "insecure",    "advertise",   "port_file",
+      "shared_memory", "long_paths", "shard",       "coordinator", "trace",
+      "trace_rounds",  "log_level",  "stop_timeout"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -310,7 +333,9 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm"}},
       {"Length, batches, evaluation",
        {"rounds", "batch_size", "global_batch_size", "eval_every", "eval_samples"}},
-      {"Checkpoints", {"checkpoint_dir", "checkpoint_every", "checkpoint_keep", "resume"}},
+      {"Checkpoints",
+       {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
+        "checkpoint_keep", "fallback_dir", "stop_timeout", "resume"}},
       {"Output and end", {"metrics_out", "trace", "trace_rounds", "exit_when_done", "log_level"}},
   };
 }
@@ -321,7 +346,7 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   result.request = line.request;
   if (line.request != CommandLineRequest::kRun) return result;
   RETURN_IF_ERROR(CheckOnlyFlags(line));
-  ASSIGN_OR_RETURN(result.config, ReadFlags());
+  ASSIGN_OR_RETURN(result.config, ReadFlags(line.given));
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
   if (!result.config.is_coordinator()) {
     for (const std::string& flag : line.given) {
@@ -340,8 +365,8 @@ std::string ServerHelp() {
       "\n"
       "The server of shard 0 decides all settings; workers and other servers receive\n"
       "them.\n"
-      "Exit code: 0 done; 1 to 127 will not succeed by retrying (2: a bad flag); 128\n"
-      "and above may.\n",
+      "Exit code: 0 done; 1 to 127 will not succeed by retrying (2: a bad flag; 3: the\n"
+      "last checkpoint is not in --checkpoint_dir, see the log); 128 and above may.\n",
       ServerFlagGroups());
 }
 

@@ -165,6 +165,25 @@ TEST_F(ServerFlagsTest, OtherShardsIgnoreTrainingFlagsAndSaySo) {
   EXPECT_THAT(line.ignored, ElementsAre("rounds"));
 }
 
+TEST_F(ServerFlagsTest, CheckpointsComeByTimeUnlessRoundsAreGiven) {
+  const auto durability_of = [this](std::vector<std::string> arguments) {
+    arguments.push_back("--checkpoint_dir=runs");
+    return Parse(arguments).config.durability;
+  };
+  EXPECT_EQ(durability_of({}).checkpoint_interval, absl::Minutes(5));
+  EXPECT_EQ(durability_of({"--checkpoint_interval=0"}).checkpoint_interval, absl::ZeroDuration());
+  EXPECT_EQ(durability_of({"--checkpoint_every=100"}).checkpoint_interval, absl::ZeroDuration());
+  const DurabilityConfig both =
+      durability_of({"--checkpoint_every=100", "--checkpoint_interval=1m"});
+  EXPECT_EQ(both.checkpoint_every, 100);
+  EXPECT_EQ(both.checkpoint_interval, absl::Minutes(1));
+  EXPECT_THAT(ErrorOf({"--checkpoint_interval=1ms"}), HasSubstr("--checkpoint_interval=1ms"));
+  EXPECT_THAT(ErrorOf({"--checkpoint_cost=0"}), HasSubstr("--checkpoint_cost=0"));
+  EXPECT_THAT(ErrorOf({"--stop_timeout=0"}), HasSubstr("--stop_timeout=0"));
+  EXPECT_THAT(ErrorOf({"--fallback_dir=spare"}), HasSubstr("needs --checkpoint_dir"));
+  EXPECT_THAT(ErrorOf({"--fallback_dir=runs", "--checkpoint_dir=runs"}), HasSubstr("another disk"));
+}
+
 TEST_F(ServerFlagsTest, ResumeIsAWordOrAPath) {
   EXPECT_EQ(Parse({"--resume=never"}).config.durability.resume, ResumePolicy::kNever);
   const ServerConfig config = Parse({"--resume=runs/round-00000010"}).config;

@@ -22,6 +22,7 @@ namespace {
 constexpr int kExitDone = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitBadFlags = 2;
+constexpr int kExitNotSaved = 3;
 // A server that was told to stop may be started again and go on: 128 and above, as shells count.
 constexpr int kExitSignalBase = 128;
 
@@ -49,7 +50,12 @@ int RunServer(const ServerConfig& config) {
       LogError("{}", outcome);
       exit_code = kExitFailed;
     }
-    (*server)->Stop(Server::StopKind::kGraceful);
+    (*server)->Stop(outcome.ok() || absl::IsCancelled(outcome) ? Server::StopKind::kGraceful
+                                                               : Server::StopKind::kImmediate);
+    if (!(*server)->loss().ok()) {
+      LogError("{}", (*server)->loss());
+      exit_code = kExitNotSaved;
+    }
   }
   return exit_code;
 }

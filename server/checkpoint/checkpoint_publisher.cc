@@ -39,14 +39,7 @@ absl::Status RemoveOld(const std::string& root, Round newest, int keep) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(root));
   int kept = 1;  // the newest
   for (const CheckpointEntry& entry : entries) {
-    if (!entry.suffix.empty() || entry.round == newest) continue;
-    if (entry.round > newest) {
-      // A name that lies: no future, and not ours to count.
-      if (WrittenRound(entry) <= newest) continue;
-      RETURN_IF_ERROR(RenameDirectory(entry.path, absl::StrCat(entry.path, kAbandonedSuffix)));
-    } else if (++kept > keep) {
-      RemoveDirectory(entry.path);
-    }
+    if (entry.suffix.empty() && entry.round < newest && ++kept > keep) RemoveDirectory(entry.path);
   }
   return absl::OkStatus();
 }
@@ -77,8 +70,20 @@ absl::StatusOr<std::string> PublishCheckpoint(const std::string& directory,
   const std::string root = std::filesystem::path(directory).parent_path().string();
   std::string final_path = absl::StrCat(root, "/", CheckpointName(manifest.round));
   RETURN_IF_ERROR(MoveIntoPlace(directory, final_path));
+  RETURN_IF_ERROR(SetAsideNewer(root, manifest.round));
   RETURN_IF_ERROR(RemoveOld(root, manifest.round, keep));
   return final_path;
+}
+
+absl::Status SetAsideNewer(const std::string& root, Round newest) {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(root));
+  for (const CheckpointEntry& entry : entries) {
+    if (!entry.suffix.empty() || entry.round <= newest) continue;
+    // A name that lies: no future, and not ours to rename.
+    if (WrittenRound(entry) <= newest) continue;
+    RETURN_IF_ERROR(RenameDirectory(entry.path, absl::StrCat(entry.path, kAbandonedSuffix)));
+  }
+  return absl::OkStatus();
 }
 
 void DiscardCheckpoint(const std::string& directory) { RemoveDirectory(directory); }

@@ -24,6 +24,11 @@ absl::StatusOr<std::string> BeginCheckpoint(const std::string& root, Round round
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& directory,
                                               const Manifest& manifest, int keep);
 
+// Renames the checkpoints of rounds after `newest`, so that none is taken for the newest later:
+// they are of a future that was left behind. Part of PublishCheckpoint(); for other folders of the
+// job.
+absl::Status SetAsideNewer(const std::string& root, Round newest);
+
 // Removes the directory of a checkpoint that will not be finished. Never fails: what cannot be
 // removed is removed by the next BeginCheckpoint().
 void DiscardCheckpoint(const std::string& directory);

@@ -18,11 +18,12 @@ uint64_t CheckpointCourse::Request() {
   return next_ticket_;
 }
 
-std::string CheckpointCourse::Begin(Round round, const CoordinatorState& state, absl::Time now) {
-  LODESTAR_CHECK(is_enabled() && !is_active()) << "checkpoint of round " << round;
+std::string CheckpointCourse::Begin(absl::string_view folder, Round round,
+                                    const CoordinatorState& state, absl::Time now) {
+  LODESTAR_CHECK(!is_active()) << "checkpoint of round " << round;
   Active active;
   active.ticket = next_ticket_++;
-  active.record.final_directory = absl::StrFormat("%s/round-%08d", directory_, round.value());
+  active.record.final_directory = absl::StrFormat("%s/round-%08d", folder, round.value());
   active.record.directory = active.record.final_directory + ".tmp";
   active.record.round = round;
   active.record.state = state;

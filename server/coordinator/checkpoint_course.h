@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,10 +26,8 @@ class CheckpointCourse {
   using Outcome = absl::StatusOr<PublishedCheckpoint>;
   static constexpr size_t kMaxOutcomes = 16;
 
-  CheckpointCourse(std::string directory, int num_shards)
-      : directory_(std::move(directory)), num_shards_(num_shards) {}
+  explicit CheckpointCourse(int num_shards) : num_shards_(num_shards) {}
 
-  bool is_enabled() const { return !directory_.empty(); }
   bool is_active() const { return active_.has_value(); }
   bool is_requested() const { return is_requested_; }
   // Directory of the one under way; empty if none is.
@@ -38,9 +35,10 @@ class CheckpointCourse {
 
   // The ticket of the checkpoint that will be begun next.
   uint64_t Request();
-  // Requires: is_enabled() and not is_active(). Returns the temporary directory. Serves all
-  // requests made so far.
-  std::string Begin(Round round, const CoordinatorState& state, absl::Time now);
+  // Requires: not is_active(). Returns the temporary directory, below `folder`. Serves all requests
+  // made so far.
+  std::string Begin(absl::string_view folder, Round round, const CoordinatorState& state,
+                    absl::Time now);
   // Serves all requests with what is on disk already.
   void ServeWithLast();
   // The record to publish once the last shard has saved; an error ends the course. Empty: others
@@ -71,7 +69,6 @@ class CheckpointCourse {
   };
   void Record(uint64_t ticket, const Outcome& outcome);
 
-  std::string directory_;
   int num_shards_;
   uint64_t next_ticket_ = 1;
   bool is_requested_ = false;

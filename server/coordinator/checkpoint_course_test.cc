@@ -10,8 +10,8 @@ namespace {
 const absl::Time kNow = absl::FromUnixSeconds(1000);
 
 TEST(CheckpointCourseTest, CountsEachShardOnceAndIgnoresOtherDirectories) {
-  CheckpointCourse course("d", 2);
-  const std::string directory = course.Begin(Round(3), {}, kNow);
+  CheckpointCourse course(2);
+  const std::string directory = course.Begin("d", Round(3), {}, kNow);
   EXPECT_FALSE(course.OnSaved(0, "other", std::string("x")).has_value());
   EXPECT_FALSE(course.OnSaved(0, directory, std::string("a")).has_value());
   EXPECT_FALSE(course.OnSaved(0, directory, std::string("a")).has_value());
@@ -23,25 +23,25 @@ TEST(CheckpointCourseTest, CountsEachShardOnceAndIgnoresOtherDirectories) {
 }
 
 TEST(CheckpointCourseTest, RequestDuringOneIsServedByTheNext) {
-  CheckpointCourse course("d", 1);
+  CheckpointCourse course(1);
   const uint64_t first = course.Request();
-  const std::string directory = course.Begin(Round(1), {}, kNow);
+  const std::string directory = course.Begin("d", Round(1), {}, kNow);
   const uint64_t second = course.Request();
   EXPECT_NE(first, second);
   EXPECT_TRUE(course.is_requested());
   course.Finish(directory, PublishedCheckpoint{"d/1", Round(1), 1}, kNow);
   EXPECT_TRUE(course.OutcomeOf(first)->ok());
   EXPECT_FALSE(course.OutcomeOf(second).has_value());
-  course.Begin(Round(2), {}, kNow);
+  course.Begin("d", Round(2), {}, kNow);
   course.Abort(absl::UnavailableError("lost"));
   EXPECT_EQ(course.OutcomeOf(second)->status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(CheckpointCourseTest, ForgetsOldOutcomes) {
-  CheckpointCourse course("d", 1);
+  CheckpointCourse course(1);
   const uint64_t first = course.Request();
   for (size_t i = 0; i <= CheckpointCourse::kMaxOutcomes; ++i) {
-    const std::string directory = course.Begin(Round(static_cast<int64_t>(i)), {}, kNow);
+    const std::string directory = course.Begin("d", Round(static_cast<int64_t>(i)), {}, kNow);
     course.Finish(directory, PublishedCheckpoint{}, kNow);
   }
   EXPECT_EQ(course.OutcomeOf(first)->status().code(), absl::StatusCode::kNotFound);

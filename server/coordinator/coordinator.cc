@@ -60,7 +60,9 @@ Coordinator::Coordinator(Config config, const Deps& deps, std::optional<Layout> 
       shards_(config_.num_shards, now),
       membership_(MembershipTable::Config{.lease = config_.lease}),
       ledger_(config_.job, LedgerState{}),
-      checkpoints_(config_.checkpoint_dir, config_.num_shards) {}
+      checkpoints_(config_.num_shards),
+      schedule_(config_.checkpoint_schedule),
+      last_save_(!config_.fallback_dir.empty()) {}
 
 absl::StatusOr<RegisterAnswer> Coordinator::Register(const RegisterCall& call, absl::Time now) {
   RETURN_IF_ERROR(CheckEncodings(config_.job, call.encodings));
@@ -140,7 +142,12 @@ absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason
   return absl::OkStatus();
 }
 
-void Coordinator::Tick(absl::Time now) { EndLives(membership_.Expire(now), now); }
+void Coordinator::Tick(absl::Time now) {
+  EndLives(membership_.Expire(now), now);
+  if (now < drop_missing_at_) return;
+  drop_missing_at_ = absl::InfiniteFuture();
+  DropMissing(now);
+}
 
 absl::Status Coordinator::CheckReady(absl::Time now) const {
   switch (phase_) {

@@ -8,7 +8,8 @@
 //         +------------- (from every state)               kDone <-------- kSaving <--------+
 //
 // kAwaitingLayout only for the model `client` without a checkpoint. RequestStop() leads from
-// kRunning to kSaving as soon as no work is out. In kDone, workers are told to leave.
+// kRunning to kSaving as soon as no work is out. In kDone, workers are told to leave; a last
+// checkpoint that failed is tried again there.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +27,13 @@
 #include "common/layout.h"
 #include "server/coordinator/alarm_book.h"
 #include "server/coordinator/checkpoint_course.h"
+#include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/cluster_view.h"
+#include "server/coordinator/coordinator_config.h"
+#include "server/coordinator/coordinator_phase.h"
 #include "server/coordinator/job_progress.h"
+#include "server/coordinator/last_save.h"
 #include "server/coordinator/messages.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/round_observer.h"
@@ -41,28 +46,9 @@
 
 namespace lodestar {
 
-enum class CoordinatorPhase : uint8_t {
-  kAwaitingShards,
-  kRestoring,
-  kAwaitingLayout,
-  kLoading,
-  kRunning,
-  kEvaluating,
-  kSaving,
-  kDone,
-  kFailed,  // weights cannot be loaded: see failure()
-};
-
 class Coordinator {
  public:
-  struct Config {
-    JobSpec job;
-    int num_shards = 1;
-    absl::Duration lease = absl::Seconds(10);
-    std::string checkpoint_dir;    // empty: nothing is saved
-    int64_t checkpoint_every = 0;  // rounds; 0: only on request and at the end
-    bool exit_when_done = false;
-  };
+  using Config = CoordinatorConfig;
   // Not owned; must outlive the coordinator.
   struct Deps {
     ShardFleet* fleet = nullptr;
@@ -112,8 +98,14 @@ class Coordinator {
   // Empty while it is under way; NotFound for tickets long gone.
   std::optional<absl::StatusOr<PublishedCheckpoint>> CheckpointOutcome(uint64_t ticket) const;
   void RequestStop(absl::string_view reason, absl::Time now);
-  // Nobody gets new work, so that the checkpoint requested next holds all that was done.
-  void HoldWork();
+  // A server is about to stop, for the reason given: nobody gets new work, and what was done is
+  // saved. Who still owes a contribution after half of `patience` is dropped from its round.
+  void BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now);
+  // Not set before it is over. Errors: FailedPrecondition (nothing to save, or nowhere); else why
+  // it failed. Each says what is in no checkpoint.
+  const std::optional<LastSave::Outcome>& LastSaveOutcome() const { return last_save_.outcome(); }
+  // "rounds 200 to 216 are in no checkpoint; ..."; empty if everything is.
+  std::string Unsaved() const;
   void RaiseAlarm(absl::string_view text, absl::Time now);
 
   // Changes whenever a pending grant, registration or checkpoint could have a new answer.
@@ -151,18 +143,25 @@ class Coordinator {
   bool GrantNext(absl::Time now);
   void Give(const WorkLedger::Work& work, absl::Time now);
   void MaybeCheckpoint(absl::Time now);
-  void StartCheckpoint(absl::Time now);
+  void StartCheckpoint(absl::string_view folder, absl::Time now);
+  bool AdvanceLastSave(absl::Time now);
+  void OnCheckpointFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
+  void EndLastSave(const absl::Status& error);
+  void DropMissing(absl::Time now);
+  bool ServeRequestsWithLast();
   std::vector<RosterMember> Waiting() const;
   ClusterView View() const;
   bool is_stopping() const { return stop_reason_.has_value(); }
+  bool is_work_held() const { return !hold_reason_.empty(); }
+  bool saves() const { return !config_.checkpoint_dir.empty(); }
 
   absl::Status Restore(const RestoreChoice& choice, absl::Time now);
   absl::Status Assign(absl::Time now);
   void Fail(const absl::Status& status);
   void Enter(CoordinatorPhase phase);
   void Touch() { ++state_version_; }
-  CoordinatorState ExportState() const;
   std::string WaitingFor(absl::Time now) const;
+  std::string WaitingForLastSave(absl::Time now) const;
   absl::string_view StateName() const;
   std::string NameOf(WorkerId worker) const;
 
@@ -175,7 +174,8 @@ class Coordinator {
   uint64_t state_version_ = 1;
   uint64_t server_incarnation_ = 0;
   std::optional<std::string> stop_reason_;  // once asked to stop
-  bool is_work_held_ = false;
+  std::string hold_reason_;                 // empty: work is handed out
+  absl::Time drop_missing_at_ = absl::InfiniteFuture();
   bool should_exit_ = false;
 
   std::optional<Layout> layout_;
@@ -188,12 +188,12 @@ class Coordinator {
   MembershipTable membership_;
   WorkLedger ledger_;
   CheckpointCourse checkpoints_;
+  CheckpointSchedule schedule_;
+  LastSave last_save_;
   AlarmBook alarms_;
   std::map<WorkerId, WorkerDesk> desks_;
   std::map<Round, OpenRound> open_;  // one at most with rosters; else one per grant that is out
-  int64_t last_scheduled_checkpoint_ = 0;
   int64_t evaluation_attempt_ = 0;
-  bool has_tried_final_save_ = false;
   JobProgress progress_;
 };
 

@@ -84,7 +84,7 @@ TEST(CoordinatorAsyncTest, SavesBucketsAsTheyAreWhileGrantsAreOut) {
   Coordinator::Config config = TestConfig();
   config.job.mode = Mode::kAsync;
   config.checkpoint_dir = "ckpt";
-  config.checkpoint_every = 2;
+  config.checkpoint_schedule.every_rounds = 2;
   CoordinatorHarness cluster(config);
   cluster.Start();
   const TestWorker a = cluster.Add("a");

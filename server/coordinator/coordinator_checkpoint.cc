@@ -1,4 +1,5 @@
 // Checkpoints and the end of the job.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,7 +8,7 @@
 namespace lodestar {
 
 absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {
-  if (!checkpoints_.is_enabled()) {
+  if (!saves()) {
     return absl::FailedPreconditionError(
         "nowhere to save: start the servers with --checkpoint_dir");
   }
@@ -29,13 +30,61 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   stop_reason_ = std::string(reason);
   deps_.observer->OnEvent(absl::StrCat("stop requested: ", reason));
   Touch();
-  if (!CheckReady(now).ok()) Enter(CoordinatorPhase::kDone);
+  if (!CheckReady(now).ok()) {
+    EndLastSave(absl::FailedPreconditionError(WaitingFor(now)));
+    Enter(CoordinatorPhase::kDone);
+  } else if (phase_ == CoordinatorPhase::kDone) {
+    last_save_.Begin(/*gives_up=*/true, now);
+  }
   Advance(now);
 }
 
-void Coordinator::HoldWork() {
-  is_work_held_ = true;
+void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now) {
+  if (should_exit_) return;
+  hold_reason_ = std::string(reason);
+  drop_missing_at_ = std::min(drop_missing_at_, now + patience / 2);
+  if (CheckReady(now).ok() && shards_.all_serving()) {
+    last_save_.Begin(/*gives_up=*/true, now);
+  } else if (!last_save_.outcome().has_value()) {
+    EndLastSave(absl::FailedPreconditionError(WaitingFor(now)));
+  }
   Touch();
+  Advance(now);
+}
+
+// There is no try (any more); what is on disk already is good enough if nothing came after it.
+void Coordinator::EndLastSave(const absl::Status& error) {
+  Touch();
+  if (last_save_.outcome().has_value() && last_save_.outcome()->ok()) return;
+  if (checkpoints_.HoldsLast(ledger_.state())) return last_save_.End(*checkpoints_.last());
+  const std::string unsaved = Unsaved();
+  last_save_.End(absl::Status(error.code(),
+                              absl::StrCat(unsaved, unsaved.empty() ? "" : ": ", error.message())));
+}
+
+std::string Coordinator::Unsaved() const {
+  const std::optional<PublishedCheckpoint>& last = checkpoints_.last();
+  const int64_t begin = last.has_value() ? last->round.value() : 0;
+  const int64_t end = ledger_.next_round().value();
+  if (end <= begin) return "";
+  return absl::StrCat(
+      "rounds ", begin, " to ", end - 1, " are in no checkpoint",
+      last.has_value() ? absl::StrCat("; the newest is ", last->path) : ", and there is none");
+}
+
+// A worker that holds up the last checkpoint goes, and with it its part of the round; the round is
+// closed without it.
+void Coordinator::DropMissing(absl::Time now) {
+  const std::string reason = absl::StrCat("held up the last checkpoint: ", hold_reason_);
+  std::vector<EndedLife> ended;
+  for (const auto& [number, round] : open_) {
+    for (WorkerId worker : round.Missing()) {
+      const WorkerRecord* record = membership_.Find(worker);
+      auto life = membership_.Leave(worker, record->incarnation, reason);
+      if (life.ok()) ended.push_back(*std::move(life));
+    }
+  }
+  EndLives(ended, now);
 }
 
 void Coordinator::OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
@@ -45,12 +94,9 @@ void Coordinator::OnShardSaved(int shard, uint64_t server_incarnation, absl::str
   if (!record.has_value()) return;
   if (record->ok()) {
     deps_.checkpoints->Publish(**std::move(record));
-    return;
+  } else {
+    OnCheckpointFailed(directory, record->status(), now);
   }
-  deps_.checkpoints->Discard(directory);
-  RaiseAlarm(record->status().message(), now);
-  Touch();
-  Advance(now);
 }
 
 void Coordinator::OnCheckpointPublished(absl::string_view directory,
@@ -59,12 +105,35 @@ void Coordinator::OnCheckpointPublished(absl::string_view directory,
   // Copied: it may be a view of what Finish() ends.
   const std::string temporary(directory);
   if (!checkpoints_.Finish(temporary, published, now)) return;
-  if (published.ok()) {
-    deps_.observer->OnEvent(absl::StrCat("checkpoint published path=", published->path, " round=",
-                                         published->round.value(), " bytes=", published->bytes));
-  } else {
-    deps_.checkpoints->Discard(temporary);
-    RaiseAlarm(absl::StrCat("checkpoint ", temporary, ": ", published.status().message()), now);
+  if (!published.ok()) {
+    return OnCheckpointFailed(
+        temporary,
+        absl::Status(published.status().code(),
+                     absl::StrCat("checkpoint ", temporary, ": ", published.status().message())),
+        now);
+  }
+  const absl::Duration write_time = checkpoints_.Snapshot(now)->write_time;
+  schedule_.OnWritten(write_time);
+  deps_.observer->OnEvent(absl::StrCat(
+      "checkpoint published path=", published->path, " round=", published->round.value(),
+      " bytes=", published->bytes,
+      " took=", absl::FormatDuration(absl::Trunc(write_time, absl::Milliseconds(1))),
+      schedule_.is_stretched()
+          ? absl::StrCat(" next_in=",
+                         absl::FormatDuration(absl::Trunc(schedule_.interval(), absl::Seconds(1))))
+          : ""));
+  Touch();
+  Advance(now);
+}
+
+void Coordinator::OnCheckpointFailed(absl::string_view directory, const absl::Status& error,
+                                     absl::Time now) {
+  deps_.checkpoints->Discard(directory);
+  RaiseAlarm(error.message(), now);
+  last_save_.OnFailed(error, now);
+  if (last_save_.outcome().has_value()) {
+    EndLastSave(error);
+    RaiseAlarm(absl::StrCat("NOT SAVED: ", last_save_.outcome()->status().message()), now);
   }
   Touch();
   Advance(now);
@@ -72,62 +141,77 @@ void Coordinator::OnCheckpointPublished(absl::string_view directory,
 
 // Between rounds: when one is scheduled for the coming round or was asked for.
 void Coordinator::MaybeCheckpoint(absl::Time now) {
-  if (!checkpoints_.is_enabled()) return;
-  const int64_t round = ledger_.next_round().value();
-  const bool is_scheduled = config_.checkpoint_every > 0 && round > 0 &&
-                            round % config_.checkpoint_every == 0 &&
-                            round != last_scheduled_checkpoint_;
-  if (!is_scheduled && !checkpoints_.is_requested()) return;
-  if (is_scheduled) last_scheduled_checkpoint_ = round;
+  if (!saves()) return;
+  const Round round = ledger_.next_round();
+  const bool is_due_by_round = schedule_.IsDueByRound(round);
   if (checkpoints_.is_active()) {
-    if (is_scheduled) {
-      RaiseAlarm(
-          "a checkpoint was left out because the one before it was still being written; "
-          "raise --checkpoint_every",
-          now);
-    }
+    if (!is_due_by_round) return;
+    schedule_.OnBegun(round, now);
+    RaiseAlarm(
+        "a checkpoint was left out because the one before it was still being written; "
+        "raise --checkpoint_every",
+        now);
     return;
   }
-  if (checkpoints_.HoldsLast(ledger_.state())) {
-    if (checkpoints_.is_requested()) checkpoints_.ServeWithLast();
-    Touch();
-    return;
-  }
-  StartCheckpoint(now);
+  if (!is_due_by_round && !schedule_.IsDueByTime(now) && !checkpoints_.is_requested()) return;
+  if (ServeRequestsWithLast()) return;
+  schedule_.OnBegun(round, now);
+  if (!checkpoints_.HoldsLast(ledger_.state())) StartCheckpoint(config_.checkpoint_dir, now);
 }
 
-void Coordinator::StartCheckpoint(absl::Time now) {
-  const std::string directory = checkpoints_.Begin(ledger_.next_round(), ExportState(), now);
+// Whether what is on disk already serves those who asked for a checkpoint.
+bool Coordinator::ServeRequestsWithLast() {
+  if (!checkpoints_.is_requested() || !checkpoints_.HoldsLast(ledger_.state())) return false;
+  checkpoints_.ServeWithLast();
+  Touch();
+  return true;
+}
+
+void Coordinator::StartCheckpoint(absl::string_view folder, absl::Time now) {
+  const CoordinatorState state{server_incarnation_, ledger_.state(), membership_.Export()};
+  const std::string directory = checkpoints_.Begin(folder, ledger_.next_round(), state, now);
   const Version version =
       policy_->uses_rosters() ? Version(ledger_.next_round().value()) : Version(-1);
   deps_.fleet->Save(version, directory);
   deps_.observer->OnEvent(absl::StrCat("checkpoint begun directory=", directory));
 }
 
-bool Coordinator::AdvanceSaving(absl::Time now) {
+// Carries out the tries. Returns whether anything has changed.
+bool Coordinator::AdvanceLastSave(absl::Time now) {
   if (checkpoints_.is_active()) return false;
-  if (checkpoints_.is_enabled() && !awaits_supply() && !has_tried_final_save_ &&
-      !checkpoints_.HoldsLast(ledger_.state())) {
-    has_tried_final_save_ = true;
-    StartCheckpoint(now);
+  if (ServeRequestsWithLast()) return true;
+  if (!last_save_.is_begun() || last_save_.outcome().has_value()) return false;
+  if (!saves() || awaits_supply() || checkpoints_.HoldsLast(ledger_.state())) {
+    EndLastSave(absl::FailedPreconditionError(saves() ? WaitingFor(now) : "no --checkpoint_dir"));
     return true;
   }
+  const std::optional<LastSave::Place> place = last_save_.Due(now);
+  if (!place.has_value()) return false;
+  StartCheckpoint(
+      *place == LastSave::Place::kFallback ? config_.fallback_dir : config_.checkpoint_dir, now);
+  return true;
+}
+
+bool Coordinator::AdvanceSaving(absl::Time now) {
+  if (!last_save_.is_begun()) {
+    last_save_.Begin(/*gives_up=*/is_stopping() || config_.exit_when_done, now);
+  }
+  if (AdvanceLastSave(now)) return true;
+  if (checkpoints_.is_active()) return false;
+  // Workers need not wait for the tries that follow.
   Enter(CoordinatorPhase::kDone);
   return true;
 }
 
 bool Coordinator::AdvanceDone(absl::Time now) {
-  if (checkpoints_.is_requested() && !checkpoints_.is_active()) {
-    if (checkpoints_.HoldsLast(ledger_.state())) {
-      checkpoints_.ServeWithLast();
-      Touch();
-    } else {
-      StartCheckpoint(now);
-    }
+  if (AdvanceLastSave(now)) return true;
+  if (should_exit_ || checkpoints_.is_active()) return false;
+  if (checkpoints_.is_requested()) {
+    StartCheckpoint(config_.checkpoint_dir, now);
     return true;
   }
-  if (should_exit_ || checkpoints_.is_active()) return false;
   if (!is_stopping() && !config_.exit_when_done) return false;
+  if (!last_save_.outcome().has_value()) return false;
   for (const auto& [id, record] : membership_.workers()) {
     if (record.is_alive()) return false;
   }
@@ -136,10 +220,6 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   deps_.observer->OnEvent("the job is over and the workers have left: the servers exit");
   Touch();
   return true;
-}
-
-CoordinatorState Coordinator::ExportState() const {
-  return {server_incarnation_, ledger_.state(), membership_.Export()};
 }
 
 }  // namespace lodestar

@@ -22,7 +22,7 @@ using ::testing::StartsWith;
 Coordinator::Config SavingConfig(int64_t every = 2) {
   Coordinator::Config config = TestConfig();
   config.checkpoint_dir = "ckpt";
-  config.checkpoint_every = every;
+  config.checkpoint_schedule.every_rounds = every;
   config.job.eval_every = 3;
   config.job.schedule.total_rounds = 8;
   return config;
@@ -69,6 +69,22 @@ TEST(CoordinatorRestartTest, SaveComesBeforeTheRoundItBelongsTo) {
   EXPECT_EQ(record.state.ledger.next_sample, 12);
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).last_checkpoint->path,
             "ckpt/round-00000002");
+}
+
+TEST(CoordinatorRestartTest, ByTimeACheckpointComesBetweenTheRoundsWhereItIsDue) {
+  Coordinator::Config config = SavingConfig(0);
+  config.checkpoint_schedule.interval = absl::Minutes(5);
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  Grant grant = RunUntil(cluster, a, 1);
+  for (int i = 0; i < 60; ++i) cluster.Pass(absl::Seconds(5), {a});
+  EXPECT_THAT(cluster.fleet.save_directories, ::testing::IsEmpty()) << "round 1 is open";
+  grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
+  EXPECT_THAT(cluster.fleet.save_directories, ElementsAre("ckpt/round-00000002.tmp"));
+  cluster.FinishSave();
+  RunUntil(cluster, a, 5);
+  EXPECT_EQ(cluster.fleet.save_directories.size(), 1);
 }
 
 TEST(CoordinatorRestartTest, ResumedJobGivesTheGrantsOfAnUninterruptedOne) {
@@ -214,22 +230,6 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   EXPECT_THAT(done.reason, HasSubstr("maintenance"));
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
   EXPECT_TRUE(cluster.coordinator().should_exit());
-}
-
-TEST(CoordinatorRestartTest, HeldWorkMakesTheNextCheckpointTheLastWord) {
-  CoordinatorHarness cluster(SavingConfig(0));
-  cluster.Start();
-  const TestWorker a = cluster.Add("a");
-  const Grant grant = RunUntil(cluster, a, 3);
-  cluster.coordinator().HoldWork();
-  ASSERT_TRUE(cluster.coordinator().RequestCheckpoint(cluster.now()).ok());
-  EXPECT_THAT(cluster.fleet.save_directories, ::testing::IsEmpty()) << "round 3 is open";
-  EXPECT_THAT(cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
-              HasSubstr("checkpoint before this server stops"));
-  cluster.FinishSave();
-  EXPECT_EQ(cluster.store.published.back().round, Round(4));
-  EXPECT_FALSE(cluster.Ask(a).grant.has_value());
-  EXPECT_EQ(cluster.fleet.commands.back(), "save 4");
 }
 
 TEST(CoordinatorRestartTest, StopWithoutWorkersEndsAtOnce) {

@@ -28,7 +28,7 @@ void Coordinator::OnShardLost(int shard, uint64_t instance_id, absl::Time now) {
   if (should_exit_ || !shards_.Lose(shard, instance_id, now)) return;
   deps_.observer->OnEvent(absl::StrCat("shard lost shard=", shard));
   // A job that is over and has nothing to go back to stays over.
-  const bool stays_done = phase_ == CoordinatorPhase::kDone && !checkpoints_.is_enabled();
+  const bool stays_done = phase_ == CoordinatorPhase::kDone && !saves();
   if (stays_done || phase_ == CoordinatorPhase::kFailed ||
       phase_ == CoordinatorPhase::kAwaitingShards) {
     return;
@@ -38,8 +38,10 @@ void Coordinator::OnShardLost(int shard, uint64_t instance_id, absl::Time now) {
                           "checkpoint"),
              now);
   if (checkpoints_.is_active()) deps_.checkpoints->Discard(checkpoints_.active_directory());
-  checkpoints_.Abort(absl::UnavailableError(
-      absl::StrCat("the server of shard ", shard, " was lost while the checkpoint was written")));
+  const std::string lost =
+      absl::StrCat("the server of shard ", shard, " was lost while the checkpoint was written");
+  checkpoints_.Abort(absl::UnavailableError(lost));
+  if (last_save_.is_begun()) EndLastSave(absl::DataLossError(lost));
   Enter(CoordinatorPhase::kAwaitingShards);
 }
 
@@ -72,9 +74,10 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   open_.clear();
   supplier_.reset();
   has_supply_ = false;
-  has_tried_final_save_ = false;
   evaluation_attempt_ = 0;
-  last_scheduled_checkpoint_ = state.ledger.next_round;
+  last_save_ = LastSave(!config_.fallback_dir.empty());
+  hold_reason_.clear();
+  drop_missing_at_ = absl::InfiniteFuture();
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&source_)) {
     checkpoints_.SetLast({checkpoint->directory, ledger_.next_round(), 0}, state.ledger, now);
     deps_.observer->OnEvent(absl::StrCat("resumes from path=", checkpoint->directory,
@@ -119,6 +122,7 @@ void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const ab
   }
   shards_.MarkServing(shard, now);
   if (!shards_.all_serving()) return;
+  schedule_.Restart(ledger_.next_round(), now);
   Enter(CoordinatorPhase::kRunning);
   Advance(now);
 }

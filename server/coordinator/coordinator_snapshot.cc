@@ -50,7 +50,7 @@ std::string Coordinator::WaitingFor(absl::Time now) const {
     case CoordinatorPhase::kSaving:
       return "waits for the last checkpoint to be written";
     case CoordinatorPhase::kDone:
-      return "";
+      return WaitingForLastSave(now);
     case CoordinatorPhase::kFailed:
       return std::string(failure_.message());
     case CoordinatorPhase::kRunning:
@@ -63,7 +63,7 @@ std::string Coordinator::WaitingFor(absl::Time now) const {
                                  : "waits for a client that supplies the initial weights";
   }
   const bool has_round = policy_->uses_rosters() || phase_ == CoordinatorPhase::kEvaluating ||
-                         is_stopping() || is_work_held_ || ledger_.is_exhausted();
+                         is_stopping() || is_work_held() || ledger_.is_exhausted();
   if (has_round && !open_.empty()) {
     const OpenRound& round = open_.begin()->second;
     std::vector<std::string> names;
@@ -73,14 +73,27 @@ std::string Coordinator::WaitingFor(absl::Time now) const {
                         " waits for ", absl::StrJoin(names, ", "), ", open for ",
                         AgeText(now - round.opened_at()));
   }
+  if (is_work_held()) {
+    const std::string save = WaitingForLastSave(now);
+    return absl::StrCat("no work is handed out: ", hold_reason_, save.empty() ? "" : "; ", save);
+  }
   if (phase_ == CoordinatorPhase::kEvaluating) return "the final evaluation waits for a worker";
-  if (is_work_held_) return "waits for the checkpoint before this server stops";
   const ClusterView view = View();
   for (const MemberProgress& member : view.members) {
     if (!member.waiting || policy_->uses_rosters()) continue;
     if (std::string held = Held(policy_->OnGrant(member, view.Facts())); !held.empty()) return held;
   }
   return Held(policy_->OnOpening(view.Facts()));
+}
+
+std::string Coordinator::WaitingForLastSave(absl::Time now) const {
+  if (!last_save_.is_begun() || last_save_.outcome().has_value()) return "";
+  if (checkpoints_.is_active() || last_save_.error().ok()) {
+    return "waits for the last checkpoint to be written";
+  }
+  return absl::StrCat("the last checkpoint failed and is tried again in ",
+                      AgeText(std::max(last_save_.next_try() - now, absl::ZeroDuration())), ": ",
+                      last_save_.error().message());
 }
 
 absl::string_view Coordinator::StateName() const {

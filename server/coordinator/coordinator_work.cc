@@ -67,7 +67,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
 }
 
 std::string Coordinator::PendingReason(WorkerId worker, absl::Time now) const {
-  if (phase_ != CoordinatorPhase::kRunning || is_stopping() || is_work_held_ ||
+  if (phase_ != CoordinatorPhase::kRunning || is_stopping() || is_work_held() ||
       ledger_.is_exhausted() || awaits_supply()) {
     return WaitingFor(now);
   }
@@ -112,9 +112,10 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
     Enter(is_stopping() ? CoordinatorPhase::kSaving : CoordinatorPhase::kEvaluating);
     return true;
   }
-  if (awaits_supply() || (is_work_held_ && !open_.empty())) return false;
+  if (is_work_held()) return open_.empty() && AdvanceLastSave(now);
+  if (awaits_supply()) return false;
   MaybeCheckpoint(now);
-  return !is_work_held_ && GrantNext(now);
+  return GrantNext(now);
 }
 
 bool Coordinator::AdvanceEvaluation(absl::Time now) {
@@ -136,6 +137,7 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     Enter(CoordinatorPhase::kSaving);
     return true;
   }
+  if (is_work_held()) return AdvanceLastSave(now);
   const std::vector<RosterMember> roster = Waiting();
   if (roster.empty()) return false;
   Give(ledger_.OpenFinalEvaluation(membership_.view(), roster,

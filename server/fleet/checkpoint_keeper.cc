@@ -93,6 +93,12 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::PublishNow(const Checkpoin
   manifest.settings = SettingsOf(config_.job);
   manifest.model = ModelSpecToJson(config_.job.model);
   ASSIGN_OR_RETURN(std::string path, PublishCheckpoint(record.directory, manifest, config_.keep));
+  for (const std::string& folder : {config_.root, config_.fallback}) {
+    if (folder.empty() || absl::StartsWith(path, folder + "/")) continue;
+    if (const absl::Status status = SetAsideNewer(folder, record.round); !status.ok()) {
+      LogWarn("later checkpoints in {} stay there: {}", folder, status.message());
+    }
+  }
   return PublishedCheckpoint{std::move(path), record.round, TotalBytes(manifest)};
 }
 
@@ -109,20 +115,39 @@ void CheckpointKeeper::ChooseRestore() {
 }
 
 absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
-  if (!config_.root.empty()) RemoveUnfinished(config_.root);
+  for (const std::string& folder : {config_.root, config_.fallback}) {
+    if (!folder.empty()) RemoveUnfinished(folder);
+  }
   if (!config_.resume_path.empty() && !has_published_) {
     ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(config_.resume_path));
     return FromCheckpoint(config_.resume_path, manifest.coordinator, manifest.layout);
   }
   const bool may_resume = config_.resume || has_published_;
   if (config_.root.empty() || !may_resume) return FreshStart();
-  ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, FindNewestCheckpoint(config_.root));
+  ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, FindNewest());
   if (!found.has_value()) return FreshStart();
   ASSIGN_OR_RETURN(
       RestoreChoice choice,
       FromCheckpoint(found->directory, found->manifest.coordinator, found->manifest.layout));
   choice.alarm = absl::StrJoin(found->alarms, "; ");
   return choice;
+}
+
+absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() const {
+  absl::StatusOr<std::optional<FoundCheckpoint>> found = FindNewestCheckpoint(config_.root);
+  if (config_.fallback.empty()) return found;
+  ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> spare, FindNewestCheckpoint(config_.fallback));
+  if (!spare.has_value()) return found;
+  std::vector<std::string> alarms;
+  if (!found.ok()) {
+    alarms.emplace_back(found.status().message());
+  } else if (found->has_value()) {
+    if ((*found)->manifest.round >= spare->manifest.round) return found;
+    alarms = (*found)->alarms;
+  }
+  alarms.push_back(absl::StrCat("the newest checkpoint is in --fallback_dir: ", spare->directory));
+  spare->alarms.insert(spare->alarms.begin(), alarms.begin(), alarms.end());
+  return spare;
 }
 
 absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const std::string& directory,

@@ -4,7 +4,7 @@
 
 #include <functional>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -13,6 +13,7 @@
 #include "common/job_spec.h"
 #include "common/json.h"
 #include "common/layout.h"
+#include "server/checkpoint/checkpoint_reader.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/shard_fleet.h"
 
@@ -31,7 +32,8 @@ class CheckpointReports {
 class CheckpointKeeper : public CheckpointStore {
  public:
   struct Config {
-    std::string root;  // empty: no checkpoints
+    std::string root;      // empty: no checkpoints
+    std::string fallback;  // where last checkpoints may be as well; empty: nowhere
     int keep = 3;
     bool resume = true;       // from what is in `root` when the process starts
     std::string resume_path;  // of one checkpoint; then only from that
@@ -51,6 +53,7 @@ class CheckpointKeeper : public CheckpointStore {
  private:
   absl::StatusOr<PublishedCheckpoint> PublishNow(const CheckpointRecord& record);
   absl::StatusOr<RestoreChoice> Choose();
+  absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest() const;
   absl::StatusOr<RestoreChoice> FromCheckpoint(const std::string& directory,
                                                const Json& coordinator, const Layout& layout) const;
   RestoreChoice FreshStart() const;

@@ -1,12 +1,12 @@
 #include "server/rpc/admin_rpc.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
 #include "proto/status_mapping.h"
+#include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/weights_export.h"
 
 namespace lodestar {
@@ -15,33 +15,6 @@ namespace {
 constexpr absl::Duration kCheckpointPatience = absl::Minutes(10);
 
 }  // namespace
-
-void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience,
-                    std::function<void(absl::StatusOr<PublishedCheckpoint>)> done) {
-  const absl::StatusOr<uint64_t> ticket = strand.Run(
-      [](Coordinator& coordinator, absl::Time now) { return coordinator.RequestCheckpoint(now); });
-  if (!ticket.ok()) return done(ticket.status());
-  strand.Await(0, patience,
-               [ticket = *ticket, done](
-                   Coordinator& coordinator, absl::Time,
-                   CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
-                 const auto outcome = coordinator.CheckpointOutcome(ticket);
-                 if (outcome.has_value()) return [done, outcome] { done(*outcome); };
-                 switch (occasion) {
-                   case CoordinatorStrand::Occasion::kChange:
-                     return nullptr;
-                   case CoordinatorStrand::Occasion::kPatienceOver:
-                     return [done] {
-                       done(absl::DeadlineExceededError(
-                           "the checkpoint is not finished yet; the status shows when it is"));
-                     };
-                   case CoordinatorStrand::Occasion::kReplaced:
-                   case CoordinatorStrand::Occasion::kStopping:
-                     break;
-                 }
-                 return [done] { done(absl::UnavailableError("the server is stopping")); };
-               });
-}
 
 AdminRpc::AdminRpc(JobSpec job, CoordinatorStrand* strand, const ShardHost* local)
     : job_(std::move(job)), strand_(strand), local_(local), exports_(1, "export") {}

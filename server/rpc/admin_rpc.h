@@ -34,10 +34,4 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   ThreadPool exports_;  // blocks for the network; one export at a time, the next ones wait
 };
 
-// Asks for a checkpoint and calls `done` with its outcome, from any thread. Errors: those of
-// Coordinator::RequestCheckpoint(); DeadlineExceeded after `patience`; Unavailable if the strand
-// stops meanwhile.
-void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience,
-                    std::function<void(absl::StatusOr<PublishedCheckpoint>)> done);
-
 }  // namespace lodestar

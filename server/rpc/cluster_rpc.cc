@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/status_mapping.h"
+#include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/cluster_convert.h"
 
 namespace lodestar {
@@ -19,6 +20,7 @@ constexpr absl::Duration kDefaultHold = absl::Seconds(10);
 // A server that is loading is ready after moments mostly; then the client hears why it is not.
 constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
+constexpr absl::Duration kMaxStopPatience = absl::Hours(24);
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -219,6 +221,7 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
     return Answer(context, absl::AbortedError(absl::StrCat("shard ", request->shard(),
                                                            " is not attached; attach again")));
   }
+  if (request->has_stopping()) return AwaitLastCheckpoint(context, *request, reply);
   if (!request->has_square_sums()) return Answer(context, TakeReport(*request));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const v1::ShardReport::SquareSums& sums = request->square_sums();
@@ -228,6 +231,24 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
                         if (total.ok()) reply->set_total_square_sum(*total);
                         reactor->Finish(ToGrpcStatus(total.status()));
                       });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ClusterRpc::AwaitLastCheckpoint(grpc::CallbackServerContext* context,
+                                                          const v1::ShardReport& report,
+                                                          v1::ShardReportReply* reply) {
+  const absl::Duration patience = std::clamp(absl::Milliseconds(report.stopping().patience_ms()),
+                                             absl::ZeroDuration(), kMaxStopPatience);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  TakeLastCheckpoint(
+      *deps_.strand, absl::StrCat("the server of shard ", report.shard(), " was told to stop"),
+      patience, [reactor, reply](const absl::StatusOr<PublishedCheckpoint>& published) {
+        if (published.ok()) {
+          reply->set_saved_path(published->path);
+          reply->set_saved_round(published->round.value());
+        }
+        reactor->Finish(ToGrpcStatus(published.status()));
+      });
   return reactor;
 }
 
@@ -257,6 +278,7 @@ absl::Status ClusterRpc::TakeReport(const v1::ShardReport& report) {
                                       report.stats().bytes_sent()});
       return absl::OkStatus();
     case v1::ShardReport::kSquareSums:
+    case v1::ShardReport::kStopping:
     case v1::ShardReport::REPORT_NOT_SET:
       break;
   }

@@ -58,6 +58,9 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
   absl::Status DoAttach(const v1::AttachShardRequest& request,
                         const std::shared_ptr<ShardStream>& stream);
   void OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream);
+  grpc::ServerUnaryReactor* AwaitLastCheckpoint(grpc::CallbackServerContext* context,
+                                                const v1::ShardReport& report,
+                                                v1::ShardReportReply* reply);
   absl::Status TakeReport(const v1::ShardReport& report);
 
   const JobSpec job_;

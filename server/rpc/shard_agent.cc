@@ -21,6 +21,10 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 // Generous: a square sum is held until the slowest shard has all contributions of a round.
 constexpr absl::Duration kReportDeadline = absl::Minutes(10);
+// The coordinator keeps to the patience it is told; then its answer, which says more than a
+// deadline, is still to come.
+constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
+constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
 uint64_t RandomInstanceId() {
   std::random_device random;
@@ -55,12 +59,39 @@ void ShardAgent::Start(ShardHost* host, const std::string& address) {
   stats_ = std::thread([this] { RunStats(); });
 }
 
-void ShardAgent::Stop() {
-  {
-    absl::MutexLock lock(&mutex_);
-    is_stopping_ = true;
-    for (grpc::ClientContext* call : calls_) call->TryCancel();
+void ShardAgent::CancelCalls() {
+  absl::MutexLock lock(&mutex_);
+  is_stopping_ = true;
+  for (grpc::ClientContext* call : calls_) call->TryCancel();
+}
+
+absl::StatusOr<PublishedCheckpoint> ShardAgent::SaveBeforeStop(
+    absl::Duration patience, const std::function<bool()>& is_interrupted) {
+  if (const absl::Status attached = connection(); !attached.ok()) return attached;
+  LogInfo("shard={} serves until the last checkpoint is written, at most {}", config_.shard,
+          absl::FormatDuration(patience));
+  v1::ShardReport report = NewReport();
+  report.mutable_stopping()->set_patience_ms(absl::ToInt64Milliseconds(patience));
+  absl::Notification answered;
+  absl::StatusOr<v1::ShardReportReply> reply = absl::UnknownError("");
+  std::thread call([&] {
+    reply = SendNow(report, patience + kAnswerGrace);
+    answered.Notify();
+  });
+  bool was_interrupted = false;
+  while (!answered.WaitForNotificationWithTimeout(kStopTick)) {
+    if (was_interrupted || !is_interrupted()) continue;
+    was_interrupted = true;
+    CancelCalls();
   }
+  call.join();
+  if (was_interrupted) return absl::CancelledError("told to stop at once");
+  RETURN_IF_ERROR(reply.status());
+  return PublishedCheckpoint{reply->saved_path(), Round(reply->saved_round())};
+}
+
+void ShardAgent::Stop() {
+  CancelCalls();
   if (attachments_.joinable()) attachments_.join();
   if (stats_.joinable()) stats_.join();
   // The pool is first in, first out: with this task all before it are done.
@@ -188,9 +219,10 @@ v1::ShardReport ShardAgent::NewReport() const {
   return report;
 }
 
-absl::StatusOr<v1::ShardReportReply> ShardAgent::SendNow(const v1::ShardReport& report) {
+absl::StatusOr<v1::ShardReportReply> ShardAgent::SendNow(const v1::ShardReport& report,
+                                                         absl::Duration deadline) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kReportDeadline));
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(deadline));
   if (!BeginCall(&context)) return absl::CancelledError("this server stops");
   v1::ShardReportReply reply;
   const grpc::Status status = stub_->ReportShard(&context, report, &reply);
@@ -201,7 +233,7 @@ absl::StatusOr<v1::ShardReportReply> ShardAgent::SendNow(const v1::ShardReport& 
 
 void ShardAgent::SendLater(v1::ShardReport report) {
   reports_.Schedule([this, report = std::move(report)] {
-    const auto reply = SendNow(report);
+    const auto reply = SendNow(report, kReportDeadline);
     // A coordinator that was lost starts this shard anew; then nothing is missing.
     if (!reply.ok()) LogWarn("shard={} report lost: {}", config_.shard, reply.status());
   });
@@ -248,7 +280,7 @@ void ShardAgent::Submit(Round round, std::vector<double> segment_sums,
     return done(absl::CancelledError("this server stops"));
   }
   norms_.Schedule([this, report = std::move(report), done = std::move(done)] {
-    const auto reply = SendNow(report);
+    const auto reply = SendNow(report, kReportDeadline);
     if (reply.ok()) {
       done(reply->total_square_sum());
     } else {

@@ -12,11 +12,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/executor.h"
 #include "common/logging.h"
 #include "proto/cluster_service.grpc.pb.h"
+#include "server/coordinator/shard_fleet.h"
 #include "server/fleet/shard_host.h"
 #include "server/shard/norm_exchange.h"
 #include "server/status/status_board.h"
@@ -43,6 +45,13 @@ class ShardAgent : public ShardReports, public NormExchange {
   // `host` outlives the agent's threads, which end in Stop(). `address`: where workers reach this
   // server.
   void Start(ShardHost* host, const std::string& address);
+  // This server was told to stop: asks the coordinator for the last checkpoint and blocks until it
+  // is published. Errors: those of Coordinator::LastSaveOutcome(); DeadlineExceeded after
+  // `patience`; Unavailable if the coordinator is not there, when nothing of this server can be
+  // saved; Cancelled once `is_interrupted`, after which only Stop() may be called.
+  absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
+                                                     const std::function<bool()>& is_interrupted)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Detaches, answers every Submit() and joins. Repeats are harmless.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -73,7 +82,10 @@ class ShardAgent : public ShardReports, public NormExchange {
   v1::ShardReport NewReport() const;
   // Sends from the reporting thread, in order.
   void SendLater(v1::ShardReport report);
-  absl::StatusOr<v1::ShardReportReply> SendNow(const v1::ShardReport& report);
+  absl::StatusOr<v1::ShardReportReply> SendNow(const v1::ShardReport& report,
+                                               absl::Duration deadline);
+  // No call is begun any more, and those under way end.
+  void CancelCalls() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Config config_;
   const Deps deps_;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "common/file_io.h"
 #include "common/safetensors.h"
@@ -135,6 +136,59 @@ TEST_F(RestartTest, GracefulStopSavesBeforeItGoes) {
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, worker.Pull(2));
   // Momentum 0.9: 1, then 1.9.
   EXPECT_THAT(weights, Each(testing::FloatEq(-2.9f)));
+}
+
+// The orders in which the servers of two shards are told to stop; together: at the same time.
+enum class StopOrder { kCoordinatorFirst, kCoordinatorLast, kTogether };
+
+class StopOrderTest : public RestartTest, public testing::WithParamInterface<StopOrder> {};
+
+TEST_P(StopOrderTest, NothingThatWasTrainedIsLost) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
+    WireClient worker(cluster->address(), "only", 1);
+    ASSERT_OK(Enter(worker));
+    ASSERT_OK(Train(worker, 2));
+    ASSERT_OK(worker.Leave(report_));
+    const auto stop = [&](int shard) {
+      cluster->server(shard).Stop(Server::StopKind::kGraceful);
+      EXPECT_OK(cluster->server(shard).loss());
+    };
+    if (GetParam() == StopOrder::kTogether) {
+      std::thread other([&] { stop(1); });
+      stop(0);
+      other.join();
+    } else {
+      const int first = GetParam() == StopOrder::kCoordinatorFirst ? 0 : 1;
+      stop(first);
+      stop(1 - first);
+    }
+  }
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
+  WireClient worker(cluster->address(), "only", 2);
+  ASSERT_OK(Enter(worker));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, worker.Pull(2));
+  EXPECT_THAT(weights, Each(testing::FloatEq(-2.9f)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, StopOrderTest,
+                         testing::Values(StopOrder::kCoordinatorFirst, StopOrder::kCoordinatorLast,
+                                         StopOrder::kTogether));
+
+TEST_F(RestartTest, AStopThatCannotSaveInTimeSaysWhatIsLost) {
+  config_.cluster.stop_timeout = absl::Milliseconds(300);
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
+  WireClient worker(cluster->address(), "only", 1);
+  ASSERT_OK(Enter(worker));
+  ASSERT_OK(Train(worker, 2));
+  ASSERT_OK(worker.Leave(report_));
+  std::filesystem::remove_all(config_.durability.checkpoint_dir);
+  std::ofstream(config_.durability.checkpoint_dir) << "a file where the folder was";
+  for (int shard : {1, 0}) {
+    cluster->server(shard).Stop(Server::StopKind::kGraceful);
+    EXPECT_THAT(cluster->server(shard).loss(),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("rounds 0 to 1 are in no checkp")));
+  }
 }
 
 TEST_F(RestartTest, ExportIsOneFileWithTheWeightsOfAllServers) {

@@ -1,0 +1,43 @@
+// When the next checkpoint is due: by rounds, or by time as long as writing takes a small share of
+// it. Pure; the coordinator asks between rounds.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+
+namespace lodestar {
+
+class CheckpointSchedule {
+ public:
+  struct Config {
+    int64_t every_rounds = 0;                        // 0: not by rounds
+    absl::Duration interval = absl::ZeroDuration();  // between two begins; 0: not by time
+    // Share of the time that checkpoints by time may be written in: the slower the disk, the longer
+    // the interval. Training goes on meanwhile, so what it loses is less.
+    double max_cost = 0.01;
+  };
+
+  explicit CheckpointSchedule(const Config& config) : config_(config) {}
+
+  // All up to `round` is on disk, or is where the job starts.
+  void Restart(Round round, absl::Time now);
+  bool IsDueByRound(Round round) const;
+  bool IsDueByTime(absl::Time now) const;
+  // A checkpoint of `round` was begun, or left out.
+  void OnBegun(Round round, absl::Time now);
+  void OnWritten(absl::Duration write_time) { write_time_ = write_time; }
+
+  // As it is after what the last checkpoint took; zero: not by time.
+  absl::Duration interval() const;
+  bool is_stretched() const { return interval() > config_.interval; }
+
+ private:
+  const Config config_;
+  Round last_round_;
+  absl::Time last_begun_ = absl::InfiniteFuture();
+  absl::Duration write_time_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,22 @@
+// What a coordinator is told at its start.
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/job_spec.h"
+#include "server/coordinator/checkpoint_schedule.h"
+
+namespace lodestar {
+
+struct CoordinatorConfig {
+  JobSpec job;
+  int num_shards = 1;
+  absl::Duration lease = absl::Seconds(10);
+  std::string checkpoint_dir;  // empty: nothing is saved
+  std::string fallback_dir;    // for a last checkpoint that fails there; empty: none
+  CheckpointSchedule::Config checkpoint_schedule;
+  bool exit_when_done = false;
+};
+
+}  // namespace lodestar

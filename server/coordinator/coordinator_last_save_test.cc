@@ -1,0 +1,273 @@
+// The last checkpoint: before a server stops, and at the end of the job, also where it fails.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr absl::Duration kPatience = absl::Minutes(1);
+
+Coordinator::Config SavingConfig() {
+  Coordinator::Config config = TestConfig();
+  config.checkpoint_dir = "ckpt";
+  return config;
+}
+
+class CoordinatorLastSaveTest : public testing::Test {
+ protected:
+  explicit CoordinatorLastSaveTest(Coordinator::Config config = SavingConfig())
+      : cluster_(std::move(config)) {}
+
+  void SetUp() override { cluster_.Start(); }
+
+  Coordinator& coordinator() { return cluster_.coordinator(); }
+  // Shard 0 cannot write what it was told to save last.
+  void FailSave() {
+    coordinator().OnShardSaved(0, coordinator().server_incarnation(),
+                               cluster_.fleet.save_directories.back(),
+                               absl::ResourceExhaustedError("disk full"), cluster_.now());
+  }
+  void BeginLastSave(const std::string& reason = "shard 1 stops") {
+    coordinator().BeginLastSave(reason, kPatience, cluster_.now());
+  }
+  std::string Error() {
+    const auto& outcome = coordinator().LastSaveOutcome();
+    return outcome.has_value() ? std::string(outcome->status().message()) : "not over";
+  }
+  absl::StatusCode Code() {
+    const auto& outcome = coordinator().LastSaveOutcome();
+    return outcome.has_value() ? outcome->status().code() : absl::StatusCode::kUnknown;
+  }
+  ClusterSnapshot Snapshot() { return coordinator().Snapshot(cluster_.now()); }
+
+  CoordinatorHarness cluster_;
+};
+
+TEST_F(CoordinatorLastSaveTest, ComesAfterTheOpenRoundAndHoldsAllThatWasDone) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  BeginLastSave();
+  EXPECT_THAT(cluster_.fleet.save_directories, IsEmpty()) << "round 0 is open";
+  EXPECT_THAT(cluster_.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
+              HasSubstr("no work is handed out: shard 1 stops"));
+  EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
+  cluster_.FinishSave();
+  EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(1));
+  EXPECT_FALSE(cluster_.Ask(a).grant.has_value());
+  EXPECT_EQ(cluster_.fleet.commands.back(), "save 1");
+  EXPECT_EQ(coordinator().Unsaved(), "");
+}
+
+TEST_F(CoordinatorLastSaveTest, EveryServerThatStopsGetsTheSameOneInAnyOrder) {
+  const TestWorker a = cluster_.Add("a");
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant));
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant));
+  const Grant open = *cluster_.Ask(a).grant;
+  BeginLastSave("shard 1 stops");
+  BeginLastSave("the coordinator stops");
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
+  cluster_.FinishSave();
+  EXPECT_EQ(cluster_.fleet.save_directories.size(), 1);
+  // The server of shard 1 goes; what the coordinator asks for then is on disk.
+  coordinator().OnShardLost(1, 71, cluster_.now());
+  BeginLastSave("the coordinator stops");
+  ASSERT_EQ(Code(), absl::StatusCode::kOk) << Error();
+  EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(3));
+  EXPECT_EQ(cluster_.fleet.save_directories.size(), 1);
+}
+
+TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  BeginLastSave();
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  cluster_.FinishSave();
+  const CheckpointRecord record = cluster_.store.published.back();
+  coordinator().OnShardLost(1, 71, cluster_.now());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 88, "host:9", cluster_.now()).ok());
+  coordinator().OnRestoreChosen(RestoreChoice{.source = CheckpointSource{record.final_directory},
+                                              .state = record.state,
+                                              .server_incarnation = 2000},
+                                cluster_.now());
+  cluster_.LoadAll();
+  EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
+  EXPECT_EQ(cluster_.Ask(cluster_.Add("a")).grant->round, Round(1));
+}
+
+TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpIsDroppedAfterHalfOfThePatience) {
+  const TestWorker a = cluster_.Add("a");
+  const TestWorker b = cluster_.Add("b");
+  const Grant first = *cluster_.Ask(a).grant;
+  cluster_.Ask(b);
+  const Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
+  ASSERT_TRUE(cluster_.Ask(b).grant.has_value());
+  BeginLastSave();
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  for (int i = 0; i < 5; ++i) cluster_.Pass(absl::Seconds(5), {a, b});
+  EXPECT_THAT(cluster_.fleet.save_directories, IsEmpty());
+  EXPECT_THAT(Snapshot().waiting_for, HasSubstr("round 1 waits for b"));
+  cluster_.Pass(absl::Seconds(5), {a, b});
+  EXPECT_EQ(cluster_.fleet.commands.back(), "save 2");
+  EXPECT_EQ(coordinator().Heartbeat({b.life, 0, 0, ""}, cluster_.now()).status().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_TRUE(coordinator().Heartbeat({a.life, 0, 0, ""}, cluster_.now()).ok());
+}
+
+TEST_F(CoordinatorLastSaveTest, AFailureIsTriedAgainAndThenSaysWhatIsLost) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  BeginLastSave();
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  for (absl::Duration pause : {absl::Seconds(1), absl::Seconds(4)}) {
+    FailSave();
+    EXPECT_THAT(Snapshot().waiting_for, AllOf(HasSubstr("tried again in"), HasSubstr("disk full")));
+    cluster_.Pass(pause - absl::Milliseconds(1), {a});
+    EXPECT_FALSE(Snapshot().waiting_for.empty());
+    const size_t before = cluster_.fleet.save_directories.size();
+    cluster_.Pass(absl::Milliseconds(1), {a});
+    EXPECT_EQ(cluster_.fleet.save_directories.size(), before + 1);
+  }
+  EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
+  FailSave();
+  EXPECT_EQ(Code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Error(), AllOf(HasSubstr("rounds 0 to 0 are in no checkpoint, and there is none"),
+                             HasSubstr("disk full")));
+  EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("NOT SAVED: rounds 0 to 0"));
+}
+
+TEST_F(CoordinatorLastSaveTest, LosingAShardMeanwhileEndsItAtOnce) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  BeginLastSave();
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  coordinator().OnShardLost(1, 71, cluster_.now());
+  EXPECT_EQ(Code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(Error(), AllOf(HasSubstr("rounds 0 to 0"), HasSubstr("shard 1 was lost")));
+  BeginLastSave("the coordinator stops, too");
+  EXPECT_EQ(Code(), absl::StatusCode::kDataLoss) << "the loss is not forgotten";
+}
+
+TEST_F(CoordinatorLastSaveTest, WhereNothingCanBeSavedItSaysSoAtOnce) {
+  BeginLastSave();
+  EXPECT_EQ(cluster_.fleet.commands.back(), "save 0") << "the first weights are worth keeping";
+
+  CoordinatorHarness nowhere;
+  nowhere.Start();
+  nowhere.coordinator().BeginLastSave("stop", kPatience, nowhere.now());
+  EXPECT_THAT(std::string(nowhere.coordinator().LastSaveOutcome()->status().message()),
+              HasSubstr("--checkpoint_dir"));
+
+  CoordinatorHarness waiting(SavingConfig());
+  waiting.coordinator().BeginLastSave("stop", kPatience, waiting.now());
+  EXPECT_EQ(waiting.coordinator().LastSaveOutcome()->status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(waiting.coordinator().LastSaveOutcome()->status().message()),
+              HasSubstr("waits for the server of shard 0"));
+}
+
+TEST_F(CoordinatorLastSaveTest, ACheckpointAskedForMeanwhileIsServed) {
+  BeginLastSave();
+  cluster_.FinishSave();
+  const auto ticket = coordinator().RequestCheckpoint(cluster_.now());
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  ASSERT_TRUE(coordinator().CheckpointOutcome(*ticket).has_value());
+  EXPECT_TRUE(coordinator().CheckpointOutcome(*ticket)->ok());
+}
+
+class EndOfJobTest : public CoordinatorLastSaveTest {
+ protected:
+  explicit EndOfJobTest(bool exit_when_done = false, const std::string& fallback = "")
+      : CoordinatorLastSaveTest([&] {
+          Coordinator::Config config = SavingConfig();
+          config.exit_when_done = exit_when_done;
+          config.fallback_dir = fallback;
+          return config;
+        }()) {}
+
+  // The job is done and its last checkpoint is to be written.
+  void SetUp() override {
+    cluster_.Start();
+    worker_ = cluster_.Add("a");
+    GrantAnswer answer = cluster_.Ask(worker_);
+    while (answer.grant.has_value()) {
+      answer = cluster_.Ask(worker_, CoordinatorHarness::ReportOf(*answer.grant));
+    }
+    ASSERT_EQ(cluster_.fleet.save_directories.size(), 1);
+  }
+
+  TestWorker worker_;
+};
+
+TEST_F(EndOfJobTest, AServerThatStaysUpLetsTheWorkersGoAndTriesOn) {
+  FailSave();
+  EXPECT_EQ(cluster_.Ask(worker_).grant->kind, Grant::Kind::kDone);
+  EXPECT_THAT(Snapshot().waiting_for, HasSubstr("the last checkpoint failed"));
+  for (int i = 0; i < 10; ++i) {
+    cluster_.Pass(LastSave::kLongestPause, {worker_});
+    FailSave();
+  }
+  EXPECT_EQ(cluster_.fleet.save_directories.size(), 11);
+  EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
+  cluster_.Pass(LastSave::kLongestPause, {worker_});
+  cluster_.FinishSave();
+  EXPECT_EQ((*coordinator().LastSaveOutcome())->path, "ckpt/round-00000004");
+  EXPECT_EQ(Snapshot().waiting_for, "");
+  EXPECT_FALSE(coordinator().should_exit());
+}
+
+TEST_F(EndOfJobTest, ASignalWhileItFailsGivesItOneMoreLap) {
+  FailSave();
+  cluster_.Pass(absl::Seconds(5));
+  FailSave();
+  BeginLastSave("told to stop");
+  EXPECT_EQ(cluster_.fleet.save_directories.size(), 3) << "at once";
+  for (int i = 0; i < LastSave::kTries; ++i) {
+    EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
+    FailSave();
+    cluster_.Pass(absl::Seconds(5));
+  }
+  EXPECT_THAT(Error(), HasSubstr("rounds 0 to 3 are in no checkpoint"));
+}
+
+class ExitWhenDoneTest : public EndOfJobTest {
+ protected:
+  ExitWhenDoneTest() : EndOfJobTest(/*exit_when_done=*/true, /*fallback=*/"spare") {}
+};
+
+TEST_F(ExitWhenDoneTest, TheFallbackTakesWhatTheFolderDoesNot) {
+  ASSERT_TRUE(coordinator().Leave(worker_.life, "done", {}, cluster_.now()).ok());
+  for (int i = 0; i < LastSave::kTries; ++i) {
+    EXPECT_FALSE(coordinator().should_exit());
+    FailSave();
+    cluster_.Pass(absl::Seconds(5));
+  }
+  EXPECT_EQ(cluster_.fleet.save_directories.back(), "spare/round-00000004.tmp");
+  cluster_.FinishSave();
+  EXPECT_EQ((*coordinator().LastSaveOutcome())->path, "spare/round-00000004");
+  EXPECT_TRUE(coordinator().should_exit());
+}
+
+TEST_F(ExitWhenDoneTest, ExitsAfterTheLastTry) {
+  ASSERT_TRUE(coordinator().Leave(worker_.life, "done", {}, cluster_.now()).ok());
+  for (int i = 0; i <= LastSave::kTries; ++i) {
+    EXPECT_FALSE(coordinator().should_exit());
+    FailSave();
+    cluster_.Pass(absl::Seconds(5));
+  }
+  EXPECT_TRUE(coordinator().should_exit());
+  EXPECT_THAT(Error(), HasSubstr("rounds 0 to 3 are in no checkpoint"));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,58 @@
+#include "server/rpc/checkpoint_calls.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+namespace {
+
+using Occasion = CoordinatorStrand::Occasion;
+using Outcome = std::optional<absl::StatusOr<PublishedCheckpoint>>;
+
+// Hands on the outcome, or, where there is none and the call is over, why.
+CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& outcome,
+                                    Occasion occasion, const std::string& unfinished) {
+  if (outcome.has_value()) return [done, outcome] { done(*outcome); };
+  switch (occasion) {
+    case Occasion::kChange:
+      return nullptr;
+    case Occasion::kPatienceOver:
+      return [done, unfinished] { done(absl::DeadlineExceededError(unfinished)); };
+    case Occasion::kReplaced:
+    case Occasion::kStopping:
+      break;
+  }
+  return [done] { done(absl::UnavailableError("the coordinator is stopping")); };
+}
+
+}  // namespace
+
+void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, CheckpointDone done) {
+  const absl::StatusOr<uint64_t> ticket = strand.Run(
+      [](Coordinator& coordinator, absl::Time now) { return coordinator.RequestCheckpoint(now); });
+  if (!ticket.ok()) return done(ticket.status());
+  strand.Await(0, patience,
+               [ticket = *ticket, done](Coordinator& coordinator, absl::Time, Occasion occasion) {
+                 return Deliver(done, coordinator.CheckpointOutcome(ticket), occasion,
+                                "the checkpoint is not finished yet; the status shows when it is");
+               });
+}
+
+void TakeLastCheckpoint(CoordinatorStrand& strand, const std::string& reason,
+                        absl::Duration patience, CheckpointDone done) {
+  strand.Await(
+      0, patience,
+      [=, has_begun = false](Coordinator& coordinator, absl::Time now, Occasion occasion) mutable {
+        if (occasion == Occasion::kChange && !std::exchange(has_begun, true)) {
+          coordinator.BeginLastSave(reason, patience, now);
+        }
+        return Deliver(
+            done, coordinator.LastSaveOutcome(), occasion,
+            absl::StrCat(coordinator.Unsaved(), ": the last checkpoint was not finished within ",
+                         absl::FormatDuration(patience)));
+      });
+}
+
+}  // namespace lodestar

@@ -1,0 +1,27 @@
+// Asks the coordinator for checkpoints and waits for them: for operators, and for servers that are
+// about to stop.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/rpc/coordinator_strand.h"
+
+namespace lodestar {
+
+// `done` is called once, from any thread.
+using CheckpointDone = std::function<void(const absl::StatusOr<PublishedCheckpoint>&)>;
+
+// Errors: those of Coordinator::RequestCheckpoint(); DeadlineExceeded after `patience`; Unavailable
+// if the strand stops meanwhile.
+void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, CheckpointDone done);
+
+// The checkpoint after which nobody gets work any more, see Coordinator::BeginLastSave(). Errors:
+// those of Coordinator::LastSaveOutcome(); DeadlineExceeded after `patience`, with what is in no
+// checkpoint; Unavailable if the strand has stopped without one.
+void TakeLastCheckpoint(CoordinatorStrand& strand, const std::string& reason,
+                        absl::Duration patience, CheckpointDone done);
+
+}  // namespace lodestar
