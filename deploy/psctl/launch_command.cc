@@ -71,6 +71,8 @@ absl::Status StartAll(const LaunchOptions& options, const std::string& program,
     spec.arguments.insert(spec.arguments.end(), options.server_flags.begin(),
                           options.server_flags.end());
     spec.ends_cluster = i == 0;
+    // Workers hand in what they have while the servers are there; these save it.
+    spec.ends_last = true;
     RETURN_IF_ERROR(launcher->Start(spec));
   }
   for (int i = 0; i < options.workers; ++i) {

@@ -19,6 +19,8 @@ namespace lodestar {
 namespace {
 
 constexpr int kExecFailed = 127;
+// Codes from here on say that trying again may succeed.
+constexpr int kMayCureItself = 128;
 
 sigset_t WaitedSignals() {
   sigset_t signals;
@@ -99,10 +101,19 @@ void Launcher::SignalAll(int signal) {
   }
 }
 
-bool Launcher::AnyRunning() const {
-  return std::any_of(processes_.begin(), processes_.end(),
-                     [](const Process& process) { return process.running; });
+void Launcher::Signal(bool ends_last, int signal) {
+  for (const Process& process : processes_) {
+    if (process.running && process.spec.ends_last == ends_last) kill(process.pid, signal);
+  }
 }
+
+bool Launcher::AreRunning(bool ends_last) const {
+  return std::any_of(processes_.begin(), processes_.end(), [&](const Process& process) {
+    return process.running && process.spec.ends_last == ends_last;
+  });
+}
+
+bool Launcher::AnyRunning() const { return AreRunning(false) || AreRunning(true); }
 
 bool Launcher::Reap(int* exit_code) {
   bool end_others = false;
@@ -114,7 +125,9 @@ bool Launcher::Reap(int* exit_code) {
     if (code != 0) {
       std::printf("[launch] %s ended with code %d\n", process.spec.role.c_str(), code);
       std::fflush(stdout);
-      if (*exit_code == 0) *exit_code = code;
+      if (*exit_code == 0 || (*exit_code >= kMayCureItself && code < kMayCureItself)) {
+        *exit_code = code;
+      }
     }
     end_others = end_others || code != 0 || process.spec.ends_cluster;
   }
@@ -124,7 +137,7 @@ bool Launcher::Reap(int* exit_code) {
 int Launcher::Wait(int grace_seconds) {
   const sigset_t signals = WaitedSignals();
   int exit_code = 0;
-  bool ending = false;
+  enum class Stage { kRunning, kEndingFirst, kEndingLast } stage = Stage::kRunning;
   timespec deadline{};
   while (AnyRunning()) {
     timespec patience{.tv_sec = 1, .tv_nsec = 0};
@@ -132,18 +145,22 @@ int Launcher::Wait(int grace_seconds) {
     bool end_others = Reap(&exit_code);
     if (signal == SIGINT || signal == SIGTERM) {
       if (exit_code == 0) exit_code = 128 + signal;
-      if (ending) SignalAll(SIGKILL);
+      if (stage != Stage::kRunning) SignalAll(SIGKILL);
       end_others = true;
     }
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if (end_others && !ending) {
-      ending = true;
+    if (end_others && stage == Stage::kRunning) {
+      stage = Stage::kEndingFirst;
       deadline = now;
       deadline.tv_sec += grace_seconds;
-      SignalAll(SIGTERM);
+      Signal(/*ends_last=*/false, SIGTERM);
     }
-    if (ending && now.tv_sec >= deadline.tv_sec) SignalAll(SIGKILL);
+    if (stage != Stage::kEndingFirst) continue;
+    if (now.tv_sec >= deadline.tv_sec) Signal(/*ends_last=*/false, SIGKILL);
+    if (AreRunning(/*ends_last=*/false)) continue;
+    stage = Stage::kEndingLast;
+    Signal(/*ends_last=*/true, SIGTERM);
   }
   for (Process& process : processes_) {
     if (process.output.joinable()) process.output.join();

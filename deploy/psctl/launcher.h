@@ -17,6 +17,7 @@ struct ProcessSpec {
   std::string role;                    // prefix of its lines: "server", "worker-0"
   std::vector<std::string> arguments;  // arguments[0]: the program
   bool ends_cluster = false;           // when it ends with 0 the others are told to end, too
+  bool ends_last = false;              // told to end once those without it have ended
 };
 
 class Launcher {
@@ -30,9 +31,11 @@ class Launcher {
   absl::Status Start(const ProcessSpec& spec);
 
   // Blocks until all processes have ended. The first that fails, or SIGINT or SIGTERM to this
-  // process, ends the others with SIGTERM, and after `grace_seconds` with SIGKILL. Returns the exit
-  // code of the first failure, 0 if there was none, 128 + signal if this process was told to end.
-  // SIGINT, SIGTERM and SIGCHLD must be blocked in every thread.
+  // process, ends the others with SIGTERM: first those that do not end last, after `grace_seconds`
+  // with SIGKILL; then those that do, which have a limit of their own. A second signal ends all
+  // with SIGKILL. Returns the exit code of the first failure that trying again does not cure (1 to
+  // 127); else 128 + signal if this process was told to end; else the code of the first failure, 0
+  // if there was none. SIGINT, SIGTERM and SIGCHLD must be blocked in every thread.
   int Wait(int grace_seconds);
 
  private:
@@ -43,6 +46,9 @@ class Launcher {
     bool running = false;
   };
   void SignalAll(int signal);
+  // Those that end last, or the others.
+  void Signal(bool ends_last, int signal);
+  bool AreRunning(bool ends_last) const;
   // Collects ended children; updates *exit_code and returns whether the others should end.
   bool Reap(int* exit_code);
   bool AnyRunning() const;

@@ -17,6 +17,7 @@ from cluster_processes import GPT, ClusterTestCase, alarms_in, wait_until
 # The promise is 10 s from the restart on.
 SERVING_WITHIN_SECONDS = 10
 DISK_BYTES = 512 << 10
+NOT_SAVED = 3  # exit code
 MANIFEST = "MANIFEST.json"
 
 
@@ -95,7 +96,10 @@ class FullDiskTest(CheckpointTestCase):
     self.assertIn(self.path("checkpoints"), alarms_in(status))
     self.wait_for_round(int(status["round"]) + 5)
     self.assertEqual(self.saved(), kept)  # nor is anything half-written left
-    self.stop_job(server, worker)  # its last checkpoint fails as well
+    self.assertEqual(self.psctl("stop").returncode, 0)
+    self.assert_ends(worker)
+    self.assert_ends(server, NOT_SAVED)  # its last checkpoint fails as well
+    self.assertIn("NOT SAVED: rounds ", server.log())
     self.assertEqual(self.saved(), kept)
     return failed.stderr + alarms_in(status), int(kept[0].split("-")[1])
 

@@ -1,0 +1,87 @@
+#!/usr/bin/python3 -B
+"""Servers that are told to stop, together or one by one, and what of the training is on disk then.
+
+Usage: stopping_test.py PS_SERVER GPU_WORKER PSCTL
+"""
+import os
+import shutil
+import signal
+
+import cluster_processes
+from cluster_processes import BINARIES, ClusterTestCase, wait_until
+
+NOT_SAVED = 3
+
+
+class StoppingTest(ClusterTestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.checkpoints = self.path("checkpoints")
+
+  def start_two_servers(self):
+    servers = [self.start_server(shard="0/2", checkpoint_dir=self.checkpoints)]
+    servers.append(self.start(self.server_command(shard="1/2"), "server1"))
+    return servers
+
+  def saved(self, folder):
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+  def assert_saved(self, number):
+    self.assertIn(f"round-{number:08d}", self.saved(self.checkpoints), self.logs())
+
+  def test_servers_told_to_stop_together_save_the_last_round(self):
+    servers = self.start_two_servers()
+    worker = self.start_worker("a")
+    self.wait_for_round(5)
+    for server in servers:
+      server.send(signal.SIGTERM)
+    for server in servers:
+      self.assert_ends(server, 128 + signal.SIGTERM)
+    self.assert_saved(self.metrics()[-1]["round"] + 1)
+    worker.kill()
+
+  def test_second_signal_stops_at_once_and_says_what_is_not_saved(self):
+    server = self.start_server(checkpoint_dir=self.checkpoints, lease="1m", stop_timeout="1h")
+    worker = self.start_worker("a")
+    self.wait_for_round(5)
+    worker.send(signal.SIGSTOP)  # holds its round, so that nothing can be saved
+    server.send(signal.SIGTERM)
+    server.wait_for_log("signal=15")
+    server.send(signal.SIGTERM)
+    self.assert_ends(server, 128 + signal.SIGTERM)
+    self.assertIn("are in no checkpoint", server.log())
+
+  def test_interrupted_launch_of_two_servers_saves_the_last_round(self):
+    launch = self.start(
+        [BINARIES["psctl"], "launch", "--servers=2", "--workers=2", "--device=cpu",
+         "--data=" + self.path("corpus.txt"), "--", "--model=" + self.path("model.textproto"),
+         "--rounds=1000000", "--batch_size=2", "--eval_samples=8",
+         "--metrics_out=" + self.path("metrics.jsonl"), "--checkpoint_dir=" + self.checkpoints],
+        "launch")
+    wait_until(lambda: len(self.metrics()) > 5 or not launch.is_running(), self.logs)
+    launch.send(signal.SIGINT)
+    self.assert_ends(launch, 128 + signal.SIGINT)
+    self.assert_saved(self.metrics()[-1]["round"] + 1)
+    self.assertNotIn("ended with code 137", launch.log())  # nobody had to be killed
+
+  def test_last_save_that_fails_goes_to_the_fallback_and_the_code_says_so(self):
+    server = self.start_server(checkpoint_dir=self.checkpoints, rounds=1500,
+                               fallback_dir=self.path("spare"))
+    worker = self.start_worker("a")
+    self.wait_for_round(5)
+    shutil.rmtree(self.checkpoints, ignore_errors=True)
+    self.write("checkpoints", "a file where the folder was")
+    self.assert_ends(worker)
+    self.assert_ends(server, NOT_SAVED)
+    self.assertIn("round-00001500", self.saved(self.path("spare")))
+    self.assertIn("it is in --fallback_dir: " + self.path("spare"), server.log())
+    os.remove(self.checkpoints)
+    again = self.start_server(checkpoint_dir=self.checkpoints, rounds=1500,
+                              fallback_dir=self.path("spare"))
+    self.assert_ends(again)
+    self.assertIn("round-00001500", again.log())
+
+
+if __name__ == "__main__":
+  cluster_processes.main()
