@@ -53,7 +53,7 @@ int RunServer(const ServerConfig& config) {
     (*server)->Stop(outcome.ok() || absl::IsCancelled(outcome) ? Server::StopKind::kGraceful
                                                                : Server::StopKind::kImmediate);
     if (!(*server)->loss().ok()) {
-      LogError("{}", (*server)->loss());
+      LogError("{}", (*server)->loss().message());
       exit_code = kExitNotSaved;
     }
   }

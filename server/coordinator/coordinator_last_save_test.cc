@@ -258,6 +258,22 @@ TEST_F(ExitWhenDoneTest, TheFallbackTakesWhatTheFolderDoesNot) {
   EXPECT_TRUE(coordinator().should_exit());
 }
 
+TEST_F(ExitWhenDoneTest, AfterAResumeFromTheFallbackTheFolderGetsItsCheckpoint) {
+  RestoreChoice choice{.source = CheckpointSource{"spare/round-00000004"},
+                       .state = CoordinatorState{},
+                       .server_incarnation = 2000};
+  choice.state->ledger.next_round = 4;
+  Coordinator::Config config = SavingConfig();
+  config.fallback_dir = "spare";
+  CoordinatorHarness resumed(config);
+  resumed.Start(choice);
+  EXPECT_THAT(resumed.fleet.save_directories, ElementsAre("ckpt/round-00000004.tmp"));
+  choice.source = CheckpointSource{"ckpt/round-00000004"};
+  CoordinatorHarness complete(config);
+  complete.Start(choice);
+  EXPECT_THAT(complete.fleet.save_directories, IsEmpty());
+}
+
 TEST_F(ExitWhenDoneTest, ExitsAfterTheLastTry) {
   ASSERT_TRUE(coordinator().Leave(worker_.life, "done", {}, cluster_.now()).ok());
   for (int i = 0; i <= LastSave::kTries; ++i) {

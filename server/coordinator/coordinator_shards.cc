@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
 #include "common/shard_plan.h"
@@ -79,7 +80,11 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   hold_reason_.clear();
   drop_missing_at_ = absl::InfiniteFuture();
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&source_)) {
-    checkpoints_.SetLast({checkpoint->directory, ledger_.next_round(), 0}, state.ledger, now);
+    const bool is_fallback = !config_.fallback_dir.empty() &&
+                             absl::StartsWith(checkpoint->directory, config_.fallback_dir + "/");
+    // In the fallback it is no reason not to save where it belongs.
+    checkpoints_.SetLast({checkpoint->directory, ledger_.next_round(), 0},
+                         is_fallback ? LedgerState{.next_round = -1} : state.ledger, now);
     deps_.observer->OnEvent(absl::StrCat("resumes from path=", checkpoint->directory,
                                          " round=", ledger_.next_round().value()));
   }
