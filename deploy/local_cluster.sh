@@ -5,7 +5,7 @@
 # shellcheck shell=bash
 
 root="$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")"
-started_pids=() server_pids=() worker_pids=()
+started_pids=() server_pids=() worker_pids=() follower_pid=''
 
 fail() {
   echo "$(basename "$0"): $*" >&2
@@ -85,6 +85,7 @@ run() {
 start() {
   local name="$1"
   shift
+  touch "$name.log"  # for whoever looks before the process does
   "$@" >>"$name.log" 2>&1 &
   pid=$!
   started_pids+=("$pid")
@@ -140,12 +141,11 @@ start_worker() {
   worker_pids+=("$pid")
 }
 
-# Shows the log of the worker that was started last, as it grows.
+# follow NAME: shows the log of the worker that was started last, as it grows; await_workers() waits for its end.
 follow() {
-  local log
-  log="$(readlink "/proc/$pid/fd/1")"
-  tail --pid="$pid" -n +1 -F "$log" 2>/dev/null &
-  started_pids+=("$!")
+  tail --pid="$pid" --sleep-interval=0.2 --lines=+1 --follow "$1.log" &
+  follower_pid=$!
+  started_pids+=("$follower_pid")
 }
 
 # The workers end by themselves, and well; the servers stay.
@@ -163,6 +163,8 @@ await_workers() {
     done
   done
   worker_pids=()
+  [[ -z "$follower_pid" ]] || wait "$follower_pid" || true
+  follower_pid=''
 }
 
 # ask COMMAND FLAGS: psctl about the job at `address`.

@@ -53,7 +53,7 @@ start_server server --model="$root/deploy/examples/small_gpt.textproto" --mode="
 for ((i = 1; i <= num_workers; ++i)); do
   start_worker "worker-$i" --data="$data" --data_format=text --threads="$threads"
 done
-follow
+follow "worker-$num_workers"
 await_workers
 train_seconds=$((SECONDS - started))
 

@@ -27,7 +27,7 @@ start_server server --mode=async --staleness_scaling=inverse --model="$model" --
 start_worker slow --data="$data" --threads=1
 start slow_down slow_down "$pid"
 start_worker fast --data="$data" --threads=1
-follow
+follow fast
 await_workers
 
 show "$psctl" status --server="$address" --json

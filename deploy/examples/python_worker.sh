@@ -28,7 +28,7 @@ for name in a b; do
   start "$name" env PYTHONPATH=stubs PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 "${worker[@]}"
   worker_pids+=("$pid")
 done
-follow
+follow b
 await_workers
 ask export --out=model.safetensors
 stop_job

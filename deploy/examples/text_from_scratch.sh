@@ -20,7 +20,7 @@ start_server server --model="$model" --rounds="$rounds" --min_workers=2 --learni
   --checkpoint_dir=checkpoints --metrics_out=metrics.jsonl
 start_worker a --data="$data" --threads=1
 start_worker b --data="$data" --threads=1
-follow
+follow b
 await_workers
 
 ask export --out=model.safetensors

@@ -25,7 +25,7 @@ cat model.textproto
 start_server server --model=model.textproto --rounds="$rounds" --learning_rate=3e-3 --eval_samples=500 \
   --metrics_out=metrics.jsonl
 start_worker a --data=tokens.bin --threads=1
-follow
+follow a
 await_workers
 ask export --out=model.safetensors
 stop_job

@@ -17,7 +17,7 @@ job=(--model="$model" --learning_rate=3e-3 --min_workers=2 --eval_samples=500 --
 start_workers() {
   start_worker "$1" --data="$data" --threads=1
   start_worker "$2" --data="$data" --threads=1
-  follow
+  follow "$2"
   await_workers
 }
 
@@ -33,8 +33,9 @@ ls -d checkpoints/*
 
 say "The same job for twice as many rounds, on one server: it resumes from the newest checkpoint"
 start_server server --rounds=$((2 * rounds)) "${job[@]}"
-grep --only-matching 'resumes from .*' server.log
 start_workers c d
+show grep 'resumes from' server.log
+grep 'resumes from' server.log
 ask status
 stop_job
 say "Everything is in $out"
