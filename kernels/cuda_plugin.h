@@ -19,7 +19,8 @@ inline constexpr int kCudaPluginVersion = 5;
 
 struct CudaPluginOptions {
   int ordinal = 0;
-  DType compute = DType::kF32;
+  DType compute = DType::kF32;  // or kBf16
+  // Whether biases, activations and sums become part of matrix products.
   FusionPolicy fusion = FusionPolicy::kMeasure;
 };
 

@@ -53,6 +53,7 @@ must_be_empty 'somepath(//common/..., //proto/... + //kernels/... + //third_part
 must_be_empty 'somepath(//server/..., //worker/...)'
 must_be_empty 'somepath(//worker/..., //server/...)'
 must_be_empty 'somepath(//... except //tests/..., //tests/...)'
+must_be_empty 'attr(testonly, 0, rdeps(//..., //kernels/cuda/emulator/...))'
 
 # Programs of tests/gpu: exit code 77 says that there is no GPU, and why.
 : >"$work/gpu_results"

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/attention_dropout.h"
 #include "kernels/cuda/attention_float_tile.h"
+#include "kernels/cuda/compiler_seam.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/warp.h"
 

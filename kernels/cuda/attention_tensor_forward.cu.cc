@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention_dropout.h"
 #include "kernels/cuda/attention_tensor.h"
 #include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/compiler_seam.h"
 #include "kernels/cuda/launch.h"
 
 namespace lodestar::cuda {

@@ -9,8 +9,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
 
-#include "kernels/cuda/tensor_core.h"
+#include "kernels/cuda/compiler_seam.h"
 
 namespace lodestar::cuda {
 
@@ -90,6 +91,14 @@ template <int kWidth>
 __device__ __forceinline__ void LoadRight(uint32_t (&b)[4], const LanePlaces<kWidth>& places,
                                           const Bf16* tile, int j, int k) {
   LoadMatrixX4Transposed(b, tile + 16 * k * kWidth + (places.tall ^ (16 * j)));
+}
+
+// Two bf16 in a register, `low` in its low half.
+__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);  // one instruction
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof(bits));
+  return bits;
 }
 
 // Two neighbouring accumulators as a left factor: their layouts agree.

@@ -1,4 +1,4 @@
-"""Rules for sources that both nvcc and, under the emulator, the host's compiler compile."""
+"""Rules for sources that nvcc compiles into the plugin and, for tests, the host's compiler for an emulated card."""
 
 load("@local_cuda//:cuda.bzl", "CUDA_ROOT", "CUDA_VERSION")
 
@@ -120,23 +120,42 @@ cuda_plugin_library = rule(
     },
 )
 
-def cuda_library(name, srcs, deps = [], copts = [], **kwargs):
-    """A cc_library of .cu.cc and .cc files against the emulated CUDA.
+def cuda_library(name, srcs = [], hdrs = [], deps = [], host_deps = [], visibility = None):
+    """Sources of the plugin, which nvcc compiles, and the host's compiler for tests.
 
-    Where this machine has nvcc, also <name>_nvcc: the same sources as objects for the plugin.
+    <name>: the headers, for other libraries and for nvcc. Nothing is compiled.
+    <name>_nvcc: the objects for the plugin; only where this machine has nvcc.
+    <name>_emulated: testonly, the same sources against the emulator instead of a CUDA toolkit.
+
+    Args:
+      name: of the headers.
+      srcs: .cu.cc and .cc files, and headers of their own.
+      hdrs: headers.
+      deps: cuda_library targets of this package.
+      host_deps: libraries that know nothing of CUDA.
+      visibility: of the headers.
     """
     native.cc_library(
         name = name,
+        srcs = [source for source in srcs if source.endswith(".h")],
+        hdrs = hdrs,
+        visibility = visibility,
+        deps = deps + host_deps,
+    )
+    native.cc_library(
+        name = name + "_emulated",
+        testonly = True,
         srcs = srcs,
         # Loops are unrolled as nvcc is told to; the host's compiler does not know the pragma.
-        copts = copts + ["-Wno-unknown-pragmas"],
-        deps = deps + ["//kernels/cuda/emulator"],
-        **kwargs
+        copts = ["-Wno-unknown-pragmas"],
+        visibility = visibility,
+        deps = [":" + name] + [dep + "_emulated" for dep in deps] + ["//kernels/cuda/emulator"],
     )
-    if CUDA_ROOT:
+    sources = [source for source in srcs if source.endswith(".cc")]
+    if CUDA_ROOT and sources:
         cuda_objects(
             name = name + "_nvcc",
-            srcs = [source for source in srcs if source.endswith(".cc")],
+            srcs = sources,
             deps = [":" + name],
         )
 

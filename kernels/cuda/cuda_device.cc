@@ -61,28 +61,29 @@ absl::Status OutOfMemory(const std::string& device, const char* what, size_t byt
 
 }  // namespace
 
-CudaDevice::CudaDevice(const Config& config, const std::string& device, int compute_capability)
-    : ordinal_(config.ordinal),
-      compute_(config.compute),
+CudaDevice::CudaDevice(const CudaPluginOptions& options, const std::string& device,
+                       int compute_capability)
+    : ordinal_(options.ordinal),
+      compute_(options.compute),
       errors_(device),
-      fusion_(config.fusion, &errors_),
+      fusion_(options.fusion, &errors_),
       attention_(compute_capability) {}
 
-absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const Config& config) {
-  if (absl::Status status = CheckOrdinal(config.ordinal); !status.ok()) return status;
-  const std::string ordinal_name = DeviceName(config.ordinal);
+absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptions& options) {
+  if (absl::Status status = CheckOrdinal(options.ordinal); !status.ok()) return status;
+  const std::string ordinal_name = DeviceName(options.ordinal);
   cudaDeviceProp properties = {};
-  cudaError_t error = cudaSetDevice(config.ordinal);
+  cudaError_t error = cudaSetDevice(options.ordinal);
   if (error != cudaSuccess) return CudaStatus(ordinal_name, error, "cudaSetDevice");
-  error = cudaGetDeviceProperties(&properties, config.ordinal);
+  error = cudaGetDeviceProperties(&properties, options.ordinal);
   if (error != cudaSuccess) return CudaStatus(ordinal_name, error, "cudaGetDeviceProperties");
-  if (absl::Status status = CheckCompute(config.compute, properties); !status.ok()) return status;
+  if (absl::Status status = CheckCompute(options.compute, properties); !status.ok()) return status;
 
   const int compute_capability = properties.major * 10 + properties.minor;
   std::unique_ptr<CudaDevice> device(new CudaDevice(
-      config, absl::StrCat(ordinal_name, " (", properties.name, ")"), compute_capability));
+      options, absl::StrCat(ordinal_name, " (", properties.name, ")"), compute_capability));
   device->capabilities_ = {.name = properties.name,
-                           .compute = config.compute,
+                           .compute = options.compute,
                            .memory_is_host = false,
                            .memory_bytes = properties.totalGlobalMem};
   for (Stream& stream : device->streams_) {

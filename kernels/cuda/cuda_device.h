@@ -19,21 +19,16 @@
 #include "kernels/cuda/fusion_choice.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/resources.h"
+#include "kernels/cuda_plugin.h"
 #include "kernels/device.h"
 
 namespace lodestar::cuda {
 
 class CudaDevice final : public Device {
  public:
-  struct Config {
-    int ordinal = 0;
-    DType compute = DType::kF32;  // or kBf16
-    // Whether cuBLASLt's epilogues do biases, activations and sums.
-    FusionPolicy fusion = FusionPolicy::kMeasure;
-  };
   // Errors: Unavailable without driver or card; NotFound for an ordinal that there is not;
   // InvalidArgument for a dtype that the card cannot compute in; ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<Device>> Create(const Config& config);
+  static absl::StatusOr<std::unique_ptr<Device>> Create(const CudaPluginOptions& options);
   ~CudaDevice() override;
 
   const DeviceCapabilities& capabilities() const override { return capabilities_; }
@@ -100,7 +95,7 @@ class CudaDevice final : public Device {
                    const AdamWStep& step) override;
 
  private:
-  CudaDevice(const Config& config, const std::string& device, int compute_capability);
+  CudaDevice(const CudaPluginOptions& options, const std::string& device, int compute_capability);
 
   // The card is chosen per thread, so each entry chooses it.
   cudaStream_t On(StreamKind stream);

@@ -30,8 +30,8 @@ class CudaDeviceTest : public testing::Test {
     emulator::ClearStickyError();
     emulator::Configure(settings);
   }
-  static std::unique_ptr<Device> Make(const CudaDevice::Config& config = {}) {
-    auto device = CudaDevice::Create(config);
+  static std::unique_ptr<Device> Make(const CudaPluginOptions& options = {}) {
+    auto device = CudaDevice::Create(options);
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(*device);
   }

@@ -8,24 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "common/check.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/testing/device_conformance.h"
 
 namespace lodestar {
 namespace {
 
-DeviceCase CaseOf(const std::string& name, const cuda::CudaDevice::Config& config,
+DeviceCase CaseOf(const std::string& name, const CudaPluginOptions& options,
                   const emulator::Settings& settings) {
-  return {name, [config, settings] {
-            emulator::ClearStickyError();
-            emulator::Configure(settings);
-            auto device = cuda::CudaDevice::Create(config);
-            LODESTAR_CHECK(device.ok()) << device.status().ToString();
-            return std::move(*device);
-          }};
+  return {name, [options, settings] { return cuda::MakeEmulatedDevice(options, settings); }};
 }
 
 std::vector<DeviceCase> Cases() {

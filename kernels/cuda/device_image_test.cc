@@ -7,8 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/conv.h"
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/oracle/oracle_device.h"
 #include "kernels/testing/device_test_rig.h"
 
@@ -37,10 +36,8 @@ TEST(DeviceImageTest, ConvolvesInSeveralPasses) {
   const ConvShape shape{
       .samples = 2, .in_channels = 1, .height = 100, .width = 9400, .out_channels = 1};
   ASSERT_EQ(ConvSamplesPerPass(shape), 1);
-  emulator::Configure({});
-  auto device = CudaDevice::Create({.fusion = FusionPolicy::kNever});
-  ASSERT_TRUE(device.ok()) << device.status();
-  const Outputs got = Convolve(device->get(), shape);
+  const auto device = MakeEmulatedDevice({.fusion = FusionPolicy::kNever}, {});
+  const Outputs got = Convolve(device.get(), shape);
   const Outputs want = Convolve(MakeOracleDevice().get(), shape);
   for (const auto& [name, values] : want) {
     double largest = 1.0;

@@ -1,21 +1,12 @@
-// How kernels are started and how they get dynamic shared memory: the only place, with
-// tensor_core.h, where a CUDA compiler and the host's (kernels/cuda/emulator) differ. For .cu.cc
-// files.
+// How kernels are started. For .cu.cc files.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstddef>
-#include <type_traits>
 #include <utility>
 
-#ifdef LODESTAR_CUDA_EMULATED
-#include <tuple>
-
-#include "kernels/cuda/emulator/launch.h"
-#endif
-
-namespace lodestar {
+namespace lodestar::cuda {
 
 struct LaunchConfig {
   dim3 grid;
@@ -28,13 +19,6 @@ struct LaunchConfig {
 template <typename... Params, typename... Args>
 cudaError_t Launch(void (*kernel)(Params...), const LaunchConfig& config, Args&&... args) {
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return cudaSuccess;
-#ifdef LODESTAR_CUDA_EMULATED
-  return emulator::LaunchKernel(
-      config.grid, config.block, config.shared_bytes, config.stream,
-      [kernel, arguments = std::tuple<std::decay_t<Params>...>(std::forward<Args>(args)...)] {
-        std::apply(kernel, arguments);
-      });
-#else
   // A block gets this much without asking.
   constexpr size_t kDefaultSharedBytes = 48 * 1024;
   if (config.shared_bytes > kDefaultSharedBytes) {
@@ -49,18 +33,6 @@ cudaError_t Launch(void (*kernel)(Params...), const LaunchConfig& config, Args&&
   launch.dynamicSmemBytes = config.shared_bytes;
   launch.stream = config.stream;
   return cudaLaunchKernelEx(&launch, kernel, std::forward<Args>(args)...);
-#endif
 }
 
-// The block's dynamic shared memory, 128-byte aligned.
-template <typename T>
-__device__ __forceinline__ T* DynamicShared() {
-#ifdef LODESTAR_CUDA_EMULATED
-  return reinterpret_cast<T*>(emulator::DynamicSharedMemory());
-#else
-  extern __shared__ __align__(128) unsigned char lodestar_dynamic_shared[];
-  return reinterpret_cast<T*>(lodestar_dynamic_shared);
-#endif
-}
-
-}  // namespace lodestar
+}  // namespace lodestar::cuda

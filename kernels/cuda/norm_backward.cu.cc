@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/compiler_seam.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/reduce.h"

@@ -14,8 +14,8 @@ extern "C" __attribute__((visibility("default"))) lodestar::Device* LodestarMake
         ", the program asks for ", version, "; install the one that was built with the program"));
     return nullptr;
   }
-  absl::StatusOr<std::unique_ptr<lodestar::Device>> device = lodestar::cuda::CudaDevice::Create(
-      {.ordinal = options->ordinal, .compute = options->compute, .fusion = options->fusion});
+  absl::StatusOr<std::unique_ptr<lodestar::Device>> device =
+      lodestar::cuda::CudaDevice::Create(*options);
   if (!device.ok()) {
     *error = device.status();
     return nullptr;

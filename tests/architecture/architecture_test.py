@@ -59,6 +59,16 @@ class RulesCanFail(unittest.TestCase):
         self.assert_refused("server/a.cc", "#include <spdlog/spdlog.h>\n")
         self.assert_taken("common/logging.cc", "#include <spdlog/spdlog.h>\n")
 
+    def test_cuda_has_one_seam(self):
+        emulator = '#include "kernels/cuda/emulator/emulator.h"\n'
+        self.assert_refused("kernels/cuda/matmul.cc", emulator)
+        self.assert_taken("kernels/cuda/compiler_seam.h", "#ifndef __CUDACC__\n" + emulator)
+        self.assert_taken("kernels/cuda/testing/rig.h", emulator)
+        self.assert_taken("worker/trainer/rounds_test.cc", emulator)
+        self.assert_refused("kernels/cuda/launch.h", "#ifdef __CUDACC__\n")
+        self.assert_refused("kernels/device.h", "#include <cuda_runtime.h>\n")
+        self.assert_taken("kernels/cuda/launch.h", "#include <cuda_runtime.h>\n")
+
     def test_names(self):
         for name in ("utils.h", "string_util.cc", "helpers.cc", "test_helper.h", "misc.cc"):
             self.assert_refused(f"server/{name}", "\n")

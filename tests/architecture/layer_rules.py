@@ -37,6 +37,15 @@ FORBIDDEN_INCLUDES = {
     ],
 }
 
+# The emulated CUDA is a toolchain for tests. Production sources see the CUDA toolkit's headers, and
+# one header of ours knows that there is another compiler.
+CUDA_FOLDER = "kernels/cuda/"
+CUDA_EMULATOR = "kernels/cuda/emulator/"
+CUDA_SEAM = "kernels/cuda/compiler_seam.h"
+CUDA_TOOLKIT = re.compile(r"^(cuda|cublas)")
+CUDA_COMPILER = re.compile(r"\b__CUDA(CC__|_ARCH__)")
+TEST_ONLY = re.compile(r"^tests/|/testing/|_test\.cc$")
+
 # Where generated wire types may be seen.
 WIRE_FOLDERS = ("proto/", "server/rpc/", "worker/client/", "deploy/psctl/", "tests/")
 # Where a synchronisation mode may be told apart: facts of a job, and the factories.
@@ -79,6 +88,17 @@ def check_shape(path, text):
         yield f"{path}: {lines} lines, at most {limit}"
 
 
+def check_cuda(path, text):
+    for bracket, include in INCLUDE.findall(text):
+        if bracket == "<" and CUDA_TOOLKIT.search(include) and not path.startswith(CUDA_FOLDER):
+            yield f"{path}: <{include}> is included in {CUDA_FOLDER} only"
+        if include.startswith(CUDA_EMULATOR) and path != CUDA_SEAM:
+            if not path.startswith(CUDA_EMULATOR) and not TEST_ONLY.search(path):
+                yield f"{path}: {include} is for tests; others see it through {CUDA_SEAM}"
+    if path != CUDA_SEAM and CUDA_COMPILER.search(COMMENT.sub("", text)):
+        yield f"{path}: {CUDA_SEAM} is the only place that may ask which compiler is at work"
+
+
 def check_modes(path, text):
     if not MODE_PLACES.search(path) and MODE_VALUE.search(COMMENT.sub("", text)):
         yield f"{path}: a mode is told apart outside of a factory"
@@ -89,6 +109,6 @@ def check_tree(root):
     for path in source_files(root):
         with open(os.path.join(root, path), encoding="utf-8") as file:
             text = file.read()
-        for check in (check_includes, check_shape, check_modes):
+        for check in (check_includes, check_shape, check_cuda, check_modes):
             violations.extend(check(path, text))
     return violations

@@ -7,8 +7,7 @@
 
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/device_factory.h"
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/testing/training_rig.h"
@@ -31,8 +30,8 @@ JobSpec LocalStepsJob() {
 }
 
 std::unique_ptr<Device> Card(DType compute, emulator::StreamOrder order) {
-  emulator::Configure({.streams = order});
-  return *cuda::CudaDevice::Create({.compute = compute, .fusion = FusionPolicy::kNever});
+  return cuda::MakeEmulatedDevice({.compute = compute, .fusion = FusionPolicy::kNever},
+                                  {.streams = order});
 }
 
 TrainingOutcome TrainOnCard(const JobSpec& job, DType compute, emulator::StreamOrder order,

@@ -15,8 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/codec/codec.h"
-#include "kernels/cuda/cuda_device.h"
-#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/device_factory.h"
 #include "worker/model/device_memory.h"
 #include "worker/trainer/exchange_state.h"
@@ -61,13 +60,11 @@ std::unique_ptr<Device> MakeIt(Kind kind) {
     case Kind::kCopiesFirst:
       return std::make_unique<DelayedDevice>(DelayedDevice::Order::kCopiesFirst);
     case Kind::kCard:
-      emulator::Configure({.streams = emulator::StreamOrder::kOnlyWhatIsNeeded});
-      break;
+      return cuda::MakeEmulatedDevice({}, {.streams = emulator::StreamOrder::kOnlyWhatIsNeeded});
     case Kind::kCardOthersFirst:
-      emulator::Configure({.streams = emulator::StreamOrder::kOthersFirst});
-      break;
+      return cuda::MakeEmulatedDevice({}, {.streams = emulator::StreamOrder::kOthersFirst});
   }
-  return *cuda::CudaDevice::Create({});
+  return nullptr;
 }
 
 // What a worker has of the exchange, and its gradient.

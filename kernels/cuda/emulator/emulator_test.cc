@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cuda/compiler_seam.h"
 #include "kernels/cuda/launch.h"
 
-namespace lodestar {
+namespace lodestar::cuda {
 namespace {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
@@ -155,6 +156,28 @@ TEST_P(EmulatorTest, ShufflesFollowTheirDefinitions) {
   EXPECT_EQ(*count, 64);
 }
 
+TEST_P(EmulatorTest, AKernelMustAskForMoreSharedMemoryThanTheDefault) {
+  constexpr size_t kMoreBytes = 49 * 1024;
+  const auto launch = [this](size_t shared_bytes) {
+    const cudaLaunchConfig_t config{
+        .gridDim = 1, .blockDim = 64, .dynamicSmemBytes = shared_bytes, .stream = stream_};
+    return cudaLaunchKernelEx(&config, Rotate, Device(std::vector<int>(64)), true);
+  };
+  const auto ask = [](size_t bytes) {
+    return cudaFuncSetAttribute(reinterpret_cast<const void*>(Rotate),
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                static_cast<int>(bytes));
+  };
+  EXPECT_EQ(launch(48 * 1024), cudaSuccess);
+  EXPECT_EQ(ask(48 * 1024), cudaSuccess);
+  EXPECT_EQ(launch(kMoreBytes), cudaErrorInvalidValue);
+  EXPECT_EQ(ask(kMoreBytes), cudaSuccess);
+  EXPECT_EQ(launch(kMoreBytes), cudaSuccess);
+  emulator::Configure({.threads = GetParam(), .compute_capability = 75});
+  EXPECT_EQ(ask(65 * 1024), cudaErrorInvalidValue) << "more than the card has";
+  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess) << emulator::KernelFailure();
+}
+
 TEST_P(EmulatorTest, WritingBeyondAnAllocationIsAnError) {
   char* memory = Device(std::vector<char>(100));
   ASSERT_EQ(Launch(WriteBeyond, {.grid = 1, .block = 1, .stream = stream_}, memory, 100),
@@ -245,4 +268,4 @@ INSTANTIATE_TEST_SUITE_P(Orders, EmulatorTest,
                          });
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::cuda

@@ -1,5 +1,7 @@
 #include "kernels/cuda/emulator/runtime.h"
 
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -7,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "kernels/cuda/emulator/launch.h"
 
 namespace lodestar::emulator {
 namespace {
@@ -19,12 +20,8 @@ constexpr unsigned char kPoison = 0xff;
 constexpr size_t kMaxPoisonBytes = 1 << 20;  // workspaces of many MiB need not be touched
 constexpr unsigned kMaxBlockThreads = 1024;
 constexpr unsigned kMaxGridYz = 65535;
-
-size_t SharedLimit(int compute_capability) {
-  if (compute_capability >= 90) return 227 * 1024;
-  if (compute_capability >= 80) return 163 * 1024;
-  return 64 * 1024;
-}
+// Dynamic shared memory of a block whose kernel has not asked for more.
+constexpr size_t kDefaultSharedBytes = 48 * 1024;
 
 }  // namespace
 
@@ -54,6 +51,12 @@ cudaError_t Card::RefuseIfCapturing() {
     return cudaErrorStreamCaptureUnsupported;
   }
   return cudaSuccess;
+}
+
+size_t Card::MaxSharedBytes() const {
+  if (settings.compute_capability >= 90) return 227 * 1024;
+  if (settings.compute_capability >= 80) return 163 * 1024;
+  return 64 * 1024;
 }
 
 cudaError_t Card::Queue(cudaStream_t stream, Operation operation) {
@@ -164,17 +167,22 @@ void Card::CheckCanaries() {
   }
 }
 
-cudaError_t LaunchKernel(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+cudaError_t LaunchKernel(const void* kernel, const cudaLaunchConfig_t& config,
                          std::function<void()> body) {
   Card& card = Card::Get();
   const std::lock_guard lock(card.mutex());
   if (card.sticky != cudaSuccess) return card.Result(card.sticky);
+  const dim3 grid = config.gridDim;
+  const dim3 block = config.blockDim;
   const unsigned threads = block.x * block.y * block.z;
   if (threads == 0 || threads > kMaxBlockThreads || block.z > 64 || grid.y > kMaxGridYz ||
       grid.z > kMaxGridYz || grid.x > 0x7fffffffu || grid.x * grid.y * grid.z == 0) {
     return card.Result(cudaErrorInvalidConfiguration);
   }
-  if (shared_bytes > SharedLimit(card.settings.compute_capability)) {
+  const size_t shared_bytes = config.dynamicSmemBytes;
+  const auto asked_for = card.shared_bytes_of_kernels.find(kernel);
+  if (shared_bytes >
+      (asked_for == card.shared_bytes_of_kernels.end() ? kDefaultSharedBytes : asked_for->second)) {
     return card.Result(cudaErrorInvalidValue);
   }
   ++card.launches;
@@ -182,10 +190,11 @@ cudaError_t LaunchKernel(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_
     body = [] { Block::Running().Fail("a failure that was asked for"); };
   }
   return card.Result(card.Queue(
-      stream, {.run = [=, body = std::move(
-                              body)] { Card::Get().RunKernel(grid, block, shared_bytes, body); },
-               .after = {},
-               .microseconds = 1.0}));
+      config.stream,
+      {.run = [=,
+               body = std::move(body)] { Card::Get().RunKernel(grid, block, shared_bytes, body); },
+       .after = {},
+       .microseconds = 1.0}));
 }
 
 void Configure(const Settings& settings) {

@@ -74,11 +74,15 @@ class Card {
   int64_t launches_until_failure = -1;
   double microseconds = 0.0;  // the card's clock: what the operations so far took
   std::vector<cudaStream_t> streams;
+  // Dynamic shared memory that a kernel may be given, by kernel, where it has asked for more.
+  std::map<const void*, size_t> shared_bytes_of_kernels;
 
   // Remembers and returns the error, or the sticky one.
   cudaError_t Result(cudaError_t error);
   // Fails the card as a kernel's wrong access does.
   void Break(cudaError_t error, const std::string& why);
+  // Dynamic shared memory that a kernel may ask for.
+  size_t MaxSharedBytes() const;
   cudaError_t Queue(cudaStream_t stream, Operation operation);
   // Runs what has to run before the point is reached, and more as settings.streams says.
   void RunUntil(StreamPoint point);

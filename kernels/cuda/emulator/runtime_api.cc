@@ -97,9 +97,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->major = card.settings.compute_capability / 10;
     properties->minor = card.settings.compute_capability % 10;
     properties->multiProcessorCount = 4;
-    properties->sharedMemPerBlockOptin = properties->major >= 9   ? 227 * 1024
-                                         : properties->major == 8 ? 163 * 1024
-                                                                  : 64 * 1024;
+    properties->sharedMemPerBlockOptin = card.MaxSharedBytes();
     return cudaSuccess;
   });
 }
@@ -122,6 +120,17 @@ cudaError_t cudaDeviceSynchronize() {
       }
     }
     return card.sticky;
+  });
+}
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  return OnCard([&](Card& card) {
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        static_cast<size_t>(value) > card.MaxSharedBytes()) {
+      return cudaErrorInvalidValue;
+    }
+    card.shared_bytes_of_kernels[kernel] = static_cast<size_t>(value);
+    return cudaSuccess;
   });
 }
 

@@ -1,9 +1,11 @@
-// What has no C++ name in CUDA: tensor-core products, loads of their operands, asynchronous copies
-// into shared memory, and the bare exponential. Under the emulator the same functions do the same
-// by the layouts of NVIDIA's PTX ISA (9.7.14 "mma.m16n8k16", "ldmatrix"; 9.7.9.25 "cp.async"). For
-// .cu.cc files; all threads of a warp call each function together.
+// The seam between the two compilers of kernels: dynamic shared memory, which nvcc alone declares,
+// and instructions that have no name in CUDA's C++. nvcc takes them from here; the host's compiler,
+// which runs kernels in tests, takes the same functions in software from the emulator. No other
+// file of ours knows which of the two is at work. For .cu.cc files.
 //
-// Which element a register holds, for lane = 4 * group + member:
+// What the functions do is in NVIDIA's PTX ISA (9.7.14 "mma.m16n8k16", "ldmatrix"; 9.7.9.25
+// "cp.async"). All threads of a warp call MultiplyAdd() and the loads together. Which element a
+// register holds, for lane = 4 * group + member:
 //   A 16x16 bf16  a[0] (group, 2 member + {0,1})      a[1] (group + 8, same columns)
 //                 a[2] (group, 2 member + 8 + {0,1})  a[3] (group + 8, 2 member + 8 + {0,1})
 //   B 16x8 bf16   b[0] (2 member + {0,1}, group)      b[1] (2 member + 8 + {0,1}, group)
@@ -11,40 +13,22 @@
 // A pair {0,1} lies in one register, the first in the low half.
 #pragma once
 
-#include <cuda_bf16.h>
+#ifndef __CUDACC__
+#include "kernels/cuda/emulator/compiler_seam.h"
+#else
+
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <cstring>
 
-#ifdef LODESTAR_CUDA_EMULATED
-#include "kernels/cuda/emulator/tensor_core.h"
-#endif
+namespace lodestar::cuda {
 
-namespace lodestar {
-
-// Two bf16 in a register, `low` in its low half.
-__device__ __forceinline__ uint32_t PackBf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);  // one instruction
-  uint32_t bits;
-  memcpy(&bits, &pair, sizeof(bits));
-  return bits;
+// The block's dynamic shared memory, 128-byte aligned.
+template <typename T>
+__device__ __forceinline__ T* DynamicShared() {
+  extern __shared__ __align__(128) unsigned char lodestar_dynamic_shared[];
+  return reinterpret_cast<T*>(lodestar_dynamic_shared);
 }
-
-#ifdef LODESTAR_CUDA_EMULATED
-
-__device__ __forceinline__ int Opaque(int x) { return x; }
-using emulator::CopyAsync16;
-using emulator::CopyAsyncCommit;
-using emulator::CopyAsyncWait;
-using emulator::Exp2;
-using emulator::LoadMatrixX2;
-using emulator::LoadMatrixX2Transposed;
-using emulator::LoadMatrixX4;
-using emulator::LoadMatrixX4Transposed;
-using emulator::MultiplyAdd;
-
-#else
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -94,20 +78,6 @@ __device__ __forceinline__ void LoadMatrixX4Transposed(uint32_t (&r)[4], const v
                : "memory");
 }
 
-// The same with two matrices: rows come from lanes 0 to 15; others' `row` is not read.
-__device__ __forceinline__ void LoadMatrixX2(uint32_t (&r)[2], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];\n"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(SharedAddress(row))
-               : "memory");
-}
-__device__ __forceinline__ void LoadMatrixX2Transposed(uint32_t (&r)[2], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];\n"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(SharedAddress(row))
-               : "memory");
-}
-
 // Begins a copy of 16 bytes, both 16-byte aligned, from global to shared memory; zeros where
 // `valid` is false (`global` is then not read). It is there after a CopyAsyncWait that covers its
 // group and a barrier. Below compute capability 8.0 it is an ordinary copy.
@@ -138,6 +108,6 @@ __device__ __forceinline__ void CopyAsyncWait() {
 #endif
 }
 
-#endif
+}  // namespace lodestar::cuda
 
-}  // namespace lodestar
+#endif

@@ -1,0 +1,16 @@
+// The CUDA device on the emulated card, for tests of whatever drives a device.
+#pragma once
+
+#include <memory>
+
+#include "kernels/cuda/emulator/emulator.h"
+#include "kernels/cuda_plugin.h"
+#include "kernels/device.h"
+
+namespace lodestar::cuda {
+
+// Sets the process's one card up as `settings` says, without the error of an earlier test.
+std::unique_ptr<Device> MakeEmulatedDevice(const CudaPluginOptions& options,
+                                           const emulator::Settings& settings);
+
+}  // namespace lodestar::cuda
