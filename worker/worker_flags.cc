@@ -27,9 +27,13 @@ ABSL_FLAG(std::string, data, "",
 ABSL_FLAG(std::string, data_format, "auto",
           "auto (by content), text (bytes as tokens), tokens (uint16 .bin), idx (MNIST family) or "
           "cifar10 (binary version).");
-ABSL_FLAG(std::string, data_partition, "shared",
-          "shared: every worker has the same data, and the server hands out parts of it. own: this "
-          "worker's data is local to it.");
+ABSL_FLAG(
+    std::string, data_partition, "shared",
+    "shared: every worker has the same data (it is compared), and the server hands out parts of "
+    "it. own: this worker's data is local to it. Passes over it are its own, and the job's "
+    "held-out loss is over all data sets, by size. Batches are equal whatever the size of the "
+    "data: samples of a small set are seen more often than those of a large one, and weigh "
+    "more in what is learnt.");
 ABSL_FLAG(std::string, device, "auto",
           "auto (the first CUDA card, else the CPU), cuda, cuda:N (the N-th card, from 0) or cpu.");
 ABSL_FLAG(std::string, dtype, "fp32",

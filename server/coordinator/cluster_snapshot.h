@@ -13,6 +13,15 @@
 
 namespace lodestar {
 
+// The data of a worker.
+struct DataSnapshot {
+  bool is_own = false;  // --data_partition=own
+  std::string fingerprint;
+  int64_t num_train_samples = 0;
+  int64_t num_heldout_samples = 0;
+  double epoch = 0.0;  // passes over it, by all that have it together
+};
+
 struct WorkerSnapshot {
   std::string name;
   WorkerId worker;
@@ -31,6 +40,7 @@ struct WorkerSnapshot {
   std::string device;
   std::string peer;
   uint64_t rounds_completed = 0;
+  std::optional<DataSnapshot> data;  // of a member
 };
 
 struct MissingSnapshot {

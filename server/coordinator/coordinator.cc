@@ -105,7 +105,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   }
   std::vector<const WorkerRecord*> members = membership_.Members();
   if (membership_.Find(life.worker)->is_member()) return membership_.view();
-  RETURN_IF_ERROR(ledger_.AdmitDataset(dataset, members.empty()));
+  RETURN_IF_ERROR(ledger_.AdmitWorker(life.worker, dataset));
   int64_t slowest = members.empty() ? 0 : desks_[members.front()->id].progress();
   for (const WorkerRecord* member : members) {
     slowest = std::min(slowest, desks_[member->id].progress());
@@ -113,8 +113,11 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   RETURN_IF_ERROR(membership_.Join(life.worker, life.incarnation, now));
   desks_[life.worker].set_progress(slowest);
   if (supplier_.has_value() && supplier_->incarnation == life.incarnation) has_supply_ = true;
-  deps_.observer->OnEvent(absl::StrCat("worker joined name=", NameOf(life.worker), " worker=",
-                                       life.worker.value(), " view=", membership_.view().value()));
+  deps_.observer->OnEvent(absl::StrCat(
+      "worker joined name=", NameOf(life.worker), " worker=", life.worker.value(),
+      " view=", membership_.view().value(), " data=", dataset.own_partition ? "own" : "shared",
+      " fingerprint=", dataset.fingerprint, " train_samples=", dataset.num_train_samples,
+      " heldout_samples=", dataset.num_heldout_samples));
   AnnounceMembers();
   Touch();
   Advance(now);
@@ -193,6 +196,7 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
   bool supplier_lost = false;
   for (const EndedLife& life : lives) {
     desks_[life.id].EndLife();
+    ledger_.ReleaseWorker(life.id);
     for (auto& [number, round] : open_) round.Lose(life.id);
     deps_.fleet->Drop(life.id, life.incarnation, life.reason);
     deps_.observer->OnEvent(

@@ -106,11 +106,11 @@ absl::Status CoordinatorHarness::Join(const TestWorker& worker, const DatasetCla
       .status();
 }
 
-TestWorker CoordinatorHarness::Add(const std::string& name) {
+TestWorker CoordinatorHarness::Add(const std::string& name, const DatasetClaim& dataset) {
   TestWorker worker{name, std::hash<std::string>()(name), {}};
   const auto registered = Register(worker);
   EXPECT_TRUE(registered.ok()) << registered.status();
-  const absl::Status joined = Join(worker);
+  const absl::Status joined = Join(worker, dataset);
   EXPECT_TRUE(joined.ok()) << joined;
   return worker;
 }

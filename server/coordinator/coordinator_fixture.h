@@ -76,7 +76,7 @@ class CoordinatorHarness {
   absl::StatusOr<RegisterAnswer> Register(TestWorker& worker);
   absl::Status Join(const TestWorker& worker, const DatasetClaim& dataset = TestDataset());
   // Register and Join; the test fails if they do.
-  TestWorker Add(const std::string& name);
+  TestWorker Add(const std::string& name, const DatasetClaim& dataset = TestDataset());
   // The grant, or none with `pending_reason`. The test fails on errors.
   GrantAnswer Ask(const TestWorker& worker, const std::optional<GrantReport>& report = {});
   void Heartbeat(const TestWorker& worker);

@@ -77,7 +77,12 @@ std::string Coordinator::WaitingFor(absl::Time now) const {
     const std::string save = WaitingForLastSave(now);
     return absl::StrCat("no work is handed out: ", hold_reason_, save.empty() ? "" : "; ", save);
   }
-  if (phase_ == CoordinatorPhase::kEvaluating) return "the final evaluation waits for a worker";
+  if (phase_ == CoordinatorPhase::kEvaluating) {
+    std::vector<std::string> names;
+    for (WorkerId worker : ledger_.LackingFor(Waiting())) names.push_back(NameOf(worker));
+    return absl::StrCat("the final evaluation waits for ",
+                        names.empty() ? "a worker" : absl::StrJoin(names, ", "));
+  }
   const ClusterView view = View();
   for (const MemberProgress& member : view.members) {
     if (!member.waiting || policy_->uses_rosters()) continue;
@@ -123,7 +128,7 @@ absl::string_view Coordinator::StateName() const {
 
 ClusterSnapshot Coordinator::Snapshot(absl::Time now) const {
   ClusterSnapshot snapshot;
-  const LedgerState& ledger = ledger_.state();
+  const LedgerState ledger = ledger_.state();
   snapshot.server_incarnation = server_incarnation_;
   snapshot.uptime = now - started_at_;
   snapshot.state = std::string(StateName());
@@ -136,14 +141,18 @@ ClusterSnapshot Coordinator::Snapshot(absl::Time now) const {
       config_.job.schedule.At(static_cast<double>(std::max<int64_t>(0, ledger.next_round - 1)));
   const auto open_rounds = static_cast<int64_t>(open_.size());
   progress_.Describe(snapshot.total_rounds - ledger.next_round + open_rounds,
-                     ledger.dataset.has_value() ? ledger.dataset->tokens_per_sample : 0, now,
-                     snapshot);
+                     ledger_.tokens_per_sample(), now, snapshot);
   snapshot.view = membership_.view();
   for (const auto& [id, record] : membership_.workers()) {
     auto desk = desks_.find(id);
     const WorkerDesk none;
     snapshot.workers.push_back(
         (desk == desks_.end() ? none : desk->second).Snapshot(record, ledger.next_round - 1, now));
+    if (const DataSetState* data = ledger_.DataOf(id); data != nullptr) {
+      snapshot.workers.back().data = DataSnapshot{
+          data->claim.own_partition, data->claim.fingerprint, data->claim.num_train_samples,
+          data->claim.num_heldout_samples, EpochOf(*data)};
+    }
   }
   if (!open_.empty()) {
     const OpenRound& round = open_.begin()->second;

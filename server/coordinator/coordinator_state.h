@@ -3,20 +3,27 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <vector>
 
 #include "server/coordinator/messages.h"
 #include "server/membership/membership_table.h"
 
 namespace lodestar {
 
+// A data set and how far it is.
+struct DataSetState {
+  DatasetClaim claim;       // own_partition: not the one that all workers with shared data have
+  int64_t next_sample = 0;  // position of its cursor
+  friend bool operator==(const DataSetState&, const DataSetState&) = default;
+};
+
 // Where the data and the schedules are. Taken between rounds.
 struct LedgerState {
-  int64_t next_round = 0;               // rounds opened, or grants given in asynchronous jobs
-  int64_t next_sample = 0;              // position of the global cursor
-  int64_t trained_samples = 0;          // reported
-  int64_t final_evaluation_round = -1;  // number of updates it followed; -1: not done
-  std::optional<DatasetClaim> dataset = std::nullopt;  // of the first member
+  int64_t next_round = 0;                    // rounds opened, or grants given in asynchronous jobs
+  int64_t next_sample = 0;                   // samples handed out, of all data sets together
+  int64_t trained_samples = 0;               // reported
+  int64_t final_evaluation_round = -1;       // number of updates it followed; -1: not done
+  std::vector<DataSetState> data_sets = {};  // that samples were handed out of
   friend bool operator==(const LedgerState&, const LedgerState&) = default;
 };
 

@@ -47,15 +47,16 @@ absl::StatusOr<std::string> String(const Json& object, const char* field) {
   return value->get<std::string>();
 }
 
-Json DatasetToJson(const DatasetClaim& dataset) {
-  return {{"fingerprint", dataset.fingerprint},
-          {"num_train_samples", dataset.num_train_samples},
-          {"num_heldout_samples", dataset.num_heldout_samples},
-          {"tokens_per_sample", dataset.tokens_per_sample},
-          {"own_partition", dataset.own_partition}};
+Json DataSetToJson(const DataSetState& set) {
+  return {{"fingerprint", set.claim.fingerprint},
+          {"num_train_samples", set.claim.num_train_samples},
+          {"num_heldout_samples", set.claim.num_heldout_samples},
+          {"tokens_per_sample", set.claim.tokens_per_sample},
+          {"own_partition", set.claim.own_partition},
+          {"next_sample", set.next_sample}};
 }
 
-absl::StatusOr<DatasetClaim> DatasetFromJson(const Json& json) {
+absl::StatusOr<DatasetClaim> ClaimFromJson(const Json& json) {
   DatasetClaim dataset;
   ASSIGN_OR_RETURN(dataset.fingerprint, String(json, "fingerprint"));
   ASSIGN_OR_RETURN(dataset.num_train_samples, Integer(json, "num_train_samples", 0));
@@ -67,15 +68,32 @@ absl::StatusOr<DatasetClaim> DatasetFromJson(const Json& json) {
   return dataset;
 }
 
+// Checkpoints of version 0.1.0 have one data set, that of the worker that joined first, and the
+// position of the whole job as its cursor.
+absl::Status SingleDataSetFromJson(const Json& dataset, LedgerState& ledger) {
+  if (dataset.is_null() || ledger.next_sample == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const DatasetClaim claim, ClaimFromJson(dataset));
+  ledger.data_sets.push_back({claim, ledger.next_sample});
+  return absl::OkStatus();
+}
+
 absl::StatusOr<LedgerState> LedgerFromJson(const Json& json) {
   LedgerState ledger;
   ASSIGN_OR_RETURN(ledger.next_round, Integer(json, "next_round", 0));
   ASSIGN_OR_RETURN(ledger.next_sample, Integer(json, "next_sample", 0));
   ASSIGN_OR_RETURN(ledger.trained_samples, Integer(json, "trained_samples", 0));
   ASSIGN_OR_RETURN(ledger.final_evaluation_round, Integer(json, "final_evaluation_round", -1));
-  ASSIGN_OR_RETURN(const Json* dataset, Member(json, "dataset"));
-  if (!dataset->is_null()) {
-    ASSIGN_OR_RETURN(ledger.dataset, DatasetFromJson(*dataset));
+  if (const auto dataset = json.find("dataset"); dataset != json.end()) {
+    RETURN_IF_ERROR(SingleDataSetFromJson(*dataset, ledger));
+    return ledger;
+  }
+  ASSIGN_OR_RETURN(const Json* data_sets, Member(json, "data_sets"));
+  if (!data_sets->is_array()) return Refuse("data_sets", "a list");
+  for (const Json& entry : *data_sets) {
+    DataSetState set;
+    ASSIGN_OR_RETURN(set.claim, ClaimFromJson(entry));
+    ASSIGN_OR_RETURN(set.next_sample, Integer(entry, "next_sample", 0));
+    ledger.data_sets.push_back(std::move(set));
   }
   return ledger;
 }
@@ -107,18 +125,19 @@ std::string CoordinatorStateToJson(const CoordinatorState& state) {
     workers.push_back({{"name", name.name}, {"id", name.id.value()}});
   }
   const LedgerState& ledger = state.ledger;
-  const Json json = {
-      {"server_incarnation", state.server_incarnation},
-      {"ledger",
-       {{"next_round", ledger.next_round},
-        {"next_sample", ledger.next_sample},
-        {"trained_samples", ledger.trained_samples},
-        {"final_evaluation_round", ledger.final_evaluation_round},
-        {"dataset", ledger.dataset.has_value() ? DatasetToJson(*ledger.dataset) : Json()}}},
-      {"membership",
-       {{"last_incarnation", state.membership.last_incarnation.value()},
-        {"view", state.membership.view.value()},
-        {"workers", workers}}}};
+  Json data_sets = Json::array();
+  for (const DataSetState& set : ledger.data_sets) data_sets.push_back(DataSetToJson(set));
+  const Json json = {{"server_incarnation", state.server_incarnation},
+                     {"ledger",
+                      {{"next_round", ledger.next_round},
+                       {"next_sample", ledger.next_sample},
+                       {"trained_samples", ledger.trained_samples},
+                       {"final_evaluation_round", ledger.final_evaluation_round},
+                       {"data_sets", data_sets}}},
+                     {"membership",
+                      {{"last_incarnation", state.membership.last_incarnation.value()},
+                       {"view", state.membership.view.value()},
+                       {"workers", workers}}}};
   // A fingerprint comes from a peer and need not be UTF-8.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

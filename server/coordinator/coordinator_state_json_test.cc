@@ -4,6 +4,9 @@
 
 #include <limits>
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace lodestar {
 namespace {
@@ -15,7 +18,8 @@ CoordinatorState SomeState() {
   state.ledger.next_sample = int64_t{1} << 60;
   state.ledger.trained_samples = 3;
   state.ledger.final_evaluation_round = -1;
-  state.ledger.dataset = DatasetClaim{"f\"00d", 10, 2, 65, true};
+  state.ledger.data_sets = {{DatasetClaim{"f\"00d", 10, 2, 65, false}, 7},
+                            {DatasetClaim{"own", 20, 0, 65, true}, int64_t{1} << 59}};
   state.membership.names = {{"a", WorkerId(1)}, {"b.c", WorkerId(2)}};
   state.membership.last_incarnation = Incarnation((uint64_t{1} << 63) + 1);
   state.membership.view = ViewId(9);
@@ -35,6 +39,29 @@ TEST(CoordinatorStateJsonTest, KeepsAJobWithoutData) {
   EXPECT_EQ(*back, CoordinatorState{});
 }
 
+TEST(CoordinatorStateJsonTest, ReadsTheOneDataSetOfVersion010) {
+  const auto read = [](const char* dataset) {
+    return CoordinatorStateFromJson(absl::StrCat(
+        R"({"ledger":{"dataset":)", dataset,
+        R"(,"final_evaluation_round":-1,"next_round":2,"next_sample":12,"trained_samples":12},)",
+        R"("membership":{"last_incarnation":3,"view":1,"workers":[]},"server_incarnation":7})"));
+  };
+  const auto with_data =
+      read(R"({"fingerprint":"f00d","num_heldout_samples":7,"num_train_samples":12,)"
+           R"("own_partition":false,"tokens_per_sample":1})");
+  ASSERT_TRUE(with_data.ok()) << with_data.status();
+  const DataSetState set = {{.fingerprint = "f00d",
+                             .num_train_samples = 12,
+                             .num_heldout_samples = 7,
+                             .tokens_per_sample = 1},
+                            12};
+  EXPECT_EQ(with_data->ledger.data_sets, std::vector<DataSetState>({set}));
+  EXPECT_EQ(with_data->ledger.next_sample, 12);
+  const auto without_data = read("null");
+  ASSERT_TRUE(without_data.ok()) << without_data.status();
+  EXPECT_TRUE(without_data->ledger.data_sets.empty());
+}
+
 TEST(CoordinatorStateJsonTest, NamesTheFieldThatIsWrong) {
   const std::string good = CoordinatorStateToJson(SomeState());
   struct Damage {
@@ -48,6 +75,8 @@ TEST(CoordinatorStateJsonTest, NamesTheFieldThatIsWrong) {
         Damage{"\"id\":1", "\"id\":4294967296", "id"},
         Damage{"\"name\":\"a\"", "\"name\":7", "name"},
         Damage{"\"own_partition\":true", "\"own_partition\":1", "own_partition"},
+        Damage{"\"next_sample\":7", "\"next_sample\":-7", "next_sample"},
+        Damage{"\"data_sets\":[", "\"data_set\":[", "data_sets"},
         Damage{"\"view\":9", "\"view\":\"9\"", "view"}}) {
     std::string bad = good;
     const size_t at = bad.find(damage.from);

@@ -9,6 +9,17 @@
 #include "server/coordinator/coordinator.h"
 
 namespace lodestar {
+namespace {
+
+void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
+  summary->heldout_complete = heldout.complete;
+  if (heldout.predictions == 0) return;
+  const auto predictions = static_cast<double>(heldout.predictions);
+  summary->heldout_loss = heldout.loss_sum / predictions;
+  summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
+}
+
+}  // namespace
 
 absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
                                                       const std::optional<GrantReport>& report,
@@ -139,7 +150,7 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
   }
   if (is_work_held()) return AdvanceLastSave(now);
   const std::vector<RosterMember> roster = Waiting();
-  if (roster.empty()) return false;
+  if (roster.empty() || !ledger_.LackingFor(roster).empty()) return false;
   Give(ledger_.OpenFinalEvaluation(membership_.view(), roster,
                                    ledger_.next_round() + evaluation_attempt_, committed_version()),
        now);
@@ -175,11 +186,15 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
                                          round.plan().total_samples(), " samples counted"));
   }
   if (!policy_->uses_rosters() && summary.workers == 0) {
+    ledger_.LoseRound(summary.round);
     progress_.OnRoundLost();
     return;
   }
-  ledger_.CountSamples(summary.samples);
-  summary.total_samples = ledger_.state().trained_samples;
+  const std::optional<HeldoutSums> heldout =
+      round.is_evaluation() ? round.Heldout()
+                            : ledger_.CloseRound(summary.round, summary.samples, round.Heldout());
+  if (heldout.has_value()) SetHeldout(*heldout, &summary);
+  summary.total_samples = ledger_.trained_samples();
   summary.epoch = ledger_.epoch();
   progress_.OnRound(summary);
   deps_.observer->OnRoundCommitted(summary);

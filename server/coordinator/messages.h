@@ -95,6 +95,7 @@ struct Grant {
   Round round;
   ViewId view;
   int64_t first_sample = 0;
+  int64_t first_position = 0;
   int64_t num_samples = 0;
   int local_steps = 1;
   std::vector<double> learning_rates;  // one per local step

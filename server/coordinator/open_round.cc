@@ -18,9 +18,7 @@ void OpenRound::Report(WorkerId worker, const GrantReport& report) {
   loss_sum_ += report.loss_sum;
   predictions_ += report.num_predictions;
   samples_ += report.num_samples;
-  heldout_loss_sum_ += report.heldout_loss_sum;
-  heldout_correct_ += report.heldout_correct;
-  heldout_predictions_ += report.heldout_predictions;
+  heldout_.Add({report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions});
 }
 
 void OpenRound::Lose(WorkerId worker) {
@@ -35,16 +33,6 @@ RoundSummary OpenRound::Summarize(absl::Time now) const {
   summary.round = plan_.round;
   summary.trained = !is_evaluation_;
   if (predictions_ > 0) summary.train_loss = loss_sum_ / static_cast<double>(predictions_);
-  if (heldout_predictions_ > 0) {
-    const auto predictions = static_cast<double>(heldout_predictions_);
-    summary.heldout_loss = heldout_loss_sum_ / predictions;
-    summary.heldout_accuracy = static_cast<double>(heldout_correct_) / predictions;
-  }
-  for (const auto& [worker, share] : shares_) {
-    if (share.num_heldout_samples > 0 && share.state != State::kReported) {
-      summary.heldout_complete = false;
-    }
-  }
   summary.samples = samples_;
   summary.learning_rate = plan_.learning_rate;
   summary.duration = now - opened_at_;
@@ -52,6 +40,14 @@ RoundSummary OpenRound::Summarize(absl::Time now) const {
   summary.workers = reported_;
   summary.committed_short = reported_ < static_cast<int>(plan_.roster.size());
   return summary;
+}
+
+HeldoutSums OpenRound::Heldout() const {
+  HeldoutSums sums = heldout_;
+  for (const auto& [worker, share] : shares_) {
+    if (share.num_heldout_samples > 0 && share.state != State::kReported) sums.complete = false;
+  }
+  return sums;
 }
 
 std::vector<WorkerId> OpenRound::InState(State state) const {

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "server/coordinator/evaluation_course.h"
 #include "server/coordinator/messages.h"
 #include "server/coordinator/round_observer.h"
 #include "server/coordinator/work_ledger.h"
@@ -31,8 +32,10 @@ class OpenRound {
   // Neither reported nor lost.
   std::vector<WorkerId> Missing() const { return InState(State::kMissing); }
   bool was_lost_from() const { return !InState(State::kLost).empty(); }
-  // Without the totals of the job.
+  // Without the totals of the job and the result of an evaluation.
   RoundSummary Summarize(absl::Time now) const;
+  // Of the parts of an evaluation that this round carries.
+  HeldoutSums Heldout() const;
 
  private:
   enum class State : uint8_t { kMissing, kReported, kLost };
@@ -50,9 +53,7 @@ class OpenRound {
   double loss_sum_ = 0.0;
   int64_t predictions_ = 0;
   int64_t samples_ = 0;
-  double heldout_loss_sum_ = 0.0;
-  int64_t heldout_correct_ = 0;
-  int64_t heldout_predictions_ = 0;
+  HeldoutSums heldout_;
 };
 
 }  // namespace lodestar

@@ -2,42 +2,16 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
+#include <set>
 
-#include "absl/strings/str_cat.h"
+#include "absl/numeric/int128.h"
 #include "common/check.h"
 
 namespace lodestar {
-namespace {
 
-std::string DatasetText(const DatasetClaim& claim) {
-  return absl::StrCat("fingerprint ", claim.fingerprint, ", ", claim.num_train_samples,
-                      " training and ", claim.num_heldout_samples, " held-out samples of ",
-                      claim.tokens_per_sample, " tokens");
-}
-
-bool IsOwnBusiness(const DatasetClaim& claim) {
-  return claim.own_partition || claim.fingerprint.empty();
-}
-
-}  // namespace
-
-absl::Status WorkLedger::AdmitDataset(const DatasetClaim& claim, bool may_replace) {
-  if (claim.num_train_samples < 0 || claim.num_heldout_samples < 0 || claim.tokens_per_sample < 0 ||
-      (!claim.fingerprint.empty() && claim.num_train_samples == 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data set without training samples or with negative sizes: ", DatasetText(claim),
-        "; check --data"));
-  }
-  if (!state_.dataset.has_value() || (may_replace && state_.next_round == 0)) {
-    state_.dataset = claim;
-    return absl::OkStatus();
-  }
-  const DatasetClaim& job = *state_.dataset;
-  if (IsOwnBusiness(claim) || IsOwnBusiness(job) || claim == job) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "data set differs from the job's: this worker has ", DatasetText(claim), "; the job has ",
-      DatasetText(job), "; give the same data under --data, or --data_partition=own"));
+void WorkLedger::ReleaseWorker(WorkerId worker) {
+  data_.Release(worker);
+  evaluations_.KeepOnly(data_.Present());
 }
 
 int WorkLedger::max_roster() const {
@@ -69,13 +43,22 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
         job_.schedule.At(static_cast<double>(round) + static_cast<double>(step) / steps));
   }
   for (int i = 0; i < count; ++i) {
-    grant.first_sample = state_.next_sample;
     grant.num_samples = SamplesPerStep(i, count) * steps;
+    grant.first_sample = data_.Take(data_.SetOf(roster[i].worker), grant.num_samples);
+    grant.first_position = state_.next_sample;
     state_.next_sample += grant.num_samples;
     work.plan.roster[i].num_samples = grant.num_samples;
     work.grants.push_back(grant);
   }
-  if (round > 0 && job_.eval_every > 0 && round % job_.eval_every == 0) CutEvaluation(work.grants);
+  if (round > 0 && job_.eval_every > 0 && round % job_.eval_every == 0) is_evaluation_due_ = true;
+  if (is_evaluation_due_ && evaluations_.can_begin()) {
+    is_evaluation_due_ = false;
+    // A roster that is as large as it can be leaves out workers that the batch has no samples for:
+    // nothing is trained on their data.
+    const bool is_full = static_cast<int>(roster.size()) == max_roster();
+    evaluations_.Begin(EvaluationParts(is_full ? DataSetsOf(roster) : data_.Present()));
+  }
+  CutEvaluation(evaluations_.Take(Round(round), DataSetsOf(roster)), work);
   return work;
 }
 
@@ -88,27 +71,52 @@ WorkLedger::Work WorkLedger::OpenFinalEvaluation(ViewId view, absl::Span<const R
   grant.kind = Grant::Kind::kEvaluate;
   grant.round = round;
   grant.view = view;
-  grant.first_sample = state_.next_sample;
   grant.min_version = min_version;
   grant.total_rounds = job_.schedule.total_rounds;
   work.grants.assign(roster.size(), grant);
-  CutEvaluation(work.grants);
+  CutEvaluation(EvaluationParts(DataSetsOf(roster)), work);
   return work;
+}
+
+std::optional<HeldoutSums> WorkLedger::CloseRound(Round round, int64_t num_samples,
+                                                  const HeldoutSums& sums) {
+  state_.trained_samples += num_samples;
+  return evaluations_.Return(round, sums);
 }
 
 bool WorkLedger::needs_final_evaluation() const {
   return evaluation_set_size() > 0 && state_.final_evaluation_round < state_.next_round;
 }
 
-int64_t WorkLedger::evaluation_set_size() const {
-  const int64_t heldout = state_.dataset.has_value() ? state_.dataset->num_heldout_samples : 0;
-  return job_.eval_samples == 0 ? heldout : std::min(job_.eval_samples, heldout);
+std::vector<WorkerId> WorkLedger::LackingFor(absl::Span<const RosterMember> roster) const {
+  const std::vector<size_t> there = DataSetsOf(roster);
+  std::vector<WorkerId> lacking;
+  for (const auto& [worker, data_set] : data_.workers()) {
+    const bool is_needed = data_.at(data_set).claim.num_heldout_samples > 0;
+    if (is_needed && !std::binary_search(there.begin(), there.end(), data_set)) {
+      lacking.push_back(worker);
+    }
+  }
+  return lacking;
 }
 
-double WorkLedger::epoch() const {
-  if (!state_.dataset.has_value() || state_.dataset->num_train_samples == 0) return 0.0;
-  return static_cast<double>(state_.next_sample) /
-         static_cast<double>(state_.dataset->num_train_samples);
+int64_t WorkLedger::evaluation_set_size() const {
+  int64_t size = 0;
+  for (const EvaluationCourse::Part& part : EvaluationParts(data_.Present())) {
+    size += part.num_samples;
+  }
+  return size;
+}
+
+const DataSetState* WorkLedger::DataOf(WorkerId worker) const {
+  auto entry = data_.workers().find(worker);
+  return entry == data_.workers().end() ? nullptr : &data_.at(entry->second);
+}
+
+LedgerState WorkLedger::state() const {
+  LedgerState state = state_;
+  state.data_sets = data_.Export();
+  return state;
 }
 
 int64_t WorkLedger::SamplesPerStep(int index, int count) const {
@@ -116,15 +124,48 @@ int64_t WorkLedger::SamplesPerStep(int index, int count) const {
   return job_.global_batch_size / count + (index < job_.global_batch_size % count ? 1 : 0);
 }
 
-void WorkLedger::CutEvaluation(std::vector<Grant>& grants) const {
-  const int64_t size = evaluation_set_size();
-  const auto count = static_cast<int64_t>(grants.size());
-  const int64_t share = size / count;
-  const int64_t remainder = size % count;
-  for (int64_t i = 0; i < count; ++i) {
-    grants[i].evaluation_set_size = size;
-    grants[i].first_heldout_sample = i * share + std::min(i, remainder);
-    grants[i].num_heldout_samples = share + (i < remainder ? 1 : 0);
+// By size: the places of all sets are laid end to end, and each set gets as many of the job's
+// samples as fall among its places.
+std::vector<EvaluationCourse::Part> WorkLedger::EvaluationParts(
+    absl::Span<const size_t> data_sets) const {
+  int64_t total = 0;
+  for (const size_t set : data_sets) total += data_.at(set).claim.num_heldout_samples;
+  const int64_t wanted = job_.eval_samples == 0 ? total : std::min(job_.eval_samples, total);
+  std::vector<EvaluationCourse::Part> parts;
+  int64_t places = 0;
+  int64_t given = 0;
+  for (const size_t set : data_sets) {
+    places += data_.at(set).claim.num_heldout_samples;
+    const int64_t due =
+        total == 0 ? 0 : static_cast<int64_t>(absl::int128(wanted) * places / total);
+    parts.push_back({set, due - given});
+    given = due;
+  }
+  return parts;
+}
+
+std::vector<size_t> WorkLedger::DataSetsOf(absl::Span<const RosterMember> roster) const {
+  std::set<size_t> data_sets;
+  for (const RosterMember& member : roster) data_sets.insert(data_.SetOf(member.worker));
+  return {data_sets.begin(), data_sets.end()};
+}
+
+void WorkLedger::CutEvaluation(absl::Span<const EvaluationCourse::Part> parts, Work& work) const {
+  for (const EvaluationCourse::Part& part : parts) {
+    std::vector<Grant*> grants;
+    for (size_t i = 0; i < work.grants.size(); ++i) {
+      if (data_.SetOf(work.plan.roster[i].worker) == part.data_set) {
+        grants.push_back(&work.grants[i]);
+      }
+    }
+    const auto count = static_cast<int64_t>(grants.size());
+    const int64_t share = part.num_samples / count;
+    const int64_t remainder = part.num_samples % count;
+    for (int64_t i = 0; i < count; ++i) {
+      grants[i]->evaluation_set_size = part.num_samples;
+      grants[i]->first_heldout_sample = i * share + std::min(i, remainder);
+      grants[i]->num_heldout_samples = share + (i < remainder ? 1 : 0);
+    }
   }
 }
 

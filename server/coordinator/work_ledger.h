@@ -1,11 +1,13 @@
-// Hands out the data: the global cursor, who gets which samples of a round, at which learning
-// rates, and when the held-out set is evaluated by whom. Pure; the coordinator serializes calls.
+// Hands out the data: who gets which samples of a round, at which learning rates, and when the
+// held-out sets are evaluated by whom. Pure; the coordinator serializes calls.
 //
-// The samples of a round follow from the state and the number of members only, so the global batch
-// of a round is the same whoever computes it, and a restored state goes on with the same grants.
+// The samples of a round follow from the state, the number of members and who has which data set
+// only, so with shared data the global batch of a round is the same whoever computes it, and a
+// restored state goes on with the same grants.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +15,8 @@
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/data_sets.h"
+#include "server/coordinator/evaluation_course.h"
 #include "server/coordinator/messages.h"
 #include "server/sync/round_plan.h"
 
@@ -26,40 +30,60 @@ class WorkLedger {
     std::vector<Grant> grants;
   };
 
-  WorkLedger(const JobSpec& job, const LedgerState& state) : job_(job), state_(state) {}
+  WorkLedger(const JobSpec& job, const LedgerState& state)
+      : job_(job), state_(state), data_(state.data_sets) {}
 
-  // The first claim becomes the job's; the others must equal it, unless data is a worker's own
-  // business. `may_replace`: nobody relies on the job's claim yet. Errors: FailedPrecondition with
-  // both fingerprints and sizes; InvalidArgument if the claim contradicts itself.
-  absl::Status AdmitDataset(const DatasetClaim& claim, bool may_replace);
+  // A worker must be admitted before it is in a roster, and released when its life ends. Errors of
+  // AdmitWorker(): those of DataSets::Admit().
+  absl::Status AdmitWorker(WorkerId worker, const DatasetClaim& claim) {
+    return data_.Admit(worker, claim);
+  }
+  void ReleaseWorker(WorkerId worker);
 
   // Members that can get at least one sample each.
   int max_roster() const;
-  // Opens the next round: advances the cursor. `roster`: ascending by worker; num_samples is filled
-  // in. Requires: !is_exhausted().
+  // Opens the next round: advances the cursors. `roster`: ascending by worker; num_samples is
+  // filled in. Requires: !is_exhausted().
   Work OpenRound(ViewId view, absl::Span<const RosterMember> roster, Version min_version);
   // Cuts the evaluation set over the roster. `round`: at least the job's last.
   Work OpenFinalEvaluation(ViewId view, absl::Span<const RosterMember> roster, Round round,
                            Version min_version) const;
   void FinishFinalEvaluation() { state_.final_evaluation_round = state_.next_round; }
-  void CountSamples(int64_t num_samples) { state_.trained_samples += num_samples; }
+  // A round of OpenRound() is over: its samples, and what its held-out samples added up to. Returns
+  // the sums of an evaluation that this completes.
+  std::optional<HeldoutSums> CloseRound(Round round, int64_t num_samples, const HeldoutSums& sums);
+  // Its worker is gone.
+  void LoseRound(Round round) { evaluations_.Lose(round); }
 
   Round next_round() const { return Round(state_.next_round); }
   bool is_exhausted() const { return state_.next_round >= job_.schedule.total_rounds; }
   // Held-out samples there are, and the final evaluation of this many rounds is still to do.
   bool needs_final_evaluation() const;
+  // Workers of data sets that nobody in the roster has: without them an evaluation is not over all.
+  std::vector<WorkerId> LackingFor(absl::Span<const RosterMember> roster) const;
   int64_t evaluation_set_size() const;
-  // Samples handed out over samples per epoch; 0 if unknown.
-  double epoch() const;
-  const LedgerState& state() const { return state_; }
+  // Samples handed out over samples there are; 0 if unknown.
+  double epoch() const { return data_.Epoch(); }
+  // Null if the worker is not admitted.
+  const DataSetState* DataOf(WorkerId worker) const;
+  int64_t tokens_per_sample() const { return data_.tokens_per_sample(); }
+  int64_t trained_samples() const { return state_.trained_samples; }
+  LedgerState state() const;
 
  private:
   // Samples of member `index` of `count` in each local step.
   int64_t SamplesPerStep(int index, int count) const;
-  void CutEvaluation(std::vector<Grant>& grants) const;
+  // The evaluation set, cut over the data sets.
+  std::vector<EvaluationCourse::Part> EvaluationParts(absl::Span<const size_t> data_sets) const;
+  std::vector<size_t> DataSetsOf(absl::Span<const RosterMember> roster) const;
+  // Cuts each part over the members that have its data set.
+  void CutEvaluation(absl::Span<const EvaluationCourse::Part> parts, Work& work) const;
 
   JobSpec job_;
-  LedgerState state_;
+  LedgerState state_;  // but for the data sets
+  DataSets data_;
+  EvaluationCourse evaluations_;
+  bool is_evaluation_due_ = false;
 };
 
 }  // namespace lodestar

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 namespace lodestar {
@@ -30,14 +31,32 @@ DatasetClaim Dataset(int64_t heldout) {
   return {.fingerprint = "a", .num_train_samples = 100, .num_heldout_samples = heldout};
 }
 
+// Of a job whose workers 1 to 8 all have `dataset`.
+WorkLedger LedgerOf(const JobSpec& job, const LedgerState& state = {},
+                    const DatasetClaim& dataset = Dataset(0)) {
+  WorkLedger ledger(job, state);
+  for (const RosterMember& member : RosterOf(8)) {
+    EXPECT_TRUE(ledger.AdmitWorker(member.worker, dataset).ok());
+  }
+  return ledger;
+}
+
+DatasetClaim OwnData(const std::string& fingerprint, int64_t train, int64_t heldout) {
+  return {.fingerprint = fingerprint,
+          .num_train_samples = train,
+          .num_heldout_samples = heldout,
+          .own_partition = true};
+}
+
 TEST(WorkLedgerTest, GlobalBatchIsTheSameSamplesForAnyNumberOfWorkers) {
   for (int workers : {1, 2, 3, 5, 7}) {
-    WorkLedger ledger(JobOf(7), LedgerState{});
+    WorkLedger ledger = LedgerOf(JobOf(7));
     for (int64_t round = 0; round < 3; ++round) {
       const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(workers), Version(0));
       int64_t next = round * 7;
       for (int i = 0; i < workers; ++i) {
         EXPECT_EQ(work.grants[i].first_sample, next);
+        EXPECT_EQ(work.grants[i].first_position, next);
         EXPECT_GT(work.grants[i].num_samples, 0);
         EXPECT_EQ(work.plan.roster[i].num_samples, work.grants[i].num_samples);
         next += work.grants[i].num_samples;
@@ -51,7 +70,7 @@ TEST(WorkLedgerTest, GlobalBatchIsTheSameSamplesForAnyNumberOfWorkers) {
 TEST(WorkLedgerTest, BatchSizeIsPerWorkerAndLocalStep) {
   JobSpec job = JobOf(0, 4);
   job.batch_size = 8;
-  WorkLedger ledger(job, LedgerState{});
+  WorkLedger ledger = LedgerOf(job);
   const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(2), Version(0));
   EXPECT_EQ(work.grants[0].num_samples, 32);
   EXPECT_EQ(work.grants[1].first_sample, 32);
@@ -60,7 +79,7 @@ TEST(WorkLedgerTest, BatchSizeIsPerWorkerAndLocalStep) {
 }
 
 TEST(WorkLedgerTest, LearningRatesFollowGlobalProgressThroughLocalSteps) {
-  WorkLedger ledger(JobOf(4, 4), LedgerState{.next_round = 5});
+  WorkLedger ledger = LedgerOf(JobOf(4, 4), {.next_round = 5});
   const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(1), Version(5));
   EXPECT_DOUBLE_EQ(work.plan.learning_rate, 0.5);
   const std::vector<double>& rates = work.grants[0].learning_rates;
@@ -75,8 +94,7 @@ TEST(WorkLedgerTest, EvaluationCutsCoverTheHeldOutSetExactlyOnce) {
     for (int workers : {1, 2, 3, 8}) {
       JobSpec job = JobOf(16);
       job.eval_every = 2;
-      WorkLedger ledger(job, LedgerState{.next_round = 4});
-      ASSERT_TRUE(ledger.AdmitDataset(Dataset(size), true).ok());
+      WorkLedger ledger = LedgerOf(job, {.next_round = 4}, Dataset(size));
       const auto roster = RosterOf(workers);
       for (const WorkLedger::Work& work :
            {ledger.OpenFinalEvaluation(ViewId(1), roster, Round(10), Version(10)),
@@ -97,8 +115,7 @@ TEST(WorkLedgerTest, EvaluatesEveryFewRoundsButNotBeforeTheFirst) {
   JobSpec job = JobOf(4);
   job.eval_every = 3;
   job.eval_samples = 5;
-  WorkLedger ledger(job, LedgerState{});
-  ASSERT_TRUE(ledger.AdmitDataset(Dataset(50), true).ok());
+  WorkLedger ledger = LedgerOf(job, {}, Dataset(50));
   std::vector<int64_t> rounds;
   while (!ledger.is_exhausted()) {
     const Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Version(0)).grants[0];
@@ -115,10 +132,9 @@ TEST(WorkLedgerTest, EvaluatesEveryFewRoundsButNotBeforeTheFirst) {
 TEST(WorkLedgerTest, RestoredStateGoesOnWithTheSameGrants) {
   JobSpec job = JobOf(7, 2);
   job.eval_every = 2;
-  WorkLedger whole(job, LedgerState{});
-  ASSERT_TRUE(whole.AdmitDataset(Dataset(9), true).ok());
+  WorkLedger whole = LedgerOf(job, {}, Dataset(9));
   for (int i = 0; i < 4; ++i) whole.OpenRound(ViewId(1), RosterOf(3), Version(0));
-  WorkLedger restored(job, whole.state());
+  WorkLedger restored = LedgerOf(job, whole.state(), Dataset(9));
   while (!whole.is_exhausted()) {
     EXPECT_EQ(restored.OpenRound(ViewId(1), RosterOf(2), Version(0)).grants,
               whole.OpenRound(ViewId(1), RosterOf(2), Version(0)).grants);
@@ -126,30 +142,109 @@ TEST(WorkLedgerTest, RestoredStateGoesOnWithTheSameGrants) {
   EXPECT_TRUE(restored.is_exhausted());
 }
 
-TEST(WorkLedgerTest, OtherDataIsRefusedWithBothFingerprintsAndSizes) {
-  WorkLedger ledger(JobOf(4), LedgerState{});
-  ASSERT_TRUE(ledger.AdmitDataset(Dataset(9), false).ok());
-  DatasetClaim other = Dataset(9);
-  other.fingerprint = "b";
-  other.num_train_samples = 77;
-  const absl::Status refused = ledger.AdmitDataset(other, false);
-  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  for (const char* part : {"fingerprint a", "fingerprint b", "77", "100"}) {
-    EXPECT_NE(refused.message().find(part), absl::string_view::npos) << part << refused;
+// Samples of 10 and 30 from two workers with data of their own, batches of 4 each.
+class OwnDataTest : public testing::Test {
+ protected:
+  static JobSpec Job() {
+    JobSpec job = JobOf(0);
+    job.batch_size = 4;
+    return job;
   }
-  other.own_partition = true;
-  EXPECT_TRUE(ledger.AdmitDataset(other, false).ok());
-  EXPECT_EQ(ledger.AdmitDataset({.fingerprint = "c"}, false).code(),
-            absl::StatusCode::kInvalidArgument);
+  void SetUp() override {
+    ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(1), OwnData("a", 10, 1)).ok());
+    ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(2), OwnData("b", 30, 3)).ok());
+  }
+  std::vector<Grant> Open() { return ledger_.OpenRound(ViewId(1), RosterOf(2), Version(0)).grants; }
+
+  WorkLedger ledger_{Job(), LedgerState{}};
+};
+
+TEST_F(OwnDataTest, PassesOverOwnDataNeitherRepeatNorSkip) {
+  std::vector<int64_t> next = {0, 0};
+  for (int round = 0; round < 10; ++round) {
+    const std::vector<Grant> grants = Open();
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(grants[i].first_sample, next[i]);
+      EXPECT_EQ(grants[i].first_position, 8 * round + 4 * i) << "what masks depend on";
+      next[i] += grants[i].num_samples;
+    }
+  }
+  EXPECT_EQ(ledger_.state().next_sample, 80);
 }
 
-TEST(WorkLedgerTest, DataMayChangeWhileNothingHasBegunAndNobodyIsThere) {
-  WorkLedger ledger(JobOf(4), LedgerState{});
-  ASSERT_TRUE(ledger.AdmitDataset(Dataset(9), true).ok());
-  ASSERT_TRUE(ledger.AdmitDataset(Dataset(8), true).ok());
-  EXPECT_EQ(ledger.evaluation_set_size(), 8);
-  ledger.OpenRound(ViewId(1), RosterOf(1), Version(0));
-  EXPECT_FALSE(ledger.AdmitDataset(Dataset(9), true).ok());
+TEST_F(OwnDataTest, SharedWorkersHaveOneCursorBesideThem) {
+  ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(3), Dataset(0)).ok());
+  ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(4), Dataset(0)).ok());
+  for (int round = 0; round < 3; ++round) {
+    const auto grants = ledger_.OpenRound(ViewId(1), RosterOf(4), Version(0)).grants;
+    EXPECT_EQ(grants[0].first_sample, 4 * round);
+    EXPECT_EQ(grants[1].first_sample, 4 * round);
+    EXPECT_EQ(grants[2].first_sample, 8 * round);
+    EXPECT_EQ(grants[3].first_sample, 8 * round + 4);
+  }
+}
+
+TEST_F(OwnDataTest, EpochIsBySumOfSizes) {
+  for (int round = 0; round < 5; ++round) Open();
+  EXPECT_DOUBLE_EQ(ledger_.epoch(), 40.0 / 40.0);
+  EXPECT_DOUBLE_EQ(EpochOf(*ledger_.DataOf(WorkerId(1))), 2.0);
+}
+
+TEST_F(OwnDataTest, CursorsOutliveARestart) {
+  Open();
+  WorkLedger restored(Job(), ledger_.state());
+  // They come back in another order, one of them under another name.
+  ASSERT_TRUE(restored.AdmitWorker(WorkerId(1), OwnData("b", 30, 3)).ok());
+  ASSERT_TRUE(restored.AdmitWorker(WorkerId(7), OwnData("a", 10, 1)).ok());
+  const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(2), 0},
+                                            {WorkerId(7), Incarnation(2), 0}};
+  for (const Grant& grant : restored.OpenRound(ViewId(2), roster, Version(0)).grants) {
+    EXPECT_EQ(grant.first_sample, 4);
+  }
+}
+
+TEST_F(OwnDataTest, EvaluationCoversAllSetsBySize) {
+  const WorkLedger::Work work =
+      ledger_.OpenFinalEvaluation(ViewId(1), RosterOf(2), Round(10), Version(10));
+  EXPECT_EQ(work.grants[0].num_heldout_samples, 1);
+  EXPECT_EQ(work.grants[0].evaluation_set_size, 1);
+  EXPECT_EQ(work.grants[1].num_heldout_samples, 3);
+  EXPECT_EQ(work.grants[1].evaluation_set_size, 3);
+  EXPECT_EQ(work.grants[1].first_heldout_sample, 0);
+  EXPECT_EQ(ledger_.evaluation_set_size(), 4);
+}
+
+TEST_F(OwnDataTest, FewerEvaluationSamplesAreSharedOutBySize) {
+  JobSpec job = Job();
+  job.eval_samples = 10;
+  WorkLedger ledger(job, LedgerState{});
+  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), OwnData("a", 10, 60)).ok());
+  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), OwnData("b", 30, 25)).ok());
+  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(3), OwnData("c", 30, 15)).ok());
+  const auto grants =
+      ledger.OpenFinalEvaluation(ViewId(1), RosterOf(3), Round(10), Version(10)).grants;
+  EXPECT_EQ(grants[0].num_heldout_samples, 6);
+  EXPECT_EQ(grants[1].num_heldout_samples, 2);
+  EXPECT_EQ(grants[2].num_heldout_samples, 2);
+}
+
+TEST_F(OwnDataTest, SaysWhoseDataAnEvaluationWouldLack) {
+  EXPECT_EQ(ledger_.LackingFor(RosterOf(1)), std::vector<WorkerId>({WorkerId(2)}));
+  EXPECT_TRUE(ledger_.LackingFor(RosterOf(2)).empty());
+  ledger_.ReleaseWorker(WorkerId(2));
+  EXPECT_TRUE(ledger_.LackingFor(RosterOf(1)).empty());
+}
+
+TEST_F(OwnDataTest, WhoTheBatchHasNoSamplesForIsNotWaitedForByEvaluations) {
+  JobSpec job = JobOf(1);
+  job.eval_every = 1;
+  WorkLedger ledger(job, LedgerState{});
+  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), OwnData("a", 10, 1)).ok());
+  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), OwnData("b", 30, 3)).ok());
+  for (int64_t round = 0; round < 4; ++round) {
+    const Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Version(0)).grants[0];
+    EXPECT_EQ(grant.num_heldout_samples, round == 0 ? 0 : 1);
+  }
 }
 
 }  // namespace

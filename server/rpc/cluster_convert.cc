@@ -151,6 +151,7 @@ v1::Grant ToProto(const Grant& grant) {
   result.set_round(grant.round.value());
   result.set_view_id(grant.view.value());
   result.set_first_sample(grant.first_sample);
+  result.set_first_position(grant.first_position);
   result.set_num_samples(grant.num_samples);
   result.set_local_steps(grant.local_steps);
   for (const double rate : grant.learning_rates) result.add_learning_rates(rate);

@@ -25,6 +25,13 @@ void AddWorker(const WorkerSnapshot& worker, v1::ClusterStatus* status) {
   line->set_device(worker.device);
   line->set_peer(worker.peer);
   line->set_rounds_completed(worker.rounds_completed);
+  if (!worker.data.has_value()) return;
+  v1::WorkerData* data = line->mutable_data();
+  data->set_is_own(worker.data->is_own);
+  data->set_fingerprint(worker.data->fingerprint);
+  data->set_num_train_samples(worker.data->num_train_samples);
+  data->set_num_heldout_samples(worker.data->num_heldout_samples);
+  data->set_epoch(worker.data->epoch);
 }
 
 void AddShard(const ShardLine& shard, v1::ClusterStatus* status) {

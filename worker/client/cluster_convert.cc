@@ -84,6 +84,8 @@ absl::StatusOr<WorkGrant> FromProto(const v1::Grant& grant) {
   result.kind = KindFromProto(grant.kind());
   result.round = Round(grant.round());
   result.first_sample = grant.first_sample();
+  result.first_position =
+      grant.has_first_position() ? grant.first_position() : grant.first_sample();
   result.num_samples = grant.num_samples();
   result.local_steps = grant.local_steps();
   result.learning_rates.assign(grant.learning_rates().begin(), grant.learning_rates().end());
@@ -94,8 +96,8 @@ absl::StatusOr<WorkGrant> FromProto(const v1::Grant& grant) {
   result.reason = grant.reason();
   result.total_rounds = grant.total_rounds();
   if (result.kind == GrantKind::kTrain &&
-      (result.num_samples < 1 || result.first_sample < 0 || result.local_steps < 1 ||
-       result.num_samples < result.local_steps ||
+      (result.num_samples < 1 || result.first_sample < 0 || result.first_position < 0 ||
+       result.local_steps < 1 || result.num_samples < result.local_steps ||
        static_cast<int>(result.learning_rates.size()) != result.local_steps)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "grant of round ", grant.round(), " has ", grant.num_samples(), " samples from ",

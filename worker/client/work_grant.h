@@ -49,8 +49,9 @@ enum class GrantKind : uint8_t { kTrain, kEvaluate, kWait, kDone };
 struct WorkGrant {
   GrantKind kind = GrantKind::kWait;
   Round round;
-  int64_t first_sample = 0;  // position of the global cursor
-  int64_t num_samples = 0;   // for all local steps together
+  int64_t first_sample = 0;    // position in the order of this worker's data set
+  int64_t first_position = 0;  // place among all samples of the job
+  int64_t num_samples = 0;     // for all local steps together
   int local_steps = 1;
   std::vector<double> learning_rates;  // one per local step
   Version min_version;

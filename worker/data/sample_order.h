@@ -1,5 +1,5 @@
 // The order of training samples: a keyed permutation per epoch, stateless and O(1) in memory, the
-// same for any number of workers. Position p of the global cursor is sample Permute(p mod n) of
+// same for any number of workers. Position p of a data set's cursor is sample Permute(p mod n) of
 // epoch p / n.
 #pragma once
 
@@ -13,7 +13,7 @@ class SampleOrder {
  public:
   // num_samples >= 1.
   SampleOrder(uint64_t seed, int64_t num_samples);
-  // The sample at `position` >= 0 of the global cursor. Thread-safe.
+  // The sample at `position` >= 0 of the cursor. Thread-safe.
   SampleRef At(int64_t position) const;
 
  private:

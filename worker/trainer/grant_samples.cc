@@ -7,7 +7,7 @@ namespace lodestar {
 SampleSpan SamplesOfStep(const WorkGrant& grant, int step) {
   const int64_t begin = grant.num_samples * step / grant.local_steps;
   const int64_t end = grant.num_samples * (step + 1) / grant.local_steps;
-  return {grant.first_sample + begin, end - begin};
+  return {grant.first_sample + begin, end - begin, grant.first_position + begin};
 }
 
 absl::Status ReadTrainSpan(const Dataset& dataset, const SampleOrder& order, SampleSpan span,
@@ -15,7 +15,7 @@ absl::Status ReadTrainSpan(const Dataset& dataset, const SampleOrder& order, Sam
   std::vector<SampleRef> samples;
   samples.reserve(span.count);
   for (int64_t i = 0; i < span.count; ++i) samples.push_back(order.At(span.first + i));
-  batch->first_position = span.first;
+  batch->first_position = span.first_position;
   return dataset.ReadTrain(samples, batch);
 }
 

@@ -1,5 +1,5 @@
-// From a grant to samples in memory: positions of the global cursor to training samples, parts of
-// the evaluation set to held-out samples.
+// From a grant to samples in memory: positions in the order of the worker's data set to training
+// samples, parts of the evaluation set to held-out samples.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@
 
 namespace lodestar {
 
-// Positions of the samples of one local step: [first, first + count), contiguous parts of the grant
-// in order.
+// The samples of one local step: positions [first, first + count) in the order of the data set, a
+// contiguous part of the grant.
 struct SampleSpan {
   int64_t first = 0;
   int64_t count = 0;
+  int64_t first_position = 0;  // among all samples of the job
 };
 
 // The part of `grant` for local step `step` in [0, grant.local_steps).

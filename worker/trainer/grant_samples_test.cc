@@ -13,12 +13,14 @@ TEST(GrantSamplesTest, LocalStepsCoverTheGrantOnceInOrder) {
       if (num_samples < steps) continue;
       WorkGrant grant;
       grant.first_sample = 1000;
+      grant.first_position = 5000;
       grant.num_samples = num_samples;
       grant.local_steps = steps;
       int64_t next = 1000;
       for (int step = 0; step < steps; ++step) {
         const SampleSpan span = SamplesOfStep(grant, step);
         EXPECT_EQ(span.first, next);
+        EXPECT_EQ(span.first_position, next + 4000);
         EXPECT_GE(span.count, 1);
         next += span.count;
       }

@@ -75,6 +75,7 @@ absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round) {
   grant.kind = GrantKind::kTrain;
   grant.round = Round(round);
   grant.first_sample = round * kRigBatch;
+  grant.first_position = grant.first_sample;
   grant.num_samples = kRigBatch;
   grant.local_steps = job_.local_steps;
   grant.learning_rates.assign(job_.local_steps, 0.01);

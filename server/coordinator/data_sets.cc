@@ -1,0 +1,133 @@
+#include "server/coordinator/data_sets.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+std::string ClaimText(const DatasetClaim& claim) {
+  return absl::StrCat("fingerprint ", claim.fingerprint, ", ", claim.num_train_samples,
+                      " training and ", claim.num_heldout_samples, " held-out samples of ",
+                      claim.tokens_per_sample, " tokens");
+}
+
+absl::Status CheckClaim(const DatasetClaim& claim) {
+  if (claim.num_train_samples >= 0 && claim.num_heldout_samples >= 0 &&
+      claim.tokens_per_sample >= 0 && (claim.fingerprint.empty() || claim.num_train_samples > 0)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("data set without training samples or with negative sizes: ", ClaimText(claim),
+                   "; check --data"));
+}
+
+bool HaveSameData(const DatasetClaim& a, const DatasetClaim& b) {
+  return a.fingerprint == b.fingerprint && a.num_train_samples == b.num_train_samples &&
+         a.num_heldout_samples == b.num_heldout_samples &&
+         a.tokens_per_sample == b.tokens_per_sample;
+}
+
+bool IsCompared(const DatasetClaim& claim) {
+  return !claim.own_partition && !claim.fingerprint.empty();
+}
+
+}  // namespace
+
+absl::Status DataSets::Admit(WorkerId worker, const DatasetClaim& claim) {
+  RETURN_IF_ERROR(CheckClaim(claim));
+  Release(worker);
+  if (IsCompared(claim)) RETURN_IF_ERROR(CheckShared(claim));
+  DataSetState admitted = {claim, 0};
+  if (claim.own_partition && claim.fingerprint.empty()) {
+    admitted.claim.fingerprint = absl::StrCat("worker ", worker.value());
+  }
+  Index set = 0;
+  while (set < sets_.size() && !HaveSameData(sets_[set].claim, admitted.claim)) ++set;
+  if (set == sets_.size()) {
+    set = 0;
+    while (set < sets_.size() && Counts(set)) ++set;
+    if (set == kMaxSets) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("this job has had ", kMaxSets, " different data sets, and takes no more"));
+    }
+    if (set == sets_.size()) sets_.emplace_back();
+    sets_[set] = std::move(admitted);
+  } else {
+    // Own data that turns out to be the shared set.
+    sets_[set].claim.own_partition &= claim.own_partition;
+  }
+  set_of_[worker] = set;
+  return absl::OkStatus();
+}
+
+absl::Status DataSets::CheckShared(const DatasetClaim& claim) const {
+  for (Index set = 0; set < sets_.size(); ++set) {
+    const DatasetClaim& job = sets_[set].claim;
+    if (!Counts(set) || !IsCompared(job) || HaveSameData(job, claim)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "data set differs from the job's: this worker has ", ClaimText(claim), "; the job has ",
+        ClaimText(job), "; give the same data under --data, or --data_partition=own"));
+  }
+  return absl::OkStatus();
+}
+
+DataSets::Index DataSets::SetOf(WorkerId worker) const {
+  auto entry = set_of_.find(worker);
+  LODESTAR_CHECK(entry != set_of_.end()) << "worker " << worker.value() << " has no data set";
+  return entry->second;
+}
+
+int64_t DataSets::Take(Index set, int64_t num_samples) {
+  const int64_t first = sets_[set].next_sample;
+  sets_[set].next_sample += num_samples;
+  return first;
+}
+
+std::vector<DataSets::Index> DataSets::Present() const {
+  std::set<Index> present;
+  for (const auto& [worker, set] : set_of_) present.insert(set);
+  return {present.begin(), present.end()};
+}
+
+int64_t DataSets::tokens_per_sample() const {
+  for (Index set = 0; set < sets_.size(); ++set) {
+    if (Counts(set)) return sets_[set].claim.tokens_per_sample;
+  }
+  return 0;
+}
+
+double DataSets::Epoch() const {
+  double handed_out = 0.0;
+  double samples = 0.0;
+  for (Index set = 0; set < sets_.size(); ++set) {
+    if (!Counts(set) || sets_[set].claim.num_train_samples == 0) continue;
+    handed_out += static_cast<double>(sets_[set].next_sample);
+    samples += static_cast<double>(sets_[set].claim.num_train_samples);
+  }
+  return samples > 0.0 ? handed_out / samples : 0.0;
+}
+
+std::vector<DataSetState> DataSets::Export() const {
+  std::vector<DataSetState> used;
+  std::copy_if(sets_.begin(), sets_.end(), std::back_inserter(used),
+               [](const DataSetState& set) { return set.next_sample > 0; });
+  return used;
+}
+
+bool DataSets::Counts(Index set) const {
+  return sets_[set].next_sample > 0 ||
+         std::any_of(set_of_.begin(), set_of_.end(),
+                     [set](const auto& entry) { return entry.second == set; });
+}
+
+double EpochOf(const DataSetState& set) {
+  if (set.claim.num_train_samples == 0) return 0.0;
+  return static_cast<double>(set.next_sample) / static_cast<double>(set.claim.num_train_samples);
+}
+
+}  // namespace lodestar

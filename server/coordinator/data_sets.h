@@ -1,0 +1,67 @@
+// The data sets of a job, how far each of them is, and which worker has which. Pure; the ledger
+// serializes calls.
+//
+// A set is told by its fingerprint and sizes: workers with the same data share one cursor, so that
+// a pass over a set neither repeats nor skips samples, whoever takes part in it. All workers with
+// shared data have one and the same set; --data_partition=own lets a worker bring another. A client
+// that tells no fingerprint is taken at its word: what it has is compared with nobody's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/ids.h"
+#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/messages.h"
+
+namespace lodestar {
+
+class DataSets {
+ public:
+  static constexpr size_t kMaxSets = 1 << 16;
+
+  // A set that nobody has and nothing was handed out of does not count: its index may be given to
+  // another. Else an index means the same set for the life of this object.
+  using Index = size_t;
+
+  DataSets() = default;
+  explicit DataSets(std::vector<DataSetState> sets) : sets_(std::move(sets)) {}
+
+  // The worker has this data from here on. Errors: FailedPrecondition with both fingerprints and
+  // sizes if shared data differs from the job's; InvalidArgument if the claim contradicts itself;
+  // ResourceExhausted (kMaxSets).
+  absl::Status Admit(WorkerId worker, const DatasetClaim& claim);
+  void Release(WorkerId worker) { set_of_.erase(worker); }
+
+  // Requires: admitted, not released.
+  Index SetOf(WorkerId worker) const;
+  const DataSetState& at(Index set) const { return sets_[set]; }
+  // Hands out samples; returns the position of the first in the order of the set.
+  int64_t Take(Index set, int64_t num_samples);
+
+  const std::map<WorkerId, Index>& workers() const { return set_of_; }
+  // Sets that some worker has, ascending.
+  std::vector<Index> Present() const;
+  // The same for all sets of a model; 0: no set yet.
+  int64_t tokens_per_sample() const;
+  // Samples handed out over samples there are, of all sets together; 0 if unknown.
+  double Epoch() const;
+  // What outlives a restart: the sets that samples were handed out of.
+  std::vector<DataSetState> Export() const;
+
+ private:
+  bool Counts(Index set) const;
+  absl::Status CheckShared(const DatasetClaim& claim) const;
+
+  std::vector<DataSetState> sets_;
+  std::map<WorkerId, Index> set_of_;
+};
+
+// Passes over one set; 0 if its size is unknown.
+double EpochOf(const DataSetState& set);
+
+}  // namespace lodestar
