@@ -192,18 +192,23 @@ last_value() { sed -n "s/.*\"$1\":\([-+.0-9e]*\)[,}].*/\1/p" "$2" | tail -n 1; }
 # heldout_bits FILE [BYTES_PER_TOKEN]: the last held-out loss in bits per byte.
 heldout_bits() { awk -v nats="$(last_value heldout_loss "$1")" -v bytes="${2:-1}" 'BEGIN { printf "%.3f", nats / log(2) / bytes }'; }
 
-# Makes a folder `text` here and prints its path: the manual of Perl's modules, 4 MB of English that comes with git.
+# Makes a folder `text` here and prints its path: the manual of Perl's modules without its code, 3 MB of English that
+# comes with git.
 default_text() {
   local modules
   modules="$(find /usr/share/perl -mindepth 1 -maxdepth 1 -type d -name '5.*' | sort -V | tail -n 1)"
   [[ -n "$modules" ]] || fail "no Perl modules under /usr/share/perl; name a text with --data=PATH"
   mkdir text
+  # shellcheck disable=SC2016  # the program is Perl's
   find "$modules" -type f \( -name '*.pm' -o -name '*.pod' \) -print0 | sort -z | xargs -0 perl -MPod::Text -e '
+    *Pod::Text::cmd_verbatim = sub { "" };
     for my $module (@ARGV) {
-      my $parser = Pod::Text->new(width => 78, errors => "none", utf8 => 1);
+      my $parser = Pod::Text->new(width => 78, indent => 0, errors => "none", utf8 => 1);
       $parser->output_string(\my $text);
       $parser->parse_file($module);
       next unless length $text;
+      $text =~ s/^ +//mg;
+      $text =~ s/\n{3,}/\n\n/g;
       (my $name = $module) =~ s{^/usr/share/perl/[^/]*/}{};
       $name =~ tr{/}{-};
       open(my $file, ">", "text/$name.txt") or die "text/$name.txt: $!";
