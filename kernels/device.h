@@ -1,6 +1,7 @@
 // Device: the operations of all models on one accelerator (or the CPU), and its memory, streams and
 // events. One implementation per kind of device, chosen in device_factory.h; every implementation
-// passes testing/device_conformance.h.
+// passes testing/device_conformance.h and takes its overrides of the operations from
+// device_operations.inc.
 //
 // Operations are asynchronous on their stream, take plain shapes, never allocate and never read
 // back to the host. They return nothing: the first failure sticks to the device and is returned by

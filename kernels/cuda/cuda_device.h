@@ -47,52 +47,8 @@ class CudaDevice final : public Device {
   void BeginGraph() override;
   absl::StatusOr<GraphId> EndGraph() override;
   void LaunchGraph(GraphId graph) override;
-  void Copy(void* destination, const void* source, size_t bytes, StreamKind stream) override;
-  void Fill(Buf y, double value) override;
-  void Cast(Buf y, Buf x, double scale, StreamKind stream) override;
-  void AddScaled(Buf y, Buf x, double a) override;
-  void Subtract(Buf z, Buf x, Buf y) override;
-  void SumOfSquares(Buf sum, Buf x) override;
-  void Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
-              const RoundingNoise& noise, StreamKind stream) override;
-  void UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale, const void* encoded,
-                      StreamKind stream) override;
-  void Activate(Buf y, Buf x, Activation activation) override;
-  void Dropout(Buf y, Buf x, const DropoutMask& mask) override;
-  void MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) override;
-  void LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows, int64_t in,
-                     int64_t out, Activation activation) override;
-  void LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
-                      int64_t rows, int64_t in, int64_t out, Activation activation,
-                      Accumulate weights) override;
-  void ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma, Buf beta,
-                           int64_t rows, int64_t width) override;
-  void NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd, Buf gamma,
-                    int64_t rows, int64_t width, Accumulate input, Accumulate weights) override;
-  int64_t AttentionWorkspaceElements(const AttentionShape& shape) override;
-  void AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
-                        const AttentionShape& shape) override;
-  void AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
-                         const AttentionShape& shape) override;
-  void EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table, int64_t rows,
-                    int64_t context_tokens, int64_t width) override;
-  void EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens, int64_t rows,
-                     int64_t context_tokens, int64_t width, int64_t vocabulary) override;
-  void SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
-                           int64_t classes, int64_t row_stride, double scale) override;
-  int64_t ConvWorkspaceElements(const ConvShape& shape) override;
-  void ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace,
-                       const ConvShape& shape) override;
-  void ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w, Buf workspace,
-                        const ConvShape& shape, Accumulate weights) override;
-  void MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height,
-                      int64_t width) override;
-  void MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
-                       int64_t width) override;
-  void MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
-                      const MomentumStep& step) override;
-  void AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient, Buf shadow,
-                   const AdamWStep& step) override;
+
+#include "kernels/device_operations.inc"
 
  private:
   CudaDevice(const CudaPluginOptions& options, const std::string& device, int compute_capability);

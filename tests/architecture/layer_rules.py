@@ -7,7 +7,7 @@ import os
 import re
 
 LAYERS = ("common", "deploy", "kernels", "proto", "server", "tests", "worker")
-SOURCE_SUFFIXES = (".h", ".cc", ".cu", ".cuh")
+SOURCE_SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc")
 MAX_HEADER_LINES = 200
 MAX_SOURCE_LINES = 400
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "misc"}

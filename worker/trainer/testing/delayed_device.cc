@@ -1,8 +1,8 @@
 #include "worker/trainer/testing/delayed_device.h"
 
 #include <cstring>
+#include <utility>
 
-#include "common/check.h"
 #include "kernels/device_factory.h"
 
 namespace lodestar {
@@ -65,18 +65,6 @@ absl::StatusOr<double> DelayedDevice::SecondsBetween(EventId from, EventId to) {
   return static_cast<double>(event_times_.at(to) - event_times_.at(from));
 }
 
-void DelayedDevice::Queue(StreamKind stream, Work work) {
-  absl::MutexLock lock(&mutex_);
-  queues_[static_cast<int>(stream)].push_back(
-      {.work = std::move(work), .waits_for = 0, .happens = 0});
-  if (order_ == Order::kCopiesFirst) RunCopies();
-}
-
-int64_t DelayedDevice::Unsupported() const {
-  LODESTAR_CHECK(false) << "not an operation of the delayed device";
-  return 0;
-}
-
 bool DelayedDevice::HasHappened(EventId event) const { return pending_events_.count(event) == 0; }
 
 void DelayedDevice::RunNext(int stream) {
@@ -104,6 +92,126 @@ void DelayedDevice::RunCopies() {
     std::deque<Item>& queue = queues_[stream];
     while (!queue.empty() && HasHappened(queue.front().waits_for)) RunNext(stream);
   }
+}
+
+template <typename... Params>
+void DelayedDevice::Queue(StreamKind stream, void (Device::*operation)(Params...),
+                          std::decay_t<Params>... arguments) {
+  absl::MutexLock lock(&mutex_);
+  queues_[static_cast<int>(stream)].push_back(
+      {.work = [=](Device* cpu) { (cpu->*operation)(arguments...); },
+       .waits_for = 0,
+       .happens = 0});
+  if (order_ == Order::kCopiesFirst) RunCopies();
+}
+
+template <typename... Params>
+void DelayedDevice::Compute(void (Device::*operation)(Params...),
+                            std::decay_t<Params>... arguments) {
+  Queue(StreamKind::kCompute, operation, arguments...);
+}
+
+void DelayedDevice::Copy(void* destination, const void* source, size_t bytes, StreamKind stream) {
+  Queue(stream, &Device::Copy, destination, source, bytes, stream);
+}
+void DelayedDevice::Fill(Buf y, double value) { Compute(&Device::Fill, y, value); }
+void DelayedDevice::Cast(Buf y, Buf x, double scale, StreamKind stream) {
+  Queue(stream, &Device::Cast, y, x, scale, stream);
+}
+void DelayedDevice::AddScaled(Buf y, Buf x, double a) { Compute(&Device::AddScaled, y, x, a); }
+void DelayedDevice::Subtract(Buf z, Buf x, Buf y) { Compute(&Device::Subtract, z, x, y); }
+void DelayedDevice::SumOfSquares(Buf sum, Buf x) { Compute(&Device::SumOfSquares, sum, x); }
+void DelayedDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
+                           const RoundingNoise& noise, StreamKind stream) {
+  Queue(stream, &Device::Encode, encoding, encoded, values, scale, residual, noise, stream);
+}
+void DelayedDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
+                                   const void* encoded, StreamKind stream) {
+  Queue(stream, &Device::UpdateResidual, encoding, residual, values, scale, encoded, stream);
+}
+void DelayedDevice::Activate(Buf y, Buf x, Activation activation) {
+  Compute(&Device::Activate, y, x, activation);
+}
+void DelayedDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
+  Compute(&Device::Dropout, y, x, mask);
+}
+void DelayedDevice::MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) {
+  Compute(&Device::MatMul, shape, c, a, b, accumulate);
+}
+void DelayedDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
+                                  int64_t in, int64_t out, Activation activation) {
+  Compute(&Device::LinearForward, y, pre_activation, x, w, bias, rows, in, out, activation);
+}
+void DelayedDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
+                                   int64_t rows, int64_t in, int64_t out, Activation activation,
+                                   Accumulate weights) {
+  Compute(&Device::LinearBackward, dx, dw, db, dy, pre_activation, x, w, rows, in, out, activation,
+          weights);
+}
+void DelayedDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
+                                        Buf beta, int64_t rows, int64_t width) {
+  Compute(&Device::ResidualNormForward, y, sum, mean, rstd, a, b, gamma, beta, rows, width);
+}
+void DelayedDevice::NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd,
+                                 Buf gamma, int64_t rows, int64_t width, Accumulate input,
+                                 Accumulate weights) {
+  Compute(&Device::NormBackward, dx, dgamma, dbeta, dy, sum, mean, rstd, gamma, rows, width, input,
+          weights);
+}
+int64_t DelayedDevice::AttentionWorkspaceElements(const AttentionShape& shape) {
+  return cpu_->AttentionWorkspaceElements(shape);
+}
+void DelayedDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
+                                     const AttentionShape& shape) {
+  Compute(&Device::AttentionForward, y, log_sum_exp, qkv, workspace, shape);
+}
+void DelayedDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv,
+                                      Buf workspace, const AttentionShape& shape) {
+  Compute(&Device::AttentionBackward, dqkv, dy, y, log_sum_exp, qkv, workspace, shape);
+}
+void DelayedDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table,
+                                 int64_t rows, int64_t context_tokens, int64_t width) {
+  Compute(&Device::EmbedForward, y, tokens, token_table, position_table, rows, context_tokens,
+          width);
+}
+void DelayedDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens,
+                                  int64_t rows, int64_t context_tokens, int64_t width,
+                                  int64_t vocabulary) {
+  Compute(&Device::EmbedBackward, dtoken_table, dposition_table, dy, tokens, rows, context_tokens,
+          width, vocabulary);
+}
+void DelayedDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets,
+                                        int64_t rows, int64_t classes, int64_t row_stride,
+                                        double scale) {
+  Compute(&Device::SoftmaxCrossEntropy, losses, correct, logits, targets, rows, classes, row_stride,
+          scale);
+}
+int64_t DelayedDevice::ConvWorkspaceElements(const ConvShape& shape) {
+  return cpu_->ConvWorkspaceElements(shape);
+}
+void DelayedDevice::ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace,
+                                    const ConvShape& shape) {
+  Compute(&Device::ConvReluForward, y, x, w, bias, workspace, shape);
+}
+void DelayedDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w,
+                                     Buf workspace, const ConvShape& shape, Accumulate weights) {
+  Compute(&Device::ConvReluBackward, dx, dw, db, dy, y, x, w, workspace, shape, weights);
+}
+void DelayedDevice::MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height,
+                                   int64_t width) {
+  Compute(&Device::MaxPoolForward, y, argmax, x, planes, height, width);
+}
+void DelayedDevice::MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
+                                    int64_t width) {
+  Compute(&Device::MaxPoolBackward, dx, dy, argmax, planes, height, width);
+}
+void DelayedDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+                                   const MomentumStep& step) {
+  Compute(&Device::MomentumUpdate, weights, state, gradient, shadow, step);
+}
+void DelayedDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
+                                Buf shadow, const AdamWStep& step) {
+  Compute(&Device::AdamWUpdate, weights, first_moment, second_moment, gradient, shadow, step);
 }
 
 }  // namespace lodestar
