@@ -124,7 +124,8 @@ class Device {
                               Accumulate weights) = 0;
 
   // sum = a + b (b empty: sum = a, and sum may be a), then y = (sum - mean) * rstd * gamma + beta
-  // per row, eps 1e-5. mean, rstd [rows] are f32 (f64 on the oracle).
+  // per row, eps 1e-5. y, sum, a, b [rows,width]; gamma, beta [width]; mean, rstd [rows] are f32 (f64
+  // on the oracle).
   virtual void ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
                                    Buf beta, int64_t rows, int64_t width) = 0;
   // dx (+)= gradient to `sum`; dgamma, dbeta set or added as `weights` says.
@@ -154,15 +155,14 @@ class Device {
 
   // losses[r] = -log softmax(logits[r,:])[targets[r]]; correct[r] (i32) = 1 if the largest logit
   // (the lowest index of equals) is the target's, else 0; empty: not wanted. If `scale` is not 0,
-  // logits are overwritten by the gradient (softmax - onehot) * scale. Rows of logits lie
-  // row_stride >= classes elements apart; the columns between are not read, and set to 0 with the
-  // gradient.
+  // logits are overwritten by the gradient (softmax - onehot) * scale. losses, correct, targets
+  // [rows]; logits [rows,row_stride], of which the columns from `classes` on are not read, and set
+  // to 0 with the gradient.
   virtual void SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
                                    int64_t classes, int64_t row_stride, double scale) = 0;
 
-  // NCHW. w [out, in, 3, 3]; y = relu(conv(x, w) + bias). workspace:
-  // ConvShape::workspace_elements() per thread is the device's business; the caller gives
-  // ConvWorkspaceElements().
+  // y = relu(conv(x, w) + bias); x [samples,in,height,width], w [out,in,3,3], bias [out], y
+  // [samples,out,height,width]. workspace: ConvWorkspaceElements().
   virtual int64_t ConvWorkspaceElements(const ConvShape& shape) = 0;
   virtual void ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace,
                                const ConvShape& shape) = 0;
@@ -170,7 +170,8 @@ class Device {
   // empty.
   virtual void ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w, Buf workspace,
                                 const ConvShape& shape, Accumulate weights) = 0;
-  // 2x2, stride 2, floor; argmax u8 [like y], 0..3 in row-major order, the first of equals.
+  // 2x2, stride 2: x [planes,height,width], y and argmax (u8) [planes,height/2,width/2], rounded
+  // down; argmax is 0..3 in row-major order, the first of equals.
   virtual void MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height,
                               int64_t width) = 0;
   // dx is set (zero where not the maximum).

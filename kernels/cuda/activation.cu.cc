@@ -45,9 +45,9 @@ __device__ inline float TimesSlope(float dy, float x) {
 // crosses the end of a row.
 template <typename T, Activation kActivation>
 struct BiasActivationOperation {
-  T* y;
-  T* pre_activation;
-  const T* bias;
+  T* y;               // [rows, columns]
+  T* pre_activation;  // [rows, columns]; null: not kept
+  const T* bias;      // [columns]; null: none
   int64_t columns;
 
   template <int kLanes>
@@ -69,8 +69,8 @@ struct BiasActivationOperation {
 
 template <typename T, Activation kActivation>
 struct ActivationBackwardOperation {
-  T* dy;
-  const T* pre_activation;
+  T* dy;                    // [n]
+  const T* pre_activation;  // [n]
 
   // For sums: the new dy as it is stored.
   template <int kLanes>
@@ -93,8 +93,8 @@ struct ActivationBackwardOperation {
 
 template <typename T, Activation kActivation>
 struct ActivateOperation {
-  T* y;
-  const T* x;
+  T* y;        // [n]
+  const T* x;  // [n]
 
   template <int kLanes>
   __device__ void Do(int64_t i) const {

@@ -69,7 +69,8 @@ __device__ inline void OnlineSoftmax(OwnedByOther& scores, RowState& rows, float
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kFloatThreads) ForwardKernel(const AttentionCall<T> call) {
+__global__ void __launch_bounds__(kFloatThreads)
+    FloatAttentionForwardKernel(const AttentionCall<T> call) {
   const Place place(call, true);
   const AttentionHead head(call, place.head);
   const HeadDropout dropout(call, head);
@@ -177,7 +178,8 @@ __device__ inline void Differentiate(OwnedByOther& p, OwnedByOther& ds,
 }
 
 template <typename T, bool kKeysOwned>
-__global__ void __launch_bounds__(kFloatThreads) BackwardKernel(const AttentionCall<T> call) {
+__global__ void __launch_bounds__(kFloatThreads)
+    FloatAttentionBackwardKernel(const AttentionCall<T> call) {
   const Place place(call, !kKeysOwned);
   const AttentionHead head(call, place.head);
   const HeadDropout dropout(call, head);
@@ -244,7 +246,7 @@ __global__ void __launch_bounds__(kFloatThreads) BackwardKernel(const AttentionC
 constexpr int kDeltaThreads = 256;
 
 template <typename T, int kLanes>
-__global__ void __launch_bounds__(kDeltaThreads) DeltaKernel(const AttentionCall<T> call) {
+__global__ void __launch_bounds__(kDeltaThreads) AttentionDeltaKernel(const AttentionCall<T> call) {
   const int64_t at = GlobalThread() / kWarpSize;  // [batch, tokens, heads]
   const int64_t rows = int64_t{1} * call.batch * call.tokens * call.heads;
   if (at >= rows) return;
@@ -272,7 +274,7 @@ __global__ void __launch_bounds__(kDeltaThreads) DeltaKernel(const AttentionCall
 
 template <typename T>
 cudaError_t FloatAttentionForward(const AttentionCall<T>& call, cudaStream_t stream) {
-  return Launch(ForwardKernel<T>,
+  return Launch(FloatAttentionForwardKernel<T>,
                 Config(call, kOwnedTile + 2 * kOtherTile + kProbabilityTile, stream), call);
 }
 
@@ -280,8 +282,9 @@ template <typename T>
 cudaError_t FloatAttentionBackward(const AttentionCall<T>& call, cudaStream_t stream) {
   const LaunchConfig config =
       Config(call, 2 * kOwnedTile + 2 * kOtherTile + kProbabilityTile, stream);
-  const cudaError_t error = Launch(BackwardKernel<T, true>, config, call);
-  return error != cudaSuccess ? error : Launch(BackwardKernel<T, false>, config, call);
+  const cudaError_t error = Launch(FloatAttentionBackwardKernel<T, true>, config, call);
+  return error != cudaSuccess ? error
+                              : Launch(FloatAttentionBackwardKernel<T, false>, config, call);
 }
 
 template <typename T>
@@ -293,7 +296,8 @@ cudaError_t AttentionDelta(const AttentionCall<T>& call, cudaStream_t stream) {
       .stream = stream};
   // Pairs are read at once where rows begin at even elements.
   const bool pairs = call.width % 2 == 0 && AreVectorsAligned(call.dy, call.y);
-  return pairs ? Launch(DeltaKernel<T, 2>, config, call) : Launch(DeltaKernel<T, 1>, config, call);
+  return pairs ? Launch(AttentionDeltaKernel<T, 2>, config, call)
+               : Launch(AttentionDeltaKernel<T, 1>, config, call);
 }
 
 template cudaError_t FloatAttentionForward(const AttentionCall<float>&, cudaStream_t);

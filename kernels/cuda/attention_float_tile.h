@@ -21,9 +21,10 @@ inline constexpr int kFloatDepth = 64;
 
 inline constexpr int kDepthStride = kFloatDepth + 4;
 inline constexpr int kOtherStride = kFloatOther + 4;
-inline constexpr int kOwnedTile = kFloatOwned * kDepthStride;
-inline constexpr int kOtherTile = kFloatOther * kDepthStride;
-inline constexpr int kProbabilityTile = kFloatOwned * kOtherStride;
+// Elements of the tiles.
+inline constexpr int kOwnedTile = kFloatOwned * kDepthStride;        // [owned, depth]
+inline constexpr int kOtherTile = kFloatOther * kDepthStride;        // [other, depth]
+inline constexpr int kProbabilityTile = kFloatOwned * kOtherStride;  // [owned, other]
 
 // [i][j]: row ty + 16 i, column tx + 8 j of a product owned x other.
 using OwnedByOther = float[4][4];
@@ -36,8 +37,8 @@ __device__ inline int DepthColumn(int j) {
   return 32 * (j / 4) + static_cast<int>(threadIdx.x) % 8 * 4 + j % 4;
 }
 
-// Rows [first, first + kRows) and columns [column, column + kFloatDepth) of a matrix [end, width];
-// zeros beyond it.
+// Into tile [kRows, kDepthStride]: rows [first, first + kRows) and columns [column, column +
+// kFloatDepth) of matrix [end, width], whose rows lie `step` elements apart; zeros beyond it.
 template <int kRows, typename T>
 __device__ inline void LoadFloats(float* tile, const T* matrix, int64_t step, int first, int end,
                                   int column, int width) {
@@ -53,7 +54,7 @@ __device__ inline void LoadFloats(float* tile, const T* matrix, int64_t step, in
 
 __device__ inline float4 LoadFour(const float* p) { return *reinterpret_cast<const float4*>(p); }
 
-// scores += owned other^T
+// scores += owned other^T; owned [kFloatOwned, kDepthStride], other [kFloatOther, kDepthStride].
 __device__ inline void AddScores(OwnedByOther& scores, const float* owned, const float* other) {
 #pragma unroll 2
   for (int k = 0; k < kFloatDepth; k += 4) {
@@ -78,7 +79,7 @@ __device__ inline void AddScaled(float* sums, float a, float4 b) {
   sums[3] += a * b.w;
 }
 
-// sums += p other, p an owned x other tile in shared memory.
+// sums += p other; p [kFloatOwned, kOtherStride], other [kFloatOther, kDepthStride].
 __device__ inline void AddMix(OwnedByDepth& sums, const float* p, const float* other) {
 #pragma unroll 2
   for (int k = 0; k < kFloatOther; k += 4) {
@@ -99,6 +100,7 @@ __device__ inline void AddMix(OwnedByDepth& sums, const float* p, const float* o
   }
 }
 
+// tile [kFloatOwned, kOtherStride].
 __device__ inline void StoreProbabilities(float* tile, const OwnedByOther& p) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -107,7 +109,8 @@ __device__ inline void StoreProbabilities(float* tile, const OwnedByOther& p) {
   }
 }
 
-// Columns [column, column + kFloatDepth) of rows [first, end) of a matrix.
+// Into columns [column, column + kFloatDepth) of rows [first, end) of matrix [end, width], whose
+// rows lie `step` elements apart.
 template <typename T>
 __device__ inline void StoreFloats(T* matrix, int64_t step, int first, int end, int column,
                                    int width, const OwnedByDepth& sums, float factor) {

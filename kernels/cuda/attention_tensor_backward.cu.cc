@@ -67,7 +67,7 @@ class LeftFactors {
  private:
   static constexpr int kRowTiles = Sizes<kWidth>::kRowTiles;
   static constexpr int kSteps = kWidth / 16;
-  const Bf16* tile_;
+  const Bf16* tile_;  // [rows, kWidth], from the warp's first row on
   uint32_t kept_[kRowTiles][kSteps][4];
 };
 
@@ -127,14 +127,14 @@ __device__ __forceinline__ float2 LoadStatistics(const AttentionCall<Bf16>& call
 
 // One block. kKeysOwned: rows are keys, columns queries; else the other way round.
 template <int kWidth, bool kKeysOwned, bool kDropout>
-class Backward {
+class BackwardBlock {
  public:
   using Size = Sizes<kWidth>;
   static constexpr int kRowTiles = Size::kRowTiles;
   // Rows of the other side that are in registers at a time: what is left beside the sums.
   static constexpr int kChunk = kWidth == 64 && kKeysOwned ? 16 : 32;
 
-  __device__ Backward(const AttentionCall<Bf16>& call, Bf16* shared)
+  __device__ BackwardBlock(const AttentionCall<Bf16>& call, Bf16* shared)
       : call_(call),
         head_(call, blockIdx.x / NumBlocks()),
         dropout_(call, head_),
@@ -341,10 +341,10 @@ class Backward {
   const HeadDropout dropout_;
   const int warp_row_;
   const int lane_;
-  Bf16* const owned_;   // [keys, values] or [queries, dy]
-  Bf16* const others_;  // [stage][queries, dy] or [stage][keys, values]
-  float2* const statistics_;
-  int first_;  // token of row 0
+  Bf16* const owned_;         // [2, kOwned, kWidth]: keys and values, or queries and dy
+  Bf16* const others_;        // [2 stages, 2, kOther, kWidth]: queries and dy, or keys and values
+  float2* const statistics_;  // [2 stages, kOther]
+  int first_;                 // token of row 0
   float2 row_statistics_[kRowTiles][2];
   LeftFactors<kWidth, true> left0_;
   LeftFactors<kWidth, !kKeysOwned> left1_;
@@ -353,8 +353,9 @@ class Backward {
 };
 
 template <int kWidth, bool kKeysOwned, bool kDropout>
-__global__ void __launch_bounds__(kTileThreads, 2) BackwardKernel(const AttentionCall<Bf16> call) {
-  Backward<kWidth, kKeysOwned, kDropout>(call, DynamicShared<Bf16>()).Run();
+__global__ void __launch_bounds__(kTileThreads, 2)
+    TensorAttentionBackwardKernel(const AttentionCall<Bf16> call) {
+  BackwardBlock<kWidth, kKeysOwned, kDropout>(call, DynamicShared<Bf16>()).Run();
 }
 
 template <int kWidth, bool kDropout>
@@ -365,9 +366,10 @@ cudaError_t LaunchBackward(const AttentionCall<Bf16>& call, cudaStream_t stream)
                             .block = dim3(kTileThreads),
                             .shared_bytes = Size::kSharedBytes,
                             .stream = stream};
-  const cudaError_t error = Launch(BackwardKernel<kWidth, true, kDropout>, config, call);
+  const cudaError_t error =
+      Launch(TensorAttentionBackwardKernel<kWidth, true, kDropout>, config, call);
   if (error != cudaSuccess) return error;
-  return Launch(BackwardKernel<kWidth, false, kDropout>, config, call);
+  return Launch(TensorAttentionBackwardKernel<kWidth, false, kDropout>, config, call);
 }
 
 template <int kWidth>

@@ -150,14 +150,14 @@ __device__ __forceinline__ void Mix(Rows<kWidth>& rows, const LanePlaces<kWidth>
 
 // One block: where it is, and its tiles in shared memory.
 template <int kWidth, bool kDropout>
-struct Forward {
+struct ForwardBlock {
   const AttentionCall<Bf16>& call;
   AttentionHead head;
   int first_query;
   int warp_row;
-  Bf16* query_tile;
-  Bf16* key_tile;
-  Bf16* value_tile;
+  Bf16* query_tile;  // [kQueries, kWidth]
+  Bf16* key_tile;    // [kKeys, kWidth]
+  Bf16* value_tile;  // [kKeys, kWidth]
 
   __device__ const Bf16* queries() const { return call.qkv + head.query; }
   __device__ const Bf16* keys() const { return queries() + head.output_step; }
@@ -221,19 +221,20 @@ struct Forward {
 // the compiler keeps 22 words more on the stack, as it also would with one block per processor: no
 // thread may have more. Half as many keys at a time would free them, for twice the barriers.
 template <int kWidth, bool kDropout>
-__global__ void __launch_bounds__(kTileThreads, 2) ForwardKernel(const AttentionCall<Bf16> call) {
+__global__ void __launch_bounds__(kTileThreads, 2)
+    TensorAttentionForwardKernel(const AttentionCall<Bf16> call) {
   const int blocks = (call.tokens + kQueries - 1) / kQueries;
   const int64_t index = blockIdx.x / blocks;
   // The longest first: they have the most keys.
   const int block = blocks - 1 - static_cast<int>(blockIdx.x - index * blocks);
   Bf16* shared = DynamicShared<Bf16>();
-  const Forward<kWidth, kDropout> forward{call,
-                                          AttentionHead(call, index),
-                                          block * kQueries,
-                                          static_cast<int>(threadIdx.x / 32) * kWarpRows,
-                                          shared,
-                                          shared + kQueries * kWidth,
-                                          shared + (kQueries + kKeys<kWidth>)*kWidth};
+  const ForwardBlock<kWidth, kDropout> forward{call,
+                                               AttentionHead(call, index),
+                                               block * kQueries,
+                                               static_cast<int>(threadIdx.x / 32) * kWarpRows,
+                                               shared,
+                                               shared + kQueries * kWidth,
+                                               shared + (kQueries + kKeys<kWidth>)*kWidth};
 
   LoadTileAsync<kQueries, kWidth>(forward.query_tile, forward.queries(), forward.head.qkv_step,
                                   forward.first_query, call.tokens);
@@ -272,8 +273,8 @@ cudaError_t LaunchForward(const AttentionCall<Bf16>& call, cudaStream_t stream) 
                             .block = dim3(kTileThreads),
                             .shared_bytes = SharedBytes<kWidth>(),
                             .stream = stream};
-  return call.mask.rate > 0.0 ? Launch(ForwardKernel<kWidth, true>, config, call)
-                              : Launch(ForwardKernel<kWidth, false>, config, call);
+  return call.mask.rate > 0.0 ? Launch(TensorAttentionForwardKernel<kWidth, true>, config, call)
+                              : Launch(TensorAttentionForwardKernel<kWidth, false>, config, call);
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ __device__ __forceinline__ int ChunkOffset(int row, int chunk) {
   return row * kWidth + ((chunk ^ (row & 7)) * 8);
 }
 
-// Begins to copy rows [first, first + kRows) of a matrix into a tile; rows from `end` on are zero.
+// Begins to copy rows [first, first + kRows) of matrix [end, kWidth], whose rows lie `step`
+// elements apart, into tile [kRows, kWidth]; rows from `end` on are zero.
 template <int kRows, int kWidth>
 __device__ __forceinline__ void LoadTileAsync(Bf16* tile, const Bf16* matrix, int64_t step,
                                               int first, int end) {
@@ -128,9 +129,10 @@ __device__ __forceinline__ void SetZero(Accumulator (&sums)[kCount]) {
   }
 }
 
-// Rounds 16 x kWidth results into the tile, from where they leave in 16-byte stores, into rows
-// [first, end) of a matrix; `row` counts from the tile's and the matrix row `first`. Nobody but
-// this warp may use these rows of the tile.
+// Rounds 16 x kWidth results into tile [rows, kWidth], from where they leave in 16-byte stores,
+// into rows [first, end) of matrix [end, kWidth], whose rows lie `step` elements apart; `row`
+// counts from the tile's and the matrix row `first`. Nobody but this warp may use these rows of the
+// tile.
 template <int kWidth>
 __device__ __forceinline__ void StoreRows(Bf16* matrix, int64_t step, Bf16* tile, int row,
                                           int first, int end,

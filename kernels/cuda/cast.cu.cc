@@ -29,8 +29,8 @@ __device__ inline double Scaled<double, double, double>(double x, double scale) 
 // The lanes of one 16-byte access of the narrower type; the wider one takes two or four.
 template <typename To, typename From, typename Scale>
 struct CastOperation {
-  To* y;
-  const From* x;
+  To* y;          // [n]
+  const From* x;  // [n]
   Scale scale;
 
   template <int kLanes>

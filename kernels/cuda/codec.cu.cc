@@ -89,7 +89,7 @@ struct Fp16Code {
 
 template <typename Code>
 struct EncodeOperation {
-  uint16_t* codes;
+  uint16_t* codes;  // [n]
   CodecInput input;
 
   template <int kLanes>
@@ -105,9 +105,9 @@ struct EncodeOperation {
 
 template <typename Code>
 struct LostOperation {
-  float* lost;
+  float* lost;  // [n]
   CodecInput input;
-  const uint16_t* codes;
+  const uint16_t* codes;  // [n]
 
   template <int kLanes>
   __device__ void Do(int64_t i) const {
@@ -184,7 +184,8 @@ __device__ inline void WordsFor(uint32_t (&words)[kPerLane], const RoundingNoise
   }
 }
 
-// One warp per block. kVectors: values and residual are 16-byte aligned.
+// One warp per block; encoded [blocks, kBlockBytes]. kVectors: values and residual are 16-byte
+// aligned.
 template <bool kSharesWords, bool kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     EncodeInt8Kernel(unsigned char* encoded, CodecInput input, RoundingNoise noise) {
@@ -261,9 +262,9 @@ cudaError_t LaunchEncodeInt8(void* encoded, const CodecInput& input, const Round
 
 // A group of elements never crosses a block.
 struct LostInInt8Operation {
-  float* lost;
+  float* lost;  // [n]
   CodecInput input;
-  const unsigned char* encoded;
+  const unsigned char* encoded;  // [blocks, kBlockBytes]
 
   template <int kLanes>
   __device__ void Do(int64_t i) const {

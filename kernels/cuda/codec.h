@@ -11,11 +11,11 @@
 
 namespace lodestar::cuda {
 
-// What is encoded: scale * values + residual, without a residual (null) scale * values.
+// What is encoded: scale * values + residual.
 struct CodecInput {
-  const float* values;
+  const float* values;  // [n]
   float scale;
-  const float* residual;
+  const float* residual;  // [n]; null: none
   int64_t n;
 };
 
@@ -32,7 +32,7 @@ constexpr int64_t Int8EncodedBytes(int64_t n) {
 cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const RoundingNoise& noise,
                        cudaStream_t stream);
 
-// lost = input - decoded; it may be input.residual.
+// lost [n] = input - decoded; it may be input.residual.
 cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes,
                        cudaStream_t stream);
 cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* codes,

@@ -26,6 +26,7 @@ inline constexpr int64_t NumColumnSumParts(int64_t rows) {
   return CeilDiv(rows, RowsPerColumnSumPart(rows));
 }
 
+// partials [parts, columns]; `elements` as below.
 template <int kLanes, typename Elements>
 __global__ void __launch_bounds__(kColumnSumWarps* kWarpSize)
     PartialColumnSumsKernel(float* partials, Elements elements, int64_t rows, int64_t columns,

@@ -54,8 +54,10 @@ __device__ inline int64_t MatrixIndex(const Columns& c, const Place& place, int 
   return (static_cast<int64_t>(blockIdx.y) * rows_per_channel + row) * c.count() + place.column;
 }
 
+// The kernels: images x, dx, y, dy [samples, channels, height, width]; patches [channels, kTaps,
+// columns]; products, gradient [channels, columns]; bias [channels].
 template <typename T>
-__global__ void __launch_bounds__(kThreads) UnfoldKernel(T* patches, const T* x, Columns c) {
+__global__ void __launch_bounds__(kThreads) ConvUnfoldKernel(T* patches, const T* x, Columns c) {
   Place place;
   if (!FindPlace(c, &place)) return;
   const T* image = x + ImageIndex(c, place);
@@ -71,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) UnfoldKernel(T* patches, const T* x,
 
 // The pixel was read by the column that lies tap's move before it.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) FoldKernel(T* dx, const T* patches, Columns c) {
+__global__ void __launch_bounds__(kThreads) ConvFoldKernel(T* dx, const T* patches, Columns c) {
   Place place;
   if (!FindPlace(c, &place)) return;
   float sum = 0.0f;
@@ -87,7 +89,7 @@ __global__ void __launch_bounds__(kThreads) FoldKernel(T* dx, const T* patches, 
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    AddBiasReluKernel(T* y, const T* products, const T* bias, Columns c) {
+    ConvBiasReluKernel(T* y, const T* products, const T* bias, Columns c) {
   Place place;
   if (!FindPlace(c, &place)) return;
   const float sum = ToFloat(products[MatrixIndex(c, place, 1, 0)]) + ToFloat(bias[blockIdx.y]);
@@ -96,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    ReluGradientKernel(T* gradient, T* dy, const T* y, Columns c) {
+    ConvReluGradientKernel(T* gradient, T* dy, const T* y, Columns c) {
   Place place;
   if (!FindPlace(c, &place)) return;
   const int64_t i = ImageIndex(c, place);
@@ -132,26 +134,26 @@ int64_t ConvProductElements(const ConvShape& s) { return s.out_channels * Column
 
 template <typename T>
 cudaError_t Unfold(T* patches, const T* x, const ConvShape& s, cudaStream_t stream) {
-  return Launch(UnfoldKernel<T>, ConfigFor(s, s.in_channels, stream), patches, x,
+  return Launch(ConvUnfoldKernel<T>, ConfigFor(s, s.in_channels, stream), patches, x,
                 ColumnsOf(s, s.in_channels));
 }
 
 template <typename T>
 cudaError_t Fold(T* dx, const T* patches, const ConvShape& s, cudaStream_t stream) {
-  return Launch(FoldKernel<T>, ConfigFor(s, s.in_channels, stream), dx, patches,
+  return Launch(ConvFoldKernel<T>, ConfigFor(s, s.in_channels, stream), dx, patches,
                 ColumnsOf(s, s.in_channels));
 }
 
 template <typename T>
 cudaError_t AddBiasRelu(T* y, const T* products, const T* bias, const ConvShape& s,
                         cudaStream_t stream) {
-  return Launch(AddBiasReluKernel<T>, ConfigFor(s, s.out_channels, stream), y, products, bias,
+  return Launch(ConvBiasReluKernel<T>, ConfigFor(s, s.out_channels, stream), y, products, bias,
                 ColumnsOf(s, s.out_channels));
 }
 
 template <typename T>
 cudaError_t ReluGradient(T* gradient, T* dy, const T* y, const ConvShape& s, cudaStream_t stream) {
-  return Launch(ReluGradientKernel<T>, ConfigFor(s, s.out_channels, stream), gradient, dy, y,
+  return Launch(ConvReluGradientKernel<T>, ConfigFor(s, s.out_channels, stream), gradient, dy, y,
                 ColumnsOf(s, s.out_channels));
 }
 

@@ -3,8 +3,10 @@
 //   forward   patches = Unfold(x), products = w patches, y = AddBiasRelu(products)
 //   backward  gradient = ReluGradient(dy, y), patches = Unfold(x), dw += gradient patches^T,
 //             db += row sums of gradient, patches = w^T gradient, dx = Fold(patches)
-// Images are NCHW. patches: [in_channels * 9, columns]; products, gradient: [out_channels,
-// columns]; columns = samples * height * width, pixels of a sample side by side.
+// x, dx [samples, in_channels, height, width]; y, dy [samples, out_channels, height, width]; w
+// [out_channels, in_channels * 9]; bias, db [out_channels]; patches [in_channels * 9, columns];
+// products, gradient [out_channels, columns]; columns = samples * height * width, pixels of a
+// sample side by side.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -13,8 +13,8 @@ constexpr int kWords = 4;
 
 template <typename T>
 struct DropoutOperation {
-  T* y;
-  const T* x;
+  T* y;        // [n]
+  const T* x;  // [n]
   DropoutMask mask;
   uint32_t threshold;
   float scale;

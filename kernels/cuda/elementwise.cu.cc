@@ -11,7 +11,7 @@ namespace {
 
 template <typename T>
 struct FillOperation {
-  T* y;
+  T* y;  // [n]
   T value;
 
   template <int kLanes>
@@ -24,8 +24,8 @@ struct FillOperation {
 };
 
 struct AddScaledOperation {
-  float* y;
-  const float* x;
+  float* y;        // [n]
+  const float* x;  // [n]
   float a;
 
   template <int kLanes>
@@ -41,9 +41,9 @@ struct AddScaledOperation {
 };
 
 struct SubtractOperation {
-  float* z;
-  const float* x;
-  const float* y;
+  float* z;        // [n]
+  const float* x;  // [n]
+  const float* y;  // [n]
 
   template <int kLanes>
   __device__ void Do(int64_t i) const {

@@ -1,5 +1,6 @@
 // Vectors: filling, sums, differences. Launchers queue on `stream` and return what the launch
-// returned; n may be 0. No alignment is required; 16-byte aligned pointers are faster.
+// returned; vectors are [n], and n may be 0. No alignment is required; 16-byte aligned pointers are
+// faster.
 #pragma once
 
 #include <cuda_runtime.h>

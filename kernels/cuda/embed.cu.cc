@@ -11,11 +11,11 @@ namespace lodestar::cuda {
 namespace {
 
 template <typename T>
-struct EmbedOperation {
-  T* y;
-  const int32_t* tokens;
-  const T* token_table;
-  const T* position_table;
+struct EmbedForwardOperation {
+  T* y;                     // [rows, width]
+  const int32_t* tokens;    // [rows]
+  const T* token_table;     // [vocabulary, width]
+  const T* position_table;  // [context_tokens, width]
   int64_t context_tokens;
   int64_t width;
   int64_t vocabulary;
@@ -44,9 +44,9 @@ struct EmbedOperation {
 // dposition_table[position] += dy of that position in every sample, in their order. Per element of
 // the table.
 template <typename T>
-struct PositionOperation {
-  float* table;
-  const T* dy;
+struct EmbedPositionsBackwardOperation {
+  float* table;  // [context_tokens, width]
+  const T* dy;   // [rows, width]
   int64_t rows;
   int64_t context_tokens;
   int64_t width;
@@ -92,10 +92,10 @@ int64_t NumTiles(int64_t rows) { return CeilDiv(rows, kTileRows); }
 
 template <typename T>
 struct Segments {
-  float* table;
-  float* continued;  // [tiles, width]: sums of the runs that began in an earlier tile
-  const T* dy;
-  SortedKeys sorted;
+  float* table;       // [vocabulary, width]
+  float* continued;   // [tiles, width]: sums of the runs that began in an earlier tile
+  const T* dy;        // [rows, width]
+  SortedKeys sorted;  // of the rows' tokens
   int64_t rows;
   int64_t width;
   int32_t vocabulary;
@@ -117,7 +117,7 @@ __device__ inline void AddToTable(const Segments<T>& s, int32_t token, int64_t c
 
 // Block (x, y): tile x, the columns of y.
 template <typename T, int kLanes>
-__global__ void __launch_bounds__(kThreads) TileSumsKernel(Segments<T> s) {
+__global__ void __launch_bounds__(kThreads) EmbedTileSumsKernel(Segments<T> s) {
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kLanes;
   if (column >= s.width) return;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTileRows;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kThreads) TileSumsKernel(Segments<T> s) {
 
 // Block (x, y): the run that leaves tile x, if it began there; the columns of y.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) ContinuedSumsKernel(Segments<T> s) {
+__global__ void __launch_bounds__(kThreads) EmbedContinuedSumsKernel(Segments<T> s) {
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   const int64_t next = (static_cast<int64_t>(blockIdx.x) + 1) * kTileRows;
   if (column >= s.width || !Continues(s, next)) return;
@@ -170,11 +170,11 @@ cudaError_t QueueSegmentSums(const Segments<T>& s, cudaStream_t stream) {
   const LaunchConfig vectors{.grid = TileGrid(s.rows, int64_t{kThreads} * kLanes, s.width),
                              .block = dim3(kThreads),
                              .stream = stream};
-  const cudaError_t error = Launch(TileSumsKernel<T, kLanes>, vectors, s);
+  const cudaError_t error = Launch(EmbedTileSumsKernel<T, kLanes>, vectors, s);
   if (error != cudaSuccess) return error;
   const LaunchConfig columns{
       .grid = TileGrid(s.rows, kThreads, s.width), .block = dim3(kThreads), .stream = stream};
-  return Launch(ContinuedSumsKernel<T>, columns, s);
+  return Launch(EmbedContinuedSumsKernel<T>, columns, s);
 }
 
 size_t RoundUp(size_t bytes) { return (bytes + 15) / 16 * 16; }
@@ -188,7 +188,8 @@ cudaError_t EmbedForward(T* y, const int32_t* tokens, const T* token_table, cons
   const bool aligned =
       width % kVectorLanes<T> == 0 && AreVectorsAligned(y, token_table, position_table);
   return MapVectors<kVectorLanes<T>>(
-      EmbedOperation<T>{y, tokens, token_table, position_table, context_tokens, width, vocabulary},
+      EmbedForwardOperation<T>{y, tokens, token_table, position_table, context_tokens, width,
+                               vocabulary},
       rows * width, aligned, stream);
 }
 
@@ -211,8 +212,9 @@ cudaError_t EmbedBackward(float* dtoken_table, float* dposition_table, const T* 
   const bool aligned = width % kLanes == 0 && AreVectorsAligned(dy, dtoken_table, dposition_table);
   error = aligned ? QueueSegmentSums<T, kLanes>(s, stream) : QueueSegmentSums<T, 1>(s, stream);
   if (error != cudaSuccess) return error;
-  return MapVectors<kLanes>(PositionOperation<T>{dposition_table, dy, rows, context_tokens, width},
-                            context_tokens * width, aligned, stream);
+  return MapVectors<kLanes>(
+      EmbedPositionsBackwardOperation<T>{dposition_table, dy, rows, context_tokens, width},
+      context_tokens * width, aligned, stream);
 }
 
 template cudaError_t EmbedForward(float*, const int32_t*, const float*, const float*, int64_t,

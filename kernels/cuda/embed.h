@@ -9,8 +9,11 @@
 
 namespace lodestar::cuda {
 
-// T: float, __nv_bfloat16; computed in fp32. y [rows, width]; token_table [vocabulary, width];
-// position_table [context_tokens, width]. A token outside the vocabulary, which a kernel cannot
+// y, dy [rows, width]; tokens [rows]; token_table, dtoken_table [vocabulary, width];
+// position_table, dposition_table [context_tokens, width]. T: float, __nv_bfloat16; computed in
+// fp32.
+
+// A token outside the vocabulary, which a kernel cannot
 // report, gives a row of NaN.
 template <typename T>
 cudaError_t EmbedForward(T* y, const int32_t* tokens, const T* token_table, const T* position_table,

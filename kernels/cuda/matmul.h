@@ -23,15 +23,17 @@ namespace lodestar::cuda {
 // A product and what is fused into it.
 struct MatMulCall {
   MatMulShape shape;
-  Buf c, a, b;
+  Buf c;  // [m, n]
+  Buf a;  // op(a) [m, k]
+  Buf b;  // op(b) [k, n]
   Accumulate accumulate = Accumulate::kSet;
-  // c = act(alpha op(A) op(B) + bias), [n] of c's dtype; the argument of act goes to
-  // pre_activation, [m, n] of c's dtype, dense. Null: without. Not with batches.
-  const void* bias = nullptr;
-  void* pre_activation = nullptr;
+  // c = act(alpha op(a) op(b) + bias); the argument of act goes to pre_activation, dense. Both are
+  // of c's dtype; null: without. Not with batches.
+  const void* bias = nullptr;      // [n]
+  void* pre_activation = nullptr;  // [m, n]
   Activation activation = Activation::kNone;
-  // Sums of op(A)'s rows, [m] of c's dtype, are set. Not with any of the above.
-  void* row_sums = nullptr;
+  // Sums of op(a)'s rows, of c's dtype, are set. Not with any of the above.
+  void* row_sums = nullptr;  // [m]
 };
 
 class MatMulEngine {

@@ -23,13 +23,13 @@ constexpr int kManyKept = 32;
 constexpr int BlocksPerMultiprocessor(int kept) { return kept <= kSomeKept ? 2 : 1; }
 
 template <typename T>
-struct Backward {
-  T* dx;
-  const T* dy;
-  const T* sum;
-  const float* mean;
-  const float* rstd;
-  const T* gamma;
+struct NormBackwardCall {
+  T* dx;              // [rows, width]
+  const T* dy;        // [rows, width]
+  const T* sum;       // [rows, width]
+  const float* mean;  // [rows]
+  const float* rstd;  // [rows]
+  const T* gamma;     // [width]
   int64_t rows;
   int64_t width;
   bool add_to_dx;
@@ -37,9 +37,9 @@ struct Backward {
 
 // g = dy * gamma; dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat))
 template <typename T, int kLanes>
-__device__ inline void StoreGradient(const Backward<T>& b, int64_t at, const float (&g)[kLanes],
-                                     const float (&x_hat)[kLanes], float rstd, float mean_g,
-                                     float mean_gx) {
+__device__ inline void StoreGradient(const NormBackwardCall<T>& b, int64_t at,
+                                     const float (&g)[kLanes], const float (&x_hat)[kLanes],
+                                     float rstd, float mean_g, float mean_gx) {
   float dx[kLanes] = {};
   if (b.add_to_dx) Load(dx, b.dx + at);
 #pragma unroll
@@ -58,15 +58,16 @@ __device__ inline void LoadNormalised(float (&x_hat)[kLanes], const T* x, float 
 
 // dy * gamma, of the columns from `column` on.
 template <typename T, int kLanes>
-__device__ inline void TimesGamma(float (&g)[kLanes], const Backward<T>& b, int64_t column) {
+__device__ inline void TimesGamma(float (&g)[kLanes], const NormBackwardCall<T>& b,
+                                  int64_t column) {
   float gamma[kLanes];
   Load(gamma, b.gamma + column);
 #pragma unroll
   for (int k = 0; k < kLanes; ++k) g[k] *= gamma[k];
 }
 
-// What one warp of a block adds to the sums over rows: [dgamma | dbeta], one after the other in
-// shared memory, so that the order is fixed.
+// What the warps of a block add to the sums over rows: one after the other in shared [2, width]
+// (dgamma, dbeta), so that the order is fixed, and from there to partials [blocks, 2, width].
 template <int kLanes, int kVectors>
 __device__ inline void StoreWeightPartials(float* partials, float* shared,
                                            const float (&dgamma)[kVectors][kLanes],
@@ -94,10 +95,10 @@ __device__ inline void StoreWeightPartials(float* partials, float* shared,
 }
 
 // Warps take rows in turn and keep their sums for dgamma and dbeta in registers. Width as for
-// ForwardKernel.
+// NormForwardKernel; partials [blocks, 2, width].
 template <typename T, int kLanes, int kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLanes* kVectors))
-    BackwardKernel(Backward<T> b, float* partials) {
+    NormBackwardKernel(NormBackwardCall<T> b, float* partials) {
   const int lane = threadIdx.x % kWarpSize;
   const float inverse_width = 1.0f / static_cast<float>(b.width);
   float dgamma[kVectors][kLanes] = {};
@@ -152,7 +153,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLa
 
 // Any width and alignment: dx only.
 template <typename T>
-__global__ void __launch_bounds__(kWarps* kWarpSize) AnyInputKernel(Backward<T> b) {
+__global__ void __launch_bounds__(kWarps* kWarpSize)
+    NormBackwardInputAnyWidthKernel(NormBackwardCall<T> b) {
   const int lane = threadIdx.x % kWarpSize;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
   if (row >= b.rows) return;
@@ -181,11 +183,13 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) AnyInputKernel(Backward<T> 
   }
 }
 
-// Any width and alignment: the sums for dgamma and dbeta over one range of rows. A block of 32 x 8
-// threads: threadIdx.x owns a column, threadIdx.y every eighth row.
+// Any width and alignment: the sums for dgamma and dbeta over one range of rows, into partials
+// [parts, 2, width]. A block of 32 x 8 threads: threadIdx.x owns a column, threadIdx.y every eighth
+// row.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
-    AnyWeightsKernel(Backward<T> b, float* partials, int64_t rows_per_part) {
+    NormBackwardWeightsAnyWidthKernel(NormBackwardCall<T> b, float* partials,
+                                      int64_t rows_per_part) {
   __shared__ float sums[2][kWarps][kWarpSize];
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarpSize + threadIdx.x;
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * rows_per_part;
@@ -221,30 +225,31 @@ int64_t RowsPerPart(int64_t rows) {
 int64_t NumParts(int64_t rows) { return CeilDiv(rows, RowsPerPart(rows)); }
 
 template <typename T, int kKept>
-cudaError_t LaunchBackward(const Backward<T>& b, float* partials, cudaStream_t stream) {
+cudaError_t LaunchBackward(const NormBackwardCall<T>& b, float* partials, cudaStream_t stream) {
   const LaunchConfig config{.grid = dim3(static_cast<unsigned>(NumParts(b.rows))),
                             .block = dim3(kWarps * kWarpSize),
                             .shared_bytes = static_cast<size_t>(2 * b.width) * sizeof(float),
                             .stream = stream};
-  return Launch(BackwardKernel<T, kVectorLanes<T>, kKept / kVectorLanes<T>>, config, b, partials);
+  return Launch(NormBackwardKernel<T, kVectorLanes<T>, kKept / kVectorLanes<T>>, config, b,
+                partials);
 }
 
 template <typename T>
-cudaError_t LaunchAnyBackward(const Backward<T>& b, float* partials, cudaStream_t stream) {
+cudaError_t LaunchAnyBackward(const NormBackwardCall<T>& b, float* partials, cudaStream_t stream) {
   const LaunchConfig rows{.grid = dim3(static_cast<unsigned>(CeilDiv(b.rows, kWarps))),
                           .block = dim3(kWarps * kWarpSize),
                           .stream = stream};
-  const cudaError_t error = Launch(AnyInputKernel<T>, rows, b);
+  const cudaError_t error = Launch(NormBackwardInputAnyWidthKernel<T>, rows, b);
   if (error != cudaSuccess) return error;
   const LaunchConfig parts{.grid = dim3(static_cast<unsigned>(CeilDiv(b.width, kWarpSize)),
                                         static_cast<unsigned>(NumParts(b.rows))),
                            .block = dim3(kWarpSize, kWarps),
                            .stream = stream};
-  return Launch(AnyWeightsKernel<T>, parts, b, partials, RowsPerPart(b.rows));
+  return Launch(NormBackwardWeightsAnyWidthKernel<T>, parts, b, partials, RowsPerPart(b.rows));
 }
 
 template <typename T>
-cudaError_t QueueBackward(const Backward<T>& b, bool are_vectors, float* partials,
+cudaError_t QueueBackward(const NormBackwardCall<T>& b, bool are_vectors, float* partials,
                           cudaStream_t stream) {
   if (are_vectors && b.width <= kFewKept * kWarpSize) {
     return LaunchBackward<T, kFewKept>(b, partials, stream);
@@ -274,7 +279,7 @@ cudaError_t NormBackward(T* dx, float* dgamma, float* dbeta, const T* dy, const 
   if (rows > 0) {
     const bool are_vectors = width % kVectorLanes<T> == 0 && AreVectorsAligned(dx, dy, sum, gamma);
     const cudaError_t error =
-        QueueBackward(Backward<T>{dx, dy, sum, mean, rstd, gamma, rows, width, add_to_dx},
+        QueueBackward(NormBackwardCall<T>{dx, dy, sum, mean, rstd, gamma, rows, width, add_to_dx},
                       are_vectors, partials, stream);
     if (error != cudaSuccess) return error;
   }

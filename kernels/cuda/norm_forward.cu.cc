@@ -14,22 +14,22 @@ constexpr float kEpsilon = 1e-5f;
 constexpr int kWarps = 4;
 
 template <typename T>
-struct Forward {
-  T* y;
-  T* sum;
-  float* mean;
-  float* rstd;
-  const T* a;
-  const T* b;
-  const T* gamma;
-  const T* beta;
+struct NormForwardCall {
+  T* y;            // [rows, width]
+  T* sum;          // [rows, width]
+  float* mean;     // [rows]
+  float* rstd;     // [rows]
+  const T* a;      // [rows, width]
+  const T* b;      // [rows, width]; null: none
+  const T* gamma;  // [width]
+  const T* beta;   // [width]
   int64_t rows;
   int64_t width;
 };
 
 // sum = a + b as it is stored, into `kept` and into memory.
 template <typename T, int kLanes>
-__device__ inline void AddResidual(float (&kept)[kLanes], const Forward<T>& f, int64_t at) {
+__device__ inline void AddResidual(float (&kept)[kLanes], const NormForwardCall<T>& f, int64_t at) {
   Load(kept, f.a + at);
   if (f.b != nullptr) {
     float addend[kLanes];
@@ -41,7 +41,7 @@ __device__ inline void AddResidual(float (&kept)[kLanes], const Forward<T>& f, i
 }
 
 template <typename T, int kLanes>
-__device__ inline void StoreNormalised(const Forward<T>& f, int64_t at, int64_t column,
+__device__ inline void StoreNormalised(const NormForwardCall<T>& f, int64_t at, int64_t column,
                                        float (&values)[kLanes], float mean, float rstd) {
   float gamma[kLanes];
   float beta[kLanes];
@@ -56,7 +56,7 @@ __device__ inline void StoreNormalised(const Forward<T>& f, int64_t at, int64_t 
 
 // Width: a multiple of kLanes, at most 32 * kLanes * kVectors.
 template <typename T, int kLanes, int kVectors>
-__global__ void __launch_bounds__(kWarps* kWarpSize) ForwardKernel(Forward<T> f) {
+__global__ void __launch_bounds__(kWarps* kWarpSize) NormForwardKernel(NormForwardCall<T> f) {
   const int lane = threadIdx.x % kWarpSize;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
   if (row >= f.rows) return;
@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) ForwardKernel(Forward<T> f)
 
 // Any width and alignment. A lane reads of `sum` only what it wrote itself.
 template <typename T>
-__global__ void __launch_bounds__(kWarps* kWarpSize) AnyForwardKernel(Forward<T> f) {
+__global__ void __launch_bounds__(kWarps* kWarpSize)
+    NormForwardAnyWidthKernel(NormForwardCall<T> f) {
   const int lane = threadIdx.x % kWarpSize;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
   if (row >= f.rows) return;
@@ -132,8 +133,8 @@ constexpr int kSomeKept = 32;
 constexpr int kManyKept = 64;
 
 template <typename T, int kKept>
-cudaError_t LaunchForward(const Forward<T>& f, const LaunchConfig& config) {
-  return Launch(ForwardKernel<T, kVectorLanes<T>, kKept / kVectorLanes<T>>, config, f);
+cudaError_t LaunchForward(const NormForwardCall<T>& f, const LaunchConfig& config) {
+  return Launch(NormForwardKernel<T, kVectorLanes<T>, kKept / kVectorLanes<T>>, config, f);
 }
 
 }  // namespace
@@ -143,7 +144,7 @@ cudaError_t ResidualNormForward(T* y, T* sum, float* mean, float* rstd, const T*
                                 const T* gamma, const T* beta, int64_t rows, int64_t width,
                                 cudaStream_t stream) {
   if (rows == 0 || width == 0) return cudaSuccess;
-  const Forward<T> f{y, sum, mean, rstd, a, b, gamma, beta, rows, width};
+  const NormForwardCall<T> f{y, sum, mean, rstd, a, b, gamma, beta, rows, width};
   const LaunchConfig config{.grid = dim3(static_cast<unsigned>(CeilDiv(rows, kWarps))),
                             .block = dim3(kWarps * kWarpSize),
                             .stream = stream};
@@ -152,7 +153,7 @@ cudaError_t ResidualNormForward(T* y, T* sum, float* mean, float* rstd, const T*
     if (width <= kSomeKept * kWarpSize) return LaunchForward<T, kSomeKept>(f, config);
     if (width <= kManyKept * kWarpSize) return LaunchForward<T, kManyKept>(f, config);
   }
-  return Launch(AnyForwardKernel<T>, config, f);
+  return Launch(NormForwardAnyWidthKernel<T>, config, f);
 }
 
 template cudaError_t ResidualNormForward(float*, float*, float*, float*, const float*, const float*,

@@ -12,11 +12,11 @@ constexpr int kFloatLanes = kVectorLanes<float>;
 
 template <typename Shadow>
 struct AdamWOperation {
-  float* w;
-  float* m;
-  float* v;
-  const float* g;
-  Shadow* shadow;
+  float* w;        // [n]
+  float* m;        // [n]
+  float* v;        // [n]
+  const float* g;  // [n]
+  Shadow* shadow;  // [n]; null: none
   simd::AdamWFactors f;
 
   template <int kLanes>
@@ -47,10 +47,10 @@ struct AdamWOperation {
 
 template <typename Shadow>
 struct MomentumOperation {
-  float* w;
-  float* state;
-  const float* g;
-  Shadow* shadow;
+  float* w;        // [n]
+  float* state;    // [n]; null: plain SGD
+  const float* g;  // [n]
+  Shadow* shadow;  // [n]; null: none
   simd::MomentumFactors f;
 
   template <int kLanes>

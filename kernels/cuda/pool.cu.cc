@@ -9,10 +9,10 @@ namespace lodestar::cuda {
 namespace {
 
 template <typename T>
-struct PoolOperation {
-  T* y;
-  uint8_t* argmax;
-  const T* x;
+struct MaxPoolOperation {
+  T* y;             // [planes, height / 2, width / 2]
+  uint8_t* argmax;  // [planes, height / 2, width / 2]
+  const T* x;       // [planes, height, width]
   int64_t height;
   int64_t width;
 
@@ -42,10 +42,10 @@ struct PoolOperation {
 
 // Per element of dx: it belongs to one window at most.
 template <typename T>
-struct PoolBackwardOperation {
-  T* dx;
-  const T* dy;
-  const uint8_t* argmax;
+struct MaxPoolBackwardOperation {
+  T* dx;                  // [planes, height, width]
+  const T* dy;            // [planes, height / 2, width / 2]
+  const uint8_t* argmax;  // [planes, height / 2, width / 2]
   int64_t height;
   int64_t width;
 
@@ -70,14 +70,14 @@ struct PoolBackwardOperation {
 template <typename T>
 cudaError_t MaxPoolForward(T* y, uint8_t* argmax, const T* x, int64_t planes, int64_t height,
                            int64_t width, cudaStream_t stream) {
-  return Map<1>(PoolOperation<T>{y, argmax, x, height, width}, planes * (height / 2) * (width / 2),
-                stream);
+  return Map<1>(MaxPoolOperation<T>{y, argmax, x, height, width},
+                planes * (height / 2) * (width / 2), stream);
 }
 
 template <typename T>
 cudaError_t MaxPoolBackward(T* dx, const T* dy, const uint8_t* argmax, int64_t planes,
                             int64_t height, int64_t width, cudaStream_t stream) {
-  return Map<1>(PoolBackwardOperation<T>{dx, dy, argmax, height, width}, planes * height * width,
+  return Map<1>(MaxPoolBackwardOperation<T>{dx, dy, argmax, height, width}, planes * height * width,
                 stream);
 }
 

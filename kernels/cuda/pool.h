@@ -7,7 +7,8 @@
 
 namespace lodestar::cuda {
 
-// T: float, __nv_bfloat16.
+// x, dx [planes, height, width]; y, dy, argmax [planes, height / 2, width / 2], rounded down. T:
+// float, __nv_bfloat16.
 template <typename T>
 cudaError_t MaxPoolForward(T* y, uint8_t* argmax, const T* x, int64_t planes, int64_t height,
                            int64_t width, cudaStream_t stream);

@@ -22,11 +22,11 @@ constexpr int kTileKeys = kThreads * kKeysPerThread;
 int64_t NumTiles(int64_t n) { return CeilDiv(n, kTileKeys); }
 
 struct Pass {
-  const int32_t* keys;
-  const int32_t* positions;  // null: 0, 1, ...
-  int32_t* sorted_keys;
-  int32_t* sorted_positions;
-  int32_t* counts;  // [kDigits, tiles]
+  const int32_t* keys;        // [n]
+  const int32_t* positions;   // [n]; null: 0, 1, ...
+  int32_t* sorted_keys;       // [n]
+  int32_t* sorted_positions;  // [n]
+  int32_t* counts;            // [kDigits, tiles]
   int32_t n;
   int32_t end;
   int shift;
@@ -38,7 +38,7 @@ __device__ inline int32_t KeyAt(const Pass& p, int32_t i) {
 }
 __device__ inline int DigitOf(const Pass& p, int32_t key) { return key >> p.shift & (kDigits - 1); }
 
-// Sums of the values of all threads before this one. `warps`: shared, kThreads / 32.
+// Sums of the values of all threads before this one. warps [kThreads / 32], shared.
 __device__ inline int ExclusiveBlockSum(int value, int* warps) {
   const int lane = threadIdx.x % kWarpSize;
   const int warp = threadIdx.x / kWarpSize;
@@ -55,7 +55,7 @@ __device__ inline int ExclusiveBlockSum(int value, int* warps) {
   return sum;
 }
 
-// counters[digit][thread] of the keys that each thread owns.
+// counters [kDigits, kThreads]: of each digit, among the keys that each thread owns.
 __device__ inline void CountOwnDigits(const Pass& p, int (*counters)[kThreads]) {
 #pragma unroll
   for (int digit = 0; digit < kDigits; ++digit) counters[digit][threadIdx.x] = 0;
@@ -65,7 +65,7 @@ __device__ inline void CountOwnDigits(const Pass& p, int (*counters)[kThreads]) 
   }
 }
 
-__global__ void __launch_bounds__(kThreads) CountKernel(Pass p) {
+__global__ void __launch_bounds__(kThreads) RadixCountKernel(Pass p) {
   __shared__ int counters[kDigits][kThreads];
   CountOwnDigits(p, counters);
   __syncthreads();
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) CountKernel(Pass p) {
 }
 
 // One block: counts [n] become the sums of those before.
-__global__ void __launch_bounds__(kThreads) PlacesKernel(int32_t* counts, int32_t n) {
+__global__ void __launch_bounds__(kThreads) RadixPlacesKernel(int32_t* counts, int32_t n) {
   __shared__ int warps[kThreads / kWarpSize];
   __shared__ int total;
   int carry = 0;
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads) PlacesKernel(int32_t* counts, int32_
   }
 }
 
-__global__ void __launch_bounds__(kThreads) MoveKernel(Pass p) {
+__global__ void __launch_bounds__(kThreads) RadixMoveKernel(Pass p) {
   __shared__ int counters[kDigits][kThreads];
   __shared__ int warps[kThreads / kWarpSize];
   CountOwnDigits(p, counters);
@@ -141,11 +141,12 @@ cudaError_t QueuePass(const Pass& p, cudaStream_t stream) {
                            .block = dim3(kThreads),
                            .stream = stream};
   const LaunchConfig one_block{.grid = dim3(1), .block = dim3(kThreads), .stream = stream};
-  cudaError_t error = Launch(CountKernel, tiles, p);
+  cudaError_t error = Launch(RadixCountKernel, tiles, p);
   if (error != cudaSuccess) return error;
-  error = Launch(PlacesKernel, one_block, p.counts, static_cast<int32_t>(kDigits * NumTiles(p.n)));
+  error =
+      Launch(RadixPlacesKernel, one_block, p.counts, static_cast<int32_t>(kDigits * NumTiles(p.n)));
   if (error != cudaSuccess) return error;
-  return Launch(MoveKernel, tiles, p);
+  return Launch(RadixMoveKernel, tiles, p);
 }
 
 }  // namespace

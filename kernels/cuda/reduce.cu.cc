@@ -30,9 +30,10 @@ __device__ inline double SquareSum(const float (&values)[kLanes]) {
   return sum;
 }
 
+// block_sums [blocks], x [n].
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
-    SquareSumsKernel(double* block_sums, const float* x, int64_t n) {
+    PartialSumsOfSquaresKernel(double* block_sums, const float* x, int64_t n) {
   const int64_t vectors = n / kLanes;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   double sum = 0.0;
@@ -52,8 +53,9 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) block_sums[blockIdx.x] = sum;
 }
 
+// total [1], block_sums [blocks].
 __global__ void __launch_bounds__(kThreads)
-    TotalKernel(double* total, const double* block_sums, int64_t blocks) {
+    TotalOfSquaresKernel(double* total, const double* block_sums, int64_t blocks) {
   double sum = 0.0;
   for (int64_t i = threadIdx.x; i < blocks; i += kThreads) sum += block_sums[i];
   sum = BlockSum<kThreads>(sum);
@@ -62,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 struct StoredElements {
-  const T* x;
+  const T* x;  // [rows, columns]
 
   template <int kLanes>
   __device__ void Take(float (&values)[kLanes], int64_t i) const {
@@ -70,7 +72,6 @@ struct StoredElements {
   }
 };
 
-// Block (x, y): the sum of one range of row y.
 constexpr int64_t kColumnsPerPart = kThreads * 16;
 constexpr int64_t kMaxRowParts = 128;
 
@@ -78,6 +79,7 @@ int64_t NumRowParts(int64_t columns) {
   return std::clamp<int64_t>(CeilDiv(columns, kColumnsPerPart), 1, kMaxRowParts);
 }
 
+// partials [parts, rows], x [rows, columns]. Block (x, y): the sum of one range of row y.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     PartialRowSumsKernel(float* partials, const T* x, int64_t columns) {
@@ -91,8 +93,8 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partials[blockIdx.x * gridDim.y + blockIdx.y] = sum;
 }
 
-// Blocks (x, 0) make the columns of the first output, (x, 1) those of the second, whose partials
-// lie `columns` behind.
+// first, second [columns]; partials [parts, stride]. Blocks (x, 0) make the columns of the first
+// output, (x, 1) those of the second, whose partials lie `columns` behind.
 __global__ void __launch_bounds__(kThreads)
     CombinePartialsKernel(float* first, float* second, const float* partials, int64_t parts,
                           int64_t stride, int64_t columns, bool add) {
@@ -130,11 +132,12 @@ cudaError_t SumOfSquares(double* sum, const float* x, int64_t n, void* workspace
   const LaunchConfig config{
       .grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .stream = stream};
   const cudaError_t error =
-      AreVectorsAligned(x) ? Launch(SquareSumsKernel<kVectorLanes<float>>, config, block_sums, x, n)
-                           : Launch(SquareSumsKernel<1>, config, block_sums, x, n);
+      AreVectorsAligned(x)
+          ? Launch(PartialSumsOfSquaresKernel<kVectorLanes<float>>, config, block_sums, x, n)
+          : Launch(PartialSumsOfSquaresKernel<1>, config, block_sums, x, n);
   if (error != cudaSuccess) return error;
   const LaunchConfig one_block{.grid = dim3(1), .block = dim3(kThreads), .stream = stream};
-  return Launch(TotalKernel, one_block, sum, block_sums, blocks);
+  return Launch(TotalOfSquaresKernel, one_block, sum, block_sums, blocks);
 }
 
 size_t ColumnSumsWorkspaceBytes(int64_t rows, int64_t columns) {

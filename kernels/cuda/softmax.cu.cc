@@ -20,11 +20,11 @@ constexpr int kMaxThreads = 1024;
 constexpr int kMaxWarps = kMaxThreads / kWarpSize;
 
 template <typename T>
-struct Rows {
-  float* losses;
-  int32_t* correct;
-  T* logits;
-  const int32_t* targets;
+struct CrossEntropyCall {
+  float* losses;           // [rows]
+  int32_t* correct;        // [rows]; null: not wanted
+  T* logits;               // [rows, row_stride]
+  const int32_t* targets;  // [rows]
   int64_t classes;
   int64_t row_stride;
   float scale;
@@ -101,14 +101,14 @@ __device__ inline void StoreGradient(T* x, int64_t first, int64_t target, float 
 }
 
 template <typename T, int kLanes>
-__global__ void __launch_bounds__(kMaxThreads) CrossEntropyKernel(Rows<T> r) {
+__global__ void __launch_bounds__(kMaxThreads) SoftmaxCrossEntropyKernel(CrossEntropyCall<T> call) {
   const int64_t row = blockIdx.x;
-  T* x = r.logits + row * r.row_stride;
-  const int64_t target = r.targets[row];
-  const bool has_target = target >= 0 && target < r.classes;
+  T* x = call.logits + row * call.row_stride;
+  const int64_t target = call.targets[row];
+  const bool has_target = target >= 0 && target < call.classes;
   // Read before the barriers of BlockSummary(), after which other threads overwrite it.
   const float target_logit = has_target ? ToFloat(x[target]) : NAN;
-  const int64_t vectors_end = r.classes / kLanes * kLanes;
+  const int64_t vectors_end = call.classes / kLanes * kLanes;
   const int64_t step = static_cast<int64_t>(blockDim.x) * kLanes;
   Summary summary = EmptySummary();
   for (int64_t i = threadIdx.x * kLanes; i < vectors_end; i += step) {
@@ -116,26 +116,26 @@ __global__ void __launch_bounds__(kMaxThreads) CrossEntropyKernel(Rows<T> r) {
     Load(values, x + i);
     Include<T>(&summary, values, i, target, target_logit);
   }
-  for (int64_t i = vectors_end + threadIdx.x; i < r.classes; i += blockDim.x) {
+  for (int64_t i = vectors_end + threadIdx.x; i < call.classes; i += blockDim.x) {
     float value[1];
     Load(value, x + i);
     Include<T>(&summary, value, i, target, target_logit);
   }
   summary = BlockSummary<T>(summary);
   if (threadIdx.x == 0) {
-    r.losses[row] = summary.largest + logf(summary.sum) - target_logit;
-    if (r.correct != nullptr) {
-      r.correct[row] = target_logit == summary.largest && summary.beats_target == 0 ? 1 : 0;
+    call.losses[row] = summary.largest + logf(summary.sum) - target_logit;
+    if (call.correct != nullptr) {
+      call.correct[row] = target_logit == summary.largest && summary.beats_target == 0 ? 1 : 0;
     }
   }
-  if (r.scale == 0.0f) return;
-  const float factor = has_target ? r.scale / summary.sum : NAN;
+  if (call.scale == 0.0f) return;
+  const float factor = has_target ? call.scale / summary.sum : NAN;
   for (int64_t i = threadIdx.x * kLanes; i < vectors_end; i += step) {
-    StoreGradient<T, kLanes>(x, i, target, summary.largest, factor, r.scale);
+    StoreGradient<T, kLanes>(x, i, target, summary.largest, factor, call.scale);
   }
-  for (int64_t i = vectors_end + threadIdx.x; i < r.row_stride; i += blockDim.x) {
-    if (i < r.classes) {
-      StoreGradient<T, 1>(x, i, target, summary.largest, factor, r.scale);
+  for (int64_t i = vectors_end + threadIdx.x; i < call.row_stride; i += blockDim.x) {
+    if (i < call.classes) {
+      StoreGradient<T, 1>(x, i, target, summary.largest, factor, call.scale);
     } else {
       x[i] = FromFloat<T>(0.0f);
     }
@@ -149,11 +149,11 @@ unsigned NumThreads(int64_t classes, int lanes) {
 }
 
 template <typename T, int kLanes>
-cudaError_t LaunchCrossEntropy(const Rows<T>& r, int64_t rows, cudaStream_t stream) {
+cudaError_t LaunchCrossEntropy(const CrossEntropyCall<T>& call, int64_t rows, cudaStream_t stream) {
   const LaunchConfig config{.grid = dim3(static_cast<unsigned>(rows)),
-                            .block = dim3(NumThreads(r.classes, kLanes)),
+                            .block = dim3(NumThreads(call.classes, kLanes)),
                             .stream = stream};
-  return Launch(CrossEntropyKernel<T, kLanes>, config, r);
+  return Launch(SoftmaxCrossEntropyKernel<T, kLanes>, config, call);
 }
 
 }  // namespace
@@ -163,11 +163,12 @@ cudaError_t SoftmaxCrossEntropy(float* losses, int32_t* correct, T* logits, cons
                                 int64_t rows, int64_t classes, int64_t row_stride, double scale,
                                 cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
-  const Rows<T> r{losses, correct, logits, targets, classes, row_stride, static_cast<float>(scale)};
+  const CrossEntropyCall<T> call{
+      losses, correct, logits, targets, classes, row_stride, static_cast<float>(scale)};
   if (row_stride % kVectorLanes<T> == 0 && AreVectorsAligned(logits)) {
-    return LaunchCrossEntropy<T, kVectorLanes<T>>(r, rows, stream);
+    return LaunchCrossEntropy<T, kVectorLanes<T>>(call, rows, stream);
   }
-  return LaunchCrossEntropy<T, 1>(r, rows, stream);
+  return LaunchCrossEntropy<T, 1>(call, rows, stream);
 }
 
 template cudaError_t SoftmaxCrossEntropy(float*, int32_t*, float*, const int32_t*, int64_t, int64_t,

@@ -7,8 +7,8 @@
 
 namespace lodestar::cuda {
 
-// T: float, __nv_bfloat16; computed in fp32. Rows of logits are `row_stride` >= classes elements
-// apart; the columns beyond `classes` are not read. losses and correct (may be null): [rows]. If
+// losses, correct (may be null), targets [rows]; logits [rows, row_stride], row_stride >= classes,
+// of which the columns beyond `classes` are not read. T: float, __nv_bfloat16; computed in fp32. If
 // `scale` is not 0, logits become (softmax - onehot) * scale, and 0 beyond `classes`. A target
 // outside [0, classes), which a kernel cannot report, gives NaN for the loss and the gradient.
 template <typename T>

@@ -37,8 +37,9 @@ struct MomentumFactors {
 struct Loops {
   const char* name;  // "avx512", "avx2", "sse2"
 
-  // Elementwise. Cutting a vector anywhere gives the same bits. Outputs may be inputs. A long
-  // output of write_scaled, adamw or momentum that is no input does not pass through the caches.
+  // Elementwise, of vectors [n]. Cutting a vector anywhere gives the same bits. Outputs may be
+  // inputs. A long output of write_scaled, adamw or momentum that is no input does not pass through
+  // the caches.
   void (*add_scaled)(float* y, const float* x, float a, int64_t n);       // y += a * x
   void (*scale)(float* y, const float* x, float a, int64_t n);            // y = a * x
   void (*write_scaled)(float* y, const float* x, float a, int64_t n);     // same, see below
@@ -55,41 +56,46 @@ struct Loops {
   double (*sum_of_squares)(const float* x, int64_t n);
   bool (*all_finite)(const float* x, int64_t n);
 
-  // C[m,n] = alpha * op(A) op(B), or C += with `add`. `pack`: kGemmPackElements.
+  // c [m, n] = alpha * op(a) op(b), or c += with `add`; op(a) [m, k], op(b) [k, n]. pack
+  // [kGemmPackElements].
   void (*gemm)(const GemmShape& shape, float alpha, const float* a, const float* b, float* c,
                bool add, float* pack);
 
-  // y[rows, columns] += bias (may be null), kept in `pre` (may be null), then y = activation(y).
+  // y [rows, columns] += bias [columns] (may be null), kept in pre [rows, columns] (may be null),
+  // then y = activation(y).
   void (*bias_activation)(float* y, float* pre, const float* bias, int64_t rows, int64_t columns,
                           Activation activation);
-  // dy *= activation'(pre); column_sums (may be null) [columns] is set to the sums of the new dy
-  // over rows.
+  // dy [rows, columns] *= activation'(pre [rows, columns]); column_sums [columns] (may be null) is
+  // set to the sums of the new dy over rows.
   void (*activation_backward)(float* dy, const float* pre, float* column_sums, int64_t rows,
                               int64_t columns, Activation activation);
 
-  // See Device::ResidualNormForward; b may be null.
+  // See Device::ResidualNormForward. y, sum, a, b [rows, width]; mean, rstd [rows]; gamma, beta
+  // [width]. b may be null.
   void (*norm_forward)(float* y, float* sum, float* mean, float* rstd, const float* a,
                        const float* b, const float* gamma, const float* beta, int64_t rows,
                        int64_t width);
-  // dx is set or added to; dgamma and dbeta [width] are set to the sums over these rows.
+  // The same shapes. dx is set or added to; dgamma and dbeta [width] are set to the sums over these
+  // rows.
   void (*norm_backward)(float* dx, float* dgamma, float* dbeta, const float* dy, const float* sum,
                         const float* mean, const float* rstd, const float* gamma, int64_t rows,
                         int64_t width, bool add_to_dx);
 
-  // scores[rows, stride]: row r becomes softmax(scale * scores[r, 0 .. first + r]), then zero up to
-  // `columns`, rounded up to whole vectors: stride is a multiple of 16. log_sum_exp[r] is the
-  // logarithm of its sum.
+  // scores [rows, stride]: row r becomes softmax(scale * scores[r, 0 .. first + r]), then zero up
+  // to `columns`, rounded up to whole vectors: stride is a multiple of 16. log_sum_exp [rows] is
+  // the logarithm of its sum.
   void (*causal_softmax)(float* scores, float* log_sum_exp, int64_t rows, int64_t first,
                          int64_t columns, int64_t stride, float scale);
-  // From scores and log_sum_exp: p = exp(scale * scores - log_sum_exp), written over scores, and
-  // ds = scale * p * (dp - delta[r]), written over dp. Zero beyond first + r as above.
+  // From scores [rows, stride] and log_sum_exp [rows]: p = exp(scale * scores - log_sum_exp),
+  // written over scores, and ds = scale * p * (dp - delta), written over dp [rows, stride]; delta
+  // [rows]. Zero beyond first + r as above.
   void (*causal_softmax_backward)(float* scores, float* dp, const float* log_sum_exp,
                                   const float* delta, int64_t rows, int64_t first, int64_t columns,
                                   int64_t stride, float scale);
   // sum of a[i] * b[i]
   float (*dot)(const float* a, const float* b, int64_t n);
 
-  // One row of Device::SoftmaxCrossEntropy. Returns the loss; *correct is 0 or 1.
+  // One row of Device::SoftmaxCrossEntropy, logits [classes]. Returns the loss; *correct is 0 or 1.
   float (*cross_entropy)(float* logits, int32_t target, int64_t classes, float scale,
                          int32_t* correct);
 };

@@ -12,11 +12,16 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 
 
 def violations_of(path, text):
+    return violations_of_files({path: text})
+
+
+def violations_of_files(text_of_path):
     with tempfile.TemporaryDirectory() as root:
-        full_path = os.path.join(root, path)
-        os.makedirs(os.path.dirname(full_path))
-        with open(full_path, "w", encoding="utf-8") as file:
-            file.write(text)
+        for path, text in text_of_path.items():
+            full_path = os.path.join(root, path)
+            os.makedirs(os.path.dirname(full_path), exist_ok=True)
+            with open(full_path, "w", encoding="utf-8") as file:
+                file.write(text)
         return layer_rules.check_tree(root)
 
 
@@ -68,6 +73,18 @@ class RulesCanFail(unittest.TestCase):
         self.assert_refused("kernels/cuda/launch.h", "#ifdef __CUDACC__\n")
         self.assert_refused("kernels/device.h", "#include <cuda_runtime.h>\n")
         self.assert_taken("kernels/cuda/launch.h", "#include <cuda_runtime.h>\n")
+
+    def test_kernels_say_shapes(self):
+        self.assert_refused("kernels/cuda/a.cu.cc", "struct Call {\n  const float* x;\n};\n")
+        self.assert_refused("kernels/cuda/a.h", "struct Call {\n  T* y = nullptr;  // out\n};\n")
+        self.assert_taken("kernels/cuda/a.h", "struct Call {\n  T* y;  // [rows, columns]\n};\n")
+
+    def test_kernels_have_names_of_their_own(self):
+        kernel = "__global__ void __launch_bounds__(kWarps* Few(1), 2)\n    AddKernel(float* y) {\n"
+        files = {"kernels/cuda/a.cu.cc": kernel, "kernels/cuda/b.cu.cc": kernel}
+        self.assertNotEqual(violations_of_files(files), [])
+        files["kernels/cuda/b.cu.cc"] = kernel.replace("Add", "Subtract")
+        self.assertEqual(violations_of_files(files), [])
 
     def test_names(self):
         for name in ("utils.h", "string_util.cc", "helpers.cc", "test_helper.h", "misc.cc"):

@@ -46,6 +46,13 @@ CUDA_TOOLKIT = re.compile(r"^(cuda|cublas)")
 CUDA_COMPILER = re.compile(r"\b__CUDA(CC__|_ARCH__)")
 TEST_ONLY = re.compile(r"^tests/|/testing/|_test\.cc$")
 
+# A profile shows kernels by name, and a reader must know what a pointer of theirs points to.
+CUDA_KERNEL = re.compile(
+    r"__global__\s+void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?(\w+)\(")
+CUDA_POINTER = re.compile(
+    r"^ +(?:const )?(?:T|To|From|Shadow|Bf16|void|float|float2|double|u?int\d+_t|unsigned char)\*"
+    r"(?: const)? (\w+)(?: = nullptr)?;(.*)$", re.MULTILINE)
+
 # Where generated wire types may be seen.
 WIRE_FOLDERS = ("proto/", "server/rpc/", "worker/client/", "deploy/psctl/", "tests/")
 # Where a synchronisation mode may be told apart: facts of a job, and the factories.
@@ -99,6 +106,29 @@ def check_cuda(path, text):
         yield f"{path}: {CUDA_SEAM} is the only place that may ask which compiler is at work"
 
 
+def is_kernel_source(path):
+    return path.startswith(CUDA_FOLDER) and path.endswith((".cu.cc", ".h")) and \
+        not path.startswith(CUDA_EMULATOR) and not TEST_ONLY.search(path)
+
+
+def check_kernel_shapes(path, text):
+    if not is_kernel_source(path):
+        return
+    for name, comment in CUDA_POINTER.findall(text):
+        if "[" not in comment:
+            yield f"{path}: say the shape of what {name} points to: // [rows, columns]"
+
+
+def check_kernel_names(texts):
+    """Of a whole tree: (path, text) of each file."""
+    path_of_name = {}
+    for path, text in texts:
+        for name in CUDA_KERNEL.findall(text) if is_kernel_source(path) else []:
+            if name in path_of_name:
+                yield f"{path}: kernel {name} has the name of one in {path_of_name[name]}"
+            path_of_name[name] = path
+
+
 def check_modes(path, text):
     if not MODE_PLACES.search(path) and MODE_VALUE.search(COMMENT.sub("", text)):
         yield f"{path}: a mode is told apart outside of a factory"
@@ -106,9 +136,12 @@ def check_modes(path, text):
 
 def check_tree(root):
     violations = []
+    texts = []
     for path in source_files(root):
         with open(os.path.join(root, path), encoding="utf-8") as file:
-            text = file.read()
-        for check in (check_includes, check_shape, check_cuda, check_modes):
+            texts.append((path, file.read()))
+    for path, text in texts:
+        for check in (check_includes, check_shape, check_cuda, check_kernel_shapes, check_modes):
             violations.extend(check(path, text))
+    violations.extend(check_kernel_names(texts))
     return violations
