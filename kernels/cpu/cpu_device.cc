@@ -1,3 +1,4 @@
+// The device itself: memory, events, and how work is shared among threads.
 #include "kernels/cpu/cpu_device.h"
 
 #include <algorithm>
@@ -5,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/host_memory.h"
-#include "kernels/buffer_checks.h"
 
 namespace lodestar {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 // Elements that one thread should at least have to itself: a loop shared for less is slower than
 // one that is not.
 constexpr int64_t kMinRangeCost = 16 * 1024;
-constexpr int64_t kSumBlock = 64 * 1024;
 constexpr int64_t kAlignment = 64;
 
 }  // namespace
@@ -93,45 +93,6 @@ void CpuDevice::CombineParts(float* out, const float* parts, int64_t num_parts, 
     part = 1;
   }
   for (; part < num_parts; ++part) loops_.add(out, out, parts + part * part_stride, columns);
-}
-
-void CpuDevice::Copy(void* destination, const void* source, size_t bytes, StreamKind) {
-  if (bytes > 0) std::memcpy(destination, source, bytes);
-}
-
-void CpuDevice::AddScaled(Buf y, Buf x, double a) {
-  CheckBuf(x, DType::kF32, x.num_elements);
-  CheckBuf(y, DType::kF32, x.num_elements);
-  ForRanges(x.num_elements, 16, x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
-    loops_.add_scaled(y.as<float>() + begin, x.as<float>() + begin, static_cast<float>(a),
-                      end - begin);
-  });
-}
-
-void CpuDevice::Subtract(Buf z, Buf x, Buf y) {
-  for (const Buf& buf : {x, y, z}) CheckBuf(buf, DType::kF32, z.num_elements);
-  ForRanges(z.num_elements, 16, z.num_elements, [&](int64_t begin, int64_t end, int64_t) {
-    loops_.subtract(z.as<float>() + begin, x.as<float>() + begin, y.as<float>() + begin,
-                    end - begin);
-  });
-}
-
-// Blocks of a fixed size, summed in order: the number of threads does not matter.
-void CpuDevice::SumOfSquares(Buf sum, Buf x) {
-  CheckBuf(sum, DType::kF64, 1);
-  CheckBuf(x, DType::kF32, x.num_elements);
-  const int64_t blocks = (x.num_elements + kSumBlock - 1) / kSumBlock;
-  double* block_sums = reinterpret_cast<double*>(Scratch(2 * blocks));
-  ForRanges(blocks, 1, x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * kSumBlock;
-      block_sums[block] =
-          loops_.sum_of_squares(x.as<float>() + first, std::min(kSumBlock, x.num_elements - first));
-    }
-  });
-  double total = 0.0;
-  for (int64_t block = 0; block < blocks; ++block) total += block_sums[block];
-  sum.as<double>()[0] = total;
 }
 
 std::unique_ptr<Device> MakeCpuDevice(int threads) {

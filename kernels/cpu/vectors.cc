@@ -1,0 +1,248 @@
+// Vectors: copies, casts, sums, wire encodings, dropout and optimizers.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "absl/types/span.h"
+#include "kernels/buffer_checks.h"
+#include "kernels/codec/encoded_vectors.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/optimizer_step.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kSumBlock = 64 * 1024;
+
+// bf16 as the upper half of an f32.
+struct Bf16 {
+  uint16_t bits;
+
+  explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
+  // To nearest even; a NaN keeps a bit of its mantissa.
+  explicit Bf16(float value) {
+    const uint32_t wide = std::bit_cast<uint32_t>(value);
+    const bool is_nan = (wide & 0x7fffffffu) > 0x7f800000u;
+    bits = is_nan ? static_cast<uint16_t>(wide >> 16 | 0x40u)
+                  : static_cast<uint16_t>((wide + 0x7fffu + (wide >> 16 & 1u)) >> 16);
+  }
+};
+using F16 = _Float16;
+
+template <typename To, typename From>
+void CastRange(To* y, const From* x, double scale, int64_t n) {
+  if constexpr (sizeof(To) == 8 || sizeof(From) == 8) {
+    for (int64_t i = 0; i < n; ++i) {
+      if constexpr (sizeof(From) == 8) {
+        y[i] = sizeof(To) == 8 ? static_cast<To>(x[i] * scale)
+                               : static_cast<To>(static_cast<float>(x[i] * scale));
+      } else {
+        y[i] = static_cast<To>(static_cast<double>(static_cast<float>(x[i])) * scale);
+      }
+    }
+  } else {
+    const float factor = static_cast<float>(scale);
+    for (int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(static_cast<float>(x[i]) * factor);
+  }
+}
+
+template <typename From>
+void CastFrom(Buf y, const From* x, double scale, int64_t begin, int64_t n) {
+  switch (y.dtype) {
+    case DType::kF32:
+      return CastRange(y.as<float>() + begin, x, scale, n);
+    case DType::kF64:
+      return CastRange(y.as<double>() + begin, x, scale, n);
+    case DType::kBf16:
+      return CastRange(y.as<Bf16>() + begin, x, scale, n);
+    case DType::kF16:
+      return CastRange(y.as<F16>() + begin, x, scale, n);
+    default:
+      LODESTAR_CHECK(false) << "cast to a type that is not floating";
+  }
+}
+
+void CastSlice(Buf y, Buf x, double scale, int64_t begin, int64_t n) {
+  switch (x.dtype) {
+    case DType::kF32:
+      return CastFrom(y, x.as<float>() + begin, scale, begin, n);
+    case DType::kF64:
+      return CastFrom(y, x.as<double>() + begin, scale, begin, n);
+    case DType::kBf16:
+      return CastFrom(y, x.as<Bf16>() + begin, scale, begin, n);
+    case DType::kF16:
+      return CastFrom(y, x.as<F16>() + begin, scale, begin, n);
+    default:
+      LODESTAR_CHECK(false) << "cast from a type that is not floating";
+  }
+}
+
+template <typename T>
+void FillRange(Buf y, T value) {
+  std::fill_n(y.as<T>(), y.num_elements, value);
+}
+
+// Of encoding an element, in units of ForRanges().
+constexpr int64_t kEncodeCost = 2;
+
+const float* FloatsAt(Buf buf, int64_t begin) {
+  return buf ? buf.as<const float>() + begin : nullptr;
+}
+
+// Words of random numbers that are made together, each for one element.
+constexpr int64_t kWordsTogether = 4;
+// Of dropping an element, in units of ForRanges().
+constexpr int64_t kDropoutCost = 16;
+
+absl::Span<float> Part(const Buf& buf, int64_t begin, int64_t end) {
+  return buf ? absl::MakeSpan(buf.as<float>() + begin, end - begin) : absl::Span<float>();
+}
+
+}  // namespace
+
+void CpuDevice::Copy(void* destination, const void* source, size_t bytes, StreamKind) {
+  if (bytes > 0) std::memcpy(destination, source, bytes);
+}
+
+void CpuDevice::Fill(Buf y, double value) {
+  CheckBuf(y, y.dtype, y.num_elements);
+  switch (y.dtype) {
+    case DType::kF32:
+      return FillRange(y, static_cast<float>(value));
+    case DType::kF64:
+      return FillRange(y, value);
+    case DType::kBf16:
+      return FillRange(y, Bf16(static_cast<float>(value)));
+    case DType::kF16:
+      return FillRange(y, static_cast<F16>(static_cast<float>(value)));
+    case DType::kI32:
+      return FillRange(y, static_cast<int32_t>(value));
+    case DType::kU8:
+      return FillRange(y, static_cast<uint8_t>(value));
+  }
+}
+
+void CpuDevice::Cast(Buf y, Buf x, double scale, StreamKind) {
+  CheckBuf(x, x.dtype, x.num_elements);
+  CheckBuf(y, y.dtype, x.num_elements);
+  if (x.dtype == DType::kF32 && y.dtype == DType::kF32) {
+    ForRanges(x.num_elements, 16, x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
+      loops_.scale(y.as<float>() + begin, x.as<float>() + begin, static_cast<float>(scale),
+                   end - begin);
+    });
+    return;
+  }
+  ForRanges(x.num_elements, 16, x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
+    CastSlice(y, x, scale, begin, end - begin);
+  });
+}
+
+void CpuDevice::AddScaled(Buf y, Buf x, double a) {
+  CheckBuf(x, DType::kF32, x.num_elements);
+  CheckBuf(y, DType::kF32, x.num_elements);
+  ForRanges(x.num_elements, 16, x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
+    loops_.add_scaled(y.as<float>() + begin, x.as<float>() + begin, static_cast<float>(a),
+                      end - begin);
+  });
+}
+
+void CpuDevice::Subtract(Buf z, Buf x, Buf y) {
+  for (const Buf& buf : {x, y, z}) CheckBuf(buf, DType::kF32, z.num_elements);
+  ForRanges(z.num_elements, 16, z.num_elements, [&](int64_t begin, int64_t end, int64_t) {
+    loops_.subtract(z.as<float>() + begin, x.as<float>() + begin, y.as<float>() + begin,
+                    end - begin);
+  });
+}
+
+// Blocks of a fixed size, summed in order: the number of threads does not matter.
+void CpuDevice::SumOfSquares(Buf sum, Buf x) {
+  CheckBuf(sum, DType::kF64, 1);
+  CheckBuf(x, DType::kF32, x.num_elements);
+  const int64_t blocks = (x.num_elements + kSumBlock - 1) / kSumBlock;
+  double* block_sums = reinterpret_cast<double*>(Scratch(2 * blocks));
+  ForRanges(blocks, 1, x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kSumBlock;
+      block_sums[block] =
+          loops_.sum_of_squares(x.as<float>() + first, std::min(kSumBlock, x.num_elements - first));
+    }
+  });
+  double total = 0.0;
+  for (int64_t block = 0; block < blocks; ++block) total += block_sums[block];
+  sum.as<double>()[0] = total;
+}
+
+// Threads share whole blocks, which are encoded alike wherever a vector is cut.
+void CpuDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
+                       const RoundingNoise& noise, StreamKind) {
+  CheckEncoding(encoding, encoded, values);
+  CheckOptionalBuf(residual, DType::kF32, values.num_elements);
+  const int64_t n = values.num_elements;
+  ForRanges(n, kInt8Block, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
+    RoundingNoise from_begin = noise;
+    from_begin.first_element += begin;
+    EncodeWithResidual(encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin),
+                       end - begin, from_begin,
+                       static_cast<std::byte*>(encoded) + EncodedBytes(encoding, begin));
+  });
+}
+
+void CpuDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
+                               const void* encoded, StreamKind) {
+  CheckEncoding(encoding, encoded, values);
+  CheckBuf(residual, DType::kF32, values.num_elements);
+  const int64_t n = values.num_elements;
+  ForRanges(n, kInt8Block, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
+    lodestar::UpdateResidual(encoding, FloatsAt(values, begin), scale,
+                             static_cast<const std::byte*>(encoded) + EncodedBytes(encoding, begin),
+                             end - begin, residual.as<float>() + begin);
+  });
+}
+
+void CpuDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
+  const int64_t n = x.num_elements;
+  LODESTAR_CHECK(mask.rate >= 0.0 && mask.rate < 1.0) << "rate=" << mask.rate;
+  LODESTAR_CHECK(mask.first_element >= 0);
+  CheckBuf(x, DType::kF32, n);
+  CheckBuf(y, DType::kF32, n);
+  const uint32_t threshold = DropoutThreshold(mask.rate);
+  const float scale = static_cast<float>(DropoutScale(mask.rate));
+  ForRanges(n, 16, kDropoutCost * n, [&](int64_t begin, int64_t end, int64_t) {
+    int64_t i = begin;
+    while (i < end) {
+      const int64_t element = mask.first_element + i;
+      const PhiloxWords words = DropoutWords(mask, element / kWordsTogether);
+      for (int64_t word = element % kWordsTogether; word < kWordsTogether && i < end; ++word, ++i) {
+        y.as<float>()[i] = words.word[word] >= threshold ? x.as<float>()[i] * scale : 0.0f;
+      }
+    }
+  });
+}
+
+void CpuDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+                               const MomentumStep& step) {
+  const int64_t n = gradient.num_elements;
+  for (const Buf& buf : {weights, gradient}) CheckBuf(buf, DType::kF32, n);
+  CheckOptionalBuf(state, DType::kF32, n);
+  ForRanges(n, 16, n, [&](int64_t begin, int64_t end, int64_t) {
+    const absl::Span<float> w = Part(weights, begin, end);
+    SgdMomentumStep(w, w, Part(state, begin, end), Part(gradient, begin, end), step);
+  });
+  if (shadow) Cast(shadow, weights.Slice(0, n), 1.0, StreamKind::kCompute);
+}
+
+void CpuDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
+                            Buf shadow, const AdamWStep& step) {
+  const int64_t n = gradient.num_elements;
+  for (const Buf& buf : {weights, first_moment, second_moment, gradient}) {
+    CheckBuf(buf, DType::kF32, n);
+  }
+  ForRanges(n, 16, n, [&](int64_t begin, int64_t end, int64_t) {
+    const absl::Span<float> w = Part(weights, begin, end);
+    AdamWStepCpu(w, w, Part(first_moment, begin, end), Part(second_moment, begin, end),
+                 Part(gradient, begin, end), step);
+  });
+  if (shadow) Cast(shadow, weights.Slice(0, n), 1.0, StreamKind::kCompute);
+}
+
+}  // namespace lodestar
