@@ -3,12 +3,12 @@
 // plugin left over from another.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
-#include "kernels/fusion_policy.h"
 
 namespace lodestar {
 
@@ -17,10 +17,14 @@ inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
 // To be raised whenever device.h or the options below change.
 inline constexpr int kCudaPluginVersion = 5;
 
+// Whether biases, activations and sums become part of matrix products, where the card can do both.
+// kMeasure: what is faster at the first use of a shape; two runs may choose differently, and then
+// differ in the last bits.
+enum class FusionPolicy : uint8_t { kMeasure, kNever, kAlways };
+
 struct CudaPluginOptions {
   int ordinal = 0;
   DType compute = DType::kF32;  // or kBf16
-  // Whether biases, activations and sums become part of matrix products.
   FusionPolicy fusion = FusionPolicy::kMeasure;
 };
 

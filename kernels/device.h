@@ -23,11 +23,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/encoding.h"
-#include "kernels/activation.h"
 #include "kernels/buf.h"
-#include "kernels/codec/rounding_noise.h"
 #include "kernels/dropout_mask.h"
-#include "kernels/shapes.h"
+#include "kernels/operation_arguments.h"
 
 namespace lodestar {
 
@@ -124,8 +122,8 @@ class Device {
                               Accumulate weights) = 0;
 
   // sum = a + b (b empty: sum = a, and sum may be a), then y = (sum - mean) * rstd * gamma + beta
-  // per row, eps 1e-5. y, sum, a, b [rows,width]; gamma, beta [width]; mean, rstd [rows] are f32 (f64
-  // on the oracle).
+  // per row, eps 1e-5. y, sum, a, b [rows,width]; gamma, beta [width]; mean, rstd [rows] are f32
+  // (f64 on the oracle).
   virtual void ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
                                    Buf beta, int64_t rows, int64_t width) = 0;
   // dx (+)= gradient to `sum`; dgamma, dbeta set or added as `weights` says.

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/cuda_plugin.h"
 #include "kernels/device.h"
-#include "kernels/fusion_policy.h"
 
 namespace lodestar {
 

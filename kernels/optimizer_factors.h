@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/shapes.h"
+#include "kernels/operation_arguments.h"
 #include "kernels/simd/loops.h"
 
 namespace lodestar {

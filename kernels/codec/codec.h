@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "common/encoding.h"
-#include "kernels/codec/rounding_noise.h"
+#include "kernels/operation_arguments.h"
 
 namespace lodestar {
 

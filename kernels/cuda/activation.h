@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/activation.h"
+#include "kernels/operation_arguments.h"
 
 namespace lodestar::cuda {
 

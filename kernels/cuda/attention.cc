@@ -6,9 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/cuda/attention_call.h"
-#include "kernels/cuda/attention_float.h"
-#include "kernels/cuda/attention_tensor.h"
+#include "kernels/cuda/attention_kernels.h"
 
 namespace lodestar::cuda {
 namespace {

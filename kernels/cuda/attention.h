@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/buf.h"
-#include "kernels/shapes.h"
+#include "kernels/operation_arguments.h"
 
 namespace lodestar::cuda {
 

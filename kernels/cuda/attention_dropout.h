@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/attention_call.h"
+#include "kernels/cuda/attention_kernels.h"
 
 namespace lodestar::cuda {
 

@@ -1,7 +1,6 @@
-#include "kernels/cuda/attention_float.h"
-
 #include "kernels/cuda/attention_dropout.h"
 #include "kernels/cuda/attention_float_tile.h"
+#include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/compiler_seam.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/warp.h"

@@ -6,7 +6,7 @@
 // p and ds tile by tile, with the owned side as rows, so that the accumulators of a product are
 // the left factor of the next and never leave registers.
 #include "kernels/cuda/attention_dropout.h"
-#include "kernels/cuda/attention_tensor.h"
+#include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/compiler_seam.h"
 #include "kernels/cuda/launch.h"

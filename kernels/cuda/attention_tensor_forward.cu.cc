@@ -2,7 +2,7 @@
 // owns 128 queries of one head and walks over the keys that they see, 64 at a time, with the
 // maximum and the sum of each row so far. Scores never leave registers.
 #include "kernels/cuda/attention_dropout.h"
-#include "kernels/cuda/attention_tensor.h"
+#include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/compiler_seam.h"
 #include "kernels/cuda/launch.h"

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/codec/rounding_noise.h"
+#include "kernels/operation_arguments.h"
 
 namespace lodestar::cuda {
 

@@ -9,8 +9,8 @@
 #include "common/encoding.h"
 #include "gtest/gtest.h"
 #include "kernels/codec/encoded_vectors.h"
-#include "kernels/codec/rounding_noise.h"
 #include "kernels/cuda/testing/kernel_test_rig.h"
+#include "kernels/operation_arguments.h"
 
 namespace lodestar::cuda {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "kernels/shapes.h"
+#include "kernels/operation_arguments.h"
 
 namespace lodestar::cuda {
 

@@ -1,7 +1,6 @@
 // Vectors: copies, casts, sums, wire encodings, activations, dropout and optimizers.
 #include "kernels/buffer_checks.h"
 #include "kernels/cuda/activation.h"
-#include "kernels/cuda/cast.h"
 #include "kernels/cuda/codec.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/dispatch.h"

@@ -9,7 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "kernels/cuda/errors.h"
 #include "kernels/cuda/resources.h"
-#include "kernels/fusion_policy.h"
+#include "kernels/cuda_plugin.h"
 
 namespace lodestar::cuda {
 

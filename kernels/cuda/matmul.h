@@ -13,10 +13,10 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "kernels/activation.h"
 #include "kernels/cuda/errors.h"
 #include "kernels/cuda/resources.h"
 #include "kernels/device.h"
+#include "kernels/operation_arguments.h"
 
 namespace lodestar::cuda {
 

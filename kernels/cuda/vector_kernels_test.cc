@@ -5,7 +5,6 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/activation.h"
-#include "kernels/cuda/cast.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/optimizer.h"

@@ -1,4 +1,5 @@
-// Plain descriptions of operations. Free of Abseil: kernels include them.
+// What operations are told beside their buffers: shapes, options, and steps of optimizers. Free of
+// Abseil: kernels include it.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,9 @@
 #include "kernels/dropout_mask.h"
 
 namespace lodestar {
+
+// What a fully connected layer can fuse.
+enum class Activation : uint8_t { kNone, kRelu, kGeluTanh };
 
 // C[m,n] (+)= alpha * op(A) op(B), repeated `batch` times at the given strides (elements). op
 // transposes if asked.
@@ -18,12 +22,11 @@ struct MatMulShape {
   double alpha = 1.0;
 };
 
+// Kernel 3x3, stride 1, padding 1.
 struct ConvShape {
-  int64_t samples = 0, in_channels = 0, height = 0, width = 0,
-          out_channels = 0;  // kernel 3x3, stride 1, padding 1
-  int64_t workspace_elements() const {
-    return in_channels * 9 * height * width;
-  }  // per sample, im2col
+  int64_t samples = 0, in_channels = 0, height = 0, width = 0, out_channels = 0;
+  // Of one sample's patches.
+  int64_t workspace_elements() const { return in_channels * 9 * height * width; }
 };
 
 struct AttentionShape {
@@ -31,6 +34,15 @@ struct AttentionShape {
   // Of the probabilities, which are [batch, heads, tokens (queries), tokens (keys)]; also those of
   // keys that a query does not see are counted.
   DropoutMask dropout = {};
+};
+
+// Where stochastic rounding takes its random numbers from. Element i of a vector uses word
+// (first_element + i) % 4 of Philox(key, stream, (first_element + i) / 4), so it is rounded the
+// same way again however its vector is cut.
+struct RoundingNoise {
+  uint64_t key = 0;
+  uint64_t stream = 0;
+  int64_t first_element = 0;
 };
 
 struct AdamWStep {

@@ -1,5 +1,9 @@
-// What the attention kernels are given, and where its parts lie in memory. Host and device code.
+// The attention kernels: what they are given, where its parts lie in memory, and the calls that
+// queue them. No version writes the tokens x tokens scores to memory. Host and device code.
 #pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
 
 #include <cstdint>
 
@@ -46,5 +50,21 @@ struct AttentionHead {
     element = call.mask.first_element + row * call.tokens;
   }
 };
+
+// In fp32 arithmetic: any type, head width and device. T: float, __nv_bfloat16.
+template <typename T>
+cudaError_t FloatAttentionForward(const AttentionCall<T>& call, cudaStream_t stream);
+// `delta` must have been computed, here and below.
+template <typename T>
+cudaError_t FloatAttentionBackward(const AttentionCall<T>& call, cudaStream_t stream);
+
+// On tensor cores: heads of 64 or 128, sm_80 and later; qkv, y, dy and dqkv at multiples of 16
+// bytes.
+cudaError_t TensorAttentionForward(const AttentionCall<__nv_bfloat16>& call, cudaStream_t stream);
+cudaError_t TensorAttentionBackward(const AttentionCall<__nv_bfloat16>& call, cudaStream_t stream);
+
+// delta = dy . y per query and head, which both versions of the backward pass read.
+template <typename T>
+cudaError_t AttentionDelta(const AttentionCall<T>& call, cudaStream_t stream);
 
 }  // namespace lodestar::cuda
