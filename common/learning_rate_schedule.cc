@@ -8,11 +8,11 @@
 
 namespace lodestar {
 
-double LearningRateSchedule::At(double progress) const {
+double LearningRateSchedule::At(double progress, double step) const {
   const double warmup = static_cast<double>(warmup_rounds);
   const double total = static_cast<double>(total_rounds);
   progress = std::max(progress, 0.0);
-  if (progress < warmup) return peak * (progress + 1.0) / (warmup + 1.0);
+  if (progress < warmup) return peak * (progress + step) / (warmup + step);
   if (kind == ScheduleKind::kConstant) return peak;
   if (progress >= total) return minimum;
   const double decayed = (progress - warmup) / (total - warmup);

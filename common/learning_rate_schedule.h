@@ -18,10 +18,10 @@ struct LearningRateSchedule {
   int64_t warmup_rounds = 0;
   int64_t total_rounds = 1;
 
-  // `progress` in rounds, fractional within a round of many local steps. Warm-up rises linearly and
-  // reaches peak at warmup_rounds: peak * (progress + 1) / (warmup_rounds + 1), as nanoGPT does.
-  // Past total_rounds: minimum.
-  double At(double progress) const;
+  // Of the step that begins at `progress` and takes `step`, both in rounds: a round of many local
+  // steps has many. Warm-up rises with each step, in a line that starts one step above 0 and is at
+  // peak at warmup_rounds, as nanoGPT's. Past total_rounds: minimum.
+  double At(double progress, double step = 1.0) const;
 };
 
 absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view name);

@@ -24,6 +24,16 @@ TEST(LearningRateScheduleTest, WarmsUpLinearlyToThePeak) {
   }
 }
 
+TEST(LearningRateScheduleTest, WarmsUpStepByStepWithinARound) {
+  LearningRateSchedule schedule = MakeSchedule(ScheduleKind::kConstant);
+  schedule.warmup_rounds = 1;
+  // A round of four steps: the first is as far above 0 as each of the others above the one before.
+  for (int step = 0; step < 4; ++step) {
+    EXPECT_NEAR(schedule.At(step / 4.0, 1 / 4.0), 1e-3 * (step + 1) / 5, kTolerance);
+  }
+  EXPECT_EQ(schedule.At(1.0, 1 / 4.0), 1e-3);
+}
+
 TEST(LearningRateScheduleTest, ConstantStaysAtThePeak) {
   const LearningRateSchedule schedule = MakeSchedule(ScheduleKind::kConstant);
   EXPECT_EQ(schedule.At(50), 1e-3);

@@ -31,7 +31,7 @@ std::shared_ptr<spdlog::logger>& Logger() {
     auto sink =
         std::make_shared<spdlog::sinks::stderr_color_sink_mt>(spdlog::color_mode::automatic);
     auto created = std::make_shared<spdlog::logger>("", std::move(sink));
-    created->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+    created->set_pattern("%Y-%m-%d %H:%M:%S.%e%z %^%l%$ %v");
     created->flush_on(spdlog::level::debug);
     return created;
   }());
@@ -53,7 +53,7 @@ void InitLogging(absl::string_view process_name, LogLevel level) {
   Logger()->set_level(ToSpdlog(level));
   std::string escaped;
   for (char c : process_name) escaped.append(c == '%' ? 2 : 1, c);
-  Logger()->set_pattern(absl::StrCat("%Y-%m-%d %H:%M:%S.%e %^%l%$ ", escaped, ": %v"));
+  Logger()->set_pattern(absl::StrCat("%Y-%m-%d %H:%M:%S.%e%z %^%l%$ ", escaped, ": %v"));
 }
 
 bool IsLogged(LogLevel level) { return Logger()->should_log(ToSpdlog(level)); }

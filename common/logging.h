@@ -1,5 +1,6 @@
-// The process's log: one line per event on stderr, with time and level. The only user of spdlog.
-// Formats are those of fmt and checked at compile time: LogInfo("round={} shard={}", round, shard).
+// The process's log: one line per event on stderr, with local time, its zone and the level. The
+// only user of spdlog. Formats are those of fmt and checked at compile time: LogInfo("round={}
+// shard={}", round, shard).
 #pragma once
 
 #include <fmt/format.h>

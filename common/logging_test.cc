@@ -13,15 +13,15 @@ using ::testing::ElementsAre;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::GetCapturedStderr;
 
-TEST(LoggingTest, WritesTimeLevelNameAndLineInPlainText) {
+TEST(LoggingTest, WritesTimeZoneLevelNameAndLineInPlainText) {
   InitLogging("ps_server 100%", LogLevel::kInfo);
   CaptureStderr();
   LogInfo("round={} worker={} {}", Round(3), WorkerId(7), absl::string_view("late"));
   LogError("{}", absl::NotFoundError("no file"));
-  EXPECT_THAT(
-      GetCapturedStderr(),
-      ::testing::MatchesRegex("[0-9-]+ [0-9:.]+ info ps_server 100%: round=3 worker=7 late\n"
-                              "[0-9-]+ [0-9:.]+ error ps_server 100%: NOT_FOUND: no file\n"));
+  EXPECT_THAT(GetCapturedStderr(),
+              ::testing::MatchesRegex(
+                  "[0-9-]+ [0-9:.]+[-+][0-9]+:[0-9]+ info ps_server 100%: round=3 worker=7 late\n"
+                  "[0-9-]+ [0-9:.]+[-+][0-9]+:[0-9]+ error ps_server 100%: NOT_FOUND: no file\n"));
 }
 
 TEST(LoggingTest, DropsLinesBelowTheLevel) {

@@ -1,8 +1,11 @@
 #include "proto/bulk_options.h"
 
 #include <grpc/grpc.h>
+#include <grpc/support/log.h>
 
 #include <cstdlib>
+
+#include "common/logging.h"
 
 namespace lodestar {
 namespace {
@@ -28,10 +31,17 @@ constexpr int kMaxFrameBytes = 1 << 20;
 // Chunks under way on one connection without waiting for the peer's flow control.
 constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
+// What a user must know of gRPC's errors, our own messages say.
+void LogForDevelopers(gpr_log_func_args* entry) {
+  LogDebug("grpc {}:{}: {}", entry->file, entry->line, entry->message);
+}
+
 // gRPC shuts itself down with the last channel or server, and that may wait 10 s for its own poller
 // to wake up. One reference held for ever makes the end of a process, or of a test, quick.
 void HoldGrpcLibrary() {
   static const bool held = [] {
+    // Whoever sets gRPC's own switch wants its log as it is.
+    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(&LogForDevelopers);
     grpc_init();
     return true;
   }();

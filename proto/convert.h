@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/bucket_plan.h"
 #include "common/contribution.h"
+#include "common/job_loss.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
 #include "common/model_spec.h"
@@ -35,6 +36,9 @@ absl::StatusOr<OptimizerSettings> FromProto(const v1::OptimizerSettings& setting
 
 v1::LearningRateSchedule ToProto(const LearningRateSchedule& schedule);
 absl::StatusOr<LearningRateSchedule> FromProto(const v1::LearningRateSchedule& schedule);
+
+v1::JobLoss ToProto(const JobLoss& loss);
+JobLoss FromProto(const v1::JobLoss& loss);
 
 v1::Encoding ToProto(Encoding encoding);
 absl::StatusOr<Encoding> FromProto(v1::Encoding encoding);

@@ -90,6 +90,26 @@ absl::StatusOr<ContributionKind> FromProto(v1::ContributionKind kind) {
   return EnumFromProto(kContributions, kind, "contribution kind");
 }
 
+v1::JobLoss ToProto(const JobLoss& loss) {
+  v1::JobLoss proto;
+  if (loss.train.has_value()) proto.set_train(*loss.train);
+  proto.set_train_round(loss.train_round.value());
+  if (loss.heldout.has_value()) proto.set_heldout(*loss.heldout);
+  if (loss.heldout_accuracy.has_value()) proto.set_heldout_accuracy(*loss.heldout_accuracy);
+  proto.set_heldout_round(loss.heldout_round.value());
+  return proto;
+}
+
+JobLoss FromProto(const v1::JobLoss& proto) {
+  JobLoss loss;
+  if (proto.has_train()) loss.train = proto.train();
+  loss.train_round = Round(proto.train_round());
+  if (proto.has_heldout()) loss.heldout = proto.heldout();
+  if (proto.has_heldout_accuracy()) loss.heldout_accuracy = proto.heldout_accuracy();
+  loss.heldout_round = Round(proto.heldout_round());
+  return loss;
+}
+
 v1::OptimizerSettings ToProto(const OptimizerSettings& settings) {
   v1::OptimizerSettings proto;
   proto.set_kind(EnumToProto(kOptimizers, settings.kind));

@@ -171,5 +171,17 @@ TEST(ConvertTest, MutatedJobSpecsAreRefusedOrValid) {
   EXPECT_GT(accepted, 0);
 }
 
+TEST(ConvertTest, ALossThatIsNotKnownStaysUnknown) {
+  JobLoss loss;
+  EXPECT_EQ(FromProto(ToProto(loss)), loss);
+  loss.train = 0.0;
+  loss.train_round = Round(7);
+  EXPECT_EQ(FromProto(ToProto(loss)), loss);
+  loss.heldout = 2.5;
+  loss.heldout_accuracy = 0.5;
+  loss.heldout_round = Round(8);
+  EXPECT_EQ(FromProto(ToProto(loss)), loss);
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/job_loss.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "server/rpc/checkpoint_calls.h"
@@ -52,6 +53,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
   ProgressRecorder::Config recorder;
   recorder.metrics_out = config.output.metrics_out;
   recorder.total_rounds = config.job.schedule.total_rounds;
+  recorder.loss_unit = LossUnitOf(config.job.model);
   recorder.on_failure = [raw = role.get()](absl::string_view text) {
     raw->strand_.Report(
         [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now); });

@@ -150,7 +150,9 @@ ABSL_FLAG(
 ABSL_FLAG(
     std::string, metrics_out, "",
     "File that receives one JSON object per line for each committed round: round, train_loss, "
-    "heldout_loss, heldout_accuracy, samples, seconds, workers. Appended to. Empty: none.");
+    "heldout_loss, heldout_accuracy (losses in nats, and as train_bits_per_byte and "
+    "heldout_bits_per_byte if tokens are bytes), samples, seconds, workers. Appended to. Empty: "
+    "none.");
 ABSL_FLAG(
     bool, exit_when_done, false,
     "Exit with 0 once the job is complete and every worker has been told. Otherwise the server "

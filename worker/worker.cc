@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job_loss.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "worker/client/bulk_grpc_transport.h"
@@ -247,7 +248,9 @@ absl::Status Worker::Train(const Registration& registration) {
   }
   const SampleOrder sample_order(registration.job.seed, dataset_->num_train_samples());
   if (!progress_.has_value()) {
-    progress_.emplace(dataset_->tokens_per_sample(), config_.progress_interval);
+    progress_.emplace(Progress::Config{.tokens_per_sample = dataset_->tokens_per_sample(),
+                                       .loss_unit = LossUnitOf(registration.job.model),
+                                       .interval = config_.progress_interval});
   }
   RETURN_IF_ERROR(PrepareRunner(registration.job));
   return CarryOutGrants(
@@ -295,6 +298,13 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
     unsent_report_.reset();  // the coordinator has it
     const absl::Time granted = clock_->Now();
     waited += granted - asked;
+    if (const std::string line = progress_->Tell(granted, grant); !line.empty()) {
+      LogInfo("{}", line);
+      if (const std::string choices = device_->DescribeChoices(); !choices.empty()) {
+        choices_logger.Log(LogLevel::kInfo, "choices",
+                           absl::StrCat("the device measured and chose:\n", choices));
+      }
+    }
     if (grant.kind == GrantKind::kDone) {
       LogInfo("done: {}", grant.reason);
       return absl::OkStatus();
@@ -314,14 +324,7 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
     waited = absl::ZeroDuration();
     did_work_ = true;
     unsent_report_ = report;
-    if (const std::string line = progress_->Add(clock_->Now(), report, grant.total_rounds);
-        !line.empty()) {
-      LogInfo("{}", line);
-      if (const std::string choices = device_->DescribeChoices(); !choices.empty()) {
-        choices_logger.Log(LogLevel::kInfo, "choices",
-                           absl::StrCat("the device measured and chose:\n", choices));
-      }
-    }
+    progress_->Add(clock_->Now(), report);
   }
 }
 

@@ -460,6 +460,7 @@ class Worker:
             self._pause_seconds = FIRST_PAUSE_SECONDS
 
     def _carry_out(self, life, grant):
+        self._show(grant)
         life.activity = "pull"
         weights, versions = self._until_it_works(life, lambda: life.pull(grant.min_version))
         life.activity = "compute"
@@ -472,13 +473,13 @@ class Worker:
             header.update(round=grant.round, versions=versions)
             life.activity = "push"
             self._until_it_works(life, lambda: life.push(elements, **header))
-            self._show(grant, report)
         return report
 
-    def _show(self, grant, report):
-        if grant.round % max(1, grant.total_rounds // 10) == 0 and report.num_predictions > 0:
-            loss = report.loss_sum / report.num_predictions
-            self._say(f"round {grant.round} of {grant.total_rounds}, loss {loss:.4f} nats")
+    def _show(self, grant):
+        """The job's loss, over all workers, as the server tells it with a grant."""
+        if grant.round % max(1, grant.total_rounds // 10) == 0 and grant.loss.HasField("train"):
+            loss = grant.loss
+            self._say(f"round {loss.train_round}/{grant.total_rounds}  loss {loss.train:.4f} nats")
 
     def _evaluate(self, grant, weights, report):
         first, count = grant.first_heldout_sample, grant.num_heldout_samples

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "common/job_loss.h"
 #include "common/layout.h"
 
 namespace lodestar {
@@ -87,9 +88,7 @@ struct ClusterSnapshot {
   int64_t total_rounds = 0;
   double epoch = 0.0;
   int64_t samples = 0;  // handed out
-  std::optional<double> train_loss;
-  std::optional<double> heldout_loss;
-  std::optional<double> heldout_accuracy;
+  JobLoss loss;
   double samples_per_second = 0.0;
   double tokens_per_second = 0.0;
   double learning_rate = 0.0;

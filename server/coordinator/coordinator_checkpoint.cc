@@ -168,7 +168,8 @@ bool Coordinator::ServeRequestsWithLast() {
 }
 
 void Coordinator::StartCheckpoint(absl::string_view folder, absl::Time now) {
-  const CoordinatorState state{server_incarnation_, ledger_.state(), membership_.Export()};
+  const CoordinatorState state{server_incarnation_, ledger_.state(), membership_.Export(),
+                               progress_.Export()};
   const std::string directory = checkpoints_.Begin(folder, ledger_.next_round(), state, now);
   const Version version =
       policy_->uses_rosters() ? Version(ledger_.next_round().value()) : Version(-1);

@@ -70,6 +70,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   ASSIGN_OR_RETURN(membership_, MembershipTable::Restore(membership_.config(), state.membership,
                                                          Incarnation(server_incarnation_)));
   ledger_ = WorkLedger(config_.job, state.ledger);
+  progress_.Restore(state.progress);
   source_ = choice.source;
   desks_.clear();
   open_.clear();

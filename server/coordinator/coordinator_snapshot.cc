@@ -138,10 +138,12 @@ ClusterSnapshot Coordinator::Snapshot(absl::Time now) const {
   snapshot.epoch = ledger_.epoch();
   snapshot.samples = ledger.next_sample;
   snapshot.learning_rate =
-      config_.job.schedule.At(static_cast<double>(std::max<int64_t>(0, ledger.next_round - 1)));
+      ledger_.LearningRate(Round(std::max<int64_t>(0, ledger.next_round - 1)), /*step=*/0);
   const auto open_rounds = static_cast<int64_t>(open_.size());
-  progress_.Describe(snapshot.total_rounds - ledger.next_round + open_rounds,
-                     ledger_.tokens_per_sample(), now, snapshot);
+  progress_.Describe({.remaining_rounds = snapshot.total_rounds - ledger.next_round + open_rounds,
+                      .tokens_per_sample = ledger_.tokens_per_sample(),
+                      .is_training = phase_ == CoordinatorPhase::kRunning && !open_.empty()},
+                     now, snapshot);
   snapshot.view = membership_.view();
   for (const auto& [id, record] : membership_.workers()) {
     auto desk = desks_.find(id);

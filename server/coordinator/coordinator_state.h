@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "common/job_loss.h"
 #include "server/coordinator/messages.h"
 #include "server/membership/membership_table.h"
 
@@ -27,10 +29,18 @@ struct LedgerState {
   friend bool operator==(const LedgerState&, const LedgerState&) = default;
 };
 
+// How training went, for people.
+struct ProgressState {
+  JobLoss loss;
+  absl::Duration trained_time;
+  friend bool operator==(const ProgressState&, const ProgressState&) = default;
+};
+
 struct CoordinatorState {
   uint64_t server_incarnation = 0;
   LedgerState ledger;
   MembershipState membership;
+  ProgressState progress = {};
   friend bool operator==(const CoordinatorState&, const CoordinatorState&) = default;
 };
 

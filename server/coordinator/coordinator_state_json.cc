@@ -1,8 +1,10 @@
 #include "server/coordinator/coordinator_state_json.h"
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -117,6 +119,43 @@ absl::StatusOr<MembershipState> MembershipFromJson(const Json& json) {
   return membership;
 }
 
+Json NumberOrNull(const std::optional<double>& value) {
+  // JSON has no NaN.
+  return value.has_value() && std::isfinite(*value) ? Json(*value) : Json();
+}
+
+Json ProgressToJson(const ProgressState& progress) {
+  const JobLoss& loss = progress.loss;
+  return {{"trained_ms", absl::ToInt64Milliseconds(progress.trained_time)},
+          {"train_loss", NumberOrNull(loss.train)},
+          {"train_loss_round", loss.train_round.value()},
+          {"heldout_loss", NumberOrNull(loss.heldout)},
+          {"heldout_accuracy", NumberOrNull(loss.heldout_accuracy)},
+          {"heldout_round", loss.heldout_round.value()}};
+}
+
+absl::StatusOr<std::optional<double>> OptionalNumber(const Json& object, const char* field) {
+  ASSIGN_OR_RETURN(const Json* value, Member(object, field));
+  if (value->is_null()) return std::optional<double>();
+  if (!value->is_number()) return Refuse(field, "a number or null");
+  return std::optional<double>(value->get<double>());
+}
+
+absl::StatusOr<ProgressState> ProgressFromJson(const Json& json) {
+  ProgressState progress;
+  ASSIGN_OR_RETURN(const int64_t trained_ms, Integer(json, "trained_ms", 0));
+  progress.trained_time = absl::Milliseconds(trained_ms);
+  JobLoss& loss = progress.loss;
+  ASSIGN_OR_RETURN(loss.train, OptionalNumber(json, "train_loss"));
+  ASSIGN_OR_RETURN(loss.heldout, OptionalNumber(json, "heldout_loss"));
+  ASSIGN_OR_RETURN(loss.heldout_accuracy, OptionalNumber(json, "heldout_accuracy"));
+  ASSIGN_OR_RETURN(const int64_t train_round, Integer(json, "train_loss_round", 0));
+  ASSIGN_OR_RETURN(const int64_t heldout_round, Integer(json, "heldout_round", 0));
+  loss.train_round = Round(train_round);
+  loss.heldout_round = Round(heldout_round);
+  return progress;
+}
+
 }  // namespace
 
 std::string CoordinatorStateToJson(const CoordinatorState& state) {
@@ -137,7 +176,8 @@ std::string CoordinatorStateToJson(const CoordinatorState& state) {
                      {"membership",
                       {{"last_incarnation", state.membership.last_incarnation.value()},
                        {"view", state.membership.view.value()},
-                       {"workers", workers}}}};
+                       {"workers", workers}}},
+                     {"progress", ProgressToJson(state.progress)}};
   // A fingerprint comes from a peer and need not be UTF-8.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -151,6 +191,10 @@ absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view text
   ASSIGN_OR_RETURN(state.ledger, LedgerFromJson(*ledger));
   ASSIGN_OR_RETURN(const Json* membership, Member(json, "membership"));
   ASSIGN_OR_RETURN(state.membership, MembershipFromJson(*membership));
+  // For people only: a checkpoint without it is as good.
+  if (const auto progress = json.find("progress"); progress != json.end()) {
+    ASSIGN_OR_RETURN(state.progress, ProgressFromJson(*progress));
+  }
   return state;
 }
 

@@ -23,6 +23,8 @@ CoordinatorState SomeState() {
   state.membership.names = {{"a", WorkerId(1)}, {"b.c", WorkerId(2)}};
   state.membership.last_incarnation = Incarnation((uint64_t{1} << 63) + 1);
   state.membership.view = ViewId(9);
+  state.progress.loss = {0.1, Round(11), 1.0 / 3.0, std::nullopt, Round(10)};
+  state.progress.trained_time = absl::Milliseconds(123456789);
   return state;
 }
 
@@ -62,6 +64,14 @@ TEST(CoordinatorStateJsonTest, ReadsTheOneDataSetOfVersion010) {
   EXPECT_TRUE(without_data->ledger.data_sets.empty());
 }
 
+TEST(CoordinatorStateJsonTest, ADivergedLossIsUnknownAfterwards) {
+  CoordinatorState state;
+  state.progress.loss.train = std::numeric_limits<double>::quiet_NaN();
+  const auto back = CoordinatorStateFromJson(CoordinatorStateToJson(state));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->progress.loss.train, std::nullopt);
+}
+
 TEST(CoordinatorStateJsonTest, NamesTheFieldThatIsWrong) {
   const std::string good = CoordinatorStateToJson(SomeState());
   struct Damage {
@@ -77,6 +87,7 @@ TEST(CoordinatorStateJsonTest, NamesTheFieldThatIsWrong) {
         Damage{"\"own_partition\":true", "\"own_partition\":1", "own_partition"},
         Damage{"\"next_sample\":7", "\"next_sample\":-7", "next_sample"},
         Damage{"\"data_sets\":[", "\"data_set\":[", "data_sets"},
+        Damage{"\"train_loss\":0.1", "\"train_loss\":\"0\"", "train_loss"},
         Damage{"\"view\":9", "\"view\":\"9\"", "view"}}) {
     std::string bad = good;
     const size_t at = bad.find(damage.from);

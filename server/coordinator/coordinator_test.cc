@@ -43,6 +43,10 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
     EXPECT_EQ(grants[2 * round].min_version, Version(round));
     EXPECT_EQ(grants[2 * round].first_sample, 6 * round);
     EXPECT_EQ(grants[2 * round + 1].first_sample, 6 * round + 3);
+    // With each grant the workers are told the job's loss of the round before.
+    const JobLoss& told = grants[2 * round + 1].loss;
+    EXPECT_EQ(told.train.has_value(), round > 0);
+    EXPECT_EQ(told.train_round, Round(std::max<int64_t>(0, round - 1)));
   }
   ASSERT_EQ(cluster.observer.rounds.size(), 5);
   const RoundSummary& trained = cluster.observer.rounds[3];
@@ -60,6 +64,9 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
 
   EXPECT_FALSE(cluster.coordinator().should_exit()) << "the workers are still there";
   for (const TestWorker& worker : workers) {
+    const JobLoss told = cluster.Ask(worker).grant->loss;
+    EXPECT_EQ(told.heldout, 3.0);
+    EXPECT_EQ(told.heldout_round, Round(4));
     EXPECT_TRUE(cluster.coordinator().Leave(worker.life, "done", {}, cluster.now()).ok());
   }
   EXPECT_TRUE(cluster.coordinator().should_exit());
@@ -361,29 +368,6 @@ TEST(CoordinatorTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
   cluster.Ask(b);
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
   EXPECT_EQ(cluster.fleet.plans.at(1).roster.size(), 1);
-}
-
-TEST(CoordinatorTest, SnapshotTellsRatesSharesAndEta) {
-  CoordinatorHarness cluster;
-  cluster.Start();
-  const TestWorker a = cluster.Add("a");
-  Grant grant = *cluster.Ask(a).grant;
-  for (int round = 0; round < 3; ++round) {
-    cluster.Pass(absl::Seconds(1), {a});
-    grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
-  }
-  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
-  EXPECT_EQ(snapshot.state, "training");
-  EXPECT_EQ(snapshot.round, 4);
-  EXPECT_NEAR(snapshot.samples_per_second, 6.0, 0.01);
-  EXPECT_NEAR(absl::ToDoubleSeconds(*snapshot.eta), 1.0, 0.01);
-  ASSERT_EQ(snapshot.workers.size(), 1);
-  EXPECT_EQ(snapshot.workers[0].rounds_completed, 3);
-  EXPECT_NEAR(snapshot.workers[0].compute_share, 0.75, 1e-9);
-  EXPECT_EQ(snapshot.workers[0].state, "member");
-  EXPECT_EQ(snapshot.shards[1].state, "serving");
-  EXPECT_EQ(snapshot.train_loss, 2.0);
-  EXPECT_FALSE(snapshot.heldout_loss.has_value());
 }
 
 }  // namespace

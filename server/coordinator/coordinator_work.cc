@@ -66,6 +66,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
     done.round = ledger_.next_round();
     done.view = membership_.view();
     done.total_rounds = config_.job.schedule.total_rounds;
+    done.loss = progress_.loss();
     done.reason = is_stopping() ? absl::StrCat("stopped: ", *stop_reason_)
                                 : absl::StrCat("all ", done.total_rounds, " rounds are done");
     answer.grant = std::move(done);
@@ -197,6 +198,7 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   summary.total_samples = ledger_.trained_samples();
   summary.epoch = ledger_.epoch();
   progress_.OnRound(summary);
+  summary.trained_time = progress_.trained_time();
   deps_.observer->OnRoundCommitted(summary);
 }
 
@@ -223,9 +225,12 @@ bool Coordinator::GrantNext(absl::Time now) {
 
 void Coordinator::Give(const WorkLedger::Work& work, absl::Time now) {
   for (size_t i = 0; i < work.grants.size(); ++i) {
-    desks_[work.plan.roster[i].worker].Give(work.grants[i]);
+    Grant grant = work.grants[i];
+    grant.loss = progress_.loss();
+    desks_[work.plan.roster[i].worker].Give(grant);
   }
   open_.emplace(work.plan.round, OpenRound(work, now));
+  progress_.OnOpened(now);
   Touch();
 }
 

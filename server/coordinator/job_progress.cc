@@ -2,29 +2,49 @@
 
 namespace lodestar {
 
+void JobProgress::Restore(const ProgressState& state) {
+  loss_ = state.loss;
+  trained_time_ = state.trained_time;
+  counted_until_.reset();
+  samples_ = RateMeter();
+  rounds_ = RateMeter();
+}
+
+void JobProgress::OnOpened(absl::Time now) {
+  if (!counted_until_.has_value()) counted_until_ = now;
+}
+
 void JobProgress::OnRound(const RoundSummary& summary) {
-  if (summary.train_loss.has_value()) train_loss_ = summary.train_loss;
-  if (summary.heldout_loss.has_value()) {
-    heldout_loss_ = summary.heldout_loss;
-    heldout_accuracy_ = summary.heldout_accuracy;
+  if (summary.train_loss.has_value()) {
+    loss_.train = summary.train_loss;
+    loss_.train_round = summary.round;
   }
+  if (summary.heldout_loss.has_value()) {
+    loss_.heldout = summary.heldout_loss;
+    loss_.heldout_accuracy = summary.heldout_accuracy;
+    loss_.heldout_round = summary.round;
+  }
+  if (counted_until_.has_value()) trained_time_ += summary.completed_at - *counted_until_;
+  counted_until_ = summary.completed_at;
   if (!summary.trained) return;
   if (summary.committed_short) ++rounds_committed_short_;
   samples_.Add(static_cast<double>(summary.samples), summary.completed_at);
   rounds_.Add(1.0, summary.completed_at);
 }
 
-void JobProgress::Describe(int64_t remaining_rounds, int64_t tokens_per_sample, absl::Time now,
+void JobProgress::Describe(const Outlook& outlook, absl::Time now,
                            ClusterSnapshot& snapshot) const {
-  snapshot.train_loss = train_loss_;
-  snapshot.heldout_loss = heldout_loss_;
-  snapshot.heldout_accuracy = heldout_accuracy_;
-  snapshot.samples_per_second = samples_.PerSecond(now);
-  snapshot.tokens_per_second = snapshot.samples_per_second * static_cast<double>(tokens_per_sample);
+  snapshot.loss = loss_;
   snapshot.rounds_committed_short = rounds_committed_short_;
+  if (!outlook.is_training) return;
+  snapshot.samples_per_second = samples_.PerSecond(now);
+  if (outlook.tokens_per_sample > 1) {
+    snapshot.tokens_per_second =
+        snapshot.samples_per_second * static_cast<double>(outlook.tokens_per_sample);
+  }
   const double rounds_per_second = rounds_.PerSecond(now);
-  if (remaining_rounds > 0 && rounds_per_second > 0.0) {
-    snapshot.eta = absl::Seconds(static_cast<double>(remaining_rounds) / rounds_per_second);
+  if (outlook.remaining_rounds > 0 && rounds_per_second > 0.0) {
+    snapshot.eta = absl::Seconds(static_cast<double>(outlook.remaining_rounds) / rounds_per_second);
   }
 }
 

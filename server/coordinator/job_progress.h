@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "common/job_loss.h"
 #include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/rate_meter.h"
 #include "server/coordinator/round_observer.h"
 
@@ -13,18 +15,33 @@ namespace lodestar {
 
 class JobProgress {
  public:
+  // What is still to be done, and by whom.
+  struct Outlook {
+    int64_t remaining_rounds = 0;
+    int64_t tokens_per_sample = 0;  // above 1: tokens are counted
+    bool is_training = false;       // else nothing moves, and nothing is estimated
+  };
+
+  // Goes on from a checkpoint.
+  void Restore(const ProgressState& state);
+  ProgressState Export() const { return {loss_, trained_time_}; }
+
+  void OnOpened(absl::Time now);
   void OnRound(const RoundSummary& summary);
   // Work that nobody finished.
   void OnRoundLost() { ++rounds_committed_short_; }
 
-  // Fills losses, speeds, the estimate and the counts. `remaining_rounds`: still to be completed.
-  void Describe(int64_t remaining_rounds, int64_t tokens_per_sample, absl::Time now,
-                ClusterSnapshot& snapshot) const;
+  const JobLoss& loss() const { return loss_; }
+  // From the opening of the job's first round to the end of its last one, without the time that the
+  // servers were away.
+  absl::Duration trained_time() const { return trained_time_; }
+  // Fills losses, speeds, the estimate and the counts.
+  void Describe(const Outlook& outlook, absl::Time now, ClusterSnapshot& snapshot) const;
 
  private:
-  std::optional<double> train_loss_;
-  std::optional<double> heldout_loss_;
-  std::optional<double> heldout_accuracy_;
+  JobLoss loss_;
+  absl::Duration trained_time_;
+  std::optional<absl::Time> counted_until_;  // of trained_time_; none before a round was opened
   RateMeter samples_;
   RateMeter rounds_;
   uint64_t rounds_committed_short_ = 0;

@@ -12,6 +12,7 @@
 #include "common/bucket_plan.h"
 #include "common/encoding.h"
 #include "common/ids.h"
+#include "common/job_loss.h"
 #include "common/layout.h"
 
 namespace lodestar {
@@ -105,6 +106,7 @@ struct Grant {
   int64_t evaluation_set_size = 0;
   std::string reason;  // kDone
   int64_t total_rounds = 0;
+  JobLoss loss;  // when the grant was given
   friend bool operator==(const Grant&, const Grant&) = default;
 };
 

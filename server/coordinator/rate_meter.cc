@@ -4,6 +4,17 @@
 #include <cmath>
 
 namespace lodestar {
+namespace {
+
+// Pauses of more than so many times the usual length count as a slowdown.
+constexpr double kUsualPauses = 2.0;
+
+// Share of what was counted before that still counts after so many seconds.
+double KeptAfter(double seconds) {
+  return std::exp(-seconds / absl::ToDoubleSeconds(RateMeter::kMemory));
+}
+
+}  // namespace
 
 // The first amount only starts the clock: how long it took to come is not known.
 void RateMeter::Add(double amount, absl::Time now) {
@@ -12,18 +23,25 @@ void RateMeter::Add(double amount, absl::Time now) {
     last_ = now;
     return;
   }
-  const double elapsed = std::max(0.0, absl::ToDoubleSeconds(now - last_));
-  const double kept = std::exp(-elapsed / absl::ToDoubleSeconds(kMemory));
+  const double elapsed = SecondsSinceLast(now);
+  const double kept = KeptAfter(elapsed);
   amount_ = amount_ * kept + amount;
   seconds_ = seconds_ * kept + elapsed;
+  count_ = count_ * kept + 1.0;
   last_ = std::max(last_, now);
 }
 
 double RateMeter::PerSecond(absl::Time now) const {
-  const double elapsed = std::max(0.0, absl::ToDoubleSeconds(now - last_));
-  // A pause within the usual interval is no slowdown yet.
-  const double seconds = elapsed > seconds_ ? seconds_ + elapsed : seconds_;
-  return seconds > 0.0 ? amount_ / seconds : 0.0;
+  if (seconds_ <= 0.0) return 0.0;
+  const double elapsed = SecondsSinceLast(now);
+  // A pause of about the usual length is no slowdown yet; a longer one is time without an amount.
+  if (elapsed * count_ <= kUsualPauses * seconds_) return amount_ / seconds_;
+  const double kept = KeptAfter(elapsed);
+  return amount_ * kept / (seconds_ * kept + elapsed);
+}
+
+double RateMeter::SecondsSinceLast(absl::Time now) const {
+  return std::max(0.0, absl::ToDoubleSeconds(now - last_));
 }
 
 }  // namespace lodestar

@@ -14,10 +14,13 @@ class RateMeter {
   double PerSecond(absl::Time now) const;
 
  private:
+  double SecondsSinceLast(absl::Time now) const;
+
   bool has_started_ = false;
   absl::Time last_;
   double amount_ = 0.0;
   double seconds_ = 0.0;
+  double count_ = 0.0;  // of amounts; seconds_ / count_ is the usual time between two
 };
 
 }  // namespace lodestar

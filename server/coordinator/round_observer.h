@@ -25,6 +25,7 @@ struct RoundSummary {
   double learning_rate = 0.0;
   absl::Duration duration;  // opening to completion
   absl::Time completed_at;
+  absl::Duration trained_time;   // of the job so far, see JobProgress
   int workers = 0;               // that reported
   bool committed_short = false;  // without everyone of the roster
 };

@@ -27,10 +27,8 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
   const int steps = job_.local_steps;
   const int count = static_cast<int>(roster.size());
   Work work;
-  work.plan = {Round(round),
-               view,
-               {roster.begin(), roster.end()},
-               job_.schedule.At(static_cast<double>(round))};
+  work.plan = {
+      Round(round), view, {roster.begin(), roster.end()}, LearningRate(Round(round), /*step=*/0)};
   Grant grant;
   grant.kind = Grant::Kind::kTrain;
   grant.round = Round(round);
@@ -39,8 +37,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
   grant.min_version = min_version;
   grant.total_rounds = job_.schedule.total_rounds;
   for (int step = 0; step < steps; ++step) {
-    grant.learning_rates.push_back(
-        job_.schedule.At(static_cast<double>(round) + static_cast<double>(step) / steps));
+    grant.learning_rates.push_back(LearningRate(Round(round), step));
   }
   for (int i = 0; i < count; ++i) {
     grant.num_samples = SamplesPerStep(i, count) * steps;
@@ -82,6 +79,11 @@ std::optional<HeldoutSums> WorkLedger::CloseRound(Round round, int64_t num_sampl
                                                   const HeldoutSums& sums) {
   state_.trained_samples += num_samples;
   return evaluations_.Return(round, sums);
+}
+
+double WorkLedger::LearningRate(Round round, int step) const {
+  const double steps = job_.local_steps;
+  return job_.schedule.At(static_cast<double>(round.value()) + step / steps, 1.0 / steps);
 }
 
 bool WorkLedger::needs_final_evaluation() const {

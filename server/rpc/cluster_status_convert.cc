@@ -1,5 +1,6 @@
 #include "server/rpc/cluster_status_convert.h"
 
+#include "common/job_loss.h"
 #include "common/version.h"
 #include "proto/convert.h"
 
@@ -79,11 +80,6 @@ void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   status->set_total_rounds(cluster.total_rounds);
   status->set_epoch(cluster.epoch);
   status->set_samples(cluster.samples);
-  status->set_train_loss(cluster.train_loss.value_or(0.0));
-  status->set_heldout_loss(cluster.heldout_loss.value_or(0.0));
-  status->set_heldout_accuracy(cluster.heldout_accuracy.value_or(0.0));
-  status->set_has_heldout_loss(cluster.heldout_loss.has_value());
-  status->set_has_heldout_accuracy(cluster.heldout_accuracy.has_value());
   status->set_samples_per_second(cluster.samples_per_second);
   status->set_tokens_per_second(cluster.tokens_per_second);
   status->set_learning_rate(cluster.learning_rate);
@@ -94,6 +90,21 @@ void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   if (cluster.eta.has_value()) status->set_eta_seconds(absl::ToDoubleSeconds(*cluster.eta));
 }
 
+void SetLoss(const JobLoss& loss, LossUnit unit, v1::ClusterStatus* status) {
+  const bool has_bits = unit == LossUnit::kBitsPerByte;
+  if (loss.train.has_value()) {
+    status->set_train_loss(*loss.train);
+    if (has_bits) status->set_train_bits_per_byte(BitsFromNats(*loss.train));
+  }
+  status->set_train_loss_round(loss.train_round.value());
+  if (loss.heldout.has_value()) {
+    status->set_heldout_loss(*loss.heldout);
+    if (has_bits) status->set_heldout_bits_per_byte(BitsFromNats(*loss.heldout));
+  }
+  if (loss.heldout_accuracy.has_value()) status->set_heldout_accuracy(*loss.heldout_accuracy);
+  status->set_heldout_round(loss.heldout_round.value());
+}
+
 }  // namespace
 
 v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
@@ -101,6 +112,7 @@ v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
   status.set_software_version(SoftwareVersion());
   *status.mutable_job() = ToProto(job);
   SetProgress(report.cluster, &status);
+  SetLoss(report.cluster.loss, LossUnitOf(job.model), &status);
   SetOpenRound(report.cluster, &status);
   for (const WorkerSnapshot& worker : report.cluster.workers) AddWorker(worker, &status);
   for (const ShardLine& shard : report.shards) AddShard(shard, &status);

@@ -18,34 +18,33 @@ Json NumberOrNull(const std::optional<double>& value) {
 
 }  // namespace
 
-std::string MetricsLine(const RoundSummary& summary, absl::Time start) {
+std::string MetricsLine(const RoundSummary& summary, LossUnit unit) {
+  const auto bits = [unit](std::optional<double> nats) {
+    if (nats.has_value()) nats = BitsFromNats(*nats);
+    return unit == LossUnit::kBitsPerByte ? NumberOrNull(nats) : Json(nullptr);
+  };
   Json line = Json::object();
   line["round"] = summary.round.value();
   line["train_loss"] = NumberOrNull(summary.train_loss);
   line["heldout_loss"] = NumberOrNull(summary.heldout_loss);
   line["heldout_accuracy"] = NumberOrNull(summary.heldout_accuracy);
+  line["train_bits_per_byte"] = bits(summary.train_loss);
+  line["heldout_bits_per_byte"] = bits(summary.heldout_loss);
   line["samples"] = summary.total_samples;
-  line["seconds"] = absl::ToDoubleSeconds(summary.completed_at - start);
+  line["seconds"] = absl::ToDoubleSeconds(summary.trained_time);
   line["workers"] = summary.workers;
   return FormatJson(line);
 }
 
-std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds,
+std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds, LossUnit unit,
                          double samples_per_second) {
-  std::string line = absl::StrCat("round=", summary.round.value(), "/", total_rounds);
-  if (summary.train_loss.has_value())
-    absl::StrAppendFormat(&line, " loss=%.4f", *summary.train_loss);
-  if (summary.heldout_loss.has_value()) {
-    absl::StrAppendFormat(&line, " heldout_loss=%.4f", *summary.heldout_loss);
-  }
-  if (summary.heldout_accuracy.has_value()) {
-    absl::StrAppendFormat(&line, " heldout_accuracy=%.4f", *summary.heldout_accuracy);
-  }
-  if (samples_per_second > 0) {
-    absl::StrAppendFormat(&line, " samples_per_second=%.1f", samples_per_second);
-  }
-  absl::StrAppend(&line, " workers=", summary.workers);
-  if (summary.committed_short) line += " short=true";
+  const JobLoss loss = {summary.train_loss, summary.round, summary.heldout_loss,
+                        summary.heldout_accuracy, summary.round};
+  std::string line = JobLossText(loss, total_rounds, unit);
+  if (samples_per_second > 0) absl::StrAppendFormat(&line, "  %.1f samples/s", samples_per_second);
+  absl::StrAppendFormat(&line, "  %d %s", summary.workers,
+                        summary.workers == 1 ? "worker" : "workers");
+  if (summary.committed_short) line += ", not all of the round";
   return line;
 }
 
@@ -77,7 +76,6 @@ void ProgressRecorder::OnAlarm(absl::string_view text) {
 }
 
 void ProgressRecorder::Record(const RoundSummary& summary) {
-  if (!start_.has_value()) start_ = summary.completed_at - summary.duration;
   if (metrics_.has_value()) WriteMetrics(summary);
   const bool is_notable = summary.heldout_loss.has_value() ||
                           summary.round.value() + 1 >= config_.total_rounds ||
@@ -87,13 +85,14 @@ void ProgressRecorder::Record(const RoundSummary& summary) {
   const double seconds =
       absl::ToDoubleSeconds(is_first ? summary.duration : summary.completed_at - logged_at_);
   const int64_t samples = is_first ? summary.samples : summary.total_samples - logged_samples_;
-  LogInfo("{}", ProgressLine(summary, config_.total_rounds, seconds > 0 ? samples / seconds : 0.0));
+  LogInfo("{}", ProgressLine(summary, config_.total_rounds, config_.loss_unit,
+                             seconds > 0 ? samples / seconds : 0.0));
   logged_at_ = summary.completed_at;
   logged_samples_ = summary.total_samples;
 }
 
 void ProgressRecorder::WriteMetrics(const RoundSummary& summary) {
-  const absl::Status written = metrics_->Append(MetricsLine(summary, *start_));
+  const absl::Status written = metrics_->Append(MetricsLine(summary, config_.loss_unit));
   if (!written.ok()) {
     if (num_lost_lines_++ == 0) {
       config_.on_failure(absl::StrCat("--metrics_out: ", written.message(),

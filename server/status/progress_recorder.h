@@ -12,18 +12,19 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/executor.h"
+#include "common/job_loss.h"
 #include "common/output_file.h"
 #include "server/coordinator/round_observer.h"
 
 namespace lodestar {
 
-// {"round","train_loss","heldout_loss","heldout_accuracy","samples","seconds","workers"}: the
-// losses are null where there is none; `samples` are the job's so far, `seconds` those since
-// `start`.
-std::string MetricsLine(const RoundSummary& summary, absl::Time start);
+// {"round","train_loss","heldout_loss","heldout_accuracy","train_bits_per_byte",
+// "heldout_bits_per_byte","samples","seconds","workers"}: null where there is none; samples and
+// seconds are the job's so far, over all lives of its servers.
+std::string MetricsLine(const RoundSummary& summary, LossUnit unit);
 
-// "round=12/2000 loss=2.1 ...", without what is unknown.
-std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds,
+// "round 12/2000  loss 2.1000 nats  24.0 samples/s  2 workers", without what is unknown.
+std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds, LossUnit unit,
                          double samples_per_second);
 
 // The calls of RoundObserver only queue; the coordinator makes them under its lock.
@@ -32,6 +33,7 @@ class ProgressRecorder : public RoundObserver {
   struct Config {
     std::string metrics_out;  // appended to; empty: none
     int64_t total_rounds = 0;
+    LossUnit loss_unit = LossUnit::kNats;
     // The log gets evaluations, the last round, and besides at most one line per this time.
     absl::Duration log_interval = absl::Seconds(2);
     // Told, on a thread of the recorder, when metrics_out cannot be written any more.
@@ -53,8 +55,7 @@ class ProgressRecorder : public RoundObserver {
   const Config config_;
   // Of the writer's thread only.
   std::optional<LineFile> metrics_;
-  int64_t num_lost_lines_ = 0;       // since the last one that was written
-  std::optional<absl::Time> start_;  // of the first round this process has seen
+  int64_t num_lost_lines_ = 0;  // since the last one that was written
   absl::Time logged_at_ = absl::InfinitePast();
   int64_t logged_samples_ = 0;
   ThreadPool writer_;

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <numbers>
 #include <sstream>
 #include <vector>
 
@@ -24,27 +25,34 @@ RoundSummary SummaryOf(int64_t round) {
   summary.workers = 2;
   summary.duration = absl::Seconds(1);
   summary.completed_at = absl::UnixEpoch() + absl::Seconds(1 + round);
+  summary.trained_time = absl::Seconds(1 + round);
   return summary;
 }
 
 TEST(ProgressRecorderTest, MetricsLineIsJsonWithNullForWhatIsUnknown) {
-  EXPECT_EQ(MetricsLine(SummaryOf(3), absl::UnixEpoch()),
+  EXPECT_EQ(MetricsLine(SummaryOf(3), LossUnit::kNats),
             R"({"round":3,"train_loss":2.5,"heldout_loss":null,"heldout_accuracy":null,)"
+            R"("train_bits_per_byte":null,"heldout_bits_per_byte":null,)"
             R"("samples":96,"seconds":4.0,"workers":2})");
+  RoundSummary text = SummaryOf(3);
+  text.train_loss = std::numbers::ln2;
+  text.heldout_loss = 2 * std::numbers::ln2;
+  EXPECT_THAT(MetricsLine(text, LossUnit::kBitsPerByte),
+              testing::HasSubstr(R"("train_bits_per_byte":1.0,"heldout_bits_per_byte":2.0,)"));
 }
 
 TEST(ProgressRecorderTest, ProgressLineLeavesOutWhatIsUnknown) {
   RoundSummary summary = SummaryOf(3);
-  EXPECT_EQ(ProgressLine(summary, 10, 24.0),
-            "round=3/10 loss=2.5000 samples_per_second=24.0 workers=2");
+  EXPECT_EQ(ProgressLine(summary, 10, LossUnit::kNats, 24.0),
+            "round 3/10  loss 2.5000 nats  24.0 samples/s  2 workers");
   summary.heldout_loss = 2.0;
+  summary.workers = 1;
   summary.committed_short = true;
-  EXPECT_EQ(ProgressLine(summary, 10, 24.0),
-            "round=3/10 loss=2.5000 heldout_loss=2.0000 samples_per_second=24.0 workers=2 "
-            "short=true");
+  EXPECT_EQ(ProgressLine(summary, 10, LossUnit::kNats, 0.0),
+            "round 3/10  loss 2.5000 nats  held-out 2.0000 nats  1 worker, not all of the round");
 }
 
-TEST(ProgressRecorderTest, WritesOneLinePerRoundCountedFromTheFirst) {
+TEST(ProgressRecorderTest, WritesOneLinePerRound) {
   ProgressRecorder::Config config;
   config.metrics_out = testing::TempDir() + "/metrics.jsonl";
   config.total_rounds = 100;
@@ -57,7 +65,7 @@ TEST(ProgressRecorderTest, WritesOneLinePerRoundCountedFromTheFirst) {
   content << file.rdbuf();
   std::string expected;
   for (int64_t round = 5; round < 8; ++round) {
-    expected += MetricsLine(SummaryOf(round), absl::UnixEpoch() + absl::Seconds(5)) + "\n";
+    expected += MetricsLine(SummaryOf(round), LossUnit::kNats) + "\n";
   }
   EXPECT_EQ(content.str(), expected);
 }

@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const s
         static_cast<double>(step / job.local_steps) +
         static_cast<double>(step % job.local_steps) / static_cast<double>(job.local_steps);
     optimizer->Apply({.step = step + 1,
-                      .learning_rate = job.schedule.At(progress),
+                      .learning_rate = job.schedule.At(progress, 1.0 / job.local_steps),
                       .gradient_scale = ClipScale(gradient, job.clip_norm)},
                      vectors, decay);
   }

@@ -95,6 +95,7 @@ absl::StatusOr<WorkGrant> FromProto(const v1::Grant& grant) {
   result.evaluation_set_size = grant.evaluation_set_size();
   result.reason = grant.reason();
   result.total_rounds = grant.total_rounds();
+  result.loss = FromProto(grant.loss());
   if (result.kind == GrantKind::kTrain &&
       (result.num_samples < 1 || result.first_sample < 0 || result.first_position < 0 ||
        result.local_steps < 1 || result.num_samples < result.local_steps ||

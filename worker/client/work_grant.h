@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/bucket_plan.h"
 #include "common/ids.h"
+#include "common/job_loss.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
 
@@ -60,6 +61,7 @@ struct WorkGrant {
   int64_t evaluation_set_size = 0;
   std::string reason;
   int64_t total_rounds = 0;
+  JobLoss loss;  // of the job so far, over all workers
 };
 
 struct RoundReport {

@@ -7,53 +7,53 @@
 
 namespace lodestar {
 
-std::string Progress::Add(absl::Time now, const RoundReport& report, int64_t total_rounds) {
+void Progress::Add(absl::Time now, const RoundReport& report) {
   if (window_start_ == absl::InfinitePast()) {
     window_start_ = now - report.compute - report.communication - report.wait;
     window_first_round_ = report.round;
   }
   window_samples_ += report.num_samples;
-  window_loss_sum_ += report.loss_sum;
-  window_predictions_ += report.num_predictions;
   window_waiting_ += report.wait + report.communication;
   window_evaluation_ += report.evaluation;
-  if (now - window_start_ < interval_ && report.heldout_predictions == 0) return "";
+  last_round_ = report.round;
+}
 
-  std::string line = Line(now, report, total_rounds);
+std::string Progress::Tell(absl::Time now, const WorkGrant& grant) {
+  const JobLoss& loss = grant.loss;
+  const bool has_trained = loss.train.has_value() && loss.train_round != told_train_round_;
+  const bool was_evaluated = loss.heldout.has_value() && loss.heldout_round != told_heldout_round_;
+  const bool is_time = now - window_start_ >= config_.interval || grant.kind == GrantKind::kDone;
+  if (!was_evaluated && !(has_trained && is_time)) return "";
+
+  const std::string line = absl::StrCat(JobLossText(loss, grant.total_rounds, config_.loss_unit),
+                                        SpeedText(now, grant.total_rounds));
+  if (loss.train.has_value()) told_train_round_ = loss.train_round;
+  if (loss.heldout.has_value()) told_heldout_round_ = loss.heldout_round;
   window_start_ = now;
   window_samples_ = 0;
-  window_loss_sum_ = 0.0;
-  window_predictions_ = 0;
   window_waiting_ = absl::ZeroDuration();
   window_evaluation_ = absl::ZeroDuration();
-  window_first_round_ = report.round + 1;
+  window_first_round_ = last_round_ + 1;
   return line;
 }
 
-std::string Progress::Line(absl::Time now, const RoundReport& report, int64_t total_rounds) const {
+std::string Progress::SpeedText(absl::Time now, int64_t total_rounds) const {
+  if (window_samples_ == 0) return "";
   // Evaluating is not training: it must not move the rate, nor the time that seems to be left.
   const double seconds = absl::ToDoubleSeconds(now - window_start_ - window_evaluation_);
-  const double rounds = static_cast<double>(report.round - window_first_round_ + 1);
-  std::string line = absl::StrFormat(
-      "round %d/%d", std::min(report.round.value() + 1, total_rounds), total_rounds);
-  if (window_predictions_ > 0) {
-    absl::StrAppendFormat(&line, "  loss %.4f", window_loss_sum_ / window_predictions_);
+  if (seconds <= 0.0) return "";
+  const bool has_tokens = config_.tokens_per_sample > 1;
+  std::string text = absl::StrFormat(
+      "  %.0f %s/s  waiting %.0f %%",
+      static_cast<double>(window_samples_ * config_.tokens_per_sample) / seconds,
+      has_tokens ? "tokens" : "samples", 100.0 * absl::ToDoubleSeconds(window_waiting_) / seconds);
+  const auto rounds = static_cast<double>(last_round_ - window_first_round_ + 1);
+  const auto rounds_left = static_cast<double>(total_rounds - 1 - last_round_.value());
+  const auto seconds_left = static_cast<int64_t>(rounds_left * seconds / rounds);
+  if (seconds_left > 0) {
+    absl::StrAppend(&text, "  ETA ", absl::FormatDuration(absl::Seconds(seconds_left)));
   }
-  if (report.heldout_predictions > 0) {
-    absl::StrAppendFormat(&line, "  held-out %.4f",
-                          report.heldout_loss_sum / report.heldout_predictions);
-  }
-  if (seconds > 0.0 && window_samples_ > 0) {
-    absl::StrAppendFormat(&line, "  %.0f %s/s  waiting %.0f %%",
-                          window_samples_ * tokens_per_sample_ / seconds,
-                          tokens_per_sample_ > 1 ? "tokens" : "samples",
-                          100.0 * absl::ToDoubleSeconds(window_waiting_) / seconds);
-    const double seconds_left = (total_rounds - 1 - report.round.value()) * seconds / rounds;
-    absl::StrAppend(
-        &line, "  ETA ",
-        absl::FormatDuration(absl::Seconds(static_cast<int64_t>(std::max(0.0, seconds_left)))));
-  }
-  return line;
+  return text;
 }
 
 }  // namespace lodestar

@@ -1,37 +1,47 @@
-// The worker's progress line: round, loss, throughput, share of time spent waiting, time left.
+// The worker's progress line: the job's losses as the server tells them, and how fast this worker
+// is.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/job_loss.h"
 #include "worker/client/work_grant.h"
 
 namespace lodestar {
 
-// Collects reports and says now and then how training goes. Not thread-safe; time is passed in.
+// Says now and then how training goes. Not thread-safe; time is passed in.
 class Progress {
  public:
-  // `tokens_per_sample` > 1: throughput is told in tokens/s. One line per `interval` at most.
-  Progress(int64_t tokens_per_sample, absl::Duration interval)
-      : tokens_per_sample_(tokens_per_sample), interval_(interval) {}
+  struct Config {
+    int64_t tokens_per_sample = 1;  // above 1: throughput is told in tokens/s
+    LossUnit loss_unit = LossUnit::kNats;
+    absl::Duration interval = absl::Seconds(2);  // between lines, but for news of an evaluation
+  };
 
-  // Takes in the report of one round of a job of total_rounds; returns the line to show, or an
-  // empty string.
-  std::string Add(absl::Time now, const RoundReport& report, int64_t total_rounds);
+  explicit Progress(const Config& config) : config_(config) {}
+
+  // Takes in what a round took this worker.
+  void Add(absl::Time now, const RoundReport& report);
+  // Takes in what the server tells with a grant; returns the line to show, or an empty string.
+  std::string Tell(absl::Time now, const WorkGrant& grant);
 
  private:
-  std::string Line(absl::Time now, const RoundReport& report, int64_t total_rounds) const;
+  // "  4740 tokens/s  waiting 32 %  ETA 1s" since the last line; empty without a round.
+  std::string SpeedText(absl::Time now, int64_t total_rounds) const;
 
-  const int64_t tokens_per_sample_;
-  const absl::Duration interval_;
+  const Config config_;
+  std::optional<Round> told_train_round_;
+  std::optional<Round> told_heldout_round_;
+  // Since the last line.
   absl::Time window_start_ = absl::InfinitePast();
   int64_t window_samples_ = 0;
-  double window_loss_sum_ = 0.0;
-  int64_t window_predictions_ = 0;
   absl::Duration window_waiting_;
   absl::Duration window_evaluation_;
   Round window_first_round_;
+  Round last_round_;
 };
 
 }  // namespace lodestar

@@ -8,59 +8,98 @@ namespace {
 
 using ::testing::HasSubstr;
 
-RoundReport Report(int64_t round, double loss) {
+const absl::Time kStart = absl::UnixEpoch();
+
+RoundReport Report(int64_t round) {
   RoundReport report;
   report.round = Round(round);
-  report.loss_sum = 10.0 * loss;
+  // Of this worker's part: never shown.
+  report.loss_sum = 90.0;
   report.num_predictions = 10;
+  report.heldout_loss_sum = 90.0;
+  report.heldout_predictions = 10;
   report.num_samples = 5;
   report.compute = absl::Seconds(0.75);
   report.communication = absl::Seconds(0.25);
   return report;
 }
 
-TEST(ProgressTest, OneLinePerIntervalWithMeansOverIt) {
-  Progress progress(/*tokens_per_sample=*/64, absl::Seconds(2));
-  const absl::Time start = absl::UnixEpoch();
-  EXPECT_EQ(progress.Add(start + absl::Seconds(1), Report(0, 4.0), 10), "");
-  const std::string line = progress.Add(start + absl::Seconds(2), Report(1, 2.0), 10);
-  EXPECT_THAT(line, HasSubstr("round 2/10"));
-  EXPECT_THAT(line, HasSubstr("loss 3.0000"));
-  EXPECT_THAT(line, HasSubstr("320 tokens/s"));
-  EXPECT_THAT(line, HasSubstr("waiting 25 %"));
-  EXPECT_THAT(line, HasSubstr("ETA 8s"));
+// What the server tells when `round` rounds of ten are over; `loss` is of the last one.
+WorkGrant GrantAfter(int64_t round, double loss) {
+  WorkGrant grant;
+  grant.kind = GrantKind::kTrain;
+  grant.round = Round(round);
+  grant.total_rounds = 10;
+  grant.loss.train = loss;
+  grant.loss.train_round = Round(round - 1);
+  return grant;
 }
 
-TEST(ProgressTest, EvaluationIsToldAtOnce) {
-  Progress progress(1, absl::Hours(1));
-  RoundReport report = Report(0, 4.0);
-  report.heldout_predictions = 4;
-  report.heldout_loss_sum = 6.0;
-  EXPECT_THAT(progress.Add(absl::UnixEpoch(), report, 10), HasSubstr("held-out 1.5000"));
+TEST(ProgressTest, OneLinePerIntervalWithTheJobsLossAndTheWorkersSpeed) {
+  Progress progress({.tokens_per_sample = 64});
+  progress.Add(kStart + absl::Seconds(1), Report(0));
+  EXPECT_EQ(progress.Tell(kStart + absl::Seconds(1), GrantAfter(1, 4.0)), "");
+  progress.Add(kStart + absl::Seconds(2), Report(1));
+  EXPECT_EQ(progress.Tell(kStart + absl::Seconds(2), GrantAfter(2, 2.0)),
+            "round 1/10  loss 2.0000 nats  320 tokens/s  waiting 25 %  ETA 8s");
+}
+
+TEST(ProgressTest, ALineNeedsNews) {
+  Progress progress({});
+  WorkGrant grant;
+  grant.kind = GrantKind::kWait;
+  EXPECT_EQ(progress.Tell(kStart, grant), "");
+  EXPECT_EQ(progress.Tell(kStart, GrantAfter(4, 2.0)), "round 3/10  loss 2.0000 nats");
+  EXPECT_EQ(progress.Tell(kStart + absl::Hours(1), GrantAfter(4, 2.0)), "");
+}
+
+TEST(ProgressTest, EvaluationIsToldAtOnceAndOnce) {
+  Progress progress({.interval = absl::Hours(1)});
+  progress.Add(kStart, Report(0));
+  WorkGrant grant = GrantAfter(1, 4.0);
+  EXPECT_EQ(progress.Tell(kStart, grant), "");
+  grant.loss.heldout = 1.5;
+  grant.loss.heldout_round = Round(0);
+  EXPECT_THAT(progress.Tell(kStart, grant), HasSubstr("loss 4.0000 nats  held-out 1.5000 nats"));
+  grant.loss.train_round = Round(1);
+  EXPECT_EQ(progress.Tell(kStart, grant), "");
+}
+
+TEST(ProgressTest, TheEndIsTold) {
+  Progress progress({.loss_unit = LossUnit::kBitsPerByte, .interval = absl::Hours(1)});
+  progress.Add(kStart, Report(9));
+  WorkGrant grant = GrantAfter(10, 4.0);
+  EXPECT_EQ(progress.Tell(kStart, grant), "");
+  grant.kind = GrantKind::kDone;
+  EXPECT_EQ(progress.Tell(kStart, grant),
+            "round 9/10  loss 5.771 bits/byte (4.0000 nats)  5 samples/s  waiting 25 %");
 }
 
 TEST(ProgressTest, EvaluatingChangesNeitherTheRateNorTheTimeLeft) {
-  Progress progress(/*tokens_per_sample=*/64, absl::Seconds(2));
-  const absl::Time start = absl::UnixEpoch();
-  EXPECT_EQ(progress.Add(start + absl::Seconds(1), Report(0, 4.0), 10), "");
-  RoundReport report = Report(1, 2.0);
-  report.heldout_predictions = 4;
+  Progress progress({.tokens_per_sample = 64});
+  progress.Add(kStart + absl::Seconds(1), Report(0));
+  RoundReport report = Report(1);
   report.evaluation = absl::Seconds(30);
   report.compute += report.evaluation;
-  const std::string line = progress.Add(start + absl::Seconds(32), report, 10);
-  EXPECT_THAT(line, HasSubstr("320 tokens/s  waiting 25 %  ETA 8s"));
+  progress.Add(kStart + absl::Seconds(32), report);
+  EXPECT_THAT(progress.Tell(kStart + absl::Seconds(32), GrantAfter(2, 2.0)),
+              HasSubstr("320 tokens/s  waiting 25 %  ETA 8s"));
   // The next window starts without it.
-  EXPECT_THAT(progress.Add(start + absl::Seconds(34), Report(2, 2.0), 10), HasSubstr("ETA 14s"));
+  progress.Add(kStart + absl::Seconds(34), Report(2));
+  EXPECT_THAT(progress.Tell(kStart + absl::Seconds(34), GrantAfter(3, 2.0)), HasSubstr("ETA 14s"));
 }
 
 TEST(ProgressTest, AnEvaluationAloneHasNoRate) {
-  Progress progress(1, absl::Hours(1));
-  RoundReport report = Report(10, 4.0);
+  Progress progress({});
+  RoundReport report = Report(10);
   report.num_samples = 0;
-  report.num_predictions = 0;
-  report.heldout_predictions = 4;
   report.evaluation = report.compute;
-  EXPECT_EQ(progress.Add(absl::UnixEpoch(), report, 10), "round 10/10  held-out 0.0000");
+  progress.Add(kStart, report);
+  WorkGrant grant = GrantAfter(10, 2.0);
+  grant.kind = GrantKind::kDone;
+  grant.loss.heldout = 3.0;
+  grant.loss.heldout_round = Round(10);
+  EXPECT_EQ(progress.Tell(kStart, grant), "round 10/10  held-out 3.0000 nats");
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+// What the coordinator shows people.
+#include <gtest/gtest.h>
+
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+TEST(CoordinatorStatusTest, SnapshotTellsRatesSharesAndEta) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  Grant grant = *cluster.Ask(a).grant;
+  for (int round = 0; round < 3; ++round) {
+    cluster.Pass(absl::Seconds(1), {a});
+    grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
+  }
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_EQ(snapshot.state, "training");
+  EXPECT_EQ(snapshot.round, 4);
+  EXPECT_NEAR(snapshot.samples_per_second, 6.0, 0.01);
+  EXPECT_NEAR(absl::ToDoubleSeconds(*snapshot.eta), 1.0, 0.01);
+  ASSERT_EQ(snapshot.workers.size(), 1);
+  EXPECT_EQ(snapshot.workers[0].rounds_completed, 3);
+  EXPECT_NEAR(snapshot.workers[0].compute_share, 0.75, 1e-9);
+  EXPECT_EQ(snapshot.workers[0].state, "member");
+  EXPECT_EQ(snapshot.shards[1].state, "serving");
+  EXPECT_EQ(snapshot.loss.train, 2.0);
+  EXPECT_EQ(snapshot.loss.train_round, Round(2));
+  EXPECT_FALSE(snapshot.loss.heldout.has_value());
+}
+
+TEST(CoordinatorStatusTest, AJobWhoseWorkerIsGoneHasNoSpeedAndNoEnd) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  Grant grant = *cluster.Ask(a).grant;
+  for (int round = 0; round < 2; ++round) {
+    cluster.Pass(absl::Seconds(1), {a});
+    grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
+  }
+  cluster.Pass(absl::Seconds(5));  // silent, but within its lease
+  EXPECT_LT(cluster.coordinator().Snapshot(cluster.now()).samples_per_second, 2.0);
+  cluster.Pass(absl::Seconds(6));
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_EQ(snapshot.state, "waiting_for_workers");
+  EXPECT_EQ(snapshot.samples_per_second, 0.0);
+  EXPECT_FALSE(snapshot.eta.has_value());
+}
+
+}  // namespace
+}  // namespace lodestar

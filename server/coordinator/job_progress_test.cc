@@ -1,0 +1,72 @@
+#include "server/coordinator/job_progress.h"
+
+#include <gtest/gtest.h>
+
+namespace lodestar {
+namespace {
+
+const absl::Time kStart = absl::FromUnixSeconds(1000);
+
+RoundSummary SummaryOf(int64_t round, absl::Time completed_at) {
+  RoundSummary summary;
+  summary.round = Round(round);
+  summary.train_loss = 2.0 + static_cast<double>(round);
+  summary.samples = 6;
+  summary.completed_at = completed_at;
+  return summary;
+}
+
+// Three rounds of a second each.
+JobProgress AfterThreeRounds() {
+  JobProgress progress;
+  progress.OnOpened(kStart);
+  for (int64_t round = 0; round < 3; ++round) {
+    progress.OnRound(SummaryOf(round, kStart + absl::Seconds(1 + round)));
+  }
+  return progress;
+}
+
+ClusterSnapshot Describe(const JobProgress& progress, const JobProgress::Outlook& outlook) {
+  ClusterSnapshot snapshot;
+  progress.Describe(outlook, kStart + absl::Seconds(3), snapshot);
+  return snapshot;
+}
+
+TEST(JobProgressTest, SpeedsAreOfAJobThatTrains) {
+  const JobProgress progress = AfterThreeRounds();
+  const ClusterSnapshot training =
+      Describe(progress, {.remaining_rounds = 4, .tokens_per_sample = 64, .is_training = true});
+  EXPECT_NEAR(training.samples_per_second, 6.0, 1e-9);
+  EXPECT_NEAR(training.tokens_per_second, 384.0, 1e-6);
+  EXPECT_NEAR(absl::ToDoubleSeconds(*training.eta), 4.0, 1e-6);
+  EXPECT_EQ(training.loss.train, 4.0);
+  const ClusterSnapshot waiting =
+      Describe(progress, {.remaining_rounds = 4, .tokens_per_sample = 64, .is_training = false});
+  EXPECT_EQ(waiting.samples_per_second, 0.0);
+  EXPECT_EQ(waiting.tokens_per_second, 0.0);
+  EXPECT_FALSE(waiting.eta.has_value());
+  EXPECT_EQ(waiting.loss.train, 4.0);
+}
+
+TEST(JobProgressTest, SamplesOfOneTokenAreNoTokens) {
+  EXPECT_EQ(
+      Describe(AfterThreeRounds(), {.tokens_per_sample = 1, .is_training = true}).tokens_per_second,
+      0.0);
+}
+
+TEST(JobProgressTest, ARestartGoesOnWithLossAndTime) {
+  const JobProgress before = AfterThreeRounds();
+  EXPECT_EQ(before.trained_time(), absl::Seconds(3));
+  JobProgress after;
+  after.Restore(before.Export());
+  EXPECT_EQ(after.loss(), before.loss());
+  // The time that the server was away, or without workers, is not counted.
+  const absl::Time reopened_at = kStart + absl::Hours(1);
+  after.OnOpened(reopened_at);
+  after.OnRound(SummaryOf(3, reopened_at + absl::Seconds(2)));
+  EXPECT_EQ(after.trained_time(), absl::Seconds(5));
+  EXPECT_EQ(after.loss().train_round, Round(3));
+}
+
+}  // namespace
+}  // namespace lodestar
