@@ -12,6 +12,8 @@
 namespace lodestar {
 namespace {
 
+constexpr char kCudaDriverFile[] = "libcuda.so.1";  // comes with the driver, not with CUDA
+
 // Empty where /proc is not mounted.
 std::string ExecutableFolder() {
   char path[PATH_MAX];
@@ -53,6 +55,13 @@ absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& 
     return absl::Status(error.code(), absl::StrCat("no CUDA device: ", error.message()));
   }
   return device;
+}
+
+bool HasCudaDriver() {
+  void* driver = dlopen(kCudaDriverFile, RTLD_LAZY | RTLD_LOCAL);
+  if (driver == nullptr) return false;
+  dlclose(driver);
+  return true;
 }
 
 }  // namespace lodestar

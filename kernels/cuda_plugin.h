@@ -38,4 +38,7 @@ using CudaPluginEntryPoint = Device* (*)(int version, const CudaPluginOptions* o
 // without driver or card; InvalidArgument for a dtype that the card cannot compute in.
 absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& options);
 
+// Whether this machine has NVIDIA's driver, without which no CUDA device can be.
+bool HasCudaDriver();
+
 }  // namespace lodestar

@@ -66,7 +66,10 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
     return absl::InvalidArgumentError(
         absl::StrCat("bf16 needs CUDA, and ", cuda.status().message(), "; use fp32"));
   }
-  if (why_not_cuda != nullptr) *why_not_cuda = std::string(cuda.status().message());
+  if (why_not_cuda != nullptr) {
+    *why_not_cuda = HasCudaDriver() ? std::string(cuda.status().message())
+                                    : "this machine has no NVIDIA driver";
+  }
   return MakeCpu(options);
 }
 

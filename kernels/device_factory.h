@@ -24,7 +24,8 @@ struct DeviceOptions {
   FusionPolicy fusion = FusionPolicy::kMeasure;  // of CUDA
 };
 
-// With `auto`, *why_not_cuda (may be null) tells why the CPU was chosen; it is empty otherwise.
+// With `auto`, *why_not_cuda (may be null) tells why the CPU was chosen; it is empty otherwise. On
+// a machine without NVIDIA's driver that is all it says: nobody expects a card to be found there.
 // Errors: InvalidArgument for another kind, threads out of range, or a dtype that the device cannot
 // compute in; NotFound or Unavailable for `cuda` without plugin or device.
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,

@@ -63,8 +63,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config, Clock* clo
   std::string why_not_cuda;
   ASSIGN_OR_RETURN(worker->device_, MakeDevice(worker->config_.device, &why_not_cuda));
   const std::string& device_name = worker->device_->capabilities().name;
-  if (!why_not_cuda.empty()) LogInfo("no CUDA: {}", why_not_cuda);
-  LogInfo("worker '{}' computes on {}", worker->config_.name, device_name);
+  LogInfo("worker '{}' computes on {}{}{}", worker->config_.name, device_name,
+          why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
   worker->link_ = MakeClusterSession({.coordinator = worker->config_.coordinator,
                                       .name = worker->config_.name,
                                       .device = device_name,
