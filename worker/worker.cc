@@ -9,7 +9,6 @@
 #include "common/status_macros.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/cluster_session.h"
-#include "worker/data/dataset_factory.h"
 #include "worker/data/sample_order.h"
 #include "worker/model/model_memory.h"
 #include "worker/trainer/round_runner_factory.h"
@@ -51,7 +50,9 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config, Clock* clock) {
-  auto worker = std::unique_ptr<Worker>(new Worker(std::move(config), clock));
+  // First what costs nothing to put right: nobody is connected yet.
+  ASSIGN_OR_RETURN(DataSource data, OpenData(config.data));
+  auto worker = std::unique_ptr<Worker>(new Worker(std::move(config), std::move(data), clock));
   const Config& settings = worker->config_;
   if (!settings.trace_path.empty()) {
     worker->trace_ = std::make_unique<TraceRecorder>(
@@ -221,10 +222,7 @@ absl::Status Worker::PlanMemory(const JobSpec& job, ModelConfig* config) {
 absl::Status Worker::PrepareData(const JobSpec& job) {
   if (dataset_ != nullptr && data_seed_ == job.seed) return absl::OkStatus();
   runner_.reset();
-  ASSIGN_OR_RETURN(
-      dataset_,
-      OpenDataset({.path = config_.data_path, .format = config_.data_format, .seed = job.seed},
-                  job.model));
+  ASSIGN_OR_RETURN(dataset_, MakeDataset(data_, job.model, job.seed));
   data_seed_ = job.seed;
   LogInfo("data: {}", dataset_->Describe());
   return absl::OkStatus();

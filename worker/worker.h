@@ -17,7 +17,9 @@
 #include "kernels/device_factory.h"
 #include "worker/client/cancellable_transport.h"
 #include "worker/client/coordinator_link.h"
+#include "worker/data/data_config.h"
 #include "worker/data/dataset.h"
+#include "worker/data/dataset_factory.h"
 #include "worker/model/model.h"
 #include "worker/trainer/progress.h"
 #include "worker/trainer/round_runner.h"
@@ -30,8 +32,7 @@ class Worker {
     std::string coordinator;  // host:port
     std::string name;
     uint64_t instance_id = 0;  // random, one per process
-    std::string data_path;
-    std::string data_format = "auto";
+    DataConfig data;
     bool own_partition = false;  // the data is local to this worker
     DeviceOptions device;
     bool shared_memory = true;  // with servers of this machine
@@ -48,7 +49,8 @@ class Worker {
     absl::Duration longest_backoff = absl::Seconds(1);
   };
 
-  // Errors: those of the device (an unknown one, or one that this machine lacks).
+  // Errors: those of OpenData(); those of the device (an unknown one, or one that this machine
+  // lacks).
   static absl::StatusOr<std::unique_ptr<Worker>> Create(Config config, Clock* clock);
   ~Worker();
 
@@ -60,7 +62,8 @@ class Worker {
   void RequestStop();
 
  private:
-  Worker(Config config, Clock* clock) : config_(std::move(config)), clock_(clock) {}
+  Worker(Config config, DataSource data, Clock* clock)
+      : config_(std::move(config)), data_(std::move(data)), clock_(clock) {}
 
   absl::Status RunLives();
   // One life. OK: the job is done.
@@ -82,6 +85,7 @@ class Worker {
   void SetActivity(absl::string_view activity);
 
   const Config config_;
+  const DataSource data_;
   Clock* const clock_;
   std::unique_ptr<TraceRecorder> trace_;  // null: no trace
   std::unique_ptr<Device> device_;

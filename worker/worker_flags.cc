@@ -22,11 +22,22 @@ ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051",
 ABSL_FLAG(bool, shared_memory, true,
           "Payloads to and from servers on this machine go through shared memory, if they can and "
           "want to; those of other servers through TCP. The log says which.");
-ABSL_FLAG(std::string, data, "",
-          "File or folder with the training data, as this machine sees it. Required.");
+ABSL_FLAG(
+    std::string, data, "",
+    "File or folder with the training data, as this machine sees it. Required. Files of tokens "
+    "called train* or val* (or valid*, test*, also as fineweb_val_000001.bin or val/1.bin) are "
+    "what they are called, and so is text if all its files are; else the last tenth of every "
+    "file is held out.");
+ABSL_FLAG(std::string, heldout_data, "",
+          "File or folder with held-out data, for text and tokens: all of it is held out, and "
+          "nothing of --data but what both have. Empty: it is part of --data.");
 ABSL_FLAG(std::string, data_format, "auto",
-          "auto (by content), text (bytes as tokens), tokens (uint16 .bin), idx (MNIST family) or "
-          "cifar10 (binary version).");
+          "auto (by content; files that are neither text nor tokens are refused), text (every byte "
+          "is a token, whatever the file), tokens (uint16 or uint32; of a folder the .bin files), "
+          "idx (MNIST family) or cifar10 (binary version).");
+ABSL_FLAG(std::string, token_bytes, "auto",
+          "Of files of tokens: 2 (uint16), 4 (uint32), or auto: by the header that llm.c writes, "
+          "else what the model's vocabulary needs.");
 ABSL_FLAG(
     std::string, data_partition, "shared",
     "shared: every worker has the same data (it is compared), and the server hands out parts of "
@@ -149,6 +160,19 @@ absl::Status ReadDevice(DeviceOptions& options) {
   return CheckWholeRange("threads", options.threads, 0, kMaxThreads);
 }
 
+absl::Status ReadData(DataConfig& config) {
+  config.path = absl::GetFlag(FLAGS_data);
+  if (config.path.empty()) return BadFlag("data", "", "the path of a file or folder");
+  config.heldout_path = absl::GetFlag(FLAGS_heldout_data);
+  config.format = absl::GetFlag(FLAGS_data_format);
+  RETURN_IF_ERROR(
+      CheckOneOf("data_format", config.format, {"auto", "text", "tokens", "idx", "cifar10"}));
+  const std::string token_bytes = absl::GetFlag(FLAGS_token_bytes);
+  RETURN_IF_ERROR(CheckOneOf("token_bytes", token_bytes, {"auto", "2", "4"}));
+  config.token_bytes = token_bytes == "auto" ? 0 : token_bytes == "2" ? 2 : 4;
+  return absl::OkStatus();
+}
+
 absl::Status ReadMeasuring(Worker::Config& config) {
   config.overlap = absl::GetFlag(FLAGS_overlap);
   config.trace_path = absl::GetFlag(FLAGS_trace);
@@ -173,11 +197,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
   ASSIGN_OR_RETURN(config.name, WorkerName(absl::GetFlag(FLAGS_name)));
   config.instance_id = RandomInstanceId();
   config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
-  config.data_path = absl::GetFlag(FLAGS_data);
-  if (config.data_path.empty()) return BadFlag("data", "", "the path of a file or folder");
-  config.data_format = absl::GetFlag(FLAGS_data_format);
-  RETURN_IF_ERROR(
-      CheckOneOf("data_format", config.data_format, {"auto", "text", "tokens", "idx", "cifar10"}));
+  RETURN_IF_ERROR(ReadData(config.data));
   const std::string partition = absl::GetFlag(FLAGS_data_partition);
   RETURN_IF_ERROR(CheckOneOf("data_partition", partition, {"shared", "own"}));
   config.own_partition = partition == "own";
@@ -200,7 +220,7 @@ std::string WorkerHelp() {
       "bad flag); 128 and above may.\n");
   return FormatHelp(
       usage, {{"Cluster", {"coordinator", "name", "shared_memory"}},
-              {"Data", {"data", "data_format", "data_partition"}},
+              {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
               {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},
               {"Measuring", {"overlap", "trace", "trace_rounds"}},
               {"Log", {"log_level"}}});

@@ -58,6 +58,21 @@ TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
   EXPECT_EQ(flags.worker.device.fusion, FusionPolicy::kNever);
 }
 
+TEST_F(WorkerFlagsTest, DataIsFoundByItselfUnlessTold) {
+  const DataConfig defaults = Read({})->worker.data;
+  EXPECT_EQ(defaults.path, "corpus.txt");
+  EXPECT_EQ(defaults.heldout_path, "");
+  EXPECT_EQ(defaults.format, "auto");
+  EXPECT_EQ(defaults.token_bytes, 0);
+  const DataConfig told =
+      Read({"--heldout_data=val.bin", "--data_format=tokens", "--token_bytes=4"})->worker.data;
+  EXPECT_EQ(told.heldout_path, "val.bin");
+  EXPECT_EQ(told.format, "tokens");
+  EXPECT_EQ(told.token_bytes, 4);
+  EXPECT_THAT(ErrorOf({"--token_bytes=3"}),
+              AllOf(HasSubstr("--token_bytes='3'"), HasSubstr("auto, 2, 4")));
+}
+
 TEST_F(WorkerFlagsTest, MicroBatchesAreWhatFitsUnlessForced) {
   EXPECT_EQ(Read({})->worker.max_micro_batch, 0);
   EXPECT_EQ(Read({"--max_micro_batch=64"})->worker.max_micro_batch, 64);

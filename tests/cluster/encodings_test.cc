@@ -210,7 +210,7 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
     worker.coordinator = cluster->address();
     worker.name = name;
     worker.instance_id = instance;
-    worker.data_path = setup.data;
+    worker.data.path = setup.data;
     worker.device = {.kind = "cpu", .threads = 1};
     worker.first_backoff = absl::Milliseconds(5);
     return *Worker::Create(worker, &Clock::Real());

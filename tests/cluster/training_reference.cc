@@ -51,8 +51,9 @@ absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const s
   ASSIGN_OR_RETURN(
       const std::unique_ptr<Model> model,
       MakeModel({.spec = job.model, .max_batch = job.batch_size, .seed = job.seed}, device.get()));
+  ASSIGN_OR_RETURN(const DataSource source, OpenData({.path = data}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset,
-                   OpenDataset({.path = data, .seed = job.seed}, job.model));
+                   MakeDataset(source, job.model, job.seed));
   const SampleOrder order(job.seed, dataset->num_train_samples());
   const std::unique_ptr<Optimizer> optimizer = MakeGradientOptimizer(job.optimizer);
   const std::vector<ElementRange> decay = DecayRanges(model->layout());

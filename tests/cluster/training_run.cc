@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(const TrainingS
     config.coordinator = coordinator;
     config.name = absl::StrCat("w", i);
     config.instance_id = i + 1;
-    config.data_path = setup.data;
+    config.data.path = setup.data;
     config.own_partition = setup.own_partition;
     config.device = {.kind = "cpu", .threads = 1};
     config.first_backoff = absl::Milliseconds(5);

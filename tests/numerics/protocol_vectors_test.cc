@@ -61,25 +61,39 @@ std::vector<Vector> VectorsOf(absl::string_view kind) {
   return vectors;
 }
 
-// `files`, of these lengths, together hold byte i mod 251 at place i.
+absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataConfig& config, const GptSpec& gpt,
+                                                     uint64_t seed) {
+  const absl::StatusOr<DataSource> source = OpenData(config);
+  if (!source.ok()) return source.status();
+  return lodestar::MakeDataset(*source, {.name = "vectors", .architecture = gpt}, seed);
+}
+
+// `files`, of these lengths, together hold byte i mod 251 at place i; the last `heldout_files` of
+// them are held out.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCorpus(const Vector& vector,
                                                     const TestFolder& folder) {
+  const std::vector<std::string> lengths = absl::StrSplit(vector.Text("files"), ',');
+  const uint64_t num_heldout =
+      vector.inputs.count("heldout_files") > 0 ? vector.Number("heldout_files") : 0;
   int place = 0;
-  int number = 0;
-  for (absl::string_view length : absl::StrSplit(vector.Text("files"), ',')) {
+  for (size_t number = 0; number < lengths.size(); ++number) {
+    const std::string& length = lengths[number];
+    const bool is_heldout = number + num_heldout >= lengths.size();
     int size = 0;
     EXPECT_TRUE(absl::SimpleAtoi(length, &size)) << vector.line;
     std::string content;
     for (int i = 0; i < size; ++i) content.push_back(static_cast<char>(place++ % 251));
-    folder.Write(absl::StrCat(number++, ".bin"), content);
+    folder.Write(absl::StrCat(is_heldout ? "heldout/" : "data/", number, ".bin"), content);
   }
   const GptSpec gpt{.num_layers = 1,
                     .num_heads = 1,
                     .width = 8,
                     .context = static_cast<int>(vector.Number("context")),
                     .vocabulary = static_cast<int>(vector.Number("vocabulary"))};
-  return OpenDataset({.path = folder.root(), .format = vector.Text("format"), .seed = 1},
-                     {.name = "vectors", .architecture = gpt});
+  return MakeDataset({.path = folder.Path("data"),
+                      .heldout_path = num_heldout > 0 ? folder.Path("heldout") : "",
+                      .format = vector.Text("format")},
+                     gpt, /*seed=*/1);
 }
 
 TEST(ProtocolVectorsTest, Checksum) {
@@ -147,9 +161,8 @@ TEST(ProtocolVectorsTest, Windows) {
                       .context = static_cast<int>(vector.Number("context")),
                       .vocabulary = 65536};
     const uint64_t seed = vector.Number("seed");
-    const auto dataset = OpenDataset(
-        {.path = folder.Write("tokens.bin", TokenBytes(tokens)), .format = "tokens", .seed = seed},
-        {.name = "vectors", .architecture = gpt});
+    const auto dataset = MakeDataset(
+        {.path = folder.Write("tokens.bin", TokenBytes(tokens)), .format = "tokens"}, gpt, seed);
     ASSERT_TRUE(dataset.ok()) << dataset.status();
     const SampleOrder order(seed, (*dataset)->num_train_samples());
     const SampleRef sample = order.At(vector.Number("position"));

@@ -1,6 +1,7 @@
 #include "worker/data/cifar10_reader.h"
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -26,10 +27,9 @@ absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string
     return absl::NotFoundError(
         absl::StrCat(path, ": no such file; CIFAR-10 data is ", Cifar10FileNames()));
   }
-  ASSIGN_OR_RETURN(FileBytes mapped, FileBytes::Map(path));
-  corpus->owned.push_back(std::make_unique<FileBytes>(std::move(mapped)));
-  const FileBytes* bytes = corpus->owned.back().get();
-  const int64_t num_bytes = static_cast<int64_t>(bytes->bytes().size());
+  ASSIGN_OR_RETURN(const std::shared_ptr<const DataFile> opened, DataFile::Open(path));
+  corpus->files.push_back(opened);
+  const int64_t num_bytes = opened->num_bytes();
   if (num_bytes == 0 || num_bytes % kRecordBytes != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", num_bytes, " bytes; the record at offset ",
@@ -37,30 +37,27 @@ absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string
                      " bytes each); the file is cut short or not the binary version of CIFAR-10"));
   }
   ImageFile file;
-  file.images = bytes;
+  file.images = opened;
   file.image_offset = 1;
   file.image_stride = kRecordBytes;
-  file.labels = bytes;
-  file.label_offset = 0;
-  file.label_stride = kRecordBytes;
-  file.num_images = num_bytes / kRecordBytes;
+  file.label_places = {.file = opened, .offset = 0, .stride = kRecordBytes};
+  ASSIGN_OR_RETURN(file.labels, ReadLabels(file.label_places, num_bytes / kRecordBytes));
   return file;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10Dataset(const std::string& folder,
-                                                            const ImageInput& input) {
+absl::StatusOr<ImageCorpus> OpenCifar10(const std::string& folder) {
   ImageCorpus corpus;
   corpus.format = "cifar10";
   corpus.shape = kShape;
   for (int number = 1; number <= kNumTrainFiles; ++number) {
-    ASSIGN_OR_RETURN(const ImageFile file, OpenBatch(folder, TrainName(number), &corpus));
-    corpus.train.push_back(file);
+    ASSIGN_OR_RETURN(ImageFile file, OpenBatch(folder, TrainName(number), &corpus));
+    corpus.train.push_back(std::move(file));
   }
-  ASSIGN_OR_RETURN(const ImageFile heldout, OpenBatch(folder, kHeldoutName, &corpus));
-  corpus.heldout.push_back(heldout);
-  return MakeImageDataset(std::move(corpus), input);
+  ASSIGN_OR_RETURN(ImageFile heldout, OpenBatch(folder, kHeldoutName, &corpus));
+  corpus.heldout.push_back(std::move(heldout));
+  return corpus;
 }
 
 bool LooksLikeCifar10Folder(const std::string& folder) {

@@ -2,19 +2,16 @@
 // out; records of one label byte and 3x32x32 pixels.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/data/dataset.h"
 #include "worker/data/image_dataset.h"
 
 namespace lodestar {
 
 // Errors: NotFound naming a missing file; InvalidArgument for a file that is not a whole number of
-// records; those of MakeImageDataset().
-absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10Dataset(const std::string& folder,
-                                                            const ImageInput& input);
+// records; those of DataFile.
+absl::StatusOr<ImageCorpus> OpenCifar10(const std::string& folder);
 
 // True if the folder has any of the files.
 bool LooksLikeCifar10Folder(const std::string& folder);

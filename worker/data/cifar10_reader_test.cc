@@ -16,6 +16,13 @@ using ::testing::HasSubstr;
 
 constexpr int kPixels = 3 * 32 * 32;
 
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const std::string& folder,
+                                                     const ImageInput& input) {
+  absl::StatusOr<ImageCorpus> corpus = OpenCifar10(folder);
+  if (!corpus.ok()) return corpus.status();
+  return MakeImageDataset(std::make_shared<const ImageCorpus>(*std::move(corpus)), input);
+}
+
 ImageInput Input() { return {"cifar", false, {3, 32, 32}, 10}; }
 
 // Record i of a batch has label i and all pixels base + i.
@@ -38,7 +45,7 @@ void WriteGood(const TestFolder& folder) {
 TEST(Cifar10ReaderTest, ReadsAllBatchesInOrder) {
   TestFolder folder;
   WriteGood(folder);
-  auto dataset = OpenCifar10Dataset(folder.root(), Input());
+  auto dataset = OpenDataset(folder.root(), Input());
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   ASSERT_EQ((*dataset)->num_train_samples(), 15);
   ASSERT_EQ((*dataset)->num_heldout_samples(), 2);
@@ -57,7 +64,7 @@ TEST(Cifar10ReaderTest, MissingBatchIsNamed) {
     TestFolder folder;
     WriteGood(folder);
     std::filesystem::remove(folder.Path(name));
-    const absl::Status status = OpenCifar10Dataset(folder.root(), Input()).status();
+    const absl::Status status = OpenDataset(folder.root(), Input()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat(name, ": no such file")));
   }
@@ -67,7 +74,7 @@ TEST(Cifar10ReaderTest, IncompleteRecordNamesItsOffset) {
   TestFolder folder;
   WriteGood(folder);
   folder.Write("data_batch_2.bin", Batch(3, 0).substr(0, 3073 * 2 + 5));
-  const absl::Status status = OpenCifar10Dataset(folder.root(), Input()).status();
+  const absl::Status status = OpenDataset(folder.root(), Input()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("data_batch_2.bin"), HasSubstr("offset 6146")));
@@ -77,7 +84,7 @@ TEST(Cifar10ReaderTest, LabelOutOfRangeNamesFileAndOffset) {
   TestFolder folder;
   WriteGood(folder);
   folder.Write("data_batch_4.bin", Batch(11, 0));
-  const absl::Status status = OpenCifar10Dataset(folder.root(), Input()).status();
+  const absl::Status status = OpenDataset(folder.root(), Input()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("data_batch_4.bin: label 10 at offset 30730")));
@@ -86,8 +93,7 @@ TEST(Cifar10ReaderTest, LabelOutOfRangeNamesFileAndOffset) {
 TEST(Cifar10ReaderTest, ImageSizeMustBeTheModels) {
   TestFolder folder;
   WriteGood(folder);
-  const absl::Status status =
-      OpenCifar10Dataset(folder.root(), {"grey", false, {1, 28, 28}, 10}).status();
+  const absl::Status status = OpenDataset(folder.root(), {"grey", false, {1, 28, 28}, 10}).status();
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("3x32x32"), HasSubstr("model grey takes 1x28x28")));
 }

@@ -35,22 +35,37 @@ void ContentHash::AddText(absl::string_view text) {
   AddBytes(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
 }
 
-void ContentHash::AddBytes(absl::Span<const uint8_t> bytes) {
-  uint64_t lanes[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = kMultipliers[kLanes - 1 - lane];
-  // Four independent chains keep the multiplier busy; every step is a bijection of its lane.
+ContentHash::Pieces::Pieces() {
+  for (int lane = 0; lane < kLanes; ++lane) lanes_[lane] = kMultipliers[kLanes - 1 - lane];
+}
+
+void ContentHash::Pieces::Add(absl::Span<const uint8_t> piece) {
+  // Four independent chains keep the multiplier busy; every step is a bijection of its lane. In a
+  // local copy, so that they stay in registers.
+  std::array<uint64_t, kLanes> lanes = lanes_;
   constexpr size_t kStride = kLanes * sizeof(uint64_t);
-  for (size_t at = 0; at < bytes.size(); at += kStride) {
+  for (size_t at = 0; at < piece.size(); at += kStride) {
     uint64_t words[kLanes] = {};
-    const size_t left = bytes.size() - at;
-    std::memcpy(words, bytes.data() + at, left < kStride ? left : kStride);
+    const size_t left = piece.size() - at;
+    std::memcpy(words, piece.data() + at, left < kStride ? left : kStride);
     for (int lane = 0; lane < kLanes; ++lane) {
       const uint64_t mixed = lanes[lane] + words[lane] * kWordMultiplier;
       lanes[lane] = RotateLeft(mixed, 31) * kMultipliers[lane];
     }
   }
-  for (uint64_t lane : lanes) AddNumber(lane);
-  AddNumber(bytes.size());
+  lanes_ = lanes;
+  num_bytes_ += piece.size();
+}
+
+void ContentHash::AddBytes(absl::Span<const uint8_t> bytes) {
+  Pieces whole;
+  whole.Add(bytes);
+  AddBytes(whole);
+}
+
+void ContentHash::AddBytes(const Pieces& bytes) {
+  for (const uint64_t lane : bytes.lanes_) AddNumber(lane);
+  AddNumber(bytes.num_bytes_);
 }
 
 std::string ContentHash::Hex() const { return absl::StrFormat("%016x", Avalanche(state_)); }

@@ -2,6 +2,7 @@
 // against forgery.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -14,9 +15,23 @@ namespace lodestar {
 // every machine of the same byte order.
 class ContentHash {
  public:
+  // One AddBytes() whose bytes come in pieces.
+  class Pieces {
+   public:
+    Pieces();
+    // All pieces but the last have a multiple of 32 bytes.
+    void Add(absl::Span<const uint8_t> piece);
+
+   private:
+    friend class ContentHash;
+    std::array<uint64_t, 4> lanes_;
+    uint64_t num_bytes_ = 0;
+  };
+
   void AddNumber(uint64_t number);
   void AddText(absl::string_view text);
   void AddBytes(absl::Span<const uint8_t> bytes);
+  void AddBytes(const Pieces& bytes);
   // 16 lower-case hex digits.
   std::string Hex() const;
 

@@ -56,5 +56,21 @@ TEST(ContentHashTest, OrderCounts) {
   EXPECT_NE(one_two.Hex(), two_one.Hex());
 }
 
+TEST(ContentHashTest, PiecesAreTheWhole) {
+  std::vector<uint8_t> bytes;
+  for (int i = 0; i < 1000; ++i) bytes.push_back(static_cast<uint8_t>(i * 7));
+  const absl::Span<const uint8_t> whole = absl::MakeConstSpan(bytes);
+  ContentHash at_once;
+  at_once.AddBytes(whole);
+  for (const size_t cut : {0, 32, 512, 992}) {
+    ContentHash::Pieces pieces;
+    pieces.Add(whole.subspan(0, cut));
+    pieces.Add(whole.subspan(cut));
+    ContentHash in_pieces;
+    in_pieces.AddBytes(pieces);
+    EXPECT_EQ(in_pieces.Hex(), at_once.Hex()) << cut;
+  }
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// Dataset: random access to training and held-out samples of one corpus; files are mapped, never
-// loaded whole.
+// Dataset: random access to training and held-out samples of one corpus; files are read
+// as samples are needed, never loaded whole.
 #pragma once
 
 #include <cstdint>

@@ -1,83 +1,103 @@
 #include "worker/data/dataset_factory.h"
 
-#include <variant>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/file_io.h"
 #include "common/status_macros.h"
 #include "worker/data/cifar10_reader.h"
 #include "worker/data/corpus_files.h"
-#include "worker/data/format_detection.h"
 #include "worker/data/idx_reader.h"
-#include "worker/data/image_dataset.h"
 #include "worker/data/text_reader.h"
-#include "worker/data/tokens_reader.h"
-#include "worker/data/window_dataset.h"
 
 namespace lodestar {
 namespace {
+
+constexpr int64_t kBytesAsTokens = 256;
 
 bool IsImageFormat(DataFormat format) {
   return format == DataFormat::kIdx || format == DataFormat::kCifar10;
 }
 
-absl::Status CheckPath(const DatasetConfig& config) {
-  if (config.path.empty()) {
-    return absl::InvalidArgumentError("--data is empty; give a file or a folder");
-  }
-  if (IsFolder(config.path) || IsFile(config.path)) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("--data=", config.path, ": no such file or folder on this machine"));
-}
-
-absl::StatusOr<DataFormat> ChooseFormat(const DatasetConfig& config) {
-  if (config.format == "auto" || config.format.empty()) return DetectDataFormat(config.path);
-  return ParseDataFormat(config.format);
-}
-
-absl::StatusOr<std::unique_ptr<Dataset>> OpenForGpt(const DatasetConfig& config, DataFormat format,
-                                                    const ModelSpec& model, const GptSpec& spec) {
-  const WindowCut cut = {spec.context, spec.vocabulary, config.seed};
-  if (format == DataFormat::kText) return OpenTextDataset(config.path, cut);
-  if (format == DataFormat::kTokens) return OpenTokensDataset(config.path, cut);
-  return absl::InvalidArgumentError(absl::StrCat(
-      config.path, " holds ", DataFormatName(format), " images, but model ", model.name,
-      " is a gpt and needs text or tokens; mlp and cnn models take images"));
-}
-
-absl::StatusOr<std::unique_ptr<Dataset>> OpenForClassifier(const DatasetConfig& config,
-                                                           DataFormat format,
-                                                           const ImageInput& input) {
-  if (!IsImageFormat(format)) {
+absl::Status CheckPath(absl::string_view flag, const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0) {
+    if (S_ISDIR(info.st_mode) || S_ISREG(info.st_mode)) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat(config.path, " holds ", DataFormatName(format), ", but model ",
-                     input.model_name, " needs images: a folder with IDX files (", IdxFileNames(),
-                     ") or CIFAR-10 (", Cifar10FileNames(), "); gpt models take text and tokens"));
+        absl::StrCat(flag, "=", path, " is neither a file nor a folder"));
   }
+  if (errno == ENOENT) {
+    return absl::NotFoundError(
+        absl::StrCat(flag, "=", path, ": no such file or folder on this machine"));
+  }
+  return ErrnoStatus(errno, "read", absl::StrCat(flag, "=", path));
+}
+
+absl::StatusOr<DataFormat> ChooseFormat(const DataConfig& config) {
+  if (config.format != "auto" && !config.format.empty()) return ParseDataFormat(config.format);
+  ASSIGN_OR_RETURN(const DataFormat format, DetectDataFormat(config.path));
+  if (config.heldout_path.empty() || IsImageFormat(format)) return format;
+  ASSIGN_OR_RETURN(const DataFormat heldout, DetectDataFormat(config.heldout_path));
+  if (heldout == format) return format;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--heldout_data=", config.heldout_path, " holds ", DataFormatName(heldout),
+                   ", but --data=", config.path, " holds ", DataFormatName(format),
+                   "; give data of one kind, or say with --data_format what both are"));
+}
+
+absl::StatusOr<std::shared_ptr<const ImageCorpus>> OpenImages(const DataConfig& config,
+                                                              DataFormat format) {
   if (!IsFolder(config.path)) {
     return absl::InvalidArgumentError(
         absl::StrCat(config.path, " is a file, but ", DataFormatName(format), " data is a folder"));
   }
-  return format == DataFormat::kIdx ? OpenIdxDataset(config.path, input)
-                                    : OpenCifar10Dataset(config.path, input);
+  if (!config.heldout_path.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--heldout_data=", config.heldout_path, " is for text and tokens: ", DataFormatName(format),
+        " data has files of its own for what is held out"));
+  }
+  ASSIGN_OR_RETURN(ImageCorpus corpus,
+                   format == DataFormat::kIdx ? OpenIdx(config.path) : OpenCifar10(config.path));
+  return std::make_shared<const ImageCorpus>(std::move(corpus));
 }
 
 // One overload per architecture: what data it takes.
-class Opener {
+class DatasetMaker {
  public:
-  Opener(const DatasetConfig& config, DataFormat format, const ModelSpec& model)
-      : config_(config), format_(format), model_(model) {}
+  DatasetMaker(const DataSource& source, const ModelSpec& model, uint64_t seed)
+      : source_(source), model_(model), seed_(seed) {}
 
   absl::StatusOr<std::unique_ptr<Dataset>> operator()(const GptSpec& spec) const {
-    return OpenForGpt(config_, format_, model_, spec);
+    const WindowCut cut = {spec.context, spec.vocabulary, seed_};
+    if (const auto* text = std::get_if<TokenCorpus>(&source_.content)) {
+      TokenCorpus corpus = *text;
+      if (spec.vocabulary > kBytesAsTokens) {
+        corpus.notes.push_back(absl::StrCat("bytes are only ", kBytesAsTokens, " of the model's ",
+                                            spec.vocabulary,
+                                            " tokens: for its own tokenizer give files of tokens"));
+      }
+      return MakeWindowDataset(std::move(corpus), TokenWidth::kOneByte, cut);
+    }
+    if (const auto* tokens = std::get_if<TokensSource>(&source_.content)) {
+      TokensSource chosen = *tokens;
+      ASSIGN_OR_RETURN(const TokenWidth width, ChooseTokenWidth(spec.vocabulary, &chosen));
+      return MakeWindowDataset(std::move(chosen.corpus), width, cut);
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        source_.path, " holds ", DataFormatName(source_.format), " images, but model ", model_.name,
+        " is a gpt and needs text or tokens; mlp and cnn models take images"));
   }
   absl::StatusOr<std::unique_ptr<Dataset>> operator()(const MlpSpec& spec) const {
-    const ImageShape shape = {1, 1, spec.widths.front()};
-    return OpenForClassifier(config_, format_, {model_.name, true, shape, spec.widths.back()});
+    return MakeImages({model_.name, true, {1, 1, spec.widths.front()}, spec.widths.back()});
   }
   absl::StatusOr<std::unique_ptr<Dataset>> operator()(const CnnSpec& spec) const {
     const ImageShape shape = {spec.image_channels, spec.image_height, spec.image_width};
-    return OpenForClassifier(config_, format_, {model_.name, false, shape, spec.num_classes});
+    return MakeImages({model_.name, false, shape, spec.num_classes});
   }
   absl::StatusOr<std::unique_ptr<Dataset>> operator()(const ClientModelSpec&) const {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -85,19 +105,47 @@ class Opener {
   }
 
  private:
-  const DatasetConfig& config_;
-  DataFormat format_;
+  absl::StatusOr<std::unique_ptr<Dataset>> MakeImages(const ImageInput& input) const {
+    const auto* images = std::get_if<std::shared_ptr<const ImageCorpus>>(&source_.content);
+    if (images != nullptr) return MakeImageDataset(*images, input);
+    return absl::InvalidArgumentError(
+        absl::StrCat(source_.path, " holds ", DataFormatName(source_.format), ", but model ",
+                     input.model_name, " needs images: a folder with IDX files (", IdxFileNames(),
+                     ") or CIFAR-10 (", Cifar10FileNames(), "); gpt models take text and tokens"));
+  }
+
+  const DataSource& source_;
   const ModelSpec& model_;
+  const uint64_t seed_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetConfig& config,
-                                                     const ModelSpec& model) {
+absl::StatusOr<DataSource> OpenData(const DataConfig& config) {
+  if (config.path.empty()) {
+    return absl::InvalidArgumentError("--data is empty; give a file or a folder");
+  }
+  RETURN_IF_ERROR(CheckPath("--data", config.path));
+  if (!config.heldout_path.empty()) {
+    RETURN_IF_ERROR(CheckPath("--heldout_data", config.heldout_path));
+  }
+  DataSource source;
+  source.path = config.path;
+  ASSIGN_OR_RETURN(source.format, ChooseFormat(config));
+  if (IsImageFormat(source.format)) {
+    ASSIGN_OR_RETURN(source.content, OpenImages(config, source.format));
+  } else if (source.format == DataFormat::kTokens) {
+    ASSIGN_OR_RETURN(source.content, OpenTokens(config));
+  } else {
+    ASSIGN_OR_RETURN(source.content, OpenText(config));
+  }
+  return source;
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataSource& source,
+                                                     const ModelSpec& model, uint64_t seed) {
   RETURN_IF_ERROR(ValidateModelSpec(model));
-  RETURN_IF_ERROR(CheckPath(config));
-  ASSIGN_OR_RETURN(const DataFormat format, ChooseFormat(config));
-  return std::visit(Opener(config, format, model), model.architecture);
+  return std::visit(DatasetMaker(source, model, seed), model.architecture);
 }
 
 }  // namespace lodestar

@@ -1,26 +1,38 @@
-// Opens the data under a path for a model; the only place that chooses among the readers.
+// From paths to samples, in two steps: what can be known of the data alone, and what a model takes
+// of it. The only place that chooses among the readers.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <variant>
 
 #include "absl/status/statusor.h"
 #include "common/model_spec.h"
+#include "worker/data/data_config.h"
 #include "worker/data/dataset.h"
+#include "worker/data/format_detection.h"
+#include "worker/data/image_dataset.h"
+#include "worker/data/tokens_reader.h"
+#include "worker/data/window_dataset.h"
 
 namespace lodestar {
 
-struct DatasetConfig {
+// Data that was found and opened.
+struct DataSource {
   std::string path;
-  std::string format = "auto";  // auto, text, tokens, idx, cifar10
-  uint64_t seed = 1;            // shifts text windows per epoch
+  DataFormat format = DataFormat::kText;
+  // Of text, of tokens, of images.
+  std::variant<TokenCorpus, TokensSource, std::shared_ptr<const ImageCorpus>> content;
 };
 
-// Validates everything before training: sizes, magic numbers, labels, tokens against the model's
-// vocabulary, context, image size against the model's input. Errors: InvalidArgument or NotFound
-// with file, offset and what was expected.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetConfig& config,
-                                                     const ModelSpec& model);
+// Finds the data, opens every file and checks what needs no model: rights, format, headers, sizes.
+// Errors: InvalidArgument, NotFound or PermissionDenied, naming file, offset, what was expected and
+// the flag that decides.
+absl::StatusOr<DataSource> OpenData(const DataConfig& config);
+
+// Checks the rest before training: labels, tokens against the model's vocabulary, context, image
+// size against the model's input. `seed` shifts windows of text per epoch. Errors: as OpenData().
+absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataSource& source,
+                                                     const ModelSpec& model, uint64_t seed);
 
 }  // namespace lodestar

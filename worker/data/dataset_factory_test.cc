@@ -1,7 +1,12 @@
 #include "worker/data/dataset_factory.h"
 
-#include <string>
+#include <sys/stat.h>
 
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
@@ -18,11 +23,14 @@ ModelSpec Preset(const std::string& name) {
   return spec.ok() ? *spec : ModelSpec{};
 }
 
-DatasetConfig Config(const std::string& path, const std::string& format = "auto") {
-  DatasetConfig config;
-  config.path = path;
-  config.format = format;
-  return config;
+DataConfig Config(const std::string& path, const std::string& format = "auto") {
+  return {.path = path, .format = format};
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> Open(const DataConfig& config, const std::string& preset) {
+  const absl::StatusOr<DataSource> source = OpenData(config);
+  if (!source.ok()) return source.status();
+  return MakeDataset(*source, Preset(preset), /*seed=*/1);
 }
 
 // Eight digits-sized images, all of class 3.
@@ -36,8 +44,8 @@ std::string WriteDigits(const TestFolder& folder) {
   return folder.Path("digits");
 }
 
-std::string ErrorOf(const DatasetConfig& config, const std::string& preset) {
-  const auto dataset = OpenDataset(config, Preset(preset));
+std::string ErrorOf(const DataConfig& config, const std::string& preset = "gpt-nano") {
+  const auto dataset = Open(config, preset);
   EXPECT_FALSE(dataset.ok());
   return std::string(dataset.status().message());
 }
@@ -45,7 +53,7 @@ std::string ErrorOf(const DatasetConfig& config, const std::string& preset) {
 TEST(DatasetFactoryTest, OpensTextForGpt) {
   TestFolder folder;
   const std::string path = folder.Write("t.txt", std::string(2000, 'a'));
-  auto dataset = OpenDataset(Config(path), Preset("gpt-nano"));
+  auto dataset = Open(Config(path), "gpt-nano");
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ((*dataset)->tokens_per_sample(), 64);
   EXPECT_THAT((*dataset)->Describe(), HasSubstr("text: 1 file"));
@@ -54,7 +62,7 @@ TEST(DatasetFactoryTest, OpensTextForGpt) {
 TEST(DatasetFactoryTest, OpensTokensForGpt) {
   TestFolder folder;
   const std::string path = folder.Write("t.bin", TokenBytes(std::vector<uint16_t>(20000, 50000)));
-  auto dataset = OpenDataset(Config(path, "tokens"), Preset("gpt2-124m"));
+  auto dataset = Open(Config(path, "tokens"), "gpt2-124m");
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ((*dataset)->tokens_per_sample(), 1024);
 }
@@ -63,7 +71,7 @@ TEST(DatasetFactoryTest, OpensImagesForClassifiers) {
   TestFolder folder;
   const std::string path = WriteDigits(folder);
   for (const char* model : {"mlp", "cnn"}) {
-    auto dataset = OpenDataset(Config(path), Preset(model));
+    auto dataset = Open(Config(path), model);
     ASSERT_TRUE(dataset.ok()) << dataset.status();
     EXPECT_EQ((*dataset)->num_train_samples(), 8);
   }
@@ -90,6 +98,68 @@ TEST(DatasetFactoryTest, MissingPathAndUnknownFormatAreErrors) {
   EXPECT_THAT(ErrorOf(Config(""), "gpt-nano"), HasSubstr("--data is empty"));
   EXPECT_THAT(ErrorOf(Config(text, "csv"), "gpt-nano"),
               AllOf(HasSubstr("csv"), HasSubstr("auto, text, tokens, idx, cifar10")));
+}
+
+// Everything but what the model takes is known before there is a model.
+TEST(DatasetFactoryTest, OpenDataFindsWhatIsWrongWithoutAModel) {
+  TestFolder folder;
+  const std::string text = folder.Write("t.txt", std::string(2000, 'a'));
+  const std::string odd = folder.Write("odd.bin", std::string(2001, '\0'));
+  const std::string images = WriteDigits(folder);
+  folder.Write("digits/train-labels-idx1-ubyte", "");
+  const std::string fifo = folder.Path("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_OK(OpenData(Config(text)));
+  const std::pair<DataConfig, std::string> wrong[] = {
+      {Config(folder.Path("none")), "none: no such file or folder"},
+      {Config(absl::StrCat(text, "/below")), "Not a directory"},
+      {Config(fifo), "fifo is neither a file nor a folder"},
+      {Config("/dev/null"), "neither a file nor a folder"},
+      {Config(odd), "odd.bin: 2001 bytes are no whole number"},
+      {Config(images), "train-labels-idx1-ubyte: ends at offset 0"},
+      {{.path = text, .heldout_path = folder.Path("none")}, "--heldout_data="},
+      {{.path = text, .token_bytes = 4}, "--token_bytes=4"},
+      {{.path = text, .heldout_path = odd}, "holds tokens, but --data="},
+  };
+  for (const auto& [config, part] : wrong) {
+    EXPECT_THAT(std::string(OpenData(config).status().message()), HasSubstr(part));
+  }
+}
+
+TEST(DatasetFactoryTest, HeldOutImagesHaveFilesOfTheirOwn) {
+  TestFolder folder;
+  const std::string images = WriteDigits(folder);
+  EXPECT_THAT(OpenData({.path = images, .heldout_path = images}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is for text and tokens")));
+}
+
+TEST(DatasetFactoryTest, HeldOutTextMayLieElsewhere) {
+  TestFolder folder;
+  const auto dataset = Open({.path = folder.Write("t.txt", std::string(2000, 'a')),
+                             .heldout_path = folder.Write("h.txt", std::string(200, 'b'))},
+                            "gpt-nano");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_train_samples(), 2000 / 64 - 1);
+  EXPECT_EQ((*dataset)->num_heldout_samples(), 199 / 64);
+}
+
+TEST(DatasetFactoryTest, SaysThatBytesAreFewOfTheModelsTokens) {
+  TestFolder folder;
+  const std::string path = folder.Write("t.txt", std::string(20000, 'a'));
+  EXPECT_THAT((*Open(Config(path), "gpt2-124m"))->Describe(),
+              HasSubstr("only 256 of the model's 50257 tokens"));
+}
+
+TEST(DatasetFactoryTest, OneSourceServesModelsAndSeeds) {
+  TestFolder folder;
+  const auto source = OpenData(Config(folder.Write("t.txt", std::string(20000, 'a'))));
+  ASSERT_OK(source);
+  const auto small = MakeDataset(*source, Preset("gpt-nano"), 1);
+  const auto large = MakeDataset(*source, Preset("gpt2-124m"), 2);
+  ASSERT_OK(small);
+  ASSERT_OK(large);
+  EXPECT_EQ((*small)->tokens_per_sample(), 64);
+  EXPECT_EQ((*large)->tokens_per_sample(), 1024);
 }
 
 TEST(DatasetFactoryTest, EmptyFolderIsAnEmptyCorpus) {

@@ -2,45 +2,92 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "common/status_macros.h"
 #include "worker/data/cifar10_reader.h"
 #include "worker/data/corpus_files.h"
-#include "worker/data/file_bytes.h"
+#include "worker/data/data_file.h"
+#include "worker/data/file_kind.h"
 #include "worker/data/idx_reader.h"
-#include "worker/data/tokens_reader.h"
+#include "worker/data/tokens_header.h"
 
 namespace lodestar {
 namespace {
 
-constexpr size_t kProbeBytes = size_t{1} << 16;
+constexpr int64_t kProbeBytes = int64_t{1} << 16;
+constexpr size_t kMostNamed = 3;  // files in a message
 
-bool StartsWithBytes(absl::Span<const uint8_t> bytes, std::vector<uint8_t> magic) {
-  return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin());
+// Files told apart by their content: paths, of strange ones with the reason.
+struct Census {
+  std::vector<std::string> text;
+  std::vector<std::string> tokens;
+  std::vector<std::string> strange;
+  bool has_parts_of_idx = false;  // among the strange ones
+};
+
+absl::StatusOr<std::vector<uint8_t>> ReadProbe(const DataFile& file, int64_t offset) {
+  std::vector<uint8_t> probe(std::min(kProbeBytes, file.num_bytes() - offset));
+  RETURN_IF_ERROR(file.Read(offset, absl::MakeSpan(probe)));
+  return probe;
 }
 
-absl::StatusOr<DataFormat> DetectFileFormat(const std::string& path) {
-  ASSIGN_OR_RETURN(const FileBytes file, FileBytes::Map(path));
-  const absl::Span<const uint8_t> start = file.bytes().subspan(0, kProbeBytes);
-  if (HasTokensHeader(start)) return DataFormat::kTokens;
-  if (StartsWithBytes(start, {0x1f, 0x8b})) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path,
-                     ": gzip data at offset 0; unpack text and tokens, and for IDX images "
-                     "give the folder with ",
-                     IdxFileNames()));
+// Start, middle and end: a file that was cut short by a crash ends in zeros.
+absl::StatusOr<std::string> WhyNoTextAnywhere(const DataFile& file) {
+  const int64_t last = std::max<int64_t>(0, file.num_bytes() - kProbeBytes);
+  for (const int64_t offset : {int64_t{0}, last / 2, last}) {
+    ASSIGN_OR_RETURN(const std::vector<uint8_t> probe, ReadProbe(file, offset));
+    if (std::string why = WhyNoText(probe, offset); !why.empty()) return why;
   }
-  if (StartsWithBytes(start, {0, 0, 8, 3}) || StartsWithBytes(start, {0, 0, 8, 1})) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": a single IDX file; give the folder with ", IdxFileNames()));
-  }
+  return "";
+}
+
+absl::Status CountFile(const std::string& path, Census& census) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const DataFile> file,
+                   DataFile::Open(path, DataFile::Descriptor::kKept));
+  ASSIGN_OR_RETURN(const std::vector<uint8_t> start, ReadProbe(*file, 0));
   const bool has_zero = std::find(start.begin(), start.end(), 0) != start.end();
-  return absl::EndsWith(path, ".bin") && has_zero ? DataFormat::kTokens : DataFormat::kText;
+  if (HasTokensHeader(start)) {
+    census.tokens.push_back(path);
+  } else if (const absl::string_view kind = KindByMagic(start); !kind.empty()) {
+    census.strange.push_back(absl::StrCat(path, " (", kind, ")"));
+    census.has_parts_of_idx |= absl::StartsWith(kind, "IDX") || absl::StartsWith(kind, "gzip");
+  } else if (absl::EndsWith(path, ".bin") && has_zero) {
+    census.tokens.push_back(path);
+  } else {
+    ASSIGN_OR_RETURN(const std::string why, WhyNoTextAnywhere(*file));
+    if (why.empty()) {
+      census.text.push_back(path);
+    } else {
+      census.strange.push_back(absl::StrCat(path, " (", why, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string Named(const std::vector<std::string>& files) {
+  const size_t named = std::min(files.size(), kMostNamed);
+  return absl::StrCat(
+      absl::StrJoin(files.begin(), files.begin() + named, ", "),
+      named < files.size() ? absl::StrCat(" and ", files.size() - named, " more") : "");
+}
+
+absl::Status NoText(const Census& census) {
+  const bool is_one = census.strange.size() == 1;
+  return absl::InvalidArgumentError(absl::StrCat(
+      is_one ? "no text: " : absl::StrCat(census.strange.size(), " files are no text: "),
+      Named(census.strange), "; unpack or convert ", is_one ? "it" : "them",
+      " to UTF-8, or give other data; --data_format=text takes every byte as it is, "
+      "--data_format=tokens reads tokens",
+      census.has_parts_of_idx
+          ? absl::StrCat("; for IDX images give the folder with ", IdxFileNames())
+          : ""));
 }
 
 }  // namespace
@@ -74,10 +121,21 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
     if (LooksLikeCifar10Folder(path)) return DataFormat::kCifar10;
   }
   ASSIGN_OR_RETURN(const std::vector<CorpusFile> files, ListCorpusFiles(path));
+  Census census;
   for (const CorpusFile& file : files) {
-    if (file.num_bytes > 0) return DetectFileFormat(file.path);
+    if (file.num_bytes > 0) RETURN_IF_ERROR(CountFile(file.path, census));
   }
-  return DataFormat::kText;
+  if (census.tokens.empty()) {
+    if (!census.strange.empty()) return NoText(census);
+    return DataFormat::kText;
+  }
+  std::vector<std::string> others = census.text;
+  others.insert(others.end(), census.strange.begin(), census.strange.end());
+  if (others.empty()) return DataFormat::kTokens;
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, " holds files of tokens (", Named(census.tokens), ") and others (", Named(others),
+      "): --data_format=tokens takes the .bin files alone, --data_format=text every file, byte by "
+      "byte"));
 }
 
 }  // namespace lodestar

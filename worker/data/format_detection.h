@@ -17,10 +17,11 @@ absl::string_view DataFormatName(DataFormat format);
 // caller's business).
 absl::StatusOr<DataFormat> ParseDataFormat(absl::string_view name);
 
-// Folders with file names of IDX or CIFAR-10 are that. Otherwise the first file that is not empty
-// decides: tokens if it has llm.c's header, or if it is called .bin and has zero bytes, as uint16
-// tokens have and text has not. All else is text. Errors: those of ListCorpusFiles();
-// InvalidArgument for a single IDX or gzip file.
+// Folders with file names of IDX or CIFAR-10 are that. Else every file that is not empty is looked
+// at: tokens if they have llm.c's header, or are called .bin and have zero bytes, as tokens of 2 or
+// 4 bytes have and text has not; text if at three places they look like text.
+// Errors: those of ListCorpusFiles() and DataFile; InvalidArgument naming what is there, and the
+// flag that decides, for files that are neither, and for both in one folder.
 absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path);
 
 }  // namespace lodestar

@@ -1,7 +1,9 @@
 #include "worker/data/format_detection.h"
 
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
@@ -17,12 +19,55 @@ void ExpectFormat(const std::string& path, DataFormat wanted) {
   EXPECT_EQ(DataFormatName(*format), DataFormatName(wanted)) << path;
 }
 
-TEST(FormatDetectionTest, TextIsWhatIsNothingElse) {
+void ExpectRefused(const std::string& path, const std::vector<std::string>& parts) {
+  const absl::Status status = DetectDataFormat(path).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  for (const std::string& part : parts) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+  }
+}
+
+TEST(FormatDetectionTest, TextIsText) {
   TestFolder folder;
   ExpectFormat(folder.Write("notes.txt", "some text"), DataFormat::kText);
   ExpectFormat(folder.Write("text.bin", "some text"), DataFormat::kText);
-  ExpectFormat(folder.Write("binary.dat", TokenBytes({1, 2, 3})), DataFormat::kText);
   ExpectFormat(folder.Write("empty", ""), DataFormat::kText);
+}
+
+TEST(FormatDetectionTest, WhatIsNeitherTextNorTokensIsRefused) {
+  TestFolder folder;
+  const std::string random = folder.Write("d/random", TokenBytes(std::vector<uint16_t>(50, 0x1b)));
+  ExpectRefused(random, {random, "% of the bytes from offset 0", "--data_format=text",
+                         "--data_format=tokens"});
+  ExpectRefused(folder.Write("utf16.txt", "\xff\xfeh"), {"utf16.txt", "UTF-16 text", "convert"});
+  ExpectRefused(folder.Write("p.png", "\x89PNG\r\n\x1a\n"), {"p.png", "a PNG image"});
+  folder.Write("d/a.txt", "text");
+  folder.Write("d/b.zip", "PK\x03\x04");
+  ExpectRefused(folder.Path("d"), {"2 files are no text", "b.zip (a ZIP archive", "random ("});
+}
+
+TEST(FormatDetectionTest, LooksAtMoreThanTheStart) {
+  TestFolder folder;
+  const std::string text(200'000, 'x');
+  ExpectFormat(folder.Write("whole.txt", text), DataFormat::kText);
+  ExpectRefused(folder.Write("crashed.txt", text + std::string(100'000, '\0')),
+                {"crashed.txt", "zero or control codes"});
+}
+
+TEST(FormatDetectionTest, TextAndTokensTogetherAreRefused) {
+  TestFolder folder;
+  folder.Write("d/input.txt", "text");
+  folder.Write("d/meta.pkl", std::string("\x80\x04\0\0\0", 5));
+  folder.Write("d/train.bin", TokenBytes({464, 13, 198}));
+  folder.Write("d/val.bin", TokenBytes({464, 13, 198}));
+  ExpectRefused(folder.Path("d"), {"train.bin", "val.bin", "input.txt", "meta.pkl",
+                                   "--data_format=tokens takes the .bin files alone"});
+}
+
+TEST(FormatDetectionTest, NamesAFewOfManyFiles) {
+  TestFolder folder;
+  for (int i = 0; i < 9; ++i) folder.Write(absl::StrCat("d/", i), "\x1f\x8b");
+  ExpectRefused(folder.Path("d"), {"d/0 (gzip data)", "d/2 (gzip data) and 6 more"});
 }
 
 TEST(FormatDetectionTest, TokensAreKnownByHeaderOrZeroBytes) {

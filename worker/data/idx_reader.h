@@ -2,20 +2,17 @@
 // the held-out part.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/data/dataset.h"
 #include "worker/data/image_dataset.h"
 
 namespace lodestar {
 
 // Errors: NotFound naming a missing file; InvalidArgument for gzip damage, a wrong magic number,
 // sizes that do not match the header, unequal numbers of images and labels, train and t10k images
-// of different sizes; those of MakeImageDataset().
-absl::StatusOr<std::unique_ptr<Dataset>> OpenIdxDataset(const std::string& folder,
-                                                        const ImageInput& input);
+// of different sizes; those of DataFile.
+absl::StatusOr<ImageCorpus> OpenIdx(const std::string& folder);
 
 // True if the folder has any of the files.
 bool LooksLikeIdxFolder(const std::string& folder);

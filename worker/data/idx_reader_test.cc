@@ -23,6 +23,13 @@ constexpr char kTrainLabels[] = "train-labels-idx1-ubyte";
 constexpr char kTestImages[] = "t10k-images-idx3-ubyte";
 constexpr char kTestLabels[] = "t10k-labels-idx1-ubyte";
 
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const std::string& folder,
+                                                     const ImageInput& input) {
+  absl::StatusOr<ImageCorpus> corpus = OpenIdx(folder);
+  if (!corpus.ok()) return corpus.status();
+  return MakeImageDataset(std::make_shared<const ImageCorpus>(*std::move(corpus)), input);
+}
+
 ImageInput Input() { return {"tiny", false, {1, 2, 3}, 10}; }
 
 // 2x3 images; pixel p of image i is (10 * i + p) % 256.
@@ -55,7 +62,7 @@ std::string ErrorWith(const std::string& name, const std::string& content,
   TestFolder folder;
   WriteGood(folder);
   folder.Write(name, content);
-  const absl::Status status = OpenIdxDataset(folder.root(), input).status();
+  const absl::Status status = OpenDataset(folder.root(), input).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   return std::string(status.message());
 }
@@ -63,7 +70,7 @@ std::string ErrorWith(const std::string& name, const std::string& content,
 TEST(IdxReaderTest, ReadsPixelsAndLabels) {
   TestFolder folder;
   WriteGood(folder);
-  auto dataset = OpenIdxDataset(folder.root(), Input());
+  auto dataset = OpenDataset(folder.root(), Input());
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ((*dataset)->num_train_samples(), 12);
   EXPECT_EQ((*dataset)->num_heldout_samples(), 3);
@@ -90,13 +97,13 @@ TEST(IdxReaderTest, CompressedFilesAreTheSameData) {
   compressed.WriteGzip(absl::StrCat(kTrainLabels, ".gz"), Labels(12));
   compressed.Write(kTestImages, Images(3));
   compressed.WriteGzip(absl::StrCat(kTestLabels, ".gz"), Labels(3));
-  auto a = OpenIdxDataset(plain.root(), Input());
-  auto b = OpenIdxDataset(compressed.root(), Input());
+  auto a = OpenDataset(plain.root(), Input());
+  auto b = OpenDataset(compressed.root(), Input());
   ASSERT_TRUE(a.ok()) << a.status();
   ASSERT_TRUE(b.ok()) << b.status();
   EXPECT_EQ((*a)->fingerprint(), (*b)->fingerprint());
   compressed.Write(kTestLabels, Labels(3, 2));
-  auto c = OpenIdxDataset(compressed.root(), Input());
+  auto c = OpenDataset(compressed.root(), Input());
   ASSERT_TRUE(c.ok()) << c.status();
   EXPECT_NE((*a)->fingerprint(), (*c)->fingerprint());
 }
@@ -107,7 +114,7 @@ TEST(IdxReaderTest, DamagedGzipNamesTheFile) {
   std::filesystem::remove(folder.Path(kTrainImages));
   const std::string path = folder.WriteGzip(absl::StrCat(kTrainImages, ".gz"), Images(12));
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 9);
-  const absl::Status status = OpenIdxDataset(folder.root(), Input()).status();
+  const absl::Status status = OpenDataset(folder.root(), Input()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("train-images-idx3-ubyte.gz"), HasSubstr("offset")));
@@ -118,7 +125,7 @@ TEST(IdxReaderTest, MissingFileIsNamed) {
     TestFolder folder;
     WriteGood(folder);
     std::filesystem::remove(folder.Path(name));
-    const absl::Status status = OpenIdxDataset(folder.root(), Input()).status();
+    const absl::Status status = OpenDataset(folder.root(), Input()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat(name, ": no such file")));
   }
@@ -171,7 +178,7 @@ TEST(IdxReaderTest, ImageSizeMustBeTheModels) {
   EXPECT_THAT(ErrorWith(kTestImages, Images(3, 3, 2)), HasSubstr("images are 1x3x2 at offset 8"));
   TestFolder folder;
   WriteGood(folder);
-  EXPECT_TRUE(OpenIdxDataset(folder.root(), {"flat", true, {1, 1, 6}, 10}).ok());
+  EXPECT_TRUE(OpenDataset(folder.root(), {"flat", true, {1, 1, 6}, 10}).ok());
 }
 
 TEST(IdxReaderTest, NoImagesIsAnEmptyCorpus) {
@@ -179,7 +186,7 @@ TEST(IdxReaderTest, NoImagesIsAnEmptyCorpus) {
   WriteGood(folder);
   folder.Write(kTestImages, Images(0));
   folder.Write(kTestLabels, Labels(0));
-  const absl::Status status = OpenIdxDataset(folder.root(), Input()).status();
+  const absl::Status status = OpenDataset(folder.root(), Input()).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("empty corpus"));
 }
 

@@ -28,44 +28,50 @@ absl::Status CheckShape(const ImageCorpus& corpus, const ImageInput& input) {
 }
 
 absl::Status CheckLabels(const ImageFile& file, const ImageInput& input) {
-  const absl::Span<const uint8_t> bytes = file.labels->bytes();
-  for (int64_t i = 0; i < file.num_images; ++i) {
-    const int64_t offset = file.label_offset + i * file.label_stride;
-    if (bytes[offset] < input.num_classes) continue;
-    return absl::InvalidArgumentError(absl::StrCat(file.labels->path(), ": label ", bytes[offset],
-                                                   " at offset ", offset, ", but model ",
-                                                   input.model_name, " has ", input.num_classes,
-                                                   " classes (0 to ", input.num_classes - 1, ")"));
+  for (int64_t i = 0; i < file.num_images(); ++i) {
+    if (file.labels[i] < input.num_classes) continue;
+    const LabelPlaces& places = file.label_places;
+    return absl::InvalidArgumentError(
+        absl::StrCat(places.file->path(), ": label ", file.labels[i], " at offset ",
+                     places.offset + i * places.stride, ", but model ", input.model_name, " has ",
+                     input.num_classes, " classes (0 to ", input.num_classes - 1, ")"));
   }
   return absl::OkStatus();
 }
 
 int64_t CountImages(const std::vector<ImageFile>& files) {
   int64_t count = 0;
-  for (const ImageFile& file : files) count += file.num_images;
+  for (const ImageFile& file : files) count += file.num_images();
   return count;
 }
 
 class ImageDataset : public Dataset {
  public:
-  explicit ImageDataset(ImageCorpus corpus)
+  explicit ImageDataset(std::shared_ptr<const ImageCorpus> corpus)
       : corpus_(std::move(corpus)),
-        num_train_(CountImages(corpus_.train)),
-        num_heldout_(CountImages(corpus_.heldout)) {}
+        num_train_(CountImages(corpus_->train)),
+        num_heldout_(CountImages(corpus_->heldout)) {}
 
   absl::Status Validate(const ImageInput& input) {
     if (num_train_ == 0 || num_heldout_ == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("empty corpus: ", corpus_.format, " data has ",
-                                                     num_train_, " training and ", num_heldout_,
-                                                     " held-out images"));
+      return absl::InvalidArgumentError(absl::StrCat("empty corpus: ", corpus_->format,
+                                                     " data has ", num_train_, " training and ",
+                                                     num_heldout_, " held-out images"));
     }
-    RETURN_IF_ERROR(CheckShape(corpus_, input));
-    for (const ImageFile& file : corpus_.train) RETURN_IF_ERROR(CheckLabels(file, input));
-    for (const ImageFile& file : corpus_.heldout) RETURN_IF_ERROR(CheckLabels(file, input));
+    RETURN_IF_ERROR(CheckShape(*corpus_, input));
+    for (const ImageFile& file : corpus_->train) RETURN_IF_ERROR(CheckLabels(file, input));
+    for (const ImageFile& file : corpus_->heldout) RETURN_IF_ERROR(CheckLabels(file, input));
     ContentHash hash;
-    hash.AddText(corpus_.format);
-    hash.AddNumber(corpus_.train.size());
-    for (const auto& file : corpus_.owned) hash.AddBytes(file->bytes());
+    hash.AddText(corpus_->format);
+    hash.AddNumber(corpus_->train.size());
+    for (const std::shared_ptr<const DataFile>& file : corpus_->files) {
+      ContentHash::Pieces content;
+      RETURN_IF_ERROR(ScanDataFile(*file, 0, [&](int64_t, absl::Span<const uint8_t> piece) {
+        content.Add(piece);
+        return absl::OkStatus();
+      }));
+      hash.AddBytes(content);
+    }
     fingerprint_ = hash.Hex();
     return absl::OkStatus();
   }
@@ -76,15 +82,15 @@ class ImageDataset : public Dataset {
   const std::string& fingerprint() const override { return fingerprint_; }
 
   std::string Describe() const override {
-    return absl::StrCat(corpus_.format, ": ", corpus_.owned.size(), " files, images ",
-                        corpus_.shape.ToString(), ", ", num_train_, " for training, ", num_heldout_,
-                        " held out");
+    return absl::StrCat(corpus_->format, ": ", corpus_->files.size(), " files, images ",
+                        corpus_->shape.ToString(), ", ", num_train_, " for training, ",
+                        num_heldout_, " held out");
   }
 
   absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
     Prepare(samples.size(), batch);
     for (size_t row = 0; row < samples.size(); ++row) {
-      RETURN_IF_ERROR(CopyImage(corpus_.train, samples[row].index, num_train_, row, batch));
+      RETURN_IF_ERROR(CopyImage(corpus_->train, samples[row].index, num_train_, row, batch));
     }
     return absl::OkStatus();
   }
@@ -92,7 +98,7 @@ class ImageDataset : public Dataset {
   absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const override {
     Prepare(samples.size(), batch);
     for (size_t row = 0; row < samples.size(); ++row) {
-      RETURN_IF_ERROR(CopyImage(corpus_.heldout, samples[row], num_heldout_, row, batch));
+      RETURN_IF_ERROR(CopyImage(corpus_->heldout, samples[row], num_heldout_, row, batch));
     }
     return absl::OkStatus();
   }
@@ -101,7 +107,7 @@ class ImageDataset : public Dataset {
   void Prepare(size_t num_samples, HostBatch* batch) const {
     batch->num_samples = static_cast<int64_t>(num_samples);
     batch->tokens.clear();
-    batch->features.resize(num_samples * corpus_.shape.num_pixels());
+    batch->features.resize(num_samples * corpus_->shape.num_pixels());
     batch->targets.resize(num_samples);
   }
 
@@ -112,20 +118,21 @@ class ImageDataset : public Dataset {
           absl::StrCat("image ", index, " asked for, but there are ", limit));
     }
     auto file = files.begin();
-    while (index >= file->num_images) {
-      index -= file->num_images;
+    while (index >= file->num_images()) {
+      index -= file->num_images();
       ++file;
     }
-    const int64_t num_pixels = corpus_.shape.num_pixels();
-    const uint8_t* pixels =
-        file->images->bytes().data() + file->image_offset + index * file->image_stride;
+    const int64_t num_pixels = corpus_->shape.num_pixels();
+    std::vector<uint8_t> pixels(num_pixels);
+    RETURN_IF_ERROR(file->images->Read(file->image_offset + index * file->image_stride,
+                                       absl::MakeSpan(pixels)));
     float* out = batch->features.data() + static_cast<int64_t>(row) * num_pixels;
     for (int64_t i = 0; i < num_pixels; ++i) out[i] = pixels[i] * kPixelScale;
-    batch->targets[row] = file->labels->bytes()[file->label_offset + index * file->label_stride];
+    batch->targets[row] = file->labels[index];
     return absl::OkStatus();
   }
 
-  ImageCorpus corpus_;
+  std::shared_ptr<const ImageCorpus> corpus_;
   int64_t num_train_;
   int64_t num_heldout_;
   std::string fingerprint_;
@@ -135,7 +142,22 @@ class ImageDataset : public Dataset {
 
 std::string ImageShape::ToString() const { return absl::StrCat(channels, "x", height, "x", width); }
 
-absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(ImageCorpus corpus,
+absl::StatusOr<std::vector<uint8_t>> ReadLabels(const LabelPlaces& places, int64_t count) {
+  std::vector<uint8_t> labels;
+  labels.reserve(count);
+  int64_t next = places.offset;
+  RETURN_IF_ERROR(ScanDataFile(
+      *places.file, places.offset, [&](int64_t begin, absl::Span<const uint8_t> piece) {
+        const int64_t end = begin + static_cast<int64_t>(piece.size());
+        for (; next < end && static_cast<int64_t>(labels.size()) < count; next += places.stride) {
+          labels.push_back(piece[next - begin]);
+        }
+        return absl::OkStatus();
+      }));
+  return labels;
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(std::shared_ptr<const ImageCorpus> corpus,
                                                           const ImageInput& input) {
   auto dataset = std::make_unique<ImageDataset>(std::move(corpus));
   RETURN_IF_ERROR(dataset->Validate(input));

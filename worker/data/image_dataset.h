@@ -1,5 +1,5 @@
-// Labelled images of one byte per channel and pixel, in mapped files: what the IDX and CIFAR-10
-// formats have in common.
+// Labelled images of one byte per channel and pixel, in files: what the IDX and CIFAR-10 formats
+// have in common. Pixels are read when they are needed; labels are kept.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/data/data_file.h"
 #include "worker/data/dataset.h"
-#include "worker/data/file_bytes.h"
 
 namespace lodestar {
 
@@ -30,31 +30,39 @@ struct ImageInput {
   int64_t num_classes = 0;
 };
 
-// Where the images of one file lie: image i has its label at label_offset + i * label_stride and
-// its first pixel at image_offset + i * image_stride of the files, whose sizes the reader has
-// checked.
+// Where the labels of one file lie: label i at offset + i * stride.
+struct LabelPlaces {
+  std::shared_ptr<const DataFile> file;
+  int64_t offset = 0;
+  int64_t stride = 1;
+};
+
+// The images of one file: image i has its first pixel at image_offset + i * image_stride. The
+// reader has checked that all lie within the files.
 struct ImageFile {
-  const FileBytes* images = nullptr;
+  std::shared_ptr<const DataFile> images;
   int64_t image_offset = 0;
   int64_t image_stride = 0;
-  const FileBytes* labels = nullptr;
-  int64_t label_offset = 0;
-  int64_t label_stride = 0;
-  int64_t num_images = 0;
+  LabelPlaces label_places;
+  std::vector<uint8_t> labels;  // one per image
+  int64_t num_images() const { return static_cast<int64_t>(labels.size()); }
 };
+
+// Reads `count` labels. Errors: those of DataFile::Read().
+absl::StatusOr<std::vector<uint8_t>> ReadLabels(const LabelPlaces& places, int64_t count);
 
 struct ImageCorpus {
   std::string format;  // for messages and the fingerprint
   ImageShape shape;
-  std::vector<std::unique_ptr<FileBytes>> owned;
+  std::vector<std::shared_ptr<const DataFile>> files;  // all, in order
   std::vector<ImageFile> train;
   std::vector<ImageFile> heldout;
 };
 
 // Pixels are divided by 255. Reads every byte once.
 // Errors: InvalidArgument for images of another size than the model's, labels out of its range, no
-// images.
-absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(ImageCorpus corpus,
+// images; those of DataFile::Read().
+absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(std::shared_ptr<const ImageCorpus> corpus,
                                                           const ImageInput& input);
 
 }  // namespace lodestar

@@ -19,8 +19,15 @@ constexpr int64_t kContext = 8;
 
 WindowCut Cut(uint64_t seed = 1) { return {kContext, 256, seed}; }
 
+absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& path,
+                                              const WindowCut& cut = Cut()) {
+  absl::StatusOr<TokenCorpus> corpus = OpenText({.path = path});
+  if (!corpus.ok()) return corpus.status();
+  return MakeWindowDataset(*std::move(corpus), TokenWidth::kOneByte, cut);
+}
+
 std::unique_ptr<Dataset> OpenOrDie(const std::string& path, const WindowCut& cut = Cut()) {
-  auto dataset = OpenTextDataset(path, cut);
+  auto dataset = Open(path, cut);
   EXPECT_TRUE(dataset.ok()) << dataset.status();
   return dataset.ok() ? *std::move(dataset) : nullptr;
 }
@@ -107,7 +114,7 @@ TEST(TextReaderTest, ShortCorpusStillGivesOneWindow) {
 
 TEST(TextReaderTest, TooShortCorpusNamesSizes) {
   TestFolder folder;
-  const auto dataset = OpenTextDataset(folder.Write("f", Ramp(0, 89)), Cut());
+  const auto dataset = Open(folder.Write("f", Ramp(0, 89)));
   EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(dataset.status().message()),
               AllOf(HasSubstr("needs 9 tokens"), HasSubstr("81 tokens for training"),
@@ -117,7 +124,7 @@ TEST(TextReaderTest, TooShortCorpusNamesSizes) {
 TEST(TextReaderTest, EmptyCorpusIsAnError) {
   TestFolder folder;
   folder.Write("a", "");
-  const auto dataset = OpenTextDataset(folder.root(), Cut());
+  const auto dataset = Open(folder.root());
   EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(dataset.status().message()), HasSubstr("empty corpus"));
 }
@@ -126,11 +133,11 @@ TEST(TextReaderTest, ByteOutsideASmallVocabularyNamesFileAndOffset) {
   TestFolder folder;
   std::string text(600000, 'a');
   text[500001] = 'z';
-  const auto dataset = OpenTextDataset(folder.Write("f", text), {kContext, 'z', 1});
+  const auto dataset = Open(folder.Write("f", text), {kContext, 'z', 1});
   EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(dataset.status().message()),
               AllOf(HasSubstr("/f: token 122 at offset 500001"), HasSubstr("vocabulary is 122")));
-  EXPECT_TRUE(OpenTextDataset(folder.Path("f"), {kContext, 'z' + 1, 1}).ok());
+  EXPECT_TRUE(Open(folder.Path("f"), {kContext, 'z' + 1, 1}).ok());
 }
 
 TEST(TextReaderTest, FingerprintTellsContentAndCutButNotPlace) {

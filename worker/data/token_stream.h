@@ -1,28 +1,42 @@
-// Tokens of many mapped files, seen as one sequence.
+// Tokens of many files, seen as one sequence.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "absl/status/status.h"
+#include "worker/data/data_file.h"
 
 namespace lodestar {
 
-enum class TokenWidth : uint8_t { kOneByte = 1, kTwoBytes = 2 };  // two: little-endian
+// Bytes per token; more than one: little-endian.
+enum class TokenWidth : uint8_t { kOneByte = 1, kTwoBytes = 2, kFourBytes = 4 };
 
-// Does not own the memory. Thread-safe once filled.
+inline int64_t WidthBytes(TokenWidth width) { return static_cast<int64_t>(width); }
+// Writes `count` tokens, at any alignment, to out. Those of 2^31 and above become negative.
+void WidenTokens(TokenWidth width, const uint8_t* in, int64_t count, int32_t* out);
+
+// Thread-safe once filled.
 class TokenStream {
  public:
   explicit TokenStream(TokenWidth width) : width_(width) {}
 
-  // `data` holds num_tokens tokens of the stream's width, at any alignment.
-  void Append(const uint8_t* data, int64_t num_tokens);
+  // The `num_tokens` tokens of `file` from byte `offset` on come next.
+  void Append(std::shared_ptr<const DataFile> file, int64_t offset, int64_t num_tokens);
   int64_t num_tokens() const { return ends_.empty() ? 0 : ends_.back(); }
-  // Writes tokens [begin, begin + count) to out. REQUIRES: 0 <= begin, begin + count <=
-  // num_tokens().
-  void Copy(int64_t begin, int64_t count, int32_t* out) const;
+  // Writes tokens [begin, begin + count) to out. Requires: 0 <= begin, begin + count <=
+  // num_tokens(). Errors: those of DataFile::Read().
+  absl::Status Copy(int64_t begin, int64_t count, int32_t* out) const;
 
  private:
+  struct Part {
+    std::shared_ptr<const DataFile> file;
+    int64_t offset = 0;
+  };
+
   TokenWidth width_;
-  std::vector<const uint8_t*> parts_;
+  std::vector<Part> parts_;
   std::vector<int64_t> ends_;  // ends_[i]: tokens in parts 0..i
 };
 

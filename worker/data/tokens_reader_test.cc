@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
+#include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
@@ -13,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int64_t kVocabulary = 50257;
 
@@ -21,6 +24,21 @@ WindowCut Cut(int64_t vocabulary = kVocabulary) { return {4, vocabulary, 1}; }
 std::vector<uint16_t> Tokens(int count) {
   std::vector<uint16_t> tokens;
   for (int i = 0; i < count; ++i) tokens.push_back(static_cast<uint16_t>(50000 + i));
+  return tokens;
+}
+
+// Little-endian uint32 tokens as file content.
+std::string WideTokenBytes(const std::vector<uint32_t>& tokens) {
+  std::string bytes;
+  for (const uint32_t token : tokens) {
+    for (int shift : {0, 8, 16, 24}) bytes.push_back(static_cast<char>(token >> shift));
+  }
+  return bytes;
+}
+
+std::vector<uint32_t> WideTokens(int count) {
+  std::vector<uint32_t> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(100000 + i);
   return tokens;
 }
 
@@ -33,6 +51,20 @@ std::string Header(uint32_t magic, uint32_t version, uint32_t count) {
   return header;
 }
 
+absl::StatusOr<std::unique_ptr<Dataset>> OpenAs(const DataConfig& config,
+                                                const WindowCut& cut = Cut()) {
+  absl::StatusOr<TokensSource> source = OpenTokens(config);
+  if (!source.ok()) return source.status();
+  const absl::StatusOr<TokenWidth> width = ChooseTokenWidth(cut.vocabulary, &*source);
+  if (!width.ok()) return width.status();
+  return MakeWindowDataset(std::move(source->corpus), *width, cut);
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& path,
+                                              const WindowCut& cut = Cut()) {
+  return OpenAs({.path = path}, cut);
+}
+
 void ExpectError(const absl::StatusOr<std::unique_ptr<Dataset>>& dataset, absl::StatusCode code,
                  const std::string& part) {
   EXPECT_EQ(dataset.status().code(), code) << dataset.status();
@@ -42,9 +74,8 @@ void ExpectError(const absl::StatusOr<std::unique_ptr<Dataset>>& dataset, absl::
 TEST(TokensReaderTest, ReadsFilesWithAndWithoutHeaderAlike) {
   TestFolder folder;
   const std::string content = TokenBytes(Tokens(100));
-  auto plain = OpenTokensDataset(folder.Write("plain.bin", content), Cut());
-  auto headed =
-      OpenTokensDataset(folder.Write("headed.bin", Header(20240520, 1, 100) + content), Cut());
+  auto plain = Open(folder.Write("plain.bin", content));
+  auto headed = Open(folder.Write("headed.bin", Header(20240520, 1, 100) + content));
   ASSERT_TRUE(plain.ok()) << plain.status();
   ASSERT_TRUE(headed.ok()) << headed.status();
   EXPECT_EQ((*plain)->fingerprint(), (*headed)->fingerprint());
@@ -64,7 +95,7 @@ TEST(TokensReaderTest, TakesTheBinFilesOfAFolder) {
   folder.Write("1.bin", TokenBytes(Tokens(50)));
   folder.Write("2.bin", Header(20240520, 1, 50) + TokenBytes(Tokens(50)));
   folder.Write("README", "odd");
-  auto dataset = OpenTokensDataset(folder.root(), Cut());
+  auto dataset = Open(folder.root());
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   EXPECT_EQ((*dataset)->num_train_samples(), 90 / 4 - 1);
 }
@@ -72,42 +103,186 @@ TEST(TokensReaderTest, TakesTheBinFilesOfAFolder) {
 TEST(TokensReaderTest, HeaderThatDoesNotMatchTheSizeIsAnError) {
   TestFolder folder;
   const std::string content = TokenBytes(Tokens(100));
-  ExpectError(OpenTokensDataset(folder.Write("a.bin", Header(20240520, 1, 101) + content), Cut()),
-              absl::StatusCode::kInvalidArgument, "a.bin: the header at offset 8 tells 101 tokens");
-  ExpectError(
-      OpenTokensDataset(folder.Write("b.bin", Header(20240520, 1, 0xffffffff) + content), Cut()),
-      absl::StatusCode::kInvalidArgument, "b.bin: the header at offset 8");
-  ExpectError(OpenTokensDataset(folder.Write("c.bin", Header(20240520, 7, 100) + content), Cut()),
+  ExpectError(Open(folder.Write("a.bin", Header(20240520, 1, 101) + content)),
+              absl::StatusCode::kInvalidArgument,
+              "a.bin: the header at offset 8 tells 101 tokens of 2 bytes");
+  ExpectError(Open(folder.Write("b.bin", Header(20240520, 1, 0xffffffff) + content)),
+              absl::StatusCode::kInvalidArgument, "b.bin: the header at offset 8");
+  ExpectError(Open(folder.Write("c.bin", Header(20240520, 7, 100) + content)),
               absl::StatusCode::kInvalidArgument, "c.bin: header version 7 at offset 4");
-  ExpectError(
-      OpenTokensDataset(folder.Write("d.bin", Header(20240520, 1, 100).substr(0, 500)), Cut()),
-      absl::StatusCode::kInvalidArgument, "d.bin: ends at offset 500 inside its header");
+  ExpectError(Open(folder.Write("d.bin", Header(20240520, 1, 100).substr(0, 500))),
+              absl::StatusCode::kInvalidArgument, "d.bin: ends at offset 500 inside its header");
 }
 
 TEST(TokensReaderTest, OddSizeIsAnError) {
   TestFolder folder;
-  ExpectError(OpenTokensDataset(folder.Write("a.bin", TokenBytes(Tokens(100)) + "x"), Cut()),
+  ExpectError(Open(folder.Write("a.bin", TokenBytes(Tokens(100)) + "x")),
               absl::StatusCode::kInvalidArgument, "a.bin: 201 bytes");
 }
 
 TEST(TokensReaderTest, TokenOutsideTheVocabularyNamesFileAndOffset) {
   TestFolder folder;
   const std::string content = TokenBytes(Tokens(100));
-  ExpectError(OpenTokensDataset(folder.Write("a.bin", content), Cut(50042)),
-              absl::StatusCode::kInvalidArgument, "a.bin: token 50042 at offset 84");
-  ExpectError(
-      OpenTokensDataset(folder.Write("b.bin", Header(20240520, 1, 100) + content), Cut(50099)),
-      absl::StatusCode::kInvalidArgument, "b.bin: token 50099 at offset 1222");
-  EXPECT_TRUE(OpenTokensDataset(folder.Path("a.bin"), Cut(50100)).ok());
+  ExpectError(Open(folder.Write("a.bin", content), Cut(50042)), absl::StatusCode::kInvalidArgument,
+              "a.bin: token 50042 at offset 84");
+  ExpectError(Open(folder.Write("b.bin", Header(20240520, 1, 100) + content), Cut(50099)),
+              absl::StatusCode::kInvalidArgument, "b.bin: token 50099 at offset 1222");
+  EXPECT_TRUE(Open(folder.Path("a.bin"), Cut(50100)).ok());
 }
 
 TEST(TokensReaderTest, FolderWithoutTokensSaysWhatItLookedFor) {
   TestFolder folder;
   folder.Write("a.txt", "text");
-  ExpectError(OpenTokensDataset(folder.root(), Cut()), absl::StatusCode::kNotFound, "*.bin");
+  ExpectError(Open(folder.root()), absl::StatusCode::kNotFound, "*.bin");
   folder.Write("a.bin", "");
-  ExpectError(OpenTokensDataset(folder.root(), Cut()), absl::StatusCode::kInvalidArgument,
-              "empty corpus");
+  ExpectError(Open(folder.root()), absl::StatusCode::kInvalidArgument, "empty corpus");
+}
+
+TEST(TokensReaderTest, WideTokensAreKnownByTheHeaderForLlama) {
+  TestFolder folder;
+  const std::string path =
+      folder.Write("t.bin", Header(20240801, 7, 100) + WideTokenBytes(WideTokens(100)));
+  const auto dataset = Open(path, Cut(128256));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  HostBatch batch;
+  ASSERT_TRUE((*dataset)->ReadHeldout({1}, &batch).ok());
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{100094, 100095, 100096, 100097}));
+  EXPECT_EQ(batch.targets, (std::vector<int32_t>{100095, 100096, 100097, 100098}));
+  EXPECT_THAT((*dataset)->Describe(), HasSubstr("uint32 tokens, by the header of llm.c for Llama"));
+}
+
+TEST(TokensReaderTest, TokensOfAnotherVocabularyNameTheHeadersAndTheModels) {
+  TestFolder folder;
+  const std::string path =
+      folder.Write("t.bin", Header(20240801, 7, 100) + WideTokenBytes(WideTokens(100)));
+  EXPECT_THAT(Open(path).status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                            AllOf(HasSubstr("t.bin: token 100000 at offset 1024"),
+                                                  HasSubstr("model's vocabulary is 50257"),
+                                                  HasSubstr("Llama 3"), HasSubstr("128256"))));
+}
+
+TEST(TokensReaderTest, OtherFilesOfLlmcSayWhatTheyAre) {
+  TestFolder folder;
+  EXPECT_THAT(
+      Open(folder.Write("e.bin", Header(20240522, 1, 3))).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("questions of an evaluation")));
+  EXPECT_THAT(Open(folder.Write("m.bin", Header(20240326, 3, 1024))).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a model's weights")));
+}
+
+TEST(TokensReaderTest, TheFlagDecidesWhereThereIsNoHeader) {
+  TestFolder folder;
+  const std::string path = folder.Write("t.bin", WideTokenBytes(WideTokens(100)));
+  const auto wide = OpenAs({.path = path, .token_bytes = 4}, Cut(128256));
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_EQ((*wide)->num_train_samples(), 90 / 4 - 1);
+  const auto narrow = OpenAs({.path = path, .token_bytes = 2}, Cut(65536));
+  ASSERT_TRUE(narrow.ok()) << narrow.status();
+  EXPECT_EQ((*narrow)->num_train_samples(), 180 / 4 - 1);
+  EXPECT_NE((*wide)->fingerprint(), (*narrow)->fingerprint());
+}
+
+TEST(TokensReaderTest, WithoutFlagOrHeaderTheVocabularyDecides) {
+  TestFolder folder;
+  const std::string path = folder.Write("t.bin", WideTokenBytes(WideTokens(100)));
+  const auto dataset = Open(path, Cut(128256));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_train_samples(), 90 / 4 - 1);
+  EXPECT_THAT(Open(folder.Write("u.bin", TokenBytes(Tokens(101))), Cut(128256)).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("202 bytes are no whole number of uint32"),
+                             HasSubstr("--token_bytes=2"))));
+}
+
+TEST(TokensReaderTest, WideTokensAreNotReadAsNarrowOnesInSilence) {
+  TestFolder folder;
+  std::vector<uint32_t> tokens;
+  for (uint32_t i = 0; i < 100; ++i) tokens.push_back(i * 511 % 50257);
+  const std::string path = folder.Write("t.bin", WideTokenBytes(tokens));
+  EXPECT_THAT(Open(path).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("look like uint32"), HasSubstr("--token_bytes=4"),
+                             HasSubstr("--token_bytes=2"))));
+  EXPECT_TRUE(OpenAs({.path = path, .token_bytes = 2}).ok());
+  EXPECT_TRUE(OpenAs({.path = path, .token_bytes = 4}).ok());
+  const std::vector<uint32_t> bases = {0, 3, 1, 2, 2, 0, 1, 3, 3, 1, 0, 2, 1, 1, 2, 3, 0, 0, 2, 1};
+  EXPECT_THAT(Open(folder.Write("bases.bin", WideTokenBytes(bases)), Cut(4)).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("look like uint32")));
+}
+
+// Every second token of a small vocabulary is small, too.
+TEST(TokensReaderTest, SmallVocabulariesDoNotLookLikeWideTokens) {
+  TestFolder folder;
+  std::vector<uint16_t> bases;
+  std::vector<uint16_t> bytes;
+  for (int i = 0; i < 100; ++i) {
+    bases.push_back(static_cast<uint16_t>(i * i % 4));
+    bytes.push_back(static_cast<uint16_t>(i * 7 % 256));
+  }
+  EXPECT_TRUE(Open(folder.Write("bases.bin", TokenBytes(bases)), Cut(4)).ok());
+  EXPECT_TRUE(Open(folder.Write("bytes.bin", TokenBytes(bytes)), Cut(256)).ok());
+}
+
+TEST(TokensReaderTest, FilesAndFlagMustAgreeOnTheWidth) {
+  TestFolder folder;
+  const std::string narrow = Header(20240520, 1, 100) + TokenBytes(Tokens(100));
+  folder.Write("d/1.bin", narrow);
+  EXPECT_THAT(OpenTokens({.path = folder.Path("d"), .token_bytes = 4}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("1.bin: its header says uint16 tokens of GPT-2"),
+                             HasSubstr("--token_bytes=4"))));
+  folder.Write("d/2.bin", Header(20240801, 7, 100) + WideTokenBytes(WideTokens(100)));
+  EXPECT_THAT(OpenTokens({.path = folder.Path("d")}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("2.bin: its header says uint32 tokens of Llama 3"),
+                             HasSubstr("other files have uint16"))));
+}
+
+TEST(TokensReaderTest, SaysIfTheModelHasAnotherVocabularyThanTheHeader) {
+  TestFolder folder;
+  const std::string path =
+      folder.Write("t.bin", Header(20240520, 1, 100) + TokenBytes(Tokens(100)));
+  EXPECT_THAT((*Open(path, Cut(128256)))->Describe(),
+              HasSubstr("the model's vocabulary of 128256 is larger than that of the tokens"));
+  EXPECT_THAT((*Open(path, Cut(50304)))->Describe(), Not(HasSubstr("larger")));
+}
+
+TEST(TokensReaderTest, HeldOutFilesAreNeverTrainedOn) {
+  TestFolder folder;
+  folder.Write("d/train.bin", TokenBytes(std::vector<uint16_t>(100, 7)));
+  folder.Write("d/val.bin", TokenBytes(std::vector<uint16_t>(50, 9)));
+  const auto dataset = Open(folder.Path("d"));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_train_samples(), 100 / 4 - 1);
+  EXPECT_EQ((*dataset)->num_heldout_samples(), 49 / 4);
+  HostBatch batch;
+  for (int64_t i = 0; i < (*dataset)->num_train_samples(); ++i) {
+    ASSERT_TRUE((*dataset)->ReadTrain({SampleRef{i % 3, i}}, &batch).ok());
+    for (const int32_t token : batch.targets) EXPECT_EQ(token, 7);
+  }
+  ASSERT_TRUE((*dataset)->ReadHeldout({0, 11}, &batch).ok());
+  for (const int32_t token : batch.tokens) EXPECT_EQ(token, 9);
+  EXPECT_THAT((*dataset)->Describe(), HasSubstr("val.bin"));
+  // The same content, cut in another way, is another data set.
+  const auto cut = OpenAs({.path = folder.Path("d/train.bin")});
+  const auto apart =
+      OpenAs({.path = folder.Path("d/train.bin"), .heldout_path = folder.Path("d/val.bin")});
+  ASSERT_TRUE(cut.ok() && apart.ok());
+  EXPECT_NE((*cut)->fingerprint(), (*apart)->fingerprint());
+  EXPECT_EQ((*dataset)->fingerprint(), (*apart)->fingerprint());
+}
+
+TEST(TokensReaderTest, AFileThatChangesWhileItIsTrainedOnIsAnError) {
+  TestFolder folder;
+  const std::string path = folder.Write("t.bin", TokenBytes(Tokens(100)));
+  const auto dataset = Open(path);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  HostBatch batch;
+  ASSERT_TRUE((*dataset)->ReadTrain({SampleRef{0, 0}}, &batch).ok());
+  folder.Write("t.bin", TokenBytes(Tokens(50)));
+  EXPECT_THAT((*dataset)->ReadTrain({SampleRef{0, 0}}, &batch),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("t.bin changed")));
+  EXPECT_FALSE((*dataset)->ReadHeldout({0}, &batch).ok());
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,8 +14,6 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kHeldoutDivisor = 10;  // the last tenth of every file
-constexpr size_t kScanBytes =
-    size_t{1} << 18;  // fits the second-level cache, so check and hash share one read
 
 uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -24,69 +21,35 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-int64_t TokenAt(TokenWidth width, const uint8_t* data, size_t index) {
-  if (width == TokenWidth::kOneByte) return data[index];
-  uint16_t token;
-  std::memcpy(&token, data + 2 * index, sizeof(token));
-  return token;
-}
-
-int64_t LargestToken(TokenWidth width, const uint8_t* data, size_t count) {
-  if (width == TokenWidth::kOneByte) return *std::max_element(data, data + count);
-  uint16_t largest = 0;
-  for (size_t i = 0; i < count; ++i) {
-    uint16_t token;
-    std::memcpy(&token, data + 2 * i, sizeof(token));
-    largest = std::max(largest, token);
-  }
-  return largest;
-}
-
-absl::Status TokenOutsideVocabulary(const TokenFile& file, TokenWidth width, size_t first_byte,
-                                    size_t count, int64_t vocabulary) {
-  const uint8_t* data = file.file.bytes().data() + first_byte;
-  size_t index = 0;
-  while (index + 1 < count && TokenAt(width, data, index) < vocabulary) ++index;
-  return absl::InvalidArgumentError(
-      absl::StrCat(file.file.path(), ": token ", TokenAt(width, data, index), " at offset ",
-                   first_byte + index * static_cast<size_t>(width),
-                   ", but the model's vocabulary is ", vocabulary, " (tokens 0 to ", vocabulary - 1,
-                   "); use a model with a larger vocabulary or other data"));
-}
-
-// Checks the vocabulary and adds the file's tokens to the hash, piece by piece.
-absl::Status ScanTokens(const TokenFile& file, TokenWidth width, int64_t vocabulary,
-                        ContentHash* hash) {
-  const absl::Span<const uint8_t> bytes = file.file.bytes();
-  const size_t token_bytes = static_cast<size_t>(width);
-  const bool any_token_fits = vocabulary > (width == TokenWidth::kOneByte ? 255 : 65535);
-  for (size_t at = file.header_bytes; at < bytes.size(); at += kScanBytes) {
-    const size_t here = std::min(kScanBytes, bytes.size() - at);
-    const size_t count = here / token_bytes;
-    if (!any_token_fits && LargestToken(width, bytes.data() + at, count) >= vocabulary) {
-      return TokenOutsideVocabulary(file, width, at, count, vocabulary);
-    }
-    hash->AddBytes(bytes.subspan(at, here));
-  }
-  hash->AddNumber(bytes.size() - file.header_bytes);
-  return absl::OkStatus();
+// Of the tokens of one piece; -1 if all are below `vocabulary`.
+int64_t FirstOutside(TokenWidth width, absl::Span<const uint8_t> piece, int64_t vocabulary,
+                     std::vector<int32_t>* scratch) {
+  const int64_t count = static_cast<int64_t>(piece.size()) / WidthBytes(width);
+  scratch->resize(count);
+  WidenTokens(width, piece.data(), count, scratch->data());
+  // As unsigned numbers: tokens of 2^31 and above are negative here.
+  const auto is_outside = [vocabulary](int32_t token) {
+    return static_cast<uint32_t>(token) >= vocabulary;
+  };
+  // A loop without exit is several times faster than a search, and nearly always all there is.
+  bool any = false;
+  for (const int32_t token : *scratch) any |= is_outside(token);
+  if (!any) return -1;
+  return std::find_if(scratch->begin(), scratch->end(), is_outside) - scratch->begin();
 }
 
 class WindowDataset : public Dataset {
  public:
-  WindowDataset(const std::string& format, TokenWidth width, std::vector<TokenFile> files,
-                const WindowCut& cut)
-      : format_(format), cut_(cut), files_(std::move(files)), train_(width), heldout_(width) {
-    for (const TokenFile& file : files_) {
-      const absl::Span<const uint8_t> bytes = file.file.bytes();
-      const int64_t token_bytes = static_cast<int64_t>(width);
-      const uint8_t* tokens = bytes.data() + file.header_bytes;
-      const int64_t num_tokens =
-          (static_cast<int64_t>(bytes.size()) - file.header_bytes) / token_bytes;
-      const int64_t num_heldout = num_tokens / kHeldoutDivisor;
+  WindowDataset(TokenCorpus corpus, TokenWidth width, const WindowCut& cut)
+      : corpus_(std::move(corpus)), width_(width), cut_(cut), train_(width), heldout_(width) {
+    for (const TokenFile& file : corpus_.files) {
+      const int64_t num_tokens = (file.file->num_bytes() - file.header_bytes) / WidthBytes(width);
+      const int64_t num_heldout = file.part == FilePart::kHeldout ? num_tokens
+                                  : file.part == FilePart::kTrain ? 0
+                                                                  : num_tokens / kHeldoutDivisor;
       const int64_t num_train = num_tokens - num_heldout;
-      train_.Append(tokens, num_train);
-      heldout_.Append(tokens + num_train * token_bytes, num_heldout);
+      train_.Append(file.file, file.header_bytes, num_train);
+      heldout_.Append(file.file, file.header_bytes + num_train * WidthBytes(width), num_heldout);
     }
     // Largest number that leaves room for any start in [0, context), but at least one window.
     num_train_windows_ = std::max<int64_t>(1, train_.num_tokens() / cut_.context - 1);
@@ -95,29 +58,20 @@ class WindowDataset : public Dataset {
   }
 
   // Checks sizes and content; computes the fingerprint.
-  absl::Status Validate(TokenWidth width) {
+  absl::Status Validate() {
     const int64_t window = cut_.context + 1;
     if (train_.num_tokens() + heldout_.num_tokens() == 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("empty corpus: ", NameOfFiles(), " holds 0 ", format_, " tokens"));
+          absl::StrCat("empty corpus: ", NameOfFiles(), " holds 0 ", corpus_.format, " tokens"));
     }
     if (train_.num_tokens() < window || heldout_.num_tokens() < window) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "corpus is too short: one window needs ", window, " tokens (context ", cut_.context,
-          " + 1), but ", NameOfFiles(), " gives ", train_.num_tokens(), " tokens for training and ",
-          heldout_.num_tokens(),
-          " held out (the last tenth of every file); use more data or a smaller context"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("corpus is too short: one window needs ", window, " tokens (context ",
+                       cut_.context, " + 1), but ", NameOfFiles(), " gives ", train_.num_tokens(),
+                       " tokens for training and ", heldout_.num_tokens(), " held out (",
+                       corpus_.heldout_name, "); use more data or a smaller context"));
     }
-    ContentHash hash;
-    hash.AddText(format_);
-    hash.AddNumber(cut_.context);
-    hash.AddNumber(cut_.vocabulary);
-    hash.AddNumber(files_.size());
-    for (const TokenFile& file : files_) {
-      RETURN_IF_ERROR(ScanTokens(file, width, cut_.vocabulary, &hash));
-    }
-    fingerprint_ = hash.Hex();
-    return absl::OkStatus();
+    return ComputeFingerprint();
   }
 
   int64_t num_train_samples() const override { return num_train_windows_; }
@@ -126,10 +80,14 @@ class WindowDataset : public Dataset {
   const std::string& fingerprint() const override { return fingerprint_; }
 
   std::string Describe() const override {
-    return absl::StrCat(format_, ": ", files_.size(), files_.size() == 1 ? " file, " : " files, ",
-                        train_.num_tokens(), " tokens in ", num_train_windows_,
-                        " training windows, ", heldout_.num_tokens(), " tokens in ",
-                        num_heldout_windows_, " held-out windows, context ", cut_.context);
+    const size_t num_files = corpus_.files.size();
+    std::string text = absl::StrCat(
+        corpus_.format, ": ", num_files, num_files == 1 ? " file, " : " files, ",
+        train_.num_tokens(), " tokens in ", num_train_windows_, " training windows, ",
+        heldout_.num_tokens(), " tokens in ", num_heldout_windows_, " held-out windows (",
+        corpus_.heldout_name, "), context ", cut_.context, "; ", corpus_.reading);
+    for (const std::string& note : corpus_.notes) absl::StrAppend(&text, "; ", note);
+    return text;
   }
 
   absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
@@ -137,7 +95,7 @@ class WindowDataset : public Dataset {
     for (size_t i = 0; i < samples.size(); ++i) {
       RETURN_IF_ERROR(CheckIndex("training", samples[i].index, num_train_windows_));
       const int64_t begin = Phase(samples[i].epoch) + samples[i].index * cut_.context;
-      CopyWindow(train_, begin, i, batch);
+      RETURN_IF_ERROR(CopyWindow(train_, begin, i, batch));
     }
     return absl::OkStatus();
   }
@@ -146,15 +104,70 @@ class WindowDataset : public Dataset {
     Prepare(samples.size(), batch);
     for (size_t i = 0; i < samples.size(); ++i) {
       RETURN_IF_ERROR(CheckIndex("held-out", samples[i], num_heldout_windows_));
-      CopyWindow(heldout_, samples[i] * cut_.context, i, batch);
+      RETURN_IF_ERROR(CopyWindow(heldout_, samples[i] * cut_.context, i, batch));
     }
     return absl::OkStatus();
   }
 
  private:
   std::string NameOfFiles() const {
-    const std::string& first = files_.front().file.path();
-    return files_.size() == 1 ? first : absl::StrCat(first, " with ", files_.size() - 1, " more");
+    const std::vector<TokenFile>& files = corpus_.files;
+    const std::string& first = files.front().file->path();
+    return files.size() == 1 ? first : absl::StrCat(first, " with ", files.size() - 1, " more");
+  }
+
+  // Files with tokens for training, cut or not; then, if there are any, those that are held out as
+  // a whole.
+  absl::Status ComputeFingerprint() {
+    std::vector<const TokenFile*> train;
+    std::vector<const TokenFile*> heldout;
+    for (const TokenFile& file : corpus_.files) {
+      (file.part == FilePart::kHeldout ? heldout : train).push_back(&file);
+    }
+    ContentHash hash;
+    hash.AddText(corpus_.format);
+    hash.AddNumber(cut_.context);
+    hash.AddNumber(cut_.vocabulary);
+    if (width_ == TokenWidth::kFourBytes) hash.AddText("uint32");
+    hash.AddNumber(train.size());
+    for (const TokenFile* file : train) RETURN_IF_ERROR(ScanTokens(*file, &hash));
+    if (!heldout.empty()) {
+      hash.AddText("heldout");
+      hash.AddNumber(heldout.size());
+      for (const TokenFile* file : heldout) RETURN_IF_ERROR(ScanTokens(*file, &hash));
+    }
+    fingerprint_ = hash.Hex();
+    return absl::OkStatus();
+  }
+
+  // Checks the vocabulary and adds the file's tokens to the hash, piece by piece.
+  absl::Status ScanTokens(const TokenFile& file, ContentHash* hash) const {
+    const bool any_token_fits = width_ == TokenWidth::kOneByte    ? cut_.vocabulary > 255
+                                : width_ == TokenWidth::kTwoBytes ? cut_.vocabulary > 65535
+                                                                  : false;
+    std::vector<int32_t> scratch;
+    RETURN_IF_ERROR(ScanDataFile(
+        *file.file, file.header_bytes,
+        [&](int64_t offset, absl::Span<const uint8_t> piece) -> absl::Status {
+          if (!any_token_fits) {
+            const int64_t index = FirstOutside(width_, piece, cut_.vocabulary, &scratch);
+            if (index >= 0) {
+              return TokenOutsideVocabulary(file, offset + index * WidthBytes(width_),
+                                            static_cast<uint32_t>(scratch[index]));
+            }
+          }
+          hash->AddBytes(piece);
+          return absl::OkStatus();
+        }));
+    hash->AddNumber(file.file->num_bytes() - file.header_bytes);
+    return absl::OkStatus();
+  }
+
+  absl::Status TokenOutsideVocabulary(const TokenFile& file, int64_t offset, uint32_t token) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.file->path(), ": token ", token, " at offset ", offset,
+                     ", but the model's vocabulary is ", cut_.vocabulary, " (tokens 0 to ",
+                     cut_.vocabulary - 1, "); read as ", corpus_.reading, ". ", corpus_.advice));
   }
 
   int64_t Phase(int64_t epoch) const {
@@ -175,15 +188,19 @@ class WindowDataset : public Dataset {
         absl::StrCat(part, " sample ", index, " asked for, but there are ", limit));
   }
 
-  void CopyWindow(const TokenStream& stream, int64_t begin, size_t row, HostBatch* batch) const {
+  absl::Status CopyWindow(const TokenStream& stream, int64_t begin, size_t row,
+                          HostBatch* batch) const {
     const int64_t at = static_cast<int64_t>(row) * cut_.context;
-    stream.Copy(begin, cut_.context, batch->tokens.data() + at);
-    stream.Copy(begin + 1, cut_.context, batch->targets.data() + at);
+    std::vector<int32_t> window(cut_.context + 1);
+    RETURN_IF_ERROR(stream.Copy(begin, cut_.context + 1, window.data()));
+    std::copy(window.begin(), window.end() - 1, batch->tokens.begin() + at);
+    std::copy(window.begin() + 1, window.end(), batch->targets.begin() + at);
+    return absl::OkStatus();
   }
 
-  std::string format_;
+  TokenCorpus corpus_;
+  TokenWidth width_;
   WindowCut cut_;
-  std::vector<TokenFile> files_;
   TokenStream train_;
   TokenStream heldout_;
   int64_t num_train_windows_ = 0;
@@ -194,12 +211,10 @@ class WindowDataset : public Dataset {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Dataset>> MakeWindowDataset(const std::string& format,
-                                                           TokenWidth width,
-                                                           std::vector<TokenFile> files,
+absl::StatusOr<std::unique_ptr<Dataset>> MakeWindowDataset(TokenCorpus corpus, TokenWidth width,
                                                            const WindowCut& cut) {
-  auto dataset = std::make_unique<WindowDataset>(format, width, std::move(files), cut);
-  RETURN_IF_ERROR(dataset->Validate(width));
+  auto dataset = std::make_unique<WindowDataset>(std::move(corpus), width, cut);
+  RETURN_IF_ERROR(dataset->Validate());
   return dataset;
 }
 

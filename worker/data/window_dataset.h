@@ -1,10 +1,10 @@
-// Windows of context + 1 tokens over a corpus of token files: what text and pre-tokenised data have
-// in common.
+// Windows of context + 1 tokens out of files of tokens: what text and pre-tokenised data have in
+// common.
 //
-// Of every file the last floor(tokens / 10) tokens are held out; both parts are laid end to end
-// over all files, so a window may cross files. Held-out windows lie `context` apart from the start,
-// so that they share one token and every token but the first is predicted once. Training windows do
-// the same from a start that differs per epoch.
+// Of every file the last floor(tokens / 10) tokens are held out, unless its part says otherwise;
+// both parts are laid end to end over all files, so a window may cross files. Held-out windows lie
+// `context` apart from the start, so that they share one token and every token but the first is
+// predicted once. Training windows do the same from a start that differs per epoch.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/data/corpus_split.h"
+#include "worker/data/data_file.h"
 #include "worker/data/dataset.h"
-#include "worker/data/file_bytes.h"
 #include "worker/data/token_stream.h"
 
 namespace lodestar {
@@ -26,16 +27,27 @@ struct WindowCut {
 };
 
 struct TokenFile {
-  FileBytes file;
+  std::shared_ptr<const DataFile> file;
   int64_t header_bytes = 0;  // tokens follow, to the end of the file
+  FilePart part = FilePart::kCut;
 };
 
-// `format` is for messages and the fingerprint. Reads every byte once.
+// Files that were found, before it is known what a model takes of them.
+struct TokenCorpus {
+  std::string format;            // for messages and the fingerprint: "text", "tokens"
+  std::vector<TokenFile> files;  // none is left out, none is empty
+  // How tokens are read, for messages: "uint16 tokens behind the header of llm.c for GPT-2", and
+  // what to do if one is outside the vocabulary.
+  std::string reading;
+  std::string advice;
+  std::string heldout_name;        // what is held out, for messages: "the last tenth of every file"
+  std::vector<std::string> notes;  // what is worth knowing, for the log
+};
+
+// Reads every byte once.
 // Errors: InvalidArgument for an empty corpus, one shorter than a window, or a token outside the
-// vocabulary.
-absl::StatusOr<std::unique_ptr<Dataset>> MakeWindowDataset(const std::string& format,
-                                                           TokenWidth width,
-                                                           std::vector<TokenFile> files,
+// vocabulary; those of DataFile::Read().
+absl::StatusOr<std::unique_ptr<Dataset>> MakeWindowDataset(TokenCorpus corpus, TokenWidth width,
                                                            const WindowCut& cut);
 
 }  // namespace lodestar

@@ -1,0 +1,205 @@
+#include "worker/data/data_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/file_io.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// Fits the second-level cache, so that checking and hashing a piece reads memory once.
+constexpr int64_t kScanBytes = int64_t{1} << 18;
+// Largest window; 16 asks zlib for gzip with its header and checksum.
+constexpr int kGzipWindowBits = 15 + 16;
+constexpr size_t kInflateStepBytes = size_t{1} << 20;
+
+int OpenForReading(const std::string& path) { return open(path.c_str(), O_RDONLY | O_CLOEXEC); }
+
+std::string TimeText(int64_t seconds, int64_t nanoseconds) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%E3S %z",
+                          absl::FromUnixSeconds(seconds) + absl::Nanoseconds(nanoseconds),
+                          absl::LocalTimeZone());
+}
+
+// Owns a zlib stream over the bytes of `file`, which must outlive it.
+class GzipReader {
+ public:
+  explicit GzipReader(const DataFile& file) : file_(file) {
+    is_open_ = inflateInit2(&stream_, kGzipWindowBits) == Z_OK;
+  }
+  ~GzipReader() {
+    if (is_open_) inflateEnd(&stream_);
+  }
+  GzipReader(const GzipReader&) = delete;
+  GzipReader& operator=(const GzipReader&) = delete;
+
+  // Appends at most kInflateStepBytes to *output. Sets *is_done behind the last member of the file.
+  absl::Status Step(std::vector<uint8_t>* output, bool* is_done) {
+    if (!is_open_) return absl::ResourceExhaustedError("no memory for decompression");
+    RETURN_IF_ERROR(Refill());
+    const size_t old_size = output->size();
+    output->resize(old_size + kInflateStepBytes);
+    stream_.next_out = output->data() + old_size;
+    stream_.avail_out = static_cast<uInt>(kInflateStepBytes);
+    const int result = inflate(&stream_, Z_NO_FLUSH);
+    output->resize(output->size() - stream_.avail_out);
+    *is_done = false;
+    if (result == Z_STREAM_END) {
+      RETURN_IF_ERROR(Refill());
+      *is_done = stream_.avail_in == 0;
+      if (!*is_done) inflateReset(&stream_);
+      return absl::OkStatus();
+    }
+    if (result == Z_OK) return absl::OkStatus();
+    const bool is_short = result == Z_BUF_ERROR && stream_.avail_in == 0;
+    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": damaged at offset ",
+                                                   fed_ - stream_.avail_in, " of ",
+                                                   file_.num_bytes(), " compressed bytes: ",
+                                                   is_short                 ? "the file ends early"
+                                                   : stream_.msg != nullptr ? stream_.msg
+                                                                            : "not gzip data"));
+  }
+
+ private:
+  absl::Status Refill() {
+    if (stream_.avail_in > 0) return absl::OkStatus();
+    input_.resize(std::min(kScanBytes, file_.num_bytes() - fed_));
+    RETURN_IF_ERROR(file_.Read(fed_, absl::MakeSpan(input_)));
+    stream_.next_in = input_.data();
+    stream_.avail_in = static_cast<uInt>(input_.size());
+    fed_ += static_cast<int64_t>(input_.size());
+    return absl::OkStatus();
+  }
+
+  const DataFile& file_;
+  std::vector<uint8_t> input_;
+  int64_t fed_ = 0;  // bytes of the file given to zlib
+  z_stream stream_ = {};
+  bool is_open_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Open(const std::string& path,
+                                                               Descriptor descriptor) {
+  // O_NONBLOCK: opening a FIFO would wait for its writer.
+  const int opened = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (opened < 0) return ErrnoStatus(errno, "open", path);
+  std::shared_ptr<DataFile> file(new DataFile());
+  file->path_ = path;
+  file->descriptor_ = opened;
+  struct stat info;
+  if (fstat(opened, &info) != 0) return ErrnoStatus(errno, "examine", path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
+  }
+  file->identity_ = IdentityOf(info);
+  file->num_bytes_ = file->identity_.num_bytes;
+  if (descriptor == Descriptor::kPerRead) close(std::exchange(file->descriptor_, -1));
+  return file;
+}
+
+absl::StatusOr<std::shared_ptr<const DataFile>> DataFile::Inflate(const std::string& path,
+                                                                  int64_t max_inflated_bytes) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const DataFile> compressed, Open(path));
+  std::shared_ptr<DataFile> file(new DataFile());
+  file->path_ = path;
+  file->identity_ = compressed->identity_;
+  file->is_inflated_ = true;
+  GzipReader reader(*compressed);
+  bool is_done = false;
+  while (!is_done) {
+    RETURN_IF_ERROR(reader.Step(&file->inflated_, &is_done));
+    if (static_cast<int64_t>(file->inflated_.size()) > max_inflated_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": inflates to more than ", max_inflated_bytes, " bytes; unpack it"));
+    }
+  }
+  file->inflated_.shrink_to_fit();
+  file->num_bytes_ = static_cast<int64_t>(file->inflated_.size());
+  return file;
+}
+
+DataFile::~DataFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+bool DataFile::IsSameAs(const DataFile& other) const {
+  return identity_.device == other.identity_.device && identity_.inode == other.identity_.inode;
+}
+
+absl::Status DataFile::Read(int64_t offset, absl::Span<uint8_t> out) const {
+  if (out.empty()) return absl::OkStatus();
+  if (is_inflated_) {
+    std::memcpy(out.data(), inflated_.data() + offset, out.size());
+    return absl::OkStatus();
+  }
+  if (descriptor_ >= 0) return ReadFrom(descriptor_, offset, out);
+  const int opened = OpenForReading(path_);
+  if (opened < 0) return ErrnoStatus(errno, "open", path_);
+  const absl::Status status = ReadFrom(opened, offset, out);
+  close(opened);
+  return status;
+}
+
+// Looks at the file after reading: what was read before a change is as it was.
+absl::Status DataFile::ReadFrom(int descriptor, int64_t offset, absl::Span<uint8_t> out) const {
+  while (!out.empty()) {
+    const ssize_t count = pread(descriptor, out.data(), out.size(), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(errno, "read", path_);
+    if (count == 0) break;  // cut short
+    out.remove_prefix(count);
+    offset += count;
+  }
+  RETURN_IF_ERROR(CheckUnchanged(descriptor));
+  if (out.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("data file ", path_, " says that it has ",
+                                                    num_bytes_, " bytes, but ends at offset ",
+                                                    offset, "; copy it to a disk of this machine"));
+}
+
+DataFile::Identity DataFile::IdentityOf(const struct stat& info) {
+  return {info.st_dev, info.st_ino, static_cast<int64_t>(info.st_size), info.st_mtim.tv_sec,
+          info.st_mtim.tv_nsec};
+}
+
+absl::Status DataFile::CheckUnchanged(int descriptor) const {
+  struct stat info;
+  if (fstat(descriptor, &info) != 0) return ErrnoStatus(errno, "examine", path_);
+  const Identity now = IdentityOf(info);
+  if (now == identity_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "data file ", path_, " changed while it was in use: it had ", identity_.num_bytes,
+      " bytes, written ", TimeText(identity_.modified_seconds, identity_.modified_nanoseconds),
+      ", and has ", now.num_bytes, ", written ",
+      TimeText(now.modified_seconds, now.modified_nanoseconds),
+      "; a job needs its data as it began: put the old file back and start the worker again"));
+}
+
+absl::Status ScanDataFile(
+    const DataFile& file, int64_t begin,
+    absl::FunctionRef<absl::Status(int64_t offset, absl::Span<const uint8_t> piece)> visit) {
+  std::vector<uint8_t> buffer(std::min(kScanBytes, std::max<int64_t>(0, file.num_bytes() - begin)));
+  for (int64_t at = begin; at < file.num_bytes(); at += kScanBytes) {
+    const int64_t count = std::min(kScanBytes, file.num_bytes() - at);
+    const absl::Span<uint8_t> piece = absl::MakeSpan(buffer).subspan(0, count);
+    RETURN_IF_ERROR(file.Read(at, piece));
+    RETURN_IF_ERROR(visit(at, piece));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

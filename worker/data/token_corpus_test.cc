@@ -1,0 +1,120 @@
+#include "worker/data/token_corpus.h"
+
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/data/testing/test_folder.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class TokenCorpusTest : public testing::Test {
+ protected:
+  static absl::StatusOr<TokenCorpus> OpenAs(const DataConfig& config) {
+    return OpenTokenCorpus(config, {.suffix = ".bin"});
+  }
+  absl::StatusOr<TokenCorpus> Open(const std::string& heldout_path = "") {
+    return OpenAs({.path = folder_.Path("data"), .heldout_path = heldout_path});
+  }
+  void Write(const std::string& name) { folder_.Write(absl::StrCat("data/", name), "tokens"); }
+
+  // "train.bin train, val.bin heldout", of the files' own names.
+  static std::string PartsOf(const TokenCorpus& corpus) {
+    std::vector<std::string> parts;
+    for (const TokenFile& file : corpus.files) {
+      const std::string& path = file.file->path();
+      parts.push_back(absl::StrCat(path.substr(path.rfind('/') + 1),
+                                   file.part == FilePart::kHeldout ? " heldout"
+                                   : file.part == FilePart::kTrain ? " train"
+                                                                   : " cut"));
+    }
+    return absl::StrJoin(parts, ", ");
+  }
+
+  TestFolder folder_;
+};
+
+TEST_F(TokenCorpusTest, HoldsOutByNameAndSaysSo) {
+  for (const char* name : {"train.bin", "val.bin", "test.bin", "meta.pkl", "empty.bin"}) {
+    Write(name);
+  }
+  folder_.Write("data/empty.bin", "");
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open());
+  EXPECT_EQ(PartsOf(corpus), "train.bin train, val.bin heldout");
+  EXPECT_EQ(corpus.heldout_name, "1 file by name, as val.bin");
+  EXPECT_EQ(absl::StrJoin(corpus.notes, "|"),
+            "neither trained nor evaluated on 1 file, by name, as test.bin");
+}
+
+TEST_F(TokenCorpusTest, CutsWhatHasNoNames) {
+  Write("0.bin");
+  Write("1.bin");
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open());
+  EXPECT_EQ(PartsOf(corpus), "0.bin cut, 1.bin cut");
+  EXPECT_EQ(corpus.heldout_name, "the last tenth of every file");
+}
+
+TEST_F(TokenCorpusTest, HeldOutDataOfItsOwnLeavesTheRestWhole) {
+  Write("train.bin");
+  Write("val.bin");
+  const std::string heldout = folder_.Write("other.bin", "tokens");
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open(heldout));
+  EXPECT_EQ(PartsOf(corpus), "train.bin train, other.bin heldout");
+  EXPECT_EQ(corpus.heldout_name, absl::StrCat("--heldout_data=", heldout));
+}
+
+TEST_F(TokenCorpusTest, NothingIsTrainedOnThatIsHeldOut) {
+  Write("0.bin");
+  Write("1.bin");
+  folder_.Link("data/1.bin", "link.bin");
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open(folder_.Path("link.bin")));
+  EXPECT_EQ(PartsOf(corpus), "0.bin train, link.bin heldout");
+  EXPECT_THAT(absl::StrJoin(corpus.notes, "|"), HasSubstr("not trained on 1 file of --data"));
+  EXPECT_THAT(Open(folder_.Path("data")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--heldout_data="), HasSubstr("nothing is left"))));
+}
+
+TEST_F(TokenCorpusTest, OnlyHeldOutDataIsNoTrainingData) {
+  Write("val_0.bin");
+  Write("val_1.bin");
+  EXPECT_THAT(Open(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("only held-out or test data"), HasSubstr("val_0.bin"))));
+  EXPECT_OK(OpenAs({.path = folder_.Path("data/val_0.bin")}));
+}
+
+TEST_F(TokenCorpusTest, MissingAndEmptyDataAreErrors) {
+  folder_.Write("data/a.txt", "text");
+  EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("looked for *.bin")));
+  folder_.Write("data/a.bin", "");
+  EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("empty corpus")));
+  Write("b.bin");
+  EXPECT_THAT(Open(folder_.Path("none")), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(TokenCorpusTest, TakesMoreFilesThanAProcessMayHaveOpen) {
+  for (size_t i = 0; i < DataFile::kMaxKeptDescriptors + 100; ++i) Write(absl::StrCat(i, ".bin"));
+  ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open());
+  ASSERT_EQ(corpus.files.size(), DataFile::kMaxKeptDescriptors + 100);
+  uint8_t byte = 0;
+  for (const TokenFile& file : corpus.files) {
+    EXPECT_OK(file.file->Read(5, absl::MakeSpan(&byte, 1)));
+  }
+  int last_descriptor = dup(0);
+  close(last_descriptor);
+  EXPECT_LT(last_descriptor, DataFile::kMaxKeptDescriptors + 50);
+}
+
+}  // namespace
+}  // namespace lodestar
