@@ -82,7 +82,9 @@ absl::Status StartAll(const LaunchOptions& options, const std::string& program,
                       absl::StrCat("--coordinator=", coordinator),
                       absl::StrCat("--name=worker-", i),
                       absl::StrCat("--data=", options.data),
+                      absl::StrCat("--heldout_data=", options.heldout_data),
                       absl::StrCat("--data_format=", options.data_format),
+                      absl::StrCat("--token_bytes=", options.token_bytes),
                       absl::StrCat("--device=", options.device),
                       absl::StrCat("--threads=", options.threads)};
     RETURN_IF_ERROR(launcher->Start(spec));

@@ -12,7 +12,9 @@ struct LaunchOptions {
   int threads = 1;  // per worker, CPU devices
   std::string device = "auto";
   std::string data;
+  std::string heldout_data;
   std::string data_format = "auto";
+  std::string token_bytes = "auto";
   std::vector<std::string> server_flags;  // given to every ps_server as they are
 };
 

@@ -37,7 +37,9 @@ ABSL_FLAG(int, workers, 2, "Number of workers; 1 to 64.");
 ABSL_FLAG(int, threads, 1, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
 ABSL_FLAG(std::string, device, "auto", "auto, cuda, cuda:N or cpu.");
 ABSL_FLAG(std::string, data, "", "--data of the workers. Required.");
+ABSL_FLAG(std::string, heldout_data, "", "--heldout_data of the workers.");
 ABSL_FLAG(std::string, data_format, "auto", "--data_format of the workers.");
+ABSL_FLAG(std::string, token_bytes, "auto", "--token_bytes of the workers.");
 ABSL_FLAG(std::string, model, "model.safetensors",
           "A checkpoint (round-...), or a file that psctl export wrote.");
 ABSL_FLAG(std::string, prompt, "", "The text to go on from.");
@@ -162,7 +164,9 @@ int LaunchCommand(const CommandLine& line) {
   options.threads = absl::GetFlag(FLAGS_threads);
   options.device = absl::GetFlag(FLAGS_device);
   options.data = absl::GetFlag(FLAGS_data);
+  options.heldout_data = absl::GetFlag(FLAGS_heldout_data);
   options.data_format = absl::GetFlag(FLAGS_data_format);
+  options.token_bytes = absl::GetFlag(FLAGS_token_bytes);
   options.server_flags = line.passed_on;
   if (options.data.empty()) return BadUsage("--data='': the path of the training data is needed");
   return RunLaunch(options, ProgramPath());
@@ -223,7 +227,8 @@ std::vector<Command> Commands() {
        .form = "launch --data=PATH [-- FLAGS]",
        .summary = "a cluster on this machine; FLAGS go to ps_server",
        .details = "Exit code: that of the first role that failed, else 0.\n",
-       .flags = {"data", "data_format", "servers", "workers", "device", "threads"},
+       .flags = {"data", "heldout_data", "data_format", "token_bytes", "servers", "workers",
+                 "device", "threads"},
        .passes_on = true,
        .run = &LaunchCommand},
       {.name = "generate",
