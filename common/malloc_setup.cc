@@ -1,14 +1,30 @@
 #include "common/malloc_setup.h"
 
+#include <unistd.h>
+
 #include <climits>  // defines __GLIBC__ where it applies
+#include <new>
 
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 
 namespace lodestar {
+namespace {
+
+// An exception would end the process as well, but as if it were a fault of the program's that
+// another try may not meet.
+void ExitWithoutMemory() {
+  constexpr char kText[] = "out of memory: give this process more, or the job more machines\n";
+  constexpr int kExitFailed = 1;
+  if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) _exit(kExitFailed);
+  _exit(kExitFailed);
+}
+
+}  // namespace
 
 void SetUpMalloc() {
+  std::set_new_handler(ExitWithoutMemory);
 #ifdef __GLIBC__
   constexpr int kMmapThresholdBytes = 1 << 30;
   constexpr int kTopPadBytes = 64 << 20;

@@ -4,14 +4,18 @@
 
 #include <random>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/job_loss.h"
+#include "common/layout.h"
 #include "common/logging.h"
+#include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/cluster_status_convert.h"
+#include "server/shard/shard_memory.h"
 
 namespace lodestar {
 namespace {
@@ -19,37 +23,12 @@ namespace {
 // How often leases and held calls are looked at.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 
-CheckpointKeeper::Config ConfigOfKeeper(const ServerConfig& config) {
-  CheckpointKeeper::Config keeper;
-  keeper.root = config.durability.checkpoint_dir;
-  keeper.fallback = config.durability.fallback_dir;
-  keeper.keep = config.durability.keep;
-  keeper.resume = config.durability.resume != ResumePolicy::kNever;
-  keeper.resume_path = config.durability.resume_path;
-  keeper.init_from = config.durability.init_from;
-  keeper.job = config.job;
-  return keeper;
-}
-
-Coordinator::Config ConfigOfCoordinator(const ServerConfig& config) {
-  Coordinator::Config coordinator;
-  coordinator.job = config.job;
-  coordinator.num_shards = config.cluster.num_shards;
-  coordinator.lease = config.cluster.lease;
-  coordinator.checkpoint_dir = config.durability.checkpoint_dir;
-  coordinator.fallback_dir = config.durability.fallback_dir;
-  coordinator.checkpoint_schedule = {.every_rounds = config.durability.checkpoint_every,
-                                     .interval = config.durability.checkpoint_interval,
-                                     .max_cost = config.durability.checkpoint_cost};
-  coordinator.exit_when_done = config.exit_when_done;
-  return coordinator;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const ServerConfig& config,
-                                                                         Clock* clock) {
-  std::unique_ptr<CoordinatorRole> role(new CoordinatorRole(config, clock));
+                                                                         const Deps& deps) {
+  std::unique_ptr<CoordinatorRole> role(new CoordinatorRole(config, deps));
+  RETURN_IF_ERROR(role->CheckResources());
   ProgressRecorder::Config recorder;
   recorder.metrics_out = config.output.metrics_out;
   recorder.total_rounds = config.job.schedule.total_rounds;
@@ -62,12 +41,54 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
   return role;
 }
 
-CoordinatorRole::CoordinatorRole(const ServerConfig& config, Clock* clock)
+CoordinatorRole::CoordinatorRole(const ServerConfig& config, const Deps& deps)
     : config_(config),
-      clock_(clock),
-      strand_(clock, kTick),
+      deps_(deps),
+      strand_(deps.clock, kTick),
       norms_(config.cluster.num_shards),
       local_norms_(&norms_, 0) {}
+
+absl::Status CoordinatorRole::CheckResources() {
+  if (std::holds_alternative<ClientModelSpec>(config_.job.model.architecture)) {
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(config_.job.model));
+  ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
+                   PlanShards(layout, config_.cluster.num_shards));
+  ASSIGN_OR_RETURN(
+      const std::string warning,
+      CheckShardMemory(EstimateShardMemory(config_.job, ranges[0].size()), deps_.read_memory()));
+  if (!warning.empty()) warnings_.push_back(warning);
+  return absl::OkStatus();
+}
+
+Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
+  Coordinator::Config coordinator;
+  coordinator.job = config_.job;
+  coordinator.num_shards = config_.cluster.num_shards;
+  coordinator.lease = config_.cluster.lease;
+  coordinator.checkpoint_dir = config_.durability.checkpoint_dir;
+  coordinator.fallback_dir = config_.durability.fallback_dir;
+  coordinator.checkpoint_schedule = {.every_rounds = config_.durability.checkpoint_every,
+                                     .interval = config_.durability.checkpoint_interval,
+                                     .max_cost = config_.durability.checkpoint_cost};
+  coordinator.stop_timeout = config_.cluster.stop_timeout;
+  coordinator.exit_when_done = config_.exit_when_done;
+  return coordinator;
+}
+
+CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
+  const DurabilityConfig& durability = config_.durability;
+  CheckpointKeeper::Config keeper;
+  keeper.root = durability.checkpoint_dir;
+  keeper.fallback = durability.fallback_dir;
+  keeper.keep = durability.keep;
+  keeper.resume = durability.resume != ResumePolicy::kNever;
+  keeper.resume_path = durability.resume_path;
+  keeper.init_from = durability.init_from;
+  keeper.job = config_.job;
+  return keeper;
+}
 
 CoordinatorRole::~CoordinatorRole() { Stop(); }
 
@@ -75,10 +96,10 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   read_local_ = std::move(read_local);
   fleet_ = std::make_unique<ServerFleet>(config_.job, local, &norms_);
   checkpoints_ = std::make_unique<CheckpointKeeper>(
-      ConfigOfKeeper(config_), [this] { return fleet_->map(); }, this);
+      KeeperSettings(), [this] { return fleet_->map(); }, this);
   const Coordinator::Deps deps{fleet_.get(), checkpoints_.get(), recorder_.get()};
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator,
-                   Coordinator::Create(ConfigOfCoordinator(config_), deps, clock_->Now()));
+                   Coordinator::Create(CoordinatorSettings(), deps, deps_.clock->Now()));
   strand_.Start(std::move(coordinator));
   cluster_rpc_ = std::make_unique<ClusterRpc>(
       config_.job, ClusterRpc::Deps{&strand_, fleet_.get(), &norms_, &board_});
@@ -94,6 +115,7 @@ void CoordinatorRole::AddServices(grpc::ServerBuilder& builder) {
 }
 
 absl::Status CoordinatorRole::AttachLocalShard(const std::string& address) {
+  for (const std::string& warning : warnings_) RaiseAlarm(warning);
   const uint64_t instance_id = std::random_device()() + uint64_t{1};
   return strand_.Run([&](Coordinator& coordinator, absl::Time now) {
     return coordinator.OnShardAttached(0, config_.cluster.num_shards, instance_id, address, now);
@@ -162,6 +184,7 @@ absl::Status CoordinatorRole::Farewell() {
 }
 
 void CoordinatorRole::Stop() {
+  if (cluster_rpc_ == nullptr) return;  // Start() has failed: nobody knows of this server
   strand_.Stop();
   const absl::Status farewell = Farewell();
   if (fleet_ != nullptr) fleet_->EndAll(farewell);
@@ -189,6 +212,13 @@ void CoordinatorRole::OnNonFinite(WorkerId worker, absl::string_view text) {
       absl::StrCat("worker ", worker.value(), " has sent NaN or Inf; it was refused");
   strand_.Report(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(alarm, now); });
+}
+
+void CoordinatorRole::OnOutOfMemory(absl::string_view text) {
+  const absl::Status status = absl::ResourceExhaustedError(text);
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardFailing(0, status, now);
+  });
 }
 
 void CoordinatorRole::OnDropped(absl::string_view text) { LogInfo("shard=0 {}", text); }

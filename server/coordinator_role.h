@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/host_memory.h"
 #include "common/logging.h"
 #include "server/fleet/checkpoint_keeper.h"
 #include "server/fleet/norm_collector.h"
@@ -28,9 +30,16 @@ namespace lodestar {
 
 class CoordinatorRole : public ShardReports, public CheckpointReports {
  public:
-  // Errors: those of Coordinator::Create() and of opening --metrics_out.
+  struct Deps {
+    Clock* clock = &Clock::Real();
+    // What the shard of this process may take. Zeros: not known, and not compared.
+    std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
+  };
+
+  // Sees whether memory will do, and opens --metrics_out. Errors: those of Coordinator::Create() and
+  // of the file; ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<CoordinatorRole>> Create(const ServerConfig& config,
-                                                                 Clock* clock);
+                                                                 const Deps& deps);
   ~CoordinatorRole() override;
 
   // What the local shard clips with.
@@ -63,6 +72,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnSaved(uint64_t server_incarnation, const std::string& directory,
                const absl::StatusOr<std::string>& manifest_part) override;
   void OnNonFinite(WorkerId worker, absl::string_view text) override;
+  void OnOutOfMemory(absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
@@ -70,12 +80,17 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
                              const absl::StatusOr<PublishedCheckpoint>& published) override;
 
  private:
-  CoordinatorRole(const ServerConfig& config, Clock* clock);
+  CoordinatorRole(const ServerConfig& config, const Deps& deps);
+  // Before a client brings the layout of its model, neither is known.
+  absl::Status CheckResources();
+  Coordinator::Config CoordinatorSettings() const;
+  CheckpointKeeper::Config KeeperSettings() const;
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();
 
   const ServerConfig config_;
-  Clock* const clock_;
+  const Deps deps_;
+  std::vector<std::string> warnings_;  // for the status, once there is one
   CoordinatorStrand strand_;  // first, so that it outlives whoever reports to it
   NormCollector norms_;
   LocalNormExchange local_norms_;

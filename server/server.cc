@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/host_memory.h"
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/status_macros.h"
@@ -28,6 +29,18 @@ constexpr std::chrono::milliseconds kCallPatience(1000);
 int NumThreads(int asked) {
   if (asked > 0) return asked;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
+}
+
+HostMemory AvailableMemory(int64_t limit) {
+  if (limit > 0) {
+    return {.total_bytes = limit, .available_bytes = limit, .limited_by = "--memory_limit"};
+  }
+  // The system ends a process that takes the last of it; code and connections need some, too.
+  constexpr int64_t kReserveParts = 16;
+  HostMemory memory = ReadHostMemory();
+  memory.total_bytes -= memory.total_bytes / kReserveParts;
+  memory.available_bytes = std::min(memory.available_bytes, memory.total_bytes);
+  return memory;
 }
 
 // Logs what became of the last checkpoint; not OK if something is lost that should not be.
@@ -79,8 +92,10 @@ absl::Status Server::Build() {
   ShardHost::Deps host;
   host.executor = executor_.get();
   host.trace = trace_.get();
+  host.read_memory = [limit = config_.cluster.memory_limit] { return AvailableMemory(limit); };
   if (config_.is_coordinator()) {
-    ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps_.clock));
+    ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(
+                                config_, {deps_.clock, host.read_memory}));
     host.norms = role_->norm_exchange();
     host.reports = role_.get();
   } else {

@@ -16,6 +16,7 @@ constexpr absl::Duration kMaxInterval = absl::Hours(24 * 365);
 constexpr double kMinCost = 1e-6;
 constexpr int64_t kMaxEvery = int64_t{1} << 48;
 constexpr int kMaxKeep = 1000;
+constexpr int64_t kMaxMemory = int64_t{1} << 50;
 constexpr int64_t kMaxTraceRounds = 1000;
 
 absl::Status CheckNetwork(const NetworkConfig& network) {
@@ -59,6 +60,7 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
     RETURN_IF_ERROR(ParseHostPort("coordinator", cluster.coordinator, /*lowest_port=*/1).status());
   }
   RETURN_IF_ERROR(CheckDurationRange("lease", cluster.lease, kMinLease, kMaxDuration));
+  RETURN_IF_ERROR(CheckWholeRange("memory_limit", cluster.memory_limit, 0, kMaxMemory));
   return CheckDurationRange("stop_timeout", cluster.stop_timeout, kShortestWait, kMaxDuration);
 }
 

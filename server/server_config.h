@@ -33,6 +33,7 @@ struct ClusterConfig {
   absl::Duration lease = absl::Seconds(10);
   // For the last checkpoint, once this server is told to stop.
   absl::Duration stop_timeout = absl::Minutes(1);
+  int64_t memory_limit = 0;  // bytes that the shard may take; 0: what the machine or its group has
 };
 
 enum class ResumePolicy { kAuto, kNever, kPath };

@@ -141,6 +141,9 @@ ABSL_FLAG(absl::Duration, stop_timeout, absl::Minutes(1),
           "How long a server that is told to stop (SIGTERM, Ctrl-C) goes on serving until the last "
           "checkpoint is written; 100ms to 24h. Workers that hold it up for half of that are "
           "dropped from their round. A second signal ends the server at once.");
+ABSL_FLAG(int64_t, memory_limit, 0,
+          "Bytes that weights, optimizer state and contributions may take on this server; beyond, "
+          "the job is saved and ended. 0: what the machine, its control group and ulimit allow.");
 ABSL_FLAG(int32_t, checkpoint_keep, 3, "Newest checkpoints that are kept; 1 to 1000.");
 ABSL_FLAG(
     std::string, resume, "auto",
@@ -181,6 +184,7 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
   cluster.coordinator = absl::GetFlag(FLAGS_coordinator);
   cluster.lease = absl::GetFlag(FLAGS_lease);
   cluster.stop_timeout = absl::GetFlag(FLAGS_stop_timeout);
+  cluster.memory_limit = absl::GetFlag(FLAGS_memory_limit);
   return cluster;
 }
 
@@ -312,9 +316,9 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {
-      "listen",        "http",       "insecure",    "advertise",   "port_file",
-      "shared_memory", "long_paths", "shard",       "coordinator", "trace",
-      "trace_rounds",  "log_level",  "stop_timeout"};
+      "listen",        "http",       "insecure",     "advertise",   "port_file",
+      "shared_memory", "long_paths", "shard",        "coordinator", "trace",
+      "trace_rounds",  "log_level",  "stop_timeout", "memory_limit"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -324,7 +328,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
   return {
       {"Network and place in the cluster",
        {"listen", "http", "insecure", "advertise", "port_file", "shared_memory", "long_paths",
-        "shard", "coordinator"}},
+        "shard", "coordinator", "memory_limit"}},
       {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
        {"mode", "min_workers", "quorum", "max_rounds_ahead", "staleness_scaling", "local_steps",

@@ -16,6 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class ServerFlagsTest : public testing::Test {
  protected:
@@ -163,6 +164,14 @@ TEST_F(ServerFlagsTest, OtherShardsIgnoreTrainingFlagsAndSaySo) {
       Parse({"--shard=1/2", "--coordinator=localhost:50051", "--listen=127.0.0.1:0", "--rounds=7"});
   EXPECT_FALSE(line.config.is_coordinator());
   EXPECT_THAT(line.ignored, ElementsAre("rounds"));
+}
+
+TEST_F(ServerFlagsTest, EveryServerHasAMemoryLimitOfItsOwn) {
+  const ServerCommandLine line =
+      Parse({"--shard=1/2", "--coordinator=localhost:50051", "--memory_limit=5000000000"});
+  EXPECT_EQ(line.config.cluster.memory_limit, 5'000'000'000);
+  EXPECT_THAT(line.ignored, IsEmpty());
+  EXPECT_THAT(ErrorOf({"--memory_limit=-1"}), HasSubstr("--memory_limit=-1"));
 }
 
 TEST_F(ServerFlagsTest, CheckpointsComeByTimeUnlessRoundsAreGiven) {

@@ -154,13 +154,7 @@ absl::Status CheckpointReader::ReadVector(const std::string& state_name, Element
   return absl::OkStatus();
 }
 
-absl::Status CheckpointReader::ReadWeights(ElementRange range, absl::Span<float> weights) const {
-  return ReadVector("", range, weights);
-}
-
-absl::StatusOr<ShardState> CheckpointReader::ReadShard(
-    ElementRange range, const std::vector<Bucket>& buckets,
-    const std::vector<std::string>& state_names) const {
+absl::Status CheckpointReader::CheckStateNames(const std::vector<std::string>& state_names) const {
   for (const ShardManifest& shard : manifest_.shards) {
     if (shard.state_names != state_names) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -169,25 +163,32 @@ absl::StatusOr<ShardState> CheckpointReader::ReadShard(
           "}; resume with the optimizer it was written with, or start from its weights only"));
     }
   }
-  ShardState state;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Page>> CheckpointReader::ReadPage(
+    const std::string& state_name, ElementRange range) const {
+  std::shared_ptr<Page> page = Page::Create(range.size());
+  if (page == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("out of memory for ", range.size(), " elements of ", directory_));
+  }
+  RETURN_IF_ERROR(ReadVector(state_name, range, page->mutable_span()));
+  return page;
+}
+
+absl::StatusOr<BucketState> CheckpointReader::ReadBucket(
+    ElementRange range, const std::vector<std::string>& state_names) const {
+  const BucketManifest common = CommonOf(manifest_, range);
+  BucketState state;
   state.range = range;
-  state.state_names = state_names;
-  for (const Bucket& bucket : buckets) {
-    const BucketManifest common = CommonOf(manifest_, bucket.range);
-    BucketState& restored = state.buckets.emplace_back();
-    restored.range = bucket.range;
-    restored.version = common.version;
-    for (const CountedRow& row : common.counted) {
-      restored.counted.push_back({row.worker, {row.incarnation, row.round}});
-    }
-    auto weights = std::make_shared<Page>(bucket.range.size());
-    RETURN_IF_ERROR(ReadVector("", bucket.range, weights->mutable_span()));
-    restored.weights = std::move(weights);
-    for (const std::string& name : state_names) {
-      auto page = std::make_shared<Page>(bucket.range.size());
-      RETURN_IF_ERROR(ReadVector(name, bucket.range, page->mutable_span()));
-      restored.optimizer_state.push_back(std::move(page));
-    }
+  state.version = common.version;
+  for (const CountedRow& row : common.counted) {
+    state.counted.push_back({row.worker, {row.incarnation, row.round}});
+  }
+  ASSIGN_OR_RETURN(state.weights, ReadPage("", range));
+  for (const std::string& name : state_names) {
+    ASSIGN_OR_RETURN(state.optimizer_state.emplace_back(), ReadPage(name, range));
   }
   return state;
 }

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/bucket_plan.h"
 #include "common/checkpoint_manifest.h"
 #include "common/layout.h"
 #include "server/shard/shard_state.h"
@@ -41,20 +40,21 @@ class CheckpointReader {
 
   const Manifest& manifest() const { return manifest_; }
 
-  // State for a shard that covers `range` with these buckets, however many servers wrote it. A
-  // bucket's version is the lowest of the written buckets that overlap it. Errors: InvalidArgument
-  // if the state vectors stored are not `state_names`; those of files.
-  absl::StatusOr<ShardState> ReadShard(ElementRange range, const std::vector<Bucket>& buckets,
-                                       const std::vector<std::string>& state_names) const;
-
-  // Weights of a range; the form that ParameterShard::LoadWeights() takes.
-  absl::Status ReadWeights(ElementRange range, absl::Span<float> weights) const;
+  // Whether it holds the state of an optimizer with these vectors. Errors: InvalidArgument.
+  absl::Status CheckStateNames(const std::vector<std::string>& state_names) const;
+  // State for a bucket that covers `range`, however the buckets were cut that were written; its
+  // version is the lowest of those that overlap it. Requires: CheckStateNames() is OK. Errors:
+  // those of files; ResourceExhausted without memory for it.
+  absl::StatusOr<BucketState> ReadBucket(ElementRange range,
+                                         const std::vector<std::string>& state_names) const;
 
  private:
   struct ShardData;
   CheckpointReader(std::string directory, Manifest manifest);
   absl::Status ReadVector(const std::string& state_name, ElementRange range,
                           absl::Span<float> out) const;
+  absl::StatusOr<std::shared_ptr<const Page>> ReadPage(const std::string& state_name,
+                                                       ElementRange range) const;
 
   const std::string directory_;
   const Manifest manifest_;

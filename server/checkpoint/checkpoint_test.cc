@@ -87,7 +87,7 @@ ShardState StateOf(const Plan& plan, int shard, Round round) {
     saved.version = Version(round.value());
     saved.counted = {{WorkerId(1), {Incarnation(~uint64_t{0}), Round(round.value() - 1)}}};
     for (int vector = 0; vector <= 2; ++vector) {
-      auto page = std::make_shared<Page>(bucket.range.size());
+      const std::shared_ptr<Page> page = Page::Create(bucket.range.size());
       for (int64_t i = 0; i < bucket.range.size(); ++i) {
         page->data()[i] = ValueAt(bucket.range.begin + i, vector, round.value());
       }
@@ -101,21 +101,24 @@ ShardState StateOf(const Plan& plan, int shard, Round round) {
   return state;
 }
 
-void ExpectState(const ShardState& state, Round round) {
-  int64_t element = state.range.begin;
-  for (const BucketState& bucket : state.buckets) {
-    ASSERT_EQ(bucket.range.begin, element);
-    EXPECT_EQ(bucket.version, Version(round.value()));
-    ASSERT_EQ(bucket.counted.size(), 1);
-    EXPECT_EQ(bucket.counted[0].last.incarnation, Incarnation(~uint64_t{0}));
-    EXPECT_EQ(bucket.counted[0].last.round, Round(round.value() - 1));
-    for (int64_t i = 0; i < bucket.range.size(); ++i, ++element) {
-      ASSERT_EQ(bucket.weights->data()[i], ValueAt(element, 0, round.value()));
-      ASSERT_EQ(bucket.optimizer_state[0]->data()[i], ValueAt(element, 1, round.value()));
-      ASSERT_EQ(bucket.optimizer_state[1]->data()[i], ValueAt(element, 2, round.value()));
+void ExpectBuckets(const CheckpointReader& reader, const std::vector<Bucket>& buckets,
+                   Round round) {
+  ASSERT_OK(reader.CheckStateNames(kStateNames));
+  for (const Bucket& bucket : buckets) {
+    const auto state = reader.ReadBucket(bucket.range, kStateNames);
+    ASSERT_OK(state);
+    ASSERT_EQ(state->range, bucket.range);
+    EXPECT_EQ(state->version, Version(round.value()));
+    ASSERT_EQ(state->counted.size(), 1);
+    EXPECT_EQ(state->counted[0].last.incarnation, Incarnation(~uint64_t{0}));
+    EXPECT_EQ(state->counted[0].last.round, Round(round.value() - 1));
+    for (int64_t i = 0; i < bucket.range.size(); ++i) {
+      const int64_t element = bucket.range.begin + i;
+      ASSERT_EQ(state->weights->data()[i], ValueAt(element, 0, round.value()));
+      ASSERT_EQ(state->optimizer_state[0]->data()[i], ValueAt(element, 1, round.value()));
+      ASSERT_EQ(state->optimizer_state[1]->data()[i], ValueAt(element, 2, round.value()));
     }
   }
-  EXPECT_EQ(element, state.range.end);
 }
 
 void Overwrite(const std::string& path, int64_t offset, char flip) {
@@ -172,10 +175,7 @@ class CheckpointTest : public testing::Test {
     EXPECT_EQ((*found)->alarms.size(), num_alarms);
     auto reader = CheckpointReader::Open((*found)->directory);
     ASSERT_OK(reader);
-    const Plan plan = PlanFor(layout_, 1);
-    auto state = (*reader)->ReadShard(plan.shards[0], plan.buckets, kStateNames);
-    ASSERT_OK(state);
-    ExpectState(*state, Round(round));
+    ExpectBuckets(**reader, PlanFor(layout_, 1).buckets, Round(round));
   }
 
   const Layout layout_ = TestLayout();
@@ -189,12 +189,7 @@ TEST_F(CheckpointTest, ComesBackOntoAnyNumberOfServersWithEveryBit) {
     ASSERT_OK(reader);
     EXPECT_EQ((*reader)->manifest().coordinator["cursor"], 123456789012345);
     for (int read_by : {1, 2, 3}) {
-      const Plan plan = PlanFor(layout_, read_by);
-      for (int shard = 0; shard < read_by; ++shard) {
-        auto state = (*reader)->ReadShard(plan.shards[shard], plan.BucketsOf(shard), kStateNames);
-        ASSERT_OK(state);
-        ExpectState(*state, Round(written_by));
-      }
+      ExpectBuckets(**reader, PlanFor(layout_, read_by).buckets, Round(written_by));
     }
   }
 }
@@ -390,8 +385,7 @@ TEST_F(CheckpointTest, AFileThatMayNotGrowIsTheSameError) {
 TEST_F(CheckpointTest, OtherOptimizerStateIsRefusedByName) {
   auto reader = CheckpointReader::Open(Save(10, 1));
   ASSERT_OK(reader);
-  const Plan plan = PlanFor(layout_, 1);
-  EXPECT_THAT((*reader)->ReadShard(plan.shards[0], plan.buckets, {"momentum"}),
+  EXPECT_THAT((*reader)->CheckStateNames({"momentum"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("exp_avg_sq"), HasSubstr("momentum"))));
 }

@@ -163,7 +163,7 @@ absl::Status Coordinator::CheckReady(absl::Time now) const {
       return absl::UnavailableError("the job was stopped before it began");
     case CoordinatorPhase::kFailed:
       return absl::FailedPreconditionError(
-          absl::StrCat("the servers could not load the weights: ", failure_.message()));
+          absl::StrCat("the job has failed: ", failure_.message()));
     default:
       return absl::UnavailableError(
           absl::StrCat("not ready: ", WaitingFor(now), "; the same call again"));

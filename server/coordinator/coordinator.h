@@ -88,6 +88,8 @@ class Coordinator {
                      absl::Time now);
   void OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
                     const absl::StatusOr<std::string>& manifest_part, absl::Time now);
+  // It cannot go on: the job ends with this error after a last checkpoint.
+  void OnShardFailing(int shard, const absl::Status& error, absl::Time now);
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now);
   void OnCheckpointPublished(absl::string_view directory,
                              const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
@@ -171,6 +173,7 @@ class Coordinator {
   std::unique_ptr<const SyncPolicy> policy_;
   CoordinatorPhase phase_ = CoordinatorPhase::kAwaitingShards;
   absl::Status failure_;
+  absl::Status shard_failure_;  // for which the job fails once the last checkpoint is taken
   uint64_t state_version_ = 1;
   uint64_t server_incarnation_ = 0;
   std::optional<std::string> stop_reason_;  // once asked to stop

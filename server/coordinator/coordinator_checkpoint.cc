@@ -56,10 +56,19 @@ void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patienc
 void Coordinator::EndLastSave(const absl::Status& error) {
   Touch();
   if (last_save_.outcome().has_value() && last_save_.outcome()->ok()) return;
-  if (checkpoints_.HoldsLast(ledger_.state())) return last_save_.End(*checkpoints_.last());
-  const std::string unsaved = Unsaved();
-  last_save_.End(absl::Status(error.code(),
-                              absl::StrCat(unsaved, unsaved.empty() ? "" : ": ", error.message())));
+  if (checkpoints_.HoldsLast(ledger_.state())) {
+    last_save_.End(*checkpoints_.last());
+  } else {
+    const std::string unsaved = Unsaved();
+    last_save_.End(absl::Status(
+        error.code(), absl::StrCat(unsaved, unsaved.empty() ? "" : ": ", error.message())));
+  }
+  if (shard_failure_.ok()) return;
+  const LastSave::Outcome& outcome = *last_save_.outcome();
+  Fail(absl::Status(shard_failure_.code(),
+                    absl::StrCat(shard_failure_.message(), "; ",
+                                 outcome.ok() ? absl::StrCat("all is saved in ", outcome->path)
+                                              : std::string(outcome.status().message()))));
 }
 
 std::string Coordinator::Unsaved() const {

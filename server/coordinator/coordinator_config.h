@@ -16,6 +16,7 @@ struct CoordinatorConfig {
   std::string checkpoint_dir;  // empty: nothing is saved
   std::string fallback_dir;    // for a last checkpoint that fails there; empty: none
   CheckpointSchedule::Config checkpoint_schedule;
+  absl::Duration stop_timeout = absl::Minutes(1);  // for the last checkpoint of a job that fails
   bool exit_when_done = false;
 };
 

@@ -185,6 +185,29 @@ TEST_F(CoordinatorLastSaveTest, ACheckpointAskedForMeanwhileIsServed) {
   EXPECT_TRUE(coordinator().CheckpointOutcome(*ticket)->ok());
 }
 
+TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  coordinator().OnShardFailing(1, absl::ResourceExhaustedError("out of memory"), cluster_.now());
+  EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("shard 1: out of memory"));
+  EXPECT_THAT(cluster_.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
+              HasSubstr("out of memory"));
+  EXPECT_TRUE(coordinator().failure().ok()) << "before it is saved";
+  cluster_.FinishSave();
+  EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
+  EXPECT_EQ(coordinator().failure().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      std::string(coordinator().failure().message()),
+      AllOf(HasSubstr("shard 1: out of memory"), HasSubstr("all is saved in ckpt/round-00000001")));
+}
+
+TEST_F(CoordinatorLastSaveTest, WithoutAFolderAShardThatCannotGoOnEndsTheJobAtOnce) {
+  CoordinatorHarness nowhere;
+  nowhere.Start();
+  nowhere.coordinator().OnShardFailing(0, absl::ResourceExhaustedError("full"), nowhere.now());
+  EXPECT_EQ(nowhere.coordinator().phase(), CoordinatorPhase::kFailed);
+}
+
 class EndOfJobTest : public CoordinatorLastSaveTest {
  protected:
   explicit EndOfJobTest(bool exit_when_done = false, const std::string& fallback = "")

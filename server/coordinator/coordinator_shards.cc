@@ -79,6 +79,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   evaluation_attempt_ = 0;
   last_save_ = LastSave(!config_.fallback_dir.empty());
   hold_reason_.clear();
+  shard_failure_ = absl::OkStatus();
   drop_missing_at_ = absl::InfiniteFuture();
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&source_)) {
     const bool is_fallback = !config_.fallback_dir.empty() &&
@@ -131,6 +132,15 @@ void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const ab
   schedule_.Restart(ledger_.next_round(), now);
   Enter(CoordinatorPhase::kRunning);
   Advance(now);
+}
+
+void Coordinator::OnShardFailing(int shard, const absl::Status& error, absl::Time now) {
+  if (!CheckReady(now).ok()) return;
+  const absl::Status failure(error.code(), absl::StrCat("shard ", shard, ": ", error.message()));
+  RaiseAlarm(failure.message(), now);
+  if (!shard_failure_.ok()) return;
+  shard_failure_ = failure;
+  BeginLastSave(shard_failure_.message(), config_.stop_timeout, now);
 }
 
 void Coordinator::Fail(const absl::Status& status) {

@@ -13,6 +13,7 @@
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/shard_files.h"
 #include "server/optimizer/optimizer_factory.h"
+#include "server/shard/shard_memory.h"
 #include "server/sync/sync_policy_factory.h"
 
 namespace lodestar {
@@ -23,10 +24,11 @@ absl::Status LoadCheckpoint(const std::string& directory, const ParameterShard::
   ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader,
                    CheckpointReader::Open(directory));
   RETURN_IF_ERROR(CheckSameLayout(config.layout, "the job", reader->manifest().layout, directory));
-  ASSIGN_OR_RETURN(const ShardState state,
-                   reader->ReadShard(config.range, config.buckets,
-                                     MakeServerOptimizer(config.job)->state_names()));
-  return shard.Restore(state);
+  const std::vector<std::string> state_names = MakeServerOptimizer(config.job)->state_names();
+  RETURN_IF_ERROR(reader->CheckStateNames(state_names));
+  // Bucket by bucket, so that the state is not in memory twice.
+  return shard.Restore(
+      [&](const Bucket& bucket) { return reader->ReadBucket(bucket.range, state_names); });
 }
 
 absl::Status LoadTrained(const std::string& path, const Layout& layout, ParameterShard& shard) {
@@ -47,10 +49,9 @@ absl::Status LoadFrom(const WeightsSource& source, const ParameterShard::Config&
   }
   if (std::holds_alternative<ClientSource>(source)) {
     shard.AwaitClientWeights();
-  } else {
-    shard.LoadInitial(config.job.seed);
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  return shard.LoadInitial(config.job.seed);
 }
 
 absl::Status CreateDirectory(const std::string& directory) {
@@ -122,7 +123,7 @@ void ShardHost::Load(const Assignment& assignment) {
 }
 
 absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
-    const Assignment& assignment) const {
+    const Assignment& assignment) {
   const ClusterMap& map = *assignment.command.map;
   if (shard_ >= static_cast<int>(map.shards.size())) {
     return absl::InvalidArgumentError(
@@ -135,6 +136,7 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   for (const Bucket& bucket : map.buckets) {
     if (bucket.shard == shard_) config.buckets.push_back(bucket);
   }
+  ASSIGN_OR_RETURN(config.max_bytes, CheckMemory(assignment.job, config.range.size()));
   ParameterShard::Deps deps;
   deps.executor = deps_.executor;
   deps.policy = MakeSyncPolicy(assignment.job);
@@ -145,6 +147,19 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
                    ParameterShard::Create(config, std::move(deps)));
   RETURN_IF_ERROR(LoadFrom(assignment.command.source, config, *shard));
   return shard;
+}
+
+absl::StatusOr<int64_t> ShardHost::CheckMemory(const JobSpec& job, int64_t num_elements) {
+  const HostMemory host = deps_.read_memory();
+  // What the machine or the group does not have, it would end this process for.
+  const int64_t max_bytes = host.total_bytes;
+  // Later on, what the host has available lacks what this process has taken and uses again.
+  if (std::exchange(has_checked_memory_, true)) return max_bytes;
+  const ShardMemory memory = EstimateShardMemory(job, num_elements);
+  ASSIGN_OR_RETURN(const std::string warning, CheckShardMemory(memory, host));
+  LogInfo("shard={} memory: {}", shard_, memory.Describe());
+  if (!warning.empty()) deps_.reports->OnNotice(warning);
+  return max_bytes;
 }
 
 void ShardHost::Command(std::function<void(ParameterShard&)> command) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/executor.h"
+#include "common/host_memory.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "common/trace_recorder.h"
@@ -44,6 +46,8 @@ class ShardHost {
     NormExchange* norms = nullptr;
     ShardReports* reports = nullptr;
     TraceRecorder* trace = nullptr;  // null: no trace
+    // What the shards may take. Zeros: not known, and not compared.
+    std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
   };
 
   ShardHost(int shard, const Deps& deps);
@@ -74,7 +78,9 @@ class ShardHost {
   };
 
   void Load(const Assignment& assignment);
-  absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(const Assignment& assignment) const;
+  absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(const Assignment& assignment);
+  // The most that the shard may take. Errors: ResourceExhausted if it will not fit.
+  absl::StatusOr<int64_t> CheckMemory(const JobSpec& job, int64_t num_elements);
   // Runs on the commands' thread if there is a shard.
   void Command(std::function<void(ParameterShard&)> command);
   void WriteFiles(const Assignment& assignment, const std::string& directory,
@@ -87,7 +93,9 @@ class ShardHost {
   mutable absl::Mutex mutex_;
   absl::StatusOr<std::shared_ptr<ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
-  Assignment assignment_;  // of the commands' thread only
+  // Of the commands' thread only.
+  Assignment assignment_;
+  bool has_checked_memory_ = false;
   ThreadPool disk_;
   ThreadPool commands_;  // destroyed first: its tasks use all the others
 };

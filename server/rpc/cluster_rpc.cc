@@ -277,6 +277,13 @@ absl::Status ClusterRpc::TakeReport(const v1::ShardReport& report) {
       deps_.board->SetReading(shard, {FromProto(report.stats()), report.stats().bytes_received(),
                                       report.stats().bytes_sent()});
       return absl::OkStatus();
+    case v1::ShardReport::kFailing: {
+      const absl::Status error = absl::ResourceExhaustedError(report.failing().error());
+      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnShardFailing(shard, error, now);
+      });
+      return absl::OkStatus();
+    }
     case v1::ShardReport::kSquareSums:
     case v1::ShardReport::kStopping:
     case v1::ShardReport::REPORT_NOT_SET:

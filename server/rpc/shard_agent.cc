@@ -263,6 +263,13 @@ void ShardAgent::OnNonFinite(WorkerId, absl::string_view text) {
   LogError("shard={} {}", config_.shard, text);
 }
 
+void ShardAgent::OnOutOfMemory(absl::string_view text) {
+  LogError("shard={} {}", config_.shard, text);
+  v1::ShardReport report = NewReport();
+  report.mutable_failing()->set_error(std::string(text));
+  SendLater(std::move(report));
+}
+
 void ShardAgent::OnDropped(absl::string_view text) { LogInfo("shard={} {}", config_.shard, text); }
 
 void ShardAgent::OnNotice(absl::string_view text) {

@@ -62,6 +62,7 @@ class ShardAgent : public ShardReports, public NormExchange {
   void OnSaved(uint64_t server_incarnation, const std::string& directory,
                const absl::StatusOr<std::string>& manifest_part) override;
   void OnNonFinite(WorkerId worker, absl::string_view text) override;
+  void OnOutOfMemory(absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
   void Submit(Round round, std::vector<double> segment_sums,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/contribution.h"
+#include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
@@ -27,12 +28,11 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
       bucket_(bucket),
       position_(position),
       weights_(bucket.range, context_->job, context_->layout, *context_->optimizer,
-               context_->pages) {}
+               *context_->pages) {}
 
 absl::Status BucketAggregator::Load(const Filler& fill) {
-  if (absl::Status status = fill(bucket_.range, weights_.InitialWeights()); !status.ok()) {
-    return status;
-  }
+  ASSIGN_OR_RETURN(const absl::Span<float> space, weights_.InitialWeights());
+  RETURN_IF_ERROR(fill(bucket_.range, space));
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   BecomeReady(calls);
@@ -40,7 +40,7 @@ absl::Status BucketAggregator::Load(const Filler& fill) {
 }
 
 absl::Status BucketAggregator::Restore(const BucketState& state) {
-  if (absl::Status status = weights_.Restore(state); !status.ok()) return status;
+  RETURN_IF_ERROR(weights_.Restore(state));
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   context_->counters.MoveBucket(version_, state.version);

@@ -319,15 +319,19 @@ void BucketAggregator::TakeInitialWeights(Contribution contribution) {
                                    : refusal);
     return;
   }
-  AccumulateDecoded(contribution.key.encoding, contribution.slot->bytes(), bucket_.range.size(),
-                    contribution.key.scale, weights_.InitialWeights().data(), Accumulate::kSet);
+  const absl::StatusOr<absl::Span<float>> space = weights_.InitialWeights();
+  if (space.ok()) {
+    AccumulateDecoded(contribution.key.encoding, contribution.slot->bytes(), bucket_.range.size(),
+                      contribution.key.scale, space->data(), Accumulate::kSet);
+  }
   {
     DeferredCalls calls;
     absl::MutexLock lock(&mutex_);
-    supplier_ = supplier;
     is_writing_ = false;
-    BecomeReady(calls);
+    if (space.ok()) supplier_ = supplier;
+    if (space.ok()) BecomeReady(calls);
   }
+  if (!space.ok()) return contribution.done(space.status());
   contribution.done(PushOutcome::kCounted);
 }
 

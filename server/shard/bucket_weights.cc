@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/shard_plan.h"
+#include "common/status_macros.h"
 #include "kernels/buf.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/reduce.h"
@@ -52,17 +53,29 @@ BucketWeights::BucketWeights(ElementRange range, const JobSpec& job, const Layou
       range, pages);
 }
 
-std::shared_ptr<Page> BucketWeights::Zeros() {
-  std::shared_ptr<Page> page = pages_.Allocate(num_elements());
-  std::memset(page->data(), 0, num_elements() * sizeof(float));
-  return page;
+absl::Status BucketWeights::OutOfMemory() const {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("out of memory for elements ", range_.begin, " to ", range_.end));
 }
 
-absl::Span<float> BucketWeights::InitialWeights() {
+absl::Status BucketWeights::AllocateAll() {
   // Replaces weights that a client supplied before: readers of those keep theirs.
   if (weights_ == nullptr || weights_->is_lent()) weights_ = pages_.Allocate(num_elements());
+  if (weights_ == nullptr) return OutOfMemory();
   state_.clear();
-  for (int i = 0; i < num_state_vectors_; ++i) state_.push_back(Zeros());
+  for (int i = 0; i < num_state_vectors_; ++i) {
+    std::shared_ptr<Page> page = pages_.Allocate(num_elements());
+    if (page == nullptr) return OutOfMemory();
+    state_.push_back(std::move(page));
+  }
+  return shadow_.has_value() && !shadow_->Allocate() ? OutOfMemory() : absl::OkStatus();
+}
+
+absl::StatusOr<absl::Span<float>> BucketWeights::InitialWeights() {
+  RETURN_IF_ERROR(AllocateAll());
+  for (const std::shared_ptr<Page>& page : state_) {
+    std::memset(page->data(), 0, num_elements() * sizeof(float));
+  }
   return weights_->mutable_span();
 }
 
@@ -74,12 +87,10 @@ absl::Status BucketWeights::Restore(const BucketState& state) {
         state.optimizer_state.size(), " state vectors; this bucket has elements ", range_.begin,
         " to ", range_.end, " and its optimizer ", num_state_vectors_));
   }
-  weights_ = pages_.Allocate(num_elements());
+  RETURN_IF_ERROR(AllocateAll());
   CopyPage(*state.weights, *weights_, num_elements());
-  state_.clear();
-  for (const std::shared_ptr<const Page>& saved : state.optimizer_state) {
-    state_.push_back(pages_.Allocate(num_elements()));
-    CopyPage(*saved, *state_.back(), num_elements());
+  for (size_t i = 0; i < state_.size(); ++i) {
+    CopyPage(*state.optimizer_state[i], *state_[i], num_elements());
   }
   return absl::OkStatus();
 }
@@ -87,6 +98,7 @@ absl::Status BucketWeights::Restore(const BucketState& state) {
 void BucketWeights::Accumulate(Encoding encoding, const std::byte* values, float factor) {
   const bool is_first = accumulator_ == nullptr;
   if (is_first) accumulator_ = pages_.Allocate(num_elements());
+  if (accumulator_ == nullptr) return;
   AccumulateDecoded(encoding, values, num_elements(), factor, accumulator_->data(),
                     is_first ? lodestar::Accumulate::kSet : lodestar::Accumulate::kAdd);
 }
@@ -102,6 +114,7 @@ void BucketWeights::Adopt(std::shared_ptr<Page> values, float factor) {
 }
 
 void BucketWeights::Rescale(float factor) {
+  if (!has_sum()) return;
   AccumulateScaled(accumulator_->data(), accumulator_->data(), factor, num_elements(),
                    lodestar::Accumulate::kSet);
 }
@@ -117,8 +130,7 @@ std::vector<double> BucketWeights::SegmentSquareSums() const {
 }
 
 void BucketWeights::ApplySum(const OptimizerCall& call, bool has_update) {
-  LODESTAR_CHECK(has_sum() || !has_update) << "no sum in elements from " << range_.begin;
-  if (has_update) Apply(call, accumulator_->data());
+  if (has_update && has_sum()) Apply(call, accumulator_->data());
   accumulator_ = nullptr;
 }
 
@@ -131,9 +143,11 @@ void BucketWeights::Apply(const OptimizerCall& call, Encoding encoding, const st
 void BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
   LODESTAR_CHECK(has_weights()) << "no weights in elements from " << range_.begin;
   std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
+  if (out == nullptr) return;
   for (std::shared_ptr<Page>& page : state_) {
     if (!page->is_lent()) continue;
     std::shared_ptr<Page> copy = pages_.Allocate(num_elements());
+    if (copy == nullptr) return;
     CopyPage(*page, *copy, num_elements());
     page = std::move(copy);
   }

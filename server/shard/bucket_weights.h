@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/encoding.h"
 #include "common/ids.h"
@@ -34,10 +35,14 @@ class BucketWeights {
   ElementRange range() const { return range_; }
   bool has_weights() const { return weights_ != nullptr; }
 
-  // Space to write the first weights into, before anybody reads; state starts as zeros.
-  absl::Span<float> InitialWeights();
-  // Errors: InvalidArgument if range or number of state vectors differ.
+  // Space to write the first weights into, before anybody reads; state starts as zeros. Errors:
+  // ResourceExhausted without memory for it.
+  absl::StatusOr<absl::Span<float>> InitialWeights();
+  // Errors: InvalidArgument if range or number of state vectors differ; ResourceExhausted.
   absl::Status Restore(const BucketState& state);
+
+  // What follows goes on where the system gives no memory: what there is no page for is left out of
+  // the sum or of the weights, which stay as they were. The pool has told of it then.
 
   // accumulator += factor * values; the first one sets it.
   void Accumulate(Encoding encoding, const std::byte* values, float factor);
@@ -69,7 +74,9 @@ class BucketWeights {
   void LendTo(BucketState& state) const;
 
  private:
-  std::shared_ptr<Page> Zeros();
+  absl::Status OutOfMemory() const;
+  // Pages for the weights and the optimizer state, in place of those there are.
+  absl::Status AllocateAll();
 
   const ElementRange range_;
   const Layout& layout_;

@@ -256,7 +256,7 @@ TEST_P(EncodedShardTest, RestoredShardStartsFromItsWeights) {
   });
   ASSERT_TRUE(state.has_value());
   TestCluster again({.job = job});
-  ASSERT_OK(again.shard(0).Restore(*state));
+  ASSERT_OK(RestoreFrom(*state, again.shard(0)));
   again.SetMembers(1);
   Shadow shadow(&again);
   EXPECT_EQ(shadow.Update(3), 0);

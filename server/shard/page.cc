@@ -18,22 +18,25 @@ namespace {
 
 constexpr int64_t kHugePageBytes = 2 << 20;
 
+int64_t BytesOf(int64_t elements) { return elements * static_cast<int64_t>(sizeof(float)); }
+
 }  // namespace
 
-Page::Page(int64_t elements) : size_(elements) {
+std::unique_ptr<Page> Page::Create(int64_t elements) {
   LODESTAR_CHECK(elements >= 0) << "elements=" << elements;
-  const bool is_huge = elements * static_cast<int64_t>(sizeof(float)) >= kHugePageBytes;
+  const bool is_huge = BytesOf(elements) >= kHugePageBytes;
   const int64_t alignment = is_huge ? kHugePageBytes : kAlignmentBytes;
-  const int64_t wanted = elements * static_cast<int64_t>(sizeof(float));
-  // aligned_alloc wants a multiple of the alignment; a cache line is enough for our own use.
-  const int64_t bytes = (wanted + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+  // Whole cache lines, so that no two pages share one.
+  const int64_t bytes =
+      (BytesOf(elements) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
   void* memory = nullptr;
-  const int error = posix_memalign(&memory, alignment, std::max<int64_t>(bytes, kAlignmentBytes));
-  LODESTAR_CHECK(error == 0) << "out of memory: " << bytes << " bytes for a page";
+  if (posix_memalign(&memory, alignment, std::max<int64_t>(bytes, kAlignmentBytes)) != 0) {
+    return nullptr;
+  }
   // Fewer faults on first touch; without the feature nothing is lost.
   if (is_huge) madvise(memory, bytes, MADV_HUGEPAGE);
   std::memset(memory, 0, bytes);
-  data_ = static_cast<float*>(memory);
+  return std::unique_ptr<Page>(new Page(static_cast<float*>(memory), elements));
 }
 
 Page::~Page() { std::free(data_); }
@@ -47,26 +50,72 @@ std::shared_ptr<const Page> Page::Lend(const std::shared_ptr<Page>& page) {
 
 // Outlives the pool as long as a page does.
 struct PagePool::Shelves {
+  // A page of that size that is free; null if there is none.
+  std::unique_ptr<Page> TakeFree(int64_t elements) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::vector<std::unique_ptr<Page>>& shelf = by_size[elements];
+    if (shelf.empty()) return nullptr;
+    std::unique_ptr<Page> page = std::move(shelf.back());
+    shelf.pop_back();
+    return page;
+  }
+
+  // Gives free pages back to the system until that many elements are left, if there are enough.
+  void Trim(int64_t max_elements) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    for (auto& [size, shelf] : by_size) {
+      while (resident_elements > max_elements && !shelf.empty()) {
+        shelf.pop_back();
+        resident_elements -= size;
+      }
+    }
+  }
+
   mutable absl::Mutex mutex;
   std::map<int64_t, std::vector<std::unique_ptr<Page>>> by_size ABSL_GUARDED_BY(mutex);
   int64_t resident_elements ABSL_GUARDED_BY(mutex) = 0;
+  bool has_told_limit ABSL_GUARDED_BY(mutex) = false;
+  bool has_told_system ABSL_GUARDED_BY(mutex) = false;
 };
 
-PagePool::PagePool() : shelves_(std::make_shared<Shelves>()) {}
+PagePool::PagePool(Config config)
+    : config_(std::move(config)), shelves_(std::make_shared<Shelves>()) {}
+
+std::unique_ptr<Page> PagePool::CreatePage(int64_t elements) {
+  bool is_beyond = false;
+  {
+    absl::MutexLock lock(&shelves_->mutex);
+    shelves_->resident_elements += elements;
+    if (config_.max_bytes > 0) {
+      const int64_t max_elements = config_.max_bytes / static_cast<int64_t>(sizeof(float));
+      shelves_->Trim(max_elements);
+      is_beyond = shelves_->resident_elements > max_elements &&
+                  !std::exchange(shelves_->has_told_limit, true);
+    }
+  }
+  if (is_beyond) config_.on_shortage(Shortage::kLimit, BytesOf(elements));
+  if (auto page = config_.create(elements); page != nullptr) return page;
+  {
+    absl::MutexLock lock(&shelves_->mutex);
+    shelves_->Trim(0);
+  }
+  if (auto page = config_.create(elements); page != nullptr) return page;
+  bool is_first = false;
+  {
+    absl::MutexLock lock(&shelves_->mutex);
+    shelves_->resident_elements -= elements;
+    is_first = !std::exchange(shelves_->has_told_system, true);
+  }
+  if (is_first) config_.on_shortage(Shortage::kSystem, BytesOf(elements));
+  return nullptr;
+}
 
 std::shared_ptr<Page> PagePool::Allocate(int64_t elements) {
   std::unique_ptr<Page> page;
   {
     absl::MutexLock lock(&shelves_->mutex);
-    std::vector<std::unique_ptr<Page>>& shelf = shelves_->by_size[elements];
-    if (!shelf.empty()) {
-      page = std::move(shelf.back());
-      shelf.pop_back();
-    } else {
-      shelves_->resident_elements += elements;
-    }
+    page = shelves_->TakeFree(elements);
   }
-  if (page == nullptr) page = std::make_unique<Page>(elements);
+  if (page == nullptr) page = CreatePage(elements);
+  if (page == nullptr) return nullptr;
   return {page.release(), [shelves = shelves_](Page* returned) {
             absl::MutexLock lock(&shelves->mutex);
             shelves->by_size[returned->size()].push_back(std::unique_ptr<Page>(returned));
@@ -75,7 +124,7 @@ std::shared_ptr<Page> PagePool::Allocate(int64_t elements) {
 
 int64_t PagePool::resident_bytes() const {
   absl::MutexLock lock(&shelves_->mutex);
-  return shelves_->resident_elements * static_cast<int64_t>(sizeof(float));
+  return BytesOf(shelves_->resident_elements);
 }
 
 }  // namespace lodestar

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/types/span.h"
@@ -15,7 +16,8 @@ class Page {
  public:
   static constexpr int kAlignmentBytes = 64;
 
-  explicit Page(int64_t elements);
+  // Zeroed. Null if the system has no memory for it.
+  static std::unique_ptr<Page> Create(int64_t elements);
   ~Page();
   Page(const Page&) = delete;
   Page& operator=(const Page&) = delete;
@@ -34,8 +36,10 @@ class Page {
   bool is_lent() const { return lent_.load(std::memory_order_acquire) != 0; }
 
  private:
-  float* data_;
-  int64_t size_;
+  Page(float* data, int64_t size) : data_(data), size_(size) {}
+
+  float* const data_;
+  const int64_t size_;
   mutable std::atomic<int64_t> lent_{0};
 };
 
@@ -43,9 +47,25 @@ class Page {
 // Thread-safe. A page may outlive its pool.
 class PagePool {
  public:
-  PagePool();
+  enum class Shortage {
+    kLimit,   // there are more pages than allowed; the page that is one too many was given
+    kSystem,  // the system had no memory, and the page was not given
+  };
+  struct Config {
+    // Of all pages together; 0: no limit but the system's. What goes beyond is still given: whoever
+    // hears of it ends the work in good order, and what is under way is not cut short.
+    int64_t max_bytes = 0;
+    // Called once for each shortage, from any thread, with any lock held: only to pass on.
+    std::function<void(Shortage shortage, int64_t wanted_bytes)> on_shortage = [](Shortage,
+                                                                                  int64_t) {};
+    std::function<std::unique_ptr<Page>(int64_t elements)> create = &Page::Create;
+  };
 
-  // Contents are unspecified. The page returns to the pool when the last handle goes.
+  PagePool() : PagePool(Config{}) {}
+  explicit PagePool(Config config);
+
+  // Contents are unspecified. The page returns to the pool when the last handle goes. Null if the
+  // system has no memory for it.
   std::shared_ptr<Page> Allocate(int64_t elements);
 
   // Of all pages that exist, in use or not.
@@ -53,7 +73,11 @@ class PagePool {
 
  private:
   struct Shelves;
-  std::shared_ptr<Shelves> shelves_;
+
+  std::unique_ptr<Page> CreatePage(int64_t elements);
+
+  const Config config_;
+  const std::shared_ptr<Shelves> shelves_;
 };
 
 }  // namespace lodestar

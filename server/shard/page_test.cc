@@ -1,24 +1,31 @@
 #include "server/shard/page.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace lodestar {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
 TEST(PageTest, StartsOnACacheLineAndZeroed) {
   for (int64_t elements : {1, 17, 1 << 20}) {
-    const Page page(elements);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(page.data()) % Page::kAlignmentBytes, 0);
-    EXPECT_EQ(page.span().back(), 0.0f);
-    EXPECT_EQ(page.span().size(), elements);
+    const auto page = Page::Create(elements);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(page->data()) % Page::kAlignmentBytes, 0);
+    EXPECT_EQ(page->span().back(), 0.0f);
+    EXPECT_EQ(page->span().size(), elements);
   }
 }
 
 TEST(PageTest, IsLentAsLongAsAnyHandleIsHeld) {
-  auto page = std::make_shared<Page>(4);
+  std::shared_ptr<Page> page = Page::Create(4);
   auto first = Page::Lend(page);
   auto second = first;
   auto third = Page::Lend(page);
@@ -30,7 +37,7 @@ TEST(PageTest, IsLentAsLongAsAnyHandleIsHeld) {
 }
 
 TEST(PageTest, AHandleKeepsThePageAlive) {
-  auto page = std::make_shared<Page>(4);
+  std::shared_ptr<Page> page = Page::Create(4);
   page->data()[2] = 5.0f;
   const auto handle = Page::Lend(page);
   page.reset();
@@ -46,6 +53,79 @@ TEST(PagePoolTest, UsesReturnedPagesAgain) {
   auto other_size = pool.Allocate(50);
   EXPECT_NE(a, b);
   EXPECT_EQ(pool.resident_bytes(), 1000);
+}
+
+// More than any system gives; sanitizers end the program where the system says no.
+#ifndef LODESTAR_SANITIZER
+constexpr int64_t kTooMany = int64_t{1} << 50;
+
+TEST(PageTest, WithoutMemoryThereIsNone) { EXPECT_EQ(Page::Create(kTooMany), nullptr); }
+
+TEST(PagePoolTest, WhatTheSystemDoesNotGiveIsNotCounted) {
+  PagePool pool;
+  EXPECT_EQ(pool.Allocate(kTooMany), nullptr);
+  EXPECT_EQ(pool.resident_bytes(), 0);
+}
+
+#endif
+
+class PageShortageTest : public testing::Test {
+ protected:
+  using Shortage = PagePool::Shortage;
+
+  // Of a system with so many bytes.
+  PagePool::Config ConfigOf(int64_t system_bytes) {
+    PagePool::Config config;
+    config.on_shortage = [this](Shortage shortage, int64_t bytes) {
+      told_.emplace_back(shortage, bytes);
+    };
+    config.create = [this, system_bytes](int64_t elements) {
+      const bool has_memory = pool_->resident_bytes() <= system_bytes;
+      return has_memory ? Page::Create(elements) : nullptr;
+    };
+    return config;
+  }
+
+  std::unique_ptr<PagePool> pool_;
+  std::vector<std::pair<Shortage, int64_t>> told_;
+};
+
+TEST_F(PageShortageTest, BeyondTheLimitPagesAreGivenAndItIsToldOnce) {
+  PagePool::Config config = ConfigOf(1 << 20);
+  config.max_bytes = 1000;
+  pool_ = std::make_unique<PagePool>(std::move(config));
+  auto a = pool_->Allocate(100);
+  const auto b = pool_->Allocate(100);
+  EXPECT_THAT(told_, IsEmpty());
+  const auto c = pool_->Allocate(60);
+  const auto d = pool_->Allocate(60);
+  ASSERT_NE(d, nullptr);
+  EXPECT_THAT(told_, ElementsAre(Pair(Shortage::kLimit, 240)));
+}
+
+TEST_F(PageShortageTest, FreePagesOfOtherSizesMakeRoomBelowTheLimit) {
+  PagePool::Config config = ConfigOf(1 << 20);
+  config.max_bytes = 1000;
+  pool_ = std::make_unique<PagePool>(std::move(config));
+  auto a = pool_->Allocate(100);
+  const auto b = pool_->Allocate(100);
+  a.reset();
+  const auto c = pool_->Allocate(120);
+  EXPECT_THAT(told_, IsEmpty());
+  EXPECT_EQ(pool_->resident_bytes(), 880);
+}
+
+TEST_F(PageShortageTest, WhatTheSystemRefusesIsToldOnceAndComesBackWithWhatIsFreed) {
+  pool_ = std::make_unique<PagePool>(ConfigOf(1000));
+  auto a = pool_->Allocate(100);
+  const auto b = pool_->Allocate(100);
+  EXPECT_EQ(pool_->Allocate(100), nullptr);
+  EXPECT_EQ(pool_->Allocate(60), nullptr);
+  EXPECT_THAT(told_, ElementsAre(Pair(Shortage::kSystem, 400)));
+  EXPECT_EQ(pool_->resident_bytes(), 800);
+  a.reset();
+  EXPECT_NE(pool_->Allocate(120), nullptr) << "a free page of another size makes room";
+  EXPECT_EQ(pool_->resident_bytes(), 880);
 }
 
 TEST(PagePoolTest, APageMayOutliveThePool) {

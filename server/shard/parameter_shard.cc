@@ -6,6 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/bytes_text.h"
 #include "common/check.h"
 #include "common/initial_weights.h"
 #include "server/optimizer/optimizer_factory.h"
@@ -32,21 +33,44 @@ absl::Status CheckBuckets(ElementRange range, const std::vector<Bucket>& buckets
                                                  end, " of a shard that ends at ", range.end));
 }
 
-// A quarter of the shard's weights: much more would only hold early what must wait for its turn.
-constexpr int64_t kStagingShare = 4;
-// Two streams of two workers that fill one slot each.
-constexpr int64_t kMinSlots = 4;
-
-std::shared_ptr<StagingPool> MakeStaging(const std::vector<Bucket>& buckets, int64_t max_bytes) {
+std::shared_ptr<StagingPool> MakeStaging(const std::vector<Bucket>& buckets, int64_t max_bytes,
+                                         std::shared_ptr<PagePool> pages) {
   int64_t slot_elements = 0, elements = 0;
   for (const Bucket& bucket : buckets) {
     slot_elements = std::max(slot_elements, bucket.range.size());
     elements += bucket.range.size();
   }
-  const int64_t slot_bytes = slot_elements * static_cast<int64_t>(sizeof(float));
-  const int64_t wanted = std::max(elements / kStagingShare / slot_elements, kMinSlots);
-  const int64_t num_slots = std::clamp<int64_t>(max_bytes / slot_bytes, 2, wanted);
-  return std::make_shared<StagingPool>(slot_elements, static_cast<int>(num_slots));
+  return std::make_shared<StagingPool>(
+      slot_elements, NumStagingSlots(elements, slot_elements, max_bytes), std::move(pages));
+}
+
+std::string ShortageText(PagePool::Shortage shortage, int64_t wanted_bytes, int64_t max_bytes) {
+  switch (shortage) {
+    case PagePool::Shortage::kLimit:
+      return absl::StrCat(
+          "out of memory: all of ", BytesText(max_bytes),
+          " that this server may take is in use, and ", BytesText(wanted_bytes),
+          " more was wanted; give it more memory (see --memory_limit), or spread the "
+          "job over more servers (--shard=I/K)");
+    case PagePool::Shortage::kSystem:
+      return absl::StrCat("out of memory: the system does not give ", BytesText(wanted_bytes),
+                          " more; the rounds under way lack some of their updates");
+  }
+  return "";
+}
+
+// Called under locks of the shard's: the observer hears of it from the executor.
+PagePool::Config PagesOf(int64_t max_bytes, const ParameterShard::Deps& deps) {
+  PagePool::Config config;
+  config.max_bytes = max_bytes;
+  config.create = deps.create_page;
+  if (deps.observer == nullptr) return config;
+  config.on_shortage = [executor = deps.executor, observer = deps.observer, max_bytes](
+                           PagePool::Shortage shortage, int64_t wanted_bytes) {
+    executor->Schedule(
+        [=] { observer->OnOutOfMemory(ShortageText(shortage, wanted_bytes, max_bytes)); });
+  };
+  return config;
 }
 
 // Collects the states of all buckets; the last one calls.
@@ -98,12 +122,14 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
     norm = std::make_unique<RoundNorm>(num_buckets, deps.norm_exchange);
   }
   std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(config.job);
+  const auto pages = std::make_shared<PagePool>(PagesOf(config.max_bytes, deps));
   std::shared_ptr<ShardContext> context(new ShardContext{
       .job = std::move(config.job),
       .layout = std::move(config.layout),
       .policy = std::move(deps.policy),
       .optimizer = std::move(optimizer),
-      .staging = MakeStaging(config.buckets, config.staging_bytes),
+      .pages = pages,
+      .staging = MakeStaging(config.buckets, config.staging_bytes, pages),
       .norm = std::move(norm),
       .executor = deps.executor,
       .trace = deps.trace,
@@ -127,36 +153,32 @@ ParameterShard::~ParameterShard() {
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->AwaitIdle();
 }
 
-void ParameterShard::LoadInitial(uint64_t seed) {
-  const absl::Status status = LoadWeights([&](ElementRange range, absl::Span<float> weights) {
+absl::Status ParameterShard::LoadInitial(uint64_t seed) {
+  return LoadWeights([&](ElementRange range, absl::Span<float> weights) {
     FillInitialRange(context_->layout, seed, range, weights);
     return absl::OkStatus();
   });
-  LODESTAR_CHECK(status.ok()) << status.message();
 }
 
 absl::Status ParameterShard::LoadWeights(const WeightsReader& reader) {
+  return ForEachBucket([&](BucketAggregator& bucket) { return bucket.Load(reader); });
+}
+
+absl::Status ParameterShard::Restore(const StateReader& reader) {
+  return ForEachBucket([&](BucketAggregator& bucket) -> absl::Status {
+    const absl::StatusOr<BucketState> state = reader(bucket.bucket());
+    return state.ok() ? bucket.Restore(*state) : state.status();
+  });
+}
+
+absl::Status ParameterShard::ForEachBucket(
+    absl::FunctionRef<absl::Status(BucketAggregator&)> function) {
   std::vector<absl::Status> results(buckets_.size());
   ParallelFor(*context_->executor, static_cast<int64_t>(buckets_.size()),
-              [&](int64_t i) { results[i] = buckets_[i]->Load(reader); });
+              [&](int64_t i) { results[i] = function(*buckets_[i]); });
   absl::Status first;
   for (const absl::Status& status : results) first.Update(status);
   return first;
-}
-
-absl::Status ParameterShard::Restore(const ShardState& state) {
-  if (state.range != range_ || state.buckets.size() != buckets_.size() ||
-      state.state_names != context_->optimizer->state_names()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "state of elements ", state.range.begin, " to ", state.range.end, " in ",
-        state.buckets.size(), " buckets with ", state.state_names.size(),
-        " state vectors does not fit this shard of elements ", range_.begin, " to ", range_.end,
-        " in ", buckets_.size(), " buckets with ", context_->optimizer->num_state_vectors()));
-  }
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    if (absl::Status status = buckets_[i]->Restore(state.buckets[i]); !status.ok()) return status;
-  }
-  return absl::OkStatus();
 }
 
 void ParameterShard::AwaitClientWeights() {
@@ -237,7 +259,7 @@ ShardStats ParameterShard::stats() const {
   ShardStats stats;
   context_->counters.FillIn(stats);
   stats.weight_bytes = range_.size() * sizeof(float);
-  stats.resident_bytes = context_->pages.resident_bytes() + context_->staging->resident_bytes();
+  stats.resident_bytes = context_->pages->resident_bytes();
   stats.open_round = Round(stats.version.value());
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {
     if (bucket->version() != stats.version) continue;

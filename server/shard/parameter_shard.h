@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -29,6 +30,7 @@
 #include "server/shard/shard_observer.h"
 #include "server/shard/shard_state.h"
 #include "server/shard/staged_bucket.h"
+#include "server/shard/staging_pool.h"
 #include "server/sync/round_plan.h"
 #include "server/sync/sync_policy.h"
 
@@ -45,7 +47,8 @@ class ParameterShard {
     Layout layout;
     JobSpec job;
     // For contributions on their way in; at least two buckets' worth is taken.
-    int64_t staging_bytes = 64 << 20;
+    int64_t staging_bytes = kStagingBytes;
+    int64_t max_bytes = 0;  // see PagePool::Config
   };
   struct Deps {
     Executor* executor = nullptr;              // outlives the shard
@@ -53,24 +56,28 @@ class ParameterShard {
     NormExchange* norm_exchange = nullptr;  // outlives the shard; needed if the job clips in sync
     ShardObserver* observer = nullptr;      // may be null; outlives the shard
     TraceRecorder* trace = nullptr;         // null: no trace; outlives the shard
+    std::function<std::unique_ptr<Page>(int64_t elements)> create_page = &Page::Create;
   };
   using ReadyCallback = std::function<void(absl::StatusOr<StagedBucket>)>;
   using DoneCallback = std::function<void(absl::StatusOr<PushOutcome>)>;
   using ReadCallback = std::function<void(absl::StatusOr<PublishedBucket>)>;
   using SnapshotCallback = std::function<void(absl::StatusOr<ShardState>)>;
-  // Fills `weights` with the elements of `range`.
+  // Fills `weights` with the elements of `range`. Called from several threads.
   using WeightsReader = std::function<absl::Status(ElementRange range, absl::Span<float> weights)>;
+  // The saved state of one bucket. Called from several threads.
+  using StateReader = std::function<absl::StatusOr<BucketState>(const Bucket& bucket)>;
 
   // Errors: InvalidArgument if the buckets do not cover the range.
   static absl::StatusOr<std::unique_ptr<ParameterShard>> Create(Config config, Deps deps);
   // Shuts down. Calls on the executor may still be under way; they touch nothing outside.
   ~ParameterShard();
 
-  // Exactly one of these four comes first; before it every push and read is Unavailable.
-  void LoadInitial(uint64_t seed);
+  // Exactly one of these four comes first; before it every push and read is Unavailable. Errors of
+  // the first three: ResourceExhausted without memory for them; those of the reader.
+  absl::Status LoadInitial(uint64_t seed);
   absl::Status LoadWeights(const WeightsReader& reader);
-  // Errors: InvalidArgument if the state does not fit the range, the buckets or the optimizer.
-  absl::Status Restore(const ShardState& state);
+  // Errors also: InvalidArgument if a state does not fit its bucket or the optimizer.
+  absl::Status Restore(const StateReader& reader);
   // Version 0 comes as contributions of kind kInitialWeights; until then reads are NotFound.
   void AwaitClientWeights();
   // Of what workers pull; fp32: weights as they are.
@@ -122,6 +129,8 @@ class ParameterShard {
                  std::vector<std::shared_ptr<BucketAggregator>> buckets);
   // Errors: InvalidArgument if the bucket is not of this shard.
   absl::StatusOr<BucketAggregator*> Find(uint32_t bucket) const;
+  // On the executor; the first error in the order of the buckets.
+  absl::Status ForEachBucket(absl::FunctionRef<absl::Status(BucketAggregator&)> function);
 
   const ElementRange range_;
   const std::shared_ptr<ShardContext> context_;

@@ -238,7 +238,7 @@ TEST(ShardNumericsTest, GoesOnFromASnapshotWithTheSameBits) {
     straight.shard(shard).Snapshot(Version(2), [&](absl::StatusOr<ShardState> state) {
       ASSERT_OK(state);
       was_called = true;
-      ASSERT_OK(restored.shard(shard).Restore(*state));
+      ASSERT_OK(RestoreFrom(*state, restored.shard(shard)));
     });
     EXPECT_TRUE(was_called);
   }

@@ -23,13 +23,13 @@ struct ShardContext {
   const Layout layout;
   const std::unique_ptr<const SyncPolicy> policy;
   const std::unique_ptr<const Optimizer> optimizer;
+  const std::shared_ptr<PagePool> pages;
   const std::shared_ptr<StagingPool> staging;
   const std::unique_ptr<RoundNorm> norm;  // null: updates do not wait for a norm
   Executor* const executor;
   TraceRecorder* const trace;  // null: no trace
   ShardCounters counters;
   ShardRoster roster = {};
-  PagePool pages = {};
   ShardObserver nobody = {};
   ShardObserver* observer = &nobody;  // set once, before there are buckets
 };

@@ -20,6 +20,8 @@ class ShardObserver {
   virtual void OnWeightsComplete() {}
   // A contribution had NaN or Inf and was refused.
   virtual void OnNonFinite(WorkerId /*worker*/, absl::string_view /*text*/) {}
+  // There is no memory for an update, which was left out; what is there is still whole. Once.
+  virtual void OnOutOfMemory(absl::string_view /*text*/) {}
   // For the log: the rounds go on without a worker, because it has left or was lost.
   virtual void OnDropped(absl::string_view /*text*/) {}
   // For the log: something out of the ordinary that does not stop the shard.

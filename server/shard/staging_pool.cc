@@ -3,9 +3,21 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/check.h"
-
 namespace lodestar {
+namespace {
+
+// A quarter of the shard's weights: much more would only hold early what must wait for its turn.
+constexpr int64_t kStagingShare = 4;
+// Two streams of two workers that fill one slot each.
+constexpr int64_t kMinSlots = 4;
+
+}  // namespace
+
+int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes) {
+  const int64_t slot_bytes = slot_elements * static_cast<int64_t>(sizeof(float));
+  const int64_t wanted = std::max(num_elements / kStagingShare / slot_elements, kMinSlots);
+  return static_cast<int>(std::clamp<int64_t>(max_bytes / slot_bytes, 2, wanted));
+}
 
 class StagingPool::Request {
  public:
@@ -20,22 +32,26 @@ StagingSlot::StagingSlot(std::shared_ptr<StagingPool> pool, std::shared_ptr<Page
 
 StagingSlot::~StagingSlot() { pool_->GiveBack(std::move(page_)); }
 
-StagingPool::StagingPool(int64_t slot_elements, int num_slots)
-    : slot_elements_(slot_elements), num_slots_(std::max(num_slots, 2)) {}
+StagingPool::StagingPool(int64_t slot_elements, int num_slots, std::shared_ptr<PagePool> pages)
+    : slot_elements_(slot_elements), num_slots_(std::max(num_slots, 2)), pages_(std::move(pages)) {}
 
 bool StagingPool::HasSlotFor(bool in_turn) const {
   return num_slots_ - num_used_ >= (in_turn ? 1 : 2);
 }
 
-std::unique_ptr<StagingSlot> StagingPool::Take() {
-  LODESTAR_CHECK(num_used_ < num_slots_) << "num_used=" << num_used_;
+std::unique_ptr<StagingSlot> StagingPool::TryTake(bool in_turn) {
+  if (!HasSlotFor(in_turn)) return nullptr;
+  std::shared_ptr<Page> page = pages_->Allocate(slot_elements_);
+  if (page == nullptr) return nullptr;
   ++num_used_;
-  return std::make_unique<StagingSlot>(shared_from_this(), pages_.Allocate(slot_elements_));
+  return std::make_unique<StagingSlot>(shared_from_this(), std::move(page));
 }
 
 StagingPool::Acquired StagingPool::Acquire(bool in_turn, Granted granted) {
   absl::MutexLock lock(&mutex_);
-  if (HasSlotFor(in_turn)) return {.slot = Take(), .request = nullptr};
+  if (auto slot = TryTake(in_turn); slot != nullptr) {
+    return {.slot = std::move(slot), .request = nullptr};
+  }
   queue_.push_back(std::make_shared<Request>(in_turn, std::move(granted)));
   return {.slot = nullptr, .request = queue_.back()};
 }
@@ -44,9 +60,10 @@ std::unique_ptr<StagingSlot> StagingPool::Promote(const std::shared_ptr<Request>
   absl::MutexLock lock(&mutex_);
   request->in_turn = true;
   const auto position = std::find(queue_.begin(), queue_.end(), request);
-  if (position == queue_.end() || !HasSlotFor(true)) return nullptr;
-  queue_.erase(position);
-  return Take();
+  if (position == queue_.end()) return nullptr;
+  std::unique_ptr<StagingSlot> slot = TryTake(true);
+  if (slot != nullptr) queue_.erase(position);
+  return slot;
 }
 
 bool StagingPool::Remove(const std::shared_ptr<Request>& request) {
@@ -64,14 +81,12 @@ void StagingPool::GiveBack(std::shared_ptr<Page> page) {
     absl::MutexLock lock(&mutex_);
     page.reset();
     --num_used_;
-    const auto position = std::find_if(queue_.begin(), queue_.end(),
-                                       [this](const auto& request) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                         return HasSlotFor(request->in_turn);
-                                       });
-    if (position != queue_.end()) {
-      next = *position;
-      queue_.erase(position);
-      slot = Take();
+    for (auto waiting = queue_.begin(); waiting != queue_.end(); ++waiting) {
+      slot = TryTake((*waiting)->in_turn);
+      if (slot == nullptr) continue;
+      next = *waiting;
+      queue_.erase(waiting);
+      break;
     }
   }
   if (next != nullptr) next->granted(std::move(slot));

@@ -37,14 +37,20 @@ class StagingSlot {
   std::shared_ptr<Page> page_;
 };
 
+// Of a shard, unless it is told otherwise.
+inline constexpr int64_t kStagingBytes = 64 << 20;
+
+// Slots that a shard of so many elements gets: a share of its weights, within the limit.
+int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes);
+
 // Thread-safe. Its lock is a leaf: no call is made under it.
 class StagingPool : public std::enable_shared_from_this<StagingPool> {
  public:
   using Granted = std::function<void(std::unique_ptr<StagingSlot>)>;
   class Request;
 
-  // At least two slots, each for so many elements of any encoding.
-  StagingPool(int64_t slot_elements, int num_slots);
+  // At least two slots, each for so many elements of any encoding, made of pages of the pool.
+  StagingPool(int64_t slot_elements, int num_slots, std::shared_ptr<PagePool> pages);
 
   // Exactly one of the two is set.
   struct Acquired {
@@ -63,18 +69,17 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
 
   int num_slots() const { return num_slots_; }
   int num_used() const;
-  // Of the slots touched so far, and of what TakePage() has taken and that still exists.
-  int64_t resident_bytes() const { return pages_.resident_bytes(); }
 
  private:
   friend class StagingSlot;
   void GiveBack(std::shared_ptr<Page> page);
   bool HasSlotFor(bool in_turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::unique_ptr<StagingSlot> Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null if no slot is free for it, or there is no memory for one.
+  std::unique_ptr<StagingSlot> TryTake(bool in_turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t slot_elements_;
   const int num_slots_;
-  PagePool pages_;
+  const std::shared_ptr<PagePool> pages_;
   mutable absl::Mutex mutex_;
   int num_used_ ABSL_GUARDED_BY(mutex_) = 0;
   std::list<std::shared_ptr<Request>> queue_ ABSL_GUARDED_BY(mutex_);

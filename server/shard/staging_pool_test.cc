@@ -18,7 +18,8 @@ class StagingPoolTest : public testing::Test {
     });
   }
 
-  const std::shared_ptr<StagingPool> pool_ = std::make_shared<StagingPool>(100, 3);
+  const std::shared_ptr<PagePool> pages_ = std::make_shared<PagePool>();
+  const std::shared_ptr<StagingPool> pool_ = std::make_shared<StagingPool>(100, 3, pages_);
   std::vector<int> granted_;
   std::vector<std::unique_ptr<StagingSlot>> slots_;
 };
@@ -71,9 +72,9 @@ TEST_F(StagingPoolTest, ARemovedRequestIsNotGranted) {
 }
 
 TEST_F(StagingPoolTest, MemoryIsThatOfTheSlotsTouched) {
-  EXPECT_EQ(pool_->resident_bytes(), 0);
+  EXPECT_EQ(pages_->resident_bytes(), 0);
   for (int i = 0; i < 5; ++i) Acquire(true, i);
-  EXPECT_EQ(pool_->resident_bytes(), 400);
+  EXPECT_EQ(pages_->resident_bytes(), 400);
 }
 
 TEST_F(StagingPoolTest, SpaceThatIsTakenIsReplacedAndComesBack) {
@@ -85,10 +86,31 @@ TEST_F(StagingPoolTest, SpaceThatIsTakenIsReplacedAndComesBack) {
   slot = Acquire(true, 2).slot;
   EXPECT_NE(slot->data(), taken->data());
   EXPECT_EQ(taken->data()[99], 5.0f);
-  EXPECT_EQ(pool_->resident_bytes(), 800);
+  EXPECT_EQ(pages_->resident_bytes(), 800);
   taken.reset();
   const auto other = Acquire(true, 3);
-  EXPECT_EQ(pool_->resident_bytes(), 800) << "what was taken is used again";
+  EXPECT_EQ(pages_->resident_bytes(), 800) << "what was taken is used again";
+}
+
+TEST_F(StagingPoolTest, WithoutMemoryAContributionWaitsForASlotThatThereIs) {
+  PagePool::Config config;
+  config.create = [left = 2](int64_t elements) mutable {
+    return left-- > 0 ? Page::Create(elements) : nullptr;
+  };
+  const auto pages = std::make_shared<PagePool>(std::move(config));
+  const auto pool = std::make_shared<StagingPool>(100, 3, pages);
+  int granted = 0;
+  const auto acquire = [&] {
+    return pool->Acquire(true, [&](std::unique_ptr<StagingSlot>) { ++granted; });
+  };
+  auto a = acquire();
+  auto b = acquire();
+  auto c = acquire();
+  ASSERT_NE(b.slot, nullptr);
+  ASSERT_EQ(c.slot, nullptr);
+  EXPECT_EQ(pool->Promote(c.request), nullptr);
+  a.slot.reset();
+  EXPECT_EQ(granted, 1);
 }
 
 }  // namespace

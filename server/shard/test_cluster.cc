@@ -95,6 +95,7 @@ TestCluster::TestCluster(Options options)
     config.layout = layout_;
     config.job = options_.job;
     config.staging_bytes = options_.staging_bytes;
+    config.max_bytes = options_.max_bytes;
     ports_.push_back(norms_.ForShard(i));
     ParameterShard::Deps deps;
     deps.executor = options_.executor != nullptr ? options_.executor : &inline_executor_;
@@ -102,6 +103,14 @@ TestCluster::TestCluster(Options options)
     deps.norm_exchange = ports_.back().get();
     deps.observer = options_.observer;
     deps.trace = options_.trace;
+    if (options_.system_bytes > 0) {
+      deps.create_page = [this](int64_t elements) -> std::unique_ptr<Page> {
+        const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
+        if (created_bytes_ + bytes > options_.system_bytes) return nullptr;
+        created_bytes_ += bytes;
+        return Page::Create(elements);
+      };
+    }
     auto shard = ParameterShard::Create(std::move(config), std::move(deps));
     LODESTAR_CHECK(shard.ok()) << shard.status();
     shards_.push_back(*std::move(shard));
@@ -109,7 +118,10 @@ TestCluster::TestCluster(Options options)
 }
 
 void TestCluster::LoadInitial() {
-  for (auto& shard : shards_) shard->LoadInitial(options_.job.seed);
+  for (auto& shard : shards_) {
+    const absl::Status loaded = shard->LoadInitial(options_.job.seed);
+    LODESTAR_CHECK(loaded.ok()) << loaded.message();
+  }
 }
 
 void TestCluster::LoadConstant(float value) {
@@ -217,6 +229,15 @@ absl::StatusOr<std::vector<float>> TestCluster::Weights(int64_t version) {
               weights.begin() + bucket.range.begin);
   }
   return weights;
+}
+
+absl::Status RestoreFrom(const ShardState& state, ParameterShard& shard) {
+  return shard.Restore([&](const Bucket& bucket) -> absl::StatusOr<BucketState> {
+    for (const BucketState& saved : state.buckets) {
+      if (saved.range == bucket.range) return saved;
+    }
+    return absl::NotFoundError(absl::StrCat("no state of bucket ", bucket.index));
+  });
 }
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {

@@ -47,6 +47,8 @@ class TestCluster {
     JobSpec job;
     int num_shards = 1;
     int64_t staging_bytes = 1 << 20;
+    int64_t max_bytes = 0;              // of each shard
+    int64_t system_bytes = 0;           // what the system gives to all shards; 0: all it has
     Executor* executor = nullptr;       // null: everything runs inline
     ShardObserver* observer = nullptr;  // of all shards
     TraceRecorder* trace = nullptr;     // of all shards
@@ -98,8 +100,12 @@ class TestCluster {
   std::vector<Bucket> buckets_;
   InProcessNorms norms_;
   std::vector<std::unique_ptr<NormExchange>> ports_;
+  int64_t created_bytes_ = 0;  // while system_bytes counts
   std::vector<std::unique_ptr<ParameterShard>> shards_;
 };
+
+// Each bucket from the part of the state that has its elements.
+absl::Status RestoreFrom(const ShardState& state, ParameterShard& shard);
 
 // Bits, not values: tells 0 from -0 and holds for NaN.
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b);

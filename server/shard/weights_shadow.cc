@@ -23,14 +23,23 @@ uint64_t NoiseKey(uint64_t seed) {
 WeightsShadow::WeightsShadow(const Config& config, ElementRange range, PagePool& pages)
     : config_(config), range_(range), pages_(pages) {}
 
-void WeightsShadow::CopyFrom(const Page& weights, std::shared_ptr<Page>& page) {
-  if (page == nullptr || page->is_lent()) page = pages_.Allocate(range_.size());
-  std::memcpy(page->data(), weights.data(), range_.size() * sizeof(float));
+bool WeightsShadow::MakeWritable(std::shared_ptr<Page>& page) {
+  if (page != nullptr && !page->is_lent()) return true;
+  std::shared_ptr<Page> other = pages_.Allocate(range_.size());
+  if (other == nullptr) return false;
+  if (page != nullptr) std::memcpy(other->data(), page->data(), range_.size() * sizeof(float));
+  page = std::move(other);
+  return true;
+}
+
+bool WeightsShadow::Allocate() {
+  return MakeWritable(shadow_) && (config_.error_feedback || MakeWritable(last_weights_));
 }
 
 void WeightsShadow::Reset(const Page& weights, Version version) {
-  CopyFrom(weights, shadow_);
-  if (!config_.error_feedback) CopyFrom(weights, last_weights_);
+  const size_t bytes = range_.size() * sizeof(float);
+  std::memcpy(shadow_->data(), weights.data(), bytes);
+  if (!config_.error_feedback) std::memcpy(last_weights_->data(), weights.data(), bytes);
   changes_.clear();
   version_ = version;
 }
@@ -38,28 +47,35 @@ void WeightsShadow::Reset(const Page& weights, Version version) {
 void WeightsShadow::Advance(const Page& weights, Version version) {
   LODESTAR_CHECK(shadow_ != nullptr && version == version_ + 1)
       << "version " << version << " after " << version_;
-  const int64_t n = range_.size();
-  const int64_t floats = (EncodedBytes(config_.encoding, n) + 3) / 4;
+  const int64_t floats = (EncodedBytes(config_.encoding, range_.size()) + 3) / 4;
   const std::shared_ptr<Page> change = pages_.Allocate(floats);
+  version_ = version;
+  if (change == nullptr || !MakeWritable(shadow_)) {
+    changes_.clear();
+    return;
+  }
+  Encode(weights, version, change);
+  if (!config_.error_feedback) {
+    std::memcpy(last_weights_->data(), weights.data(), range_.size() * sizeof(float));
+  }
+  changes_.push_back(change);
+  if (static_cast<int64_t>(changes_.size()) > ChangesKept(config_.encoding, range_.size())) {
+    changes_.pop_front();
+  }
+}
+
+// From the weights that the shadow stands for to these, rounded; the shadow moves along.
+void WeightsShadow::Encode(const Page& weights, Version version,
+                           const std::shared_ptr<Page>& change) {
   auto* const encoded = reinterpret_cast<std::byte*>(change->data());
   const Page& base = config_.error_feedback ? *shadow_ : *last_weights_;
-  EncodeChange(config_.encoding, weights.data(), base.data(), n,
+  EncodeChange(config_.encoding, weights.data(), base.data(), range_.size(),
                {.key = NoiseKey(config_.seed),
                 .stream = static_cast<uint64_t>(version.value()),
                 .first_element = range_.begin},
                encoded);
-  if (shadow_->is_lent()) {
-    std::shared_ptr<Page> moved = pages_.Allocate(n);
-    std::memcpy(moved->data(), shadow_->data(), n * sizeof(float));
-    shadow_ = std::move(moved);
-  }
-  AccumulateDecoded(config_.encoding, encoded, n, 1.0f, shadow_->data(), Accumulate::kAdd);
-  if (!config_.error_feedback) CopyFrom(weights, last_weights_);
-  changes_.push_back(change);
-  if (static_cast<int64_t>(changes_.size()) > ChangesKept(config_.encoding, n)) {
-    changes_.pop_front();
-  }
-  version_ = version;
+  AccumulateDecoded(config_.encoding, encoded, range_.size(), 1.0f, shadow_->data(),
+                    Accumulate::kAdd);
 }
 
 PublishedBucket WeightsShadow::Lend(std::optional<Version> held) const {

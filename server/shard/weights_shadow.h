@@ -33,16 +33,22 @@ class WeightsShadow {
   // `pages` outlives the shadow.
   WeightsShadow(const Config& config, ElementRange range, PagePool& pages);
 
-  // The weights do not come from an update of those before: everybody starts from them anew.
+  // Pages for Reset(); false if there is no memory for them.
+  bool Allocate();
+  // After Allocate(): the weights do not come from an update of those before, so everybody starts
+  // from them anew.
   void Reset(const Page& weights, Version version);
-  // After Reset(): an update has led to these weights.
+  // After Reset(): an update has led to these weights. Without memory for the change the shadow
+  // stays, and what it lacks is part of the next change, or lost without error feedback.
   void Advance(const Page& weights, Version version);
 
   // The changes since the version held, if there are few enough, else the shadow.
   PublishedBucket Lend(std::optional<Version> held) const;
 
  private:
-  void CopyFrom(const Page& weights, std::shared_ptr<Page>& page);
+  // Makes `page` one that may be written to; false if there is no memory for another.
+  bool MakeWritable(std::shared_ptr<Page>& page);
+  void Encode(const Page& weights, Version version, const std::shared_ptr<Page>& change);
 
   const Config config_;
   const ElementRange range_;

@@ -27,7 +27,7 @@ ShardServer::ShardServer(Config config)
       {all, buckets_, config_.layout, config_.job, config_.staging_bytes}, std::move(deps));
   LODESTAR_CHECK(shard.ok()) << shard.status().ToString();
   shard_ = *std::move(shard);
-  shard_->LoadInitial(config_.job.seed);
+  LODESTAR_CHECK(shard_->LoadInitial(config_.job.seed).ok());
 
   rpc_ = std::make_unique<ParameterRpc>(
       [this]() -> absl::StatusOr<std::shared_ptr<ParameterShard>> {

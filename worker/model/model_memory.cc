@@ -3,16 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "common/bytes_text.h"
 
 namespace lodestar {
 namespace {
-
-std::string BytesText(int64_t bytes) {
-  if (bytes < 1'000'000) return absl::StrCat(bytes, " bytes");
-  if (bytes < 1'000'000'000) return absl::StrFormat("%.1f MB", bytes / 1e6);
-  return absl::StrFormat("%.2f GB", bytes / 1e9);
-}
 
 // See ChooseMicroBatch().
 constexpr int64_t kMainMemoryParts = 16;

@@ -1,0 +1,14 @@
+#include "common/bytes_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace lodestar {
+
+std::string BytesText(int64_t bytes) {
+  if (bytes < 1'000'000) return absl::StrCat(bytes, " bytes");
+  if (bytes < 1'000'000'000) return absl::StrFormat("%.1f MB", bytes / 1e6);
+  return absl::StrFormat("%.2f GB", bytes / 1e9);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,59 @@
+#include "server/shard/shard_memory.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes_text.h"
+#include "server/optimizer/optimizer_factory.h"
+#include "server/shard/staging_pool.h"
+#include "server/sync/sync_policy_factory.h"
+
+namespace lodestar {
+namespace {
+
+std::string Part(const char* name, int64_t bytes) {
+  return bytes == 0 ? "" : absl::StrCat(", ", name, " ", BytesText(bytes));
+}
+
+}  // namespace
+
+std::string ShardMemory::Describe() const {
+  return absl::StrCat(BytesText(steady()), ": weights ", BytesText(weights),
+                      Part("optimizer state", optimizer_state), Part("sums", sums),
+                      Part("shadow of the weights", shadow), Part("staging", staging));
+}
+
+ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements) {
+  ShardMemory memory;
+  memory.weights = num_elements * static_cast<int64_t>(sizeof(float));
+  memory.optimizer_state = memory.weights * MakeServerOptimizer(job)->num_state_vectors();
+  // Without rosters a contribution is applied from where it arrived.
+  if (MakeSyncPolicy(job)->uses_rosters()) memory.sums = memory.weights;
+  if (job.pull_encoding != Encoding::kFp32) {
+    // The shadow, its newest changes, and the last weights where nothing is carried over.
+    memory.shadow = memory.weights * (job.error_feedback ? 2 : 3);
+  }
+  const int64_t slot_bytes = std::min(job.bucket_bytes, memory.weights);
+  const int64_t slot_elements = slot_bytes / static_cast<int64_t>(sizeof(float));
+  memory.staging = slot_bytes * NumStagingSlots(num_elements, slot_elements, kStagingBytes);
+  memory.copies = memory.checkpoint();
+  return memory;
+}
+
+absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const HostMemory& host) {
+  if (host.total_bytes == 0) return "";
+  const std::string has = absl::StrCat(host.limited_by, " has ", BytesText(host.available_bytes),
+                                       " available of ", BytesText(host.total_bytes));
+  if (needed.steady() > host.available_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "this server needs ", needed.Describe(), "; ", has,
+        "; spread the job over more servers (--shard=I/K), take an optimizer with less state, or "
+        "say with --memory_limit that it may take more"));
+  }
+  if (needed.peak() <= host.available_bytes) return "";
+  return absl::StrCat("memory may run out while a checkpoint is written: this server needs ",
+                      needed.Describe(), ", and for copies up to ", BytesText(needed.copies), "; ",
+                      has, "; spread the job over more servers (--shard=I/K)");
+}
+
+}  // namespace lodestar

@@ -1,0 +1,37 @@
+// Memory that the shard of one server will take, computed from the job before anything is
+// allocated, and compared with what there is. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/host_memory.h"
+#include "common/job_spec.h"
+
+namespace lodestar {
+
+// In bytes.
+struct ShardMemory {
+  int64_t weights = 0;
+  int64_t optimizer_state = 0;
+  int64_t sums = 0;     // of a round's contributions
+  int64_t shadow = 0;   // where weights travel as encoded changes
+  int64_t staging = 0;  // contributions on their way in
+  // While a checkpoint is written, or weights are read, updates go elsewhere: at most all of it.
+  int64_t copies = 0;
+
+  int64_t steady() const { return weights + optimizer_state + sums + shadow + staging; }
+  int64_t peak() const { return steady() + copies; }
+  int64_t checkpoint() const { return weights + optimizer_state; }
+  // "2.25 GB: weights 500.0 MB, optimizer state 1.00 GB, ..."
+  std::string Describe() const;
+};
+
+ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements);
+
+// A warning if it fits until a checkpoint is written; empty if all fits, or nothing is known of the
+// host. Errors: ResourceExhausted with the numbers of both, and what to do.
+absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const HostMemory& host);
+
+}  // namespace lodestar
