@@ -13,6 +13,7 @@
 #include "common/logging.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
+#include "server/checkpoint/checkpoint_folder.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/cluster_status_convert.h"
 #include "server/shard/shard_memory.h"
@@ -50,7 +51,7 @@ CoordinatorRole::CoordinatorRole(const ServerConfig& config, const Deps& deps)
 
 absl::Status CoordinatorRole::CheckResources() {
   if (std::holds_alternative<ClientModelSpec>(config_.job.model.architecture)) {
-    return absl::OkStatus();
+    return OpenFolders(/*checkpoint_bytes=*/0);
   }
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(config_.job.model));
   ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
@@ -59,6 +60,49 @@ absl::Status CoordinatorRole::CheckResources() {
       const std::string warning,
       CheckShardMemory(EstimateShardMemory(config_.job, ranges[0].size()), deps_.read_memory()));
   if (!warning.empty()) warnings_.push_back(warning);
+  return OpenFolders(EstimateShardMemory(config_.job, layout.num_elements()).checkpoint());
+}
+
+absl::Status CoordinatorRole::OpenFolders(int64_t checkpoint_bytes) {
+  const DurabilityConfig& durability = config_.durability;
+  if (durability.checkpoint_dir.empty()) {
+    warnings_.emplace_back(
+        "NOTHING IS SAVED: there is no --checkpoint_dir; whatever ends this server loses the "
+        "training, unless psctl export fetches the weights before");
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(OpenFolder("checkpoint_dir", durability.checkpoint_dir, checkpoint_bytes,
+                             durability.keep + 1));
+  if (durability.fallback_dir.empty()) return absl::OkStatus();
+  return OpenFolder("fallback_dir", durability.fallback_dir, checkpoint_bytes, 1);
+}
+
+absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::string& folder,
+                                         int64_t checkpoint_bytes, int num_checkpoints) {
+  const auto explain = [&](const absl::Status& status) {
+    return absl::Status(status.code(),
+                        absl::StrCat("--", flag, "=", folder, ": ", status.message()));
+  };
+  const absl::StatusOr<std::string> tried =
+      TryCheckpointFolder(folder, checkpoint_bytes, num_checkpoints);
+  if (!tried.ok()) return explain(tried.status());
+  if (!tried->empty()) warnings_.push_back(*tried);
+  FolderLock::Deps deps;
+  deps.clock = deps_.clock;
+  deps.is_interrupted = deps_.is_interrupted;
+  deps.on_lost = [this](const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    lost_lock_ = status;
+  };
+  absl::StatusOr<std::unique_ptr<FolderLock>> lock =
+      FolderLock::Take(folder, NewFolderClaim(), std::move(deps));
+  if (!lock.ok()) return explain(lock.status());
+  if (const auto& crashed = (*lock)->crashed_holder(); crashed.has_value()) {
+    LogWarn("{}: {} ended without releasing it, as after kill -9 or a power cut", folder,
+            crashed->Describe());
+  }
+  (*lock)->StartBeating();
+  locks_.push_back(*std::move(lock));
   return absl::OkStatus();
 }
 
@@ -68,6 +112,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   coordinator.num_shards = config_.cluster.num_shards;
   coordinator.lease = config_.cluster.lease;
   coordinator.checkpoint_dir = config_.durability.checkpoint_dir;
+  if (!locks_.empty()) coordinator.folder_claim_id = locks_.front()->claim_id();
   coordinator.fallback_dir = config_.durability.fallback_dir;
   coordinator.checkpoint_schedule = {.every_rounds = config_.durability.checkpoint_every,
                                      .interval = config_.durability.checkpoint_interval,
@@ -127,6 +172,10 @@ void CoordinatorRole::RaiseAlarm(const std::string& text) {
 }
 
 std::optional<absl::Status> CoordinatorRole::outcome() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!lost_lock_.ok()) return lost_lock_;
+  }
   return strand_.Run([](Coordinator& coordinator, absl::Time) -> std::optional<absl::Status> {
     if (!coordinator.failure().ok()) return coordinator.failure();
     if (coordinator.should_exit()) return absl::OkStatus();

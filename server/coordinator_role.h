@@ -9,11 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/host_memory.h"
 #include "common/logging.h"
+#include "server/checkpoint/folder_lock.h"
 #include "server/fleet/checkpoint_keeper.h"
 #include "server/fleet/norm_collector.h"
 #include "server/fleet/shard_host.h"
@@ -32,12 +36,15 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
+    // Asked now and then while something takes long that a signal should end.
+    std::function<bool()> is_interrupted = [] { return false; };
     // What the shard of this process may take. Zeros: not known, and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
   };
 
-  // Sees whether memory will do, and opens --metrics_out. Errors: those of Coordinator::Create() and
-  // of the file; ResourceExhausted.
+  // Sees whether memory and disk will do, locks the folders for checkpoints, and opens
+  // --metrics_out. May block for FolderLock::kPatience. Errors: those of Coordinator::Create() and
+  // of what is opened; ResourceExhausted; Cancelled once interrupted.
   static absl::StatusOr<std::unique_ptr<CoordinatorRole>> Create(const ServerConfig& config,
                                                                  const Deps& deps);
   ~CoordinatorRole() override;
@@ -55,7 +62,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void RaiseAlarm(const std::string& text);
 
   // Not set while the job goes on; OK when it is over and all have been told; else why it failed.
-  std::optional<absl::Status> outcome();
+  std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);
   bool is_job_done();
 
   // No new workers from now on.
@@ -83,6 +90,9 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   CoordinatorRole(const ServerConfig& config, const Deps& deps);
   // Before a client brings the layout of its model, neither is known.
   absl::Status CheckResources();
+  absl::Status OpenFolders(int64_t checkpoint_bytes);
+  absl::Status OpenFolder(absl::string_view flag, const std::string& folder,
+                          int64_t checkpoint_bytes, int num_checkpoints);
   Coordinator::Config CoordinatorSettings() const;
   CheckpointKeeper::Config KeeperSettings() const;
   v1::ClusterStatus ReadStatus();
@@ -91,6 +101,9 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   const ServerConfig config_;
   const Deps deps_;
   std::vector<std::string> warnings_;  // for the status, once there is one
+  absl::Mutex mutex_;
+  absl::Status lost_lock_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<FolderLock>> locks_;  // --checkpoint_dir's first
   CoordinatorStrand strand_;  // first, so that it outlives whoever reports to it
   NormCollector norms_;
   LocalNormExchange local_norms_;

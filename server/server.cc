@@ -95,7 +95,7 @@ absl::Status Server::Build() {
   host.read_memory = [limit = config_.cluster.memory_limit] { return AvailableMemory(limit); };
   if (config_.is_coordinator()) {
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(
-                                config_, {deps_.clock, host.read_memory}));
+                                config_, {deps_.clock, deps_.is_interrupted, host.read_memory}));
     host.norms = role_->norm_exchange();
     host.reports = role_.get();
   } else {

@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,11 +32,14 @@ class Server {
   struct Deps {
     Clock* clock = &Clock::Real();
     int num_threads = 0;  // for sums, updates and checksums; 0: one per core
+    // Asked now and then while Create() takes long, which then is Cancelled.
+    std::function<bool()> is_interrupted = [] { return false; };
   };
   enum class StopKind { kNone, kGraceful, kImmediate };
 
   // Listens and serves from here on. Errors: InvalidArgument (config), Unavailable (the port is
-  // taken or the address is not ours), those of files.
+  // taken or the address is not ours), AlreadyExists (another server has the checkpoint folder),
+  // ResourceExhausted (too little disk), those of files.
   static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerConfig& config,
                                                         const Deps& deps);
   ~Server();  // stops at once if Stop() was not called

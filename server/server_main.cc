@@ -27,7 +27,10 @@ constexpr int kExitNotSaved = 3;
 constexpr int kExitSignalBase = 128;
 
 int RunServer(const ServerConfig& config) {
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config, {});
+  Server::Deps deps;
+  deps.is_interrupted = [] { return PendingStopSignal() != 0; };
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config, deps);
+  if (absl::IsCancelled(server.status())) return kExitSignalBase + PendingStopSignal();
   if (!server.ok()) {
     LogError("{}", server.status());
     return kExitFailed;

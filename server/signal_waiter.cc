@@ -23,6 +23,15 @@ void BlockStopSignals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
+int PendingStopSignal() {
+  sigset_t pending;
+  sigpending(&pending);
+  for (int signal : {SIGTERM, SIGINT}) {
+    if (sigismember(&pending, signal) == 1) return signal;
+  }
+  return 0;
+}
+
 SignalWaiter::SignalWaiter(std::function<void(int, int)> on_signal)
     : on_signal_(std::move(on_signal)), thread_([this] { WaitForSignals(); }) {}
 

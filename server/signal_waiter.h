@@ -12,6 +12,9 @@ namespace lodestar {
 // thread exists, so that only SignalWaiter sees them.
 void BlockStopSignals();
 
+// One that has come and that no SignalWaiter has taken, as there is none yet; 0: none.
+int PendingStopSignal();
+
 class SignalWaiter {
  public:
   // `on_signal` is called on the waiter's thread with the count of signals so far (1, 2, ...).

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "common/checkpoint_manifest.h"
 #include "common/file_io.h"
+#include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
@@ -57,6 +58,14 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(const std::string& 
   if (error) return ErrnoStatus(error.value(), "list directory", root);
   std::sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
     return std::tuple(-a.round.value(), a.suffix) < std::tuple(-b.round.value(), b.suffix);
+  });
+  return entries;
+}
+
+absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(const std::string& root) {
+  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(root));
+  std::erase_if(entries, [](const CheckpointEntry& entry) {
+    return !entry.suffix.empty() && entry.suffix != kReplacedSuffix;
   });
   return entries;
 }

@@ -30,6 +30,8 @@ std::string CheckpointName(Round round);
 // Everything below `root` that is named like a checkpoint: newest first, those without suffix
 // before the others of their round. Empty if there is no such directory.
 absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(const std::string& root);
+// Those of them that are neither half written nor left behind.
+absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(const std::string& root);
 
 // The round that the manifest of a checkpoint says; that of its name if there is no telling.
 Round WrittenRound(const CheckpointEntry& entry);

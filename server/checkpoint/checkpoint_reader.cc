@@ -60,10 +60,7 @@ absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& directory) {
 }
 
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root) {
-  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(root));
-  std::erase_if(entries, [](const CheckpointEntry& entry) {
-    return !entry.suffix.empty() && entry.suffix != kReplacedSuffix;
-  });
+  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListWholeCheckpoints(root));
   std::vector<std::string> alarms;
   const auto misnamed = std::stable_partition(
       entries.begin(), entries.end(),

@@ -1,6 +1,7 @@
 // What a coordinator is told at its start.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/time/time.h"
@@ -13,8 +14,9 @@ struct CoordinatorConfig {
   JobSpec job;
   int num_shards = 1;
   absl::Duration lease = absl::Seconds(10);
-  std::string checkpoint_dir;  // empty: nothing is saved
-  std::string fallback_dir;    // for a last checkpoint that fails there; empty: none
+  std::string checkpoint_dir;    // empty: nothing is saved
+  uint64_t folder_claim_id = 0;  // see SharedFolder
+  std::string fallback_dir;      // for a last checkpoint that fails there; empty: none
   CheckpointSchedule::Config checkpoint_schedule;
   absl::Duration stop_timeout = absl::Minutes(1);  // for the last checkpoint of a job that fails
   bool exit_when_done = false;

@@ -111,7 +111,8 @@ absl::Status Coordinator::Assign(absl::Time now) {
   map_ = std::move(map);
   shards_.MarkLoading(now);
   Enter(CoordinatorPhase::kLoading);
-  deps_.fleet->Assign({server_incarnation_, map_, source_});
+  deps_.fleet->Assign({server_incarnation_, map_, source_,
+                       SharedFolder{config_.checkpoint_dir, config_.folder_claim_id}});
   return absl::OkStatus();
 }
 

@@ -32,10 +32,17 @@ struct ClientSource {};  // the first client pushes them
 using WeightsSource =
     std::variant<InitialSource, CheckpointSource, SafetensorsSource, ClientSource>;
 
+// Where all servers write their parts of a checkpoint.
+struct SharedFolder {
+  std::string path;       // empty: nothing is saved
+  uint64_t claim_id = 0;  // of the coordinator's FolderLock in it
+};
+
 struct AssignCommand {
   uint64_t server_incarnation = 0;
   std::shared_ptr<const ClusterMap> map;
   WeightsSource source;
+  SharedFolder folder = {};
 };
 
 // The shards of the job. Commands to one shard are obeyed in the order given; each goes to all

@@ -11,6 +11,7 @@
 #include "common/status_macros.h"
 #include "common/trained_weights.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/folder_lock.h"
 #include "server/checkpoint/shard_files.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/shard_memory.h"
@@ -135,6 +136,9 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   config.job = assignment.job;
   for (const Bucket& bucket : map.buckets) {
     if (bucket.shard == shard_) config.buckets.push_back(bucket);
+  }
+  if (const SharedFolder& folder = assignment.command.folder; folder.claim_id != 0) {
+    RETURN_IF_ERROR(CheckClaimIsIn(folder.path, folder.claim_id));
   }
   ASSIGN_OR_RETURN(config.max_bytes, CheckMemory(assignment.job, config.range.size()));
   ParameterShard::Deps deps;

@@ -51,6 +51,8 @@ v1::ShardCommand AssignToProto(const AssignCommand& command, const JobSpec& job)
   assign->set_server_incarnation(command.server_incarnation);
   *assign->mutable_job() = ToProto(job);
   *assign->mutable_layout() = ToProto(command.map->layout);
+  assign->set_checkpoint_dir(command.folder.path);
+  assign->set_folder_claim_id(command.folder.claim_id);
   for (const ShardAddress& shard : command.map->shards) {
     v1::ServerAddress* server = assign->add_servers();
     server->set_shard(shard.shard);
@@ -72,6 +74,7 @@ absl::StatusOr<ShardAssignment> FromProto(const v1::ShardCommand::Assign& assign
   ShardAssignment result;
   ASSIGN_OR_RETURN(result.job, FromProto(assign.job()));
   result.command.server_incarnation = assign.server_incarnation();
+  result.command.folder = {assign.checkpoint_dir(), assign.folder_claim_id()};
   ASSIGN_OR_RETURN(result.command.source, SourceFromProto(assign));
   auto map = std::make_shared<ClusterMap>();
   ASSIGN_OR_RETURN(map->layout, LayoutOf(assign, result.job));

@@ -157,7 +157,7 @@ TEST(ControlPlaneTest, NanIsRefusedAndRaisesAnAlarm) {
   EXPECT_THAT(worker->Push(v1::CONTRIBUTION_KIND_GRADIENT, 0, 0, gradient),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("NaN")));
   const v1::ClusterStatus status = StatusOf(cluster->address());
-  ASSERT_EQ(status.alarms_size(), 1);
+  ASSERT_GE(status.alarms_size(), 1);
   EXPECT_THAT(status.alarms(0).text(), HasSubstr("worker 1 has sent NaN"));
 }
 

@@ -123,6 +123,10 @@ class FullDiskTest(CheckpointTestCase):
     # Metrics are on the full disk as well, and no reason to stop either.
     text, saved_round = self.train_through_a_full_disk(server, fill)
     self.assertIn("No space left on device", text)
+    code, log = self.run_server()
+    self.assertEqual(code, 1, log)  # a server is not started onto a full disk
+    self.assertIn("No space left on device", log)
+    os.remove(self.path("checkpoints", "filler"))
     self.assertEqual(self.round_after_start()[0], saved_round)
 
   def test_file_size_limit_is_an_alarm_and_costs_no_checkpoint(self):

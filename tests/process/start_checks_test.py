@@ -4,14 +4,20 @@
 Usage: start_checks_test.py PS_SERVER GPU_WORKER PSCTL
 """
 import os
+import signal
+import time
 
 import cluster_processes
-from cluster_processes import ClusterTestCase
+from cluster_processes import ClusterTestCase, alarms_in
 
 FAILED = 1
 
 
 class StartChecksTest(ClusterTestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.checkpoints = self.path("checkpoints")
 
   def assert_refused(self, *texts, **flags):
     """Refused before the port is open, so that nobody has connected."""
@@ -22,9 +28,33 @@ class StartChecksTest(ClusterTestCase):
     for text in texts:
       self.assertIn(text, log)
 
+  def status_of(self, server):
+    status = self.wait_for_status(lambda status: status["state"] == "waiting_for_workers", "state")
+    server.kill(signal.SIGKILL)
+    return status
+
+  def test_folder_that_cannot_be_written_is_refused(self):
+    self.assert_refused("--checkpoint_dir=/proc/foo/ck", "cannot create directory",
+                        checkpoint_dir="/proc/foo/ck")
+    self.assert_refused("--fallback_dir=" + self.path("corpus.txt"),
+                        checkpoint_dir=self.checkpoints, fallback_dir=self.path("corpus.txt"))
+
   def test_job_that_needs_more_memory_than_there_is_is_refused(self):
     self.assert_refused("this server needs", "weights", "--memory_limit has", "--shard=I/K",
                         model="gpt-mini", memory_limit=50_000_000)
+
+  def test_second_server_on_a_folder_is_refused_until_the_first_is_gone(self):
+    first = self.start_server(checkpoint_dir=self.checkpoints)
+    self.assert_refused("--checkpoint_dir=" + self.checkpoints, f"process {first.pid}",
+                        "stop that one", checkpoint_dir=self.checkpoints)
+    first.kill(signal.SIGKILL)
+    restarted_at = time.monotonic()
+    again = self.start_server(name="again", checkpoint_dir=self.checkpoints)
+    print(f"after kill -9 of the holder: listens {time.monotonic() - restarted_at:.2f} s later")
+    self.assertIn(f"process {first.pid}", again.log())
+
+  def test_without_a_folder_an_alarm_says_that_nothing_is_saved(self):
+    self.assertIn("NOTHING IS SAVED", alarms_in(self.status_of(self.start_server())))
 
 
 if __name__ == "__main__":

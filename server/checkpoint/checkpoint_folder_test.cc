@@ -1,0 +1,63 @@
+#include "server/checkpoint/checkpoint_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kHuge = std::numeric_limits<int64_t>::max() / 4;
+
+class CheckpointFolderTest : public testing::Test {
+ protected:
+  CheckpointFolderTest()
+      : folder_(testing::TempDir() + "/folder-" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(folder_);
+  }
+  const std::string folder_;
+};
+
+TEST_F(CheckpointFolderTest, AGoodOneIsMadeAndLeftEmpty) {
+  const auto warning = TryCheckpointFolder(folder_ + "/a/b", 4096, 4);
+  ASSERT_OK(warning);
+  EXPECT_EQ(*warning, "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/a/b"));
+}
+
+TEST_F(CheckpointFolderTest, WhatIsNoFolderIsRefusedByName) {
+  EXPECT_THAT(
+      TryCheckpointFolder("/proc/foo/ck", 0, 1),
+      StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("/proc/foo"), HasSubstr("cannot"))));
+  std::ofstream(folder_) << "a file";
+  EXPECT_FALSE(TryCheckpointFolder(folder_, 0, 1).ok());
+  // Root may write anywhere but here.
+  EXPECT_FALSE(TryCheckpointFolder("/proc/self", 0, 1).ok());
+}
+
+TEST_F(CheckpointFolderTest, TooLittleRoomIsRefusedWithTheNumbers) {
+  EXPECT_THAT(TryCheckpointFolder(folder_, kHuge, 1),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr(folder_), HasSubstr("bytes free"))));
+}
+
+TEST_F(CheckpointFolderTest, RoomForSomeOnlyIsAWarning) {
+  std::filesystem::create_directories(folder_);
+  const auto free_bytes = static_cast<int64_t>(std::filesystem::space(folder_).available);
+  const auto warning = TryCheckpointFolder(folder_, free_bytes / 3, 1000);
+  ASSERT_OK(warning);
+  EXPECT_THAT(*warning, AllOf(HasSubstr("1000 are to come"), HasSubstr("--checkpoint_keep")));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,221 @@
+#include "server/checkpoint/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/file_io.h"
+#include "common/json.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr char kFileName[] = "LOCK";
+constexpr absl::Duration kLook = absl::Milliseconds(500);
+constexpr int64_t kMaxBytes = 4096;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+// Of this boot of this machine. Containers on one machine share it, as they share its locks.
+std::string BootId() {
+  const auto id = ReadWholeFile("/proc/sys/kernel/random/boot_id", kMaxBytes);
+  return id.ok() ? std::string(absl::StripAsciiWhitespace(*id)) : HostName();
+}
+
+std::string ToText(const FolderClaim& claim) {
+  return FormatJson({{"machine", claim.machine},
+                     {"host", claim.host},
+                     {"process", claim.process},
+                     {"since", claim.since},
+                     {"id", absl::StrCat(absl::Hex(claim.id))},
+                     {"beat", claim.beat},
+                     {"released", claim.is_released}}) +
+         "\n";
+}
+
+absl::StatusOr<FolderClaim> FromText(absl::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
+  FolderClaim claim;
+  ASSIGN_OR_RETURN(claim.machine, GetString(json, "machine"));
+  ASSIGN_OR_RETURN(claim.host, GetString(json, "host"));
+  ASSIGN_OR_RETURN(claim.process, GetInt64(json, "process"));
+  ASSIGN_OR_RETURN(claim.since, GetString(json, "since"));
+  ASSIGN_OR_RETURN(const std::string id, GetString(json, "id"));
+  if (!absl::SimpleHexAtoi(id, &claim.id)) return absl::InvalidArgumentError("id is no number");
+  ASSIGN_OR_RETURN(claim.beat, GetInt64(json, "beat"));
+  ASSIGN_OR_RETURN(claim.is_released, GetBool(json, "released"));
+  return claim;
+}
+
+// The claim in the file; none if there is none that can be read.
+std::optional<FolderClaim> ReadClaim(const std::string& path) {
+  const auto text = ReadWholeFile(path, kMaxBytes);
+  if (!text.ok()) return std::nullopt;
+  auto claim = FromText(*text);
+  return claim.ok() ? std::optional(*std::move(claim)) : std::nullopt;
+}
+
+// As above, but looks again where there is half a claim: the holder may be writing it right now. If
+// it stays so, a crash has cut it short.
+std::optional<FolderClaim> ReadWholeClaim(const std::string& path, Clock& clock) {
+  constexpr int kLooks = 4;
+  for (int i = 0; i < kLooks; ++i) {
+    if (auto claim = ReadClaim(path); claim.has_value()) return claim;
+    std::error_code error;
+    if (std::filesystem::file_size(path, error) == 0 || error) return std::nullopt;
+    clock.Sleep(kLook);
+  }
+  return std::nullopt;
+}
+
+absl::Status HeldBy(const std::string& path, const std::optional<FolderClaim>& holder) {
+  return absl::AlreadyExistsError(
+      absl::StrCat(path, " is held by ", holder.has_value() ? holder->Describe() : "another server",
+                   "; two servers in one folder would overwrite each other's checkpoints: stop "
+                   "that one, or give "
+                   "another folder"));
+}
+
+}  // namespace
+
+std::string FolderClaim::Describe() const {
+  return absl::StrCat("the server on host ", host, ", process ", process, ", since ", since);
+}
+
+FolderClaim NewFolderClaim() {
+  std::random_device random;
+  FolderClaim claim;
+  claim.machine = BootId();
+  claim.host = HostName();
+  claim.process = getpid();
+  claim.since = absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(), absl::UTCTimeZone());
+  claim.id = (static_cast<uint64_t>(random()) << 32) | random();
+  return claim;
+}
+
+absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
+  const std::string path = absl::StrCat(folder, "/", kFileName);
+  const std::optional<FolderClaim> claim = ReadWholeClaim(path, Clock::Real());
+  if (claim.has_value() && claim->id == claim_id) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the coordinator's --checkpoint_dir=", folder, " is another folder on this server: ",
+      claim.has_value() ? absl::StrCat(path, " names ", claim->Describe())
+                        : absl::StrCat("there is no ", path),
+      "; mount the coordinator's folder under this path on every server"));
+}
+
+absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& folder,
+                                                             FolderClaim claim, Deps deps) {
+  const std::string path = absl::StrCat(folder, "/", kFileName);
+  constexpr mode_t kMode = 0644;
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
+  if (descriptor < 0) return ErrnoStatus(errno, "open", path);
+  std::unique_ptr<FolderLock> lock(
+      new FolderLock(path, descriptor, std::move(claim), std::move(deps)));
+  // Of the open file, not of the process: two servers in one process keep each other off, too.
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  const bool is_granted = fcntl(descriptor, F_OFD_SETLK, &whole) == 0;
+  const int error = errno;
+  const std::optional<FolderClaim> holder = ReadWholeClaim(path, *lock->deps_.clock);
+  if (!is_granted && (error == EAGAIN || error == EACCES)) return HeldBy(path, holder);
+  if (holder.has_value() && !holder->is_released) {
+    // Granted on the machine that the holder was on: its process is gone.
+    if (!is_granted || holder->machine != lock->claim_.machine) {
+      RETURN_IF_ERROR(lock->AwaitDeath(*holder));
+    }
+    lock->crashed_ = holder;
+  }
+  RETURN_IF_ERROR(lock->Write());
+  lock->is_held_ = true;
+  return lock;
+}
+
+void FolderLock::StartBeating() {
+  beating_ = std::thread([this] { Beat(); });
+}
+
+FolderLock::FolderLock(std::string path, int descriptor, FolderClaim claim, Deps deps)
+    : path_(std::move(path)),
+      descriptor_(descriptor),
+      claim_id_(claim.id),
+      claim_(std::move(claim)),
+      deps_(std::move(deps)) {}
+
+FolderLock::~FolderLock() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_ending_ = true;
+  }
+  if (beating_.joinable()) beating_.join();
+  const std::optional<FolderClaim> holder = ReadClaim(path_);
+  if (is_held_ && holder.has_value() && holder->id == claim_.id) {
+    claim_.is_released = true;
+    // If it cannot be written, the next server says that this one crashed, and goes on.
+    Write().IgnoreError();
+  }
+  close(descriptor_);  // with it goes the kernel's lock
+}
+
+absl::Status FolderLock::AwaitDeath(const FolderClaim& holder) {
+  LogWarn("{} names {}, on another machine or before a reboot; waits {} for a sign of life", path_,
+          holder.Describe(), absl::FormatDuration(kPatience));
+  const absl::Time deadline = deps_.clock->Now() + kPatience;
+  while (deps_.clock->Now() < deadline) {
+    if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
+    deps_.clock->Sleep(kLook);
+    const std::optional<FolderClaim> now = ReadClaim(path_);
+    if (now.has_value() && (now->beat != holder.beat || now->id != holder.id)) {
+      return now->is_released ? absl::OkStatus() : HeldBy(path_, now);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FolderLock::Write() {
+  ++claim_.beat;
+  const std::string text = ToText(claim_);
+  // In place, because the kernel's lock is on this very file. A reader may see half of it: that is
+  // no claim, and it looks again.
+  if (pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ftruncate(descriptor_, static_cast<off_t>(text.size())) != 0 ||
+      fdatasync(descriptor_) != 0) {  // for other machines
+    return ErrnoStatus(errno, "write", path_);
+  }
+  return absl::OkStatus();
+}
+
+void FolderLock::Beat() {
+  const auto is_ending = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_ending_; };
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (deps_.clock->Await(mutex_, absl::Condition(&is_ending), kBeatInterval)) return;
+    }
+    const std::optional<FolderClaim> holder = ReadClaim(path_);
+    if (holder.has_value() && holder->id != claim_.id) {
+      return deps_.on_lost(absl::FailedPreconditionError(absl::StrCat(
+          path_, " was taken over by ", holder->Describe(),
+          " while this server gave no sign of life; it must not save there any more")));
+    }
+    // A disk that is full or away keeps the claim as it is; the checkpoint will say so.
+    Write().IgnoreError();
+  }
+}
+
+}  // namespace lodestar

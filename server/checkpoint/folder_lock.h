@@ -1,0 +1,92 @@
+// Keeps a second server off a checkpoint folder. The file LOCK in it says who holds the folder, and
+// is held in two ways:
+//   a lock of the kernel's, which ends with the process however that ends, and which is seen on
+//     every machine where the file system shares locks (NFS does, unless mounted with nolock);
+//   a beat, a number that the holder counts up: where the kernel grants the lock although a holder
+//     on another machine is written down, that one is alive if its beat moves.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+
+namespace lodestar {
+
+// One server's claim on a folder, as it stands in the file.
+struct FolderClaim {
+  std::string machine;  // differs between machines and between boots of one
+  std::string host;     // for people, as are the next two
+  int64_t process = 0;
+  std::string since;
+  uint64_t id = 0;  // random
+  int64_t beat = 0;
+  bool is_released = false;
+
+  // "the server on host h, process 12, since 2026-11-21 22:13:50 UTC".
+  std::string Describe() const;
+};
+
+// This process's own.
+FolderClaim NewFolderClaim();
+
+// Whether the folder that this machine has under that path is the one in which `claim_id` stands.
+// Errors: FailedPrecondition saying what is there instead.
+absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id);
+
+class FolderLock {
+ public:
+  struct Deps {
+    Clock* clock = &Clock::Real();
+    // Asked now and then while Take() waits for a sign of life.
+    std::function<bool()> is_interrupted = [] { return false; };
+    // Called once, from a thread of the lock, when another server has taken the folder over: this
+    // one was frozen, or cut off from the disk, for longer than kPatience.
+    std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};
+  };
+
+  static constexpr absl::Duration kBeatInterval = absl::Seconds(4);
+  // Without a beat for that long, a holder on another machine is taken for dead.
+  static constexpr absl::Duration kPatience = absl::Seconds(14);
+
+  // The folder exists. Blocks up to kPatience where a holder on another machine is to be waited
+  // for. Errors: AlreadyExists naming the holder; Cancelled once interrupted; those of files.
+  static absl::StatusOr<std::unique_ptr<FolderLock>> Take(const std::string& folder,
+                                                          FolderClaim claim, Deps deps);
+  // Releases: the next server neither waits nor wonders.
+  ~FolderLock();
+
+  // From here on the claim shows signs of life; at most kBeatInterval after Take().
+  void StartBeating();
+
+  uint64_t claim_id() const { return claim_id_; }
+  // Who held the folder before and did not release it: it was killed, or its machine went down.
+  const std::optional<FolderClaim>& crashed_holder() const { return crashed_; }
+
+ private:
+  FolderLock(std::string path, int descriptor, FolderClaim claim, Deps deps);
+  absl::Status AwaitDeath(const FolderClaim& holder);
+  absl::Status Write();
+  void Beat() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const std::string path_;
+  const int descriptor_;
+  const uint64_t claim_id_;
+  FolderClaim claim_;  // of the beating thread while that runs
+  const Deps deps_;
+  bool is_held_ = false;  // Take() has succeeded
+  std::optional<FolderClaim> crashed_;
+  absl::Mutex mutex_;
+  bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread beating_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,172 @@
+#include "server/checkpoint/folder_lock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/synchronization/notification.h"
+#include "common/testing/simulated_clock.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class FolderLockTest : public testing::Test {
+ protected:
+  FolderLockTest() {
+    folder_ = absl::StrCat(testing::TempDir(), "/lock-",
+                           testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    path_ = folder_ + "/LOCK";
+  }
+
+  static FolderClaim ClaimOf(const std::string& host, const std::string& machine) {
+    FolderClaim claim = NewFolderClaim();
+    claim.host = host;
+    claim.machine = machine;
+    return claim;
+  }
+
+  std::string Contents() const {
+    std::stringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
+
+  // Another server's claim takes the place of the file: of one that was killed, or that runs on
+  // another machine whose locks the kernel here does not see.
+  void LeaveClaim(const std::string& host, const std::string& machine) {
+    const std::string elsewhere = folder_ + "-elsewhere";
+    std::filesystem::create_directories(elsewhere);
+    const auto lock = FolderLock::Take(elsewhere, ClaimOf(host, machine), {});
+    ASSERT_OK(lock);
+    std::filesystem::copy(elsewhere + "/LOCK", path_,
+                          std::filesystem::copy_options::overwrite_existing);
+  }
+
+  absl::StatusOr<std::unique_ptr<FolderLock>> TakeHere(FolderLock::Deps deps = {}) {
+    return FolderLock::Take(folder_, ClaimOf("here", "m1"), std::move(deps));
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(FolderLockTest, ASecondServerIsRefusedAndTheHolderNamed) {
+  const auto first = TakeHere();
+  ASSERT_OK(first);
+  EXPECT_FALSE((*first)->crashed_holder().has_value());
+  const auto second = FolderLock::Take(folder_, ClaimOf("there", "m1"), {});
+  EXPECT_THAT(second, StatusIs(absl::StatusCode::kAlreadyExists,
+                               AllOf(HasSubstr(folder_), HasSubstr("host here"),
+                                     HasSubstr(absl::StrCat("process ", getpid())))));
+  EXPECT_THAT(Contents(), HasSubstr("\"here\"")) << "the refused one has written";
+}
+
+TEST_F(FolderLockTest, ReleasedItIsThereForTheNext) {
+  ASSERT_OK(TakeHere());
+  const auto next = TakeHere();
+  ASSERT_OK(next);
+  EXPECT_FALSE((*next)->crashed_holder().has_value());
+}
+
+TEST_F(FolderLockTest, AKilledHolderOnThisMachineIsTakenOverAtOnce) {
+  LeaveClaim("here", "m1");
+  SimulatedClock clock(SimulatedClock::OnSleep::kAdvance);
+  const absl::Time before = clock.Now();
+  const auto lock = TakeHere({.clock = &clock});
+  ASSERT_OK(lock);
+  EXPECT_EQ(clock.Now(), before);
+  ASSERT_TRUE((*lock)->crashed_holder().has_value());
+  EXPECT_EQ((*lock)->crashed_holder()->host, "here");
+}
+
+TEST_F(FolderLockTest, AHolderOnAnotherMachineIsTakenOverOnceItHasBeenSilent) {
+  LeaveClaim("there", "m2");
+  SimulatedClock clock(SimulatedClock::OnSleep::kAdvance);
+  const absl::Time before = clock.Now();
+  const auto lock = TakeHere({.clock = &clock});
+  ASSERT_OK(lock);
+  EXPECT_GE(clock.Now() - before, FolderLock::kPatience);
+  EXPECT_EQ((*lock)->crashed_holder()->host, "there");
+}
+
+TEST_F(FolderLockTest, AHolderOnAnotherMachineThatBeatsIsAlive) {
+  LeaveClaim("there", "m2");
+  SimulatedClock clock(SimulatedClock::OnSleep::kAdvance);
+  const auto beat = [this] {
+    const std::string text = absl::StrReplaceAll(Contents(), {{"\"beat\":1", "\"beat\":2"}});
+    std::ofstream(path_) << text;
+    return false;
+  };
+  EXPECT_THAT(TakeHere({.clock = &clock, .is_interrupted = beat}),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("host there")));
+}
+
+TEST_F(FolderLockTest, AnotherServerSeesWhetherItHasTheSameFolder) {
+  EXPECT_THAT(CheckClaimIsIn(folder_, 7),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("there is no " + path_)));
+  const auto lock = TakeHere();
+  ASSERT_OK(lock);
+  EXPECT_OK(CheckClaimIsIn(folder_, (*lock)->claim_id()));
+  EXPECT_THAT(CheckClaimIsIn(folder_, (*lock)->claim_id() + 1),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("names the server on host here"), HasSubstr("mount"))));
+}
+
+TEST_F(FolderLockTest, WaitingCanBeInterrupted) {
+  LeaveClaim("there", "m2");
+  SimulatedClock clock(SimulatedClock::OnSleep::kAdvance);
+  EXPECT_THAT(TakeHere({.clock = &clock, .is_interrupted = [] { return true; }}),
+              StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST_F(FolderLockTest, AFileThatSaysNothingIsNoHolder) {
+  std::ofstream(path_) << "{\"machine\": \"m2\", \"ho";
+  SimulatedClock clock(SimulatedClock::OnSleep::kAdvance);
+  const auto lock = TakeHere({.clock = &clock});
+  ASSERT_OK(lock);
+  EXPECT_THAT(Contents(), HasSubstr("\"here\""));
+}
+
+TEST_F(FolderLockTest, AHolderLearnsThatItWasTakenForDead) {
+  SimulatedClock clock;
+  absl::Notification lost;
+  absl::Status why;
+  const auto lock = TakeHere({.clock = &clock, .on_lost = [&](const absl::Status& status) {
+                                why = status;
+                                lost.Notify();
+                              }});
+  ASSERT_OK(lock);
+  (*lock)->StartBeating();
+  clock.AwaitSleepers(1);
+  LeaveClaim("usurper", "m2");
+  clock.AdvanceTime(FolderLock::kBeatInterval);
+  lost.WaitForNotification();
+  EXPECT_THAT(std::string(why.message()), HasSubstr("taken over by the server on host usurper"));
+}
+
+TEST_F(FolderLockTest, TheBeatMoves) {
+  SimulatedClock clock;
+  const auto lock = TakeHere({.clock = &clock});
+  ASSERT_OK(lock);
+  (*lock)->StartBeating();
+  clock.AwaitSleepers(1);
+  EXPECT_THAT(Contents(), HasSubstr("\"beat\":1"));
+  clock.AdvanceTime(FolderLock::kBeatInterval);
+  while (Contents().find("\"beat\":2") == std::string::npos) std::this_thread::yield();
+}
+
+}  // namespace
+}  // namespace lodestar
