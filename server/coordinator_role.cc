@@ -131,6 +131,9 @@ CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
   keeper.resume = durability.resume != ResumePolicy::kNever;
   keeper.resume_path = durability.resume_path;
   keeper.init_from = durability.init_from;
+  if (!locks_.empty() && locks_.front()->crashed_holder().has_value()) {
+    keeper.crashed_holder = locks_.front()->crashed_holder()->Describe();
+  }
   keeper.job = config_.job;
   return keeper;
 }
@@ -142,6 +145,7 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   fleet_ = std::make_unique<ServerFleet>(config_.job, local, &norms_);
   checkpoints_ = std::make_unique<CheckpointKeeper>(
       KeeperSettings(), [this] { return fleet_->map(); }, this);
+  RETURN_IF_ERROR(checkpoints_->CheckSettings());
   const Coordinator::Deps deps{fleet_.get(), checkpoints_.get(), recorder_.get()};
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator,
                    Coordinator::Create(CoordinatorSettings(), deps, deps_.clock->Now()));

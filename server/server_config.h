@@ -36,7 +36,7 @@ struct ClusterConfig {
   int64_t memory_limit = 0;  // bytes that the shard may take; 0: what the machine or its group has
 };
 
-enum class ResumePolicy { kAuto, kNever, kPath };
+enum class ResumePolicy { kLatest, kNever, kPath };
 
 struct DurabilityConfig {
   std::string checkpoint_dir;    // empty: no checkpoints
@@ -45,9 +45,9 @@ struct DurabilityConfig {
   absl::Duration checkpoint_interval = absl::ZeroDuration();  // 0: not by time
   double checkpoint_cost = 0.01;  // see CheckpointSchedule::Config::max_cost
   int keep = 3;                   // newest checkpoints that stay
-  ResumePolicy resume = ResumePolicy::kAuto;
+  ResumePolicy resume = ResumePolicy::kLatest;
   std::string resume_path;  // of kPath: directory of one checkpoint
-  std::string init_from;    // safetensors file with the first weights; empty: initialisers and seed
+  std::string init_from;    // first weights of a fresh start; empty: initialisers and seed
 };
 
 struct OutputConfig {

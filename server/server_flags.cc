@@ -146,9 +146,10 @@ ABSL_FLAG(int64_t, memory_limit, 0,
           "the job is saved and ended. 0: what the machine, its control group and ulimit allow.");
 ABSL_FLAG(int32_t, checkpoint_keep, 3, "Newest checkpoints that are kept; 1 to 1000.");
 ABSL_FLAG(
-    std::string, resume, "auto",
-    "auto: from the newest checkpoint in --checkpoint_dir that verifies, if any; never: start "
-    "anew; or the path of one checkpoint.");
+    std::string, resume, "latest",
+    "latest: from the newest checkpoint in --checkpoint_dir that verifies, if any; never: start "
+    "anew; or the path of one checkpoint. Settings that differ from the checkpoint's are shown at "
+    "the start; those that contradict it (mode, model, seed, optimizer) are refused.");
 
 ABSL_FLAG(
     std::string, metrics_out, "",
@@ -276,8 +277,8 @@ DurabilityConfig ReadDurability(const std::set<std::string>& given) {
   durability.keep = absl::GetFlag(FLAGS_checkpoint_keep);
   durability.init_from = absl::GetFlag(FLAGS_init_from);
   const std::string resume = absl::GetFlag(FLAGS_resume);
-  if (resume == "auto") {
-    durability.resume = ResumePolicy::kAuto;
+  if (resume == "latest") {
+    durability.resume = ResumePolicy::kLatest;
   } else if (resume == "never") {
     durability.resume = ResumePolicy::kNever;
   } else {

@@ -194,6 +194,8 @@ TEST_F(ServerFlagsTest, CheckpointsComeByTimeUnlessRoundsAreGiven) {
 }
 
 TEST_F(ServerFlagsTest, ResumeIsAWordOrAPath) {
+  EXPECT_EQ(Parse({}).config.durability.resume, ResumePolicy::kLatest);
+  EXPECT_EQ(Parse({"--resume=latest"}).config.durability.resume, ResumePolicy::kLatest);
   EXPECT_EQ(Parse({"--resume=never"}).config.durability.resume, ResumePolicy::kNever);
   const ServerConfig config = Parse({"--resume=runs/round-00000010"}).config;
   EXPECT_EQ(config.durability.resume, ResumePolicy::kPath);

@@ -116,6 +116,16 @@ std::string ShardLines(const v1::ClusterStatus& status) {
   return text;
 }
 
+std::string ResumeLines(const v1::ResumeStatus& resumed) {
+  std::string text = absl::StrFormat("resumed   %s (round %d)\n", resumed.path(), resumed.round());
+  for (const v1::SettingChange& change : resumed.changes()) {
+    absl::StrAppendFormat(&text, "changed   --%s: %s -> %s, %s\n", change.flag(),
+                          change.saved().empty() ? "-" : change.saved(), change.asked(),
+                          change.effect());
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string FormatBytes(double bytes) {
@@ -140,6 +150,7 @@ std::string StatusText(const v1::ClusterStatus& status) {
                           checkpoint.round(), FormatBytes(checkpoint.bytes()),
                           FormatSeconds(checkpoint.age_seconds()));
   }
+  if (status.has_resumed()) absl::StrAppend(&text, ResumeLines(status.resumed()));
   for (const v1::Alarm& alarm : status.alarms()) {
     absl::StrAppendFormat(&text, "ALARM     %s (%d times, %s ago)\n", alarm.text(), alarm.count(),
                           FormatSeconds(alarm.age_seconds()));

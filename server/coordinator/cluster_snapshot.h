@@ -72,6 +72,20 @@ struct CheckpointSnapshot {
   absl::Duration write_time;
 };
 
+struct SettingSnapshot {
+  std::string flag;
+  std::string saved;  // in the checkpoint
+  std::string asked;
+  std::string effect;
+};
+
+// What the job was resumed from, and the settings that are not those of the checkpoint.
+struct ResumeSnapshot {
+  std::string path;
+  Round round;
+  std::vector<SettingSnapshot> changes;
+};
+
 struct AlarmSnapshot {
   std::string text;
   absl::Duration age;  // since it was last raised
@@ -97,6 +111,7 @@ struct ClusterSnapshot {
   std::optional<OpenRoundSnapshot> open_round;
   std::vector<ShardSnapshot> shards;
   std::optional<CheckpointSnapshot> last_checkpoint;
+  std::optional<ResumeSnapshot> resumed;
   std::vector<AlarmSnapshot> alarms;
   uint64_t num_parameters = 0;
   std::string layout_hash;

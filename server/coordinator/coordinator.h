@@ -193,6 +193,7 @@ class Coordinator {
   CheckpointCourse checkpoints_;
   CheckpointSchedule schedule_;
   LastSave last_save_;
+  std::optional<ResumeSnapshot> resumed_;
   AlarmBook alarms_;
   std::map<WorkerId, WorkerDesk> desks_;
   std::map<Round, OpenRound> open_;  // one at most with rosters; else one per grant that is out

@@ -87,9 +87,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
     // In the fallback it is no reason not to save where it belongs.
     checkpoints_.SetLast({checkpoint->directory, ledger_.next_round(), 0},
                          is_fallback ? LedgerState{.next_round = -1} : state.ledger, now);
-    deps_.observer->OnEvent(absl::StrCat("resumes from path=", checkpoint->directory,
-                                         " round=", ledger_.next_round().value()));
   }
+  resumed_ = choice.resumed;
+  if (!choice.note.empty()) deps_.observer->OnEvent(choice.note);
   if (!layout_.has_value()) {
     Enter(CoordinatorPhase::kAwaitingLayout);
     return absl::OkStatus();

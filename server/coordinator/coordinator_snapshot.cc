@@ -176,6 +176,7 @@ ClusterSnapshot Coordinator::Snapshot(absl::Time now) const {
                                map_ == nullptr ? ElementRange{} : map_->shards[i].range});
   }
   snapshot.last_checkpoint = checkpoints_.Snapshot(now);
+  snapshot.resumed = resumed_;
   snapshot.alarms = alarms_.Snapshot(now);
   if (layout_.has_value()) {
     snapshot.num_parameters = static_cast<uint64_t>(layout_->num_elements());

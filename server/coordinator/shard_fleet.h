@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "common/layout.h"
+#include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/messages.h"
 #include "server/sync/round_plan.h"
@@ -85,7 +86,9 @@ struct RestoreChoice {
       std::nullopt;  // of a checkpoint or weights file; model `client` needs it
   // Time-based or random; raised above that of the checkpoint if it is not.
   uint64_t server_incarnation = 0;
-  std::string alarm = {};  // not empty: why a newer checkpoint was passed over
+  std::string alarm = {};  // not empty: why not from where one would expect
+  std::string note = {};   // what it starts from, and with which settings
+  std::optional<ResumeSnapshot> resumed = std::nullopt;  // of a checkpoint
 };
 
 // The checkpoints on disk.

@@ -1,5 +1,7 @@
 #include "server/fleet/checkpoint_keeper.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <random>
 #include <system_error>
@@ -10,12 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/checkpoint_manifest.h"
+#include "common/job_settings.h"
 #include "common/logging.h"
 #include "common/model_spec_json.h"
 #include "common/status_macros.h"
+#include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/checkpoint_publisher.h"
-#include "server/checkpoint/checkpoint_reader.h"
 #include "server/coordinator/coordinator_state_json.h"
+#include "server/optimizer/optimizer_factory.h"
 
 namespace lodestar {
 namespace {
@@ -42,18 +46,17 @@ void RemoveUnfinished(const std::string& root) {
 
 Json SettingsOf(const JobSpec& job) {
   Json settings = Json::object();
-  settings["mode"] = std::string(ModeName(job.mode));
-  settings["optimizer"] = std::string(OptimizerKindName(job.optimizer.kind));
-  settings["outer_optimizer"] = std::string(OuterOptimizerKindName(job.outer_optimizer));
-  settings["local_steps"] = job.local_steps;
-  settings["rounds"] = job.schedule.total_rounds;
-  settings["batch_size"] = job.batch_size;
-  settings["global_batch_size"] = job.global_batch_size;
-  settings["seed"] = job.seed;
-  settings["push_encoding"] = std::string(EncodingName(job.push_encoding));
-  settings["pull_encoding"] = std::string(EncodingName(job.pull_encoding));
-  settings["error_feedback"] = job.error_feedback;
+  for (const JobSetting& setting : JobSettings(job)) settings[setting.flag] = setting.value;
   return settings;
+}
+
+// "written 3m12s ago"; nothing if the file system does not tell.
+std::string AgeOf(const std::string& directory) {
+  struct stat info;
+  if (stat(absl::StrCat(directory, "/", kManifestName).c_str(), &info) != 0) return "";
+  const absl::Duration age = absl::Now() - absl::TimeFromTimespec(info.st_mtim);
+  return absl::StrCat(", written ", absl::FormatDuration(absl::Trunc(age, absl::Seconds(1))),
+                      " ago");
 }
 
 uint64_t TotalBytes(const Manifest& manifest) {
@@ -106,6 +109,35 @@ void CheckpointKeeper::Discard(absl::string_view directory) {
   thread_.Schedule([directory = std::string(directory)] { DiscardCheckpoint(directory); });
 }
 
+absl::Status CheckpointKeeper::CheckSettings() const {
+  if (!config_.resume_path.empty()) {
+    const absl::StatusOr<Manifest> manifest = ReadManifest(config_.resume_path);
+    if (manifest.ok()) return CheckNoneRefused(Compare(*manifest), config_.resume_path);
+    return absl::Status(
+        manifest.status().code(),
+        absl::StrCat("--resume=", config_.resume_path, ": ", manifest.status().message(),
+                     "; give latest, never or the path of one checkpoint"));
+  }
+  if (!config_.resume) return absl::OkStatus();
+  std::string newest_path;
+  std::optional<Manifest> newest;
+  for (const std::string& folder : {config_.root, config_.fallback}) {
+    if (folder.empty()) continue;
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListWholeCheckpoints(folder));
+    for (const CheckpointEntry& entry : entries) {
+      absl::StatusOr<Manifest> manifest = ReadManifest(entry.path);
+      if (!manifest.ok() || (newest.has_value() && newest->round >= manifest->round)) continue;
+      newest_path = entry.path;
+      newest = *std::move(manifest);
+    }
+  }
+  return newest.has_value() ? CheckNoneRefused(Compare(*newest), newest_path) : absl::OkStatus();
+}
+
+std::vector<SettingChange> CheckpointKeeper::Compare(const Manifest& manifest) const {
+  return CompareSettings(manifest, config_.job, MakeServerOptimizer(config_.job)->state_names());
+}
+
 void CheckpointKeeper::ChooseRestore() {
   thread_.Schedule([this] {
     absl::StatusOr<RestoreChoice> choice = Choose();
@@ -119,17 +151,27 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
     if (!folder.empty()) RemoveUnfinished(folder);
   }
   if (!config_.resume_path.empty() && !has_published_) {
-    ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(config_.resume_path));
-    return FromCheckpoint(config_.resume_path, manifest.coordinator, manifest.layout);
+    ASSIGN_OR_RETURN(Manifest manifest, VerifyCheckpoint(config_.resume_path));
+    return FromCheckpoint({config_.resume_path, std::move(manifest), {}});
   }
-  const bool may_resume = config_.resume || has_published_;
-  if (config_.root.empty() || !may_resume) return FreshStart();
+  if (config_.root.empty()) return FreshStart();
+  if (!config_.resume && !has_published_) {
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others, ListWholeCheckpoints(config_.root));
+    RestoreChoice choice = FreshStart();
+    if (others.empty()) return choice;
+    choice.alarm = absl::StrCat(
+        "begins anew at round 0, because of --resume=never, beside checkpoints of an earlier run: "
+        "the newest is ",
+        others.front().path, ", and the first checkpoint of this run sets it aside");
+    return choice;
+  }
   ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, FindNewest());
-  if (!found.has_value()) return FreshStart();
-  ASSIGN_OR_RETURN(
-      RestoreChoice choice,
-      FromCheckpoint(found->directory, found->manifest.coordinator, found->manifest.layout));
-  choice.alarm = absl::StrJoin(found->alarms, "; ");
+  if (found.has_value()) return FromCheckpoint(*found);
+  RestoreChoice choice = FreshStart();
+  if (!config_.crashed_holder.empty()) {
+    choice.alarm = absl::StrCat("begins anew at round 0: ", config_.crashed_holder,
+                                " ended before its first checkpoint in ", config_.root);
+  }
   return choice;
 }
 
@@ -150,13 +192,30 @@ absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() co
   return spare;
 }
 
-absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const std::string& directory,
-                                                               const Json& coordinator,
-                                                               const Layout& layout) const {
+absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckpoint& found) const {
+  const std::string& path = found.directory;
+  const Manifest& manifest = found.manifest;
+  std::vector<SettingChange> changes = Compare(manifest);
+  RETURN_IF_ERROR(CheckNoneRefused(changes, path));
+  if (!config_.init_from.empty()) {
+    changes.push_back({"init_from", "", config_.init_from,
+                       "not used: the weights are the checkpoint's; --resume=never uses it"});
+  }
   RestoreChoice choice;
-  choice.source = CheckpointSource{directory};
-  choice.layout = layout;
-  ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(coordinator)));
+  choice.source = CheckpointSource{path};
+  choice.layout = manifest.layout;
+  ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
+  choice.alarm = absl::StrJoin(found.alarms, "; ");
+  choice.note = absl::StrCat(
+      "resumes from path=", path, " round=", manifest.round.value(), " of ",
+      config_.job.schedule.total_rounds, AgeOf(path),
+      changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
+      SettingsTable(changes));
+  choice.resumed.emplace(ResumeSnapshot{path, manifest.round, {}});
+  for (SettingChange& change : changes) {
+    choice.resumed->changes.push_back({std::move(change.flag), std::move(change.saved),
+                                       std::move(change.asked), std::move(change.effect)});
+  }
   return choice;
 }
 
@@ -169,6 +228,9 @@ RestoreChoice CheckpointKeeper::FreshStart() const {
   } else {
     choice.source = InitialSource{};
   }
+  choice.note = absl::StrCat(
+      "begins at round 0 of ", config_.job.schedule.total_rounds,
+      config_.init_from.empty() ? "" : absl::StrCat(" with the weights of ", config_.init_from));
   return choice;
 }
 

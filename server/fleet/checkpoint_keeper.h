@@ -6,14 +6,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/checkpoint_manifest.h"
 #include "common/clock.h"
 #include "common/executor.h"
 #include "common/job_spec.h"
 #include "common/json.h"
 #include "common/layout.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/resume_settings.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/shard_fleet.h"
 
@@ -37,7 +41,9 @@ class CheckpointKeeper : public CheckpointStore {
     int keep = 3;
     bool resume = true;       // from what is in `root` when the process starts
     std::string resume_path;  // of one checkpoint; then only from that
-    std::string init_from;    // safetensors file for a fresh start
+    std::string init_from;    // trained weights for a fresh start
+    // Who held `root` before this process and did not release it; empty: nobody.
+    std::string crashed_holder;
     JobSpec job;
   };
   // The parameter space of the checkpoint that is being published.
@@ -46,16 +52,21 @@ class CheckpointKeeper : public CheckpointStore {
   // `reports` outlives the keeper.
   CheckpointKeeper(Config config, MapProvider map, CheckpointReports* reports);
 
+  // Whether the settings contradict those of the checkpoint that the job will be resumed from, as
+  // far as manifests tell: all data is verified only once the job is restored. Blocks for the disk.
+  // Errors: FailedPrecondition naming the contradictions; those of files.
+  absl::Status CheckSettings() const;
+
   void Publish(CheckpointRecord record) override;
   void Discard(absl::string_view directory) override;
   void ChooseRestore() override;
 
  private:
   absl::StatusOr<PublishedCheckpoint> PublishNow(const CheckpointRecord& record);
+  std::vector<SettingChange> Compare(const Manifest& manifest) const;
   absl::StatusOr<RestoreChoice> Choose();
   absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest() const;
-  absl::StatusOr<RestoreChoice> FromCheckpoint(const std::string& directory,
-                                               const Json& coordinator, const Layout& layout) const;
+  absl::StatusOr<RestoreChoice> FromCheckpoint(const FoundCheckpoint& found) const;
   RestoreChoice FreshStart() const;
 
   const Config config_;

@@ -105,6 +105,19 @@ void SetLoss(const JobLoss& loss, LossUnit unit, v1::ClusterStatus* status) {
   status->set_heldout_round(loss.heldout_round.value());
 }
 
+void SetResumed(const ResumeSnapshot& resumed, v1::ClusterStatus* status) {
+  v1::ResumeStatus* line = status->mutable_resumed();
+  line->set_path(resumed.path);
+  line->set_round(resumed.round.value());
+  for (const SettingSnapshot& setting : resumed.changes) {
+    v1::SettingChange* change = line->add_changes();
+    change->set_flag(setting.flag);
+    change->set_saved(setting.saved);
+    change->set_asked(setting.asked);
+    change->set_effect(setting.effect);
+  }
+}
+
 }  // namespace
 
 v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
@@ -125,6 +138,7 @@ v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
     line->set_bytes(checkpoint.bytes);
     line->set_write_seconds(absl::ToDoubleSeconds(checkpoint.write_time));
   }
+  if (report.cluster.resumed.has_value()) SetResumed(*report.cluster.resumed, &status);
   for (const AlarmSnapshot& alarm : report.cluster.alarms) {
     v1::Alarm* line = status.add_alarms();
     line->set_text(alarm.text);

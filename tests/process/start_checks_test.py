@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -B
-"""What a server finds out before it opens its port.
+"""What a server finds out before it opens its port, and what it says about where it starts.
 
 Usage: start_checks_test.py PS_SERVER GPU_WORKER PSCTL
 """
@@ -28,6 +28,11 @@ class StartChecksTest(ClusterTestCase):
     for text in texts:
       self.assertIn(text, log)
 
+  def train(self, **flags):
+    server = self.start_server(checkpoint_dir=self.checkpoints, **flags)
+    self.assert_ends(self.start_worker("a"))
+    self.assert_ends(server)
+
   def status_of(self, server):
     status = self.wait_for_status(lambda status: status["state"] == "waiting_for_workers", "state")
     server.kill(signal.SIGKILL)
@@ -52,9 +57,33 @@ class StartChecksTest(ClusterTestCase):
     again = self.start_server(name="again", checkpoint_dir=self.checkpoints)
     print(f"after kill -9 of the holder: listens {time.monotonic() - restarted_at:.2f} s later")
     self.assertIn(f"process {first.pid}", again.log())
+    # Nothing was saved: the operator hears that the rounds of the first are gone.
+    self.assertIn("begins anew at round 0", alarms_in(self.status_of(again)))
 
   def test_without_a_folder_an_alarm_says_that_nothing_is_saved(self):
     self.assertIn("NOTHING IS SAVED", alarms_in(self.status_of(self.start_server())))
+
+  def test_changed_settings_are_told_and_contradictions_refused(self):
+    self.train(rounds=10)
+    self.assert_refused("--seed=7 contradicts 1", "--mode=async contradicts sync",
+                        "--init_from=" + self.checkpoints, checkpoint_dir=self.checkpoints, seed=7,
+                        mode="async")
+    server = self.start_server(checkpoint_dir=self.checkpoints, rounds=20, batch_size=4)
+    status = self.status_of(server)
+    changes = {change["flag"]: (change["saved"], change["asked"])
+               for change in status["resumed"]["changes"]}
+    self.assertEqual(changes, {"rounds": ("10", "20"), "batch_size": ("2", "4")})
+    self.assertIn("setting     checkpoint  asked  what happens", server.log())
+    # The same weights for another job.
+    other = self.start_server(checkpoint_dir=self.path("other"), seed=7, mode="async",
+                              init_from=os.path.join(self.checkpoints, "round-00000010"))
+    self.assertNotIn("resumed", [key for key, value in self.status_of(other).items() if value])
+
+  def test_starting_anew_beside_checkpoints_is_an_alarm(self):
+    self.train(rounds=10)
+    status = self.status_of(self.start_server(checkpoint_dir=self.checkpoints, resume="never"))
+    self.assertIn("beside checkpoints of an earlier run", alarms_in(status))
+    self.assertIn("round-00000010", alarms_in(status))
 
 
 if __name__ == "__main__":

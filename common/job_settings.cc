@@ -1,0 +1,82 @@
+#include "common/job_settings.h"
+
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "common/encoding.h"
+#include "common/learning_rate_schedule.h"
+#include "common/model_spec.h"
+
+namespace lodestar {
+namespace {
+
+std::string Text(absl::string_view value) { return std::string(value); }
+std::string Text(bool value) { return value ? "true" : "false"; }
+std::string Text(int64_t value) { return absl::StrCat(value); }
+std::string Text(uint64_t value) { return absl::StrCat(value); }
+std::string Text(int value) { return absl::StrCat(value); }
+
+// The shortest that reads back to the same bits.
+std::string Text(double value) {
+  constexpr int kMaxDigits = 17;
+  std::string text;
+  for (int digits = 6; digits <= kMaxDigits; ++digits) {
+    text = absl::StrFormat("%.*g", digits, value);
+    if (std::stod(text) == value) break;
+  }
+  return text;
+}
+
+double DropoutOf(const ModelSpec& model) {
+  const GptSpec* const gpt = std::get_if<GptSpec>(&model.architecture);
+  return gpt == nullptr ? 0.0 : gpt->dropout;
+}
+
+}  // namespace
+
+std::vector<JobSetting> JobSettings(const JobSpec& job) {
+  // Named one by one: a setting that is added to the job does not compile before it is shown here.
+  const auto& [model, mode, quorum, max_rounds_ahead, staleness_scaling, local_steps,
+               outer_optimizer, outer_learning_rate, outer_momentum, optimizer, schedule, clip_norm,
+               batch_size, global_batch_size, min_workers, seed, eval_every, eval_samples,
+               bucket_bytes, push_encoding, pull_encoding, error_feedback] = job;
+  const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
+  const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
+  return {
+      {"mode", Text(ModeName(mode))},
+      {"seed", Text(seed)},
+      {"dropout", Text(DropoutOf(model))},
+      {"rounds", Text(total_rounds)},
+      {"batch_size", Text(batch_size)},
+      {"global_batch_size", Text(global_batch_size)},
+      {"optimizer", Text(OptimizerKindName(optimizer_kind))},
+      {"learning_rate", Text(peak)},
+      {"min_learning_rate", Text(minimum)},
+      {"lr_schedule", Text(ScheduleKindName(schedule_kind))},
+      {"warmup_rounds", Text(warmup_rounds)},
+      {"weight_decay", Text(weight_decay)},
+      {"momentum", Text(momentum)},
+      {"beta1", Text(beta1)},
+      {"beta2", Text(beta2)},
+      {"epsilon", Text(epsilon)},
+      {"clip_norm", Text(clip_norm)},
+      {"quorum", Text(quorum)},
+      {"max_rounds_ahead", Text(max_rounds_ahead)},
+      {"staleness_scaling", Text(StalenessScalingName(staleness_scaling))},
+      {"local_steps", Text(local_steps)},
+      {"outer_optimizer", Text(OuterOptimizerKindName(outer_optimizer))},
+      {"outer_learning_rate", Text(outer_learning_rate)},
+      {"outer_momentum", Text(outer_momentum)},
+      {"push_encoding", Text(EncodingName(push_encoding))},
+      {"pull_encoding", Text(EncodingName(pull_encoding))},
+      {"error_feedback", Text(error_feedback)},
+      {"min_workers", Text(min_workers)},
+      {"eval_every", Text(eval_every)},
+      {"eval_samples", Text(eval_samples)},
+      {"bucket_bytes", Text(bucket_bytes)},
+  };
+}
+
+}  // namespace lodestar

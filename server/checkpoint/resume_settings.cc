@@ -1,0 +1,146 @@
+#include "server/checkpoint/resume_settings.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/job_settings.h"
+#include "common/json.h"
+#include "common/model_spec_json.h"
+
+namespace lodestar {
+namespace {
+
+// A scalar of JSON as one would give it to a flag.
+std::string TextOf(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : FormatJson(value);
+}
+
+std::optional<std::string> SavedValue(const Manifest& manifest, const std::string& flag) {
+  const auto saved = manifest.settings.find(flag);
+  if (saved == manifest.settings.end()) return std::nullopt;
+  return TextOf(*saved);
+}
+
+// The fields that decide what the weights mean: "gpt.width" and so on, with their values.
+std::map<std::string, std::string> ArchitectureOf(const ModelSpec& model) {
+  std::map<std::string, std::string> fields;
+  const auto json = ParseJson(ModelSpecToJson(model));
+  if (!json.ok()) return fields;
+  for (const auto& [kind, values] : json->items()) {
+    if (!values.is_object()) continue;
+    fields["kind"] = FormatJson(kind);
+    for (const auto& [field, value] : values.items()) {
+      if (field != "dropout") fields[absl::StrCat(kind, ".", field)] = FormatJson(value);
+    }
+  }
+  return fields;
+}
+
+// Of another model even where all tensors have the same shapes, as with another number of heads.
+void CompareModels(const ModelSpec& saved, const ModelSpec& asked,
+                   std::vector<SettingChange>& changes) {
+  const std::map<std::string, std::string> have = ArchitectureOf(saved);
+  for (const auto& [field, value] : ArchitectureOf(asked)) {
+    const auto old = have.find(field);
+    if (old == have.end() || old->second == value) continue;
+    changes.push_back({absl::StrCat("model: ", field), old->second, value,
+                       "the weights are of the other model", true});
+  }
+}
+
+bool HoldsState(const Manifest& manifest, const std::vector<std::string>& state_names) {
+  return std::all_of(manifest.shards.begin(), manifest.shards.end(),
+                     [&](const ShardManifest& shard) { return shard.state_names == state_names; });
+}
+
+// Of a setting that differs. Empty: it may change from this round on.
+std::string Contradiction(const std::string& flag, bool holds_state) {
+  if (flag == "mode") return "its rounds and versions mean nothing in another mode";
+  if (flag == "seed") return "it gives the order in which samples are taken";
+  if (!holds_state && (flag == "optimizer" || flag == "outer_optimizer")) {
+    return "the optimizer state saved is of the other";
+  }
+  return "";
+}
+
+std::string Effect(const std::string& flag, const Manifest& manifest, const JobSpec& asked) {
+  if (flag == "rounds" && asked.schedule.total_rounds <= manifest.round.value()) {
+    return "nothing is left to do";
+  }
+  if (flag == "rounds") return "the job ends after that many";
+  if (flag == "bucket_bytes") return "buckets are cut anew";
+  return absl::StrCat("from round ", manifest.round.value(), " on");
+}
+
+}  // namespace
+
+std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSpec& asked,
+                                           const std::vector<std::string>& state_names) {
+  std::vector<SettingChange> changes;
+  if (!manifest.model.empty()) {
+    const auto saved = ModelSpecFromJson(manifest.model);
+    if (saved.ok()) CompareModels(*saved, asked.model, changes);
+  }
+  const bool holds_state = HoldsState(manifest, state_names);
+  for (const JobSetting& setting : JobSettings(asked)) {
+    const std::optional<std::string> saved = SavedValue(manifest, setting.flag);
+    if (!saved.has_value() || *saved == setting.value) continue;
+    SettingChange change = {setting.flag, *saved, setting.value,
+                            Contradiction(setting.flag, holds_state)};
+    change.is_refused = !change.effect.empty();
+    if (!change.is_refused) change.effect = Effect(setting.flag, manifest, asked);
+    changes.push_back(std::move(change));
+  }
+  return changes;
+}
+
+absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
+                              const std::string& checkpoint) {
+  std::vector<std::string> refused;
+  std::vector<std::string> wanted;
+  for (const SettingChange& change : changes) {
+    if (!change.is_refused) continue;
+    refused.push_back(absl::StrCat("--", change.flag, "=", change.asked, " contradicts ",
+                                   change.saved, ": ", change.effect));
+    if (!absl::StartsWith(change.flag, "model")) {
+      wanted.push_back(absl::StrCat("--", change.flag, "=", change.saved));
+    }
+  }
+  if (refused.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot resume ", checkpoint, ": ", absl::StrJoin(refused, "; "), ". To go on, give ",
+      wanted.empty() ? "the model it was written with" : absl::StrJoin(wanted, " "),
+      "; for another job that starts from its weights, --resume=never --init_from=", checkpoint,
+      " and a --checkpoint_dir of its own"));
+}
+
+std::string SettingsTable(const std::vector<SettingChange>& changes) {
+  if (changes.empty()) return "";
+  std::vector<std::array<std::string, 4>> rows = {
+      {"setting", "checkpoint", "asked", "what happens"}};
+  for (const SettingChange& change : changes) {
+    rows.push_back({change.flag, change.saved, change.asked, change.effect});
+  }
+  std::array<size_t, 4> widths = {};
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string table;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (size_t i = 0; i < row.size(); ++i) {
+      absl::StrAppend(&line, " ", row[i]);
+      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 1, ' ');
+    }
+    absl::StrAppend(&table, "\n", line);
+  }
+  return table;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,35 @@
+// What becomes of a job's settings when it is resumed from a checkpoint that was written with
+// others: which differ, what happens, and which contradict what the checkpoint holds. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/checkpoint_manifest.h"
+#include "common/job_spec.h"
+
+namespace lodestar {
+
+struct SettingChange {
+  std::string flag;
+  std::string saved;  // what the checkpoint was written with
+  std::string asked;
+  std::string effect;
+  bool is_refused = false;
+};
+
+// Those that differ, in the order of JobSettings(). `state_names`: the vectors that the server's
+// optimizer of the job asked for keeps. Settings that the manifest does not have, because an older
+// release wrote it, are passed over.
+std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSpec& asked,
+                                           const std::vector<std::string>& state_names);
+
+// FailedPrecondition naming all that are refused, and what to do, if there are any.
+absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
+                              const std::string& checkpoint);
+
+// Lines with a head, aligned: setting, checkpoint, asked, what happens. Empty for no changes.
+std::string SettingsTable(const std::vector<SettingChange>& changes);
+
+}  // namespace lodestar

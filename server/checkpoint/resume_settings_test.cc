@@ -1,0 +1,123 @@
+#include "server/checkpoint/resume_settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/job_settings.h"
+#include "common/model_spec_json.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+const std::vector<std::string> kStateNames = {"exp_avg", "exp_avg_sq"};
+
+JobSpec TestJob() {
+  JobSpec job;
+  job.model = *ModelPreset("gpt-nano");
+  job.schedule.total_rounds = 2000;
+  job.batch_size = 12;
+  return job;
+}
+
+Manifest WrittenBy(const JobSpec& job) {
+  Manifest manifest;
+  manifest.round = Round(217);
+  manifest.model = ModelSpecToJson(job.model);
+  for (const JobSetting& setting : JobSettings(job)) {
+    manifest.settings[setting.flag] = setting.value;
+  }
+  manifest.shards.emplace_back().state_names = kStateNames;
+  return manifest;
+}
+
+std::vector<SettingChange> Compare(const JobSpec& asked) {
+  return CompareSettings(WrittenBy(TestJob()), asked, kStateNames);
+}
+
+std::string RefusalOf(const JobSpec& asked, const std::vector<std::string>& state_names) {
+  return std::string(
+      CheckNoneRefused(CompareSettings(WrittenBy(TestJob()), asked, state_names), "runs/round-217")
+          .message());
+}
+
+TEST(ResumeSettingsTest, TheSameCommandChangesNothing) {
+  EXPECT_THAT(Compare(TestJob()), IsEmpty());
+  EXPECT_EQ(SettingsTable({}), "");
+  EXPECT_OK(CheckNoneRefused({}, "runs/round-217"));
+}
+
+TEST(ResumeSettingsTest, WhatMayChangeIsToldWithItsEffect) {
+  JobSpec asked = TestJob();
+  asked.batch_size = 24;
+  asked.schedule.peak = 0.0005;
+  asked.schedule.total_rounds = 3000;
+  asked.clip_norm = 1.0;
+  const std::vector<SettingChange> changes = Compare(asked);
+  EXPECT_OK(CheckNoneRefused(changes, "runs/round-217"));
+  EXPECT_EQ(SettingsTable(changes),
+            "\n  setting        checkpoint  asked   what happens"
+            "\n  rounds         2000        3000    the job ends after that many"
+            "\n  batch_size     12          24      from round 217 on"
+            "\n  learning_rate  0.001       0.0005  from round 217 on"
+            "\n  clip_norm      0           1       from round 217 on");
+  asked.schedule.total_rounds = 217;
+  EXPECT_EQ(Compare(asked).front().effect, "nothing is left to do");
+}
+
+TEST(ResumeSettingsTest, ContradictionsAreRefusedWithWhatToGive) {
+  JobSpec asked = TestJob();
+  asked.seed = 2;
+  asked.mode = Mode::kAsync;
+  asked.batch_size = 24;
+  EXPECT_THAT(RefusalOf(asked, kStateNames),
+              AllOf(HasSubstr("runs/round-217"), HasSubstr("--mode=async contradicts sync"),
+                    HasSubstr("--seed=2 contradicts 1"), HasSubstr("give --mode=sync --seed=1;"),
+                    HasSubstr("--init_from=runs/round-217"), Not(HasSubstr("batch_size"))));
+}
+
+TEST(ResumeSettingsTest, AnotherOptimizerIsRefusedOnlyIfItsStateIsAnother) {
+  JobSpec asked = TestJob();
+  asked.optimizer.kind = OptimizerKind::kSgd;
+  EXPECT_THAT(RefusalOf(asked, {}), HasSubstr("--optimizer=sgd contradicts adamw"));
+  EXPECT_EQ(RefusalOf(asked, kStateNames), "");
+}
+
+TEST(ResumeSettingsTest, AnotherModelIsRefusedByTheFieldThatDiffers) {
+  JobSpec asked = TestJob();
+  GptSpec& gpt = std::get<GptSpec>(asked.model.architecture);
+  gpt.num_heads = 2;  // all tensors keep their shapes
+  EXPECT_THAT(RefusalOf(asked, kStateNames),
+              AllOf(HasSubstr("--model: gpt.num_heads=2 contradicts 4"),
+                    HasSubstr("give the model it was written with")));
+  gpt.num_heads = 4;
+  gpt.dropout = 0.1;
+  asked.model.name = "another name";
+  const std::vector<SettingChange> changes = Compare(asked);
+  ASSERT_EQ(changes.size(), 1);
+  EXPECT_EQ(changes[0].flag, "dropout");
+  EXPECT_FALSE(changes[0].is_refused);
+  asked.model = *ModelPreset("mlp");
+  EXPECT_THAT(RefusalOf(asked, kStateNames), HasSubstr("--model: kind=\"mlp\" contradicts"));
+}
+
+TEST(ResumeSettingsTest, WhatAnOlderReleaseWroteIsComparedAsFarAsItGoes) {
+  Manifest manifest = WrittenBy(TestJob());
+  manifest.settings = {{"seed", 1}, {"mode", "sync"}, {"batch_size", 16}, {"error_feedback", true}};
+  const auto changes = CompareSettings(manifest, TestJob(), kStateNames);
+  ASSERT_EQ(changes.size(), 1);
+  EXPECT_EQ(changes[0].flag, "batch_size");
+  EXPECT_EQ(changes[0].saved, "16");
+}
+
+}  // namespace
+}  // namespace lodestar
