@@ -30,9 +30,9 @@ void* TryLoad(const std::string& path, std::string* tried) {
   return library;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& options) {
+// The function that the plugin exports as `name`.
+template <typename EntryPoint>
+absl::StatusOr<EntryPoint> FindEntryPoint(const char* name) {
   std::string tried;
   void* library = nullptr;
   const std::string folder = ExecutableFolder();
@@ -43,17 +43,27 @@ absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& 
         absl::StrCat("the CUDA plugin ", kCudaPluginFile, " was not loaded: ", tried,
                      "; put it beside the executable or use the cpu device"));
   }
-  auto make = reinterpret_cast<CudaPluginEntryPoint>(dlsym(library, kCudaPluginEntryPoint));
-  if (make == nullptr) {
-    return absl::UnavailableError(absl::StrCat("the CUDA plugin has no entry point ",
-                                               kCudaPluginEntryPoint,
+  const auto entry_point = reinterpret_cast<EntryPoint>(dlsym(library, name));
+  if (entry_point == nullptr) {
+    return absl::UnavailableError(absl::StrCat("the CUDA plugin has no entry point ", name,
                                                "; install the one built with this binary"));
   }
+  return entry_point;
+}
+
+absl::Status NoDevice(const absl::Status& error) {
+  return absl::Status(error.code(), absl::StrCat("no CUDA device: ", error.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& options) {
+  const absl::StatusOr<CudaPluginEntryPoint> make =
+      FindEntryPoint<CudaPluginEntryPoint>(kCudaPluginEntryPoint);
+  if (!make.ok()) return make.status();
   absl::Status error;
-  std::unique_ptr<Device> device(make(kCudaPluginVersion, &options, &error));
-  if (device == nullptr) {
-    return absl::Status(error.code(), absl::StrCat("no CUDA device: ", error.message()));
-  }
+  std::unique_ptr<Device> device((*make)(kCudaPluginVersion, &options, &error));
+  if (device == nullptr) return NoDevice(error);
   return device;
 }
 
@@ -62,6 +72,16 @@ bool HasCudaDriver() {
   if (driver == nullptr) return false;
   dlclose(driver);
   return true;
+}
+
+absl::StatusOr<int> CountCudaDevices() {
+  const absl::StatusOr<CudaPluginCountEntryPoint> count =
+      FindEntryPoint<CudaPluginCountEntryPoint>(kCudaPluginCountEntryPoint);
+  if (!count.ok()) return count.status();
+  absl::Status error;
+  const int devices = (*count)(kCudaPluginVersion, &error);
+  if (!error.ok()) return NoDevice(error);
+  return devices;
 }
 
 }  // namespace lodestar

@@ -1,6 +1,6 @@
-// The seam between a process and liblodestar_cuda.so. The plugin exports one C function under
-// kCudaPluginEntryPoint; both sides are built from one tree, and kCudaPluginVersion refuses a
-// plugin left over from another.
+// The seam between a process and liblodestar_cuda.so. The plugin exports two C functions under the
+// names below; both sides are built from one tree, and kCudaPluginVersion refuses a plugin left
+// over from another.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@ namespace lodestar {
 
 inline constexpr char kCudaPluginFile[] = "liblodestar_cuda.so";
 inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
+inline constexpr char kCudaPluginCountEntryPoint[] = "LodestarCountCudaDevices";
 // To be raised whenever device.h or the options below change.
 inline constexpr int kCudaPluginVersion = 5;
 
@@ -33,10 +34,15 @@ struct CudaPluginOptions {
 using CudaPluginEntryPoint = Device* (*)(int version, const CudaPluginOptions* options,
                                          absl::Status* error);
 
+// Returns how many devices there are, or 0 with *error set.
+using CudaPluginCountEntryPoint = int (*)(int version, absl::Status* error);
+
 // Loads the plugin from the executable's folder, else from the library search path. It is never
 // unloaded. Errors: NotFound with what was tried, or for a card that there is not; Unavailable
 // without driver or card; InvalidArgument for a dtype that the card cannot compute in.
 absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& options);
+// Devices that this process may use, at least 1; takes no memory on them. Errors: as above.
+absl::StatusOr<int> CountCudaDevices();
 
 // Whether this machine has NVIDIA's driver, without which no CUDA device can be.
 bool HasCudaDriver();

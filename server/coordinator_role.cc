@@ -164,15 +164,16 @@ void CoordinatorRole::AddServices(grpc::ServerBuilder& builder) {
 }
 
 absl::Status CoordinatorRole::AttachLocalShard(const std::string& address) {
-  for (const std::string& warning : warnings_) RaiseAlarm(warning);
+  for (const std::string& warning : warnings_) RaiseAlarm(warning, AlarmKind::kReminder);
   const uint64_t instance_id = std::random_device()() + uint64_t{1};
   return strand_.Run([&](Coordinator& coordinator, absl::Time now) {
     return coordinator.OnShardAttached(0, config_.cluster.num_shards, instance_id, address, now);
   });
 }
 
-void CoordinatorRole::RaiseAlarm(const std::string& text) {
-  strand_.Run([&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now); });
+void CoordinatorRole::RaiseAlarm(const std::string& text, AlarmKind kind) {
+  strand_.Run(
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now, kind); });
 }
 
 std::optional<absl::Status> CoordinatorRole::outcome() {
@@ -242,7 +243,7 @@ void CoordinatorRole::Stop() {
   const absl::Status farewell = Farewell();
   if (fleet_ != nullptr) fleet_->EndAll(farewell);
   norms_.Close(farewell);
-  if (status_rpc_ != nullptr) status_rpc_->Stop();
+  if (status_rpc_ != nullptr) status_rpc_->Stop(outcome().has_value());
 }
 
 void CoordinatorRole::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {

@@ -59,7 +59,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void AddServices(grpc::ServerBuilder& builder);
   // The local shard is there under `address`: the cluster may begin.
   absl::Status AttachLocalShard(const std::string& address);
-  void RaiseAlarm(const std::string& text);
+  void RaiseAlarm(const std::string& text, AlarmKind kind);
 
   // Not set while the job goes on; OK when it is over and all have been told; else why it failed.
   std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -152,7 +152,8 @@ absl::Status Server::BeginService() {
     if (!config_.network.listen.IsLoopback()) {
       role_->RaiseAlarm(absl::StrCat("--insecure: ", config_.network.listen.host, ":", port_,
                                      " is neither encrypted nor authenticated; whoever reaches it"
-                                     " can read and change the weights"));
+                                     " can read and change the weights"),
+                        AlarmKind::kReminder);
     }
   } else {
     agent_->Start(host_.get(), address_);

@@ -134,9 +134,10 @@ bool Launcher::Reap(int* exit_code) {
   return end_others;
 }
 
-int Launcher::Wait(int grace_seconds) {
+int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_left) {
   const sigset_t signals = WaitedSignals();
   int exit_code = 0;
+  bool is_only_last_left = false;
   enum class Stage { kRunning, kEndingFirst, kEndingLast } stage = Stage::kRunning;
   timespec deadline{};
   while (AnyRunning()) {
@@ -144,7 +145,8 @@ int Launcher::Wait(int grace_seconds) {
     const int signal = sigtimedwait(&signals, nullptr, &patience);
     bool end_others = Reap(&exit_code);
     if (signal == SIGINT || signal == SIGTERM) {
-      if (exit_code == 0) exit_code = 128 + signal;
+      // Where those that end last were only waiting for this, their codes say how it went.
+      if (exit_code == 0 && !is_only_last_left) exit_code = 128 + signal;
       if (stage != Stage::kRunning) SignalAll(SIGKILL);
       end_others = true;
     }
@@ -155,6 +157,11 @@ int Launcher::Wait(int grace_seconds) {
       deadline = now;
       deadline.tv_sec += grace_seconds;
       Signal(/*ends_last=*/false, SIGTERM);
+    }
+    if (stage == Stage::kRunning && !is_only_last_left && !AreRunning(/*ends_last=*/false) &&
+        AnyRunning()) {
+      is_only_last_left = true;
+      on_only_last_left();
     }
     if (stage != Stage::kEndingFirst) continue;
     if (now.tv_sec >= deadline.tv_sec) Signal(/*ends_last=*/false, SIGKILL);

@@ -26,18 +26,11 @@ absl::Status CheckModelOutput(const std::string& path, Replace replace) {
   ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path));
   std::error_code no_file;
   const bool has_content = std::filesystem::file_size(target, no_file) > 0 && !no_file;
-  if (!has_content || replace == Replace::kAny) return absl::OkStatus();
-  if (!IsModelOfOurs(target)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--out=", path,
-                     " is there already, and no model that psctl wrote; name another file, or "
-                     "give --force to replace it"));
-  }
-  if (replace == Replace::kModels) return absl::OkStatus();
+  if (!has_content || replace == Replace::kAny || IsModelOfOurs(target)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("--out=", path,
-                   " is there already, a model of an earlier run; name another "
-                   "file, or give --force to replace it"));
+                   " is there already, and no model that psctl wrote; name another file, or "
+                   "give --force to replace it"));
 }
 
 }  // namespace lodestar

@@ -8,12 +8,11 @@
 namespace lodestar {
 
 enum class Replace {
-  kNothing,  // only a file that is new or empty
-  kModels,   // also a model that psctl wrote
-  kAny,      // any regular file
+  kModels,  // a file that is new or empty, or a model that psctl wrote
+  kAny,     // any regular file
 };
 
-// Checked before a model is asked for, or trained. Errors: FailedPrecondition if the file that is
+// Checked before a model is asked for. Errors: FailedPrecondition if the file that is
 // there may not be replaced, with what it is and what to do; those of CheckOutput().
 absl::Status CheckModelOutput(const std::string& path, Replace replace);
 

@@ -26,7 +26,7 @@ void WriteSafetensors(const std::string& path, const SafetensorsMetadata& metada
 
 TEST(ModelOutputTest, WhatIsNewOrEmptyMayAlwaysBeWritten) {
   std::ofstream(PathOf("empty")).close();
-  for (const Replace replace : {Replace::kNothing, Replace::kModels, Replace::kAny}) {
+  for (const Replace replace : {Replace::kModels, Replace::kAny}) {
     EXPECT_OK(CheckModelOutput(PathOf("new"), replace));
     EXPECT_OK(CheckModelOutput(PathOf("empty"), replace));
   }
@@ -44,12 +44,9 @@ TEST(ModelOutputTest, OnlyForceReplacesWhatIsNoModelOfOurs) {
   }
 }
 
-TEST(ModelOutputTest, AModelOfOursIsReplacedUnlessItMayBeAnotherRuns) {
+TEST(ModelOutputTest, AModelOfOursIsReplaced) {
   WriteSafetensors(PathOf("ours.safetensors"), {{kModelMetadataKey, "{}"}});
   EXPECT_OK(CheckModelOutput(PathOf("ours.safetensors"), Replace::kModels));
-  EXPECT_THAT(
-      CheckModelOutput(PathOf("ours.safetensors"), Replace::kNothing),
-      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("a model of an earlier run")));
 }
 
 TEST(ModelOutputTest, EvenForceReplacesNoDevice) {

@@ -1,6 +1,7 @@
 // psctl: looks at a cluster, controls it, starts one on this machine, and writes text with a
 // trained model.
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/clock.h"
 #include "common/command_line.h"
 #include "common/flag_range.h"
 #include "common/host_port.h"
@@ -20,10 +22,13 @@
 #include "common/suggestion.h"
 #include "common/version.h"
 #include "deploy/psctl/cluster_client.h"
+#include "deploy/psctl/cluster_health.h"
+#include "deploy/psctl/cluster_watch.h"
 #include "deploy/psctl/generate_command.h"
 #include "deploy/psctl/launch_command.h"
 #include "deploy/psctl/model_output.h"
 #include "deploy/psctl/status_text.h"
+#include "deploy/psctl/text_table.h"
 #include "google/protobuf/util/json_util.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:50051", "HOST:PORT of the server of shard 0.");
@@ -36,6 +41,10 @@ ABSL_FLAG(int, servers, 1, "Number of servers; 1 to 64.");
 ABSL_FLAG(int, workers, 2, "Number of workers; 1 to 64.");
 ABSL_FLAG(int, threads, 1, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
 ABSL_FLAG(std::string, device, "auto", "auto, cuda, cuda:N or cpu.");
+ABSL_FLAG(
+    bool, exit_when_done, false,
+    "Ends when the job is done; else the servers stay, for psctl export, until Ctrl-C or psctl "
+    "stop.");
 ABSL_FLAG(std::string, data, "", "--data of the workers. Required.");
 ABSL_FLAG(std::string, heldout_data, "", "--heldout_data of the workers.");
 ABSL_FLAG(std::string, data_format, "auto", "--data_format of the workers.");
@@ -54,7 +63,9 @@ namespace {
 
 constexpr int kExitError = 1;
 constexpr int kExitBadFlags = 2;
-constexpr int kExitRetry = 129;  // nobody answered
+constexpr int kExitNeedsOperator = 3;  // of status: see ClusterHealth
+constexpr int kExitRetry = 129;        // nobody answered
+constexpr int kExitStandsStill = 131;  // of status: see ClusterHealth
 
 struct Command {
   std::string name;
@@ -83,33 +94,62 @@ int BadUsage(const std::string& text) {
   return kExitBadFlags;
 }
 
-absl::StatusOr<std::string> JsonText(const v1::ClusterStatus& status) {
+absl::StatusOr<std::string> JsonText(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = true;
   std::string text;
-  if (!google::protobuf::util::MessageToJsonString(status, &text, options).ok()) {
+  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok()) {
     return absl::InternalError("the status cannot be written as JSON");
   }
   return text + "\n";
 }
 
+// The width of the terminal; lines that go elsewhere are not cut.
+int OutputColumns() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0) return kUnlimitedColumns;
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : 80;
+}
+
 using Renderer = absl::StatusOr<std::string> (*)(const v1::ClusterStatus&);
 
-int RunStatus(ClusterClient* client, Renderer render) {
+// `show`: shows one status, false ends.
+absl::Status Watch(ClusterClient* client, const ClusterWatch::Show& show) {
+  ClusterWatch watch;
+  watch.stream = [client](const ClusterWatch::Show& each) {
+    return client->WatchStatus(absl::Seconds(1), each);
+  };
+  watch.show = show;
+  watch.away = [](absl::string_view reason, absl::Duration away) {
+    std::fprintf(stderr, "no answer for %s; tries again (%s)\n",
+                 absl::FormatDuration(absl::Trunc(away, absl::Seconds(1))).c_str(),
+                 std::string(reason).c_str());
+  };
+  watch.clock = &Clock::Real();
+  return WatchAcrossRestarts(watch);
+}
+
+// Shows one status, or with --watch one a second. `health` (may be null): of the last one.
+int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
   int exit_code = 0;
-  const auto show = [render, &exit_code](const v1::ClusterStatus& status) {
+  // Home and clear, so that the picture stands still; never into a pipe.
+  const bool is_picture =
+      absl::GetFlag(FLAGS_watch) && !absl::GetFlag(FLAGS_json) && isatty(STDOUT_FILENO) != 0;
+  const auto show = [&](const v1::ClusterStatus& status) {
     const absl::StatusOr<std::string> text = render(status);
-    // Home and clear, so that the picture stands still; never into a pipe.
-    const bool is_picture =
-        absl::GetFlag(FLAGS_watch) && !absl::GetFlag(FLAGS_json) && isatty(STDOUT_FILENO);
     exit_code = text.ok() ? Print(absl::StrCat(is_picture ? "\033[H\033[J" : "", *text))
                           : Fail(text.status());
+    if (health != nullptr) *health = HealthOf(status);
     return exit_code == 0;
   };
   if (absl::GetFlag(FLAGS_watch)) {
-    const absl::Status status = client->WatchStatus(absl::Seconds(1), show);
-    return status.ok() ? exit_code : Fail(status);
+    const absl::Status status = Watch(client, show);
+    if (!status.ok()) return Fail(status);
+    // It is over: nothing is waited for, whatever the last status was.
+    if (health != nullptr && *health == ClusterHealth::kStandsStill) *health = ClusterHealth::kGood;
+    return exit_code;
   }
   const absl::StatusOr<v1::ClusterStatus> status = client->GetStatus();
   if (!status.ok()) return Fail(status.status());
@@ -117,17 +157,41 @@ int RunStatus(ClusterClient* client, Renderer render) {
   return exit_code;
 }
 
+int ExitCodeOf(ClusterHealth health) {
+  switch (health) {
+    case ClusterHealth::kGood:
+      return 0;
+    case ClusterHealth::kStandsStill:
+      return kExitStandsStill;
+    case ClusterHealth::kNeedsOperator:
+      return kExitNeedsOperator;
+  }
+  return kExitError;
+}
+
 int StatusCommand(ClusterClient* client) {
-  if (absl::GetFlag(FLAGS_json)) return RunStatus(client, &JsonText);
-  return RunStatus(client, [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
-    return StatusText(status);
-  });
+  const Renderer as_json = [](const v1::ClusterStatus& status) { return JsonText(status); };
+  const Renderer as_text = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
+    return StatusText(status, OutputColumns());
+  };
+  ClusterHealth health = ClusterHealth::kGood;
+  const int exit_code = ShowStatus(client, absl::GetFlag(FLAGS_json) ? as_json : as_text, &health);
+  return exit_code != 0 ? exit_code : ExitCodeOf(health);
 }
 
 int WorkersCommand(ClusterClient* client) {
-  return RunStatus(client, [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
-    return WorkersText(status);
-  });
+  const Renderer as_json = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
+    std::string text;
+    for (const v1::WorkerStatus& worker : status.workers()) {
+      ASSIGN_OR_RETURN(const std::string line, JsonText(worker));
+      text += line;
+    }
+    return text;
+  };
+  const Renderer as_text = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
+    return WorkersText(status, OutputColumns());
+  };
+  return ShowStatus(client, absl::GetFlag(FLAGS_json) ? as_json : as_text, /*health=*/nullptr);
 }
 
 int CheckpointCommand(ClusterClient* client) {
@@ -167,8 +231,11 @@ int LaunchCommand(const CommandLine& line) {
   options.heldout_data = absl::GetFlag(FLAGS_heldout_data);
   options.data_format = absl::GetFlag(FLAGS_data_format);
   options.token_bytes = absl::GetFlag(FLAGS_token_bytes);
+  options.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   options.server_flags = line.passed_on;
   if (options.data.empty()) return BadUsage("--data='': the path of the training data is needed");
+  const absl::Status server_flags = CheckServerFlags(options.server_flags);
+  if (!server_flags.ok()) return BadUsage(std::string(server_flags.message()));
   return RunLaunch(options, ProgramPath());
 }
 
@@ -199,10 +266,14 @@ std::vector<Command> Commands() {
       {.name = "status",
        .form = "status [--json] [--watch]",
        .summary = "job, progress, who is waited for, workers, shards",
+       .details = "--watch goes on behind a restart of the server and ends with the job.\n"
+                  "Exit code: 0 the job goes on or is done; 131 it waits for workers or\n"
+                  "servers; 3 it has failed, or there was an alarm in the last ten minutes;\n"
+                  "129 nobody answered.\n",
        .flags = {"server", "json", "watch"},
        .run = WithClient(&StatusCommand)},
       {.name = "workers",
-       .form = "workers [--watch]",
+       .form = "workers [--json] [--watch]",
        .summary = "one line per worker",
        .flags = {"server", "json", "watch"},
        .run = WithClient(&WorkersCommand)},
@@ -226,9 +297,10 @@ std::vector<Command> Commands() {
       {.name = "launch",
        .form = "launch --data=PATH [-- FLAGS]",
        .summary = "a cluster on this machine; FLAGS go to ps_server",
-       .details = "Exit code: that of the first role that failed, else 0.\n",
+       .details = "Workers are dealt out over the cards of this machine.\n"
+                  "Exit code: that of the first role that failed, else 0.\n",
        .flags = {"data", "heldout_data", "data_format", "token_bytes", "servers", "workers",
-                 "device", "threads"},
+                 "device", "threads", "exit_when_done"},
        .passes_on = true,
        .run = &LaunchCommand},
       {.name = "generate",

@@ -1,5 +1,8 @@
 #include "deploy/psctl/status_text.h"
 
+#include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +13,8 @@
 
 namespace lodestar {
 namespace {
+
+constexpr TextTable::Align kRight = TextTable::Align::kRight;
 
 std::string FormatSeconds(double seconds) {
   return absl::FormatDuration(seconds < 10.0
@@ -35,9 +40,9 @@ std::string EncodingText(const v1::JobSpec& job) {
                       job.error_feedback() ? "" : " without error feedback");
 }
 
-std::string JobLine(const v1::ClusterStatus& status) {
+std::string JobText(const v1::ClusterStatus& status) {
   const v1::JobSpec& job = status.job();
-  return absl::StrFormat("job       %s, model %s (%d parameters, layout %s), optimizer %s%s\n",
+  return absl::StrFormat("%s, model %s (%d parameters, layout %s), optimizer %s%s",
                          LowercaseSuffix(v1::Mode_Name(job.mode()), sizeof("MODE_") - 1),
                          job.model().name(), status.num_parameters(), status.layout_hash(),
                          LowercaseSuffix(v1::OptimizerKind_Name(job.optimizer().kind()),
@@ -45,85 +50,107 @@ std::string JobLine(const v1::ClusterStatus& status) {
                          EncodingText(job));
 }
 
-// What is there of "train 1.3075 nats (round 19), held-out 1.2 nats (round 10), accuracy 60.00 %".
-std::string LossesText(const v1::ClusterStatus& status) {
-  std::vector<std::string> parts;
-  if (status.has_train_loss()) {
-    const LossUnit unit =
-        status.has_train_bits_per_byte() ? LossUnit::kBitsPerByte : LossUnit::kNats;
-    parts.push_back(absl::StrCat("train ", LossText(status.train_loss(), unit), " in round ",
-                                 status.train_loss_round()));
-  }
-  if (status.has_heldout_loss()) {
-    const LossUnit unit =
-        status.has_heldout_bits_per_byte() ? LossUnit::kBitsPerByte : LossUnit::kNats;
-    parts.push_back(absl::StrCat("held-out ", LossText(status.heldout_loss(), unit), " in round ",
-                                 status.heldout_round()));
-  }
-  if (status.has_heldout_accuracy()) {
-    parts.push_back(absl::StrFormat("accuracy %.2f %%", 100.0 * status.heldout_accuracy()));
-  }
-  return parts.empty() ? "none yet" : absl::StrJoin(parts, ", ");
-}
-
-std::string ProgressLines(const v1::ClusterStatus& status) {
+std::string ProgressText(const v1::ClusterStatus& status) {
   std::string text =
-      absl::StrFormat("progress  %s: round %d of %d, epoch %.2f, %d samples", status.state(),
-                      status.round(), status.total_rounds(), status.epoch(), status.samples());
+      absl::StrFormat("%s: round %d of %d, epoch %.2f, %d samples", status.state(), status.round(),
+                      status.total_rounds(), status.epoch(), status.samples());
   if (status.eta_seconds() > 0.0) {
     absl::StrAppend(&text, ", ETA ", FormatSeconds(status.eta_seconds()));
-  }
-  absl::StrAppend(&text, "\nloss      ", LossesText(status));
-  absl::StrAppendFormat(&text, "; learning rate %.3g\n", status.learning_rate());
-  absl::StrAppendFormat(&text, "speed     %.1f samples/s", status.samples_per_second());
-  if (status.tokens_per_second() > 0.0) {
-    absl::StrAppendFormat(&text, ", %.0f tokens/s", status.tokens_per_second());
   }
   if (status.rounds_committed_short() > 0) {
     absl::StrAppendFormat(&text, "; %d rounds committed without everyone",
                           status.rounds_committed_short());
   }
-  return text + "\n";
+  return text;
 }
 
-std::string OpenRoundLines(const v1::OpenRoundStatus& round) {
-  std::string text =
-      absl::StrFormat("round     %d open for %s: arrived [%s]", round.round(),
-                      FormatSeconds(round.age_seconds()), absl::StrJoin(round.arrived(), " "));
+// What there is of "train 1.3075 nats in round 19, held-out 1.2000 nats in round 10, accuracy
+// 60.00 %".
+std::string LossesText(const v1::ClusterStatus& status) {
+  std::vector<std::string> parts;
+  const auto add = [&parts](const char* name, double nats, bool has_bits, int64_t round) {
+    const LossUnit unit = has_bits ? LossUnit::kBitsPerByte : LossUnit::kNats;
+    parts.push_back(absl::StrCat(name, " ", LossText(nats, unit), " in round ", round));
+  };
+  if (status.has_train_loss()) {
+    add("train", status.train_loss(), status.has_train_bits_per_byte(), status.train_loss_round());
+  }
+  if (status.has_heldout_loss()) {
+    add("held-out", status.heldout_loss(), status.has_heldout_bits_per_byte(),
+        status.heldout_round());
+  }
+  if (status.has_heldout_accuracy()) {
+    parts.push_back(absl::StrFormat("accuracy %.2f %%", 100.0 * status.heldout_accuracy()));
+  }
+  return absl::StrFormat("%s; learning rate %.3g",
+                         parts.empty() ? "none yet" : absl::StrJoin(parts, ", "),
+                         status.learning_rate());
+}
+
+// Empty while nothing moves.
+std::string SpeedText(const v1::ClusterStatus& status) {
+  if (status.samples_per_second() <= 0.0) return "";
+  std::string text = absl::StrFormat("%.1f samples/s", status.samples_per_second());
+  if (status.tokens_per_second() > 0.0) {
+    absl::StrAppendFormat(&text, ", %.0f tokens/s", status.tokens_per_second());
+  }
+  return text;
+}
+
+// Empty if no round is open.
+std::string OpenRoundText(const v1::OpenRoundStatus& round) {
+  if (round.arrived().empty() && round.missing().empty()) return "";
   std::vector<std::string> missing;
   for (const v1::MissingContribution& contribution : round.missing()) {
     missing.push_back(
         absl::StrCat(contribution.worker(), " (", FormatSeconds(contribution.age_seconds()), ")"));
   }
-  absl::StrAppend(&text, ", missing [", absl::StrJoin(missing, " "), "]\n");
-  if (!round.waiting_for().empty()) absl::StrAppend(&text, "waiting   ", round.waiting_for(), "\n");
-  return text;
+  return absl::StrFormat("%d open for %s: arrived [%s], missing [%s]", round.round(),
+                         FormatSeconds(round.age_seconds()), absl::StrJoin(round.arrived(), " "),
+                         absl::StrJoin(missing, " "));
 }
 
-std::string ShardLines(const v1::ClusterStatus& status) {
-  std::string text;
+std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
+  return absl::StrFormat("%s (round %d, %s, %s ago)", checkpoint.path(), checkpoint.round(),
+                         FormatBytes(static_cast<double>(checkpoint.bytes())),
+                         FormatSeconds(checkpoint.age_seconds()));
+}
+
+std::string ShardsText(const v1::ClusterStatus& status, int columns) {
+  TextTable table({{.title = "SHARD", .align = kRight},
+                   {.title = "ADDRESS"},
+                   {.title = "STATE"},
+                   {.title = "VERSION", .align = kRight, .rank = 1},
+                   {.title = "WEIGHTS", .align = kRight, .rank = 2},
+                   {.title = "MEMORY", .align = kRight, .rank = 1},
+                   {.title = "IN", .align = kRight, .rank = 3},
+                   {.title = "OUT", .align = kRight, .rank = 3},
+                   {.title = "COUNTED", .align = kRight, .rank = 2},
+                   {.title = "TWICE", .align = kRight, .rank = 4},
+                   {.title = "LATE", .align = kRight, .rank = 3},
+                   {.title = "REFUSED", .align = kRight, .rank = 2}});
+  const auto bytes = [](uint64_t count) { return FormatBytes(static_cast<double>(count)); };
   for (const v1::ShardStatus& shard : status.shards()) {
-    absl::StrAppendFormat(&text,
-                          "shard     %d at %s: %s, version %d, %s weights, %s resident, %s in, %s "
-                          "out; contributions: "
-                          "%d counted, %d duplicate, %d late, %d rejected\n",
-                          shard.shard(), shard.address(), shard.state(), shard.version(),
-                          FormatBytes(shard.weight_bytes()), FormatBytes(shard.resident_bytes()),
-                          FormatBytes(shard.bytes_received()), FormatBytes(shard.bytes_sent()),
-                          shard.contributions_counted(), shard.contributions_duplicate(),
-                          shard.contributions_late(), shard.contributions_rejected());
+    table.AddRow(
+        {absl::StrCat(shard.shard()), shard.address(), shard.state(), absl::StrCat(shard.version()),
+         bytes(shard.weight_bytes()), bytes(shard.resident_bytes()), bytes(shard.bytes_received()),
+         bytes(shard.bytes_sent()), absl::StrCat(shard.contributions_counted()),
+         absl::StrCat(shard.contributions_duplicate()), absl::StrCat(shard.contributions_late()),
+         absl::StrCat(shard.contributions_rejected())});
   }
-  return text;
+  return status.shards().empty() ? "" : table.Format(columns);
 }
 
-std::string ResumeLines(const v1::ResumeStatus& resumed) {
-  std::string text = absl::StrFormat("resumed   %s (round %d)\n", resumed.path(), resumed.round());
-  for (const v1::SettingChange& change : resumed.changes()) {
-    absl::StrAppendFormat(&text, "changed   --%s: %s -> %s, %s\n", change.flag(),
-                          change.saved().empty() ? "-" : change.saved(), change.asked(),
-                          change.effect());
-  }
-  return text;
+// "75/20/5 %": of computing, communication and waiting.
+std::string SharesText(const v1::WorkerStatus& worker) {
+  return absl::StrFormat("%.0f/%.0f/%.0f %%", 100.0 * worker.compute_share(),
+                         100.0 * worker.communication_share(), 100.0 * worker.wait_share());
+}
+
+std::string ChangeText(const v1::SettingChange& change) {
+  return absl::StrFormat("--%s: %s -> %s, %s", change.flag(),
+                         change.saved().empty() ? "-" : change.saved(), change.asked(),
+                         change.effect());
 }
 
 }  // namespace
@@ -138,41 +165,57 @@ std::string FormatBytes(double bytes) {
   return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
 }
 
-std::string StatusText(const v1::ClusterStatus& status) {
-  std::string text = absl::StrFormat("server    version %s, up %s\n", status.software_version(),
-                                     FormatSeconds(status.uptime_seconds()));
-  absl::StrAppend(&text, JobLine(status), ProgressLines(status));
-  if (status.has_open_round()) absl::StrAppend(&text, OpenRoundLines(status.open_round()));
-  absl::StrAppend(&text, ShardLines(status));
-  if (status.has_last_checkpoint()) {
-    const v1::CheckpointStatus& checkpoint = status.last_checkpoint();
-    absl::StrAppendFormat(&text, "saved     %s (round %d, %s, %s ago)\n", checkpoint.path(),
-                          checkpoint.round(), FormatBytes(checkpoint.bytes()),
-                          FormatSeconds(checkpoint.age_seconds()));
+std::string StatusText(const v1::ClusterStatus& status, int columns) {
+  std::string text;
+  const auto add = [&text, columns](const char* label, const std::string& line) {
+    if (!line.empty()) absl::StrAppend(&text, Paragraph(label, line, columns));
+  };
+  add("server    ", absl::StrCat("version ", status.software_version(), ", up ",
+                                 FormatSeconds(status.uptime_seconds())));
+  add("job       ", JobText(status));
+  add("progress  ", ProgressText(status));
+  add("loss      ", LossesText(status));
+  add("speed     ", SpeedText(status));
+  add("round     ", OpenRoundText(status.open_round()));
+  add("waiting   ", status.open_round().waiting_for());
+  if (status.has_last_checkpoint()) add("saved     ", CheckpointText(status.last_checkpoint()));
+  if (status.has_resumed()) {
+    add("resumed   ",
+        absl::StrFormat("%s (round %d)", status.resumed().path(), status.resumed().round()));
   }
-  if (status.has_resumed()) absl::StrAppend(&text, ResumeLines(status.resumed()));
+  for (const v1::SettingChange& change : status.resumed().changes()) {
+    add("changed   ", ChangeText(change));
+  }
   for (const v1::Alarm& alarm : status.alarms()) {
-    absl::StrAppendFormat(&text, "ALARM     %s (%d times, %s ago)\n", alarm.text(), alarm.count(),
-                          FormatSeconds(alarm.age_seconds()));
+    add("ALARM     ", absl::StrFormat("%s (%d times, %s ago)", alarm.text(), alarm.count(),
+                                      FormatSeconds(alarm.age_seconds())));
   }
-  return text + WorkersText(status);
+  return absl::StrCat(text, "\n", ShardsText(status, columns), "\n", WorkersText(status, columns));
 }
 
-std::string WorkersText(const v1::ClusterStatus& status) {
-  std::string text = absl::StrFormat("%-20s %4s %-10s %-8s %8s %6s %7s %10s %10s %10s  %s\n",
-                                     "WORKER", "ID", "STATE", "DOING", "ROUND", "STALE", "LEASE",
-                                     "SAMPLES/s", "PUSH/s", "PULL/s", "COMPUTE/COMM/WAIT  DEVICE");
+std::string WorkersText(const v1::ClusterStatus& status, int columns) {
+  TextTable table({{.title = "WORKER"},
+                   {.title = "ID", .align = kRight, .rank = 5},
+                   {.title = "STATE"},
+                   {.title = "DOING", .rank = 1},
+                   {.title = "ROUND", .align = kRight, .rank = 1},
+                   {.title = "STALE", .align = kRight, .rank = 5},
+                   {.title = "LEASE", .align = kRight, .rank = 3},
+                   {.title = "SAMPLES/s", .align = kRight, .rank = 1},
+                   {.title = "PUSH/s", .align = kRight, .rank = 4},
+                   {.title = "PULL/s", .align = kRight, .rank = 4},
+                   {.title = "COMPUTE/COMM/WAIT", .align = kRight, .rank = 2},
+                   {.title = "DEVICE", .rank = 2}});
   for (const v1::WorkerStatus& worker : status.workers()) {
-    absl::StrAppendFormat(
-        &text,
-        "%-20s %4d %-10s %-8s %8d %6d %6.1fs %10.1f %10s %10s  %3.0f%%/%3.0f%%/%3.0f%%  %s\n",
-        worker.name(), worker.worker_id(), worker.state(), worker.activity(), worker.round(),
-        worker.staleness(), worker.lease_age_seconds(), worker.samples_per_second(),
-        FormatBytes(worker.push_bytes_per_second()), FormatBytes(worker.pull_bytes_per_second()),
-        100.0 * worker.compute_share(), 100.0 * worker.communication_share(),
-        100.0 * worker.wait_share(), worker.device());
+    table.AddRow({worker.name(), absl::StrCat(worker.worker_id()), worker.state(),
+                  worker.activity(), absl::StrCat(worker.round()), absl::StrCat(worker.staleness()),
+                  absl::StrFormat("%.1fs", worker.lease_age_seconds()),
+                  absl::StrFormat("%.1f", worker.samples_per_second()),
+                  FormatBytes(worker.push_bytes_per_second()),
+                  FormatBytes(worker.pull_bytes_per_second()), SharesText(worker),
+                  worker.device()});
   }
-  return text;
+  return status.workers().empty() ? "no worker yet\n" : table.Format(columns);
 }
 
 }  // namespace lodestar

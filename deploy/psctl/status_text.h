@@ -1,17 +1,20 @@
-// A cluster's status as text for people. Columns are stable; scripts use --json.
+// A cluster's status as text for people. Scripts use --json.
 #pragma once
 
 #include <string>
 
+#include "deploy/psctl/text_table.h"
 #include "proto/status_service.pb.h"
 
 namespace lodestar {
 
-// Several lines: job, progress, open round, workers, shards, checkpoint, alarms.
-std::string StatusText(const v1::ClusterStatus& status);
+// Of lines with at most `columns` characters, or kUnlimitedColumns. Job, progress, open round,
+// shards, checkpoint, alarms, workers.
+std::string StatusText(const v1::ClusterStatus& status, int columns);
 
-// One line per worker under a line of column names.
-std::string WorkersText(const v1::ClusterStatus& status);
+// One line per worker under a line of column names; where it is too narrow, without the columns
+// that count least.
+std::string WorkersText(const v1::ClusterStatus& status, int columns);
 
 // 1536 -> "1.5 KiB".
 std::string FormatBytes(double bytes);

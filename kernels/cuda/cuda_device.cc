@@ -18,10 +18,17 @@ EventId IdOf(int64_t slot, bool is_timed) { return 2 * slot + (is_timed ? 1 : 0)
 
 std::string DeviceName(int ordinal) { return absl::StrCat("CUDA device ", ordinal); }
 
-absl::Status CheckOrdinal(int ordinal) {
+absl::StatusOr<int> CountDevices(const std::string& wanted) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) return CudaStatus(DeviceName(ordinal), error, "cudaGetDeviceCount");
+  if (error != cudaSuccess) return CudaStatus(wanted, error, "cudaGetDeviceCount");
+  return count;
+}
+
+absl::Status CheckOrdinal(int ordinal) {
+  const absl::StatusOr<int> devices = CountDevices(DeviceName(ordinal));
+  if (!devices.ok()) return devices.status();
+  const int count = *devices;
   if (ordinal >= 0 && ordinal < count) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("cuda:", ordinal, " was asked for, but this machine has ",
                                           count, " CUDA devices, cuda:0 to cuda:", count - 1));
@@ -68,6 +75,8 @@ CudaDevice::CudaDevice(const CudaPluginOptions& options, const std::string& devi
       errors_(device),
       fusion_(options.fusion, &errors_),
       attention_(compute_capability) {}
+
+absl::StatusOr<int> CudaDevice::Count() { return CountDevices("CUDA"); }
 
 absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptions& options) {
   if (absl::Status status = CheckOrdinal(options.ordinal); !status.ok()) return status;

@@ -29,6 +29,8 @@ class CudaDevice final : public Device {
   // Errors: Unavailable without driver or card; NotFound for an ordinal that there is not;
   // InvalidArgument for a dtype that the card cannot compute in; ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<Device>> Create(const CudaPluginOptions& options);
+  // Errors: Unavailable without driver or card.
+  static absl::StatusOr<int> Count();
   ~CudaDevice() override;
 
   const DeviceCapabilities& capabilities() const override { return capabilities_; }

@@ -66,6 +66,13 @@ TEST_F(CudaDeviceTest, RefusesWhatTheMachineDoesNotHave) {
   EXPECT_TRUE(CudaDevice::Create({}).ok());
 }
 
+TEST_F(CudaDeviceTest, CountsTheCards) {
+  Reset({.num_devices = 3});
+  EXPECT_EQ(CudaDevice::Count().value_or(-1), 3);
+  Reset({.num_devices = 0});
+  EXPECT_EQ(CudaDevice::Count().status().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(CudaDeviceTest, GivesEverythingBack) {
   const int64_t before = emulator::num_allocations();
   {

@@ -11,6 +11,8 @@ namespace {
 
 TEST(CudaPluginTest, LoadsOrSaysWhyNot) {
   const auto device = LoadCudaDevice({});
+  const auto count = CountCudaDevices();
+  EXPECT_EQ(count.status().code(), device.status().code()) << count.status();
   if (device.ok()) {
     std::cout << "on " << (*device)->capabilities().name << "\n";
     return;

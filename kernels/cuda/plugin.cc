@@ -1,4 +1,4 @@
-// The one symbol that liblodestar_cuda.so exports.
+// The symbols that liblodestar_cuda.so exports.
 #include <memory>
 #include <utility>
 
@@ -6,14 +6,20 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda_plugin.h"
 
+namespace {
+
+absl::Status CheckVersion(int version) {
+  if (version == lodestar::kCudaPluginVersion) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      lodestar::kCudaPluginFile, " is of version ", lodestar::kCudaPluginVersion,
+      ", the program asks for ", version, "; install the one that was built with the program"));
+}
+
+}  // namespace
+
 extern "C" __attribute__((visibility("default"))) lodestar::Device* LodestarMakeCudaDevice(
     int version, const lodestar::CudaPluginOptions* options, absl::Status* error) {
-  if (version != lodestar::kCudaPluginVersion) {
-    *error = absl::UnavailableError(absl::StrCat(
-        lodestar::kCudaPluginFile, " is of version ", lodestar::kCudaPluginVersion,
-        ", the program asks for ", version, "; install the one that was built with the program"));
-    return nullptr;
-  }
+  if (*error = CheckVersion(version); !error->ok()) return nullptr;
   absl::StatusOr<std::unique_ptr<lodestar::Device>> device =
       lodestar::cuda::CudaDevice::Create(*options);
   if (!device.ok()) {
@@ -21,4 +27,12 @@ extern "C" __attribute__((visibility("default"))) lodestar::Device* LodestarMake
     return nullptr;
   }
   return device->release();
+}
+
+extern "C" __attribute__((visibility("default"))) int LodestarCountCudaDevices(
+    int version, absl::Status* error) {
+  if (*error = CheckVersion(version); !error->ok()) return 0;
+  const absl::StatusOr<int> count = lodestar::cuda::CudaDevice::Count();
+  *error = count.status();
+  return count.value_or(0);
 }

@@ -4,7 +4,7 @@
 
 namespace lodestar {
 
-bool AlarmBook::Raise(absl::string_view text, absl::Time now) {
+bool AlarmBook::Raise(absl::string_view text, absl::Time now, AlarmKind kind) {
   auto it = std::find_if(entries_.begin(), entries_.end(),
                          [&](const Entry& entry) { return entry.text == text; });
   if (it != entries_.end()) {
@@ -14,14 +14,17 @@ bool AlarmBook::Raise(absl::string_view text, absl::Time now) {
     return false;
   }
   if (entries_.size() >= kMaxAlarms) entries_.erase(entries_.begin());
-  entries_.push_back({std::string(text), now, 1});
+  entries_.push_back({std::string(text), kind, now, 1});
   return true;
 }
 
 std::vector<AlarmSnapshot> AlarmBook::Snapshot(absl::Time now) const {
   std::vector<AlarmSnapshot> alarms;
   for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
-    alarms.push_back({it->text, now - it->raised_at, it->count});
+    alarms.push_back({.text = it->text,
+                      .age = now - it->raised_at,
+                      .count = it->count,
+                      .is_reminder = it->kind == AlarmKind::kReminder});
   }
   return alarms;
 }

@@ -11,19 +11,25 @@
 
 namespace lodestar {
 
+enum class AlarmKind : uint8_t {
+  kAlarm,     // something went wrong
+  kReminder,  // what the job was started with and its operator should not forget
+};
+
 class AlarmBook {
  public:
   static constexpr int kMaxAlarms = 32;
 
   // True if there was none of this text. Beyond kMaxAlarms, the one that has been quiet longest
   // goes.
-  bool Raise(absl::string_view text, absl::Time now);
+  bool Raise(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm);
   // The latest first.
   std::vector<AlarmSnapshot> Snapshot(absl::Time now) const;
 
  private:
   struct Entry {
     std::string text;
+    AlarmKind kind = AlarmKind::kAlarm;
     absl::Time raised_at;
     uint64_t count = 0;
   };

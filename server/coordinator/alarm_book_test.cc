@@ -21,6 +21,16 @@ TEST(AlarmBookTest, CountsRepeatsAndPutsTheLatestFirst) {
   EXPECT_EQ(snapshot[0].age, absl::Seconds(3));
 }
 
+TEST(AlarmBookTest, AReminderIsToldFromAnAlarm) {
+  AlarmBook alarms;
+  alarms.Raise("no lock on the door", kNow, AlarmKind::kReminder);
+  alarms.Raise("fire", kNow);
+  const auto snapshot = alarms.Snapshot(kNow);
+  ASSERT_EQ(snapshot.size(), 2);
+  EXPECT_FALSE(snapshot[0].is_reminder);
+  EXPECT_TRUE(snapshot[1].is_reminder);
+}
+
 TEST(AlarmBookTest, IsBounded) {
   AlarmBook alarms;
   for (int i = 0; i < 100; ++i) alarms.Raise(absl::StrCat(i), kNow);

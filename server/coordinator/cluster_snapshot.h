@@ -90,6 +90,7 @@ struct AlarmSnapshot {
   std::string text;
   absl::Duration age;  // since it was last raised
   uint64_t count = 0;
+  bool is_reminder = false;  // see AlarmKind
 };
 
 struct ClusterSnapshot {

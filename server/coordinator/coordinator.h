@@ -108,7 +108,7 @@ class Coordinator {
   const std::optional<LastSave::Outcome>& LastSaveOutcome() const { return last_save_.outcome(); }
   // "rounds 200 to 216 are in no checkpoint; ..."; empty if everything is.
   std::string Unsaved() const;
-  void RaiseAlarm(absl::string_view text, absl::Time now);
+  void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm);
 
   // Changes whenever a pending grant, registration or checkpoint could have a new answer.
   uint64_t state_version() const { return state_version_; }

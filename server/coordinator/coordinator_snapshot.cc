@@ -30,8 +30,8 @@ std::vector<WorkerId> Awaited(const OpenRound& round, const std::map<WorkerId, W
 
 }  // namespace
 
-void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now) {
-  if (alarms_.Raise(text, now)) deps_.observer->OnAlarm(text);
+void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind) {
+  if (alarms_.Raise(text, now, kind)) deps_.observer->OnAlarm(text);
 }
 
 // Who is waited for, in which round, and for how long; empty if nobody is.

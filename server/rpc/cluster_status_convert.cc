@@ -144,6 +144,7 @@ v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
     line->set_text(alarm.text);
     line->set_age_seconds(absl::ToDoubleSeconds(alarm.age));
     line->set_count(alarm.count);
+    line->set_is_reminder(alarm.is_reminder);
   }
   return status;
 }

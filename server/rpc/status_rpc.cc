@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kDefaultIntervalMs = 1000;
 constexpr int64_t kMinIntervalMs = 100;
 constexpr int64_t kMaxIntervalMs = 3'600'000;
+constexpr char kStopping[] = "the server is stopping";
 
 }  // namespace
 
@@ -95,7 +96,7 @@ grpc::ServerWriteReactor<v1::ClusterStatus>* StatusRpc::WatchStatus(
     is_stopping = is_stopping_;
   }
   if (is_stopping) {
-    watch->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is stopping"));
+    watch->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, kStopping));
   } else {
     watch->WriteNow();
   }
@@ -107,13 +108,13 @@ void StatusRpc::Forget(StatusWatch* watch) {
   watches_.erase(watch);
 }
 
-void StatusRpc::Stop() {
+void StatusRpc::Stop(bool is_job_over) {
+  const grpc::Status end =
+      is_job_over ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAVAILABLE, kStopping);
   // Under the lock no watch is deleted: each calls Forget() before.
   absl::MutexLock lock(&mutex_);
   is_stopping_ = true;
-  for (StatusWatch* watch : watches_) {
-    watch->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is stopping"));
-  }
+  for (StatusWatch* watch : watches_) watch->End(end);
 }
 
 }  // namespace lodestar

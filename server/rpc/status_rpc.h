@@ -26,8 +26,8 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   grpc::ServerWriteReactor<v1::ClusterStatus>* WatchStatus(
       grpc::CallbackServerContext* context, const v1::WatchStatusRequest* request) override;
 
-  // Ends all watches, now and later ones.
-  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends all watches: with OK if the job is over, else with UNAVAILABLE, as later ones.
+  void Stop(bool is_job_over) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   friend class StatusWatch;

@@ -110,7 +110,7 @@ class ExamplesTest(ClusterTestCase):
 
   def test_two_servers(self):
     text = self.gpt_example("two_servers.sh", "--rounds=10")
-    self.assertRegex(text, r"shard +1 at [\d.:]+: serving")
+    self.assertRegex(text, r"\n +1  [\d.:]+  serving")
     self.assertIn("resumes from path=checkpoints/round-00000010 round=10", text)
     self.assertIn("round 20/20", text)
 

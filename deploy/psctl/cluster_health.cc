@@ -1,0 +1,32 @@
+#include "deploy/psctl/cluster_health.h"
+
+#include <algorithm>
+
+namespace lodestar {
+namespace {
+
+// Longer than the time after which a server repeats what it could not do, such as saving.
+constexpr double kRecentSeconds = 600;
+
+bool IsWrongNow(const v1::Alarm& alarm) {
+  return !alarm.is_reminder() && alarm.age_seconds() < kRecentSeconds;
+}
+
+}  // namespace
+
+ClusterHealth HealthOf(const v1::ClusterStatus& status) {
+  if (status.state() == "failed" ||
+      std::any_of(status.alarms().begin(), status.alarms().end(), &IsWrongNow)) {
+    return ClusterHealth::kNeedsOperator;
+  }
+  for (const char* state : {"saving", "stopping", "done"}) {
+    if (status.state() == state) return ClusterHealth::kGood;
+  }
+  const bool has_work = status.state() == "training" || status.state() == "evaluating";
+  const bool has_worker =
+      std::any_of(status.workers().begin(), status.workers().end(),
+                  [](const v1::WorkerStatus& worker) { return worker.state() == "member"; });
+  return has_work && has_worker ? ClusterHealth::kGood : ClusterHealth::kStandsStill;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,33 @@
+#include "deploy/psctl/cluster_watch.h"
+
+#include <optional>
+
+namespace lodestar {
+namespace {
+
+constexpr absl::Duration kPause = absl::Seconds(1);
+
+}  // namespace
+
+absl::Status WatchAcrossRestarts(const ClusterWatch& watch) {
+  bool has_answered = false;
+  bool is_job_over = false;
+  std::optional<absl::Time> last_answer;
+  while (true) {
+    const absl::Status ended = watch.stream([&](const v1::ClusterStatus& status) {
+      has_answered = true;
+      is_job_over = status.state() == "done" || status.state() == "failed";
+      last_answer = watch.clock->Now();
+      return watch.show(status);
+    });
+    // A server that is being started again answers late, or with an error of its last moments.
+    const bool may_come_back = absl::IsUnavailable(ended) || absl::IsDeadlineExceeded(ended) ||
+                               absl::IsCancelled(ended) || absl::IsInternal(ended);
+    if (ended.ok() || !has_answered || !may_come_back) return ended;
+    if (is_job_over) return absl::OkStatus();
+    watch.away(ended.message(), watch.clock->Now() - *last_answer);
+    watch.clock->Sleep(kPause);
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,82 @@
+#include "deploy/psctl/cluster_watch.h"
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "common/testing/simulated_clock.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+
+const absl::Status kAway = absl::UnavailableError("connection refused");
+
+// One connection: the states it tells, and how it ends.
+struct Stream {
+  std::vector<std::string> states;
+  absl::Status end;
+};
+
+// A watch of `streams`, one after the other, that somebody ends at the state "enough".
+class Watched {
+ public:
+  explicit Watched(std::deque<Stream> streams) : streams_(std::move(streams)) {
+    watch_.stream = [this](const ClusterWatch::Show& show) {
+      const Stream stream = streams_.front();
+      streams_.pop_front();
+      for (const std::string& state : stream.states) {
+        v1::ClusterStatus status;
+        status.set_state(state);
+        if (!show(status)) return absl::OkStatus();
+      }
+      return stream.end;
+    };
+    watch_.show = [this](const v1::ClusterStatus& status) {
+      seen.push_back(status.state());
+      return status.state() != "enough";
+    };
+    watch_.away = [this](absl::string_view, absl::Duration away) { outages.push_back(away); };
+    watch_.clock = &clock_;
+  }
+  absl::Status Run() { return WatchAcrossRestarts(watch_); }
+
+  std::vector<std::string> seen;
+  std::vector<absl::Duration> outages;
+
+ private:
+  SimulatedClock clock_{SimulatedClock::OnSleep::kAdvance};
+  std::deque<Stream> streams_;
+  ClusterWatch watch_;
+};
+
+TEST(ClusterWatchTest, GoesOnBehindARestartOfTheServer) {
+  Watched watched({{{"training"}, kAway}, {{}, kAway}, {{"restoring", "enough"}, kAway}});
+  EXPECT_OK(watched.Run());
+  EXPECT_THAT(watched.seen, ElementsAre("training", "restoring", "enough"));
+  EXPECT_THAT(watched.outages, ElementsAre(absl::ZeroDuration(), absl::Seconds(1)));
+}
+
+TEST(ClusterWatchTest, EndsWithTheJob) {
+  Watched watched({{{"training", "done"}, kAway}});
+  EXPECT_OK(watched.Run());
+  EXPECT_THAT(watched.outages, ElementsAre());
+}
+
+TEST(ClusterWatchTest, AServerThatWasNeverThereIsAnError) {
+  Watched watched({{{}, kAway}});
+  EXPECT_EQ(watched.Run(), kAway);
+}
+
+TEST(ClusterWatchTest, ARefusalIsFinal) {
+  const absl::Status refused = absl::PermissionDeniedError("no");
+  Watched watched({{{"training"}, refused}});
+  EXPECT_EQ(watched.Run(), refused);
+}
+
+}  // namespace
+}  // namespace lodestar

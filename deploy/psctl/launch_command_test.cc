@@ -1,0 +1,107 @@
+#include "deploy/psctl/launch_command.h"
+
+#include "common/output_file.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+LaunchSite Site(int num_cards) {
+  return {.server_program = "ps_server",
+          .worker_program = "gpu_worker",
+          .ports = {7001, 7002},
+          .num_cards = num_cards};
+}
+
+// --device of each worker.
+std::vector<std::string> Devices(const std::string& asked, int workers, int num_cards) {
+  LaunchOptions options;
+  options.workers = workers;
+  options.device = asked;
+  std::vector<std::string> devices;
+  for (const ProcessSpec& spec : PlanLaunch(options, Site(num_cards))) {
+    for (const std::string& argument : spec.arguments) {
+      if (argument.starts_with("--device=")) devices.push_back(argument.substr(9));
+    }
+  }
+  return devices;
+}
+
+TEST(PlanLaunchTest, DealsWorkersOutOverTheCards) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(Devices("auto", 3, 2), (Names{"cuda:0", "cuda:1", "cuda:0"}));
+  EXPECT_EQ(Devices("cuda", 2, 8), (Names{"cuda:0", "cuda:1"}));
+  // Whoever names a device gets it.
+  EXPECT_EQ(Devices("cuda:1", 2, 2), (Names{"cuda:1", "cuda:1"}));
+  EXPECT_EQ(Devices("cpu", 2, 2), (Names{"cpu", "cpu"}));
+  // Nothing to deal out; `auto` may still fall back to the CPU.
+  EXPECT_EQ(Devices("auto", 2, 1), (Names{"auto", "auto"}));
+  EXPECT_EQ(Devices("cuda", 2, 0), (Names{"cuda", "cuda"}));
+}
+
+TEST(PlanLaunchTest, ServersExitWhenDoneOnlyIfAsked) {
+  LaunchOptions options;
+  EXPECT_THAT(PlanLaunch(options, Site(0)).front().arguments, Not(Contains("--exit_when_done")));
+  options.exit_when_done = true;
+  EXPECT_THAT(PlanLaunch(options, Site(0)).front().arguments, Contains("--exit_when_done"));
+}
+
+TEST(PlanLaunchTest, ServersComeFirstEndLastAndKnowTheirPlaces) {
+  LaunchOptions options;
+  options.servers = 2;
+  options.workers = 1;
+  options.server_flags = {"--model=mlp"};
+  const std::vector<ProcessSpec> specs = PlanLaunch(options, Site(0));
+  ASSERT_EQ(specs.size(), 3);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(specs[i].ends_last);
+    EXPECT_EQ(specs[i].ends_cluster, i == 0);
+    EXPECT_THAT(specs[i].arguments, Contains("--model=mlp"));
+  }
+  EXPECT_THAT(specs[1].arguments, Contains("--shard=1/2"));
+  EXPECT_THAT(specs[1].arguments, Contains("--coordinator=127.0.0.1:7001"));
+  EXPECT_FALSE(specs[2].ends_last);
+  EXPECT_THAT(specs[2].arguments, Contains("--coordinator=127.0.0.1:7001"));
+}
+
+TEST(CheckServerFlagsTest, RefusesWhatTheLaunchDecides) {
+  EXPECT_OK(CheckServerFlags({}));
+  EXPECT_OK(CheckServerFlags({"--model=mlp", "--rounds", "10", "--insecure", "-", "--"}));
+  for (const std::vector<std::string>& flags :
+       std::vector<std::vector<std::string>>{{"--listen=127.0.0.1:5000"},
+                                             {"--rounds=10", "-listen", "127.0.0.1:5000"},
+                                             {"--shard=0/2"},
+                                             {"--coordinator=other:1"},
+                                             {"--advertise=other:1"},
+                                             {"--exit_when_done"},
+                                             {"--noexit_when_done"}}) {
+    const absl::Status status = CheckServerFlags(flags);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << flags.back();
+    EXPECT_THAT(std::string(status.message()), StartsWith("--"));
+  }
+}
+
+TEST(CheckServerFlagsTest, LooksIntoFlagFiles) {
+  const std::string inner = ::testing::TempDir() + "/inner.flags";
+  const std::string outer = ::testing::TempDir() + "/outer.flags";
+  ASSERT_OK(WriteFileAtomically(inner, "--rounds=10\n--listen 127.0.0.1:5000\n"));
+  ASSERT_OK(WriteFileAtomically(outer, "--flagfile=" + inner + "\n"));
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {"--flagfile=" + outer}, {"--flagfile", inner}, {"--flagfile=" + inner + "," + outer}}) {
+    const absl::Status status = CheckServerFlags(flags);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << flags.front();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--listen (" + inner + " line 2)"));
+  }
+  EXPECT_THAT(std::string(CheckServerFlags({"--flagfile=/no/such/file"}).message()),
+              HasSubstr("/no/such/file"));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,93 @@
+#include "deploy/psctl/status_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::ClusterStatus Training() {
+  v1::ClusterStatus status;
+  status.set_software_version("0.1.0+4c92bfa100");
+  status.set_uptime_seconds(75);
+  status.mutable_job()->set_mode(v1::MODE_SYNC);
+  status.mutable_job()->mutable_model()->set_name("gpt-nano");
+  status.mutable_job()->mutable_optimizer()->set_kind(v1::OPTIMIZER_KIND_ADAMW);
+  status.set_num_parameters(834304);
+  status.set_layout_hash("074baf8a21ddc077");
+  status.set_state("training");
+  status.set_round(21);
+  status.set_total_rounds(60);
+  status.set_train_loss(0.6931471805599453);
+  status.set_train_bits_per_byte(1.0);
+  status.set_train_loss_round(20);
+  status.set_samples_per_second(64);
+  status.set_tokens_per_second(4096);
+  status.set_eta_seconds(12);
+  v1::OpenRoundStatus* round = status.mutable_open_round();
+  round->set_round(20);
+  round->set_waiting_for("round 20 waits for a_worker_with_quite_a_long_name, open for 2s");
+  round->add_missing()->set_worker("a_worker_with_quite_a_long_name");
+  for (const char* name : {"a_worker_with_quite_a_long_name", "b"}) {
+    v1::WorkerStatus* worker = status.add_workers();
+    worker->set_name(name);
+    worker->set_worker_id(7);
+    worker->set_state("member");
+    worker->set_activity("compute");
+    worker->set_round(20);
+    worker->set_samples_per_second(32);
+    worker->set_device("cpu (avx512, 1 thread)");
+  }
+  v1::ShardStatus* shard = status.add_shards();
+  shard->set_address("127.0.0.1:50051");
+  shard->set_state("serving");
+  return status;
+}
+
+size_t LongestLine(const std::string& text) {
+  size_t longest = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n'))
+    longest = std::max(longest, line.size());
+  return longest;
+}
+
+TEST(StatusTextTest, FitsTheTerminalAndIsWholeInAPipe) {
+  const v1::ClusterStatus status = Training();
+  for (const int columns : {60, 80, 100, 200}) {
+    EXPECT_LE(LongestLine(StatusText(status, columns)), columns);
+    EXPECT_LE(LongestLine(WorkersText(status, columns)), columns);
+  }
+  // What counts most is left in the narrowest.
+  EXPECT_THAT(WorkersText(status, 60), HasSubstr("a_worker_with_quite_a_long_name  member"));
+  const std::string whole = StatusText(status, kUnlimitedColumns);
+  EXPECT_THAT(whole, HasSubstr("STALE"));
+  EXPECT_THAT(whole, HasSubstr("cpu (avx512, 1 thread)"));
+  EXPECT_THAT(whole, HasSubstr("\nloss      train 1.000 bits/byte (0.6931 nats) in round 20; "));
+  EXPECT_THAT(whole, HasSubstr("\nspeed     64.0 samples/s, 4096 tokens/s\n"));
+}
+
+TEST(StatusTextTest, SaysNothingOfWhatIsNotThere) {
+  v1::ClusterStatus status;
+  status.set_state("waiting_for_workers");
+  const std::string text = StatusText(status, kUnlimitedColumns);
+  EXPECT_THAT(text, HasSubstr("\nloss      none yet; "));
+  EXPECT_THAT(text, HasSubstr("no worker yet"));
+  for (const char* label : {"\nspeed", "\nround", "\nsaved", "ETA", "held-out"}) {
+    EXPECT_THAT(text, Not(HasSubstr(label)));
+  }
+}
+
+TEST(StatusTextTest, BytesHaveAUnit) {
+  EXPECT_EQ(FormatBytes(17), "17 B");
+  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
+  EXPECT_EQ(FormatBytes(3.0 * (1 << 20)), "3.0 MiB");
+}
+
+}  // namespace
+}  // namespace lodestar
