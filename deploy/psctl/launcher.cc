@@ -102,8 +102,10 @@ void Launcher::SignalAll(int signal) {
 }
 
 void Launcher::Signal(bool ends_last, int signal) {
-  for (const Process& process : processes_) {
-    if (process.running && process.spec.ends_last == ends_last) kill(process.pid, signal);
+  for (Process& process : processes_) {
+    if (!process.running || process.spec.ends_last != ends_last) continue;
+    process.is_told_to_end = true;
+    kill(process.pid, signal);
   }
 }
 
@@ -122,7 +124,10 @@ bool Launcher::Reap(int* exit_code) {
     if (!process.running || waitpid(process.pid, &status, WNOHANG) != process.pid) continue;
     process.running = false;
     const int code = ExitCodeOf(status);
-    if (code != 0) {
+    // Whether the job was over when all were told to end, the one that ends the cluster knows.
+    const bool did_as_told =
+        process.is_told_to_end && code == 128 + SIGTERM && !process.spec.ends_cluster;
+    if (code != 0 && !did_as_told) {
       std::printf("[launch] %s ended with code %d\n", process.spec.role.c_str(), code);
       std::fflush(stdout);
       if (*exit_code == 0 || (*exit_code >= kMayCureItself && code < kMayCureItself)) {

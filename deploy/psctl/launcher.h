@@ -47,6 +47,7 @@ class Launcher {
     pid_t pid = 0;
     std::thread output;
     bool running = false;
+    bool is_told_to_end = false;
   };
   void SignalAll(int signal);
   // Those that end last, or the others.

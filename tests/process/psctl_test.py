@@ -23,13 +23,14 @@ class LaunchTest(ClusterTestCase):
             "--eval_samples=8", *server_flags]
 
   def launch(self, *flags):
+    """One whose output has begun; self.port is its coordinator's then."""
     launch = self.start(self.launch_command(*flags), "launch")
     launch.wait_for_log("psctl status --server=")
     self.port = int(re.search(r"psctl status --server=127.0.0.1:(\d+)", launch.log()).group(1))
     return launch
 
   def test_servers_stay_for_an_export_until_they_are_told_to_stop(self):
-    launch = self.launch()
+    launch = self.launch("--servers=2")
     launch.wait_for_log("the servers stay")
     model = self.path("model.safetensors")
     exported = self.psctl("export", "--out=" + model)
