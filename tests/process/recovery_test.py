@@ -146,7 +146,8 @@ class RecoveryTest(unittest.TestCase):
     wait_until(lambda: os.path.exists(job.path("metrics.jsonl")) and
                os.path.getsize(job.path("metrics.jsonl")) > 2000, "rounds")
     self.assertEqual(job.kill(job.servers[0], signal.SIGTERM), 128 + signal.SIGTERM, job.logs())
-    saved = [name for name in os.listdir(job.path("checkpoints")) if not name.endswith(".tmp")]
+    saved = [name for name in os.listdir(job.path("checkpoints")) if name.startswith("round-") and
+             not name.endswith(".tmp")]
     self.assertEqual(len(saved), 1, job.logs())
     self.assertGreater(int(saved[0].rsplit("-", maxsplit=1)[1]), 0)
     job.start_server(0)
