@@ -116,16 +116,18 @@ int OutputColumns() {
 using Renderer = absl::StatusOr<std::string> (*)(const v1::ClusterStatus&);
 
 // `show`: shows one status, false ends.
-absl::Status Watch(ClusterClient* client, const ClusterWatch::Show& show) {
+absl::Status Watch(const ClusterWatch::Show& show) {
   ClusterWatch watch;
-  watch.stream = [client](const ClusterWatch::Show& each) {
-    return client->WatchStatus(absl::Seconds(1), each);
+  watch.stream = [](const ClusterWatch::Show& each) {
+    // A channel that has failed is tried again by gRPC only every few seconds while no call waits.
+    ClusterClient client(absl::GetFlag(FLAGS_server));
+    return client.WatchStatus(absl::Seconds(1), each);
   };
   watch.show = show;
   watch.away = [](absl::string_view reason, absl::Duration away) {
-    std::fprintf(stderr, "no answer for %s; tries again (%s)\n",
-                 absl::FormatDuration(absl::Trunc(away, absl::Seconds(1))).c_str(),
-                 std::string(reason).c_str());
+    const std::string why = away < absl::Seconds(1) ? absl::StrCat(" (", reason, ")") : "";
+    std::fprintf(stderr, "no answer for %s; tries again%s\n",
+                 absl::FormatDuration(absl::Trunc(away, absl::Seconds(1))).c_str(), why.c_str());
   };
   watch.clock = &Clock::Real();
   return WatchAcrossRestarts(watch);
@@ -145,7 +147,7 @@ int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
     return exit_code == 0;
   };
   if (absl::GetFlag(FLAGS_watch)) {
-    const absl::Status status = Watch(client, show);
+    const absl::Status status = Watch(show);
     if (!status.ok()) return Fail(status);
     // It is over: nothing is waited for, whatever the last status was.
     if (health != nullptr && *health == ClusterHealth::kStandsStill) *health = ClusterHealth::kGood;

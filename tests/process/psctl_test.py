@@ -75,7 +75,7 @@ class StatusTest(ClusterTestCase):
                         f"--server=127.0.0.1:{port}"], "watch")
     watch.wait_for_log("server_incarnation")
     server.kill()
-    watch.wait_for_log("tries again")
+    watch.wait_for_log("no answer for 1s")
     server = self.start_server(port=port, checkpoint_dir=self.path("checkpoints"))
 
     def lives_seen():
