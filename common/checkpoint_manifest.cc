@@ -1,5 +1,7 @@
 #include "common/checkpoint_manifest.h"
 
+#include <cerrno>
+#include <fstream>
 #include <map>
 #include <utility>
 
@@ -268,15 +270,23 @@ absl::StatusOr<Manifest> ReadManifest(const std::string& directory) {
 
 absl::Status VerifyCheckpointFile(const std::string& directory, const CheckpointFile& file) {
   const std::string path = absl::StrCat(directory, "/", file.name);
-  absl::StatusOr<MappedFile> mapped = MappedFile::Open(path);
-  if (!mapped.ok()) return absl::DataLossError(mapped.status().message());
-  const auto num_bytes = static_cast<int64_t>(mapped->bytes().size());
+  // Read, not mapped: a server that is out of memory still verifies the last that it saves.
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return absl::DataLossError(ErrnoStatus(errno, "open", path).message());
+  char block[1 << 16];
+  int64_t num_bytes = 0;
+  uint32_t crc32c = 0;
+  while (stream) {
+    stream.read(block, sizeof(block));
+    const auto count = static_cast<size_t>(stream.gcount());
+    crc32c = Crc32c(block, count, crc32c);
+    num_bytes += static_cast<int64_t>(count);
+  }
+  if (stream.bad()) return absl::DataLossError(ErrnoStatus(errno, "read", path).message());
   if (num_bytes != file.num_bytes) {
     return absl::DataLossError(absl::StrCat(path, " has ", num_bytes, " bytes, ", kManifestName,
                                             " says ", file.num_bytes));
   }
-  mapped->AdviseSequential();
-  const uint32_t crc32c = Crc32c(mapped->bytes());
   if (crc32c == file.crc32c) return absl::OkStatus();
   return absl::DataLossError(absl::StrFormat("%s has crc32c %08x, %s says %08x", path, crc32c,
                                              kManifestName, file.crc32c));

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
 #include "common/checkpoint_manifest.h"
+#include "common/crc32c.h"
 #include "common/layout.h"
 #include "common/safetensors.h"
 #include "common/shard_plan.h"
@@ -381,6 +382,30 @@ TEST_F(CheckpointTest, AFileThatMayNotGrowIsTheSameError) {
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted));
   EXPECT_TRUE(fs::is_empty(*directory));
 }
+
+#ifndef LODESTAR_SANITIZER  // sanitizers take more address space than this leaves
+TEST_F(CheckpointTest, AFileIsVerifiedWithoutMemoryForAllOfIt) {
+  constexpr int64_t kFileBytes = 256 << 20;
+  const std::string folder = testing::TempDir();
+  std::ofstream(folder + "/zeros").close();
+  std::filesystem::resize_file(folder + "/zeros", kFileBytes);
+  CheckpointFile file;
+  file.name = "zeros";
+  file.num_bytes = kFileBytes;
+  const std::vector<uint8_t> block(1 << 20);
+  for (int64_t i = 0; i < kFileBytes; i += static_cast<int64_t>(block.size())) {
+    file.crc32c = Crc32c(block, file.crc32c);
+  }
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit tight = {kFileBytes, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &tight), 0);
+  const absl::Status verified = VerifyCheckpointFile(folder, file);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_OK(verified);
+  std::filesystem::remove(folder + "/zeros");
+}
+#endif
 
 TEST_F(CheckpointTest, OtherOptimizerStateIsRefusedByName) {
   auto reader = CheckpointReader::Open(Save(10, 1));
