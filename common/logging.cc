@@ -3,9 +3,12 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 
 namespace lodestar {
 namespace {
@@ -24,7 +27,17 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-// Never destroyed: threads that outlive main() may still log.
+struct LockedFilter {
+  absl::Mutex mutex;  // also keeps what one call writes together
+  RepeatFilter filter ABSL_GUARDED_BY(mutex);
+};
+
+// Neither is ever destroyed: threads that outlive main() may still log.
+LockedFilter& Repeats() {
+  static auto* const repeats = new LockedFilter;
+  return *repeats;
+}
+
 std::shared_ptr<spdlog::logger>& Logger() {
   static auto* const logger = new std::shared_ptr<spdlog::logger>([] {
     // In automatic mode the sink colours only if stderr is a terminal.
@@ -36,6 +49,10 @@ std::shared_ptr<spdlog::logger>& Logger() {
     return created;
   }());
   return *logger;
+}
+
+void Write(const std::vector<RepeatFilter::Line>& lines) {
+  for (const auto& [level, text] : lines) Logger()->log(ToSpdlog(level), fmt::string_view(text));
 }
 
 }  // namespace
@@ -59,7 +76,72 @@ void InitLogging(absl::string_view process_name, LogLevel level) {
 bool IsLogged(LogLevel level) { return Logger()->should_log(ToSpdlog(level)); }
 
 void LogLine(LogLevel level, absl::string_view line) {
-  Logger()->log(ToSpdlog(level), fmt::string_view(line.data(), line.size()));
+  if (!IsLogged(level)) return;
+  LockedFilter& repeats = Repeats();
+  absl::MutexLock lock(&repeats.mutex);
+  Write(repeats.filter.Admit(level, line, Clock::Real().Now()));
+}
+
+void FlushLog() {
+  LockedFilter& repeats = Repeats();
+  absl::MutexLock lock(&repeats.mutex);
+  Write(repeats.filter.Flush(Clock::Real().Now()));
+}
+
+std::vector<RepeatFilter::Line> RepeatFilter::Admit(LogLevel level, absl::string_view text,
+                                                    absl::Time now) {
+  Line line = {level, std::string(text)};
+  const auto is_over = [now](const Entry& entry) {
+    return now - entry.window_begin >= entry.window;
+  };
+  std::vector<Line> lines;
+  auto entry = entries_.end();
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    if (it->line == line && (!is_over(*it) || it->count > 0)) {
+      entry = it++;
+    } else if (!is_over(*it)) {
+      ++it;
+    } else {
+      Close(*it, now, lines);
+      it = entries_.erase(it);
+    }
+  }
+  if (entry == entries_.end()) {
+    if (entries_.size() == kMaxLines) {
+      Close(entries_.front(), now, lines);
+      entries_.pop_front();
+    }
+    entry = entries_.insert(entry, {.line = line, .window_begin = now});
+  } else if (is_over(*entry)) {
+    line = Counted(*entry, now);
+    const absl::Duration window = std::min(2 * entry->window, kLongestWindow);
+    *entry = {.line = entry->line, .window_begin = now, .window = window};
+  } else if (std::next(entry) == entries_.end() || entry->written >= kFreeRepeats) {
+    ++entry->count;
+    return lines;
+  }
+  lines.push_back(line);
+  ++entry->written;
+  entries_.splice(entries_.end(), entries_, entry);
+  return lines;
+}
+
+std::vector<RepeatFilter::Line> RepeatFilter::Flush(absl::Time now) {
+  std::vector<Line> lines;
+  for (const Entry& entry : entries_) Close(entry, now, lines);
+  entries_.clear();
+  return lines;
+}
+
+RepeatFilter::Line RepeatFilter::Counted(const Entry& entry, absl::Time now) {
+  return {entry.line.level,
+          absl::StrCat(
+              entry.line.text, " (", entry.count, " more in the last ",
+              absl::FormatDuration(absl::Trunc(now - entry.window_begin, absl::Seconds(1))), ")")};
+}
+
+void RepeatFilter::Close(const Entry& entry, absl::Time now, std::vector<Line>& lines) {
+  if (entry.count > 0) lines.push_back(Counted(entry, now));
 }
 
 bool ChangeLogger::Log(LogLevel level, absl::string_view subject, absl::string_view state) {

@@ -1,21 +1,24 @@
 // The process's log: one line per event on stderr, with local time, its zone and the level. The
 // only user of spdlog. Formats are those of fmt and checked at compile time: LogInfo("round={}
-// shard={}", round, shard).
+// shard={}", round, shard). Lines that repeat are counted instead of written: see RepeatFilter.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/ids.h"
 
 namespace lodestar {
@@ -32,6 +35,8 @@ void InitLogging(absl::string_view process_name, LogLevel level);
 bool IsLogged(LogLevel level);
 // Thread-safe, as are the functions below.
 void LogLine(LogLevel level, absl::string_view line);
+// Writes what was counted of lines that repeated. For the end of the process.
+void FlushLog();
 
 template <typename... Args>
 void LogDebug(fmt::format_string<Args...> format, Args&&... args) {
@@ -58,6 +63,47 @@ template <typename... Args>
 void LogError(fmt::format_string<Args...> format, Args&&... args) {
   LogLine(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
 }
+
+// Collapses lines that repeat: they are counted, and the count is written now and then instead. A
+// repeat equals the line written last, or has been written kFreeRepeats times within its window: so
+// a state that comes back is told again, but a loop that fails every second is not. Pure: the time
+// is given. Not thread-safe.
+class RepeatFilter {
+ public:
+  struct Line {
+    LogLevel level = LogLevel::kInfo;
+    std::string text;
+    friend bool operator==(const Line&, const Line&) = default;
+  };
+
+  // A count is written after this time at first, then each time after twice as long.
+  static constexpr absl::Duration kFirstWindow = absl::Seconds(10);
+  static constexpr absl::Duration kLongestWindow = absl::Minutes(10);
+  static constexpr int kFreeRepeats = 3;
+  // Lines that are remembered; beyond, the one not written for longest is forgotten.
+  static constexpr size_t kMaxLines = 64;
+
+  // What is to be written now, in order: counts of lines that have ceased, then this line, with
+  // its count if it has one, unless it is a repeat.
+  std::vector<Line> Admit(LogLevel level, absl::string_view text, absl::Time now);
+  // All counts not written yet.
+  std::vector<Line> Flush(absl::Time now);
+
+ private:
+  struct Entry {
+    Line line;
+    absl::Time window_begin;
+    absl::Duration window = kFirstWindow;
+    int written = 0;    // in this window
+    int64_t count = 0;  // in this window, instead of being written
+  };
+
+  static Line Counted(const Entry& entry, absl::Time now);
+  // Writes the count of an entry that goes.
+  static void Close(const Entry& entry, absl::Time now, std::vector<Line>& lines);
+
+  std::list<Entry> entries_;  // the one written last is last
+};
 
 // Logs a state when it changes, so that a condition that lasts costs two lines, not one per check.
 // Thread-safe.

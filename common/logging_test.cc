@@ -42,6 +42,86 @@ TEST(LoggingTest, ParsesLevels) {
                                               ::testing::HasSubstr("--log_level=loud")));
 }
 
+TEST(LoggingTest, RepeatedLineIsWrittenOnceAndItsCountAtTheEnd) {
+  InitLogging("test", LogLevel::kInfo);
+  CaptureStderr();
+  for (int i = 0; i < 100; ++i) LogInfo("nobody answers");
+  FlushLog();
+  EXPECT_THAT(GetCapturedStderr(),
+              ::testing::MatchesRegex(".* info test: nobody answers\n"
+                                      ".* info test: nobody answers .99 more in the last 0.\n"));
+}
+
+class RepeatFilterTest : public ::testing::Test {
+ protected:
+  // What is written when `text` comes `seconds` after the start.
+  std::vector<std::string> At(int seconds, absl::string_view text) {
+    return Texts(filter_.Admit(LogLevel::kInfo, text, start_ + absl::Seconds(seconds)));
+  }
+  std::vector<std::string> FlushAt(int seconds) {
+    return Texts(filter_.Flush(start_ + absl::Seconds(seconds)));
+  }
+
+ private:
+  static std::vector<std::string> Texts(const std::vector<RepeatFilter::Line>& lines) {
+    std::vector<std::string> texts;
+    for (const RepeatFilter::Line& line : lines) texts.push_back(line.text);
+    return texts;
+  }
+
+  const absl::Time start_ = absl::FromUnixSeconds(1'700'000'000);
+  RepeatFilter filter_;
+};
+
+TEST_F(RepeatFilterTest, LineThatGoesOnIsToldAgainWithItsCountEverMoreSeldom) {
+  std::vector<std::string> written;
+  for (int second = 0; second <= 70; ++second) {
+    for (std::string& line : At(second, "away")) written.push_back(std::move(line));
+  }
+  EXPECT_THAT(written,
+              ElementsAre("away", "away (9 more in the last 10s)", "away (19 more in the last 20s)",
+                          "away (39 more in the last 40s)"));
+}
+
+TEST_F(RepeatFilterTest, LinesThatTakeTurnsAreCollapsedToo) {
+  std::vector<std::string> written;
+  for (int second = 0; second < 9; ++second) {
+    for (std::string& line : At(second, second % 2 == 0 ? "a" : "b")) {
+      written.push_back(std::move(line));
+    }
+  }
+  EXPECT_THAT(written, ElementsAre("a", "b", "a", "b", "a", "b"));
+  EXPECT_THAT(At(11, "c"),
+              ElementsAre("a (2 more in the last 11s)", "b (1 more in the last 10s)", "c"));
+}
+
+TEST_F(RepeatFilterTest, StateThatComesBackIsToldAgain) {
+  EXPECT_THAT(At(0, "waits"), ElementsAre("waits"));
+  EXPECT_THAT(At(1, "goes on"), ElementsAre("goes on"));
+  EXPECT_THAT(At(2, "waits"), ElementsAre("waits"));
+  EXPECT_THAT(At(3, "waits"), ElementsAre());
+  EXPECT_THAT(At(60, "waits"), ElementsAre("waits (1 more in the last 1m)"));
+}
+
+TEST_F(RepeatFilterTest, LineOfAnotherLevelIsAnotherLine) {
+  RepeatFilter filter;
+  const absl::Time now = absl::FromUnixSeconds(1);
+  EXPECT_THAT(filter.Admit(LogLevel::kInfo, "same", now),
+              ElementsAre(RepeatFilter::Line{LogLevel::kInfo, "same"}));
+  EXPECT_THAT(filter.Admit(LogLevel::kError, "same", now),
+              ElementsAre(RepeatFilter::Line{LogLevel::kError, "same"}));
+}
+
+TEST_F(RepeatFilterTest, MemoryIsBoundedAndNoCountIsLost) {
+  EXPECT_THAT(At(0, "first"), ElementsAre("first"));
+  EXPECT_THAT(At(0, "first"), ElementsAre());
+  for (size_t i = 1; i < RepeatFilter::kMaxLines; ++i) At(0, std::to_string(i));
+  EXPECT_THAT(At(0, "one too many"), ElementsAre("first (1 more in the last 0)", "one too many"));
+  EXPECT_THAT(At(0, "one too many"), ElementsAre());
+  EXPECT_THAT(FlushAt(3), ElementsAre("one too many (1 more in the last 3s)"));
+  EXPECT_THAT(FlushAt(4), ElementsAre());
+}
+
 TEST(ChangeLoggerTest, LogsAStateOnlyWhenItChanges) {
   std::vector<std::string> lines;
   ChangeLogger logger([&](LogLevel, absl::string_view line) { lines.emplace_back(line); });

@@ -60,6 +60,7 @@ int RunServer(const ServerConfig& config) {
       exit_code = kExitNotSaved;
     }
   }
+  FlushLog();
   return exit_code;
 }
 

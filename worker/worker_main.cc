@@ -42,7 +42,9 @@ void HandleSignals(const sigset_t& signals, Worker* worker) {
   if (sigwait(&signals, &signal) != 0) return;
   LogInfo("signal {}: finishing the step at hand (once more to stop at once)", signal);
   worker->RequestStop();
-  if (sigwait(&signals, &signal) == 0) _exit(128 + signal);
+  if (sigwait(&signals, &signal) != 0) return;
+  FlushLog();
+  _exit(128 + signal);
 }
 
 // Another process may hold the name only for as long as its lease; everything else is for good.
@@ -77,6 +79,7 @@ int RunWorker() {
   std::thread(HandleSignals, signals, worker->get()).detach();
   const absl::Status status = (*worker)->Run();
   if (!status.ok()) LogError("{}", status.message());
+  FlushLog();
   // The signal thread still points at the worker: leave without running destructors.
   _exit(ExitCode(status));
 }
