@@ -1,10 +1,9 @@
 // AdminService (proto/status_service.proto): checkpoint, export and stop on request.
 #pragma once
 
-#include <memory>
+#include <atomic>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/status/status.h"
 #include "common/executor.h"
 #include "common/job_spec.h"
 #include "proto/status_service.grpc.pb.h"
@@ -28,10 +27,13 @@ class AdminRpc final : public v1::AdminService::CallbackService {
                                  const v1::StopRequest* request, v1::StopReply* reply) override;
 
  private:
+  absl::Status WriteTo(ExportStream& stream);
+
   const JobSpec job_;
   CoordinatorStrand* const strand_;
   const ShardHost* const local_;
-  ThreadPool exports_;  // blocks for the network; one export at a time, the next ones wait
+  std::atomic<int> num_exports_ = 0;  // under way
+  ThreadPool exports_;                // one thread for each: they block for the network
 };
 
 }  // namespace lodestar

@@ -2,12 +2,14 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {
 
-std::shared_ptr<ExportStream> ExportStream::Create() {
-  std::shared_ptr<ExportStream> stream(new ExportStream);
+std::shared_ptr<ExportStream> ExportStream::Create(grpc::CallbackServerContext* context,
+                                                   absl::Duration patience) {
+  std::shared_ptr<ExportStream> stream(new ExportStream(context, patience));
   stream->self_ = stream;
   return stream;
 }
@@ -19,7 +21,11 @@ absl::Status ExportStream::WriteBlocking(absl::string_view bytes) {
   chunk_.set_data(std::string(bytes));
   is_writing_ = true;
   StartWrite(&chunk_);
-  mutex_.Await(absl::Condition(&may_go_on));
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), patience_)) {
+    context_->TryCancel();
+    return absl::DeadlineExceededError(absl::StrCat(
+        "the reader of the export has read nothing for ", absl::FormatDuration(patience_)));
+  }
   return has_gone_ ? absl::CancelledError("the reader of the export has gone") : absl::OkStatus();
 }
 

@@ -7,17 +7,21 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "proto/status_service.grpc.pb.h"
 
 namespace lodestar {
 
-// Keeps itself alive until gRPC is done with it. WriteBlocking() and End() are for one thread.
+// Keeps itself alive until gRPC is done with it. WriteBlocking() and End() are for one thread, and
+// End() comes last.
 class ExportStream : public grpc::ServerWriteReactor<v1::ExportChunk> {
  public:
-  static std::shared_ptr<ExportStream> Create();
+  // A reader may take `patience` for each piece.
+  static std::shared_ptr<ExportStream> Create(grpc::CallbackServerContext* context,
+                                              absl::Duration patience);
 
   // Returns when gRPC has taken the bytes, so that memory does not grow with a slow reader. Errors:
-  // Cancelled if the reader has gone.
+  // Cancelled if the reader has gone; DeadlineExceeded if it does not read, which ends the call.
   absl::Status WriteBlocking(absl::string_view bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -26,8 +30,11 @@ class ExportStream : public grpc::ServerWriteReactor<v1::ExportChunk> {
   void OnDone() override { self_.reset(); }
 
  private:
-  ExportStream() = default;
+  ExportStream(grpc::CallbackServerContext* context, absl::Duration patience)
+      : context_(context), patience_(patience) {}
 
+  grpc::CallbackServerContext* const context_;  // lives until OnDone()
+  const absl::Duration patience_;
   std::shared_ptr<ExportStream> self_;
   absl::Mutex mutex_;
   v1::ExportChunk chunk_;  // gRPC's while is_writing_

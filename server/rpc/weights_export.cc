@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,14 @@
 namespace lodestar {
 namespace {
 
-constexpr absl::Duration kPullDeadline = absl::Minutes(10);
+// For the update under way to come to its end, and for a path that is slow.
+constexpr absl::Duration kUpdatePatience = absl::Minutes(1);
+constexpr double kSlowestBytesPerSecond = 1 << 20;
+
+absl::Duration PatienceFor(const Bucket& bucket) {
+  const auto bytes = static_cast<double>(bucket.range.size()) * sizeof(float);
+  return kUpdatePatience + absl::Seconds(bytes / kSlowestBytesPerSecond);
+}
 
 absl::string_view AsBytes(absl::Span<const float> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
@@ -31,6 +39,34 @@ absl::Status WritePieces(absl::string_view bytes, WeightsExport::Sink sink) {
     bytes.remove_prefix(std::min(bytes.size(), kChunkBytes));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> PullBucket(v1::ParameterService::Stub& stub, const Bucket& bucket,
+                                       Version min_version) {
+  v1::PullRequest request;
+  request.set_min_version(min_version.value());
+  request.set_encoding(v1::ENCODING_FP32);
+  request.add_buckets(bucket.index);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       absl::ToChronoMilliseconds(PatienceFor(bucket)));
+  const auto reader = stub.Pull(&context, request);
+  const size_t wanted = static_cast<size_t>(bucket.range.size()) * sizeof(float);
+  std::string bytes;
+  bytes.reserve(wanted);
+  v1::PullChunk chunk;
+  while (reader->Read(&chunk)) {
+    if (Crc32c(chunk.data().data(), chunk.data().size()) != chunk.crc32c() ||
+        chunk.data().size() > wanted - bytes.size()) {
+      context.TryCancel();
+      return absl::DataLossError(absl::StrCat("the checksum or size of the chunk at element ",
+                                              chunk.offset(), " does not hold; export again"));
+    }
+    bytes += chunk.data();
+  }
+  RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
+  if (bytes.size() == wanted) return bytes;
+  return absl::DataLossError(absl::StrCat(bytes.size(), " bytes came, wanted are ", wanted));
 }
 
 }  // namespace
@@ -72,11 +108,11 @@ absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) co
                                          answer->bucket = std::move(published);
                                          answer->arrived.Notify();
                                        });
-  if (!answer->arrived.WaitForNotificationWithTimeout(kPullDeadline)) {
+  if (!answer->arrived.WaitForNotificationWithTimeout(kUpdatePatience)) {
     call.Cancel();
-    return absl::DeadlineExceededError(absl::StrCat(
-        "bucket ", bucket.index, " has not reached version ", min_version_.value(), " within ",
-        absl::FormatDuration(kPullDeadline), "; psctl status says what is waited for"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("bucket ", bucket.index, " has not reached version ", min_version_.value(),
+                     " within ", absl::FormatDuration(kUpdatePatience), ": ", shard->WaitingFor()));
   }
   RETURN_IF_ERROR(answer->bucket.status());
   return WritePieces(AsBytes(answer->bucket->data()), sink);
@@ -85,36 +121,18 @@ absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) co
 absl::Status WeightsExport::WriteRemoteBuckets(const ShardAddress& shard, Sink sink) const {
   const auto stub = v1::ParameterService::NewStub(grpc::CreateCustomChannel(
       shard.address, grpc::InsecureChannelCredentials(), DataChannelArguments()));
-  v1::PullRequest request;
-  request.set_min_version(min_version_.value());
-  request.set_encoding(v1::ENCODING_FP32);
   for (const Bucket& bucket : map_->buckets) {
-    if (bucket.shard == shard.shard) request.add_buckets(bucket.index);
-  }
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoSeconds(kPullDeadline));
-  const auto reader = stub->Pull(&context, request);
-  v1::PullChunk chunk;
-  int64_t received = 0;
-  while (reader->Read(&chunk)) {
-    if (Crc32c(chunk.data().data(), chunk.data().size()) != chunk.crc32c()) {
-      context.TryCancel();
-      return absl::DataLossError(absl::StrCat("shard ", shard.shard, " bucket ", chunk.bucket(),
-                                              " offset ", chunk.offset(),
-                                              ": the checksum does not hold; export again"));
+    if (bucket.shard != shard.shard) continue;
+    // Whole before any of it is handed on: a slow reader must not look like a slow server.
+    const absl::StatusOr<std::string> bytes = PullBucket(*stub, bucket, min_version_);
+    if (!bytes.ok()) {
+      return absl::Status(bytes.status().code(),
+                          absl::StrCat("shard ", shard.shard, " at ", shard.address, ", bucket ",
+                                       bucket.index, ": ", bytes.status().message()));
     }
-    received += static_cast<int64_t>(chunk.data().size());
-    const absl::Status written = sink(chunk.data());
-    if (!written.ok()) {
-      context.TryCancel();
-      return written;
-    }
+    RETURN_IF_ERROR(WritePieces(*bytes, sink));
   }
-  RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
-  const int64_t wanted = shard.range.size() * static_cast<int64_t>(sizeof(float));
-  if (received == wanted) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("shard ", shard.shard, " sent ", received,
-                                          " bytes of weights, wanted ", wanted));
+  return absl::OkStatus();
 }
 
 }  // namespace lodestar

@@ -27,9 +27,10 @@ class WeightsExport {
                 const ShardHost* local)
       : map_(std::move(map)), job_(std::move(job)), min_version_(min_version), local_(local) {}
 
-  // Blocks for the network, and for updates under way up to the version. Every bucket is whole and
-  // of one version; while training goes on, buckets may be one round apart. Errors: NotFound (no
-  // weights yet), DeadlineExceeded, those of Pull, of the sink.
+  // Blocks for the network, and for updates under way up to the version, for a bounded time per
+  // bucket. Every bucket is whole and of one version; while training goes on, buckets may be one
+  // round apart. Errors: NotFound (no weights yet), DeadlineExceeded with what is waited for, those
+  // of Pull, of the sink.
   absl::Status WriteTo(Sink sink) const;
 
  private:

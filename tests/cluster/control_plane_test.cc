@@ -330,5 +330,54 @@ TEST(ControlPlaneTest, TakenPortIsAnError) {
                AllOf(HasSubstr(absl::StrCat(config.network.listen.port)), HasSubstr("in use"))));
 }
 
+// A client that has begun to read an export, and goes no further by itself.
+class ExportReader {
+ public:
+  explicit ExportReader(const std::string& address) {
+    grpc::ChannelArguments own_connection;
+    own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    reader_ =
+        v1::AdminService::NewStub(
+            grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), own_connection))
+            ->Export(&context_, {});
+    reader_->Read(&chunk_);
+  }
+  ~ExportReader() {
+    context_.TryCancel();
+    ReadAll().IgnoreError();
+  }
+
+  absl::Status ReadAll() {
+    if (outcome_.has_value()) return *outcome_;
+    while (reader_->Read(&chunk_)) {
+    }
+    outcome_ = FromGrpcStatus(reader_->Finish());
+    return *outcome_;
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::ExportChunk>> reader_;
+  v1::ExportChunk chunk_;
+  std::optional<absl::Status> outcome_;
+};
+
+TEST(ControlPlaneTest, ExportsThatNobodyReadsDoNotBlockAnother) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(SmallJobConfig(), 1));
+  WireClient client(cluster->address(), "supplier", 1);
+  constexpr size_t kManyElements = 1 << 22;  // more than connections buffer
+  ASSERT_OK(client.Register(FlatLayout({kManyElements})));
+  ASSERT_OK(client.SupplyAndJoin(std::vector<float>(kManyElements)));
+  ExportReader first(cluster->address());
+  ExportReader second(cluster->address());
+  ExportReader third(cluster->address());
+  EXPECT_OK(ExportReader(cluster->address()).ReadAll());
+  ExportReader fourth(cluster->address());
+  EXPECT_THAT(ExportReader(cluster->address()).ReadAll(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("4 exports")));
+  EXPECT_OK(first.ReadAll());
+  EXPECT_OK(ExportReader(cluster->address()).ReadAll());
+}
+
 }  // namespace
 }  // namespace lodestar
