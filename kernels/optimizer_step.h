@@ -10,15 +10,16 @@
 namespace lodestar {
 
 // Spans are of one size (CHECK). `weights_out` is `weights_in` or does not overlap it; the state is
-// updated in place.
+// updated in place. Both return whether the new weights and state are finite: false also if a
+// weight and its state only together are too large. The check takes no second pass over memory.
 
 // See Device::AdamWUpdate. No decay if step.weight_decay is 0.
-void AdamWStepCpu(absl::Span<float> weights_out, absl::Span<const float> weights_in,
+bool AdamWStepCpu(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                   absl::Span<float> first_moment, absl::Span<float> second_moment,
                   absl::Span<const float> gradient, const AdamWStep& step);
 
 // See Device::MomentumUpdate. An empty `state` means plain SGD.
-void SgdMomentumStep(absl::Span<float> weights_out, absl::Span<const float> weights_in,
+bool SgdMomentumStep(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                      absl::Span<float> state, absl::Span<const float> gradient,
                      const MomentumStep& step);
 

@@ -1,6 +1,7 @@
 #include "kernels/reduce.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/simd/loops.h"
 
@@ -20,8 +21,8 @@ void AccumulateScaled(float* acc, const float* x, float scale, int64_t n, Accumu
   }
 }
 
-void WriteScaled(float* out, const float* x, float scale, int64_t n) {
-  simd::BestLoops().write_scaled(out, x, scale, n);
+bool WriteScaled(float* out, const float* x, float scale, int64_t n) {
+  return simd::BestLoops().write_scaled(out, x, scale, n);
 }
 
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
@@ -41,6 +42,12 @@ void Subtract(float* z, const float* x, const float* y, int64_t n) {
 
 double SumOfSquares(const float* x, int64_t n) { return simd::BestLoops().sum_of_squares(x, n); }
 
-bool AllFinite(const float* x, int64_t n) { return simd::BestLoops().all_finite(x, n); }
+bool AllBelow(const float* x, float limit, int64_t n) {
+  return simd::BestLoops().all_below(x, limit, n);
+}
+
+bool AllFinite(const float* x, int64_t n) {
+  return AllBelow(x, std::numeric_limits<float>::infinity(), n);
+}
 
 }  // namespace lodestar

@@ -11,8 +11,9 @@ namespace lodestar {
 // acc += scale * x, or acc = scale * x with Accumulate::kSet. acc may be x.
 void AccumulateScaled(float* acc, const float* x, float scale, int64_t n, Accumulate accumulate);
 
-// out = scale * x. `out` is not read again soon: a long one does not pass through the caches.
-void WriteScaled(float* out, const float* x, float scale, int64_t n);
+// out = scale * x; returns whether that is finite. `out` is not read again soon: a long one does
+// not pass through the caches.
+bool WriteScaled(float* out, const float* x, float scale, int64_t n);
 
 // AccumulateScaled() that also returns whether every x was finite, in one pass over memory. acc is
 // changed in any case; not x.
@@ -27,5 +28,7 @@ void Subtract(float* z, const float* x, const float* y, int64_t n);
 double SumOfSquares(const float* x, int64_t n);
 
 bool AllFinite(const float* x, int64_t n);
+// Whether every |x[i]| < limit; not for NaN. `limit` is above 0, and may be infinite.
+bool AllBelow(const float* x, float limit, int64_t n);
 
 }  // namespace lodestar

@@ -22,8 +22,8 @@ class Fp32Codec final : public Codec {
   void Decode(const std::byte* encoded, int64_t n, float* values) const override {
     std::copy_n(encoded, n * sizeof(float), reinterpret_cast<std::byte*>(values));
   }
-  bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
-    return AllFinite(reinterpret_cast<const float*>(encoded), n);
+  bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
+    return AllBelow(reinterpret_cast<const float*>(encoded), limit, n);
   }
 };
 
@@ -37,10 +37,10 @@ class Bf16Codec final : public Codec {
   void Decode(const std::byte* encoded, int64_t n, float* values) const override {
     codec::BestLoops().from_bf16(reinterpret_cast<const codec::Code16*>(encoded), values, n);
   }
-  bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
-    constexpr uint16_t kExponent = 0x7F80;
-    return codec::BestLoops().all_finite16(reinterpret_cast<const codec::Code16*>(encoded),
-                                           kExponent, n);
+  bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
+    // The upper half of the bits: rounded down.
+    const auto code = static_cast<uint16_t>(std::bit_cast<uint32_t>(limit) >> 16);
+    return codec::BestLoops().all_below16(reinterpret_cast<const codec::Code16*>(encoded), code, n);
   }
 };
 
@@ -54,11 +54,17 @@ class Fp16Codec final : public Codec {
   void Decode(const std::byte* encoded, int64_t n, float* values) const override {
     codec::BestLoops().from_fp16(reinterpret_cast<const codec::Code16*>(encoded), values, n);
   }
-  bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
-    constexpr uint16_t kExponent = 0x7C00;
-    return codec::BestLoops().all_finite16(reinterpret_cast<const codec::Code16*>(encoded),
-                                           kExponent, n);
+  bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
+    // What is beyond the range of the encoding is its largest value; infinity comes after it. A
+    // limit that is rounded up lies above the code before it.
+    codec::Code16 code = kInfinity;
+    constexpr float kBeyondAll = 65536.0f;
+    if (limit < kBeyondAll) codec::BestLoops().to_fp16(&limit, &code, 1);
+    return codec::BestLoops().all_below16(reinterpret_cast<const codec::Code16*>(encoded), code, n);
   }
+
+ private:
+  static constexpr uint16_t kInfinity = 0x7C00;
 };
 
 constexpr int kLargestCode = 127;
@@ -111,16 +117,16 @@ class Int8Codec final : public Codec {
     }
   }
 
-  bool IsSurelyFinite(const std::byte* encoded, int64_t n) const override {
+  bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
     // Of any code, -128 included, which we never send.
     constexpr float kLargestMagnitude = 128.0f;
-    bool is_finite = true;
+    bool is_below = true;
     for (int64_t begin = 0; begin < n; begin += kInt8Block) {
       float scale = 0.0f;
       std::memcpy(&scale, encoded + EncodedBytes(Encoding::kInt8, begin), sizeof(float));
-      is_finite = is_finite && std::isfinite(kLargestMagnitude * scale);
+      is_below = is_below && std::abs(kLargestMagnitude * scale) < limit;
     }
-    return is_finite;
+    return is_below;
   }
 };
 

@@ -22,8 +22,9 @@ class Codec {
   virtual void Encode(const float* values, int64_t n, const RoundingNoise& noise,
                       std::byte* encoded) const = 0;
   virtual void Decode(const std::byte* encoded, int64_t n, float* values) const = 0;
-  // True only if all elements are finite; false if one may not be. Does not decode them.
-  virtual bool IsSurelyFinite(const std::byte* encoded, int64_t n) const = 0;
+  // True only if every magnitude is below `limit`, which is above 0 and may be infinite; false if
+  // one may not be. Does not decode them.
+  virtual bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const = 0;
 };
 
 // The only place that chooses a codec.

@@ -183,8 +183,8 @@ TEST_P(CodecConformanceTest, NanAndInfAreStillSeen) {
       std::vector<float> values = Values(5000, 6);
       values[place] = bad;
       const Bytes bytes = Encoded(GetParam(), values, {});
-      EXPECT_FALSE(CodecOf(GetParam()).IsSurelyFinite(bytes.data(), 5000));
-      const int64_t first = FirstNonFinite(GetParam(), bytes.data(), 5000);
+      EXPECT_FALSE(CodecOf(GetParam()).IsSurelyBelow(bytes.data(), kInf, 5000));
+      const int64_t first = FirstNotBelow(GetParam(), bytes.data(), kInf, 5000);
       EXPECT_EQ(first, place / BlockElements(GetParam()) * BlockElements(GetParam()));
       const float back = Decoded(GetParam(), bytes, 5000)[place];
       EXPECT_FALSE(std::isfinite(back));
@@ -194,8 +194,26 @@ TEST_P(CodecConformanceTest, NanAndInfAreStillSeen) {
     }
   }
   const Bytes fine = Encoded(GetParam(), Values(5000, 6), {});
-  EXPECT_TRUE(CodecOf(GetParam()).IsSurelyFinite(fine.data(), 5000));
-  EXPECT_EQ(FirstNonFinite(GetParam(), fine.data(), 5000), 5000);
+  EXPECT_TRUE(CodecOf(GetParam()).IsSurelyBelow(fine.data(), kInf, 5000));
+  EXPECT_EQ(FirstNotBelow(GetParam(), fine.data(), kInf, 5000), 5000);
+}
+
+TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
+  for (const float limit : {1e-3f, 0.3f, 40000.0f, 1e18f}) {
+    // Representable in every encoding, whose largest code is 127 times a scale.
+    const float large = GetParam() == Encoding::kFp16 ? std::min(2 * limit, 65000.0f) : 2 * limit;
+    std::vector<float> values(600, 0.0f);
+    const Bytes fine = Encoded(GetParam(), values, {});
+    EXPECT_TRUE(CodecOf(GetParam()).IsSurelyBelow(fine.data(), limit, 600)) << limit;
+    EXPECT_EQ(FirstNotBelow(GetParam(), fine.data(), limit, 600), 600) << limit;
+    if (large < limit) continue;  // fp16 cannot reach that far
+    for (const float sign : {1.0f, -1.0f}) {
+      values[300] = sign * large;
+      const Bytes bytes = Encoded(GetParam(), values, {});
+      EXPECT_FALSE(CodecOf(GetParam()).IsSurelyBelow(bytes.data(), limit, 600)) << limit;
+      EXPECT_EQ(FirstNotBelow(GetParam(), bytes.data(), limit, 600), 300) << limit;
+    }
+  }
 }
 
 // Bytes that no encoder makes.
@@ -205,8 +223,8 @@ TEST(Int8CodecTest, BlockThatDecodesBeyondTheRangeIsSeen) {
     Bytes bytes(EncodedBytes(Encoding::kInt8, 3));
     std::memcpy(bytes.data(), &scale, sizeof(scale));
     bytes[sizeof(scale) + 1] = static_cast<std::byte>(code);
-    EXPECT_FALSE(CodecOf(Encoding::kInt8).IsSurelyFinite(bytes.data(), 3));
-    EXPECT_EQ(FirstNonFinite(Encoding::kInt8, bytes.data(), 3), code == -128 ? 1 : 3);
+    EXPECT_FALSE(CodecOf(Encoding::kInt8).IsSurelyBelow(bytes.data(), kInf, 3));
+    EXPECT_EQ(FirstNotBelow(Encoding::kInt8, bytes.data(), kInf, 3), code == -128 ? 1 : 3);
   }
 }
 

@@ -73,10 +73,10 @@ void FromFp16(const Code16* __restrict codes, float* __restrict values, int64_t 
   }
 }
 
-bool AllFinite16(const Code16* codes, uint16_t exponent, int64_t n) {
-  uint16_t special = 0;
-  for (int64_t i = 0; i < n; ++i) special |= (codes[i] & exponent) == exponent ? 1 : 0;
-  return special == 0;
+bool AllBelow16(const Code16* codes, uint16_t limit, int64_t n) {
+  uint16_t beyond = 0;
+  for (int64_t i = 0; i < n; ++i) beyond |= (codes[i] & 0x7FFF) >= limit ? 1 : 0;
+  return beyond == 0;
 }
 
 uint32_t MaxMagnitude(const float* values, int64_t n) {
@@ -181,7 +181,7 @@ Loops MakeLoops() {
           .from_bf16 = FromBf16,
           .to_fp16 = ToFp16,
           .from_fp16 = FromFp16,
-          .all_finite16 = AllFinite16,
+          .all_below16 = AllBelow16,
           .max_magnitude = MaxMagnitude,
           .quantize = Quantize,
           .dequantize = Dequantize,

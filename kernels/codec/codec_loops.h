@@ -16,8 +16,8 @@ struct Loops {
   void (*from_bf16)(const Code16* codes, float* values, int64_t n);
   void (*to_fp16)(const float* values, Code16* codes, int64_t n);
   void (*from_fp16)(const Code16* codes, float* values, int64_t n);
-  // Whether no code has all bits of `exponent` set.
-  bool (*all_finite16)(const Code16* codes, uint16_t exponent, int64_t n);
+  // Whether every code is below `limit` without its sign.
+  bool (*all_below16)(const Code16* codes, uint16_t limit, int64_t n);
 
   // Bits of the largest magnitude; of a NaN or Inf if there is one.
   uint32_t (*max_magnitude)(const float* values, int64_t n);

@@ -1,6 +1,7 @@
 #include "kernels/codec/encoded_vectors.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/reduce.h"
 
@@ -45,16 +46,16 @@ void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, f
   });
 }
 
-int64_t FirstNonFinite(Encoding encoding, const std::byte* encoded, int64_t n) {
+int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n) {
   const Codec& codec = CodecOf(encoding);
   float decoded[kPiece];
   int64_t first = n;
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
-    if (first < n || codec.IsSurelyFinite(encoded + bytes, size)) return;
+    if (first < n || codec.IsSurelyBelow(encoded + bytes, limit, size)) return;
     codec.Decode(encoded + bytes, size, decoded);
-    if (AllFinite(decoded, size)) return;
-    const float* const found =
-        std::find_if(decoded, decoded + size, [](float value) { return !AllFinite(&value, 1); });
+    const float* const found = std::find_if(
+        decoded, decoded + size, [limit](float value) { return !(std::abs(value) < limit); });
+    if (found == decoded + size) return;
     first = begin + (found - decoded);
   });
   return first;

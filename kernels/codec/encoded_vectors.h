@@ -15,8 +15,9 @@ namespace lodestar {
 void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
                        float* acc, Accumulate accumulate);
 
-// Index of the first element that is NaN or Inf; n if there is none.
-int64_t FirstNonFinite(Encoding encoding, const std::byte* encoded, int64_t n);
+// Index of the first element whose magnitude is not below `limit`, or that is NaN; n if there is
+// none. `limit` is above 0; infinite: only NaN and Inf are found.
+int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n);
 
 // Encodes scale * values + residual; without a residual (null) scale * values.
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,

@@ -46,6 +46,14 @@ inline void StoreUpTo(float* p, Vec v, int64_t count) {
   }
 }
 
+// Sums up vectors whose lanes are NaN if one of them was not finite, else 0: x - x is 0 for finite
+// x and NaN for NaN and infinities, and the sum keeps a NaN.
+struct FiniteCheck {
+  Vec sum = {};
+  void Add(Vec v) { sum += v - v; }
+  bool AllWere() const { return SumLanes(sum) == 0.0f; }
+};
+
 // Writes compute(i, count), which are the next `count` elements, to out + i until there are n.
 // `elsewhere`: `out` overlaps nothing that compute() reads.
 template <typename Compute>
@@ -62,11 +70,15 @@ inline void WriteVectors(float* out, bool elsewhere, int64_t n, Compute compute)
   if (i < n) StorePart(out + i, compute(i, n - i), n - i);
 }
 
-void WriteScaled(float* y, const float* x, float a, int64_t n) {
+bool WriteScaled(float* y, const float* x, float a, int64_t n) {
+  FiniteCheck finite;
   WriteVectors(
-      y, y != x, n, [=](int64_t i, int64_t count) __attribute__((always_inline)) {
-        return LoadUpTo(x + i, count) * a;
+      y, y != x, n, [ =, &finite ](int64_t i, int64_t count) __attribute__((always_inline)) {
+        const Vec scaled = LoadUpTo(x + i, count) * a;
+        finite.Add(scaled);
+        return scaled;
       });
+  return finite.AllWere();
 }
 
 struct AdamWVectors {
@@ -84,18 +96,22 @@ inline AdamWVectors AdamWStepOf(AdamWVectors s, Vec g, const AdamWFactors& f) {
   return s;
 }
 
-void AdamW(float* w_out, const float* w_in, float* m, float* v, const float* g, int64_t n,
+bool AdamW(float* w_out, const float* w_in, float* m, float* v, const float* g, int64_t n,
            const AdamWFactors& factors) {
   const AdamWFactors f = factors;  // no store can change it
+  FiniteCheck finite;
   WriteVectors(
-      w_out, w_out != w_in, n, [=](int64_t i, int64_t count) __attribute__((always_inline)) {
+      w_out, w_out != w_in, n,
+      [ =, &finite ](int64_t i, int64_t count) __attribute__((always_inline)) {
         const AdamWVectors s =
             AdamWStepOf({LoadUpTo(w_in + i, count), LoadUpTo(m + i, count), LoadUpTo(v + i, count)},
                         LoadUpTo(g + i, count), f);
         StoreUpTo(m + i, s.m, count);
         StoreUpTo(v + i, s.v, count);
+        finite.Add(s.w + (s.m + s.v));
         return s.w;
       });
+  return finite.AllWere();
 }
 
 struct MomentumVectors {
@@ -116,26 +132,27 @@ inline MomentumVectors MomentumStepOf(MomentumVectors s, Vec g, const MomentumFa
 }
 
 template <bool kHasState>
-void MomentumOf(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
+bool MomentumOf(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
                 const MomentumFactors& factors) {
   const MomentumFactors f = factors;  // no store can change it
+  FiniteCheck finite;
   WriteVectors(
-      w_out, w_out != w_in, n, [=](int64_t i, int64_t count) __attribute__((always_inline)) {
+      w_out, w_out != w_in, n,
+      [ =, &finite ](int64_t i, int64_t count) __attribute__((always_inline)) {
         const MomentumVectors s = MomentumStepOf<kHasState>(
             {LoadUpTo(w_in + i, count), kHasState ? LoadUpTo(state + i, count) : Vec{}},
             LoadUpTo(g + i, count), f);
         if (kHasState) StoreUpTo(state + i, s.state, count);
+        finite.Add(kHasState ? s.w + s.state : s.w);
         return s.w;
       });
+  return finite.AllWere();
 }
 
-void Momentum(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
+bool Momentum(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
               const MomentumFactors& f) {
-  if (state != nullptr) {
-    MomentumOf<true>(w_out, w_in, state, g, n, f);
-  } else {
-    MomentumOf<false>(w_out, w_in, state, g, n, f);
-  }
+  return state != nullptr ? MomentumOf<true>(w_out, w_in, state, g, n, f)
+                          : MomentumOf<false>(w_out, w_in, state, g, n, f);
 }
 
 constexpr int kSumLanes = 16;
@@ -160,19 +177,20 @@ double SumOfSquares(const float* x, int64_t n) {
   return lanes[0];
 }
 
-// x - x is 0 for finite x and NaN for NaN and infinities; the sum keeps a NaN.
-bool AllFinite(const float* x, int64_t n) {
-  Vec sum = {};
+// The bits of magnitudes are in the order of their values, with NaN above all: the difference to
+// the largest that is allowed is negative for those beyond.
+bool AllBelow(const float* x, float limit, int64_t n) {
+  const IntVec largest = reinterpret_cast<IntVec>(Broadcast(limit)) - 1;
+  IntVec signs = {};
+  const auto look = [&](Vec v) __attribute__((always_inline)) {
+    signs |= largest - (reinterpret_cast<IntVec>(v) & 0x7fffffff);
+  };
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Vec v = Load(x + i);
-    sum += v - v;
-  }
-  if (i < n) {
-    const Vec v = LoadPart(x + i, n - i);
-    sum += v - v;
-  }
-  return SumLanes(sum) == 0.0f;
+  for (; i + kLanes <= n; i += kLanes) look(Load(x + i));
+  if (i < n) look(LoadPart(x + i, n - i));
+  int32_t all = 0;
+  for (int lane = 0; lane < kLanes; ++lane) all |= signs[lane];
+  return all >= 0;
 }
 
 }  // namespace
@@ -186,7 +204,7 @@ void AddElementwise(Loops* loops) {
   loops->adamw = AdamW;
   loops->momentum = Momentum;
   loops->sum_of_squares = SumOfSquares;
-  loops->all_finite = AllFinite;
+  loops->all_below = AllBelow;
 }
 
 }  // namespace lodestar::simd::LODESTAR_ISA

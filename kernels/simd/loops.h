@@ -39,22 +39,24 @@ struct Loops {
 
   // Elementwise, of vectors [n]. Cutting a vector anywhere gives the same bits. Outputs may be
   // inputs. A long output of write_scaled, adamw or momentum that is no input does not pass through
-  // the caches.
+  // the caches; these three return whether all that they have written is finite (and, of adamw and
+  // momentum, the sum of an element and its state, too).
   void (*add_scaled)(float* y, const float* x, float a, int64_t n);       // y += a * x
   void (*scale)(float* y, const float* x, float a, int64_t n);            // y = a * x
-  void (*write_scaled)(float* y, const float* x, float a, int64_t n);     // same, see below
+  bool (*write_scaled)(float* y, const float* x, float a, int64_t n);     // same, see above
   void (*subtract)(float* z, const float* x, const float* y, int64_t n);  // z = x - y
   void (*add)(float* z, const float* x, const float* y, int64_t n);       // z = x + y
   // w_out, m, v from w_in, m, v, g.
-  void (*adamw)(float* w_out, const float* w_in, float* m, float* v, const float* g, int64_t n,
+  bool (*adamw)(float* w_out, const float* w_in, float* m, float* v, const float* g, int64_t n,
                 const AdamWFactors& f);
   // `state` may be null: plain SGD.
-  void (*momentum)(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
+  bool (*momentum)(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
                    const MomentumFactors& f);
 
   // Sum of squares in f64 over 16 interleaved lanes, the same on every instruction set.
   double (*sum_of_squares)(const float* x, int64_t n);
-  bool (*all_finite)(const float* x, int64_t n);
+  // Whether every |x[i]| < limit; not for NaN. `limit` is above 0, and may be infinite.
+  bool (*all_below)(const float* x, float limit, int64_t n);
 
   // c [m, n] = alpha * op(a) op(b), or c += with `add`; op(a) [m, k], op(b) [k, n]. pack
   // [kGemmPackElements].

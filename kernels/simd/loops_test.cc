@@ -100,6 +100,59 @@ TEST_P(LoopsTest, OptimizersDoNotDependOnCuts) {
   for (int64_t cut = 0; cut < kSize; ++cut) ASSERT_EQ(run(cut), whole) << "cut=" << cut;
 }
 
+TEST_P(LoopsTest, WhatIsWrittenIsCheckedWhereverItLies) {
+  constexpr float kHuge = 3e38f;
+  // Short ones, and a long one that goes past the caches.
+  for (int64_t n : {1, 15, 16, 33, (1 << 18) + 5}) {
+    std::vector<float> g(n, 0.5f), w(n, 1.0f), out(n), m(n, 0.0f), v(n, 0.0f);
+    EXPECT_TRUE(loops_.adamw(&out[0], &w[0], &m[0], &v[0], &g[0], n, kAdamW));
+    EXPECT_TRUE(loops_.momentum(&out[0], &w[0], &m[0], &g[0], n, Momentum(true)));
+    EXPECT_TRUE(loops_.momentum(&out[0], &w[0], nullptr, &g[0], n, Momentum(false)));
+    EXPECT_TRUE(loops_.write_scaled(&out[0], &w[0], 2.0f, n));
+    for (int64_t at : {int64_t{0}, n / 2, n - 1}) {
+      for (const float bad : {kHuge, -kHuge, std::numeric_limits<float>::quiet_NaN()}) {
+        std::fill(m.begin(), m.end(), 0.0f);
+        std::fill(v.begin(), v.end(), 0.0f);
+        g[at] = bad;  // its square overflows
+        EXPECT_FALSE(loops_.adamw(&out[0], &w[0], &m[0], &v[0], &g[0], n, kAdamW)) << at;
+        g[at] = 0.5f;
+        std::fill(m.begin(), m.end(), 0.0f);
+        m[at] = bad;  // the state overflows only after some steps
+        for (int step = 0; step < 3; ++step) {
+          loops_.momentum(&out[0], &w[0], &m[0], &m[0], n, Momentum(true));
+        }
+        EXPECT_FALSE(loops_.momentum(&out[0], &w[0], &m[0], &g[0], n, Momentum(true))) << at;
+        w[at] = bad;
+        EXPECT_FALSE(loops_.write_scaled(&out[0], &w[0], 2.0f, n)) << at;
+        w[at] = bad * 2.0f;
+        EXPECT_FALSE(loops_.momentum(&out[0], &w[0], nullptr, &g[0], n, Momentum(false))) << at;
+        w[at] = 1.0f;
+      }
+    }
+  }
+}
+
+TEST_P(LoopsTest, MagnitudesAreHeldAgainstALimit) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (int64_t n : {1, 7, 16, 33}) {
+    for (int64_t at = 0; at < n; ++at) {
+      std::vector<float> x(n, -1.0f);
+      for (const float limit : {2.0f, 1e18f, inf}) {
+        EXPECT_TRUE(loops_.all_below(x.data(), limit, n));
+        for (const float sign : {1.0f, -1.0f}) {
+          x[at] = sign * limit;
+          EXPECT_FALSE(loops_.all_below(x.data(), limit, n)) << limit << " at " << at;
+          x[at] = sign * std::nextafter(limit, 0.0f);
+          EXPECT_TRUE(loops_.all_below(x.data(), limit, n)) << limit << " at " << at;
+        }
+        x[at] = std::numeric_limits<float>::quiet_NaN();
+        EXPECT_FALSE(loops_.all_below(x.data(), limit, n));
+        x[at] = -1.0f;
+      }
+    }
+  }
+}
+
 TEST_P(LoopsTest, LongOutputsElsewhereHaveTheBitsOfThoseInPlace) {
   constexpr int64_t kSize = (int64_t{1} << 18) + 37;
   const MomentumFactors momentum = Momentum(/*nesterov=*/false);

@@ -6,9 +6,9 @@
 
 namespace lodestar {
 
-void AdamW::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+bool AdamW::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                   absl::Span<const ElementRange> decay) const {
-  ForEachDecayPiece(vectors, decay, [&](const OptimizerVectors& piece, bool decays) {
+  return ForEachDecayPiece(vectors, decay, [&](const OptimizerVectors& piece, bool decays) {
     const AdamWStep step = {
         .learning_rate = call.learning_rate,
         .beta1 = config_.beta1,
@@ -18,8 +18,8 @@ void AdamW::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
         .gradient_scale = call.gradient_scale,
         .step = call.step,
     };
-    AdamWStepCpu(piece.weights_out, piece.weights_in, piece.state[0], piece.state[1],
-                 piece.gradient, step);
+    return AdamWStepCpu(piece.weights_out, piece.weights_in, piece.state[0], piece.state[1],
+                        piece.gradient, step);
   });
 }
 

@@ -21,7 +21,7 @@ class AdamW final : public Optimizer {
 
   // Named as in PyTorch's state_dict.
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
-  void Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+  bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
              absl::Span<const ElementRange> decay) const override;
 
  private:

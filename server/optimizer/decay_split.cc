@@ -19,18 +19,20 @@ OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range)
   return part;
 }
 
-void ForEachDecayPiece(const OptimizerVectors& vectors, absl::Span<const ElementRange> decay,
-                       absl::FunctionRef<void(const OptimizerVectors& piece, bool decays)> apply) {
+bool ForEachDecayPiece(const OptimizerVectors& vectors, absl::Span<const ElementRange> decay,
+                       absl::FunctionRef<bool(const OptimizerVectors& piece, bool decays)> apply) {
   const auto num_elements = static_cast<int64_t>(vectors.gradient.size());
+  bool all = true;
   int64_t done = 0;
   for (const ElementRange& range : decay) {
     LODESTAR_CHECK(done <= range.begin && range.begin <= range.end && range.end <= num_elements)
         << "decay range " << range.begin << " to " << range.end << " of " << num_elements;
-    if (done < range.begin) apply(SubVectors(vectors, {done, range.begin}), false);
-    if (range.size() > 0) apply(SubVectors(vectors, range), true);
+    if (done < range.begin) all &= apply(SubVectors(vectors, {done, range.begin}), false);
+    if (range.size() > 0) all &= apply(SubVectors(vectors, range), true);
     done = range.end;
   }
-  if (done < num_elements) apply(SubVectors(vectors, {done, num_elements}), false);
+  if (done < num_elements) all &= apply(SubVectors(vectors, {done, num_elements}), false);
+  return all;
 }
 
 }  // namespace lodestar

@@ -14,8 +14,8 @@ namespace lodestar {
 OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range);
 
 // Calls `apply` for every piece in order, each element once; `decays` says whether the piece lies
-// in a decay range. Empty pieces are left out.
-void ForEachDecayPiece(const OptimizerVectors& vectors, absl::Span<const ElementRange> decay,
-                       absl::FunctionRef<void(const OptimizerVectors& piece, bool decays)> apply);
+// in a decay range. Empty pieces are left out. Returns whether `apply` was true for all of them.
+bool ForEachDecayPiece(const OptimizerVectors& vectors, absl::Span<const ElementRange> decay,
+                       absl::FunctionRef<bool(const OptimizerVectors& piece, bool decays)> apply);
 
 }  // namespace lodestar

@@ -41,8 +41,8 @@ class Optimizer {
   int num_state_vectors() const { return static_cast<int>(state_names().size()); }
 
   // `decay` are the ranges, relative to the vectors' start, ascending and disjoint, to which weight
-  // decay applies.
-  virtual void Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+  // decay applies. Returns whether the new weights and state are finite.
+  virtual bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                      absl::Span<const ElementRange> decay) const = 0;
 };
 

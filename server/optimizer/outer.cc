@@ -6,23 +6,23 @@
 
 namespace lodestar {
 
-void OuterAverage::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+bool OuterAverage::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                          absl::Span<const ElementRange> /*decay*/) const {
-  WriteScaled(vectors.weights_out.data(), vectors.gradient.data(), call.gradient_scale,
-              static_cast<int64_t>(vectors.gradient.size()));
+  return WriteScaled(vectors.weights_out.data(), vectors.gradient.data(), call.gradient_scale,
+                     static_cast<int64_t>(vectors.gradient.size()));
 }
 
-void OuterMove::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+bool OuterMove::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                       absl::Span<const ElementRange> /*decay*/) const {
   const MomentumStep step = {.learning_rate = 1.0,
                              .momentum = 0.0,
                              .weight_decay = 0.0,
                              .gradient_scale = call.gradient_scale,
                              .nesterov = false};
-  SgdMomentumStep(vectors.weights_out, vectors.weights_in, {}, vectors.gradient, step);
+  return SgdMomentumStep(vectors.weights_out, vectors.weights_in, {}, vectors.gradient, step);
 }
 
-void OuterNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+bool OuterNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                           absl::Span<const ElementRange> /*decay*/) const {
   const MomentumStep step = {
       .learning_rate = config_.learning_rate,
@@ -31,8 +31,8 @@ void OuterNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vec
       .gradient_scale = call.gradient_scale,
       .nesterov = true,
   };
-  SgdMomentumStep(vectors.weights_out, vectors.weights_in, vectors.state[0], vectors.gradient,
-                  step);
+  return SgdMomentumStep(vectors.weights_out, vectors.weights_in, vectors.state[0],
+                         vectors.gradient, step);
 }
 
 }  // namespace lodestar

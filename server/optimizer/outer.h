@@ -14,7 +14,7 @@ namespace lodestar {
 class OuterAverage final : public Optimizer {
  public:
   std::vector<std::string> state_names() const override { return {}; }
-  void Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+  bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
              absl::Span<const ElementRange> decay) const override;
 };
 
@@ -23,7 +23,7 @@ class OuterAverage final : public Optimizer {
 class OuterMove final : public Optimizer {
  public:
   std::vector<std::string> state_names() const override { return {}; }
-  void Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+  bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
              absl::Span<const ElementRange> decay) const override;
 };
 
@@ -38,7 +38,7 @@ class OuterNesterov final : public Optimizer {
   explicit OuterNesterov(const Config& config) : config_(config) {}
 
   std::vector<std::string> state_names() const override { return {"outer_momentum"}; }
-  void Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+  bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
              absl::Span<const ElementRange> decay) const override;
 
  private:

@@ -7,39 +7,40 @@
 namespace lodestar {
 namespace {
 
-void ApplySteps(const OptimizerCall& call, const OptimizerVectors& vectors,
+bool ApplySteps(const OptimizerCall& call, const OptimizerVectors& vectors,
                 absl::Span<const ElementRange> decay, const MomentumStep& settings) {
-  ForEachDecayPiece(vectors, decay, [&](const OptimizerVectors& piece, bool decays) {
+  return ForEachDecayPiece(vectors, decay, [&](const OptimizerVectors& piece, bool decays) {
     MomentumStep step = settings;
     step.learning_rate = call.learning_rate;
     step.gradient_scale = call.gradient_scale;
     if (!decays) step.weight_decay = 0.0;
-    SgdMomentumStep(piece.weights_out, piece.weights_in, piece.state[0], piece.gradient, step);
+    return SgdMomentumStep(piece.weights_out, piece.weights_in, piece.state[0], piece.gradient,
+                           step);
   });
 }
 
 }  // namespace
 
-void Sgd::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+bool Sgd::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                 absl::Span<const ElementRange> decay) const {
-  ApplySteps(call, vectors, decay,
-             {.learning_rate = 0.0, .momentum = 0.0, .weight_decay = config_.weight_decay});
+  return ApplySteps(call, vectors, decay,
+                    {.learning_rate = 0.0, .momentum = 0.0, .weight_decay = config_.weight_decay});
 }
 
-void Momentum::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+bool Momentum::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                      absl::Span<const ElementRange> decay) const {
-  ApplySteps(
+  return ApplySteps(
       call, vectors, decay,
       {.learning_rate = 0.0, .momentum = config_.momentum, .weight_decay = config_.weight_decay});
 }
 
-void Nesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+bool Nesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                      absl::Span<const ElementRange> decay) const {
-  ApplySteps(call, vectors, decay,
-             {.learning_rate = 0.0,
-              .momentum = config_.momentum,
-              .weight_decay = config_.weight_decay,
-              .nesterov = true});
+  return ApplySteps(call, vectors, decay,
+                    {.learning_rate = 0.0,
+                     .momentum = config_.momentum,
+                     .weight_decay = config_.weight_decay,
+                     .nesterov = true});
 }
 
 }  // namespace lodestar

@@ -19,7 +19,7 @@ class Sgd final : public Optimizer {
   explicit Sgd(const Config& config) : config_(config) {}
 
   std::vector<std::string> state_names() const override { return {}; }
-  void Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+  bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
              absl::Span<const ElementRange> decay) const override;
 
  private:
@@ -36,7 +36,7 @@ class Momentum final : public Optimizer {
   explicit Momentum(const Config& config) : config_(config) {}
 
   std::vector<std::string> state_names() const override { return {"momentum"}; }
-  void Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+  bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
              absl::Span<const ElementRange> decay) const override;
 
  private:
@@ -50,7 +50,7 @@ class Nesterov final : public Optimizer {
   explicit Nesterov(const Config& config) : config_(config) {}
 
   std::vector<std::string> state_names() const override { return {"momentum"}; }
-  void Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
+  bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
              absl::Span<const ElementRange> decay) const override;
 
  private:

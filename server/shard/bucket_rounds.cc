@@ -1,5 +1,6 @@
 // The part of BucketAggregator that runs on the executor: what becomes of whole contributions.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -273,7 +274,8 @@ void BucketAggregator::Do(Work work) {
 
 void BucketAggregator::Check(Contribution contribution) {
   const int64_t bad =
-      FirstNonFinite(contribution.key.encoding, contribution.slot->bytes(), bucket_.range.size());
+      FirstNotBelow(contribution.key.encoding, contribution.slot->bytes(),
+                    std::numeric_limits<float>::infinity(), bucket_.range.size());
   if (bad < bucket_.range.size()) {
     const std::string text =
         absl::StrCat("worker ", contribution.key.worker.value(), ", bucket ", bucket_.index,
