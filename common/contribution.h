@@ -39,4 +39,9 @@ inline absl::string_view ContributionKindName(ContributionKind kind) {
   return "unknown";
 }
 
+// What one worker contributes to one element, times the scale of its push, is below this: far
+// beyond any gradient or weight of a run that has not diverged, and its square is finite in fp32.
+inline constexpr float kMaxContribution = 1e18f;
+inline constexpr float kMaxContributionScale = 65536.0f;
+
 }  // namespace lodestar

@@ -40,8 +40,8 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
   // Named one by one: a setting that is added to the job does not compile before it is shown here.
   const auto& [model, mode, quorum, max_rounds_ahead, staleness_scaling, local_steps,
                outer_optimizer, outer_learning_rate, outer_momentum, optimizer, schedule, clip_norm,
-               batch_size, global_batch_size, min_workers, seed, eval_every, eval_samples,
-               bucket_bytes, push_encoding, pull_encoding, error_feedback] = job;
+               batch_size, global_batch_size, min_workers, keep_workers, seed, eval_every,
+               eval_samples, bucket_bytes, push_encoding, pull_encoding, error_feedback] = job;
   const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
   const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
   return {
@@ -73,6 +73,7 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
       {"pull_encoding", Text(EncodingName(pull_encoding))},
       {"error_feedback", Text(error_feedback)},
       {"min_workers", Text(min_workers)},
+      {"keep_workers", Text(keep_workers)},
       {"eval_every", Text(eval_every)},
       {"eval_samples", Text(eval_samples)},
       {"bucket_bytes", Text(bucket_bytes)},

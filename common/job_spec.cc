@@ -34,6 +34,12 @@ absl::Status CheckMode(const JobSpec& job) {
   const std::string not_in_mode =
       absl::StrCat("has no meaning with --mode=", ModeName(job.mode), "; ");
   RETURN_IF_ERROR(CheckWholeRange("min_workers", job.min_workers, 1, kMaxWorkers));
+  RETURN_IF_ERROR(CheckWholeRange("keep_workers", job.keep_workers, 1, kMaxWorkers));
+  if (job.keep_workers > job.min_workers) {
+    return Refuse("keep_workers", absl::StrCat(job.keep_workers),
+                  absl::StrCat("exceeds --min_workers=", job.min_workers,
+                               ": the job would start and at once wait for more"));
+  }
   RETURN_IF_ERROR(CheckWholeRange("quorum", job.quorum, 0, kMaxWorkers));
   RETURN_IF_ERROR(CheckWholeRange("max_rounds_ahead", job.max_rounds_ahead, -1, 1 << 30));
   RETURN_IF_ERROR(CheckWholeRange("local_steps", job.local_steps, 1, kMaxLocalSteps));

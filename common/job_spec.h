@@ -48,7 +48,8 @@ struct JobSpec {
   double clip_norm = 0.0;         // 0: off
   int64_t batch_size = 0;         // samples per worker and local step; 0: global_batch_size is set
   int64_t global_batch_size = 0;  // samples per local step, split over the roster
-  int min_workers = 1;
+  int min_workers = 1;            // members before the job starts
+  int keep_workers = 1;           // ... and for it to go on
   uint64_t seed = 1;
   int64_t eval_every = 0;    // rounds; 0: only at the end
   int64_t eval_samples = 0;  // 0: all held-out samples

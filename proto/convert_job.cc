@@ -169,6 +169,7 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_batch_size(job.batch_size);
   proto.set_global_batch_size(job.global_batch_size);
   proto.set_min_workers(job.min_workers);
+  proto.set_keep_workers(job.keep_workers);
   proto.set_seed(job.seed);
   proto.set_eval_every(job.eval_every);
   proto.set_eval_samples(job.eval_samples);
@@ -198,6 +199,7 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   job.batch_size = proto.batch_size();
   job.global_batch_size = proto.global_batch_size();
   job.min_workers = proto.min_workers();
+  if (proto.keep_workers() != 0) job.keep_workers = proto.keep_workers();
   job.seed = proto.seed();
   job.eval_every = proto.eval_every();
   job.eval_samples = proto.eval_samples();

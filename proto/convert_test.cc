@@ -30,7 +30,8 @@ JobSpec SomeJob() {
   job.schedule = {ScheduleKind::kCosine, 0.01, 0.001, 5, 500};
   job.clip_norm = 1.5;
   job.batch_size = 16;
-  job.min_workers = 2;
+  job.min_workers = 3;
+  job.keep_workers = 2;
   job.seed = 0xfedcba9876543210;
   job.eval_every = 10;
   job.eval_samples = 64;

@@ -1,6 +1,11 @@
 #include "proto/status_mapping.h"
 
 #include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_hints.h"
+#include "proto/error_details.pb.h"
 
 namespace lodestar {
 namespace {
@@ -22,6 +27,39 @@ bool IsKnown(int code) {
          code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
 }
 
+// Empty if there are no hints.
+std::string DetailsOf(const absl::Status& status, const std::string& message) {
+  v1::ErrorDetails details;
+  if (const auto coordinator = CoordinatorOf(status); coordinator.has_value()) {
+    details.set_coordinator(*coordinator);
+  }
+  if (const auto retry_after = RetryAfterOf(status); retry_after.has_value()) {
+    details.set_retry_after_ms(absl::ToInt64Milliseconds(*retry_after));
+  }
+  if (details.ByteSizeLong() == 0) return "";
+  v1::RpcStatus carrier;
+  carrier.set_code(static_cast<int>(status.code()));
+  carrier.set_message(message);
+  carrier.add_details()->PackFrom(details);
+  return carrier.SerializeAsString();
+}
+
+absl::Status WithDetails(absl::Status status, const std::string& serialized) {
+  v1::RpcStatus carrier;
+  if (serialized.empty() || !carrier.ParseFromString(serialized)) return status;
+  for (const google::protobuf::Any& any : carrier.details()) {
+    v1::ErrorDetails details;
+    if (!any.Is<v1::ErrorDetails>() || !any.UnpackTo(&details)) continue;
+    if (!details.coordinator().empty()) {
+      status = WithCoordinator(std::move(status), details.coordinator());
+    }
+    if (details.retry_after_ms() > 0) {
+      status = WithRetryAfter(std::move(status), absl::Milliseconds(details.retry_after_ms()));
+    }
+  }
+  return status;
+}
+
 }  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
@@ -31,22 +69,34 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     message.resize(kMaxMessageBytes - 3);
     message += "...";
   }
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message);
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message,
+                      DetailsOf(status, message));
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
+  const std::string& text = status.error_message();
   const int code = static_cast<int>(status.error_code());
   if (!IsKnown(code)) {
-    return absl::UnknownError("gRPC status code " + std::to_string(code) + ": " +
-                              status.error_message());
+    return absl::UnavailableError(absl::StrCat("gRPC status code ", code, ": ", text));
   }
-  return absl::Status(ToAbslCode(status.error_code()), status.error_message());
-}
-
-bool IsRetryable(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsResourceExhausted(status);
+  const absl::StatusCode native = ToAbslCode(status.error_code());
+  const std::string name = absl::StatusCodeToString(native);
+  switch (native) {
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return absl::UnavailableError(absl::StrCat("the connection or the peer failed (", name,
+                                                 text.empty() ? "" : ": ", text, ")"));
+    case absl::StatusCode::kUnimplemented:
+      if (!text.empty()) break;
+      return absl::UnimplementedError(
+          "the server does not know this call: it is no ps_server, or of another release");
+    default:
+      break;
+  }
+  return WithDetails(
+      absl::Status(native, text.empty() ? absl::StrCat("no reason was given (", name, ")") : text),
+      status.error_details());
 }
 
 }  // namespace lodestar

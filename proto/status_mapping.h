@@ -1,17 +1,18 @@
-// absl::Status <-> grpc::Status, and what each code tells the caller to do.
+// absl::Status <-> grpc::Status, and what each code means. What a caller does about it:
+// common/remedy.h.
 //
-// UNAVAILABLE          not reachable, not ready       same call again, with back-off
-// DEADLINE_EXCEEDED    no answer in time              same call again
-// RESOURCE_EXHAUSTED   memory, disk, message size     same call later; tell an operator
-// DATA_LOSS            a checksum does not hold       send the round again
-// ABORTED              this life is over              register again, start from Pull
-// FAILED_PRECONDITION  not in this state              change first what the text names
-// NOT_FOUND            does not exist, or not yet     change the call
-// ALREADY_EXISTS       the name is taken              change the name
-// INVALID_ARGUMENT     can never succeed              give up
+// UNAVAILABLE          not reachable, not ready
+// DEADLINE_EXCEEDED    no answer in time
+// RESOURCE_EXHAUSTED   memory, disk, message size: tell an operator
+// DATA_LOSS            a checksum does not hold: send the round again
+// ABORTED              this life is over: register again, start from Pull
+// FAILED_PRECONDITION  not in this state: change first what the text names
+// NOT_FOUND            does not exist, or not yet
+// ALREADY_EXISTS       the name is taken
+// INVALID_ARGUMENT     can never succeed
 // PERMISSION_DENIED    nor these: OUT_OF_RANGE, UNAUTHENTICATED, UNIMPLEMENTED
-// CANCELLED            the caller cancelled           stop
-// INTERNAL, UNKNOWN    our fault                      give up, report it
+// CANCELLED            the caller cancelled
+// INTERNAL, UNKNOWN    no server of ours says so: broken frames, a broken stream, or a defect
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -20,11 +21,11 @@
 
 namespace lodestar {
 
-// Messages longer than 2 KiB are cut: they travel in HTTP/2 headers, which have a limit.
+// With the hints of common/status_hints.h as ErrorDetails (proto/error_details.proto). Messages
+// longer than 2 KiB are cut: they travel in HTTP/2 headers, which have a limit.
 grpc::Status ToGrpcStatus(const absl::Status& status);
+// What a peer, or gRPC itself, has answered. INTERNAL and UNKNOWN become Unavailable: within a
+// process those codes mean its own defects. An error always has a text.
 absl::Status FromGrpcStatus(const grpc::Status& status);
-
-// Whether the same call may succeed later without the caller changing anything.
-bool IsRetryable(const absl::Status& status);
 
 }  // namespace lodestar

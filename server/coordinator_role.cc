@@ -119,6 +119,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
                                      .max_cost = config_.durability.checkpoint_cost};
   coordinator.stop_timeout = config_.cluster.stop_timeout;
   coordinator.exit_when_done = config_.exit_when_done;
+  coordinator.divergence = config_.divergence;
   return coordinator;
 }
 
@@ -182,9 +183,7 @@ std::optional<absl::Status> CoordinatorRole::outcome() {
     if (!lost_lock_.ok()) return lost_lock_;
   }
   return strand_.Run([](Coordinator& coordinator, absl::Time) -> std::optional<absl::Status> {
-    if (!coordinator.failure().ok()) return coordinator.failure();
-    if (coordinator.should_exit()) return absl::OkStatus();
-    return std::nullopt;
+    return coordinator.outcome();
   });
 }
 
@@ -259,13 +258,16 @@ void CoordinatorRole::OnSaved(uint64_t server_incarnation, const std::string& di
   });
 }
 
-void CoordinatorRole::OnNonFinite(WorkerId worker, absl::string_view text) {
-  LogWarn("shard=0 {}", text);
-  // Without bucket and round, so that one sick worker is one alarm that counts.
-  const std::string alarm =
-      absl::StrCat("worker ", worker.value(), " has sent NaN or Inf; it was refused");
+void CoordinatorRole::OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) {
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardDiverged(0, server_incarnation, round, text, now);
+  });
+}
+
+void CoordinatorRole::OnFault(const WorkerFault& fault) {
+  LogWarn("shard=0 {}", fault.text);
   strand_.Report(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(alarm, now); });
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnWorkerFault(fault, now); });
 }
 
 void CoordinatorRole::OnOutOfMemory(absl::string_view text) {

@@ -78,7 +78,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
   void OnSaved(uint64_t server_incarnation, const std::string& directory,
                const absl::StatusOr<std::string>& manifest_part) override;
-  void OnNonFinite(WorkerId worker, absl::string_view text) override;
+  void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
+  void OnFault(const WorkerFault& fault) override;
   void OnOutOfMemory(absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;

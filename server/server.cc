@@ -106,6 +106,8 @@ absl::Status Server::Build() {
     agent_ = std::make_unique<ShardAgent>(
         agent, ShardAgent::Deps{[this] { return ReadShard(); },
                                 [this](const absl::Status& status) { Finish(status); }});
+    redirect_ = std::make_unique<CoordinatorRedirect>(config_.cluster.shard,
+                                                      [this] { return agent_->coordinator(); });
     host.norms = agent_.get();
     host.reports = agent_.get();
   }
@@ -135,6 +137,7 @@ absl::Status Server::Listen() {
                            &port_);
   builder.RegisterService(parameter_rpc_.get());
   if (role_ != nullptr) role_->AddServices(builder);
+  if (redirect_ != nullptr) builder.RegisterCallbackGenericService(redirect_.get());
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr || port_ == 0) return ExplainListenFailure(config_.network.listen);
   SetHealth(false);

@@ -21,6 +21,7 @@
 #include "common/trace_recorder.h"
 #include "server/coordinator_role.h"
 #include "server/fleet/shard_host.h"
+#include "server/rpc/coordinator_redirect.h"
 #include "server/rpc/parameter_rpc.h"
 #include "server/rpc/shard_agent.h"
 #include "server/server_config.h"
@@ -93,6 +94,7 @@ class Server {
   std::unique_ptr<TraceRecorder> trace_;   // null: no trace
   std::unique_ptr<CoordinatorRole> role_;  // of shard 0
   std::unique_ptr<ShardAgent> agent_;      // of the others
+  std::unique_ptr<CoordinatorRedirect> redirect_;
   // Its last tasks, which the destructor waits for, still report to the two above.
   std::unique_ptr<ThreadPool> executor_;
   std::unique_ptr<ShardHost> host_;

@@ -117,6 +117,7 @@ absl::Status ValidateServerConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckOutput(config.output));
   if (!config.is_coordinator()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckDurability(config.durability, config.job.model));
+  RETURN_IF_ERROR(ValidateDivergencePolicy(config.divergence));
   return ValidateJobSpec(config.job);
 }
 

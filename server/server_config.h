@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "common/job_spec.h"
 #include "common/logging.h"
+#include "server/coordinator/divergence_policy.h"
 #include "server/listen_address.h"
 
 namespace lodestar {
@@ -61,6 +62,7 @@ struct ServerConfig {
   NetworkConfig network;
   ClusterConfig cluster;
   DurabilityConfig durability;
+  DivergencePolicy divergence;
   OutputConfig output;
   JobSpec job;  // the coordinator's; the other servers receive it
   bool exit_when_done = false;

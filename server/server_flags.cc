@@ -67,7 +67,11 @@ ABSL_FLAG(
     "gradient is applied when it arrives; local_sgd: workers take --local_steps on their own, "
     "then --outer_optimizer combines them.");
 ABSL_FLAG(int32_t, min_workers, 1,
-          "Workers that must have joined before a round starts; at least 1.");
+          "Workers that must have joined before the job starts; at least 1. Also when a server is "
+          "started again.");
+ABSL_FLAG(int32_t, keep_workers, 1,
+          "Workers that must be left for a job that has started to go on; 1 to --min_workers. If "
+          "more are lost, it waits for some to come back.");
 ABSL_FLAG(
     int32_t, quorum, 0,
     "sync: a round commits with the first that many contributions, later ones are dropped and "
@@ -120,6 +124,14 @@ ABSL_FLAG(
 ABSL_FLAG(int64_t, eval_every, 0,
           "Rounds between evaluations on held-out samples; 0: at the end only.");
 ABSL_FLAG(int64_t, eval_samples, 0, "Held-out samples per evaluation; 0: all.");
+
+ABSL_FLAG(std::string, on_divergence, "stop",
+          "When losses, gradients or weights are NaN or Inf: stop (the job fails; nothing of it is "
+          "saved), or rollback (to the last good checkpoint, or else to the first weights, with a "
+          "lower learning rate).");
+ABSL_FLAG(double, rollback_lr_factor, 0.5,
+          "rollback: the learning rate is multiplied by it each time; above 0, at most 1.");
+ABSL_FLAG(int32_t, max_rollbacks, 5, "rollback: how often, before the job fails; 1 to 1000.");
 
 ABSL_FLAG(
     std::string, checkpoint_dir, "",
@@ -253,6 +265,7 @@ absl::StatusOr<JobSpec> ReadJob() {
   job.global_batch_size = absl::GetFlag(FLAGS_global_batch_size);
   if (job.batch_size == 0 && job.global_batch_size == 0) job.batch_size = kDefaultBatchSize;
   job.min_workers = absl::GetFlag(FLAGS_min_workers);
+  job.keep_workers = absl::GetFlag(FLAGS_keep_workers);
   job.seed = absl::GetFlag(FLAGS_seed);
   job.eval_every = absl::GetFlag(FLAGS_eval_every);
   job.eval_samples = absl::GetFlag(FLAGS_eval_samples);
@@ -288,6 +301,14 @@ DurabilityConfig ReadDurability(const std::set<std::string>& given) {
   return durability;
 }
 
+absl::StatusOr<DivergencePolicy> ReadDivergence() {
+  DivergencePolicy policy;
+  ASSIGN_OR_RETURN(policy.action, ParseDivergenceAction(absl::GetFlag(FLAGS_on_divergence)));
+  policy.learning_rate_factor = absl::GetFlag(FLAGS_rollback_lr_factor);
+  policy.max_rollbacks = absl::GetFlag(FLAGS_max_rollbacks);
+  return policy;
+}
+
 absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   ServerConfig config;
   ASSIGN_OR_RETURN(config.network.listen,
@@ -309,6 +330,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   if (config.is_coordinator()) {
     config.durability = ReadDurability(given);
+    ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
     ASSIGN_OR_RETURN(config.job, ReadJob());
   }
   return config;
@@ -332,12 +354,13 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "shard", "coordinator", "memory_limit"}},
       {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
-       {"mode", "min_workers", "quorum", "max_rounds_ahead", "staleness_scaling", "local_steps",
-        "outer_optimizer", "outer_learning_rate", "outer_momentum", "lease"}},
+       {"mode", "min_workers", "keep_workers", "quorum", "max_rounds_ahead", "staleness_scaling",
+        "local_steps", "outer_optimizer", "outer_learning_rate", "outer_momentum", "lease"}},
       {"Wire", {"push_encoding", "pull_encoding", "error_feedback"}},
       {"Optimizer",
        {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",
-        "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm"}},
+        "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm", "on_divergence",
+        "rollback_lr_factor", "max_rollbacks"}},
       {"Length, batches, evaluation",
        {"rounds", "batch_size", "global_batch_size", "eval_every", "eval_samples"}},
       {"Checkpoints",

@@ -1,11 +1,14 @@
 #include "worker/worker.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/job_loss.h"
 #include "common/logging.h"
+#include "common/remedy.h"
+#include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/cluster_session.h"
@@ -16,10 +19,10 @@
 namespace lodestar {
 namespace {
 
-// Refusals that another try may not meet: a server that is away or restarting, a life that is over.
-bool IsTransient(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsAborted(status) || absl::IsDataLoss(status) ||
-         absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
+// Of preparations: another try on this machine meets the same.
+absl::Status AsFinal(const absl::Status& status) {
+  if (status.ok() || RemedyFor(status) == Remedy::kGiveUp) return status;
+  return absl::FailedPreconditionError(status.message());
 }
 
 // Samples of one step, if this worker has to do it alone.
@@ -35,7 +38,7 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
   config.on_shared_memory = [](int shard, const absl::Status& status) {
     if (status.ok()) {
       LogInfo("server of shard {}: payloads go through shared memory", shard);
-    } else {
+    } else if (!absl::IsUnavailable(status)) {  // else the server is away, and this is open
       LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
     }
   };
@@ -69,7 +72,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config, Clock* clo
   worker->link_ = MakeClusterSession({.coordinator = worker->config_.coordinator,
                                       .name = worker->config_.name,
                                       .device = device_name,
-                                      .instance_id = worker->config_.instance_id});
+                                      .instance_id = worker->config_.instance_id,
+                                      .leave_timeout = worker->config_.leave_timeout});
   return worker;
 }
 
@@ -83,18 +87,55 @@ void Worker::RequestStop() {
 }
 
 absl::Status Worker::Run() {
+  std::thread guard([this] { GuardLeaving(); });
   const absl::Status status = RunLives();
+  {
+    absl::MutexLock lock(&mutex_);
+    run_is_over_ = true;
+  }
+  guard.join();
   if (trace_ != nullptr) trace_->Finish();
   return status;
+}
+
+void Worker::GuardLeaving() {
+  absl::MutexLock lock(&mutex_);
+  const auto may_begin = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stop_requested_ || run_is_over_;
+  };
+  mutex_.Await(absl::Condition(&may_begin));
+  while (!run_is_over_) {
+    const uint64_t count = activity_count_;
+    const auto has_gone_on = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return run_is_over_ || activity_count_ != count;
+    };
+    // Computing ends by itself.
+    const absl::Duration patience =
+        activity_ == "compute" ? absl::InfiniteDuration() : config_.leave_timeout;
+    if (clock_->Await(mutex_, absl::Condition(&has_gone_on), patience)) continue;
+    gave_up_ = true;
+    link_->Cancel();
+    if (transport_ != nullptr) transport_->Cancel();
+    return;
+  }
 }
 
 absl::Status Worker::RunLives() {
   while (true) {
     const absl::Status status = RunLife();
     bool stopping = false;
+    bool gave_up = false;
     {
       absl::MutexLock lock(&mutex_);
       stopping = stop_requested_;
+      gave_up = gave_up_;
+    }
+    if (gave_up && round_at_hand_.has_value()) {
+      EndLife();
+      return absl::DeadlineExceededError(
+          absl::StrCat("told to stop, but the servers have kept this worker waiting for ",
+                       absl::FormatDuration(config_.leave_timeout), " (--leave_timeout): round ",
+                       round_at_hand_->value(), " is not handed in"));
     }
     if (status.ok() || stopping) {
       if (const absl::Status left =
@@ -103,9 +144,10 @@ absl::Status Worker::RunLives() {
         LogWarn("could not say good-bye: {}", left.message());
       }
       EndLife();
-      return stopping && !IsTransient(status) ? status : absl::OkStatus();
+      const bool is_refusal = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
+      return stopping && is_refusal ? status : absl::OkStatus();
     }
-    if (!IsTransient(status)) {
+    if (!status.ok() && !MayTryAgain(status)) {
       // The reason travels to the server's log; nobody waits for this worker's lease.
       link_->Leave(std::string(status.message()), std::nullopt).IgnoreError();
       EndLife();
@@ -116,6 +158,23 @@ absl::Status Worker::RunLives() {
   }
 }
 
+bool Worker::MayTryAgain(const absl::Status& status) {
+  const Remedy remedy = RemedyFor(status);
+  if (remedy != Remedy::kAwaitLease) {
+    name_is_free_at_.reset();
+    return remedy != Remedy::kGiveUp;
+  }
+  // Mostly this worker before it was started again. If the holder lives, it renews its lease.
+  const absl::Time now = clock_->Now();
+  if (!name_is_free_at_.has_value()) {
+    const absl::Duration rest = RetryAfterOf(status).value_or(config_.longest_backoff);
+    name_is_free_at_ = now + rest + config_.longest_backoff;
+    LogWarn("{}; waits up to {} for the end of that lease", status.message(),
+            absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))));
+  }
+  return now < *name_is_free_at_;
+}
+
 void Worker::BackOff(const absl::Status& reason) {
   failed_lives_ = did_work_ ? 1 : failed_lives_ + 1;
   did_work_ = false;
@@ -123,7 +182,8 @@ void Worker::BackOff(const absl::Status& reason) {
   for (int i = 1; i < failed_lives_ && pause < config_.longest_backoff; ++i) pause *= 2;
   // Said once per outage, and then now and then: an unreachable server is the usual case when
   // starting in any order.
-  if (failed_lives_ == 1 || failed_lives_ % 16 == 0) {
+  const bool is_due = failed_lives_ == 1 || failed_lives_ % 16 == 0;
+  if (is_due && !name_is_free_at_.has_value()) {
     LogWarn("not connected ({}); trying again", reason.message());
   }
   clock_->Sleep(std::min(pause, config_.longest_backoff));
@@ -131,9 +191,9 @@ void Worker::BackOff(const absl::Status& reason) {
 
 void Worker::EndLife() {
   if (link_ != nullptr) link_->StopHeartbeats();
+  SetActivity("start");
   absl::MutexLock lock(&mutex_);
   transport_.reset();
-  activity_ = "start";
 }
 
 absl::Status Worker::RunLife() {
@@ -143,11 +203,12 @@ absl::Status Worker::RunLife() {
     life_is_over_ = false;
   }
   unsent_report_.reset();
+  round_at_hand_.reset();
   ASSIGN_OR_RETURN(const Registration registration, link_->Register());
   LogInfo("registered with {}: worker={} incarnation={} mode={} model={} parameters={}",
-          config_.coordinator, registration.identity.worker, registration.identity.incarnation,
-          ModeName(registration.job.mode), registration.job.model.name,
-          registration.layout.num_elements());
+          registration.servers.front().address, registration.identity.worker,
+          registration.identity.incarnation, ModeName(registration.job.mode),
+          registration.job.model.name, registration.layout.num_elements());
   link_->StartHeartbeats(
       registration.heartbeat_interval, [this] { return CurrentActivity(); },
       [this](const absl::Status& status) {
@@ -157,7 +218,8 @@ absl::Status Worker::RunLife() {
         life_is_over_ = true;
         if (transport_ != nullptr) transport_->Cancel();
       });
-  RETURN_IF_ERROR(Prepare(registration));
+  name_is_free_at_.reset();
+  RETURN_IF_ERROR(AsFinal(Prepare(registration)));
   RETURN_IF_ERROR(link_->Join(registration.layout.hash(), FactsOfData()));
   return Train(registration);
 }
@@ -176,6 +238,7 @@ CoordinatorLink::Activity Worker::CurrentActivity() {
 void Worker::SetActivity(absl::string_view activity) {
   absl::MutexLock lock(&mutex_);
   activity_ = std::string(activity);
+  ++activity_count_;
 }
 
 absl::Status Worker::Prepare(const Registration& registration) {
@@ -250,7 +313,7 @@ absl::Status Worker::Train(const Registration& registration) {
                                        .loss_unit = LossUnitOf(registration.job.model),
                                        .interval = config_.progress_interval});
   }
-  RETURN_IF_ERROR(PrepareRunner(registration.job));
+  RETURN_IF_ERROR(AsFinal(PrepareRunner(registration.job)));
   return CarryOutGrants(
       {.registration = &registration, .sample_order = &sample_order, .transport = transport.get()});
 }
@@ -290,6 +353,7 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
       absl::MutexLock lock(&mutex_);
       if (stop_requested_) return absl::CancelledError("told to stop");
       activity_ = "wait";
+      ++activity_count_;
     }
     const absl::Time asked = clock_->Now();
     ASSIGN_OR_RETURN(const WorkGrant grant, link_->NextGrant(unsent_report_));
@@ -317,7 +381,9 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
       trace_->BeginRound(grant.round.value());
       trace_->Add("training", "grant wait", asked, granted);
     }
+    round_at_hand_ = grant.round;
     ASSIGN_OR_RETURN(RoundReport report, RunRound(life, grant));
+    round_at_hand_.reset();
     report.wait = waited;
     waited = absl::ZeroDuration();
     did_work_ = true;

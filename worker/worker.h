@@ -47,6 +47,8 @@ class Worker {
     absl::Duration progress_interval = absl::Seconds(2);
     absl::Duration first_backoff = absl::Milliseconds(100);
     absl::Duration longest_backoff = absl::Seconds(1);
+    // How long a worker that was told to stop waits for servers before it leaves without them.
+    absl::Duration leave_timeout = absl::Seconds(30);
   };
 
   // Errors: those of OpenData(); those of the device (an unknown one, or one that this machine
@@ -55,10 +57,12 @@ class Worker {
   ~Worker();
 
   // Blocks until the job is done or RequestStop() took effect (both OK).
-  // Errors: what reconnecting will not mend, with the code of the refusal.
+  // Errors: DeadlineExceeded: told to stop, and the round at hand could not be handed over within
+  // leave_timeout; else what reconnecting will not mend, with the code of the refusal.
   absl::Status Run();
 
-  // Finishes the step at hand, hands over what there is, leaves. Thread-safe.
+  // Finishes the step at hand, hands over what there is, leaves. Computing takes its time; waiting
+  // for servers is given up after leave_timeout. Thread-safe.
   void RequestStop();
 
  private:
@@ -79,6 +83,10 @@ class Worker {
   absl::Status CarryOutGrants(const LifeContext& life);
   absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant);
   void EndLife();
+  // Gives up on servers if they keep a worker that was told to stop; until Run() is over.
+  void GuardLeaving() ABSL_LOCKS_EXCLUDED(mutex_);
+  // After a life that was not begun, or that has ended.
+  bool MayTryAgain(const absl::Status& status);
   void BackOff(const absl::Status& reason);
   DatasetFacts FactsOfData() const;
   CoordinatorLink::Activity CurrentActivity();
@@ -99,8 +107,10 @@ class Worker {
   int64_t model_share_ = 0;  // most samples of a step that model_ was made for
   uint64_t data_seed_ = 0;
   std::optional<Progress> progress_;
+  std::optional<Round> round_at_hand_;  // granted, and not handed over
   std::optional<RoundReport>
       unsent_report_;  // of the last contribution, until the coordinator has it
+  std::optional<absl::Time> name_is_free_at_;  // while another process holds this worker's name
   int failed_lives_ = 0;
   bool did_work_ = false;  // in this life
 
@@ -109,6 +119,9 @@ class Worker {
   bool life_is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
   std::string activity_ ABSL_GUARDED_BY(mutex_) = "start";
+  uint64_t activity_count_ ABSL_GUARDED_BY(mutex_) = 0;  // activities begun
+  bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  bool gave_up_ ABSL_GUARDED_BY(mutex_) = false;  // leaves without the servers
 };
 
 }  // namespace lodestar

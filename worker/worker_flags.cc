@@ -76,6 +76,9 @@ ABSL_FLAG(
     bool, overlap, true,
     "Pull weights while forward runs and push gradients while backward runs. false: one after "
     "the other, to measure what overlapping is worth; the results are the same.");
+ABSL_FLAG(absl::Duration, leave_timeout, absl::Seconds(30),
+          "How long a worker that was told to stop waits for servers that do not answer before it "
+          "leaves without them; a duration such as 30s or 5m, at most 24h.");
 ABSL_FLAG(std::string, trace, "",
           "File for the times of a few rounds, block by block and bucket by bucket; open it in "
           "https://ui.perfetto.dev. Written once they are over, or when the worker leaves. Empty: "
@@ -89,6 +92,7 @@ namespace {
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kMaxMicroBatch = 1 << 20;
 constexpr int64_t kMaxTraceRounds = 1000;
+constexpr absl::Duration kLongestLeave = absl::Hours(24);
 
 absl::Status BadFlag(absl::string_view flag, absl::string_view value, absl::string_view allowed) {
   return absl::InvalidArgumentError(
@@ -205,6 +209,9 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
   config.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
   RETURN_IF_ERROR(CheckWholeRange("max_micro_batch", config.max_micro_batch, 0, kMaxMicroBatch));
   ASSIGN_OR_RETURN(config.recompute, ParseRecompute(absl::GetFlag(FLAGS_recompute)));
+  config.leave_timeout = absl::GetFlag(FLAGS_leave_timeout);
+  RETURN_IF_ERROR(CheckDurationRange("leave_timeout", config.leave_timeout, absl::ZeroDuration(),
+                                     kLongestLeave));
   RETURN_IF_ERROR(ReadMeasuring(config));
   ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   return flags;
@@ -217,9 +224,10 @@ std::string WorkerHelp() {
       "Everything about the job (model, mode, batch size, learning rate) comes from the\n",
       "server. SIGTERM or Ctrl-C hands over the step at hand and leaves.\n",
       "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a\n",
-      "bad flag); 128 and above may.\n");
+      "bad flag); 128 and above may (200: told to stop, and the servers did not take\n",
+      "the last round).\n");
   return FormatHelp(
-      usage, {{"Cluster", {"coordinator", "name", "shared_memory"}},
+      usage, {{"Cluster", {"coordinator", "name", "leave_timeout", "shared_memory"}},
               {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
               {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},
               {"Measuring", {"overlap", "trace", "trace_rounds"}},

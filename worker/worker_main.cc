@@ -26,6 +26,7 @@ namespace {
 constexpr int kExitBadFlags = 2;
 constexpr int kExitPermanent = 1;
 constexpr int kExitRetry = 129;
+constexpr int kExitNotHandedIn = 200;  // above those of signals
 
 // Blocked in every thread; taken by sigwait in one.
 sigset_t StopSignals() {
@@ -50,6 +51,7 @@ void HandleSignals(const sigset_t& signals, Worker* worker) {
 // Another process may hold the name only for as long as its lease; everything else is for good.
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
+  if (absl::IsDeadlineExceeded(status)) return kExitNotHandedIn;
   return absl::IsAlreadyExists(status) ? kExitRetry : kExitPermanent;
 }
 

@@ -3,10 +3,12 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <utility>
+#include <cstdio>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/output_file.h"
+#include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
@@ -17,6 +19,8 @@ namespace {
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 // Writing and verifying a checkpoint of a large model takes a while.
 constexpr absl::Duration kBulkTimeout = absl::Hours(1);
+// Servers that may send on to another before it is an error.
+constexpr int kMaxHops = 3;
 
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
@@ -24,12 +28,27 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
 
 }  // namespace
 
-ClusterClient::ClusterClient(std::string server)
-    : server_(std::move(server)),
-      channel_(grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(),
-                                         ControlChannelArguments())),
-      status_(v1::StatusService::NewStub(channel_)),
-      admin_(v1::AdminService::NewStub(channel_)) {}
+ClusterClient::ClusterClient(std::string server) { Connect(server); }
+
+void ClusterClient::Connect(const std::string& server) {
+  server_ = server;
+  const auto channel = grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(),
+                                                 ControlChannelArguments());
+  status_ = v1::StatusService::NewStub(channel);
+  admin_ = v1::AdminService::NewStub(channel);
+}
+
+absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
+  grpc::Status status = call();
+  for (int hop = 0; hop < kMaxHops; ++hop) {
+    const std::optional<std::string> coordinator = CoordinatorOf(FromGrpcStatus(status));
+    if (!coordinator.has_value()) break;
+    std::fprintf(stderr, "psctl: %s: %s\n", server_.c_str(), status.error_message().c_str());
+    Connect(*coordinator);
+    status = call();
+  }
+  return Explain(status);
+}
 
 absl::Status ClusterClient::Explain(const grpc::Status& status) const {
   const absl::Status native = FromGrpcStatus(status);
@@ -41,64 +60,74 @@ absl::Status ClusterClient::Explain(const grpc::Status& status) const {
 }
 
 absl::StatusOr<v1::ClusterStatus> ClusterClient::GetStatus() {
-  grpc::ClientContext context;
-  SetDeadline(kCallTimeout, &context);
-  v1::ClusterStatus status;
-  RETURN_IF_ERROR(Explain(status_->GetStatus(&context, v1::GetStatusRequest(), &status)));
-  return status;
+  v1::ClusterStatus reply;
+  RETURN_IF_ERROR(Call([&] {
+    grpc::ClientContext context;
+    SetDeadline(kCallTimeout, &context);
+    return status_->GetStatus(&context, v1::GetStatusRequest(), &reply);
+  }));
+  return reply;
 }
 
 absl::Status ClusterClient::WatchStatus(absl::Duration interval,
                                         const std::function<bool(const v1::ClusterStatus&)>& show) {
-  grpc::ClientContext context;
   v1::WatchStatusRequest request;
   request.set_interval_ms(absl::ToInt64Milliseconds(interval));
-  const auto reader = status_->WatchStatus(&context, request);
-  v1::ClusterStatus status;
-  while (reader->Read(&status)) {
-    if (show(status)) continue;
-    context.TryCancel();
-    reader->Finish();
-    return absl::OkStatus();
-  }
-  return Explain(reader->Finish());
+  return Call([&] {
+    grpc::ClientContext context;
+    const auto reader = status_->WatchStatus(&context, request);
+    v1::ClusterStatus status;
+    while (reader->Read(&status)) {
+      if (show(status)) continue;
+      context.TryCancel();
+      reader->Finish();
+      return grpc::Status::OK;
+    }
+    return reader->Finish();
+  });
 }
 
 absl::StatusOr<v1::CheckpointReply> ClusterClient::Checkpoint() {
-  grpc::ClientContext context;
-  SetDeadline(kBulkTimeout, &context);
   v1::CheckpointReply reply;
-  RETURN_IF_ERROR(Explain(admin_->Checkpoint(&context, v1::CheckpointRequest(), &reply)));
+  RETURN_IF_ERROR(Call([&] {
+    grpc::ClientContext context;
+    SetDeadline(kBulkTimeout, &context);
+    return admin_->Checkpoint(&context, v1::CheckpointRequest(), &reply);
+  }));
   return reply;
 }
 
 absl::StatusOr<int64_t> ClusterClient::Export(const std::string& path) {
   ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(path));
-  grpc::ClientContext context;
-  SetDeadline(kBulkTimeout, &context);
-  const auto reader = admin_->Export(&context, v1::ExportRequest());
-  v1::ExportChunk chunk;
   int64_t bytes = 0;
-  while (reader->Read(&chunk)) {
-    if (const absl::Status written = file.Append(chunk.data()); !written.ok()) {
-      context.TryCancel();
-      reader->Finish();
-      return written;
+  absl::Status written;
+  const absl::Status called = Call([&] {
+    grpc::ClientContext context;
+    SetDeadline(kBulkTimeout, &context);
+    const auto reader = admin_->Export(&context, v1::ExportRequest());
+    v1::ExportChunk chunk;
+    while (written.ok() && reader->Read(&chunk)) {
+      written = file.Append(chunk.data());
+      bytes += static_cast<int64_t>(chunk.data().size());
     }
-    bytes += static_cast<int64_t>(chunk.data().size());
-  }
-  RETURN_IF_ERROR(Explain(reader->Finish()));
+    if (!written.ok()) context.TryCancel();
+    return reader->Finish();
+  });
+  RETURN_IF_ERROR(written);
+  RETURN_IF_ERROR(called);
   RETURN_IF_ERROR(file.Commit());
   return bytes;
 }
 
 absl::Status ClusterClient::Stop(const std::string& reason) {
-  grpc::ClientContext context;
-  SetDeadline(kBulkTimeout, &context);
   v1::StopRequest request;
   request.set_reason(reason);
-  v1::StopReply reply;
-  return Explain(admin_->Stop(&context, request, &reply));
+  return Call([&] {
+    grpc::ClientContext context;
+    SetDeadline(kBulkTimeout, &context);
+    v1::StopReply reply;
+    return admin_->Stop(&context, request, &reply);
+  });
 }
 
 }  // namespace lodestar

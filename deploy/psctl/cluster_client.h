@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -14,7 +15,7 @@ namespace lodestar {
 
 class ClusterClient {
  public:
-  // `server`: host:port of the server of shard 0.
+  // `server`: host:port of a server; one that is not the coordinator sends on to it.
   explicit ClusterClient(std::string server);
 
   absl::StatusOr<v1::ClusterStatus> GetStatus();
@@ -27,13 +28,15 @@ class ClusterClient {
   absl::Status Stop(const std::string& reason);
 
  private:
+  void Connect(const std::string& server);
+  // Makes the call, and again with the coordinator if the server sends on to it.
+  absl::Status Call(absl::FunctionRef<grpc::Status()> call);
   // "ps_server at HOST:PORT: ..."
   absl::Status Explain(const grpc::Status& status) const;
 
-  const std::string server_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::StatusService::Stub> status_;
-  const std::unique_ptr<v1::AdminService::Stub> admin_;
+  std::string server_;
+  std::unique_ptr<v1::StatusService::Stub> status_;
+  std::unique_ptr<v1::AdminService::Stub> admin_;
 };
 
 }  // namespace lodestar

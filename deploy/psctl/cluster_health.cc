@@ -15,7 +15,7 @@ bool IsWrongNow(const v1::Alarm& alarm) {
 }  // namespace
 
 ClusterHealth HealthOf(const v1::ClusterStatus& status) {
-  if (status.state() == "failed" ||
+  if (status.state() == "failed" || status.state() == "diverged" ||
       std::any_of(status.alarms().begin(), status.alarms().end(), &IsWrongNow)) {
     return ClusterHealth::kNeedsOperator;
   }

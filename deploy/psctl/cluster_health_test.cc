@@ -22,6 +22,7 @@ TEST(ClusterHealthTest, FollowsTheStateOfTheJob) {
   EXPECT_EQ(HealthOf(InState("evaluating", "expired")), ClusterHealth::kStandsStill);
   EXPECT_EQ(HealthOf(InState("done", "left")), ClusterHealth::kGood);
   EXPECT_EQ(HealthOf(InState("failed")), ClusterHealth::kNeedsOperator);
+  EXPECT_EQ(HealthOf(InState("diverged")), ClusterHealth::kNeedsOperator);
 }
 
 TEST(ClusterHealthTest, AnAlarmCountsForTenMinutesAndAReminderNever) {

@@ -16,7 +16,8 @@ absl::Status WatchAcrossRestarts(const ClusterWatch& watch) {
   while (true) {
     const absl::Status ended = watch.stream([&](const v1::ClusterStatus& status) {
       has_answered = true;
-      is_job_over = status.state() == "done" || status.state() == "failed";
+      is_job_over =
+          status.state() == "done" || status.state() == "failed" || status.state() == "diverged";
       last_answer = watch.clock->Now();
       return watch.show(status);
     });

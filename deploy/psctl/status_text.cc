@@ -97,6 +97,21 @@ std::string SpeedText(const v1::ClusterStatus& status) {
   return text;
 }
 
+// Empty if the run has never diverged.
+std::string DivergenceText(const v1::ClusterStatus& status) {
+  std::string text;
+  if (status.has_divergence()) {
+    absl::StrAppend(&text, FormatSeconds(status.divergence().age_seconds()),
+                    " ago: ", status.divergence().text());
+  }
+  if (status.rollbacks() > 0) {
+    absl::StrAppendFormat(&text, "%srollbacks: %d, learning rate times %.3g",
+                          text.empty() ? "" : "; ", status.rollbacks(),
+                          status.learning_rate_scale());
+  }
+  return text;
+}
+
 // Empty if no round is open.
 std::string OpenRoundText(const v1::OpenRoundStatus& round) {
   if (round.arrived().empty() && round.missing().empty()) return "";
@@ -176,6 +191,7 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
   add("progress  ", ProgressText(status));
   add("loss      ", LossesText(status));
   add("speed     ", SpeedText(status));
+  add("diverged  ", DivergenceText(status));
   add("round     ", OpenRoundText(status.open_round()));
   add("waiting   ", status.open_round().waiting_for());
   if (status.has_last_checkpoint()) add("saved     ", CheckpointText(status.last_checkpoint()));
@@ -215,7 +231,15 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
                   FormatBytes(worker.pull_bytes_per_second()), SharesText(worker),
                   worker.device()});
   }
-  return status.workers().empty() ? "no worker yet\n" : table.Format(columns);
+  if (status.workers().empty()) return "no worker yet\n";
+  std::string text = table.Format(columns);
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    if (worker.reason().empty()) continue;
+    const std::string line =
+        absl::StrCat(FormatSeconds(worker.ended_age_seconds()), " ago: ", worker.reason());
+    absl::StrAppend(&text, Paragraph(absl::StrCat(worker.name(), "  "), line, columns));
+  }
+  return text;
 }
 
 }  // namespace lodestar

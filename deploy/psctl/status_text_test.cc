@@ -78,9 +78,25 @@ TEST(StatusTextTest, SaysNothingOfWhatIsNotThere) {
   const std::string text = StatusText(status, kUnlimitedColumns);
   EXPECT_THAT(text, HasSubstr("\nloss      none yet; "));
   EXPECT_THAT(text, HasSubstr("no worker yet"));
-  for (const char* label : {"\nspeed", "\nround", "\nsaved", "ETA", "held-out"}) {
+  for (const char* label : {"\nspeed", "\ndiverged", "\nround", "\nsaved", "ETA", "held-out"}) {
     EXPECT_THAT(text, Not(HasSubstr(label)));
   }
+}
+
+TEST(StatusTextTest, SaysWhyAWorkerIsGoneAndThatTheRunHasDiverged) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("diverged")));
+  status.mutable_workers(1)->set_state("dropped");
+  status.mutable_workers(1)->set_reason("dropped: it has sent NaN");
+  status.mutable_workers(1)->set_ended_age_seconds(90);
+  status.mutable_divergence()->set_text("diverged at round 20");
+  status.mutable_divergence()->set_age_seconds(5);
+  status.set_rollbacks(2);
+  status.set_learning_rate_scale(0.25);
+  const std::string text = StatusText(status, kUnlimitedColumns);
+  EXPECT_THAT(text, HasSubstr("\nb  1m30s ago: dropped: it has sent NaN\n"));
+  EXPECT_THAT(text, HasSubstr("\ndiverged  5s ago: diverged at round 20; rollbacks: 2, learning "
+                              "rate times 0.25\n"));
 }
 
 TEST(StatusTextTest, BytesHaveAUnit) {

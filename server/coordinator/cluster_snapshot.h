@@ -27,7 +27,7 @@ struct WorkerSnapshot {
   std::string name;
   WorkerId worker;
   Incarnation incarnation;
-  std::string state;  // registered, member, left, expired
+  std::string state;  // registered, member, left, expired, dropped, refused
   std::string activity;
   int64_t round = -1;     // last granted; -1: none
   int64_t staleness = 0;  // rounds behind the newest grant
@@ -42,6 +42,8 @@ struct WorkerSnapshot {
   std::string peer;
   uint64_t rounds_completed = 0;
   std::optional<DataSnapshot> data;  // of a member
+  std::string reason;                // why it is not there: of the last four states
+  absl::Duration ended_age;          // since then
 };
 
 struct MissingSnapshot {
@@ -93,6 +95,12 @@ struct AlarmSnapshot {
   bool is_reminder = false;  // see AlarmKind
 };
 
+struct DivergenceSnapshot {
+  Round round;
+  std::string text;
+  absl::Duration age;
+};
+
 struct ClusterSnapshot {
   uint64_t server_incarnation = 0;
   absl::Duration uptime;
@@ -118,6 +126,9 @@ struct ClusterSnapshot {
   std::string layout_hash;
   std::optional<absl::Duration> eta;
   uint64_t rounds_committed_short = 0;
+  std::optional<DivergenceSnapshot> divergence;  // the last one
+  int64_t rollbacks = 0;
+  double learning_rate_scale = 1.0;  // what rollbacks have made of the learning rate
 };
 
 }  // namespace lodestar

@@ -10,7 +10,7 @@
 namespace lodestar {
 
 struct ClusterView {
-  int min_workers = 1;
+  RequiredMembers required;
   std::vector<MemberProgress> members;  // ascending by worker
   std::optional<Round> open_round;
   int reported = 0;
@@ -19,7 +19,7 @@ struct ClusterView {
   // Valid while this object is unchanged.
   ClusterFacts Facts() const {
     ClusterFacts facts;
-    facts.min_workers = min_workers;
+    facts.required = required;
     facts.members = members;
     if (open_round.has_value()) facts.open_round = OpenRoundFacts{*open_round, reported, missing};
     return facts;

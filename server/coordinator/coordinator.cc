@@ -5,11 +5,12 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/remedy.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
-#include "server/sync/sync_policy_factory.h"
 
 namespace lodestar {
 namespace {
@@ -52,19 +53,28 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, 
 
 Coordinator::Coordinator(Config config, const Deps& deps, std::optional<Layout> layout,
                          absl::Time now)
-    : config_(std::move(config)),
-      deps_(deps),
-      started_at_(now),
-      policy_(MakeSyncPolicy(config_.job)),
-      layout_(std::move(layout)),
-      shards_(config_.num_shards, now),
-      membership_(MembershipTable::Config{.lease = config_.lease}),
-      ledger_(config_.job, LedgerState{}),
-      checkpoints_(config_.num_shards),
-      schedule_(config_.checkpoint_schedule),
-      last_save_(!config_.fallback_dir.empty()) {}
+    : CoordinatorFacts(std::move(config), std::move(layout), now), deps_(deps) {}
 
 absl::StatusOr<RegisterAnswer> Coordinator::Register(const RegisterCall& call, absl::Time now) {
+  absl::StatusOr<RegisterAnswer> answer = Admit(call, now);
+  if (answer.ok()) {
+    refusals_.Forget(call.name);
+  } else {
+    NoteRefusal(call.name, call.peer, answer.status(), now);
+  }
+  return answer;
+}
+
+void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
+                              const absl::Status& reason, absl::Time now) {
+  // Others try again by themselves.
+  if (RemedyFor(reason) != Remedy::kGiveUp) return;
+  if (!refusals_.Note(name, peer, reason, now)) return;
+  deps_.observer->OnEvent(absl::StrCat("worker refused name=", absl::CHexEscape(name),
+                                       " peer=", peer, " reason=", reason.message()));
+}
+
+absl::StatusOr<RegisterAnswer> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
   RETURN_IF_ERROR(CheckEncodings(config_.job, call.encodings));
   if (phase_ == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
   RETURN_IF_ERROR(CheckReady(now));
@@ -72,6 +82,7 @@ absl::StatusOr<RegisterAnswer> Coordinator::Register(const RegisterCall& call, a
     absl::Status same = CheckSameLayout(*layout_, "the job", *call.layout, "this client");
     if (!same.ok()) return absl::InvalidArgumentError(same.message());
   }
+  RETURN_IF_ERROR(CheckSound(call));
   ASSIGN_OR_RETURN(const MembershipTable::Admission admission,
                    membership_.Register(call.name, call.instance_id, now));
   WorkerDesk& desk = desks_[admission.id];
@@ -90,29 +101,39 @@ absl::StatusOr<RegisterAnswer> Coordinator::Register(const RegisterCall& call, a
   answer.lease = config_.lease;
   answer.heartbeat = config_.lease / 3;
   answer.map = map_;
-  answer.needs_initial_weights = ClaimSupply({admission.id, admission.incarnation});
+  answer.needs_initial_weights = supply_.Claim({admission.id, admission.incarnation});
   return answer;
+}
+
+absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
+  const WorkerRecord* record = membership_.FindByName(call.name);
+  const auto desk = record == nullptr ? desks_.end() : desks_.find(record->id);
+  if (desk == desks_.end() || !desk->second.IsSick(call.instance_id)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "worker '", call.name,
+      "' has sent NaN or Inf again and again, while the numbers of others were finite; check its "
+      "device, its memory and its data, then start it again"));
 }
 
 absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_view layout_hash,
                                          const DatasetClaim& dataset, absl::Time now) {
   RETURN_IF_ERROR(membership_.Renew(life.worker, life.incarnation, now));
   RETURN_IF_ERROR(CheckReady(now));
-  if (layout_hash != layout_->hash()) {
-    return absl::FailedPreconditionError(absl::StrCat("layout hash of this worker is ", layout_hash,
-                                                      ", the job's is ", layout_->hash(),
-                                                      "; build the model from the job's settings"));
-  }
   std::vector<const WorkerRecord*> members = membership_.Members();
   if (membership_.Find(life.worker)->is_member()) return membership_.view();
-  RETURN_IF_ERROR(ledger_.AdmitWorker(life.worker, dataset));
+  absl::Status admitted = CheckLayoutHash(layout_hash);
+  if (admitted.ok()) admitted = ledger_.AdmitWorker(life.worker, dataset);
+  if (!admitted.ok()) {
+    NoteRefusal(NameOf(life.worker), desks_[life.worker].peer(), admitted, now);
+    return admitted;
+  }
   int64_t slowest = members.empty() ? 0 : desks_[members.front()->id].progress();
   for (const WorkerRecord* member : members) {
     slowest = std::min(slowest, desks_[member->id].progress());
   }
   RETURN_IF_ERROR(membership_.Join(life.worker, life.incarnation, now));
   desks_[life.worker].set_progress(slowest);
-  if (supplier_.has_value() && supplier_->incarnation == life.incarnation) has_supply_ = true;
+  supply_.OnJoined(life);
   deps_.observer->OnEvent(absl::StrCat(
       "worker joined name=", NameOf(life.worker), " worker=", life.worker.value(),
       " view=", membership_.view().value(), " data=", dataset.own_partition ? "own" : "shared",
@@ -122,6 +143,13 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   Touch();
   Advance(now);
   return membership_.view();
+}
+
+absl::Status Coordinator::CheckLayoutHash(absl::string_view layout_hash) const {
+  if (layout_hash == layout_->hash()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("layout hash of this worker is ", layout_hash,
+                                                    ", the job's is ", layout_->hash(),
+                                                    "; build the model from the job's settings"));
 }
 
 absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call, absl::Time now) {
@@ -140,34 +168,28 @@ absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason
   RETURN_IF_ERROR(membership_.Check(life.worker, life.incarnation));
   // A report that does not fit is no reason to stay.
   if (report.has_value()) CountReport(life.worker, *report, now).IgnoreError();
-  ASSIGN_OR_RETURN(const EndedLife ended, membership_.Leave(life.worker, life.incarnation, reason));
+  ASSIGN_OR_RETURN(const EndedLife ended,
+                   membership_.Leave(life.worker, life.incarnation, reason, now));
   EndLives({ended}, now);
   return absl::OkStatus();
 }
 
 void Coordinator::Tick(absl::Time now) {
   EndLives(membership_.Expire(now), now);
+  TellWait(now);
   if (now < drop_missing_at_) return;
   drop_missing_at_ = absl::InfiniteFuture();
   DropMissing(now);
 }
 
-absl::Status Coordinator::CheckReady(absl::Time now) const {
-  switch (phase_) {
-    case CoordinatorPhase::kRunning:
-    case CoordinatorPhase::kEvaluating:
-    case CoordinatorPhase::kSaving:
-      return absl::OkStatus();
-    case CoordinatorPhase::kDone:
-      if (map_ != nullptr) return absl::OkStatus();
-      return absl::UnavailableError("the job was stopped before it began");
-    case CoordinatorPhase::kFailed:
-      return absl::FailedPreconditionError(
-          absl::StrCat("the job has failed: ", failure_.message()));
-    default:
-      return absl::UnavailableError(
-          absl::StrCat("not ready: ", WaitingFor(now), "; the same call again"));
-  }
+void Coordinator::TellWait(absl::Time now) {
+  if (!waits_.IsDue(now)) return;
+  if (!waits_.Look(WaitingFor(now, Ages::kLeftOut), WaitPatience(), now)) return;
+  deps_.observer->OnEvent(absl::StrCat("cluster ", WaitingFor(now)));
+}
+
+void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind) {
+  if (alarms_.Raise(text, now, kind)) deps_.observer->OnAlarm(text);
 }
 
 absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) {
@@ -179,16 +201,6 @@ absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) 
   absl::Status assigned = Assign(now);
   if (!assigned.ok()) layout_.reset();
   return assigned;
-}
-
-bool Coordinator::awaits_supply() const {
-  return std::holds_alternative<ClientSource>(source_) && !has_supply_;
-}
-
-bool Coordinator::ClaimSupply(const WorkerLife& life) {
-  if (!awaits_supply()) return false;
-  if (!supplier_.has_value()) supplier_ = life;
-  return supplier_->incarnation == life.incarnation;
 }
 
 void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) {
@@ -203,38 +215,38 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
         absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
                      " incarnation=", life.incarnation.value(), " reason=", life.reason));
     view_changed |= life.was_member;
-    supplier_lost |= supplier_.has_value() && supplier_->incarnation == life.incarnation;
+    supplier_lost |= supply_.OnEnded(life.incarnation);
   }
+  std::erase_if(desks_, [this](const auto& desk) {
+    return membership_.Find(desk.first) == nullptr;  // forgotten
+  });
   if (view_changed) AnnounceMembers();
   if (!lives.empty()) Touch();
-  if (supplier_lost && awaits_supply()) {
-    // All start over, so that another one learns that it has to supply the weights.
-    supplier_.reset();
-    std::vector<EndedLife> others;
-    for (const auto& [id, record] : membership_.workers()) {
-      if (!record.is_alive()) continue;
-      others.push_back(*membership_.Leave(id, record.incarnation,
-                                          "the client that was to supply the weights is gone"));
-    }
-    EndLives(others, now);
-    return;
-  }
+  // All start over, so that another one learns that it has to supply the weights.
+  if (supplier_lost) return DropAll("the client that was to supply the weights is gone", now);
   Advance(now);
+}
+
+void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
+  std::vector<WorkerLife> lives;
+  for (const auto& [id, record] : membership_.workers()) {
+    if (record.is_alive()) lives.push_back({id, record.incarnation});
+  }
+  std::vector<EndedLife> ended;
+  for (const WorkerLife& life : lives) {
+    ended.push_back(*membership_.Drop(life.worker, life.incarnation, reason, now));
+  }
+  EndLives(ended, now);
 }
 
 void Coordinator::AnnounceMembers() {
   // A shard that knows of members takes no first weights any more.
-  if (awaits_supply()) return;
+  if (supply_.is_awaited()) return;
   std::vector<RosterMember> members;
   for (const WorkerRecord* record : membership_.Members()) {
     members.push_back({record->id, record->incarnation, 0});
   }
   deps_.fleet->SetMembers(membership_.view(), members);
-}
-
-std::string Coordinator::NameOf(WorkerId worker) const {
-  const WorkerRecord* record = membership_.Find(worker);
-  return record == nullptr ? absl::StrCat("worker ", worker.value()) : record->name;
 }
 
 }  // namespace lodestar

@@ -9,11 +9,11 @@
 //
 // kAwaitingLayout only for the model `client` without a checkpoint. RequestStop() leads from
 // kRunning to kSaving as soon as no work is out. In kDone, workers are told to leave; a last
-// checkpoint that failed is tried again there.
+// checkpoint that failed is tried again there. A run that diverges goes to kDone without saving, or
+// back to kRestoring: DivergencePolicy.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,30 +23,20 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
-#include "common/job_spec.h"
 #include "common/layout.h"
-#include "server/coordinator/alarm_book.h"
-#include "server/coordinator/checkpoint_course.h"
-#include "server/coordinator/checkpoint_schedule.h"
-#include "server/coordinator/cluster_snapshot.h"
-#include "server/coordinator/cluster_view.h"
 #include "server/coordinator/coordinator_config.h"
-#include "server/coordinator/coordinator_phase.h"
-#include "server/coordinator/job_progress.h"
-#include "server/coordinator/last_save.h"
+#include "server/coordinator/coordinator_facts.h"
 #include "server/coordinator/messages.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/round_observer.h"
 #include "server/coordinator/shard_fleet.h"
-#include "server/coordinator/shard_registry.h"
 #include "server/coordinator/work_ledger.h"
-#include "server/coordinator/worker_desk.h"
 #include "server/membership/membership_table.h"
-#include "server/sync/sync_policy.h"
+#include "server/sync/worker_fault.h"
 
 namespace lodestar {
 
-class Coordinator {
+class Coordinator final : public CoordinatorFacts {
  public:
   using Config = CoordinatorConfig;
   // Not owned; must outlive the coordinator.
@@ -62,6 +52,9 @@ class Coordinator {
 
   // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
   absl::StatusOr<RegisterAnswer> Register(const RegisterCall& call, absl::Time now);
+  // A worker was turned away, here or before the call came here; for log and status.
+  void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
+                   absl::Time now);
   absl::StatusOr<ViewId> Join(const WorkerLife& life, absl::string_view layout_hash,
                               const DatasetClaim& dataset, absl::Time now);
   absl::StatusOr<HeartbeatAnswer> Heartbeat(const HeartbeatCall& call, absl::Time now);
@@ -90,6 +83,10 @@ class Coordinator {
                     const absl::StatusOr<std::string>& manifest_part, absl::Time now);
   // It cannot go on: the job ends with this error after a last checkpoint.
   void OnShardFailing(int shard, const absl::Status& error, absl::Time now);
+  // What shards find by themselves.
+  void OnWorkerFault(const WorkerFault& fault, absl::Time now);
+  void OnShardDiverged(int shard, uint64_t server_incarnation, Round round, absl::string_view text,
+                       absl::Time now);
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now);
   void OnCheckpointPublished(absl::string_view directory,
                              const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
@@ -97,42 +94,26 @@ class Coordinator {
   // Operators. The ticket names the checkpoint that will serve the request; it is taken as soon as
   // no round is open. Errors: FailedPrecondition (no --checkpoint_dir, or not running).
   absl::StatusOr<uint64_t> RequestCheckpoint(absl::Time now);
-  // Empty while it is under way; NotFound for tickets long gone.
-  std::optional<absl::StatusOr<PublishedCheckpoint>> CheckpointOutcome(uint64_t ticket) const;
   void RequestStop(absl::string_view reason, absl::Time now);
   // A server is about to stop, for the reason given: nobody gets new work, and what was done is
   // saved. Who still owes a contribution after half of `patience` is dropped from its round.
   void BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now);
-  // Not set before it is over. Errors: FailedPrecondition (nothing to save, or nowhere); else why
-  // it failed. Each says what is in no checkpoint.
-  const std::optional<LastSave::Outcome>& LastSaveOutcome() const { return last_save_.outcome(); }
-  // "rounds 200 to 216 are in no checkpoint; ..."; empty if everything is.
-  std::string Unsaved() const;
   void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm);
-
-  // Changes whenever a pending grant, registration or checkpoint could have a new answer.
-  uint64_t state_version() const { return state_version_; }
-  CoordinatorPhase phase() const { return phase_; }
-  const absl::Status& failure() const { return failure_; }  // not ok in kFailed
-  // The job is over, the workers have left, and the servers were told to exit.
-  bool should_exit() const { return should_exit_; }
-  uint64_t server_incarnation() const { return server_incarnation_; }
-  std::shared_ptr<const ClusterMap> map() const { return map_; }  // null: no layout yet
-  Version committed_version() const;  // of every bucket when all is applied; 0 without rosters
-  ClusterSnapshot Snapshot(absl::Time now) const;
 
  private:
   Coordinator(Config config, const Deps& deps, std::optional<Layout> layout, absl::Time now);
-  absl::Status CheckReady(absl::Time now) const;
+  absl::Status CheckSound(const RegisterCall& call) const;
+  absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
+  absl::StatusOr<RegisterAnswer> Admit(const RegisterCall& call, absl::Time now);
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
-  bool ClaimSupply(const WorkerLife& life);
-  bool awaits_supply() const;
   void EndLives(const std::vector<EndedLife>& lives, absl::Time now);
+  void DropAll(absl::string_view reason, absl::Time now);
   void AnnounceMembers();
+  void OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
+  void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
+  void Diverge(Round round, absl::string_view why, absl::Time now);
 
   absl::Status CountReport(WorkerId worker, const GrantReport& report, absl::Time now);
-  GrantAnswer AnswerFor(WorkerId worker, absl::Time now) const;
-  std::string PendingReason(WorkerId worker, absl::Time now) const;
   // Goes on as far as the facts allow.
   void Advance(absl::Time now);
   bool AdvanceOnce(absl::Time now);
@@ -151,54 +132,16 @@ class Coordinator {
   void EndLastSave(const absl::Status& error);
   void DropMissing(absl::Time now);
   bool ServeRequestsWithLast();
-  std::vector<RosterMember> Waiting() const;
-  ClusterView View() const;
-  bool is_stopping() const { return stop_reason_.has_value(); }
-  bool is_work_held() const { return !hold_reason_.empty(); }
-  bool saves() const { return !config_.checkpoint_dir.empty(); }
 
   absl::Status Restore(const RestoreChoice& choice, absl::Time now);
   absl::Status Assign(absl::Time now);
   void Fail(const absl::Status& status);
   void Enter(CoordinatorPhase phase);
   void Touch() { ++state_version_; }
-  std::string WaitingFor(absl::Time now) const;
-  std::string WaitingForLastSave(absl::Time now) const;
-  absl::string_view StateName() const;
-  std::string NameOf(WorkerId worker) const;
+  // Tells the log what has been waited for for a while, once.
+  void TellWait(absl::Time now);
 
-  Config config_;
   Deps deps_;
-  absl::Time started_at_;
-  std::unique_ptr<const SyncPolicy> policy_;
-  CoordinatorPhase phase_ = CoordinatorPhase::kAwaitingShards;
-  absl::Status failure_;
-  absl::Status shard_failure_;  // for which the job fails once the last checkpoint is taken
-  uint64_t state_version_ = 1;
-  uint64_t server_incarnation_ = 0;
-  std::optional<std::string> stop_reason_;  // once asked to stop
-  std::string hold_reason_;                 // empty: work is handed out
-  absl::Time drop_missing_at_ = absl::InfiniteFuture();
-  bool should_exit_ = false;
-
-  std::optional<Layout> layout_;
-  std::shared_ptr<const ClusterMap> map_;
-  WeightsSource source_;
-  std::optional<WorkerLife> supplier_;  // of the initial weights; model `client`
-  bool has_supply_ = false;
-
-  ShardRegistry shards_;
-  MembershipTable membership_;
-  WorkLedger ledger_;
-  CheckpointCourse checkpoints_;
-  CheckpointSchedule schedule_;
-  LastSave last_save_;
-  std::optional<ResumeSnapshot> resumed_;
-  AlarmBook alarms_;
-  std::map<WorkerId, WorkerDesk> desks_;
-  std::map<Round, OpenRound> open_;  // one at most with rosters; else one per grant that is out
-  int64_t evaluation_attempt_ = 0;
-  JobProgress progress_;
 };
 
 }  // namespace lodestar

@@ -12,17 +12,13 @@ absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {
     return absl::FailedPreconditionError(
         "nowhere to save: start the servers with --checkpoint_dir");
   }
-  if (absl::Status ready = CheckReady(now); !ready.ok() || awaits_supply()) {
+  if (phase_ == CoordinatorPhase::kDone && !failure_.ok()) return failure_;
+  if (absl::Status ready = CheckReady(now); !ready.ok() || supply_.is_awaited()) {
     return absl::FailedPreconditionError(absl::StrCat("nothing to save yet: ", WaitingFor(now)));
   }
   const uint64_t ticket = checkpoints_.Request();
   Advance(now);
   return ticket;
-}
-
-std::optional<absl::StatusOr<PublishedCheckpoint>> Coordinator::CheckpointOutcome(
-    uint64_t ticket) const {
-  return checkpoints_.OutcomeOf(ticket);
 }
 
 void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
@@ -71,16 +67,6 @@ void Coordinator::EndLastSave(const absl::Status& error) {
                                               : std::string(outcome.status().message()))));
 }
 
-std::string Coordinator::Unsaved() const {
-  const std::optional<PublishedCheckpoint>& last = checkpoints_.last();
-  const int64_t begin = last.has_value() ? last->round.value() : 0;
-  const int64_t end = ledger_.next_round().value();
-  if (end <= begin) return "";
-  return absl::StrCat(
-      "rounds ", begin, " to ", end - 1, " are in no checkpoint",
-      last.has_value() ? absl::StrCat("; the newest is ", last->path) : ", and there is none");
-}
-
 // A worker that holds up the last checkpoint goes, and with it its part of the round; the round is
 // closed without it.
 void Coordinator::DropMissing(absl::Time now) {
@@ -89,7 +75,7 @@ void Coordinator::DropMissing(absl::Time now) {
   for (const auto& [number, round] : open_) {
     for (WorkerId worker : round.Missing()) {
       const WorkerRecord* record = membership_.Find(worker);
-      auto life = membership_.Leave(worker, record->incarnation, reason);
+      auto life = membership_.Drop(worker, record->incarnation, reason, now);
       if (life.ok()) ended.push_back(*std::move(life));
     }
   }
@@ -191,7 +177,11 @@ bool Coordinator::AdvanceLastSave(absl::Time now) {
   if (checkpoints_.is_active()) return false;
   if (ServeRequestsWithLast()) return true;
   if (!last_save_.is_begun() || last_save_.outcome().has_value()) return false;
-  if (!saves() || awaits_supply() || checkpoints_.HoldsLast(ledger_.state())) {
+  if (!failure_.ok()) {
+    EndLastSave(failure_);
+    return true;
+  }
+  if (!saves() || supply_.is_awaited() || checkpoints_.HoldsLast(ledger_.state())) {
     EndLastSave(absl::FailedPreconditionError(saves() ? WaitingFor(now) : "no --checkpoint_dir"));
     return true;
   }
@@ -226,7 +216,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
     if (record.is_alive()) return false;
   }
   should_exit_ = true;
-  deps_.fleet->Stop();
+  deps_.fleet->Stop(failure_.message());
   deps_.observer->OnEvent("the job is over and the workers have left: the servers exit");
   Touch();
   return true;

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "common/job_spec.h"
 #include "server/coordinator/checkpoint_schedule.h"
+#include "server/coordinator/divergence_policy.h"
 
 namespace lodestar {
 
@@ -20,6 +21,7 @@ struct CoordinatorConfig {
   CheckpointSchedule::Config checkpoint_schedule;
   absl::Duration stop_timeout = absl::Minutes(1);  // for the last checkpoint of a job that fails
   bool exit_when_done = false;
+  DivergencePolicy divergence;
 };
 
 }  // namespace lodestar

@@ -21,6 +21,10 @@ void RecordingFleet::OpenRound(const RoundPlan& plan) {
   plans.push_back(plan);
 }
 
+void RecordingFleet::CloseRound(Round round, absl::Span<const RosterMember> reported) {
+  commands.push_back(absl::StrCat("close ", round.value(), " by ", reported.size()));
+}
+
 void RecordingFleet::SetMembers(ViewId, absl::Span<const RosterMember> members) {
   commands.push_back(absl::StrCat("members ", members.size()));
 }
@@ -34,7 +38,9 @@ void RecordingFleet::Save(Version version, absl::string_view directory) {
   save_directories.emplace_back(directory);
 }
 
-void RecordingFleet::Stop() { commands.push_back("stop"); }
+void RecordingFleet::Stop(absl::string_view failure) {
+  commands.push_back(failure.empty() ? "stop" : absl::StrCat("stop: ", failure));
+}
 
 Coordinator::Config TestConfig() {
   Coordinator::Config config;

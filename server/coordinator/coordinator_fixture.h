@@ -19,10 +19,11 @@ class RecordingFleet final : public ShardFleet {
  public:
   void Assign(const AssignCommand& command) override;
   void OpenRound(const RoundPlan& plan) override;
+  void CloseRound(Round round, absl::Span<const RosterMember> reported) override;
   void SetMembers(ViewId view, absl::Span<const RosterMember> members) override;
   void Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason) override;
   void Save(Version version, absl::string_view directory) override;
-  void Stop() override;
+  void Stop(absl::string_view failure) override;
 
   std::vector<std::string> commands;
   std::vector<AssignCommand> assignments;

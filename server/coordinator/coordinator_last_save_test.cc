@@ -192,12 +192,12 @@ TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
   EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("shard 1: out of memory"));
   EXPECT_THAT(cluster_.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
               HasSubstr("out of memory"));
-  EXPECT_TRUE(coordinator().failure().ok()) << "before it is saved";
+  EXPECT_FALSE(coordinator().outcome().has_value()) << "before it is saved";
   cluster_.FinishSave();
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
-  EXPECT_EQ(coordinator().failure().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(coordinator().outcome()->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(
-      std::string(coordinator().failure().message()),
+      std::string(coordinator().outcome()->message()),
       AllOf(HasSubstr("shard 1: out of memory"), HasSubstr("all is saved in ckpt/round-00000001")));
 }
 
@@ -246,7 +246,7 @@ TEST_F(EndOfJobTest, AServerThatStaysUpLetsTheWorkersGoAndTriesOn) {
   cluster_.FinishSave();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->path, "ckpt/round-00000004");
   EXPECT_EQ(Snapshot().waiting_for, "");
-  EXPECT_FALSE(coordinator().should_exit());
+  EXPECT_FALSE(coordinator().outcome().has_value());
 }
 
 TEST_F(EndOfJobTest, ASignalWhileItFailsGivesItOneMoreLap) {
@@ -271,14 +271,14 @@ class ExitWhenDoneTest : public EndOfJobTest {
 TEST_F(ExitWhenDoneTest, TheFallbackTakesWhatTheFolderDoesNot) {
   ASSERT_TRUE(coordinator().Leave(worker_.life, "done", {}, cluster_.now()).ok());
   for (int i = 0; i < LastSave::kTries; ++i) {
-    EXPECT_FALSE(coordinator().should_exit());
+    EXPECT_FALSE(coordinator().outcome().has_value());
     FailSave();
     cluster_.Pass(absl::Seconds(5));
   }
   EXPECT_EQ(cluster_.fleet.save_directories.back(), "spare/round-00000004.tmp");
   cluster_.FinishSave();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->path, "spare/round-00000004");
-  EXPECT_TRUE(coordinator().should_exit());
+  EXPECT_TRUE(coordinator().outcome().has_value());
 }
 
 TEST_F(ExitWhenDoneTest, AfterAResumeFromTheFallbackTheFolderGetsItsCheckpoint) {
@@ -300,11 +300,11 @@ TEST_F(ExitWhenDoneTest, AfterAResumeFromTheFallbackTheFolderGetsItsCheckpoint) 
 TEST_F(ExitWhenDoneTest, ExitsAfterTheLastTry) {
   ASSERT_TRUE(coordinator().Leave(worker_.life, "done", {}, cluster_.now()).ok());
   for (int i = 0; i <= LastSave::kTries; ++i) {
-    EXPECT_FALSE(coordinator().should_exit());
+    EXPECT_FALSE(coordinator().outcome().has_value());
     FailSave();
     cluster_.Pass(absl::Seconds(5));
   }
-  EXPECT_TRUE(coordinator().should_exit());
+  EXPECT_TRUE(coordinator().outcome().has_value());
   EXPECT_THAT(Error(), HasSubstr("rounds 0 to 3 are in no checkpoint"));
 }
 

@@ -59,7 +59,8 @@ TEST(CoordinatorRestartTest, SaveComesBeforeTheRoundItBelongsTo) {
   cluster.Start();
   RunUntil(cluster, cluster.Add("a"), 2);
   EXPECT_THAT(cluster.fleet.commands,
-              ElementsAre("assign 1000", "members 1", "open 0", "open 1", "save 2", "open 2"));
+              ElementsAre("assign 1000", "members 1", "open 0", "close 0 by 1", "open 1",
+                          "close 1 by 1", "save 2", "open 2"));
   EXPECT_EQ(cluster.fleet.save_directories.at(0), "ckpt/round-00000002.tmp");
   cluster.FinishSave();
   const CheckpointRecord& record = cluster.store.published.at(0);
@@ -120,6 +121,29 @@ TEST(CoordinatorRestartTest, ResumedJobGivesTheGrantsOfAnUninterruptedOne) {
   EXPECT_EQ(second.observer.rounds.back().total_samples, 8 * 6);
 }
 
+TEST(CoordinatorRestartTest, RunningJobThatStartsAnewGivesItsWorkersALeaseToComeBack) {
+  Coordinator::Config pair = SavingConfig();
+  pair.job.min_workers = 2;
+  CoordinatorHarness cluster(pair);
+  cluster.Start();
+  TestWorker a = cluster.Add("a");
+  TestWorker b = cluster.Add("b");
+  cluster.Ask(a);
+  ASSERT_TRUE(cluster.Ask(b).grant.has_value());
+  cluster.coordinator().OnShardLost(1, 71, cluster.now());
+  cluster.AttachAll();
+  cluster.coordinator().OnRestoreChosen(
+      RestoreChoice{.source = InitialSource{}, .server_incarnation = 5000}, cluster.now());
+  cluster.LoadAll();
+  ASSERT_TRUE(cluster.Register(a).ok());
+  ASSERT_TRUE(cluster.Join(a).ok());
+  EXPECT_THAT(cluster.Ask(a).pending_reason, ::testing::HasSubstr("1 of --min_workers=2"));
+  cluster.Pass(absl::Seconds(9), {a});
+  EXPECT_FALSE(cluster.Ask(a).grant.has_value());
+  cluster.Pass(absl::Seconds(2), {a});
+  EXPECT_TRUE(cluster.Ask(a).grant.has_value()) << "b has had its time";
+}
+
 TEST(CoordinatorRestartTest, ResumeBeginsNewLivesButKeepsIds) {
   CoordinatorHarness first(SavingConfig());
   first.Start();
@@ -129,8 +153,10 @@ TEST(CoordinatorRestartTest, ResumeBeginsNewLivesButKeepsIds) {
   CheckpointRecord record;
   record.final_directory = "ckpt/round-00000000";
   record.state.server_incarnation = 1000;
-  record.state.membership = {
-      {{"a", WorkerId(1)}, {"b", WorkerId(2)}}, Incarnation(1002), ViewId(2)};
+  record.state.membership = {.names = {{"a", WorkerId(1)}, {"b", WorkerId(2)}},
+                             .last_id = WorkerId(2),
+                             .last_incarnation = Incarnation(1002),
+                             .view = ViewId(2)};
   CoordinatorHarness second(SavingConfig());
   second.Start(ChoiceOf(record));
   EXPECT_GT(second.coordinator().server_incarnation(), 1000);
@@ -229,17 +255,17 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   EXPECT_EQ(done.kind, Grant::Kind::kDone);
   EXPECT_THAT(done.reason, HasSubstr("maintenance"));
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
-  EXPECT_TRUE(cluster.coordinator().should_exit());
+  EXPECT_TRUE(cluster.coordinator().outcome().has_value());
 }
 
 TEST(CoordinatorRestartTest, StopWithoutWorkersEndsAtOnce) {
   CoordinatorHarness idle;
   idle.Start();
   idle.coordinator().RequestStop("", idle.now());
-  EXPECT_TRUE(idle.coordinator().should_exit());
+  EXPECT_TRUE(idle.coordinator().outcome().has_value());
   CoordinatorHarness unready;
   unready.coordinator().RequestStop("", unready.now());
-  EXPECT_TRUE(unready.coordinator().should_exit());
+  EXPECT_TRUE(unready.coordinator().outcome().has_value());
   TestWorker worker{"a", 1, {}};
   EXPECT_EQ(unready.Register(worker).status().code(), absl::StatusCode::kUnavailable);
 }
@@ -307,7 +333,7 @@ TEST(CoordinatorRestartTest, WeightsThatCannotBeLoadedAreAFailure) {
   cluster.coordinator().OnShardLoaded(0, 9, absl::NotFoundError("tensor x is missing"),
                                       cluster.now());
   EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kFailed);
-  EXPECT_THAT(std::string(cluster.coordinator().failure().message()), HasSubstr("tensor x"));
+  EXPECT_THAT(std::string(cluster.coordinator().outcome()->message()), HasSubstr("tensor x"));
 }
 
 TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {

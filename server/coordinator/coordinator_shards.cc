@@ -63,19 +63,19 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
     RETURN_IF_ERROR(CheckSameLayout(*layout_, "the job", *choice.layout, "the weights on disk"));
   }
   if (choice.layout.has_value()) layout_ = choice.layout;
+  divergence_.Reconcile(state.ledger);
   server_incarnation_ =
       std::max({choice.server_incarnation, state.server_incarnation + 1, server_incarnation_ + 1});
   // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
   // server incarnations lie above them.
   ASSIGN_OR_RETURN(membership_, MembershipTable::Restore(membership_.config(), state.membership,
-                                                         Incarnation(server_incarnation_)));
+                                                         Incarnation(server_incarnation_), now));
   ledger_ = WorkLedger(config_.job, state.ledger);
   progress_.Restore(state.progress);
   source_ = choice.source;
   desks_.clear();
   open_.clear();
-  supplier_.reset();
-  has_supply_ = false;
+  supply_.Begin(std::holds_alternative<ClientSource>(source_));
   evaluation_attempt_ = 0;
   last_save_ = LastSave(!config_.fallback_dir.empty());
   hold_reason_.clear();
@@ -111,8 +111,11 @@ absl::Status Coordinator::Assign(absl::Time now) {
   map_ = std::move(map);
   shards_.MarkLoading(now);
   Enter(CoordinatorPhase::kLoading);
-  deps_.fleet->Assign({server_incarnation_, map_, source_,
-                       SharedFolder{config_.checkpoint_dir, config_.folder_claim_id}});
+  deps_.fleet->Assign({.server_incarnation = server_incarnation_,
+                       .map = map_,
+                       .source = source_,
+                       .folder = {config_.checkpoint_dir, config_.folder_claim_id},
+                       .learning_rate_scale = ledger_.state().learning_rate_scale});
   return absl::OkStatus();
 }
 
@@ -131,6 +134,7 @@ void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const ab
   shards_.MarkServing(shard, now);
   if (!shards_.all_serving()) return;
   schedule_.Restart(ledger_.next_round(), now);
+  quota_.OnReady(now);
   Enter(CoordinatorPhase::kRunning);
   Advance(now);
 }

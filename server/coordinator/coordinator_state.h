@@ -26,6 +26,8 @@ struct LedgerState {
   int64_t trained_samples = 0;               // reported
   int64_t final_evaluation_round = -1;       // number of updates it followed; -1: not done
   std::vector<DataSetState> data_sets = {};  // that samples were handed out of
+  int64_t rollbacks = 0;                     // since the job began
+  double learning_rate_scale = 1.0;          // what they have made of the learning rate
   friend bool operator==(const LedgerState&, const LedgerState&) = default;
 };
 

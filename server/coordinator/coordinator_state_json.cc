@@ -85,6 +85,14 @@ absl::StatusOr<LedgerState> LedgerFromJson(const Json& json) {
   ASSIGN_OR_RETURN(ledger.next_sample, Integer(json, "next_sample", 0));
   ASSIGN_OR_RETURN(ledger.trained_samples, Integer(json, "trained_samples", 0));
   ASSIGN_OR_RETURN(ledger.final_evaluation_round, Integer(json, "final_evaluation_round", -1));
+  if (json.contains("rollbacks")) {
+    ASSIGN_OR_RETURN(ledger.rollbacks, Integer(json, "rollbacks", 0));
+    ASSIGN_OR_RETURN(const Json* scale, Member(json, "learning_rate_scale"));
+    if (!scale->is_number() || !(scale->get<double>() >= 0.0)) {
+      return Refuse("learning_rate_scale", "a number of at least 0");
+    }
+    ledger.learning_rate_scale = scale->get<double>();
+  }
   if (const auto dataset = json.find("dataset"); dataset != json.end()) {
     RETURN_IF_ERROR(SingleDataSetFromJson(*dataset, ledger));
     return ledger;
@@ -106,6 +114,11 @@ absl::StatusOr<MembershipState> MembershipFromJson(const Json& json) {
   ASSIGN_OR_RETURN(const uint64_t view, Unsigned(json, "view"));
   membership.last_incarnation = Incarnation(incarnation);
   membership.view = ViewId(view);
+  if (json.contains("last_id")) {
+    ASSIGN_OR_RETURN(const uint64_t last_id, Unsigned(json, "last_id"));
+    if (last_id > std::numeric_limits<uint32_t>::max()) return Refuse("last_id", "below 2^32");
+    membership.last_id = WorkerId(static_cast<uint32_t>(last_id));
+  }
   ASSIGN_OR_RETURN(const Json* workers, Member(json, "workers"));
   if (!workers->is_array()) return Refuse("workers", "a list");
   for (const Json& entry : *workers) {
@@ -114,6 +127,7 @@ absl::StatusOr<MembershipState> MembershipFromJson(const Json& json) {
     ASSIGN_OR_RETURN(const int64_t id, Integer(entry, "id", 1));
     if (id > std::numeric_limits<uint32_t>::max()) return Refuse("id", "below 2^32");
     name.id = WorkerId(static_cast<uint32_t>(id));
+    name.was_alive = !entry.contains("gone");
     membership.names.push_back(std::move(name));
   }
   return membership;
@@ -162,6 +176,7 @@ std::string CoordinatorStateToJson(const CoordinatorState& state) {
   Json workers = Json::array();
   for (const MembershipState::Name& name : state.membership.names) {
     workers.push_back({{"name", name.name}, {"id", name.id.value()}});
+    if (!name.was_alive) workers.back()["gone"] = true;
   }
   const LedgerState& ledger = state.ledger;
   Json data_sets = Json::array();
@@ -172,9 +187,12 @@ std::string CoordinatorStateToJson(const CoordinatorState& state) {
                        {"next_sample", ledger.next_sample},
                        {"trained_samples", ledger.trained_samples},
                        {"final_evaluation_round", ledger.final_evaluation_round},
+                       {"rollbacks", ledger.rollbacks},
+                       {"learning_rate_scale", ledger.learning_rate_scale},
                        {"data_sets", data_sets}}},
                      {"membership",
                       {{"last_incarnation", state.membership.last_incarnation.value()},
+                       {"last_id", state.membership.last_id.value()},
                        {"view", state.membership.view.value()},
                        {"workers", workers}}},
                      {"progress", ProgressToJson(state.progress)}};

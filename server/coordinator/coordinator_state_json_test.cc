@@ -20,7 +20,10 @@ CoordinatorState SomeState() {
   state.ledger.final_evaluation_round = -1;
   state.ledger.data_sets = {{DatasetClaim{"f\"00d", 10, 2, 65, false}, 7},
                             {DatasetClaim{"own", 20, 0, 65, true}, int64_t{1} << 59}};
-  state.membership.names = {{"a", WorkerId(1)}, {"b.c", WorkerId(2)}};
+  state.ledger.rollbacks = 2;
+  state.ledger.learning_rate_scale = 0.09;
+  state.membership.names = {{"a", WorkerId(1)}, {"b.c", WorkerId(3), /*was_alive=*/false}};
+  state.membership.last_id = WorkerId(7);
   state.membership.last_incarnation = Incarnation((uint64_t{1} << 63) + 1);
   state.membership.view = ViewId(9);
   state.progress.loss = {0.1, Round(11), 1.0 / 3.0, std::nullopt, Round(10)};

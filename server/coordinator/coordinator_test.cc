@@ -62,14 +62,14 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
   EXPECT_DOUBLE_EQ(*evaluated.heldout_accuracy, 3.0 / 7.0);
   EXPECT_TRUE(evaluated.heldout_complete);
 
-  EXPECT_FALSE(cluster.coordinator().should_exit()) << "the workers are still there";
+  EXPECT_FALSE(cluster.coordinator().outcome().has_value()) << "the workers are still there";
   for (const TestWorker& worker : workers) {
     const JobLoss told = cluster.Ask(worker).grant->loss;
     EXPECT_EQ(told.heldout, 3.0);
     EXPECT_EQ(told.heldout_round, Round(4));
     EXPECT_TRUE(cluster.coordinator().Leave(worker.life, "done", {}, cluster.now()).ok());
   }
-  EXPECT_TRUE(cluster.coordinator().should_exit());
+  EXPECT_TRUE(cluster.coordinator().outcome().has_value());
   EXPECT_EQ(cluster.fleet.commands.back(), "stop");
 }
 
@@ -125,17 +125,6 @@ TEST(CoordinatorTest, RegistrationIsUnavailableUntilEveryShardServes) {
   EXPECT_FALSE(answer->needs_initial_weights);
 }
 
-TEST(CoordinatorTest, WaitsForMinWorkersAndSaysSo) {
-  CoordinatorHarness cluster(ConfigFor(2));
-  cluster.Start();
-  const TestWorker a = cluster.Add("a");
-  EXPECT_THAT(cluster.Ask(a).pending_reason, HasSubstr("1 more workers to join"));
-  const TestWorker b = cluster.Add("b");
-  EXPECT_THAT(cluster.Ask(a).pending_reason, HasSubstr("waits for b to ask"));
-  EXPECT_TRUE(cluster.Ask(b).grant.has_value());
-  EXPECT_TRUE(cluster.Ask(a).grant.has_value()) << "asking earlier counted";
-}
-
 TEST(CoordinatorTest, HeldCallSeesTheChangeThroughTheStateVersion) {
   CoordinatorHarness cluster(ConfigFor(2));
   cluster.Start();
@@ -148,17 +137,6 @@ TEST(CoordinatorTest, HeldCallSeesTheChangeThroughTheStateVersion) {
   cluster.Ask(b);
   EXPECT_GT(cluster.coordinator().state_version(), before);
   EXPECT_TRUE(cluster.coordinator().PollGrant(a.life, cluster.now())->grant.has_value());
-}
-
-TEST(CoordinatorTest, PollingForAHeldCallKeepsNoDeadWorkerAlive) {
-  CoordinatorHarness cluster;
-  cluster.Start();
-  const TestWorker a = cluster.Add("a");
-  cluster.Pass(absl::Seconds(9));
-  EXPECT_TRUE(cluster.coordinator().PollGrant(a.life, cluster.now()).ok());
-  cluster.Pass(absl::Seconds(2));
-  EXPECT_EQ(cluster.coordinator().PollGrant(a.life, cluster.now()).status().code(),
-            absl::StatusCode::kAborted);
 }
 
 TEST(CoordinatorTest, LostReplyIsAnsweredWithTheSameGrant) {
@@ -221,92 +199,6 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).rounds_committed_short, 1);
 }
 
-TEST(CoordinatorTest, WorkerThatWaitsForItsAcknowledgementIsNotBlamed) {
-  CoordinatorHarness cluster(ConfigFor(2));
-  cluster.Start();
-  const TestWorker a = cluster.Add("a");
-  const TestWorker b = cluster.Add("b");
-  for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
-  ASSERT_TRUE(cluster.coordinator().Heartbeat({a.life, 0, 0, "compute"}, cluster.now()).ok());
-  ASSERT_TRUE(cluster.coordinator().Heartbeat({b.life, 0, 0, "push"}, cluster.now()).ok());
-  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
-  EXPECT_THAT(snapshot.waiting_for, HasSubstr("waits for a, open"));
-  EXPECT_EQ(snapshot.open_round->missing.at(1).what, "acknowledgement");
-}
-
-TEST(CoordinatorTest, LostWorkerComesBackUnderItsIdWithANewIncarnation) {
-  CoordinatorHarness cluster;
-  cluster.Start();
-  TestWorker a = cluster.Add("a");
-  const WorkerLife old = a.life;
-  cluster.Ask(a);
-  cluster.Pass(absl::Seconds(11));
-  ASSERT_TRUE(cluster.Register(a).ok());
-  EXPECT_EQ(a.life.worker, old.worker);
-  EXPECT_GT(a.life.incarnation, old.incarnation);
-  ASSERT_TRUE(cluster.Join(a).ok());
-  EXPECT_EQ(cluster.Ask(a).grant->round, Round(1)) << "round 0 ended with the old life";
-}
-
-TEST(CoordinatorTest, ReconnectKeepsTheGrant) {
-  CoordinatorHarness cluster;
-  cluster.Start();
-  TestWorker a = cluster.Add("a");
-  const Grant grant = *cluster.Ask(a).grant;
-  const WorkerLife before = a.life;
-  ASSERT_TRUE(cluster.Register(a).ok());
-  EXPECT_EQ(a.life.incarnation, before.incarnation);
-  ASSERT_TRUE(cluster.Join(a).ok());
-  EXPECT_EQ(*cluster.Ask(a).grant, grant);
-}
-
-TEST(CoordinatorTest, TakenNameAndOtherDataAreRefused) {
-  CoordinatorHarness cluster;
-  cluster.Start();
-  cluster.Add("a");
-  TestWorker impostor{"a", 99, {}};
-  EXPECT_EQ(cluster.Register(impostor).status().code(), absl::StatusCode::kAlreadyExists);
-  TestWorker b{"b", 2, {}};
-  ASSERT_TRUE(cluster.Register(b).ok());
-  DatasetClaim other = TestDataset();
-  other.fingerprint = "beef";
-  const absl::Status refused = cluster.Join(b, other);
-  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(refused), AllOf(HasSubstr("f00d"), HasSubstr("beef")));
-  EXPECT_EQ(
-      cluster.coordinator().Join(b.life, "0123", TestDataset(), cluster.now()).status().code(),
-      absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(cluster.coordinator().RequestGrant(b.life, {}, cluster.now()).status().code(),
-            absl::StatusCode::kFailedPrecondition)
-      << "not joined";
-}
-
-TEST(CoordinatorTest, LateJoinerIsInTheNextRound) {
-  CoordinatorHarness cluster;
-  cluster.Start();
-  const TestWorker a = cluster.Add("a");
-  const Grant first = *cluster.Ask(a).grant;
-  const TestWorker b = cluster.Add("b");
-  EXPECT_FALSE(cluster.Ask(b).grant.has_value());
-  const Grant second = *cluster.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
-  EXPECT_EQ(second.num_samples, 3);
-  EXPECT_EQ(cluster.Ask(b).grant->first_sample, 9);
-  EXPECT_EQ(cluster.fleet.plans[1].roster.size(), 2);
-}
-
-TEST(CoordinatorTest, LeaveHandsOverItsReport) {
-  CoordinatorHarness cluster(ConfigFor(1));
-  cluster.Start();
-  const TestWorker a = cluster.Add("a");
-  const Grant grant = *cluster.Ask(a).grant;
-  EXPECT_TRUE(cluster.coordinator()
-                  .Leave(a.life, "SIGTERM", CoordinatorHarness::ReportOf(grant), cluster.now())
-                  .ok());
-  ASSERT_EQ(cluster.observer.rounds.size(), 1);
-  EXPECT_FALSE(cluster.observer.rounds[0].committed_short);
-  EXPECT_EQ(cluster.observer.rounds[0].samples, 6);
-}
-
 TEST(CoordinatorTest, QuorumGoesOnWithoutTheStraggler) {
   Coordinator::Config config = ConfigFor(3);
   config.job.quorum = 2;
@@ -355,19 +247,6 @@ TEST(CoordinatorTest, FinalEvaluationIsRepeatedIfAWorkerIsLostDuringIt) {
   EXPECT_EQ(cluster.Ask(a, CoordinatorHarness::ReportOf(whole)).grant->kind, Grant::Kind::kDone);
   EXPECT_TRUE(cluster.observer.rounds.back().heldout_complete);
   EXPECT_EQ(cluster.observer.rounds.back().heldout_loss, 3.0);
-}
-
-TEST(CoordinatorTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
-  Coordinator::Config config = TestConfig();
-  config.job.global_batch_size = 1;
-  CoordinatorHarness cluster(config);
-  cluster.Start();
-  const TestWorker a = cluster.Add("a");
-  const TestWorker b = cluster.Add("b");
-  EXPECT_TRUE(cluster.Ask(a).grant.has_value());
-  cluster.Ask(b);
-  cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
-  EXPECT_EQ(cluster.fleet.plans.at(1).roster.size(), 1);
 }
 
 }  // namespace

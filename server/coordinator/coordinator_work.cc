@@ -1,6 +1,7 @@
 // Rounds and grants: how the coordinator goes from one round to the next, and to the end of the
 // job.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,11 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   const auto predictions = static_cast<double>(heldout.predictions);
   summary->heldout_loss = heldout.loss_sum / predictions;
   summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
+}
+
+bool IsFinite(const GrantReport& report) {
+  return (report.num_predictions == 0 || std::isfinite(report.loss_sum)) &&
+         (report.heldout_predictions == 0 || std::isfinite(report.heldout_loss_sum));
 }
 
 }  // namespace
@@ -47,53 +53,20 @@ absl::Status Coordinator::CountReport(WorkerId worker, const GrantReport& report
   WorkerDesk& desk = desks_[worker];
   ASSIGN_OR_RETURN(const WorkerDesk::Match match, desk.Classify(report));
   if (match == WorkerDesk::Match::kRepeat) return absl::OkStatus();
+  if (!IsFinite(report)) {
+    const Incarnation incarnation = membership_.Find(worker)->incarnation;
+    OnNotFinite(worker, report.round,
+                absl::StrCat("the loss of worker '", NameOf(worker), "' is not finite"), now);
+    return membership_.Check(worker, incarnation);
+  }
+  desk.CountFinite();
+  ++finite_reports_;
   // A round that is not open any more was committed without this worker.
   if (auto round = open_.find(report.round); round != open_.end()) {
     round->second.Report(worker, report);
   }
   desk.Complete(report, now);
   return absl::OkStatus();
-}
-
-GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
-  GrantAnswer answer;
-  const WorkerDesk& desk = desks_.at(worker);
-  if (!CheckReady(now).ok()) {
-    answer.pending_reason = WaitingFor(now);
-  } else if (phase_ == CoordinatorPhase::kDone) {
-    Grant done;
-    done.kind = Grant::Kind::kDone;
-    done.round = ledger_.next_round();
-    done.view = membership_.view();
-    done.total_rounds = config_.job.schedule.total_rounds;
-    done.loss = progress_.loss();
-    done.reason = is_stopping() ? absl::StrCat("stopped: ", *stop_reason_)
-                                : absl::StrCat("all ", done.total_rounds, " rounds are done");
-    answer.grant = std::move(done);
-  } else if (desk.grant().has_value()) {
-    answer.grant = desk.grant();
-  } else {
-    answer.pending_reason = PendingReason(worker, now);
-  }
-  return answer;
-}
-
-std::string Coordinator::PendingReason(WorkerId worker, absl::Time now) const {
-  if (phase_ != CoordinatorPhase::kRunning || is_stopping() || is_work_held() ||
-      ledger_.is_exhausted() || awaits_supply()) {
-    return WaitingFor(now);
-  }
-  const ClusterView view = View();
-  const Decision decision = [&] {
-    auto self = std::find_if(view.members.begin(), view.members.end(),
-                             [&](const MemberProgress& m) { return m.worker == worker; });
-    return policy_->uses_rosters() || self == view.members.end()
-               ? policy_->OnOpening(view.Facts())
-               : policy_->OnGrant(*self, view.Facts());
-  }();
-  if (!decision.reason.empty()) return decision.reason;
-  return absl::StrCat("there are more workers than --global_batch_size=",
-                      config_.job.global_batch_size, " has samples; waits for one to leave");
 }
 
 void Coordinator::Advance(absl::Time now) {
@@ -125,7 +98,7 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
     return true;
   }
   if (is_work_held()) return open_.empty() && AdvanceLastSave(now);
-  if (awaits_supply()) return false;
+  if (supply_.is_awaited()) return false;
   MaybeCheckpoint(now);
   return GrantNext(now);
 }
@@ -163,7 +136,7 @@ bool Coordinator::CloseRounds(absl::Time now) {
   bool has_closed = false;
   for (auto it = open_.begin(); it != open_.end();) {
     const bool is_over = policy_->uses_rosters()
-                             ? policy_->OnRoundEnd(View().Facts()).action == Action::kApply
+                             ? policy_->OnRoundEnd(View(now).Facts()).action == Action::kApply
                              : it->second.Missing().empty();
     if (!is_over) {
       ++it;
@@ -179,6 +152,9 @@ bool Coordinator::CloseRounds(absl::Time now) {
 
 void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   Touch();
+  if (policy_->uses_rosters() && !round.is_evaluation() && round.reported() > 0) {
+    deps_.fleet->CloseRound(round.round(), round.Reported());
+  }
   RoundSummary summary = round.Summarize(now);
   if (summary.committed_short) {
     deps_.observer->OnEvent(absl::StrCat("round ", summary.round.value(), " went on with ",
@@ -204,7 +180,7 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
 
 // With rosters: opens the next round for all that wait. Else: one grant for one of them.
 bool Coordinator::GrantNext(absl::Time now) {
-  const ClusterView view = View();
+  const ClusterView view = View(now);
   std::vector<RosterMember> roster = Waiting();
   if (policy_->uses_rosters()) {
     if (policy_->OnOpening(view.Facts()).action != Action::kApply || roster.empty()) return false;
@@ -219,6 +195,7 @@ bool Coordinator::GrantNext(absl::Time now) {
   }
   const WorkLedger::Work work = ledger_.OpenRound(membership_.view(), roster, committed_version());
   if (policy_->uses_rosters()) deps_.fleet->OpenRound(work.plan);
+  quota_.OnWork();
   Give(work, now);
   return true;
 }
@@ -232,41 +209,6 @@ void Coordinator::Give(const WorkLedger::Work& work, absl::Time now) {
   open_.emplace(work.plan.round, OpenRound(work, now));
   progress_.OnOpened(now);
   Touch();
-}
-
-std::vector<RosterMember> Coordinator::Waiting() const {
-  std::vector<RosterMember> waiting;
-  for (const WorkerRecord* record : membership_.Members()) {
-    if (desks_.at(record->id).is_waiting()) waiting.push_back({record->id, record->incarnation, 0});
-  }
-  return waiting;
-}
-
-// Weights of all rounds that are over. Without rosters any weights will do.
-Version Coordinator::committed_version() const {
-  if (!policy_->uses_rosters()) return Version(0);
-  const bool is_one_open = !open_.empty() && !open_.begin()->second.is_evaluation();
-  return Version(is_one_open ? open_.begin()->first.value() : ledger_.next_round().value());
-}
-
-ClusterView Coordinator::View() const {
-  ClusterView view;
-  view.min_workers = config_.job.min_workers;
-  for (const WorkerRecord* record : membership_.Members()) {
-    const WorkerDesk& desk = desks_.at(record->id);
-    view.members.push_back(
-        {record->id, record->name, desk.progress(), desk.is_waiting(), desk.grant().has_value()});
-  }
-  if (open_.empty()) return view;
-  const OpenRound& round = open_.begin()->second;
-  view.open_round = round.round();
-  view.reported = round.reported();
-  for (WorkerId worker : round.Missing()) {
-    const WorkerDesk& desk = desks_.at(worker);
-    view.missing.push_back(
-        {worker, NameOf(worker), desk.progress(), desk.is_waiting(), desk.grant().has_value()});
-  }
-  return view;
 }
 
 }  // namespace lodestar

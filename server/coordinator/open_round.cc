@@ -50,6 +50,14 @@ HeldoutSums OpenRound::Heldout() const {
   return sums;
 }
 
+std::vector<RosterMember> OpenRound::Reported() const {
+  std::vector<RosterMember> members;
+  for (const RosterMember& member : plan_.roster) {
+    if (shares_.at(member.worker).state == State::kReported) members.push_back(member);
+  }
+  return members;
+}
+
 std::vector<WorkerId> OpenRound::InState(State state) const {
   std::vector<WorkerId> workers;
   for (const auto& [worker, share] : shares_) {

@@ -28,6 +28,8 @@ class OpenRound {
   bool is_evaluation() const { return is_evaluation_; }
   absl::Time opened_at() const { return opened_at_; }
   int reported() const { return reported_; }
+  // Those of the roster who have.
+  std::vector<RosterMember> Reported() const;
   std::vector<WorkerId> Arrived() const { return InState(State::kReported); }
   // Neither reported nor lost.
   std::vector<WorkerId> Missing() const { return InState(State::kMissing); }

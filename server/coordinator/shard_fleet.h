@@ -44,6 +44,7 @@ struct AssignCommand {
   std::shared_ptr<const ClusterMap> map;
   WeightsSource source;
   SharedFolder folder = {};
+  double learning_rate_scale = 1.0;  // of the job's schedule; below 1 after rollbacks
 };
 
 // The shards of the job. Commands to one shard are obeyed in the order given; each goes to all
@@ -54,13 +55,15 @@ class ShardFleet {
   // Discards everything and starts from the source. Answer: OnShardLoaded().
   virtual void Assign(const AssignCommand& command) = 0;
   virtual void OpenRound(const RoundPlan& plan) = 0;
+  // All is in by the reports of these members. Answer: OnWorkerFault() for those whose part is not.
+  virtual void CloseRound(Round round, absl::Span<const RosterMember> reported) = 0;
   virtual void SetMembers(ViewId view, absl::Span<const RosterMember> members) = 0;
   virtual void Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason) = 0;
   // Captures each bucket when it is exactly at `version` (-1: as it is) and writes into
   // `directory`, which is created if it is not there. Answer: OnShardSaved().
   virtual void Save(Version version, absl::string_view directory) = 0;
-  // The servers exit.
-  virtual void Stop() = 0;
+  // The servers exit. `failure`: why the job has failed; empty: it has not.
+  virtual void Stop(absl::string_view failure) = 0;
 };
 
 // A checkpoint all of whose shards are written and synced.

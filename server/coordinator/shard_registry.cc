@@ -57,13 +57,17 @@ bool ShardRegistry::AllAtLeast(State wanted) const {
                      [&](const Entry& entry) { return entry.state >= wanted; });
 }
 
-std::string ShardRegistry::Lacking(State wanted, absl::Time now) const {
+std::string ShardRegistry::Lacking(State wanted, std::optional<absl::Time> now) const {
   std::vector<std::string> lacking;
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].state >= wanted) continue;
-    lacking.push_back(absl::StrCat(
-        "shard ", i, " (", StateName(entries_[i].state), " for ",
-        absl::FormatDuration(absl::Trunc(now - entries_[i].since, absl::Milliseconds(100))), ")"));
+    std::string& line =
+        lacking.emplace_back(absl::StrCat("shard ", i, " (", StateName(entries_[i].state)));
+    if (now.has_value()) {
+      const absl::Duration age = absl::Trunc(*now - entries_[i].since, absl::Milliseconds(100));
+      absl::StrAppend(&line, " for ", absl::FormatDuration(age));
+    }
+    line += ")";
   }
   return absl::StrJoin(lacking, " and ");
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,9 @@ class ShardRegistry {
 
   bool all_attached() const;  // or further
   bool all_serving() const;
-  // "shard 1 (missing for 3s) and shard 2 (...)": those not yet in `wanted` or further.
-  std::string Lacking(State wanted, absl::Time now) const;
+  // "shard 1 (missing for 3s) and shard 2 (...)": those not yet in `wanted` or further. Without
+  // `now`, without the times.
+  std::string Lacking(State wanted, std::optional<absl::Time> now) const;
   bool Has(int shard) const { return shard >= 0 && shard < static_cast<int>(entries_.size()); }
   const std::vector<Entry>& entries() const { return entries_; }
   static absl::string_view StateName(State state);

@@ -83,7 +83,8 @@ std::optional<HeldoutSums> WorkLedger::CloseRound(Round round, int64_t num_sampl
 
 double WorkLedger::LearningRate(Round round, int step) const {
   const double steps = job_.local_steps;
-  return job_.schedule.At(static_cast<double>(round.value()) + step / steps, 1.0 / steps);
+  return state_.learning_rate_scale *
+         job_.schedule.At(static_cast<double>(round.value()) + step / steps, 1.0 / steps);
 }
 
 bool WorkLedger::needs_final_evaluation() const {

@@ -62,7 +62,7 @@ class WorkLedger {
   // Workers of data sets that nobody in the roster has: without them an evaluation is not over all.
   std::vector<WorkerId> LackingFor(absl::Span<const RosterMember> roster) const;
   int64_t evaluation_set_size() const;
-  // Of a local step of a round.
+  // Of a local step of a round, with what rollbacks have made of it.
   double LearningRate(Round round, int step) const;
   // Samples handed out over samples there are; 0 if unknown.
   double epoch() const { return data_.Epoch(); }

@@ -22,9 +22,15 @@ double NonNegativeSeconds(absl::Duration duration) {
 }  // namespace
 
 void WorkerDesk::BeginLife(const RegisterCall& call) {
-  const uint64_t rounds_completed = rounds_completed_;
+  const WorkerDesk before = *this;
   *this = WorkerDesk();
-  rounds_completed_ = rounds_completed;
+  rounds_completed_ = before.rounds_completed_;
+  if (call.instance_id == before.instance_id_) {
+    times_not_finite_ = before.times_not_finite_;
+    not_finite_life_ = before.not_finite_life_;
+    finite_reports_then_ = before.finite_reports_then_;
+  }
+  instance_id_ = call.instance_id;
   device_ = call.device;
   peer_ = call.peer;
 }
@@ -33,6 +39,14 @@ void WorkerDesk::EndLife() {
   is_waiting_ = false;
   grant_.reset();
   activity_.clear();
+}
+
+bool WorkerDesk::CountNotFinite(Incarnation incarnation, uint64_t finite_reports) {
+  if (incarnation == not_finite_life_) return false;
+  not_finite_life_ = incarnation;
+  if (times_not_finite_ == 0 || finite_reports > finite_reports_then_) ++times_not_finite_;
+  finite_reports_then_ = finite_reports;
+  return true;
 }
 
 void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
@@ -100,7 +114,11 @@ WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, int64_t newest,
   snapshot.device = device_;
   snapshot.peer = peer_;
   snapshot.rounds_completed = rounds_completed_;
-  if (!record.is_alive()) return snapshot;
+  if (!record.is_alive()) {
+    snapshot.reason = record.end_reason;
+    snapshot.ended_age = now - record.ended_at;
+    return snapshot;
+  }
   snapshot.activity = is_waiting_ ? "wait" : activity_;
   snapshot.staleness = grant_.has_value() ? newest - last_granted_ : 0;
   snapshot.lease_age = now - record.renewed_at;

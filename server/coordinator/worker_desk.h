@@ -22,6 +22,7 @@ class WorkerDesk {
   void BeginLife(const RegisterCall& call);
   void EndLife();
   void SetPeer(const std::string& peer) { peer_ = peer; }
+  const std::string& peer() const { return peer_; }
 
   void OnHeartbeat(const HeartbeatCall& call, absl::Time now);
   void Give(const Grant& grant);
@@ -32,6 +33,18 @@ class WorkerDesk {
   void Complete(const GrantReport& report, absl::Time now);
   // Asked for a grant; kept until it gets one or its life ends.
   void SetWaiting() { is_waiting_ = !grant_.has_value(); }
+
+  // Its numbers in this life are not finite. Counts at most once per life; and as long as nobody
+  // else has reported finite ones meanwhile, which may not be this worker's fault, as the same
+  // time. `finite_reports`: of all workers so far. False if this life is counted already.
+  bool CountNotFinite(Incarnation incarnation, uint64_t finite_reports);
+  void CountFinite() { times_not_finite_ = 0; }
+  // Its last numbers were finite, or are still to come.
+  bool is_finite() const { return times_not_finite_ == 0; }
+  // The same process has failed so often, while others have not, that it is of no use.
+  bool IsSick(uint64_t instance_id) const {
+    return instance_id == instance_id_ && times_not_finite_ >= kMaxTimesNotFinite;
+  }
 
   bool is_waiting() const { return is_waiting_; }
   const std::optional<Grant>& grant() const { return grant_; }
@@ -48,6 +61,12 @@ class WorkerDesk {
  private:
   void CountTimes(const GrantReport& report);
 
+  static constexpr int kMaxTimesNotFinite = 3;
+
+  uint64_t instance_id_ = 0;
+  int times_not_finite_ = 0;     // in a row, of this process
+  Incarnation not_finite_life_;  // that was counted last
+  uint64_t finite_reports_then_ = 0;
   std::string device_;
   std::string peer_;
   std::string activity_;

@@ -55,6 +55,25 @@ absl::Status LoadFrom(const WeightsSource& source, const ParameterShard::Config&
   return shard.LoadInitial(config.job.seed);
 }
 
+// Tells the reports of which life of the servers a shard is.
+class AssignedObserver final : public ShardObserver {
+ public:
+  AssignedObserver(uint64_t server_incarnation, ShardReports* reports)
+      : server_incarnation_(server_incarnation), reports_(reports) {}
+
+  void OnDiverged(Round round, absl::string_view text) override {
+    reports_->OnDiverged(server_incarnation_, round, text);
+  }
+  void OnFault(const WorkerFault& fault) override { reports_->OnFault(fault); }
+  void OnOutOfMemory(absl::string_view text) override { reports_->OnOutOfMemory(text); }
+  void OnDropped(absl::string_view text) override { reports_->OnDropped(text); }
+  void OnNotice(absl::string_view text) override { reports_->OnNotice(text); }
+
+ private:
+  const uint64_t server_incarnation_;
+  ShardReports* const reports_;
+};
+
 absl::Status CreateDirectory(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -145,7 +164,8 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   deps.executor = deps_.executor;
   deps.policy = MakeSyncPolicy(assignment.job);
   deps.norm_exchange = deps_.norms;
-  deps.observer = deps_.reports;
+  deps.observer =
+      std::make_shared<AssignedObserver>(assignment.command.server_incarnation, deps_.reports);
   deps.trace = deps_.trace;
   ASSIGN_OR_RETURN(std::shared_ptr<ParameterShard> shard,
                    ParameterShard::Create(config, std::move(deps)));
@@ -175,6 +195,11 @@ void ShardHost::Command(std::function<void(ParameterShard&)> command) {
 
 void ShardHost::OpenRound(const RoundPlan& plan) {
   Command([plan](ParameterShard& shard) { shard.OpenRound(plan); });
+}
+
+void ShardHost::CloseRound(Round round, absl::Span<const RosterMember> reported) {
+  Command([round, list = std::vector<RosterMember>(reported.begin(), reported.end())](
+              ParameterShard& shard) { shard.CloseRound(round, list); });
 }
 
 void ShardHost::SetMembers(ViewId view, absl::Span<const RosterMember> members) {

@@ -27,13 +27,22 @@
 
 namespace lodestar {
 
-// Answers to commands, called from the host's threads; and what the shards tell by themselves.
-class ShardReports : public ShardObserver {
+// Answers to commands, and what the shards tell by themselves. Called from any thread, without a
+// lock held; must not block.
+class ShardReports {
  public:
+  virtual ~ShardReports() = default;
   virtual void OnLoaded(uint64_t server_incarnation, const absl::Status& status) = 0;
   // `manifest_part`: text of FormatShardManifest().
   virtual void OnSaved(uint64_t server_incarnation, const std::string& directory,
                        const absl::StatusOr<std::string>& manifest_part) = 0;
+  // See ShardObserver.
+  virtual void OnDiverged(uint64_t /*server_incarnation*/, Round /*round*/,
+                          absl::string_view /*text*/) {}
+  virtual void OnFault(const WorkerFault& /*fault*/) {}
+  virtual void OnOutOfMemory(absl::string_view /*text*/) {}
+  virtual void OnDropped(absl::string_view /*text*/) {}
+  virtual void OnNotice(absl::string_view /*text*/) {}
 };
 
 // Thread-safe. Commands return at once and are obeyed in the order given on a thread of the host;
@@ -56,6 +65,7 @@ class ShardHost {
   // Answer: OnLoaded(). From here on until it has loaded, shard() is Unavailable.
   void Assign(const AssignCommand& command, const JobSpec& job);
   void OpenRound(const RoundPlan& plan);
+  void CloseRound(Round round, absl::Span<const RosterMember> reported);
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
   void Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason);
   // Answer: OnSaved().

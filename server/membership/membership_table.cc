@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_hints.h"
 
 namespace lodestar {
 namespace {
@@ -34,33 +35,40 @@ absl::string_view WorkerStateName(WorkerState state) {
       return "left";
     case WorkerState::kExpired:
       return "expired";
+    case WorkerState::kDropped:
+      return "dropped";
   }
   return "unknown";
 }
 
 absl::StatusOr<MembershipTable> MembershipTable::Restore(const Config& config,
                                                          const MembershipState& state,
-                                                         Incarnation floor) {
+                                                         Incarnation floor, absl::Time now) {
   MembershipTable table(config);
   if (state.names.size() > kMaxWorkers) {
     return absl::InvalidArgumentError(absl::StrCat("membership state has ", state.names.size(),
                                                    " workers; allowed are ", kMaxWorkers));
   }
-  WorkerId expected(1);
   for (const MembershipState::Name& entry : state.names) {
     if (absl::Status status = CheckName(entry.name); !status.ok()) return status;
-    if (entry.id != expected || !table.ids_.emplace(entry.name, entry.id).second) {
-      return absl::InvalidArgumentError(absl::StrCat("membership state: worker '", entry.name,
-                                                     "' has id ", entry.id.value(), ", expected ",
-                                                     expected.value(), " and every name once"));
+    if (entry.id <= table.last_id_ || !table.ids_.emplace(entry.name, entry.id).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("membership state: worker '", entry.name, "' has id ", entry.id.value(),
+                       ", expected is more than ", table.last_id_.value(), " and every name once"));
     }
+    table.last_id_ = entry.id;
     WorkerRecord record;
     record.id = entry.id;
     record.name = entry.name;
     record.state = WorkerState::kExpired;
+    if (entry.was_alive) {
+      record.ended_at = now;
+      record.end_reason = "has not come back since the servers started anew";
+    }
+    table.ended_.push_back(record.id);
     table.workers_[entry.id] = std::move(record);
-    ++expected;
   }
+  table.last_id_ = std::max(table.last_id_, state.last_id);
   table.last_incarnation_ = std::max(state.last_incarnation, floor);
   table.view_ = state.view + 1;
   return table;
@@ -68,7 +76,10 @@ absl::StatusOr<MembershipTable> MembershipTable::Restore(const Config& config,
 
 MembershipState MembershipTable::Export() const {
   MembershipState state;
-  for (const auto& [id, worker] : workers_) state.names.push_back({worker.name, id});
+  for (const auto& [id, worker] : workers_) {
+    state.names.push_back({worker.name, id, worker.is_alive()});
+  }
+  state.last_id = last_id_;
   state.last_incarnation = last_incarnation_;
   state.view = view_;
   return state;
@@ -78,32 +89,32 @@ absl::StatusOr<MembershipTable::Admission> MembershipTable::Register(absl::strin
                                                                      uint64_t instance_id,
                                                                      absl::Time now) {
   if (absl::Status status = CheckName(name); !status.ok()) return status;
-  WorkerRecord* worker = FindByName(name);
+  const auto known = ids_.find(name);
+  WorkerRecord* worker = known == ids_.end() ? nullptr : &workers_.at(known->second);
   if (worker != nullptr && worker->is_alive()) {
     if (worker->instance_id == instance_id) {
       worker->renewed_at = now;
       return Admission{worker->id, worker->incarnation, true};
     }
     const absl::Duration age = now - worker->renewed_at;
-    return absl::AlreadyExistsError(absl::StrCat(
+    const absl::Duration rest = std::max(config_.lease - age, absl::ZeroDuration());
+    absl::Status held = absl::AlreadyExistsError(absl::StrCat(
         "the name '", name, "' is held by another live process (worker ", worker->id.value(),
         ", last heard of ", absl::FormatDuration(absl::Trunc(age, absl::Milliseconds(1))),
         " ago); choose another --name, or stop that process and try again in ",
-        absl::FormatDuration(
-            absl::Ceil(std::max(config_.lease - age, absl::ZeroDuration()), absl::Seconds(1)))));
+        absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1)))));
+    return WithRetryAfter(std::move(held), rest);
   }
   if (worker == nullptr) {
     if (workers_.size() >= kMaxWorkers) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("there have been ", workers_.size(),
-                       " workers of different names, the most "
-                       "that one job can have; reuse the names of workers that are gone"));
+          absl::StrCat("there are ", workers_.size(),
+                       " workers, the most that one job can have; try again when some have left"));
     }
-    const WorkerId id(static_cast<uint32_t>(workers_.size() + 1));
-    worker = &workers_[id];
-    worker->id = id;
+    worker = &workers_[++last_id_];
+    worker->id = last_id_;
     worker->name = std::string(name);
-    ids_.emplace(worker->name, id);
+    ids_.emplace(worker->name, last_id_);
   }
   BeginLife(*worker, instance_id, now);
   return Admission{worker->id, worker->incarnation, false};
@@ -125,22 +136,33 @@ absl::Status MembershipTable::Renew(WorkerId id, Incarnation incarnation, absl::
 }
 
 absl::StatusOr<EndedLife> MembershipTable::Leave(WorkerId id, Incarnation incarnation,
-                                                 absl::string_view reason) {
+                                                 absl::string_view reason, absl::Time now) {
   if (absl::Status status = Check(id, incarnation); !status.ok()) return status;
   return EndLife(workers_.at(id), WorkerState::kLeft,
-                 reason.empty() ? "left" : absl::StrCat("left: ", reason));
+                 reason.empty() ? "left" : absl::StrCat("left: ", reason), now);
+}
+
+absl::StatusOr<EndedLife> MembershipTable::Drop(WorkerId id, Incarnation incarnation,
+                                                absl::string_view reason, absl::Time now) {
+  if (absl::Status status = Check(id, incarnation); !status.ok()) return status;
+  return EndLife(workers_.at(id), WorkerState::kDropped, absl::StrCat("dropped: ", reason), now);
 }
 
 std::vector<EndedLife> MembershipTable::Expire(absl::Time now) {
+  // Apart from ending them, which may forget others.
+  std::vector<WorkerId> silent;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.is_alive() && now - worker.renewed_at > config_.lease) silent.push_back(id);
+  }
   std::vector<EndedLife> ended;
-  for (auto& [id, worker] : workers_) {
-    const absl::Duration silence = now - worker.renewed_at;
-    if (!worker.is_alive() || silence <= config_.lease) continue;
-    ended.push_back(
-        EndLife(worker, WorkerState::kExpired,
-                absl::StrCat("lease expired: no heartbeat for ",
-                             absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1))),
-                             ", the lease is ", absl::FormatDuration(config_.lease))));
+  for (WorkerId id : silent) {
+    WorkerRecord& worker = workers_.at(id);
+    ended.push_back(EndLife(worker, WorkerState::kExpired,
+                            absl::StrCat("lease expired: no heartbeat for ",
+                                         absl::FormatDuration(absl::Trunc(now - worker.renewed_at,
+                                                                          absl::Milliseconds(1))),
+                                         ", the lease is ", absl::FormatDuration(config_.lease)),
+                            now));
   }
   return ended;
 }
@@ -152,10 +174,12 @@ absl::Status MembershipTable::Check(WorkerId id, Incarnation incarnation) const 
         absl::StrCat("worker ", id.value(), " is not known to this server; register again"));
   }
   if (worker->incarnation == incarnation && worker->is_alive()) return absl::OkStatus();
+  const std::string why =
+      worker->incarnation == incarnation
+          ? worker->end_reason
+          : absl::StrCat("replaced by incarnation ", worker->incarnation.value());
   return absl::AbortedError(absl::StrCat("incarnation ", incarnation.value(), " of worker '",
-                                         worker->name, "' is over (now ",
-                                         WorkerStateName(worker->state), ", incarnation ",
-                                         worker->incarnation.value(), "); register again"));
+                                         worker->name, "' is over (", why, "); register again"));
 }
 
 const WorkerRecord* MembershipTable::Find(WorkerId id) const {
@@ -171,23 +195,34 @@ std::vector<const WorkerRecord*> MembershipTable::Members() const {
   return members;
 }
 
-WorkerRecord* MembershipTable::FindByName(absl::string_view name) {
+const WorkerRecord* MembershipTable::FindByName(absl::string_view name) const {
   auto it = ids_.find(name);
   return it == ids_.end() ? nullptr : &workers_.at(it->second);
 }
 
 void MembershipTable::BeginLife(WorkerRecord& worker, uint64_t instance_id, absl::Time now) {
+  std::erase(ended_, worker.id);
   worker.incarnation = ++last_incarnation_;
   worker.instance_id = instance_id;
   worker.state = WorkerState::kRegistered;
   worker.renewed_at = now;
+  worker.end_reason.clear();
 }
 
-EndedLife MembershipTable::EndLife(WorkerRecord& worker, WorkerState state, std::string reason) {
-  EndedLife ended{worker.id, worker.incarnation, worker.name, worker.is_member(),
-                  std::move(reason)};
+EndedLife MembershipTable::EndLife(WorkerRecord& worker, WorkerState state, std::string reason,
+                                   absl::Time now) {
+  EndedLife ended{worker.id, worker.incarnation, worker.name, worker.is_member(), reason};
   worker.state = state;
+  worker.ended_at = now;
+  worker.end_reason = std::move(reason);
   if (ended.was_member) ++view_;
+  ended_.push_back(worker.id);
+  while (ended_.size() > kMaxEnded) {
+    const auto oldest = workers_.find(ended_.front());
+    ids_.erase(oldest->second.name);
+    workers_.erase(oldest);
+    ended_.pop_front();
+  }
   return ended;
 }
 

@@ -8,12 +8,16 @@
 //                     |                        |
 //                     |   Expire: lease over   |
 //                     +------> kExpired <------+
+//                     |   Drop: it must go     |
+//                     +------> kDropped <------+
 //
 // Register with the same name and instance during a life is a reconnect and changes nothing. The
-// view changes exactly when the set of members does.
+// view changes exactly when the set of members does. A name keeps its id as long as it is
+// remembered: of those whose life has ended, the last kMaxEnded are.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,7 +30,7 @@
 
 namespace lodestar {
 
-enum class WorkerState : uint8_t { kRegistered, kMember, kLeft, kExpired };
+enum class WorkerState : uint8_t { kRegistered, kMember, kLeft, kExpired, kDropped };
 absl::string_view WorkerStateName(WorkerState state);
 
 struct WorkerRecord {
@@ -35,20 +39,24 @@ struct WorkerRecord {
   std::string name;
   uint64_t instance_id = 0;
   WorkerState state = WorkerState::kRegistered;
-  absl::Time renewed_at;  // start of the lease
+  absl::Time renewed_at;                       // start of the lease
+  absl::Time ended_at = absl::InfinitePast();  // of a life that has ended
+  std::string end_reason;
 
   bool is_alive() const { return state == WorkerState::kRegistered || is_member(); }
   bool is_member() const { return state == WorkerState::kMember; }
 };
 
-// What outlives a restart: names keep their ids, and no incarnation is given twice.
+// What outlives a restart: names keep their ids, and no id or incarnation is given twice.
 struct MembershipState {
   struct Name {
     std::string name;
     WorkerId id;
+    bool was_alive = true;
     friend bool operator==(const Name&, const Name&) = default;
   };
   std::vector<Name> names;  // ascending by id
+  WorkerId last_id;         // ever given
   Incarnation last_incarnation;
   ViewId view;
   friend bool operator==(const MembershipState&, const MembershipState&) = default;
@@ -66,7 +74,8 @@ struct EndedLife {
 class MembershipTable {
  public:
   static constexpr int kMaxNameBytes = 64;
-  static constexpr int kMaxWorkers = 1 << 16;  // names ever seen
+  static constexpr int kMaxWorkers = 1 << 16;  // that live, and those that are remembered
+  static constexpr int kMaxEnded = 1 << 12;
 
   struct Config {
     absl::Duration lease =
@@ -80,10 +89,11 @@ class MembershipTable {
   };
 
   explicit MembershipTable(const Config& config) : config_(config) {}
-  // `floor`: incarnations start above it; after a restart it must exceed all that were ever given,
-  // also after the checkpoint was written. Errors: InvalidArgument for repeated names or ids.
+  // Nobody lives: all must register again. `floor`: incarnations start above it; after a restart
+  // it must exceed all that were ever given, also after the checkpoint was written. Errors:
+  // InvalidArgument for repeated names, or ids that do not ascend.
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
-                                                 Incarnation floor);
+                                                 Incarnation floor, absl::Time now);
   MembershipState Export() const;
 
   // Errors: InvalidArgument (name); AlreadyExists, naming the holder, its lease and what to do;
@@ -93,8 +103,12 @@ class MembershipTable {
   absl::Status Join(WorkerId id, Incarnation incarnation, absl::Time now);
   // Errors: Aborted if this life is over: register again.
   absl::Status Renew(WorkerId id, Incarnation incarnation, absl::Time now);
-  // Errors: Aborted.
-  absl::StatusOr<EndedLife> Leave(WorkerId id, Incarnation incarnation, absl::string_view reason);
+  // By the worker's own wish. Errors: Aborted.
+  absl::StatusOr<EndedLife> Leave(WorkerId id, Incarnation incarnation, absl::string_view reason,
+                                  absl::Time now);
+  // Whatever the worker wishes. Errors: Aborted.
+  absl::StatusOr<EndedLife> Drop(WorkerId id, Incarnation incarnation, absl::string_view reason,
+                                 absl::Time now);
   // Ends the lives whose lease is over, ascending by id.
   std::vector<EndedLife> Expire(absl::Time now);
 
@@ -103,20 +117,22 @@ class MembershipTable {
   ViewId view() const { return view_; }
   // Null if there is none.
   const WorkerRecord* Find(WorkerId id) const;
+  const WorkerRecord* FindByName(absl::string_view name) const;
   // Members of the view, ascending by id.
   std::vector<const WorkerRecord*> Members() const;
-  // All workers ever seen, ascending by id.
+  // All workers that are remembered, ascending by id.
   const std::map<WorkerId, WorkerRecord>& workers() const { return workers_; }
   const Config& config() const { return config_; }
 
  private:
-  WorkerRecord* FindByName(absl::string_view name);
   void BeginLife(WorkerRecord& worker, uint64_t instance_id, absl::Time now);
-  EndedLife EndLife(WorkerRecord& worker, WorkerState state, std::string reason);
+  EndedLife EndLife(WorkerRecord& worker, WorkerState state, std::string reason, absl::Time now);
 
   Config config_;
   std::map<WorkerId, WorkerRecord> workers_;
   std::map<std::string, WorkerId, std::less<>> ids_;
+  std::deque<WorkerId> ended_;  // those who do not live, in the order in which they ended
+  WorkerId last_id_;
   Incarnation last_incarnation_;
   ViewId view_;
 };

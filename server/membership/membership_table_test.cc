@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "common/status_hints.h"
+
 namespace lodestar {
 namespace {
 
@@ -56,6 +58,7 @@ TEST_F(MembershipTableTest, NameOfALiveWorkerIsTakenAndTheTextSaysWhatToDo) {
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(second.status().message()),
               ::testing::AllOf(HasSubstr("'a'"), HasSubstr("4s ago"), HasSubstr("in 6s")));
+  EXPECT_EQ(RetryAfterOf(second.status()), absl::Seconds(6));
 }
 
 TEST_F(MembershipTableTest, ExpiredNameComesBackWithTheSameIdAndANewIncarnation) {
@@ -90,11 +93,13 @@ TEST_F(MembershipTableTest, ViewChangesExactlyWithTheMembers) {
   EXPECT_TRUE(table_.Join(a.id, a.incarnation, now_).ok());
   EXPECT_EQ(table_.view(), ViewId(1)) << "a repeated Join";
   const auto b = Register("b", 2);
-  EXPECT_TRUE(table_.Leave(b.id, b.incarnation, "").ok());
+  EXPECT_TRUE(table_.Leave(b.id, b.incarnation, "", now_).ok());
   EXPECT_EQ(table_.view(), ViewId(1)) << "b was never a member";
-  EXPECT_TRUE(table_.Leave(a.id, a.incarnation, "SIGTERM").ok());
+  EXPECT_TRUE(table_.Leave(a.id, a.incarnation, "SIGTERM", now_).ok());
   EXPECT_EQ(table_.view(), ViewId(2));
-  EXPECT_EQ(table_.Leave(a.id, a.incarnation, "").status().code(), absl::StatusCode::kAborted);
+  const absl::Status again = table_.Leave(a.id, a.incarnation, "", now_).status();
+  EXPECT_EQ(again.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(again.message()), HasSubstr("is over (left: SIGTERM); register again"));
 }
 
 TEST_F(MembershipTableTest, RefusesBadNames) {
@@ -110,7 +115,7 @@ TEST_F(MembershipTableTest, RestoreKeepsIdsAndNeverRepeatsAnIncarnation) {
   const auto a = Join("a", 1);
   const auto b = Join("b", 2);
   const MembershipState state = table_.Export();
-  auto restored = MembershipTable::Restore({.lease = kLease}, state, Incarnation(1000));
+  auto restored = MembershipTable::Restore({.lease = kLease}, state, Incarnation(1000), now_);
   ASSERT_TRUE(restored.ok()) << restored.status();
   EXPECT_EQ(restored->Renew(a.id, a.incarnation, now_).code(), absl::StatusCode::kAborted);
   EXPECT_GT(restored->view(), table_.view());
@@ -120,14 +125,48 @@ TEST_F(MembershipTableTest, RestoreKeepsIdsAndNeverRepeatsAnIncarnation) {
   EXPECT_GT(again->incarnation, Incarnation(1000));
 }
 
+TEST_F(MembershipTableTest, EndedLifeKeepsItsReasonUntilTheWorkerIsBack) {
+  const auto a = Join("a", 1);
+  now_ += absl::Seconds(1);
+  EXPECT_TRUE(table_.Drop(a.id, a.incarnation, "it sends NaN", now_).ok());
+  EXPECT_EQ(table_.Find(a.id)->state, WorkerState::kDropped);
+  EXPECT_EQ(table_.Find(a.id)->end_reason, "dropped: it sends NaN");
+  EXPECT_EQ(table_.Find(a.id)->ended_at, now_);
+  EXPECT_EQ(Register("a", 1).id, a.id);
+  EXPECT_EQ(table_.Find(a.id)->end_reason, "");
+}
+
+TEST_F(MembershipTableTest, ForgetsTheOldestOfThoseWhoHaveEndedAndNeverRepeatsTheirIds) {
+  const auto stays = Join("stays", 1);
+  const auto first = Join("first", 2);
+  EXPECT_TRUE(table_.Leave(first.id, first.incarnation, "", now_).ok());
+  const auto second = Join("second", 3);
+  EXPECT_TRUE(table_.Leave(second.id, second.incarnation, "", now_).ok());
+  EXPECT_EQ(Join("first", 4).id, first.id) << "it is young again";
+  for (int i = 0; i < MembershipTable::kMaxEnded; ++i) {
+    const auto passing = Register(std::to_string(i), 5);
+    EXPECT_TRUE(table_.Leave(passing.id, passing.incarnation, "", now_).ok());
+  }
+  EXPECT_THAT(table_.workers(), SizeIs(MembershipTable::kMaxEnded + 2));
+  EXPECT_EQ(table_.Find(second.id), nullptr);
+  EXPECT_NE(table_.Find(stays.id), nullptr);
+  EXPECT_GT(Register("second", 3).id, WorkerId(MembershipTable::kMaxEnded));
+
+  const auto restored = MembershipTable::Restore({}, table_.Export(), Incarnation(0), now_);
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  EXPECT_EQ(restored->Export().last_id, table_.Export().last_id);
+  EXPECT_THAT(restored->Find(stays.id)->end_reason, HasSubstr("has not come back"));
+  EXPECT_EQ(restored->workers().rbegin()->second.name, "second");
+}
+
 TEST_F(MembershipTableTest, RestoreRefusesStatesThatContradictThemselves) {
   MembershipState state;
   state.names = {{"a", WorkerId(1)}, {"a", WorkerId(2)}};
-  EXPECT_FALSE(MembershipTable::Restore({}, state, Incarnation(0)).ok());
-  state.names = {{"a", WorkerId(2)}};
-  EXPECT_FALSE(MembershipTable::Restore({}, state, Incarnation(0)).ok());
+  EXPECT_FALSE(MembershipTable::Restore({}, state, Incarnation(0), now_).ok());
+  state.names = {{"b", WorkerId(2)}, {"a", WorkerId(1)}};
+  EXPECT_FALSE(MembershipTable::Restore({}, state, Incarnation(0), now_).ok());
   state.names = {{"", WorkerId(1)}};
-  EXPECT_FALSE(MembershipTable::Restore({}, state, Incarnation(0)).ok());
+  EXPECT_FALSE(MembershipTable::Restore({}, state, Incarnation(0), now_).ok());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
 #include "common/status_macros.h"
@@ -37,9 +38,9 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request,
                                        const std::string& peer) {
   if (request.wire_version() != kWireVersion) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "wire_version=", request.wire_version(), " of worker \"", request.name(), "\" (software ",
-        request.software_version(), "); this server (software ", SoftwareVersion(), ") speaks ",
-        kWireVersion, ": use the same release on both sides"));
+        "wire_version=", request.wire_version(), " of worker \"", absl::CHexEscape(request.name()),
+        "\" (software ", absl::CHexEscape(request.software_version()), "); this server (software ",
+        SoftwareVersion(), ") speaks ", kWireVersion, ": use the same release on both sides"));
   }
   RETURN_IF_ERROR(CheckText("name", request.name()));
   RETURN_IF_ERROR(CheckText("device", request.device()));

@@ -36,6 +36,8 @@ struct ShardAssignment {
 absl::StatusOr<ShardAssignment> FromProto(const v1::ShardCommand::Assign& assign);
 v1::RoundPlan ToProto(const RoundPlan& plan);
 absl::StatusOr<RoundPlan> FromProto(const v1::RoundPlan& plan);
+v1::ShardReport::Fault ToProto(const WorkerFault& fault);
+absl::StatusOr<WorkerFault> FromProto(const v1::ShardReport::Fault& fault);
 v1::RosterMember ToProto(const RosterMember& member);
 RosterMember FromProto(const v1::RosterMember& member);
 

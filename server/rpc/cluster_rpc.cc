@@ -82,7 +82,12 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
                                                v1::RegisterReply* reply) {
   if (const absl::Status status = CheckNotDraining(); !status.ok()) return Answer(context, status);
   absl::StatusOr<RegisterCall> call = FromProto(*request, context->peer());
-  if (!call.ok()) return Answer(context, call.status());
+  if (!call.ok()) {
+    deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+      coordinator.NoteRefusal(request->name(), context->peer(), call.status(), now);
+    });
+    return Answer(context, call.status());
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->Await(0, kRegisterHold, RegisterAttempt(*std::move(call), reactor, reply));
   return reactor;
@@ -284,6 +289,19 @@ absl::Status ClusterRpc::TakeReport(const v1::ShardReport& report) {
       });
       return absl::OkStatus();
     }
+    case v1::ShardReport::kFault: {
+      ASSIGN_OR_RETURN(WorkerFault fault, FromProto(report.fault()));
+      fault.text = absl::StrCat("shard ", shard, ": ", fault.text);
+      deps_.strand->Run(
+          [&](Coordinator& coordinator, absl::Time now) { coordinator.OnWorkerFault(fault, now); });
+      return absl::OkStatus();
+    }
+    case v1::ShardReport::kDiverged:
+      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnShardDiverged(shard, incarnation, Round(report.diverged().round()),
+                                    report.diverged().text(), now);
+      });
+      return absl::OkStatus();
     case v1::ShardReport::kSquareSums:
     case v1::ShardReport::kStopping:
     case v1::ShardReport::REPORT_NOT_SET:

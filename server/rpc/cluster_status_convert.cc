@@ -26,6 +26,8 @@ void AddWorker(const WorkerSnapshot& worker, v1::ClusterStatus* status) {
   line->set_device(worker.device);
   line->set_peer(worker.peer);
   line->set_rounds_completed(worker.rounds_completed);
+  line->set_reason(worker.reason);
+  line->set_ended_age_seconds(absl::ToDoubleSeconds(worker.ended_age));
   if (!worker.data.has_value()) return;
   v1::WorkerData* data = line->mutable_data();
   data->set_is_own(worker.data->is_own);
@@ -87,6 +89,13 @@ void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   status->set_num_parameters(cluster.num_parameters);
   status->set_layout_hash(cluster.layout_hash);
   status->set_rounds_committed_short(cluster.rounds_committed_short);
+  status->set_rollbacks(cluster.rollbacks);
+  status->set_learning_rate_scale(cluster.learning_rate_scale);
+  if (cluster.divergence.has_value()) {
+    status->mutable_divergence()->set_round(cluster.divergence->round.value());
+    status->mutable_divergence()->set_text(cluster.divergence->text);
+    status->mutable_divergence()->set_age_seconds(absl::ToDoubleSeconds(cluster.divergence->age));
+  }
   if (cluster.eta.has_value()) status->set_eta_seconds(absl::ToDoubleSeconds(*cluster.eta));
 }
 

@@ -1,9 +1,9 @@
 #include "server/rpc/parameter_push.h"
 
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/contribution.h"
 #include "common/encoding.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
@@ -28,8 +28,9 @@ absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header) {
     return refuse("round and base_version must not be negative, base_version is ",
                   header.base_version.value());
   }
-  if (!std::isfinite(header.scale) || header.scale < 0) {
-    return refuse("scale is ", header.scale, ", wanted is a finite number above 0");
+  if (!(header.scale >= 0 && header.scale <= kMaxContributionScale)) {
+    return refuse("scale is ", header.scale, ", wanted is a number above 0 and at most ",
+                  kMaxContributionScale);
   }
   absl::StatusOr<Encoding> encoding = FromProto(header.encoding);
   if (!encoding.ok()) return refuse(encoding.status().message());

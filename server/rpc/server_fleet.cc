@@ -56,14 +56,27 @@ void ServerFleet::Assign(const AssignCommand& command) {
     absl::MutexLock lock(&mutex_);
     map_ = command.map;
   }
-  local_->Assign(command, job_);
-  SendToRemotes(AssignToProto(command, job_));
+  JobSpec job = job_;
+  job.schedule.peak *= command.learning_rate_scale;
+  job.schedule.minimum *= command.learning_rate_scale;
+  local_->Assign(command, job);
+  SendToRemotes(AssignToProto(command, job));
 }
 
 void ServerFleet::OpenRound(const RoundPlan& plan) {
   local_->OpenRound(plan);
   v1::ShardCommand command;
   *command.mutable_open_round() = ToProto(plan);
+  SendToRemotes(command);
+}
+
+void ServerFleet::CloseRound(Round round, absl::Span<const RosterMember> reported) {
+  local_->CloseRound(round, reported);
+  v1::ShardCommand command;
+  command.mutable_close_round()->set_round(round.value());
+  for (const RosterMember& member : reported) {
+    *command.mutable_close_round()->add_reported() = ToProto(member);
+  }
   SendToRemotes(command);
 }
 
@@ -94,9 +107,9 @@ void ServerFleet::Save(Version version, absl::string_view directory) {
   SendToRemotes(command);
 }
 
-void ServerFleet::Stop() {
+void ServerFleet::Stop(absl::string_view failure) {
   v1::ShardCommand command;
-  command.set_stop(true);
+  command.mutable_stop()->set_failure(std::string(failure));
   SendToRemotes(command);
 }
 

@@ -37,11 +37,12 @@ class ServerFleet : public ShardFleet {
 
   void Assign(const AssignCommand& command) override;
   void OpenRound(const RoundPlan& plan) override;
+  void CloseRound(Round round, absl::Span<const RosterMember> reported) override;
   void SetMembers(ViewId view, absl::Span<const RosterMember> members) override;
   void Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason) override;
   void Save(Version version, absl::string_view directory) override;
   // The other servers exit; this process is the business of who owns the coordinator.
-  void Stop() override;
+  void Stop(absl::string_view failure) override;
 
  private:
   struct Remote {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/logging.h"
+#include "common/remedy.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
@@ -29,12 +30,6 @@ constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 uint64_t RandomInstanceId() {
   std::random_device random;
   return (static_cast<uint64_t>(random()) << 32) | random();
-}
-
-// What the coordinator will say again however often it is asked.
-bool IsFinal(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
-         absl::IsPermissionDenied(status);
 }
 
 }  // namespace
@@ -105,6 +100,11 @@ absl::Status ShardAgent::connection() const {
   return connection_;
 }
 
+std::string ShardAgent::coordinator() const {
+  absl::MutexLock lock(&mutex_);
+  return advertised_coordinator_.empty() ? config_.coordinator : advertised_coordinator_;
+}
+
 void ShardAgent::SetConnection(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   connection_ = status;
@@ -128,6 +128,7 @@ bool ShardAgent::PauseBefore(absl::Duration pause) {
 }
 
 void ShardAgent::RunAttachments() {
+  LogInfo("shard={} coordinator={} state=connecting", config_.shard, config_.coordinator);
   ChangeLogger log;
   absl::Duration pause = kFirstPause;
   while (true) {
@@ -140,7 +141,7 @@ void ShardAgent::RunAttachments() {
     log.Log(LogLevel::kWarn, "coordinator",
             absl::StrCat("shard=", config_.shard, " coordinator=", config_.coordinator,
                          " state=disconnected reason=\"", ended.message(), "\"; trying again"));
-    if (IsFinal(ended)) {
+    if (RemedyFor(ended) == Remedy::kGiveUp) {
       deps_.on_stop(ended);
       return;
     }
@@ -157,7 +158,6 @@ absl::Status ShardAgent::RunOneAttachment() {
   request.set_address(address_);
   request.set_instance_id(instance_id_);
   grpc::ClientContext context;
-  context.set_wait_for_ready(true);
   if (!BeginCall(&context)) return absl::CancelledError("this server stops");
   const auto reader = stub_->AttachShard(&context, request);
   v1::ShardCommand command;
@@ -180,12 +180,24 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& command) {
   switch (command.command_case()) {
     case v1::ShardCommand::kAssign: {
       ASSIGN_OR_RETURN(const ShardAssignment assignment, FromProto(command.assign()));
+      {
+        absl::MutexLock lock(&mutex_);
+        advertised_coordinator_ = assignment.command.map->shards.front().address;
+      }
       host_->Assign(assignment.command, assignment.job);
       return absl::OkStatus();
     }
     case v1::ShardCommand::kOpenRound: {
       ASSIGN_OR_RETURN(const RoundPlan plan, FromProto(command.open_round()));
       host_->OpenRound(plan);
+      return absl::OkStatus();
+    }
+    case v1::ShardCommand::kCloseRound: {
+      std::vector<RosterMember> reported;
+      for (const v1::RosterMember& member : command.close_round().reported()) {
+        reported.push_back(FromProto(member));
+      }
+      host_->CloseRound(Round(command.close_round().round()), reported);
       return absl::OkStatus();
     }
     case v1::ShardCommand::kMembers: {
@@ -204,7 +216,9 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& command) {
       host_->Save(Version(command.save().version()), command.save().directory());
       return absl::OkStatus();
     case v1::ShardCommand::kStop:
-      deps_.on_stop(absl::OkStatus());
+      deps_.on_stop(command.stop().failure().empty()
+                        ? absl::OkStatus()
+                        : absl::FailedPreconditionError(command.stop().failure()));
       return absl::OkStatus();
     case v1::ShardCommand::COMMAND_NOT_SET:
       break;
@@ -259,8 +273,20 @@ void ShardAgent::OnSaved(uint64_t server_incarnation, const std::string& directo
   SendLater(std::move(report));
 }
 
-void ShardAgent::OnNonFinite(WorkerId, absl::string_view text) {
+void ShardAgent::OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) {
   LogError("shard={} {}", config_.shard, text);
+  v1::ShardReport report = NewReport();
+  report.set_server_incarnation(server_incarnation);
+  report.mutable_diverged()->set_round(round.value());
+  report.mutable_diverged()->set_text(std::string(text));
+  SendLater(std::move(report));
+}
+
+void ShardAgent::OnFault(const WorkerFault& fault) {
+  LogWarn("shard={} {}", config_.shard, fault.text);
+  v1::ShardReport report = NewReport();
+  *report.mutable_fault() = ToProto(fault);
+  SendLater(std::move(report));
 }
 
 void ShardAgent::OnOutOfMemory(absl::string_view text) {

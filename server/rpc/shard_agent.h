@@ -57,11 +57,14 @@ class ShardAgent : public ShardReports, public NormExchange {
 
   // Why there is no connection; OK while attached.
   absl::Status connection() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // HOST:PORT of the coordinator: under which workers are told to reach it, once it has said so.
+  std::string coordinator() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
   void OnSaved(uint64_t server_incarnation, const std::string& directory,
                const absl::StatusOr<std::string>& manifest_part) override;
-  void OnNonFinite(WorkerId worker, absl::string_view text) override;
+  void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
+  void OnFault(const WorkerFault& fault) override;
   void OnOutOfMemory(absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
@@ -99,6 +102,7 @@ class ShardAgent : public ShardReports, public NormExchange {
   mutable absl::Mutex mutex_;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status connection_ ABSL_GUARDED_BY(mutex_);
+  std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);    // empty: not known yet
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // to cancel in Stop()
 
   ThreadPool reports_;

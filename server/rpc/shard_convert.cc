@@ -88,6 +88,35 @@ absl::StatusOr<ShardAssignment> FromProto(const v1::ShardCommand::Assign& assign
   return result;
 }
 
+v1::ShardReport::Fault ToProto(const WorkerFault& fault) {
+  v1::ShardReport::Fault result;
+  result.set_worker_id(fault.worker.value());
+  result.set_incarnation(fault.incarnation.value());
+  result.set_round(fault.round.value());
+  result.set_kind(fault.kind == WorkerFault::Kind::kNotFinite
+                      ? v1::ShardReport::Fault::KIND_NOT_FINITE
+                      : v1::ShardReport::Fault::KIND_NOT_PUSHED);
+  result.set_text(fault.text);
+  return result;
+}
+
+absl::StatusOr<WorkerFault> FromProto(const v1::ShardReport::Fault& fault) {
+  WorkerFault result = {.worker = WorkerId(fault.worker_id()),
+                        .incarnation = Incarnation(fault.incarnation()),
+                        .round = Round(fault.round()),
+                        .text = fault.text()};
+  switch (fault.kind()) {
+    case v1::ShardReport::Fault::KIND_NOT_FINITE:
+      result.kind = WorkerFault::Kind::kNotFinite;
+      return result;
+    case v1::ShardReport::Fault::KIND_NOT_PUSHED:
+      result.kind = WorkerFault::Kind::kNotPushed;
+      return result;
+    default:
+      return absl::InvalidArgumentError("a fault of a kind that this release does not know");
+  }
+}
+
 v1::RosterMember ToProto(const RosterMember& member) {
   v1::RosterMember result;
   result.set_worker_id(member.worker.value());

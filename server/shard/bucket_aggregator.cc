@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/contribution.h"
 #include "common/status_macros.h"
+#include "kernels/reduce.h"
+#include "server/shard/contribution_check.h"
 
 namespace lodestar {
 namespace {
@@ -31,8 +33,9 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
                *context_->pages) {}
 
 absl::Status BucketAggregator::Load(const Filler& fill) {
-  ASSIGN_OR_RETURN(const absl::Span<float> space, weights_.InitialWeights());
-  RETURN_IF_ERROR(fill(bucket_.range, space));
+  ASSIGN_OR_RETURN(const absl::Span<float> weights, weights_.InitialWeights());
+  RETURN_IF_ERROR(fill(bucket_.range, weights));
+  if (!AllFinite(weights.data(), bucket_.range.size())) return NotFinite("the weights");
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   BecomeReady(calls);
@@ -41,14 +44,20 @@ absl::Status BucketAggregator::Load(const Filler& fill) {
 
 absl::Status BucketAggregator::Restore(const BucketState& state) {
   RETURN_IF_ERROR(weights_.Restore(state));
+  if (!weights_.AreFinite()) return NotFinite("weights or optimizer state");
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   context_->counters.MoveBucket(version_, state.version);
   version_ = state.version;
-  for (const CountedWorker& row : state.counted) counted_[row.worker] = row.last;
-  applied_ = counted_;
+  counted_.Restore(state.counted);
   BecomeReady(calls);
   return absl::OkStatus();
+}
+
+absl::Status BucketAggregator::NotFinite(absl::string_view what) const {
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " of elements ", bucket_.range.begin, " to ", bucket_.range.end,
+                   " are not all finite; start from another file or checkpoint"));
 }
 
 void BucketAggregator::AwaitClientWeights() {
@@ -68,26 +77,8 @@ void BucketAggregator::BecomeReady(DeferredCalls& calls) {
 
 absl::Status BucketAggregator::CheckKey(const ContributionKey& key) const {
   if (!closed_.ok()) return closed_;
-  const ContributionKind wanted = key.kind == ContributionKind::kInitialWeights && awaits_client_
-                                      ? ContributionKind::kInitialWeights
-                                      : RoundContributionKind(context_->job);
-  if (key.kind != wanted) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
-                     ", this job takes ", ContributionKindName(wanted)));
-  }
-  const Encoding encoding =
-      key.kind == ContributionKind::kInitialWeights ? Encoding::kFp32 : context_->job.push_encoding;
-  if (key.encoding != encoding) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", key.worker.value(), " sent ", ContributionKindName(key.kind),
-                     " in ", EncodingName(key.encoding), ", this job takes ",
-                     EncodingName(encoding), "; use push_encoding of the registration"));
-  }
-  if (!std::isfinite(key.scale)) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", key.worker.value(), ", bucket ",
-                                                   bucket_.index,
-                                                   ": scale is not a finite number"));
+  if (absl::Status fits = CheckForm(key, bucket_, context_->job, awaits_client_); !fits.ok()) {
+    return fits;
   }
   if (key.kind == ContributionKind::kInitialWeights) {
     if (!context_->roster.has_members()) return absl::OkStatus();
@@ -99,8 +90,8 @@ absl::Status BucketAggregator::CheckKey(const ContributionKey& key) const {
 }
 
 PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback ready) {
-  auto begun = std::make_shared<Begun>(
-      Begun{key, std::move(ready), std::make_shared<CallTicket>(), nullptr});
+  auto begun = std::make_shared<WaitingPush>(
+      WaitingPush{key, std::move(ready), std::make_shared<CallTicket>(), nullptr});
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   begun_.remove_if(
@@ -109,20 +100,20 @@ PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback re
   return PendingCall(begun->ticket);
 }
 
-void BucketAggregator::LeaveQueue(Begun& begun) {
+void BucketAggregator::LeaveQueue(WaitingPush& begun) {
   if (begun.request == nullptr) return;
   context_->staging->Remove(begun.request);
   begun.request = nullptr;  // it holds `begun` in turn
 }
 
-void BucketAggregator::Refuse(Begun& begun, absl::Status status, DeferredCalls& calls) {
+void BucketAggregator::Refuse(WaitingPush& begun, absl::Status status, DeferredCalls& calls) {
   LeaveQueue(begun);
   if (!begun.ticket->Claim()) return;
   context_->counters.CountRejected();
   calls.Add([ready = begun.ready, status = std::move(status)] { ready(status); });
 }
 
-void BucketAggregator::GiveDiscard(Begun& begun, PushOutcome outcome, DeferredCalls& calls) {
+void BucketAggregator::GiveDiscard(WaitingPush& begun, PushOutcome outcome, DeferredCalls& calls) {
   LeaveQueue(begun);
   if (!begun.ticket->Claim()) return;
   auto staged = std::make_shared<StagedBucket>();
@@ -134,7 +125,7 @@ void BucketAggregator::GiveDiscard(Begun& begun, PushOutcome outcome, DeferredCa
   calls.Add([ready = begun.ready, staged] { ready(std::move(*staged)); });
 }
 
-bool BucketAggregator::AnswerBegin(const std::shared_ptr<Begun>& begun, const Facts& for_push,
+bool BucketAggregator::AnswerBegin(const std::shared_ptr<WaitingPush>& begun, const Facts& for_push,
                                    DeferredCalls& calls) {
   if (begun->ticket->is_claimed()) {
     LeaveQueue(*begun);
@@ -164,7 +155,7 @@ bool BucketAggregator::AnswerBegin(const std::shared_ptr<Begun>& begun, const Fa
   return true;
 }
 
-bool BucketAggregator::StageBegin(const std::shared_ptr<Begun>& begun, bool in_turn,
+bool BucketAggregator::StageBegin(const std::shared_ptr<WaitingPush>& begun, bool in_turn,
                                   DeferredCalls& calls) {
   std::unique_ptr<StagingSlot> slot;
   if (begun->request != nullptr) {
@@ -182,7 +173,7 @@ bool BucketAggregator::StageBegin(const std::shared_ptr<Begun>& begun, bool in_t
   return true;
 }
 
-void BucketAggregator::GiveSlot(Begun& begun, std::unique_ptr<StagingSlot> slot,
+void BucketAggregator::GiveSlot(WaitingPush& begun, std::unique_ptr<StagingSlot> slot,
                                 DeferredCalls& calls) {
   begun.request = nullptr;
   auto staged = std::make_shared<StagedBucket>();
@@ -199,7 +190,7 @@ void BucketAggregator::GiveSlot(Begun& begun, std::unique_ptr<StagingSlot> slot,
   });
 }
 
-void BucketAggregator::OnSlot(const std::shared_ptr<Begun>& begun,
+void BucketAggregator::OnSlot(const std::shared_ptr<WaitingPush>& begun,
                               std::unique_ptr<StagingSlot> slot) {
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
@@ -295,7 +286,7 @@ bool BucketAggregator::AnswerCapture(const WaitingCapture& capture, DeferredCall
   } else {
     weights_.LendTo(*answer);
     answer->version = version_;
-    for (const auto& [worker, last] : applied_) answer->counted.push_back({worker, last});
+    answer->counted = counted_.Published();
   }
   calls.Add([done = capture.done, answer = std::move(answer)] { done(answer); });
   return true;
@@ -326,7 +317,23 @@ void BucketAggregator::OnRosterChange() {
 void BucketAggregator::Shutdown(const absl::Status& status) {
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  if (!closed_.ok()) return;
+  if (closed_.ok()) Close(status, calls);
+}
+
+void BucketAggregator::Diverge(Round round, absl::string_view what) {
+  const std::string text = absl::StrCat("round ", round.value(), " made ", what, " of bucket ",
+                                        bucket_.index, " NaN or Inf");
+  // First the coordinator, then those who will ask it what to do.
+  context_->observer->OnDiverged(round, text);
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  is_writing_ = false;
+  if (closed_.ok()) {
+    Close(absl::AbortedError(absl::StrCat(text, ": the run has diverged; register again")), calls);
+  }
+}
+
+void BucketAggregator::Close(const absl::Status& status, DeferredCalls& calls) {
   closed_ = status;
   ReviewWaiting(calls);
   const auto end = [&](Contribution& ended) {
@@ -358,6 +365,23 @@ std::vector<WorkerId> BucketAggregator::Missing() const {
   std::set_difference(now.live.begin(), now.live.end(), contributed_.begin(), contributed_.end(),
                       std::back_inserter(missing));
   return missing;
+}
+
+std::vector<RosterMember> BucketAggregator::NotPushed(
+    Round round, absl::Span<const RosterMember> reported) const {
+  absl::MutexLock lock(&mutex_);
+  const bool is_past = version_.value() > round.value() ||
+                       (version_.value() == round.value() && phase_ != Phase::kCollecting);
+  if (is_past || !closed_.ok()) return {};
+  // What is acknowledged has been counted, so that before its turn nothing is.
+  const bool is_early = version_.value() < round.value();
+  std::vector<RosterMember> lacking;
+  for (const RosterMember& member : reported) {
+    if (is_early || !std::binary_search(contributed_.begin(), contributed_.end(), member.worker)) {
+      lacking.push_back(member);
+    }
+  }
+  return lacking;
 }
 
 Version BucketAggregator::version() const {

@@ -3,6 +3,7 @@
 //
 //   collecting --(the policy says apply)--> committing --> [awaiting norm --> norm known] -->
 //   applying --(publish: version + 1)--> collecting
+//      \---(not finite)--> closed
 //
 // Thread-safe. One mutex; callbacks are called without it. Lock order: this mutex, then the leaves
 // ShardRoster, ShardCounters, StagingPool, PagePool; two buckets' mutexes are never held together.
@@ -13,7 +14,6 @@
 #include <deque>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,8 +26,10 @@
 #include "absl/synchronization/mutex.h"
 #include "common/bucket_plan.h"
 #include "common/ids.h"
+#include "server/shard/bucket_calls.h"
 #include "server/shard/bucket_weights.h"
 #include "server/shard/contribution.h"
+#include "server/shard/dedup_table.h"
 #include "server/shard/deferred_calls.h"
 #include "server/shard/pending_call.h"
 #include "server/shard/published_bucket.h"
@@ -69,6 +71,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
 
   Version version() const;
   std::vector<WorkerId> Missing() const;
+  // Those of `reported`, who say that they have pushed all of `round`, whose part is not here.
+  std::vector<RosterMember> NotPushed(Round round, absl::Span<const RosterMember> reported) const;
   std::string WaitingFor() const;
 
  private:
@@ -79,25 +83,6 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
     ContributionKey key;
     std::unique_ptr<StagingSlot> slot;
     DoneCallback done;
-  };
-  // A contribution that waits for permission to arrive.
-  struct Begun {
-    ContributionKey key;
-    ReadyCallback ready;
-    std::shared_ptr<CallTicket> ticket;
-    std::shared_ptr<StagingPool::Request> request;  // null: not in the pool's queue
-  };
-  struct WaitingRead {
-    WorkerId worker;
-    Incarnation incarnation;
-    Version min_version;
-    ReadView view;
-    ReadCallback done;
-    std::shared_ptr<CallTicket> ticket;
-  };
-  struct WaitingCapture {
-    std::optional<Version> version;
-    CaptureCallback done;
   };
   // What the policy is asked about, with what the facts point to.
   struct Facts {
@@ -124,21 +109,22 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   Facts FactsForPush() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Verdict JudgePush(const ContributionKey& key, const Facts& for_push) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status NotFinite(absl::string_view what) const;
   // Refuses what no round could take.
   absl::Status CheckKey(const ContributionKey& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if it is answered, or was cancelled.
-  bool AnswerBegin(const std::shared_ptr<Begun>& begun, const Facts& for_push, DeferredCalls& calls)
+  bool AnswerBegin(const std::shared_ptr<WaitingPush>& begun, const Facts& for_push,
+                   DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Refuse(WaitingPush& begun, absl::Status status, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Refuse(Begun& begun, absl::Status status, DeferredCalls& calls)
+  void GiveDiscard(WaitingPush& begun, PushOutcome outcome, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveDiscard(Begun& begun, PushOutcome outcome, DeferredCalls& calls)
+  void LeaveQueue(WaitingPush& begun);
+  bool StageBegin(const std::shared_ptr<WaitingPush>& begun, bool in_turn, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LeaveQueue(Begun& begun);
-  bool StageBegin(const std::shared_ptr<Begun>& begun, bool in_turn, DeferredCalls& calls)
+  void GiveSlot(WaitingPush& begun, std::unique_ptr<StagingSlot> slot, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveSlot(Begun& begun, std::unique_ptr<StagingSlot> slot, DeferredCalls& calls)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnSlot(const std::shared_ptr<Begun>& begun, std::unique_ptr<StagingSlot> slot)
+  void OnSlot(const std::shared_ptr<WaitingPush>& begun, std::unique_ptr<StagingSlot> slot)
       ABSL_LOCKS_EXCLUDED(mutex_);
   bool AnswerRead(const WaitingRead& read, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -161,6 +147,11 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void OnNorm(absl::StatusOr<double> total_square_sum) ABSL_LOCKS_EXCLUDED(mutex_);
   void Publish() ABSL_LOCKS_EXCLUDED(mutex_);
   void BecomeReady(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The update of `round` has spoilt the numbers: nobody gets them. The bucket is closed until the
+  // coordinator has the shard begin anew.
+  void Diverge(Round round, absl::string_view what) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Close(const absl::Status& status, DeferredCalls& calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<ShardContext> context_;
   const Bucket bucket_;
@@ -184,12 +175,11 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   int64_t arrived_samples_ ABSL_GUARDED_BY(mutex_) = 0;
   float clip_scale_ ABSL_GUARDED_BY(mutex_) = 1.0f;
   std::string norm_error_ ABSL_GUARDED_BY(mutex_);
-  std::map<WorkerId, CountedContribution> counted_ ABSL_GUARDED_BY(mutex_);
-  std::map<WorkerId, CountedContribution> applied_ ABSL_GUARDED_BY(mutex_);  // as of version_
+  DedupTable counted_ ABSL_GUARDED_BY(mutex_);
 
   std::deque<Contribution> incoming_ ABSL_GUARDED_BY(mutex_);  // not yet checked
   std::list<Contribution> held_ ABSL_GUARDED_BY(mutex_);       // by round, then worker
-  std::list<std::shared_ptr<Begun>> begun_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::shared_ptr<WaitingPush>> begun_ ABSL_GUARDED_BY(mutex_);
   std::list<WaitingRead> reads_ ABSL_GUARDED_BY(mutex_);
   std::list<WaitingCapture> captures_ ABSL_GUARDED_BY(mutex_);
   bool needs_review_ ABSL_GUARDED_BY(mutex_) = false;    // of begun_, reads_, captures_

@@ -1,6 +1,6 @@
 // The part of BucketAggregator that runs on the executor: what becomes of whole contributions.
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,25 +8,10 @@
 #include "common/gradient_clip.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "server/shard/bucket_aggregator.h"
+#include "server/shard/contribution_check.h"
 #include "server/sync/staleness.h"
 
 namespace lodestar {
-namespace {
-
-// Samples stand for the weight of a contribution; a round without any samples weighs all alike.
-int64_t WeightOf(const RoundPlan& plan, WorkerId worker) {
-  if (plan.total_samples() == 0) return 1;
-  const RosterMember* const member = plan.Find(worker);
-  return member == nullptr ? 0 : member->num_samples;
-}
-
-int64_t TotalWeight(const RoundPlan& plan) {
-  const int64_t samples = plan.total_samples();
-  return samples > 0 ? samples : static_cast<int64_t>(plan.roster.size());
-}
-
-}  // namespace
-
 BucketAggregator::Facts BucketAggregator::FactsNow() const {
   Facts now;
   now.facts.version = version_;
@@ -54,18 +39,15 @@ BucketAggregator::Facts BucketAggregator::FactsForPush() const {
 BucketAggregator::Verdict BucketAggregator::JudgePush(const ContributionKey& key,
                                                       const Facts& for_push) const {
   const BucketFacts& facts = for_push.facts;
-  PushFacts push = {
+  const PushFacts push = {
       .worker = key.worker,
       .incarnation = key.incarnation,
       .round = key.round,
       .base_version = key.base_version,
       .is_pseudo_gradient = key.kind != ContributionKind::kGradient,
       .standing = context_->roster.StandingOf(key.worker, key.incarnation),
-      .last_counted = std::nullopt,
+      .last_counted = counted_.Find(key.worker),
   };
-  if (const auto row = counted_.find(key.worker); row != counted_.end()) {
-    push.last_counted = row->second;
-  }
   const bool is_known =
       push.last_counted.has_value() && key.incarnation <= push.last_counted->incarnation;
   if (push.standing == Standing::kUnknown && !is_known) {
@@ -149,7 +131,7 @@ BucketAggregator::Work BucketAggregator::WorkOfPhase(DeferredCalls& calls) {
       .has_update = arrived_samples_ > 0,
       .call = {.step = version_.value() + 1, .learning_rate = plan->learning_rate},
   };
-  const int64_t planned = TotalWeight(*plan);
+  const int64_t planned = plan->total_weight();
   const bool is_first_pass = phase_ == Phase::kCommitting;
   if (is_first_pass && work.has_update && arrived_samples_ != planned) {
     work.rescale = static_cast<float>(static_cast<double>(planned) / arrived_samples_);
@@ -198,7 +180,10 @@ BucketAggregator::Work BucketAggregator::WorkOfHeld(DeferredCalls& calls) {
 BucketAggregator::Work BucketAggregator::Count(Contribution contribution, const Decision& decision,
                                                DeferredCalls& calls) {
   const ContributionKey& key = contribution.key;
-  counted_[key.worker] = {key.incarnation, key.round};
+  counted_.Count(key.worker, {key.incarnation, key.round}, context_->roster.num_members(),
+                 [this](WorkerId worker, Incarnation incarnation) {
+                   return context_->roster.StandingOf(worker, incarnation) == Standing::kMember;
+                 });
   context_->counters.CountOutcome(PushOutcome::kCounted);
   const int64_t staleness = std::max<int64_t>(version_ - key.base_version, 0);
   context_->counters.CountStaleness(staleness);
@@ -222,9 +207,9 @@ BucketAggregator::Work BucketAggregator::Count(Contribution contribution, const 
   }
   const std::shared_ptr<const RoundPlan> plan = context_->roster.PlanOf(Round(version_.value()));
   LODESTAR_CHECK(plan != nullptr) << "round " << version_ << " counts without a plan";
-  const int64_t weight = WeightOf(*plan, work.contribution.key.worker);
+  const int64_t weight = plan->WeightOf(work.contribution.key.worker);
   arrived_samples_ += weight;
-  work.factor = static_cast<float>(static_cast<double>(weight) / TotalWeight(*plan)) *
+  work.factor = static_cast<float>(static_cast<double>(weight) / plan->total_weight()) *
                 work.contribution.key.scale;
   if (decision.action == Action::kApply) phase_ = Phase::kCommitting;
   return work;
@@ -255,7 +240,10 @@ void BucketAggregator::Do(Work work) {
       }
       return;
     case Work::Kind::kApplyOne:
-      weights_.Apply(work.call, work.contribution.key.encoding, work.contribution.slot->bytes());
+      if (!weights_.Apply(work.call, work.contribution.key.encoding,
+                          work.contribution.slot->bytes())) {
+        return Diverge(work.contribution.key.round, "the numbers");
+      }
       weights_.AdvanceShadow(Version(work.call.step));
       Publish();
       return;
@@ -265,7 +253,9 @@ void BucketAggregator::Do(Work work) {
       return;
     case Work::Kind::kApply:
       if (work.rescale != 1.0f) weights_.Rescale(work.rescale);
-      weights_.ApplySum(work.call, work.has_update);
+      if (!weights_.ApplySum(work.call, work.has_update)) {
+        return Diverge(Round(work.call.step - 1), "the numbers");
+      }
       weights_.AdvanceShadow(Version(work.call.step));
       Publish();
       return;
@@ -273,20 +263,25 @@ void BucketAggregator::Do(Work work) {
 }
 
 void BucketAggregator::Check(Contribution contribution) {
-  const int64_t bad =
-      FirstNotBelow(contribution.key.encoding, contribution.slot->bytes(),
-                    std::numeric_limits<float>::infinity(), bucket_.range.size());
-  if (bad < bucket_.range.size()) {
-    const std::string text =
-        absl::StrCat("worker ", contribution.key.worker.value(), ", bucket ", bucket_.index,
-                     ", element ", bad, ": NaN or Inf; the contribution to round ",
-                     contribution.key.round.value(), " is not counted");
+  const ContributionKey& key = contribution.key;
+  if (absl::Status numbers = CheckNumbers(key, bucket_, contribution.slot->bytes());
+      !numbers.ok()) {
     context_->counters.CountRejected();
-    context_->observer->OnNonFinite(contribution.key.worker, text);
-    contribution.done(absl::InvalidArgumentError(text));
+    // First the coordinator, then the worker, which may ask it at once.
+    const std::string text(numbers.message());
+    if (key.kind == ContributionKind::kInitialWeights) {
+      context_->observer->OnNotice(text);
+    } else {
+      context_->observer->OnFault({.worker = key.worker,
+                                   .incarnation = key.incarnation,
+                                   .round = key.round,
+                                   .kind = WorkerFault::Kind::kNotFinite,
+                                   .text = text});
+    }
+    contribution.done(numbers);
     return;
   }
-  if (contribution.key.kind == ContributionKind::kInitialWeights) {
+  if (key.kind == ContributionKind::kInitialWeights) {
     TakeInitialWeights(std::move(contribution));
     return;
   }
@@ -350,6 +345,9 @@ void BucketAggregator::SubmitNorm() {
 }
 
 void BucketAggregator::OnNorm(absl::StatusOr<double> total_square_sum) {
+  if (total_square_sum.ok() && !std::isfinite(*total_square_sum)) {
+    return Diverge(Round(version().value()), "the gradient's norm, and so the update");
+  }
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   if (!total_square_sum.ok()) {
@@ -371,7 +369,7 @@ void BucketAggregator::Publish() {
   if (!contributed_.empty()) context_->counters.SetBucketPending(false);
   contributed_.clear();
   arrived_samples_ = 0;
-  applied_ = counted_;
+  counted_.MarkPublished();
   needs_review_ = true;
   roster_changed_ = true;
   if (const auto lowest = context_->counters.MoveBucket(before, version_); lowest.has_value()) {

@@ -129,25 +129,26 @@ std::vector<double> BucketWeights::SegmentSquareSums() const {
   return sums;
 }
 
-void BucketWeights::ApplySum(const OptimizerCall& call, bool has_update) {
-  if (has_update && has_sum()) Apply(call, accumulator_->data());
+bool BucketWeights::ApplySum(const OptimizerCall& call, bool has_update) {
+  const bool is_finite = !has_update || !has_sum() || Apply(call, accumulator_->data());
   accumulator_ = nullptr;
+  return is_finite;
 }
 
-void BucketWeights::Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient) {
+bool BucketWeights::Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient) {
   if (encoding == Encoding::kFp32) return Apply(call, reinterpret_cast<const float*>(gradient));
   Accumulate(encoding, gradient, 1.0f);
-  ApplySum(call, /*has_update=*/true);
+  return ApplySum(call, /*has_update=*/true);
 }
 
-void BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
+bool BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
   LODESTAR_CHECK(has_weights()) << "no weights in elements from " << range_.begin;
   std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
-  if (out == nullptr) return;
+  if (out == nullptr) return true;
   for (std::shared_ptr<Page>& page : state_) {
     if (!page->is_lent()) continue;
     std::shared_ptr<Page> copy = pages_.Allocate(num_elements());
-    if (copy == nullptr) return;
+    if (copy == nullptr) return true;
     CopyPage(*page, *copy, num_elements());
     page = std::move(copy);
   }
@@ -158,8 +159,16 @@ void BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
       .state = {},
   };
   for (int i = 0; i < num_state_vectors_; ++i) vectors.state[i] = state_[i]->mutable_span();
-  optimizer_.Apply(call, vectors, decay_);
+  const bool is_finite = optimizer_.Apply(call, vectors, decay_);
   weights_ = std::move(out);
+  return is_finite;
+}
+
+bool BucketWeights::AreFinite() const {
+  return AllFinite(weights_->data(), num_elements()) &&
+         std::all_of(state_.begin(), state_.end(), [this](const std::shared_ptr<Page>& page) {
+           return AllFinite(page->data(), num_elements());
+         });
 }
 
 void BucketWeights::ResetShadow(Version version) {

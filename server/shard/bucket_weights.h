@@ -57,10 +57,13 @@ class BucketWeights {
   std::vector<double> SegmentSquareSums() const;
 
   // One update with the accumulator, which is given back; without one the sum is only dropped.
-  void ApplySum(const OptimizerCall& call, bool has_update);
+  // Returns, as the next two do, whether weights and state are finite after it.
+  bool ApplySum(const OptimizerCall& call, bool has_update);
   // One update with `gradient` alone.
-  void Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient);
-  void Apply(const OptimizerCall& call, const float* gradient);
+  bool Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient);
+  bool Apply(const OptimizerCall& call, const float* gradient);
+  // In one more pass over them.
+  bool AreFinite() const;
 
   // What workers that take encoded changes have: the weights as they are, which come from somewhere
   // else than an update...

@@ -1,6 +1,7 @@
 #include "server/shard/parameter_shard.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -135,7 +136,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
       .trace = deps.trace,
       .counters = ShardCounters(num_buckets),
   });
-  if (deps.observer != nullptr) context->observer = deps.observer;
+  if (deps.observer != nullptr) context->observer = std::move(deps.observer);
   std::vector<std::shared_ptr<BucketAggregator>> buckets;
   for (int i = 0; i < num_buckets; ++i) {
     buckets.push_back(std::make_shared<BucketAggregator>(context, config.buckets[i], i));
@@ -197,6 +198,23 @@ void ParameterShard::SetMembers(ViewId view, absl::Span<const RosterMember> memb
 void ParameterShard::OpenRound(const RoundPlan& plan) {
   context_->roster.Open(plan, Round(context_->counters.lowest_version().value()));
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
+}
+
+void ParameterShard::CloseRound(Round round, absl::Span<const RosterMember> reported) {
+  std::set<WorkerId> told;
+  for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {
+    for (const RosterMember& member : bucket->NotPushed(round, reported)) {
+      if (!told.insert(member.worker).second) continue;
+      context_->observer->OnFault(
+          {.worker = member.worker,
+           .incarnation = member.incarnation,
+           .round = round,
+           .kind = WorkerFault::Kind::kNotPushed,
+           .text =
+               absl::StrCat("worker ", member.worker.value(), " has reported round ", round.value(),
+                            " and not pushed its part of bucket ", bucket->bucket().index)});
+    }
+  }
 }
 
 void ParameterShard::Drop(WorkerId worker, Incarnation incarnation, const std::string& reason) {

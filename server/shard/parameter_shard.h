@@ -54,8 +54,8 @@ class ParameterShard {
     Executor* executor = nullptr;              // outlives the shard
     std::unique_ptr<const SyncPolicy> policy;  // of job.mode
     NormExchange* norm_exchange = nullptr;  // outlives the shard; needed if the job clips in sync
-    ShardObserver* observer = nullptr;      // may be null; outlives the shard
-    TraceRecorder* trace = nullptr;         // null: no trace; outlives the shard
+    std::shared_ptr<ShardObserver> observer = nullptr;  // may be null
+    TraceRecorder* trace = nullptr;                     // null: no trace; outlives the shard
     std::function<std::unique_ptr<Page>(int64_t elements)> create_page = &Page::Create;
   };
   using ReadyCallback = std::function<void(absl::StatusOr<StagedBucket>)>;
@@ -90,6 +90,9 @@ class ParameterShard {
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
   // Rounds open in order.
   void OpenRound(const RoundPlan& plan);
+  // The coordinator takes the round for complete by the reports of these members. Those of them
+  // whose part is not here are faults: see ShardObserver.
+  void CloseRound(Round round, absl::Span<const RosterMember> reported);
   // Not a contributor of any round any more: rounds go on without what it has not yet contributed.
   void Drop(WorkerId worker, Incarnation incarnation, const std::string& reason);
 
@@ -97,14 +100,15 @@ class ParameterShard {
   // is full (read no further from this client), the worker is not a member yet, or the round is not
   // this bucket's turn yet.
   // Errors:
-  //   Aborted             older incarnation, or not a member any more: register again.
+  //   Aborted             older incarnation, not a member any more, or the run has diverged:
+  //                       register again.
   //   FailedPrecondition  round ahead; the text has the expected round.
   //   InvalidArgument     no such bucket here, or a kind or encoding that this job does not take.
   //   Unavailable         no weights loaded yet, or shut down.
   PendingCall BeginBucket(const ContributionKey& key, uint32_t bucket, ReadyCallback ready);
 
   // The data is whole. `done` is called when it is counted, which may be before it is applied.
-  // Errors: those of BeginBucket(); InvalidArgument for NaN or Inf.
+  // Errors: those of BeginBucket(); Aborted for numbers that cannot be counted.
   void FinishBucket(StagedBucket bucket, DoneCallback done);
 
   // Answers with the bucket at min_version or newer, as soon as there is one; `view` says with

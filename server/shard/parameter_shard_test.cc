@@ -208,7 +208,7 @@ TEST(ParameterShardTest, NaNIsRefusedByNameAndNothingCounts) {
     poisoned[cluster.buckets()[1].range.begin + 17] = poison;
     EXPECT_THAT(
         *cluster.PushBucket(TestCluster::Key(1, 0, 0), 1, poisoned)->outcome,
-        StatusIs(absl::StatusCode::kInvalidArgument,
+        StatusIs(absl::StatusCode::kAborted,
                  AllOf(HasSubstr("worker 1"), HasSubstr("bucket 1"), HasSubstr("element 17"))));
   }
   EXPECT_EQ(cluster.shard(0).stats().contributions_rejected, 2);

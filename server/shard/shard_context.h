@@ -30,8 +30,8 @@ struct ShardContext {
   TraceRecorder* const trace;  // null: no trace
   ShardCounters counters;
   ShardRoster roster = {};
-  ShardObserver nobody = {};
-  ShardObserver* observer = &nobody;  // set once, before there are buckets
+  // Set once, before there are buckets.
+  std::shared_ptr<ShardObserver> observer = std::make_shared<ShardObserver>();
 };
 
 }  // namespace lodestar

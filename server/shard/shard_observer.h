@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/ids.h"
+#include "server/sync/worker_fault.h"
 
 namespace lodestar {
 
@@ -18,8 +19,11 @@ class ShardObserver {
   virtual void OnVersion(Version /*version*/) {}
   // The client has supplied the weights of every bucket.
   virtual void OnWeightsComplete() {}
-  // A contribution had NaN or Inf and was refused.
-  virtual void OnNonFinite(WorkerId /*worker*/, absl::string_view /*text*/) {}
+  // A worker's part of a round is not here as it should be. Nothing of it is counted but what was
+  // before; the coordinator decides what becomes of the worker.
+  virtual void OnFault(const WorkerFault& /*fault*/) {}
+  // The update of `round` has made weights or state of a bucket NaN or Inf, which nobody gets.
+  virtual void OnDiverged(Round /*round*/, absl::string_view /*text*/) {}
   // There is no memory for an update, which was left out; what is there is still whole. Once.
   virtual void OnOutOfMemory(absl::string_view /*text*/) {}
   // For the log: the rounds go on without a worker, because it has left or was lost.

@@ -25,6 +25,11 @@ bool ShardRoster::has_members() const {
   return has_members_;
 }
 
+int ShardRoster::num_members() const {
+  absl::MutexLock lock(&mutex_);
+  return directory_.num_members();
+}
+
 void ShardRoster::Open(const RoundPlan& plan, Round oldest_needed) {
   absl::MutexLock lock(&mutex_);
   plans_.erase(plans_.begin(), plans_.lower_bound(oldest_needed));

@@ -22,6 +22,7 @@ class ShardRoster {
   void Drop(WorkerId worker, Incarnation incarnation);
   Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
   bool has_members() const;
+  int num_members() const;
 
   // Rounds come in order; plans of rounds below `oldest_needed` are forgotten.
   void Open(const RoundPlan& plan, Round oldest_needed);

@@ -101,7 +101,8 @@ TestCluster::TestCluster(Options options)
     deps.executor = options_.executor != nullptr ? options_.executor : &inline_executor_;
     deps.policy = MakeSyncPolicy(options_.job);
     deps.norm_exchange = ports_.back().get();
-    deps.observer = options_.observer;
+    // Not owned: the test does.
+    deps.observer = std::shared_ptr<ShardObserver>(std::shared_ptr<void>(), options_.observer);
     deps.trace = options_.trace;
     if (options_.system_bytes > 0) {
       deps.create_page = [this](int64_t elements) -> std::unique_ptr<Page> {

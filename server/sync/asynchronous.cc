@@ -35,11 +35,7 @@ Decision Asynchronous::OnRosterChange(const BucketFacts&) const {
 Decision Asynchronous::OnRoundEnd(const ClusterFacts&) const { return Decision::Apply(); }
 
 Decision Asynchronous::OnOpening(const ClusterFacts& cluster) const {
-  const int members = static_cast<int>(cluster.members.size());
-  if (members >= cluster.min_workers) return Decision::Apply();
-  return Decision::Hold(absl::StrCat("waits for ", cluster.min_workers - members,
-                                     " more workers to join (", members,
-                                     " of --min_workers=", cluster.min_workers, ")"));
+  return AwaitMembers(cluster).value_or(Decision::Apply());
 }
 
 Decision Asynchronous::OnGrant(const MemberProgress& member, const ClusterFacts& cluster) const {

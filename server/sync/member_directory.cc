@@ -14,6 +14,10 @@ void MemberDirectory::SetMembers(ViewId view, absl::Span<const RosterMember> mem
 void MemberDirectory::Drop(WorkerId worker, Incarnation incarnation) {
   Incarnation& ended = last_ended_[worker];
   ended = std::max(ended, incarnation);
+  if (last_ended_.size() <= kMaxEnded) return;
+  last_ended_.erase(
+      std::min_element(last_ended_.begin(), last_ended_.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; }));
 }
 
 void MemberDirectory::Clear() { *this = MemberDirectory(); }

@@ -1,6 +1,7 @@
 // What a shard knows about the lives of workers, from the coordinator's Members and Drop commands.
-// Pure data; the shard serializes calls. Grows with the number of workers ever seen, not with
-// pushes.
+// Pure data; the shard serializes calls. Of lives that have ended, those of the kMaxEnded newest
+// incarnations are remembered: a push of an older one waits, as if its life were still to be
+// announced, until its client gives up.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,8 @@ enum class Standing : uint8_t {
 
 class MemberDirectory {
  public:
+  static constexpr int kMaxEnded = 1 << 12;
+
   // Replaces the members. A view older than the last one is ignored.
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
   // Ends this and every earlier life of the worker.
@@ -29,6 +32,7 @@ class MemberDirectory {
 
   Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
   ViewId view() const { return view_; }
+  int num_members() const { return static_cast<int>(members_.size()); }
 
  private:
   ViewId view_;

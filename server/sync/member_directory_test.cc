@@ -35,5 +35,14 @@ TEST(MemberDirectoryTest, OlderViewsChangeNothing) {
   EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(5)), Standing::kUnknown);
 }
 
+TEST(MemberDirectoryTest, RemembersTheNewestOfTheLivesThatEnded) {
+  MemberDirectory directory;
+  const int count = MemberDirectory::kMaxEnded + 1;
+  for (int i = 1; i <= count; ++i) directory.Drop(WorkerId(i), Incarnation(i));
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(1)), Standing::kUnknown);
+  EXPECT_EQ(directory.StandingOf(WorkerId(2), Incarnation(2)), Standing::kGone);
+  EXPECT_EQ(directory.StandingOf(WorkerId(count), Incarnation(count)), Standing::kGone);
+}
+
 }  // namespace
 }  // namespace lodestar

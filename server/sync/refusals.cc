@@ -55,4 +55,13 @@ std::optional<Decision> RefusePull(const PullFacts& pull) {
   return Decision::Reject(absl::StatusCode::kAborted, EndedText(pull.worker, pull.incarnation));
 }
 
+std::optional<Decision> AwaitMembers(const ClusterFacts& cluster) {
+  const int members = static_cast<int>(cluster.members.size());
+  const int lacking = cluster.required.count - members;
+  if (lacking <= 0) return std::nullopt;
+  return Decision::Hold(absl::StrCat("waits for ", lacking, " more worker", lacking > 1 ? "s" : "",
+                                     " to join (", members, " of --", cluster.required.flag, "=",
+                                     cluster.required.count, ")"));
+}
+
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// The refusals and repeats that every policy answers alike. Pure.
+// The refusals, repeats and waits that every policy answers alike. Pure.
 #pragma once
 
 #include <optional>
@@ -14,5 +14,8 @@ std::optional<Decision> RefusePush(const PushFacts& push, bool takes_pseudo_grad
 
 // A decision if the pull comes from a life that is over.
 std::optional<Decision> RefusePull(const PullFacts& pull);
+
+// A decision if there are too few members for anybody to get work.
+std::optional<Decision> AwaitMembers(const ClusterFacts& cluster);
 
 }  // namespace lodestar

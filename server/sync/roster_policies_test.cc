@@ -141,7 +141,7 @@ TEST_F(RosterPoliciesTest, QuorumOpensWithAllAtFirstAndWithoutStragglersLater) {
                                          {WorkerId(2), "b", 0, true, false},
                                          {WorkerId(3), "c", 0, false, false}};
   ClusterFacts cluster;
-  cluster.min_workers = 3;
+  cluster.required.count = 3;
   cluster.members = members;
   EXPECT_THAT(quorum_.OnOpening(cluster).reason, HasSubstr("waits for c"));
   members[2].working = true;

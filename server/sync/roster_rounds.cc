@@ -127,12 +127,8 @@ Decision RosterRounds::OnRoundEnd(const ClusterFacts& cluster) const {
 
 Decision RosterRounds::OnOpening(const ClusterFacts& cluster) const {
   if (Decision end = OnRoundEnd(cluster); end.action != Action::kApply) return end;
+  if (auto wait = AwaitMembers(cluster)) return *std::move(wait);
   const int members = static_cast<int>(cluster.members.size());
-  if (members < cluster.min_workers) {
-    return Decision::Hold(absl::StrCat("waits for ", cluster.min_workers - members,
-                                       " more workers to join (", members,
-                                       " of --min_workers=", cluster.min_workers, ")"));
-  }
   std::vector<MemberProgress> busy;
   int stragglers = 0;
   for (const MemberProgress& member : cluster.members) {
@@ -140,8 +136,8 @@ Decision RosterRounds::OnOpening(const ClusterFacts& cluster) const {
     if (member.working) ++stragglers;
   }
   // With a quorum the next round does not wait for the stragglers of the last.
-  const int wanted =
-      quorum_ == 0 ? cluster.min_workers : std::max(Due(members), cluster.min_workers - stragglers);
+  const int required = cluster.required.count;
+  const int wanted = quorum_ == 0 ? required : std::max(Due(members), required - stragglers);
   const int waiting = members - static_cast<int>(busy.size());
   if (waiting >= wanted) return Decision::Apply();
   return Decision::Hold(absl::StrCat("waits for ", NamesText(busy), " to ask for work (", waiting,

@@ -17,4 +17,15 @@ const RosterMember* RoundPlan::Find(WorkerId worker) const {
   return it != roster.end() && it->worker == worker ? &*it : nullptr;
 }
 
+int64_t RoundPlan::WeightOf(WorkerId worker) const {
+  const RosterMember* const member = Find(worker);
+  if (member == nullptr) return 0;
+  return total_samples() > 0 ? member->num_samples : 1;
+}
+
+int64_t RoundPlan::total_weight() const {
+  const int64_t samples = total_samples();
+  return samples > 0 ? samples : static_cast<int64_t>(roster.size());
+}
+
 }  // namespace lodestar

@@ -23,6 +23,9 @@ struct RoundPlan {
   double learning_rate = 0.0;
 
   int64_t total_samples() const;
+  // Samples stand for the weight of a contribution; a round without any samples weighs all alike.
+  int64_t WeightOf(WorkerId worker) const;  // 0 if the worker is not in the roster
+  int64_t total_weight() const;
   // Null if the worker is not in the roster.
   const RosterMember* Find(WorkerId worker) const;
 };

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "server/sync/decision.h"
@@ -67,8 +68,14 @@ struct OpenRoundFacts {
   absl::Span<const MemberProgress> missing;  // of its roster: alive and not reported
 };
 
+// How many members there must be before anybody gets work.
+struct RequiredMembers {
+  int count = 1;
+  absl::string_view flag = "min_workers";  // that says so
+};
+
 struct ClusterFacts {
-  int min_workers = 1;
+  RequiredMembers required;
   absl::Span<const MemberProgress> members;  // alive, ascending by worker
   std::optional<OpenRoundFacts> open_round;
 };

@@ -373,7 +373,7 @@ std::vector<MemberProgress> PolicyModel::Members() const {
 ClusterFacts PolicyModel::Cluster(const std::vector<MemberProgress>& members,
                                   std::vector<MemberProgress>& missing) const {
   ClusterFacts cluster;
-  cluster.min_workers = config_.min_workers;
+  cluster.required.count = config_.min_workers;
   cluster.members = members;
   missing.clear();
   if (!open_.has_value()) return cluster;

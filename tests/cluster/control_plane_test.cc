@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_hints.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -37,12 +38,9 @@ ServerConfig TestConfig() {
 }
 
 v1::ClusterStatus StatusOf(const std::string& address) {
-  const auto stub =
-      v1::StatusService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  v1::ClusterStatus status;
-  EXPECT_OK(FromGrpcStatus(stub->GetStatus(&context, {}, &status)));
-  return status;
+  const absl::StatusOr<v1::ClusterStatus> status = FetchStatus(address);
+  EXPECT_OK(status);
+  return status.value_or(v1::ClusterStatus());
 }
 
 // A member of the cluster; weights start at zero.
@@ -146,19 +144,6 @@ TEST(ControlPlaneTest, RepeatedPushCountsOnceAndSaysSo) {
   EXPECT_EQ(again.buckets_duplicate(), worker->registration().buckets_size());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, worker->Pull(1));
   EXPECT_THAT(weights, Each(-1.0f));
-}
-
-TEST(ControlPlaneTest, NanIsRefusedAndRaisesAnAlarm) {
-  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
-  const auto worker = Joined(*cluster, "sick");
-  ASSERT_OK(worker->NextGrant(std::nullopt));
-  std::vector<float> gradient = Filled(1.0f);
-  gradient[4000] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(worker->Push(v1::CONTRIBUTION_KIND_GRADIENT, 0, 0, gradient),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("NaN")));
-  const v1::ClusterStatus status = StatusOf(cluster->address());
-  ASSERT_GE(status.alarms_size(), 1);
-  EXPECT_THAT(status.alarms(0).text(), HasSubstr("worker 1 has sent NaN"));
 }
 
 TEST(ControlPlaneTest, NameInUseIsRefusedWithTheHolder) {
@@ -318,6 +303,31 @@ TEST(ControlPlaneTest, WatchSendsOneStatusAfterTheOtherUntilTheServerStops) {
   while (reader->Read(&status)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST(ControlPlaneTest, OtherServersSayWhereTheCoordinatorIs) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 2));
+  const std::string& other = cluster->server(1).address();
+  const absl::Status status = FetchStatus(other).status();
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("server of shard 1"), HasSubstr(cluster->address()))));
+  EXPECT_EQ(CoordinatorOf(status), cluster->address());
+  WireClient worker(other, "astray", 1);
+  EXPECT_EQ(CoordinatorOf(worker.TryRegister(TestLayout())), cluster->address());
+
+  grpc::GenericStub stub(grpc::CreateChannel(other, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareUnaryCall(&context, "/some.Service/Call", {}, &queue);
+  grpc::ByteBuffer answer;
+  grpc::Status unknown;
+  call->StartCall();
+  call->Finish(&answer, &unknown, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  EXPECT_EQ(unknown.error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST(ControlPlaneTest, TakenPortIsAnError) {

@@ -223,4 +223,14 @@ v1::RoundReport ReportOf(const v1::Grant& grant) {
   return report;
 }
 
+absl::StatusOr<v1::ClusterStatus> FetchStatus(const std::string& server) {
+  const auto stub =
+      v1::StatusService::NewStub(grpc::CreateChannel(server, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::ClusterStatus status;
+  RETURN_IF_ERROR(FromGrpcStatus(stub->GetStatus(&context, {}, &status)));
+  return status;
+}
+
 }  // namespace lodestar

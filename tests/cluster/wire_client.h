@@ -70,4 +70,7 @@ v1::Layout FlatLayout(const std::vector<int64_t>& lengths);
 // What a worker says that has done its round.
 v1::RoundReport ReportOf(const v1::Grant& grant);
 
+// What an operator sees.
+absl::StatusOr<v1::ClusterStatus> FetchStatus(const std::string& server);
+
 }  // namespace lodestar

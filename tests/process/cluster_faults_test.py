@@ -93,10 +93,10 @@ class LostWorkerTest(ClusterTestCase):
 
 class RefusedWorkerTest(ClusterTestCase):
 
-  def refused(self, name, **settings):
+  def refused(self, name, after_seconds=0, **settings):
     """Starts one more worker: its exit code and its log."""
     worker = self.start_worker(name, **settings)
-    return worker.wait(REFUSED_WITHIN_SECONDS), worker.log()
+    return worker.wait(after_seconds + REFUSED_WITHIN_SECONDS), worker.log()
 
   def expect_unharmed(self, server, *workers):
     status = self.status()
@@ -116,11 +116,11 @@ class RefusedWorkerTest(ClusterTestCase):
                           r"(?!\1)[0-9a-f]{16}")
     self.expect_unharmed(server, first)
 
-  def test_taken_name_is_refused_until_its_lease_ends(self):
-    server = self.start_server()
+  def test_name_of_a_live_worker_is_refused_after_a_lease(self):
+    server = self.start_server(lease=f"{LEASE_SECONDS}s")
     first = self.start_worker("first")
     self.wait_for_round(5)
-    code, log = self.refused("first")
+    code, log = self.refused("first", after_seconds=LEASE_SECONDS)
     self.assertGreaterEqual(code, 128, log)
     self.assertIn("the name 'first' is held by another live process", log)
     self.expect_unharmed(server, first)

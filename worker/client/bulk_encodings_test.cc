@@ -178,7 +178,7 @@ TEST_F(BulkEncodingsTest, WholeBucketLandsInItsPlace) {
 }
 
 TEST_F(BulkEncodingsTest, ChangesThatDoNotFitAreRefused) {
-  const auto refused = StatusIs(absl::StatusCode::kInternal);
+  const auto refused = StatusIs(absl::StatusCode::kDataLoss);
   EXPECT_THAT(Pull(std::nullopt), refused);
   EXPECT_THAT(Pull(Version(6)), refused);
   const std::vector<v1::PullChunk> good = service_.answer;

@@ -52,11 +52,11 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, PullSpec sp
 
 absl::Status BulkPullCall::CheckKind(const PullChunkHeader& header) const {
   if (num_arrived_ == targets_.size()) {
-    return absl::InternalError("more chunks came than were asked for");
+    return absl::DataLossError("more chunks came than were asked for");
   }
   const PullTarget& target = targets_[num_arrived_];
   if (header.version < min_version_ || (received_ > 0 && header.version != version_)) {
-    return absl::InternalError(absl::StrCat(
+    return absl::DataLossError(absl::StrCat(
         "bucket ", header.bucket, " came in version ", header.version.value(), ", wanted is ",
         received_ > 0 ? version_.value() : min_version_.value(), received_ > 0 ? "" : " or newer"));
   }
@@ -67,7 +67,7 @@ absl::Status BulkPullCall::CheckKind(const PullChunkHeader& header) const {
   if ((is_whole || are_changes) && (received_ == 0 || is_whole == (num_changes_ == 0))) {
     return absl::OkStatus();
   }
-  return absl::InternalError(absl::StrCat(
+  return absl::DataLossError(absl::StrCat(
       "bucket ", header.bucket, " came in encoding ", static_cast<int>(header.encoding),
       " as a change of version ", header.base_version.value(), ", wanted is fp32",
       target.held.has_value()
@@ -97,7 +97,7 @@ absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const PullChunkHeade
   const bool ends_well = data_bytes == room || elements % BlockElements(encoding) == 0;
   if (header.bucket != target.bucket || header.offset != offset || elements < 1 ||
       data_bytes > room || !ends_well) {
-    return absl::InternalError(
+    return absl::DataLossError(
         absl::StrCat("a chunk of ", data_bytes, " bytes at element ", header.offset, " of bucket ",
                      header.bucket, " came, wanted is element ", offset, " of bucket ",
                      target.bucket, " and at most ", room, " bytes of ", EncodingName(encoding),
@@ -109,7 +109,7 @@ absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const PullChunkHeade
 absl::Status BulkPullCall::CopyData(PullChunkReader& reader, absl::Span<std::byte> place) {
   const PullChunkHeader& header = reader.header();
   if (reader.is_shared() && (shared_ == nullptr || header.place.region != region_)) {
-    return absl::InternalError(absl::StrCat("bucket ", header.bucket,
+    return absl::DataLossError(absl::StrCat("bucket ", header.bucket,
                                             " came in shared memory that is not ours; compare "
                                             "versions of both sides"));
   }
@@ -160,7 +160,7 @@ void BulkPullCall::OnDone(const grpc::Status& status) {
   absl::Status result = status_;
   if (result.ok()) result = FromGrpcStatus(status);
   if (result.ok() && num_arrived_ < targets_.size()) {
-    result = absl::InternalError(
+    result = absl::DataLossError(
         absl::StrCat("the stream ended after ", num_arrived_, " of ", targets_.size(), " buckets"));
   }
   if (!result.ok()) {

@@ -200,7 +200,7 @@ absl::StatusOr<v1::PushReply> BulkPushCall::Result(const grpc::Status& status) {
   }
   v1::PushReply reply;
   if (!has_reply_ || !grpc::SerializationTraits<v1::PushReply>::Deserialize(&reply_, &reply).ok()) {
-    return explain(absl::StatusCode::kInternal, "the answer is not a PushReply");
+    return explain(absl::StatusCode::kDataLoss, "the answer is not a PushReply");
   }
   return reply;
 }

@@ -87,7 +87,7 @@ absl::StatusOr<PushResult> BulkPushSession::Finish() {
   const int64_t answered = result_.buckets_counted + result_.buckets_duplicate +
                            static_cast<int64_t>(result_.late.size());
   if (answered != num_added_) {
-    return absl::InternalError(absl::StrCat("push: the servers acknowledged ", answered,
+    return absl::DataLossError(absl::StrCat("push: the servers acknowledged ", answered,
                                             " buckets, sent were ", num_added_,
                                             "; compare versions of both sides"));
   }

@@ -260,7 +260,7 @@ TEST_F(BulkTransportTest, RefusalComesBackWithItsCodeAndTheServer) {
 
 TEST_F(BulkTransportTest, MissingAcknowledgementIsAnError) {
   services_[0].lose_buckets = 1;
-  EXPECT_THAT(PushAll(), StatusIs(absl::StatusCode::kInternal, HasSubstr("acknowledged 6")));
+  EXPECT_THAT(PushAll(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("acknowledged 6")));
 }
 
 TEST_F(BulkTransportTest, BucketOfWrongLengthIsRefusedBeforeItIsSent) {
@@ -297,7 +297,7 @@ TEST_F(BulkTransportTest, ChunksThatDoNotFitAreRefused) {
     services_[0].change_chunk = lies[i];
     std::vector<float> weights;
     EXPECT_THAT(transport_->StartPull(AllBuckets(weights), nullptr)->Wait(),
-                StatusIs(absl::StatusCode::kInternal))
+                StatusIs(absl::StatusCode::kDataLoss))
         << i;
   }
 }

@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/encoding.h"
 #include "common/logging.h"
+#include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
@@ -22,9 +23,15 @@
 namespace lodestar {
 namespace {
 
+// Servers that may send on to another before it is an error.
+constexpr int kMaxHops = 3;
+
 class ClusterSession final : public CoordinatorLink {
  public:
-  explicit ClusterSession(ClusterSessionConfig config) : config_(std::move(config)) { Connect(); }
+  explicit ClusterSession(ClusterSessionConfig config)
+      : config_(std::move(config)), coordinator_(config_.coordinator) {
+    Connect();
+  }
 
   ~ClusterSession() override { StopHeartbeats(); }
 
@@ -47,6 +54,8 @@ class ClusterSession final : public CoordinatorLink {
 
  private:
   void Connect();
+  // One attempt with coordinator_.
+  absl::StatusOr<Registration> TryRegister();
   // `method` is a blocking member of the stub. The call can be ended by Cancel().
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply);
@@ -64,6 +73,7 @@ class ClusterSession final : public CoordinatorLink {
 
   const ClusterSessionConfig config_;
   // Written by Register() while no heartbeats run.
+  std::string coordinator_;  // host:port that is being asked
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::ClusterService::Stub> stub_;
   WorkerIdentity identity_;
@@ -71,6 +81,7 @@ class ClusterSession final : public CoordinatorLink {
 
   mutable absl::Mutex mutex_;
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  grpc::ClientContext* heartbeat_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
@@ -87,7 +98,7 @@ void ClusterSession::Connect() {
   if (channel_ != nullptr && channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
     return;
   }
-  channel_ = grpc::CreateCustomChannel(config_.coordinator, grpc::InsecureChannelCredentials(),
+  channel_ = grpc::CreateCustomChannel(coordinator_, grpc::InsecureChannelCredentials(),
                                        ControlChannelArguments());
   stub_ = v1::ClusterService::NewStub(channel_);
 }
@@ -107,15 +118,13 @@ absl::Status ClusterSession::Call(Method method, const Request& request, absl::D
   call_in_progress_ = nullptr;
   if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::UnavailableError(absl::StrCat("coordinator ", config_.coordinator,
-                                               " did not answer within ",
-                                               absl::FormatDuration(timeout)));
+    return absl::UnavailableError(absl::StrCat(
+        "coordinator ", coordinator_, " did not answer within ", absl::FormatDuration(timeout)));
   }
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    return absl::UnavailableError(
-        absl::StrCat("coordinator ", config_.coordinator, ": ", status.error_message()));
-  }
-  return FromGrpcStatus(status);
+  const absl::Status native = FromGrpcStatus(status);
+  if (!absl::IsUnavailable(native) && !absl::IsUnimplemented(native)) return native;
+  return absl::Status(native.code(),
+                      absl::StrCat("coordinator ", coordinator_, ": ", native.message()));
 }
 
 absl::StatusOr<Registration> ClusterSession::Register() {
@@ -125,6 +134,25 @@ absl::StatusOr<Registration> ClusterSession::Register() {
     waiting_for_.clear();
   }
   Connect();
+  absl::StatusOr<Registration> registration = TryRegister();
+  for (int hop = 0; hop < kMaxHops; ++hop) {
+    const std::optional<std::string> address = CoordinatorOf(registration.status());
+    if (!address.has_value()) break;
+    LogInfo("{}: {}", coordinator_, registration.status().message());
+    coordinator_ = *address;
+    channel_.reset();
+    Connect();
+    registration = TryRegister();
+  }
+  if (!registration.ok() && coordinator_ != config_.coordinator) {
+    // The next attempt begins where the user said.
+    coordinator_ = config_.coordinator;
+    channel_.reset();
+  }
+  return registration;
+}
+
+absl::StatusOr<Registration> ClusterSession::TryRegister() {
   v1::RegisterRequest request;
   request.set_wire_version(kWireVersion);
   request.set_software_version(SoftwareVersion());
@@ -163,7 +191,7 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   request.set_reason(reason);
   if (report.has_value()) *request.mutable_report() = ToProto(*report);
   grpc::ClientContext context;
-  context.set_deadline(Deadline(config_.call_timeout));
+  context.set_deadline(Deadline(config_.leave_timeout));
   v1::LeaveReply reply;
   return FromGrpcStatus(stub_->Leave(&context, request, &reply));
 }
@@ -185,6 +213,7 @@ void ClusterSession::StopHeartbeats() {
   {
     absl::MutexLock lock(&mutex_);
     stop_heartbeats_ = true;
+    if (heartbeat_in_progress_ != nullptr) heartbeat_in_progress_->TryCancel();
   }
   if (heartbeats_.joinable()) heartbeats_.join();
 }
@@ -201,7 +230,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval,
     }
     if (status.ok()) {
       unreachable.Forget("heartbeat");
-    } else {
+    } else if (!absl::IsCancelled(status)) {
       unreachable.Log(LogLevel::kWarn, "heartbeat",
                       absl::StrCat("heartbeat failed: ", status.message()));
     }
@@ -218,10 +247,16 @@ absl::Status ClusterSession::SendHeartbeat(const Activity& activity) {
   grpc::ClientContext context;
   context.set_deadline(Deadline(config_.call_timeout));
   v1::HeartbeatReply reply;
-  RETURN_IF_ERROR(FromGrpcStatus(stub_->Heartbeat(&context, request, &reply)));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stop_heartbeats_) return absl::CancelledError("no more heartbeats");
+    heartbeat_in_progress_ = &context;
+  }
+  const grpc::Status status = stub_->Heartbeat(&context, request, &reply);
   absl::MutexLock lock(&mutex_);
-  waiting_for_ = reply.waiting_for();
-  return absl::OkStatus();
+  heartbeat_in_progress_ = nullptr;
+  if (status.ok()) waiting_for_ = reply.waiting_for();
+  return FromGrpcStatus(status);
 }
 
 }  // namespace

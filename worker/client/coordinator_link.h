@@ -37,7 +37,7 @@ class CoordinatorLink {
   // Blocks until there is a grant or the coordinator says what is waited for (kWait).
   // Errors: Aborted: this life is over, register again; Cancelled after Cancel().
   virtual absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report) = 0;
-  // Best effort: returns within the call timeout whatever happens.
+  // Best effort: returns within a timeout of its own whatever happens.
   virtual absl::Status Leave(const std::string& reason,
                              const std::optional<RoundReport>& report) = 0;
 

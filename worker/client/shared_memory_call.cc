@@ -90,7 +90,7 @@ SharedMemoryCall::Answer SharedMemoryCall::TakeBlock(const void* owner, Block& b
 absl::Status SharedMemoryCall::MarkRead(uint64_t offset) {
   absl::MutexLock lock(&mutex_);
   if (offset % block_bytes_ != 0 || offset < OffsetOf(blocks_) || offset >= OffsetOf(2 * blocks_)) {
-    return absl::InternalError(absl::StrCat("the server wrote at ", offset,
+    return absl::DataLossError(absl::StrCat("the server wrote at ", offset,
                                             " in shared memory, where it may not; compare versions "
                                             "of both sides"));
   }

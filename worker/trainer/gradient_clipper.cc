@@ -12,12 +12,17 @@ absl::StatusOr<std::unique_ptr<GradientClipper>> GradientClipper::Create(Device*
 
 GradientClipper::~GradientClipper() { device_->Release(square_sum_.data); }
 
-absl::StatusOr<float> GradientClipper::Scale(Buf gradient, double clip_norm) {
-  if (clip_norm <= 0.0) return 1.0f;
-  device_->SumOfSquares(square_sum_, gradient);
+absl::StatusOr<double> GradientClipper::SquareSum(Buf vector) {
+  device_->SumOfSquares(square_sum_, vector);
   double square_sum = 0.0;
   device_->Copy(&square_sum, square_sum_.data, sizeof(square_sum), StreamKind::kCompute);
   RETURN_IF_ERROR(device_->Synchronize(device_->Record(StreamKind::kCompute)));
+  return square_sum;
+}
+
+absl::StatusOr<float> GradientClipper::Scale(Buf gradient, double clip_norm) {
+  if (clip_norm <= 0.0) return 1.0f;
+  ASSIGN_OR_RETURN(const double square_sum, SquareSum(gradient));
   return GradientClipScale(square_sum, clip_norm);
 }
 

@@ -1,4 +1,4 @@
-// Measures a gradient on its device, to clip its norm before it is applied.
+// Measures a vector on its device, mostly a gradient, to clip its norm before it is applied.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,8 @@ class GradientClipper {
   GradientClipper(const GradientClipper&) = delete;
   GradientClipper& operator=(const GradientClipper&) = delete;
 
+  // Blocks until the device has computed it. Errors: those of the device.
+  absl::StatusOr<double> SquareSum(Buf vector);
   // Factor that brings the norm of `gradient` to at most clip_norm; 1 where clip_norm is 0 (off).
   // Blocks until the device has computed it. Errors: those of the device.
   absl::StatusOr<float> Scale(Buf gradient, double clip_norm);

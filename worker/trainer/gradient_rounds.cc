@@ -32,6 +32,7 @@ absl::StatusOr<RoundReport> GradientRounds::Run(const LifeContext& life, const W
   WeightsPull pull(*life.registration, grant.min_version, exchange_->weights(),
                    exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
                    deps_.trace);
+  pull.TellActivity(deps_.on_activity);
   if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
   RETURN_IF_ERROR(EvaluateHeldout(grant, deps_, &pull, &report));
   if (grant.kind == GrantKind::kEvaluate) {

@@ -1,5 +1,7 @@
 #include "worker/trainer/inner_optimizer.h"
 
+#include <cmath>
+
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -60,6 +62,24 @@ absl::Status InnerOptimizer::Step(Buf weights, Buf shadow, Buf gradient, double 
     UpdateRange(part, weights, shadow, gradient, learning_rate, scale);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> InnerOptimizer::ResetUnlessFinite(Buf weights) {
+  std::vector<Buf> vectors = state_;
+  vectors.push_back(weights);
+  double sum = 0.0;
+  for (const Buf& vector : vectors) {
+    ASSIGN_OR_RETURN(const double square_sum, clipper_->SquareSum(vector));
+    sum += square_sum;
+  }
+  if (std::isfinite(sum)) return true;
+  Reset();
+  return false;
+}
+
+void InnerOptimizer::Reset() {
+  for (const Buf& state : state_) device_->Fill(state, 0.0);
+  steps_ = 0;
 }
 
 void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf shadow, Buf gradient,

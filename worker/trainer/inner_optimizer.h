@@ -31,6 +31,13 @@ class InnerOptimizer {
   // that, and blocks for it. Errors: those of the device seen so far.
   absl::Status Step(Buf weights, Buf shadow, Buf gradient, double learning_rate, double clip_norm);
 
+  // As after Create().
+  void Reset();
+  // After the steps of a round: if weights or state are not finite any more, the state starts at
+  // zero again, since weights come anew but the state would spoil them, too. Returns whether they
+  // were finite. Blocks. Errors: those of the device.
+  absl::StatusOr<bool> ResetUnlessFinite(Buf weights);
+
  private:
   // Neighbouring tensors that share the decay mark.
   struct DecayRange {

@@ -64,5 +64,28 @@ TEST_F(InnerOptimizerTest, AdamWMovesByTheLearningRateAtFirst) {
   EXPECT_NEAR(weights[1], 1.0f, kRoundings);
 }
 
+TEST_F(InnerOptimizerTest, SpoiltStateBeginsAnewAndOtherStateStays) {
+  for (const OptimizerKind kind : {OptimizerKind::kMomentum, OptimizerKind::kAdamW}) {
+    const auto optimizer = *InnerOptimizer::Create({.kind = kind}, layout_, device_.get());
+    // The weights of a round come anew.
+    const auto step = [&](float first) {
+      std::vector<float> weights = {1.0f, 1.0f, 1.0f, 1.0f};
+      std::vector<float> gradient = {first, 0.5f, 0.5f, 0.5f};
+      const Buf on_device = {weights.data(), DType::kF32, 4};
+      EXPECT_OK(optimizer->Step(on_device, Buf{}, Buf{gradient.data(), DType::kF32, 4}, 0.1, 0.0));
+      const absl::StatusOr<bool> is_finite = optimizer->ResetUnlessFinite(on_device);
+      EXPECT_OK(is_finite);
+      return std::pair(*is_finite, weights);
+    };
+    const auto [first_is_finite, first] = step(0.5f);
+    const auto [second_is_finite, second] = step(0.25f);
+    EXPECT_TRUE(first_is_finite && second_is_finite);
+    EXPECT_FALSE(step(kind == OptimizerKind::kAdamW ? 1e30f : std::nanf("")).first)
+        << "its square overflows, and the element would not move any more";
+    EXPECT_EQ(step(0.5f).second, first);
+    EXPECT_EQ(step(0.25f).second, second);
+  }
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -1,5 +1,8 @@
 #include "worker/trainer/local_sgd_rounds.h"
 
+#include <utility>
+
+#include "common/logging.h"
 #include "common/status_macros.h"
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/grant_samples.h"
@@ -84,9 +87,13 @@ absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const W
   RoundReport report;
   report.round = grant.round;
   RETURN_IF_ERROR(timeline_.BeginRound());
+  // Servers that began anew may have gone back to other weights than those the state belongs to.
+  const uint64_t servers = life.registration->server_incarnation;
+  if (std::exchange(server_incarnation_, servers) != servers) inner_optimizer_->Reset();
   WeightsPull pull(*life.registration, grant.min_version, exchange_->weights(),
                    exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
                    deps_.trace);
+  pull.TellActivity(deps_.on_activity);
   if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
   RETURN_IF_ERROR(EvaluateHeldout(grant, deps_, &pull, &report));
   if (grant.kind == GrantKind::kEvaluate) {
@@ -96,6 +103,14 @@ absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const W
   }
 
   RETURN_IF_ERROR(RunLocalSteps(life, grant, &pull, &report));
+  ASSIGN_OR_RETURN(const bool is_finite,
+                   inner_optimizer_->ResetUnlessFinite(deps_.model->parameters()));
+  if (!is_finite) {
+    LogWarn(
+        "round {}: the local steps have made weights or optimizer state NaN or Inf; that state "
+        "begins anew",
+        grant.round);
+  }
   report.base_version = pull.version(0);
   MakeContribution();
   ContributionPush push(*life.registration, {.round = grant.round, .kind = contribution_kind_},

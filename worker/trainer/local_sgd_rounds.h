@@ -4,6 +4,7 @@
 // stays here. DiLoCo: arXiv:2311.08105, algorithm 1.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "common/contribution.h"
@@ -44,7 +45,8 @@ class LocalSgdRounds final : public RoundRunner {
   DeviceTimeline timeline_;
   std::unique_ptr<InnerOptimizer> inner_optimizer_;
   std::unique_ptr<ExchangeState> exchange_;
-  Buf start_weights_;  // of the round
+  Buf start_weights_;                // of the round
+  uint64_t server_incarnation_ = 0;  // that inner_optimizer_'s state belongs to; 0 before a round
   HostBatch batch_;
 };
 

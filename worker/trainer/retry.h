@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/logging.h"
+#include "common/remedy.h"
 
 namespace lodestar {
 
@@ -18,10 +19,7 @@ class TransferRetry {
   explicit TransferRetry(Clock* clock) : clock_(clock) {}
 
   // The same transfer may succeed later, without registering again.
-  static bool MayHelp(const absl::Status& status) {
-    return absl::IsUnavailable(status) || absl::IsDataLoss(status) ||
-           absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
-  }
+  static bool MayHelp(const absl::Status& status) { return RemedyFor(status) == Remedy::kRepeat; }
 
   // Sleeps, longer each time. `what` names the transfer in the log.
   void BackOff(const absl::Status& status, absl::string_view what) {

@@ -31,7 +31,7 @@ struct RoundRunnerDeps {
   TraceRecorder* trace = nullptr;  // null: no trace
   // True once the worker has been told to stop: hand over what there is.
   std::function<bool()> stop_requested;
-  // Told what the worker does now, for the status page: "compute", "push".
+  // Told what the worker does now: "compute", or what it waits for servers with, "pull" or "push".
   std::function<void(absl::string_view)> on_activity;
 };
 

@@ -101,14 +101,27 @@ bool WeightsPull::IsSettled(int block) const {
   return missing_by_block_[block] == 0 || !failure_.ok();
 }
 
+void WeightsPull::AwaitSettled(int block) {
+  const auto is_settled = [this, block]()
+                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return IsSettled(block); };
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_settled()) return;
+  }
+  on_activity_("pull");
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&is_settled));
+  }
+  on_activity_("compute");
+}
+
 absl::Status WeightsPull::WaitForBlock(int block) {
   if (on_device_[block]) return absl::OkStatus();
   const absl::Time start = clock_->Now();
+  AwaitSettled(block);
   {
     absl::MutexLock lock(&mutex_);
-    const auto is_settled = [this, block]()
-                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return IsSettled(block); };
-    mutex_.Await(absl::Condition(&is_settled));
     if (missing_by_block_[block] != 0) return failure_;
   }
   blocked_ += clock_->Now() - start;

@@ -2,12 +2,14 @@
 // needs them, so that forward starts on the first block while later ones arrive.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -32,6 +34,12 @@ class WeightsPull final : public WeightsGate {
               TraceRecorder* trace = nullptr);
   ~WeightsPull() override;
 
+  // From now on `on_activity` is told "pull" when the caller begins to wait for servers, and
+  // "compute" when it goes on. Before the first WaitForBlock().
+  void TellActivity(std::function<void(absl::string_view)> on_activity) {
+    on_activity_ = std::move(on_activity);
+  }
+
   // Called by one thread. Blocks until the block's buckets have arrived; the copy to the device is
   // only queued, before what the compute stream is given next. Errors: those of the transport and
   // the device.
@@ -50,6 +58,7 @@ class WeightsPull final : public WeightsGate {
   PullSpec MissingBuckets();
   void OnBucket(const PulledBucket& pulled);
   bool IsSettled(int block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AwaitSettled(int block) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;
   const Version min_version_;
@@ -59,6 +68,7 @@ class WeightsPull final : public WeightsGate {
   Clock* const clock_;
   TraceRecorder* const trace_;
   const absl::Time started_at_;
+  std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
 
   absl::Mutex mutex_;
   std::vector<std::optional<Version>> versions_ ABSL_GUARDED_BY(mutex_);  // by bucket

@@ -1,0 +1,32 @@
+#include "common/remedy.h"
+
+namespace lodestar {
+
+Remedy RemedyFor(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kUnavailable:        // not reachable, not ready, or the wire failed
+    case absl::StatusCode::kDeadlineExceeded:   // no answer in time
+    case absl::StatusCode::kResourceExhausted:  // memory, disk, message size: later there may be
+    case absl::StatusCode::kDataLoss:           // a checksum does not hold
+      return Remedy::kRepeat;
+    case absl::StatusCode::kAborted:    // expired, dropped or replaced, or the servers began anew
+    case absl::StatusCode::kCancelled:  // by the caller itself, when it learned that it has to
+      return Remedy::kRejoin;
+    case absl::StatusCode::kAlreadyExists:
+      return Remedy::kAwaitLease;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kInternal:  // of this process; a peer's is Unavailable
+    case absl::StatusCode::kUnknown:   // likewise
+    case absl::StatusCode::kOk:
+    default:
+      return Remedy::kGiveUp;
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,23 @@
+// What a caller does after a call to another process of the cluster has failed: the one table of
+// it, for workers, servers and tools. Only a refusal that names its cause is final. Whatever else
+// happens on a wire passes: proto/status_mapping.h makes it Unavailable.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace lodestar {
+
+enum class Remedy : uint8_t {
+  kRepeat,      // the same call again, with back-off
+  kRejoin,      // this life is over: register again, with back-off
+  kAwaitLease,  // the name is held: register again until the lease of its holder is over
+  kGiveUp,      // the same call would be refused again
+};
+
+// Of a code that is not OK.
+Remedy RemedyFor(absl::StatusCode code);
+inline Remedy RemedyFor(const absl::Status& status) { return RemedyFor(status.code()); }
+
+}  // namespace lodestar

@@ -1,0 +1,22 @@
+// Facts for programs that a refusal carries beside its text, as payloads of absl::Status. They
+// cross the wire: proto/status_mapping.h.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace lodestar {
+
+// The call may succeed after this time, and hardly before.
+absl::Status WithRetryAfter(absl::Status status, absl::Duration retry_after);
+std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
+
+// Who answered is not the coordinator; it is at this HOST:PORT.
+absl::Status WithCoordinator(absl::Status status, absl::string_view address);
+std::optional<std::string> CoordinatorOf(const absl::Status& status);
+
+}  // namespace lodestar

@@ -1,0 +1,339 @@
+// Numbers that are not finite: whom the coordinator holds responsible, and what it does about it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class CoordinatorDivergenceTest : public ::testing::Test {
+ protected:
+  static Coordinator::Config Config(int workers, Mode mode = Mode::kSync) {
+    Coordinator::Config config = TestConfig();
+    config.job.mode = mode;
+    config.job.min_workers = workers;
+    config.job.schedule.peak = 0.4;
+    config.job.schedule.total_rounds = 1000;
+    config.checkpoint_dir = "ckpt";
+    config.checkpoint_schedule.every_rounds = 4;
+    return config;
+  }
+  static Coordinator::Config RollingBack(Coordinator::Config config) {
+    config.divergence.action = DivergenceAction::kRollback;
+    return config;
+  }
+
+  void Start(const Coordinator::Config& config) {
+    cluster_.emplace(config);
+    cluster_->Start();
+    for (int i = 0; i < config.job.min_workers; ++i) {
+      workers_.push_back(cluster_->Add(std::string(1, static_cast<char>('a' + i))));
+    }
+  }
+
+  // The worker's grant.
+  Grant GrantOf(int worker) {
+    const GrantAnswer answer = cluster_->Ask(workers_[worker]);
+    EXPECT_TRUE(answer.grant.has_value()) << answer.pending_reason;
+    return answer.grant.value_or(Grant());
+  }
+  // All ask, and report what they get; `rounds` times.
+  void Train(int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+      for (size_t w = 0; w < workers_.size(); ++w) {
+        cluster_->Ask(workers_[w], CoordinatorHarness::ReportOf(GrantOf(w)));
+      }
+    }
+  }
+  void Refuse(int worker, int64_t round) {
+    const WorkerLife& life = workers_[worker].life;
+    coordinator().OnWorkerFault({.worker = life.worker,
+                                 .incarnation = life.incarnation,
+                                 .round = Round(round),
+                                 .kind = WorkerFault::Kind::kNotFinite,
+                                 .text = "bucket 3, element 7: NaN"},
+                                cluster_->now());
+  }
+  bool IsAlive(int worker) {
+    return coordinator().PollGrant(workers_[worker].life, cluster_->now()).ok();
+  }
+  void ComeBack(int worker) {
+    ASSERT_TRUE(cluster_->Register(workers_[worker]).ok());
+    ASSERT_TRUE(cluster_->Join(workers_[worker]).ok());
+  }
+  ClusterSnapshot Snapshot() { return coordinator().Snapshot(cluster_->now()); }
+  // Answers ChooseRestore() with the last checkpoint that was published.
+  void RestoreLast() {
+    const CheckpointRecord& record = cluster_->store.published.back();
+    cluster_->coordinator().OnRestoreChosen(
+        RestoreChoice{.source = CheckpointSource{record.final_directory},
+                      .state = record.state,
+                      .layout = coordinator().map()->layout},
+        cluster_->now());
+    cluster_->LoadAll();
+  }
+
+  Coordinator& coordinator() { return cluster_->coordinator(); }
+
+  std::optional<CoordinatorHarness> cluster_;
+  std::vector<TestWorker> workers_;
+};
+
+TEST_F(CoordinatorDivergenceTest, StopNamesTheRoundAndTheLastGoodCheckpointAndSavesNothing) {
+  Start(Config(1));
+  Train(4);
+  cluster_->FinishSave();
+  const size_t saves = cluster_->fleet.save_directories.size();
+  EXPECT_EQ(GrantOf(0).round, Round(4));
+  Refuse(0, 4);
+  const GrantAnswer last = cluster_->Ask(workers_[0]);
+  ASSERT_EQ(last.grant->kind, Grant::Kind::kDone) << "the worker is not to blame";
+  EXPECT_THAT(last.grant->reason,
+              AllOf(HasSubstr("diverged at round 4"),
+                    HasSubstr("last good checkpoint: round 4, ckpt/round-00000004")));
+  const ClusterSnapshot snapshot = Snapshot();
+  EXPECT_EQ(snapshot.state, "diverged");
+  EXPECT_EQ(snapshot.divergence->round, Round(4));
+  EXPECT_THAT(cluster_->observer.alarms, Contains(HasSubstr("diverged at round 4")));
+  EXPECT_FALSE(coordinator().RequestCheckpoint(cluster_->now()).ok());
+  coordinator().BeginLastSave("SIGTERM", absl::Seconds(10), cluster_->now());
+  EXPECT_FALSE(coordinator().outcome().has_value()) << "the worker has not been told yet";
+  ASSERT_TRUE(coordinator().Leave(workers_[0].life, "done", {}, cluster_->now()).ok());
+  ASSERT_TRUE(coordinator().outcome().has_value());
+  EXPECT_THAT(std::string(coordinator().outcome()->message()),
+              AllOf(HasSubstr("diverged at round 4"), HasSubstr("--learning_rate")));
+  EXPECT_THAT(cluster_->fleet.commands.back(), StartsWith("stop: diverged at round 4"));
+  EXPECT_EQ(cluster_->fleet.save_directories.size(), saves);
+}
+
+TEST_F(CoordinatorDivergenceTest, ServerDoesNotWaitForWorkersThatAreGone) {
+  Start(Config(1));
+  GrantOf(0);
+  Refuse(0, 0);
+  cluster_->Pass(absl::Seconds(11));
+  ASSERT_TRUE(coordinator().outcome().has_value());
+  EXPECT_FALSE(coordinator().outcome()->ok());
+}
+
+TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALowerLearningRate) {
+  Start(RollingBack(Config(1)));
+  Train(4);
+  cluster_->FinishSave();
+  EXPECT_EQ(GrantOf(0).learning_rates.at(0), 0.4);
+  const int restores = cluster_->store.restores;
+  Refuse(0, 4);
+  EXPECT_EQ(cluster_->store.restores, restores + 1);
+  RestoreLast();
+  EXPECT_EQ(cluster_->fleet.assignments.back().learning_rate_scale, 0.5);
+  EXPECT_FALSE(IsAlive(0)) << "all begin anew";
+  ComeBack(0);
+  const Grant again = GrantOf(0);
+  EXPECT_EQ(again.round, Round(4));
+  EXPECT_EQ(again.first_sample, 4 * 6);
+  EXPECT_EQ(again.learning_rates.at(0), 0.2);
+  EXPECT_EQ(cluster_->fleet.plans.back().learning_rate, 0.2);
+  ClusterSnapshot snapshot = Snapshot();
+  EXPECT_EQ(snapshot.rollbacks, 1);
+  EXPECT_EQ(snapshot.learning_rate_scale, 0.5);
+  EXPECT_EQ(snapshot.learning_rate, 0.2);
+  EXPECT_EQ(snapshot.state, "training");
+  EXPECT_THAT(cluster_->observer.alarms, Contains(HasSubstr("rollback 1 of 5")));
+
+  // Once more, from the same checkpoint; then a checkpoint keeps what has happened.
+  Refuse(0, 4);
+  RestoreLast();
+  ComeBack(0);
+  EXPECT_EQ(GrantOf(0).learning_rates.at(0), 0.1);
+  Train(4);
+  cluster_->FinishSave();
+  EXPECT_EQ(cluster_->store.published.back().state.ledger.rollbacks, 2);
+  CoordinatorHarness restarted(RollingBack(Config(1)));
+  const CheckpointRecord& record = cluster_->store.published.back();
+  restarted.Start(RestoreChoice{.source = CheckpointSource{record.final_directory},
+                                .state = record.state,
+                                .layout = coordinator().map()->layout});
+  EXPECT_EQ(restarted.Ask(restarted.Add("a")).grant->learning_rates.at(0), 0.1);
+}
+
+TEST_F(CoordinatorDivergenceTest, RollbacksAreLimited) {
+  Coordinator::Config config = RollingBack(Config(1));
+  config.checkpoint_dir.clear();
+  config.checkpoint_schedule.every_rounds = 0;
+  config.divergence.max_rollbacks = 2;
+  Start(config);
+  for (int rollback = 0; rollback < 2; ++rollback) {
+    GrantOf(0);
+    Refuse(0, 0);
+    EXPECT_THAT(cluster_->observer.alarms.back(), HasSubstr("Goes back to the first weights"));
+    coordinator().OnRestoreChosen(RestoreChoice{.source = InitialSource{}}, cluster_->now());
+    cluster_->LoadAll();
+    ComeBack(0);
+  }
+  GrantOf(0);
+  Refuse(0, 0);
+  EXPECT_EQ(Snapshot().state, "diverged");
+  EXPECT_THAT(cluster_->observer.alarms.back(), HasSubstr("after 2 rollbacks"));
+}
+
+TEST_F(CoordinatorDivergenceTest, WeightsSpoiltOnAnyShardAreADivergenceWithoutAnyonesFault) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+    workers_.clear();
+    Start(RollingBack(Config(2, mode)));
+    Train(2);
+    coordinator().OnShardDiverged(1, coordinator().server_incarnation() - 1, Round(1), "late",
+                                  cluster_->now());
+    EXPECT_EQ(Snapshot().rollbacks, 0) << "of an earlier life of the servers";
+    const uint64_t incarnation = coordinator().server_incarnation();
+    for (int shard : {1, 0}) {
+      coordinator().OnShardDiverged(shard, incarnation, Round(1), "bucket 3", cluster_->now());
+    }
+    EXPECT_EQ(Snapshot().rollbacks, 1) << "several shards tell of the same";
+    EXPECT_THAT(Snapshot().divergence->text, HasSubstr("shard 1: bucket 3"));
+    EXPECT_THAT(cluster_->observer.alarms, Not(Contains(HasSubstr("worker"))));
+  }
+}
+
+TEST_F(CoordinatorDivergenceTest, CheckpointUnderWayIsGivenUp) {
+  Start(Config(1));
+  Train(4);
+  const std::string directory = cluster_->fleet.save_directories.back();
+  Refuse(0, 4);
+  EXPECT_THAT(cluster_->store.discarded, Contains(directory));
+}
+
+TEST_F(CoordinatorDivergenceTest, OneSickWorkerIsDroppedAndTheOthersGoOn) {
+  for (const int quorum : {0, 2}) {
+    workers_.clear();
+    Coordinator::Config config = Config(3);
+    config.job.quorum = quorum;
+    Start(config);
+    Train(1);
+    for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+    Refuse(1, 1);
+    EXPECT_FALSE(IsAlive(1));
+    EXPECT_THAT(cluster_->fleet.commands, Contains("drop 2"));
+    for (int worker : {0, 2}) {
+      cluster_->Ask(workers_[worker], CoordinatorHarness::ReportOf(GrantOf(worker)));
+    }
+    EXPECT_EQ(Snapshot().state, "training");
+    EXPECT_EQ(Snapshot().divergence, std::nullopt);
+    // With a quorum the round was opened without c, which was late in the one before.
+    EXPECT_EQ(cluster_->observer.rounds.back().workers, quorum == 0 ? 2 : 1);
+    const std::vector<WorkerSnapshot> shown = Snapshot().workers;
+    EXPECT_EQ(shown[1].state, "dropped");
+    EXPECT_THAT(shown[1].reason, HasSubstr("element 7: NaN"));
+  }
+}
+
+TEST_F(CoordinatorDivergenceTest, WhenNobodysNumbersAreFiniteTheRunHasDiverged) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+    workers_.clear();
+    Start(Config(2, mode));
+    Train(1);
+    for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+    Refuse(0, 1);
+    EXPECT_EQ(Snapshot().state, "training") << "b may still show that it is only a";
+    Refuse(1, 1);
+    EXPECT_EQ(Snapshot().state, "diverged") << ModeName(mode);
+  }
+}
+
+TEST_F(CoordinatorDivergenceTest, LossThatIsNotFiniteCountsAsSuch) {
+  Start(Config(2));
+  for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+  GrantReport report = CoordinatorHarness::ReportOf(GrantOf(0));
+  report.loss_sum = std::nan("");
+  EXPECT_EQ(coordinator().RequestGrant(workers_[0].life, report, cluster_->now()).status().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(Snapshot().state, "training");
+  report = CoordinatorHarness::ReportOf(GrantOf(1));
+  report.heldout_predictions = 3;
+  report.heldout_loss_sum = std::numeric_limits<double>::infinity();
+  const auto last = coordinator().RequestGrant(workers_[1].life, report, cluster_->now());
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_EQ(last->grant->kind, Grant::Kind::kDone);
+  EXPECT_THAT(last->grant->reason, HasSubstr("the loss of worker 'b' is not finite"));
+}
+
+TEST_F(CoordinatorDivergenceTest, WorkerThatIsSickAgainAndAgainIsTurnedAway) {
+  Start(Config(2));
+  for (int time = 0; time < 3; ++time) {
+    for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+    Refuse(1, time);
+    Refuse(1, time);  // another bucket says so, too
+    EXPECT_FALSE(IsAlive(1));
+    cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(GrantOf(0)));
+    if (time < 2) ComeBack(1);
+  }
+  const auto refused = cluster_->Register(workers_[1]);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("worker 'b' has sent NaN"));
+  TestWorker restarted = {"b", workers_[1].instance_id + 1, {}};
+  EXPECT_TRUE(cluster_->Register(restarted).ok()) << "another process may do better";
+}
+
+TEST_F(CoordinatorDivergenceTest, FastWorkerIsNotHeldSickBeforeOthersHaveShownTheirNumbers) {
+  Start(Config(2, Mode::kAsync));
+  for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+  for (int time = 0; time < 10; ++time) {
+    Refuse(0, time);
+    ComeBack(0);
+    GrantOf(0);
+  }
+  Refuse(1, 1);
+  EXPECT_EQ(Snapshot().state, "diverged") << "it was the run, not a";
+}
+
+TEST_F(CoordinatorDivergenceTest, FiniteNumbersClearAWorker) {
+  Start(Config(2));
+  for (int time = 0; time < 10; ++time) {
+    for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+    Refuse(1, 2 * time);
+    cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(GrantOf(0)));
+    ComeBack(1);
+    for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+    for (int worker : {0, 1}) {
+      cluster_->Ask(workers_[worker], CoordinatorHarness::ReportOf(GrantOf(worker)));
+    }
+  }
+  EXPECT_EQ(Snapshot().state, "training");
+}
+
+TEST_F(CoordinatorDivergenceTest, WorkerThatReportsWithoutPushingIsDropped) {
+  Start(Config(2));
+  Train(1);
+  EXPECT_THAT(cluster_->fleet.commands, Contains("close 0 by 2"));
+  const WorkerLife& liar = workers_[1].life;
+  const WorkerFault fault = {.worker = liar.worker,
+                             .incarnation = liar.incarnation,
+                             .round = Round(0),
+                             .kind = WorkerFault::Kind::kNotPushed,
+                             .text = "worker 2 has reported round 0 and not pushed"};
+  coordinator().OnWorkerFault(fault, cluster_->now());
+  EXPECT_FALSE(IsAlive(1));
+  EXPECT_TRUE(IsAlive(0));
+  EXPECT_THAT(cluster_->fleet.commands, Contains("drop 2"));
+  EXPECT_THAT(Snapshot().workers[1].reason, HasSubstr("reported round 0 and not pushed"));
+  EXPECT_THAT(cluster_->observer.alarms,
+              Contains(HasSubstr("worker 'b' reports rounds that it has not pushed")));
+  EXPECT_EQ(Snapshot().divergence, std::nullopt);
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,245 @@
+// How workers come and go, and what they and the log are told to wait for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+Coordinator::Config ConfigFor(int min_workers) {
+  Coordinator::Config config = TestConfig();
+  config.job.min_workers = min_workers;
+  return config;
+}
+
+TEST(CoordinatorWorkersTest, WaitsForMinWorkersAndSaysSo) {
+  CoordinatorHarness cluster(ConfigFor(2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  EXPECT_THAT(cluster.Ask(a).pending_reason,
+              HasSubstr("1 more worker to join (1 of --min_workers=2)"));
+  const TestWorker b = cluster.Add("b");
+  EXPECT_THAT(cluster.Ask(a).pending_reason, HasSubstr("waits for b to ask"));
+  EXPECT_TRUE(cluster.Ask(b).grant.has_value());
+  EXPECT_TRUE(cluster.Ask(a).grant.has_value()) << "asking earlier counted";
+}
+
+TEST(CoordinatorWorkersTest, MinWorkersIsForTheStartAndKeepWorkersForGoingOn) {
+  CoordinatorHarness cluster(ConfigFor(2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  TestWorker b = cluster.Add("b");
+  cluster.Ask(a);
+  cluster.Ask(b);
+  cluster.Pass(absl::Seconds(11), {a});  // b is lost
+  const GrantReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
+  const GrantAnswer next = cluster.Ask(a, report);
+  ASSERT_TRUE(next.grant.has_value()) << next.pending_reason;
+  EXPECT_EQ(next.grant->round, Round(1));
+
+  ASSERT_TRUE(cluster.coordinator().Leave(a.life, "", {}, cluster.now()).ok());
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+              HasSubstr("waits for 1 more worker to join (0 of --keep_workers=1)"));
+  ASSERT_TRUE(cluster.Register(b).ok());
+  ASSERT_TRUE(cluster.Join(b).ok());
+  EXPECT_TRUE(cluster.Ask(b).grant.has_value());
+}
+
+TEST(CoordinatorWorkersTest, JobThatHasFewerThanKeepWorkersWaits) {
+  Coordinator::Config config = ConfigFor(3);
+  config.job.keep_workers = 2;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  const TestWorker c = cluster.Add("c");
+  for (const TestWorker& worker : {a, b, c}) cluster.Ask(worker);
+  const Grant first = *cluster.Ask(a).grant;
+  cluster.Pass(absl::Seconds(11), {a});
+  EXPECT_THAT(cluster.Ask(a, CoordinatorHarness::ReportOf(first)).pending_reason,
+              HasSubstr("waits for 1 more worker to join (1 of --keep_workers=2)"));
+}
+
+TEST(CoordinatorWorkersTest, WorkersThatAreGoneAreShownForAWhileWithTheReason) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker stays = cluster.Add("stays");
+  const TestWorker leaves = cluster.Add("leaves");
+  cluster.Add("dies");
+  ASSERT_TRUE(cluster.coordinator().Leave(leaves.life, "told to stop", {}, cluster.now()).ok());
+  TestWorker other{"other", 9, {}};
+  ASSERT_TRUE(cluster.Register(other).ok());
+  DatasetClaim dataset = TestDataset();
+  dataset.fingerprint = "beef";
+  ASSERT_FALSE(cluster.Join(other, dataset).ok());
+  ASSERT_TRUE(cluster.coordinator().Leave(other.life, "refused", {}, cluster.now()).ok());
+  cluster.Pass(absl::Seconds(11), {stays});
+  const auto states = [&] {
+    std::vector<std::string> lines;
+    for (const WorkerSnapshot& worker : cluster.coordinator().Snapshot(cluster.now()).workers) {
+      lines.push_back(absl::StrCat(worker.name, " ", worker.state, " ", worker.reason));
+    }
+    return lines;
+  };
+  EXPECT_THAT(states(), ElementsAre("stays member ", "leaves left left: told to stop",
+                                    HasSubstr("dies expired lease expired: no heartbeat for 11s"),
+                                    HasSubstr("other refused data set differs from the job's")));
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).workers[1].ended_age, absl::Seconds(11));
+
+  for (int minute = 0; minute < 61; ++minute) {
+    for (int i = 0; i < 10; ++i) cluster.Pass(absl::Seconds(6), {stays});
+  }
+  EXPECT_THAT(states(), ElementsAre("stays member "));
+  for (int i = 0; i < 100; ++i) {
+    const TestWorker passing = cluster.Add(absl::StrCat("passing", i));
+    ASSERT_TRUE(cluster.coordinator().Leave(passing.life, "", {}, cluster.now()).ok());
+    cluster.Pass(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(states().size(), 1 + 32);
+  EXPECT_EQ(states().back(), "passing99 left left");
+}
+
+TEST(CoordinatorWorkersTest, WhatIsWaitedForIsToldToTheLogOnce) {
+  CoordinatorHarness cluster(ConfigFor(2));
+  for (int i = 0; i < 10; ++i) cluster.Pass(absl::Seconds(1));
+  EXPECT_THAT(cluster.observer.events,
+              ElementsAre("cluster waits for the server of shard 0 (missing for 3s) and shard 1 "
+                          "(missing for 3s)"));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  cluster.observer.events.clear();
+  for (int i = 0; i < 10; ++i) cluster.Pass(absl::Seconds(1), {a});
+  EXPECT_THAT(cluster.observer.events,
+              ElementsAre("cluster waits for 1 more worker to join (1 of --min_workers=2)"));
+  const TestWorker b = cluster.Add("b");
+  for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
+  cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
+  cluster.observer.events.clear();
+  for (int i = 0; i < 30; ++i) cluster.Pass(absl::Seconds(1), {a, b});
+  EXPECT_THAT(cluster.observer.events, ElementsAre("cluster round 0 waits for b, open for 11s"));
+}
+
+TEST(CoordinatorWorkersTest, PollingForAHeldCallKeepsNoDeadWorkerAlive) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  cluster.Pass(absl::Seconds(9));
+  EXPECT_TRUE(cluster.coordinator().PollGrant(a.life, cluster.now()).ok());
+  cluster.Pass(absl::Seconds(2));
+  EXPECT_EQ(cluster.coordinator().PollGrant(a.life, cluster.now()).status().code(),
+            absl::StatusCode::kAborted);
+}
+
+TEST(CoordinatorWorkersTest, WorkerThatWaitsForItsAcknowledgementIsNotBlamed) {
+  CoordinatorHarness cluster(ConfigFor(2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
+  ASSERT_TRUE(cluster.coordinator().Heartbeat({a.life, 0, 0, "compute"}, cluster.now()).ok());
+  ASSERT_TRUE(cluster.coordinator().Heartbeat({b.life, 0, 0, "push"}, cluster.now()).ok());
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_THAT(snapshot.waiting_for, HasSubstr("waits for a, open"));
+  EXPECT_EQ(snapshot.open_round->missing.at(1).what, "acknowledgement");
+}
+
+TEST(CoordinatorWorkersTest, LostWorkerComesBackUnderItsIdWithANewIncarnation) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  TestWorker a = cluster.Add("a");
+  const WorkerLife old = a.life;
+  cluster.Ask(a);
+  cluster.Pass(absl::Seconds(11));
+  ASSERT_TRUE(cluster.Register(a).ok());
+  EXPECT_EQ(a.life.worker, old.worker);
+  EXPECT_GT(a.life.incarnation, old.incarnation);
+  ASSERT_TRUE(cluster.Join(a).ok());
+  EXPECT_EQ(cluster.Ask(a).grant->round, Round(1)) << "round 0 ended with the old life";
+}
+
+TEST(CoordinatorWorkersTest, ReconnectKeepsTheGrant) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  TestWorker a = cluster.Add("a");
+  const Grant grant = *cluster.Ask(a).grant;
+  const WorkerLife before = a.life;
+  ASSERT_TRUE(cluster.Register(a).ok());
+  EXPECT_EQ(a.life.incarnation, before.incarnation);
+  ASSERT_TRUE(cluster.Join(a).ok());
+  EXPECT_EQ(*cluster.Ask(a).grant, grant);
+}
+
+TEST(CoordinatorWorkersTest, TakenNameAndOtherDataAreRefused) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  cluster.Add("a");
+  TestWorker impostor{"a", 99, {}};
+  EXPECT_EQ(cluster.Register(impostor).status().code(), absl::StatusCode::kAlreadyExists);
+  TestWorker b{"b", 2, {}};
+  ASSERT_TRUE(cluster.Register(b).ok());
+  DatasetClaim other = TestDataset();
+  other.fingerprint = "beef";
+  const absl::Status refused = cluster.Join(b, other);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(refused), AllOf(HasSubstr("f00d"), HasSubstr("beef")));
+  EXPECT_EQ(
+      cluster.coordinator().Join(b.life, "0123", TestDataset(), cluster.now()).status().code(),
+      absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(cluster.coordinator().RequestGrant(b.life, {}, cluster.now()).status().code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "not joined";
+}
+
+TEST(CoordinatorWorkersTest, LateJoinerIsInTheNextRound) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant first = *cluster.Ask(a).grant;
+  const TestWorker b = cluster.Add("b");
+  EXPECT_FALSE(cluster.Ask(b).grant.has_value());
+  const Grant second = *cluster.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
+  EXPECT_EQ(second.num_samples, 3);
+  EXPECT_EQ(cluster.Ask(b).grant->first_sample, 9);
+  EXPECT_EQ(cluster.fleet.plans[1].roster.size(), 2);
+}
+
+TEST(CoordinatorWorkersTest, LeaveHandsOverItsReport) {
+  CoordinatorHarness cluster(ConfigFor(1));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant grant = *cluster.Ask(a).grant;
+  EXPECT_TRUE(cluster.coordinator()
+                  .Leave(a.life, "SIGTERM", CoordinatorHarness::ReportOf(grant), cluster.now())
+                  .ok());
+  ASSERT_EQ(cluster.observer.rounds.size(), 1);
+  EXPECT_FALSE(cluster.observer.rounds[0].committed_short);
+  EXPECT_EQ(cluster.observer.rounds[0].samples, 6);
+}
+
+TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
+  Coordinator::Config config = TestConfig();
+  config.job.global_batch_size = 1;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  EXPECT_TRUE(cluster.Ask(a).grant.has_value());
+  cluster.Ask(b);
+  cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
+  EXPECT_EQ(cluster.fleet.plans.at(1).roster.size(), 1);
+}
+
+}  // namespace
+}  // namespace lodestar

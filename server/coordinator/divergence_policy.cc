@@ -1,0 +1,28 @@
+#include "server/coordinator/divergence_policy.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/flag_range.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr double kLowestFactor = 1e-6;
+constexpr int kMostRollbacks = 1000;
+
+}  // namespace
+
+absl::StatusOr<DivergenceAction> ParseDivergenceAction(absl::string_view name) {
+  if (name == "stop") return DivergenceAction::kStop;
+  if (name == "rollback") return DivergenceAction::kRollback;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--on_divergence=", name, " is unknown; allowed: stop, rollback"));
+}
+
+absl::Status ValidateDivergencePolicy(const DivergencePolicy& policy) {
+  RETURN_IF_ERROR(
+      CheckRange("rollback_lr_factor", policy.learning_rate_factor, kLowestFactor, 1.0));
+  return CheckWholeRange("max_rollbacks", policy.max_rollbacks, 1, kMostRollbacks);
+}
+
+}  // namespace lodestar

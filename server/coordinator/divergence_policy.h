@@ -1,0 +1,28 @@
+// What becomes of a run whose numbers are not finite any more: plain data, from flags.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+enum class DivergenceAction : uint8_t {
+  kStop,      // the job fails; what was saved before stays
+  kRollback,  // the cluster goes back to the last good checkpoint, with a lower learning rate
+};
+
+struct DivergencePolicy {
+  DivergenceAction action = DivergenceAction::kStop;
+  // Of kRollback: the learning rate is multiplied by it each time, at most this often.
+  double learning_rate_factor = 0.5;
+  int max_rollbacks = 5;
+};
+
+// Errors of both: InvalidArgument naming the flag, the value and what is allowed.
+absl::StatusOr<DivergenceAction> ParseDivergenceAction(absl::string_view name);
+absl::Status ValidateDivergencePolicy(const DivergencePolicy& policy);
+
+}  // namespace lodestar

@@ -1,0 +1,68 @@
+// What the coordinator knows of a run that has diverged, and what it may do about it. Pure data.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/divergence_policy.h"
+
+namespace lodestar {
+
+class DivergenceRecord {
+ public:
+  explicit DivergenceRecord(const DivergencePolicy& policy) : policy_(policy) {}
+
+  void Note(Round round, std::string text, absl::Time now) {
+    last_ = {round, std::move(text), now};
+  }
+
+  bool MayRollBack() const {
+    return policy_.action == DivergenceAction::kRollback && rollbacks_ < policy_.max_rollbacks;
+  }
+  void RollBack() {
+    ++rollbacks_;
+    learning_rate_scale_ *= policy_.learning_rate_factor;
+  }
+  int64_t rollbacks() const { return rollbacks_; }
+  int max_rollbacks() const { return policy_.max_rollbacks; }
+  double learning_rate_scale() const { return learning_rate_scale_; }
+
+  // A restored state and this record learn of the rollbacks that only the other knows: those before
+  // a restart, and those after the checkpoint.
+  void Reconcile(LedgerState& ledger) {
+    if (ledger.rollbacks >= rollbacks_) {
+      rollbacks_ = ledger.rollbacks;
+      learning_rate_scale_ = ledger.learning_rate_scale;
+    }
+    ledger.rollbacks = rollbacks_;
+    ledger.learning_rate_scale = learning_rate_scale_;
+  }
+
+  void Describe(absl::Time now, ClusterSnapshot& snapshot) const {
+    snapshot.rollbacks = rollbacks_;
+    snapshot.learning_rate_scale = learning_rate_scale_;
+    if (last_.has_value()) {
+      snapshot.divergence = DivergenceSnapshot{last_->round, last_->text, now - last_->at};
+    }
+  }
+
+ private:
+  struct Last {
+    Round round;
+    std::string text;
+    absl::Time at;
+  };
+
+  DivergencePolicy policy_;
+  int64_t rollbacks_ = 0;
+  double learning_rate_scale_ = 1.0;
+  std::optional<Last> last_;
+};
+
+}  // namespace lodestar

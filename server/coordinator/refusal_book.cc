@@ -1,0 +1,52 @@
+#include "server/coordinator/refusal_book.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "server/membership/membership_table.h"
+
+namespace lodestar {
+namespace {
+
+std::string Printable(absl::string_view text) {
+  return absl::CHexEscape(text.substr(0, MembershipTable::kMaxNameBytes));
+}
+
+}  // namespace
+
+bool RefusalBook::Note(absl::string_view name, absl::string_view peer, const absl::Status& reason,
+                       absl::Time now) {
+  Refusal refusal = {Printable(name), Printable(peer), std::string(reason.message()), now};
+  const auto same_name =
+      std::find_if(refusals_.begin(), refusals_.end(),
+                   [&](const Refusal& other) { return other.name == refusal.name; });
+  bool is_new = true;
+  if (same_name != refusals_.end()) {
+    is_new = same_name->reason != refusal.reason;
+    refusals_.erase(same_name);
+  } else if (refusals_.size() == kMaxRefusals) {
+    refusals_.erase(refusals_.begin());
+  }
+  refusals_.push_back(std::move(refusal));
+  return is_new;
+}
+
+void RefusalBook::Forget(absl::string_view name) {
+  std::erase_if(refusals_, [name](const Refusal& refusal) { return refusal.name == name; });
+}
+
+std::vector<WorkerSnapshot> RefusalBook::Snapshot(absl::Time now) const {
+  std::vector<WorkerSnapshot> workers;
+  for (const Refusal& refusal : refusals_) {
+    if (now - refusal.at > kShownFor) continue;
+    WorkerSnapshot& worker = workers.emplace_back();
+    worker.name = refusal.name;
+    worker.peer = refusal.peer;
+    worker.state = "refused";
+    worker.reason = refusal.reason;
+    worker.ended_age = now - refusal.at;
+  }
+  return workers;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,39 @@
+// Workers that were turned away lately and why, for the status: bounded. Pure data.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/coordinator/cluster_snapshot.h"
+
+namespace lodestar {
+
+class RefusalBook {
+ public:
+  static constexpr int kMaxRefusals = 16;
+  static constexpr absl::Duration kShownFor = absl::Hours(1);
+
+  // One line per name, with the last reason. Beyond kMaxRefusals, the oldest goes. `name` and
+  // `peer` come from outside: whatever is no printable text is escaped, and long names are cut.
+  // True if there was none of this name and reason.
+  bool Note(absl::string_view name, absl::string_view peer, const absl::Status& reason,
+            absl::Time now);
+  // The worker got in after all.
+  void Forget(absl::string_view name);
+  // In state "refused"; the latest last.
+  std::vector<WorkerSnapshot> Snapshot(absl::Time now) const;
+
+ private:
+  struct Refusal {
+    std::string name;
+    std::string peer;
+    std::string reason;
+    absl::Time at;
+  };
+  std::vector<Refusal> refusals_;  // the latest last
+};
+
+}  // namespace lodestar

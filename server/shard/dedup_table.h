@@ -1,0 +1,39 @@
+// What one bucket has counted of each worker, so that nothing counts twice. Not thread-safe: its
+// bucket's lock guards it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "common/ids.h"
+#include "server/shard/shard_state.h"
+#include "server/sync/sync_policy.h"
+
+namespace lodestar {
+
+class DedupTable {
+ public:
+  // Rows of workers that are no members any more, of the newest incarnations: a repeat of what was
+  // counted comes within moments, or never.
+  static constexpr size_t kMaxEndedRows = 1024;
+  using IsMember = absl::FunctionRef<bool(WorkerId, Incarnation)>;
+
+  void Restore(const std::vector<CountedWorker>& rows);
+  // Replaces the worker's row. `is_member`: asked about all of them if the table grows too long.
+  void Count(WorkerId worker, const CountedContribution& contribution, int num_members,
+             IsMember is_member);
+  std::optional<CountedContribution> Find(WorkerId worker) const;
+
+  // A version is published: it holds what has been counted so far.
+  void MarkPublished() { published_ = counted_; }
+  // As of the last published version, ascending by worker.
+  std::vector<CountedWorker> Published() const;
+
+ private:
+  std::map<WorkerId, CountedContribution> counted_;
+  std::map<WorkerId, CountedContribution> published_;
+};
+
+}  // namespace lodestar

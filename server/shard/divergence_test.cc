@@ -1,0 +1,201 @@
+// Numbers that are not finite: at the door, after an update, and in what is loaded.
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/shard/parameter_shard.h"
+#include "server/shard/test_cluster.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class Log final : public ShardObserver {
+ public:
+  void OnFault(const WorkerFault& fault) override { faults.push_back(fault); }
+  void OnDiverged(Round round, absl::string_view text) override {
+    rounds.push_back(round.value());
+    texts.emplace_back(text);
+  }
+  std::vector<WorkerFault> faults;
+  std::vector<int64_t> rounds;
+  std::vector<std::string> texts;
+};
+
+JobSpec Job(Mode mode) {
+  JobSpec job;
+  job.model = {"small-mlp", MlpSpec{{13, 17, 9, 5}}};
+  job.mode = mode;
+  job.optimizer.kind = OptimizerKind::kSgd;
+  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  job.schedule.peak = 1.0;
+  job.schedule.total_rounds = 100;
+  job.batch_size = 1;
+  job.bucket_bytes = 256;
+  return job;
+}
+
+std::vector<float> Filled(const TestCluster& cluster, float value) {
+  return std::vector<float>(cluster.layout().num_elements(), value);
+}
+
+ContributionKey KeyOf(const JobSpec& job, int worker, int64_t round = 0) {
+  ContributionKey key = TestCluster::Key(worker, round, round);
+  if (job.mode == Mode::kLocalSgd) key.kind = ContributionKind::kWeights;
+  return key;
+}
+
+TEST(DivergenceTest, WhatIsBeyondAllReasonIsRefusedAtTheDoorByName) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+    Log log;
+    const JobSpec job = Job(mode);
+    TestCluster cluster({.job = job, .observer = &log});
+    cluster.LoadConstant(0.0f);
+    cluster.SetMembers(2);
+    cluster.OpenRound(0, {1, 1}, 1.0);
+    std::vector<float> large = Filled(cluster, 1.0f);
+    large[cluster.buckets()[1].range.begin + 3] = -2e18f;
+    EXPECT_THAT(*cluster.PushBucket(KeyOf(job, 1), 1, large)->outcome,
+                StatusIs(absl::StatusCode::kAborted,
+                         AllOf(HasSubstr("worker 1, bucket 1, element 3: NaN, Inf or not below"),
+                               HasSubstr("register again"))));
+    ContributionKey scaled = KeyOf(job, 2);
+    scaled.scale = 3e38f;
+    EXPECT_THAT(cluster.PushAll(scaled, Filled(cluster, 1.0f)),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scale is 3e+38")));
+    scaled.scale = 60000.0f;
+    EXPECT_THAT(cluster.PushAll(scaled, Filled(cluster, 1e15f)),
+                StatusIs(absl::StatusCode::kAborted, HasSubstr("times the scale 60000")));
+    ASSERT_EQ(log.faults.size(), 2);
+    EXPECT_EQ(log.faults[0].worker, WorkerId(1));
+    EXPECT_EQ(log.faults[0].incarnation, Incarnation(1));
+    EXPECT_EQ(log.faults[0].round, Round(0));
+    EXPECT_EQ(log.faults[0].kind, WorkerFault::Kind::kNotFinite);
+    EXPECT_EQ(log.faults[1].worker, WorkerId(2));
+    EXPECT_THAT(log.texts, IsEmpty()) << "the weights are untouched";
+  }
+}
+
+// All that is let in is finite, and yet the update overflows.
+TEST(DivergenceTest, UpdateThatSpoilsTheNumbersIsToldAndNobodyGetsThem) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
+    Log log;
+    JobSpec job = Job(mode);
+    job.schedule.peak = 1e30;
+    TestCluster cluster({.job = job, .num_shards = 2, .observer = &log});
+    cluster.LoadConstant(1.0f);
+    cluster.SetMembers(1);
+    cluster.OpenRound(0, {1}, 1e30);
+    std::vector<float> gradient = Filled(cluster, 0.0f);
+    gradient.back() = 1e17f;
+    EXPECT_OK(cluster.PushAll(KeyOf(job, 1), gradient));
+    const uint32_t last = cluster.buckets().back().index;
+    EXPECT_THAT(log.rounds, ElementsAre(0));
+    EXPECT_THAT(log.texts[0], HasSubstr(absl::StrCat("of bucket ", last, " NaN or Inf")));
+    EXPECT_THAT(cluster.Read(last, 0).status(),
+                StatusIs(absl::StatusCode::kAborted, HasSubstr("the run has diverged")));
+    EXPECT_OK(cluster.Read(0, 1).status()) << "the other buckets are as they should be";
+    for (const std::optional<Version> version : {std::optional<Version>(), {Version(1)}}) {
+      absl::Status saved;
+      cluster.shard(1).Snapshot(version, [&](const auto& state) { saved = state.status(); });
+      EXPECT_THAT(saved, StatusIs(absl::StatusCode::kAborted, HasSubstr("has diverged")));
+    }
+    EXPECT_THAT(*cluster.PushBucket(KeyOf(job, 1, 1), last, gradient)->outcome,
+                StatusIs(absl::StatusCode::kAborted, HasSubstr("has diverged")));
+    EXPECT_THAT(cluster.shard(1).WaitingFor(), HasSubstr("has diverged"));
+    EXPECT_THAT(log.faults, IsEmpty()) << "no worker is to blame";
+  }
+}
+
+TEST(DivergenceTest, WeightsThatGrowBeyondTheRangeAreSeenInEveryOptimizer) {
+  for (const OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum,
+                                   OptimizerKind::kNesterov, OptimizerKind::kAdamW}) {
+    Log log;
+    JobSpec job = Job(Mode::kSync);
+    job.optimizer.kind = kind;
+    TestCluster cluster({.job = job, .observer = &log});
+    cluster.LoadConstant(1.0f);
+    cluster.SetMembers(1);
+    cluster.OpenRound(0, {1}, 3e38);
+    EXPECT_OK(cluster.PushAll(KeyOf(job, 1), Filled(cluster, -10.0f)));
+    if (log.rounds.empty()) {  // AdamW's first step is as long as the learning rate
+      cluster.OpenRound(1, {1}, 3e38);
+      EXPECT_OK(cluster.PushAll(KeyOf(job, 1, 1), Filled(cluster, -10.0f)));
+    }
+    EXPECT_EQ(log.rounds.size(), cluster.buckets().size()) << OptimizerKindName(kind);
+  }
+}
+
+TEST(DivergenceTest, OuterOptimizersAreCheckedToo) {
+  for (const OuterOptimizerKind outer :
+       {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kAverage}) {
+    Log log;
+    JobSpec job = Job(Mode::kLocalSgd);
+    job.outer_optimizer = outer;
+    job.outer_learning_rate = 3e38;
+    TestCluster cluster({.job = job, .observer = &log});
+    cluster.LoadConstant(1.0f);
+    cluster.SetMembers(1);
+    cluster.OpenRound(0, {1}, 1.0);
+    ContributionKey key = KeyOf(job, 1);
+    if (outer == OuterOptimizerKind::kNesterov) key.kind = ContributionKind::kPseudoGradient;
+    EXPECT_OK(cluster.PushAll(key, Filled(cluster, 10.0f)));
+    EXPECT_EQ(log.rounds.size(),
+              outer == OuterOptimizerKind::kNesterov ? cluster.buckets().size() : 0);
+  }
+}
+
+TEST(DivergenceTest, ReportedRoundThatWasNotPushedIsAFaultOfThatWorker) {
+  Log log;
+  const JobSpec job = Job(Mode::kSync);
+  TestCluster cluster({.job = job, .observer = &log});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(3);
+  cluster.OpenRound(0, {1, 1, 1}, 1.0);
+  EXPECT_OK(cluster.PushAll(KeyOf(job, 1), Filled(cluster, 1.0f)));
+  // Worker 2 has pushed one bucket, worker 3 waits behind it in the order of summation.
+  cluster.PushBucket(KeyOf(job, 2), 0, Filled(cluster, 1.0f));
+  const std::vector<RosterMember> reported = {{WorkerId(1), Incarnation(1), 1},
+                                              {WorkerId(2), Incarnation(1), 1}};
+  cluster.shard(0).CloseRound(Round(0), reported);
+  ASSERT_EQ(log.faults.size(), 1);
+  EXPECT_EQ(log.faults[0].worker, WorkerId(2));
+  EXPECT_EQ(log.faults[0].kind, WorkerFault::Kind::kNotPushed);
+  EXPECT_THAT(log.faults[0].text,
+              HasSubstr("reported round 0 and not pushed its part of bucket 1"));
+
+  cluster.Drop(2);
+  cluster.PushAll(KeyOf(job, 3), Filled(cluster, 1.0f)).IgnoreError();
+  EXPECT_OK(cluster.Read(1, 1).status()) << "the round has gone on without it";
+  cluster.shard(0).CloseRound(Round(0), reported);
+  EXPECT_EQ(log.faults.size(), 1) << "past rounds are complete";
+}
+
+TEST(DivergenceTest, WhatIsLoadedMustBeFinite) {
+  const JobSpec job = Job(Mode::kSync);
+  TestCluster cluster({.job = job});
+  cluster.LoadConstant(1.0f);
+  ShardState state;
+  cluster.shard(0).Snapshot(std::nullopt, [&](const auto& saved) { state = *saved; });
+  TestCluster other({.job = job});
+  EXPECT_THAT(other.shard(0).LoadWeights([](ElementRange, absl::Span<float> weights) {
+    std::fill(weights.begin(), weights.end(), std::numeric_limits<float>::infinity());
+    return absl::OkStatus();
+  }),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not all finite")));
+  const_cast<Page*>(state.buckets[1].weights.get())->data()[0] = std::nanf("");
+  TestCluster third({.job = job});
+  EXPECT_THAT(RestoreFrom(state, third.shard(0)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not all finite")));
+}
+
+}  // namespace
+}  // namespace lodestar

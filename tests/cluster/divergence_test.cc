@@ -1,0 +1,283 @@
+// Runs whose numbers are not finite any more, on whole clusters: who is told, what is saved, how it
+// goes on.
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/model_spec.h"
+#include "common/status_macros.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/status_mapping.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "tests/cluster/training_data.h"
+#include "tests/cluster/wire_client.h"
+#include "worker/data/testing/test_folder.h"
+#include "worker/worker.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::Property;
+using ::testing::StartsWith;
+
+// Parts on both of two servers; weights decay at the very end alone.
+const v1::Layout& TestLayout() {
+  static const v1::Layout& layout = *[] {
+    auto* const flat = new v1::Layout(FlatLayout({3000, 1500, 7}));
+    flat->mutable_tensors(2)->set_decay(true);
+    return flat;
+  }();
+  return layout;
+}
+constexpr size_t kElements = 4507;
+
+std::vector<float> Filled(float value) { return std::vector<float>(kElements, value); }
+
+constexpr float kLearningRate = 1 << 19;
+// Moves a weight by 1.
+constexpr float kStep = 1.0f / kLearningRate;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+ServerConfig TestConfig(Mode mode = Mode::kSync) {
+  ServerConfig config = SmallJobConfig();
+  config.job.mode = mode;
+  config.job.bucket_bytes = 8192;
+  config.job.schedule.peak = kLearningRate;
+  return config;
+}
+
+class DivergenceTest : public testing::Test {
+ protected:
+  void Start(const ServerConfig& config, int num_workers = 1) {
+    ASSERT_OK_AND_ASSIGN(cluster_, InProcessCluster::Start(config, 2));
+    kind_ = config.job.mode == Mode::kLocalSgd ? v1::CONTRIBUTION_KIND_PSEUDO_GRADIENT
+                                               : v1::CONTRIBUTION_KIND_GRADIENT;
+    for (int i = 0; i < num_workers; ++i) {
+      workers_.push_back(
+          std::make_unique<WireClient>(cluster_->address(), absl::StrCat("w", i), i + 1));
+      ComeBack(i);
+    }
+  }
+  void ComeBack(int worker) {
+    ASSERT_OK(workers_[worker]->Register(TestLayout()));
+    ASSERT_OK(workers_[worker]->SupplyAndJoin(first_weights_));
+  }
+  // The next round of the only worker; the report of it comes with the round after.
+  absl::Status Train(const std::vector<float>& gradient) {
+    const absl::StatusOr<v1::Grant> grant = workers_[0]->NextGrant(report_);
+    RETURN_IF_ERROR(grant.status());
+    report_.reset();
+    EXPECT_EQ(grant->kind(), v1::Grant::KIND_TRAIN);
+    RETURN_IF_ERROR(
+        workers_[0]->Push(kind_, grant->round(), grant->min_version(), gradient).status());
+    report_ = ReportOf(*grant);
+    return absl::OkStatus();
+  }
+  v1::ClusterStatus Status() { return *FetchStatus(cluster_->address()); }
+  void AwaitState(const std::string& state) {
+    while (Status().state() != state) std::this_thread::yield();
+  }
+
+  std::unique_ptr<InProcessCluster> cluster_;
+  std::vector<std::unique_ptr<WireClient>> workers_;
+  std::vector<float> first_weights_ = Filled(0.0f);
+  std::optional<v1::RoundReport> report_;
+  v1::ContributionKind kind_ = v1::CONTRIBUTION_KIND_GRADIENT;
+};
+
+TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
+  // Of the decay's large steps the second overflows.
+  first_weights_.back() = 1e17f;
+  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+    const TestFolder folder;
+    ServerConfig config = TestConfig(mode);
+    config.durability.checkpoint_dir = folder.root();
+    config.job.optimizer.weight_decay = 1e6;
+    workers_.clear();
+    report_.reset();
+    Start(config);
+    ASSERT_OK(Train(Filled(kStep)));
+    const absl::StatusOr<v1::Grant> grant = workers_[0]->NextGrant(report_);
+    ASSERT_OK(grant);
+    // On the server of shard 1 only. In local_sgd no update of the servers can overflow.
+    std::vector<float> gradient = Filled(kStep);
+    if (mode == Mode::kLocalSgd) gradient.back() = kNan;
+    workers_[0]->Push(kind_, grant->round(), grant->min_version(), gradient).IgnoreError();
+    AwaitState("diverged");
+    if (mode == Mode::kLocalSgd) {
+      EXPECT_THAT(Status().divergence().text(), HasSubstr("shard 1: worker 1, bucket"));
+    } else {
+      EXPECT_THAT(Status().divergence().text(), HasSubstr("shard 1: round 1 made the numbers of"));
+      EXPECT_THAT(workers_[0]->Pull(1).status(), StatusIs(absl::StatusCode::kAborted));
+    }
+    ASSERT_OK(workers_[0]->Register(TestLayout()));
+    const absl::StatusOr<v1::Grant> last = workers_[0]->NextGrant(std::nullopt);
+    ASSERT_OK(last);
+    EXPECT_EQ(last->kind(), v1::Grant::KIND_DONE) << "no fault of the worker";
+    EXPECT_THAT(last->reason(), HasSubstr("diverged at round 1"));
+    EXPECT_OK(workers_[0]->Leave());
+    for (int shard : {0, 1}) {
+      EXPECT_THAT(cluster_->server(shard).Wait(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                           HasSubstr("diverged at round 1")));
+    }
+    cluster_->Stop(0, Server::StopKind::kGraceful);
+    for (const auto& entry : std::filesystem::directory_iterator(folder.root())) {
+      EXPECT_THAT(entry.path().filename().string(), Not(StartsWith("round-"))) << ModeName(mode);
+    }
+    cluster_.reset();
+  }
+}
+
+TEST_F(DivergenceTest, RollbackGoesOnFromTheLastCheckpointWithALowerLearningRate) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
+    const TestFolder folder;
+    ServerConfig config = TestConfig(mode);
+    config.durability.checkpoint_dir = folder.root();
+    config.divergence.action = DivergenceAction::kRollback;
+    config.divergence.learning_rate_factor = 0.25;
+    config.durability.checkpoint_every = 2;
+    workers_.clear();
+    report_.reset();
+    Start(config);
+    ASSERT_OK(Train(Filled(kStep)));
+    ASSERT_OK(Train(Filled(kStep)));
+    ASSERT_OK(workers_[0]->NextGrant(report_));
+    report_.reset();
+    while (Status().last_checkpoint().round() < 2) std::this_thread::yield();
+    const std::string checkpoint = Status().last_checkpoint().path();
+    Train(Filled(kNan)).IgnoreError();
+    report_.reset();
+    while (Status().rollbacks() == 0 || Status().state() != "waiting_for_workers") {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(Status().learning_rate_scale(), 0.25);
+    EXPECT_THAT(Status().divergence().text(), HasSubstr(checkpoint));
+    ComeBack(0);
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> before, workers_[0]->Pull(0));
+    if (mode == Mode::kSync) {
+      EXPECT_THAT(before, Each(-2.0f));
+    }
+    ASSERT_OK(Train(Filled(kStep)));
+    ASSERT_OK(workers_[0]->NextGrant(report_));
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> after,
+                         workers_[0]->Pull(mode == Mode::kSync ? 3 : 0));
+    for (size_t i = 0; i < kElements; ++i) {
+      ASSERT_EQ(after[i], before[i] - 0.25f) << ModeName(mode) << " element " << i;
+    }
+    cluster_.reset();
+  }
+}
+
+TEST_F(DivergenceTest, OneSickWorkerIsNamedAndTheOtherGoesOn) {
+  ServerConfig config = TestConfig();
+  config.job.min_workers = 2;
+  Start(config, 2);
+  std::thread sick([&] {
+    const absl::StatusOr<v1::Grant> grant = workers_[1]->NextGrant(std::nullopt);
+    ASSERT_OK(grant);
+    std::vector<float> gradient = Filled(kStep);
+    gradient.back() = kNan;  // on the server of shard 1
+    EXPECT_THAT(workers_[1]->Push(kind_, 0, 0, gradient),
+                StatusIs(absl::StatusCode::kAborted, HasSubstr("NaN")));
+  });
+  ASSERT_OK(Train(Filled(kStep)));
+  ASSERT_OK(workers_[0]->NextGrant(report_));
+  sick.join();
+  ASSERT_OK(workers_[0]->Pull(1).status());
+  const v1::ClusterStatus status = Status();
+  EXPECT_EQ(status.state(), "training");
+  EXPECT_EQ(status.workers(1).state(), "dropped");
+  EXPECT_THAT(status.workers(1).reason(), HasSubstr("shard 1: worker 2"));
+  EXPECT_THAT(status.alarms(),
+              Contains(Property(&v1::Alarm::text, HasSubstr("worker 'w1' has sent"))));
+}
+
+TEST_F(DivergenceTest, WorkerThatReportsWithoutPushingIsDroppedAndNothingHangs) {
+  Start(TestConfig());
+  ASSERT_OK_AND_ASSIGN(const v1::Grant grant, workers_[0]->NextGrant(std::nullopt));
+  workers_[0]->AskForGrant(ReportOf(grant), absl::Milliseconds(1)).IgnoreError();
+  while (Status().workers(0).state() != "dropped") std::this_thread::yield();
+  EXPECT_THAT(Status().workers(0).reason(), HasSubstr("has reported round 0 and not pushed"));
+  const auto stub = v1::AdminService::NewStub(
+      grpc::CreateChannel(cluster_->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       absl::ToChronoSeconds(WireClient::kCallDeadline));
+  const auto reader = stub->Export(&context, {});
+  v1::ExportChunk chunk;
+  while (reader->Read(&chunk)) {
+  }
+  EXPECT_OK(FromGrpcStatus(reader->Finish()));
+}
+
+// Real workers, whose weights and so whose losses and gradients overflow by themselves: the decay's
+// steps are too large.
+class DivergingWorkerTest : public testing::Test {
+ protected:
+  DivergingWorkerTest() { WriteImages(images_); }
+
+  static ServerConfig Config(Mode mode) {
+    ServerConfig config = SmallJobConfig();
+    config.job.model = {"mlp", MlpSpec{{kImageSide * kImageSide, 8, kImageClasses}}};
+    config.job.mode = mode;
+    if (mode == Mode::kLocalSgd) config.job.local_steps = 2;
+    config.job.optimizer.kind = OptimizerKind::kMomentum;
+    config.job.schedule.peak = 1e6;
+    config.job.optimizer.weight_decay = 1e6;
+    config.job.schedule.total_rounds = 8;
+    config.exit_when_done = true;
+    return config;
+  }
+
+  absl::Status RunWorker(const std::string& coordinator) {
+    Worker::Config config;
+    config.coordinator = coordinator;
+    config.name = "worker";
+    config.instance_id = 1;
+    config.data.path = images_.root();
+    config.device = {.kind = "cpu", .threads = 1};
+    config.first_backoff = absl::Milliseconds(5);
+    ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker, Worker::Create(config, &Clock::Real()));
+    return worker->Run();
+  }
+
+  const TestFolder images_;
+};
+
+TEST_F(DivergingWorkerTest, IsToldThatTheRunIsOver) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(Config(mode), 1));
+    EXPECT_OK(RunWorker(cluster->address())) << ModeName(mode);
+    EXPECT_THAT(cluster->server(0).Wait(),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("diverged at round")));
+  }
+}
+
+TEST_F(DivergingWorkerTest, GoesOnAfterARollback) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+    ServerConfig config = Config(mode);
+    config.divergence = {.action = DivergenceAction::kRollback, .learning_rate_factor = 1e-6};
+    ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+    EXPECT_OK(RunWorker(cluster->address())) << ModeName(mode);
+    EXPECT_OK(cluster->server(0).Wait()) << ModeName(mode);
+    EXPECT_GT(FetchStatus(cluster->address())->rollbacks(), 0) << ModeName(mode);
+  }
+}
+
+}  // namespace
+}  // namespace lodestar
