@@ -115,7 +115,7 @@ absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
       "the coordinator's --checkpoint_dir=", folder, " is another folder on this server: ",
       claim.has_value() ? absl::StrCat(path, " names ", claim->Describe())
                         : absl::StrCat("there is no ", path),
-      "; mount the coordinator's folder under this path on every server"));
+      "; give the coordinator an absolute path, and mount that folder there on every server"));
 }
 
 absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& folder,

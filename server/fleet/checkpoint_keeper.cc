@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <random>
 #include <system_error>
@@ -54,7 +55,9 @@ Json SettingsOf(const JobSpec& job) {
 std::string AgeOf(const std::string& directory) {
   struct stat info;
   if (stat(absl::StrCat(directory, "/", kManifestName).c_str(), &info) != 0) return "";
-  const absl::Duration age = absl::Now() - absl::TimeFromTimespec(info.st_mtim);
+  // Clocks of a file server may be ahead.
+  const absl::Duration age =
+      std::max(absl::Now() - absl::TimeFromTimespec(info.st_mtim), absl::Seconds(1));
   return absl::StrCat(", written ", absl::FormatDuration(absl::Trunc(age, absl::Seconds(1))),
                       " ago");
 }
