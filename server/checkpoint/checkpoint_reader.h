@@ -27,9 +27,11 @@ struct FoundCheckpoint {
   std::vector<std::string> alarms;
 };
 
-// The newest checkpoint below `root` that verifies; none if there is no checkpoint at all. How new
-// one is, its manifest says, not its name. Errors: DataLoss if there are some and none verifies.
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root);
+// The newest checkpoint in `root` that verifies, of fewer rounds than `below` if that is given;
+// none if there is no such checkpoint at all. How new one is, its manifest says, not its name.
+// Errors: DataLoss if there are some and none verifies.
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
+    const std::string& root, std::optional<Round> below = std::nullopt);
 
 // Reads a verified checkpoint. Thread-safe.
 class CheckpointReader {

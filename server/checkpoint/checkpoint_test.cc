@@ -336,6 +336,14 @@ TEST_F(CheckpointTest, ResumingFromBeforeSetsTheAbandonedFutureAside) {
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));
 }
 
+TEST_F(CheckpointTest, NewestOfFewerRoundsThanGivenIsFound) {
+  Save(10, 1);
+  Save(20, 1);
+  EXPECT_EQ((**FindNewestCheckpoint(root_, Round(21))).directory, root_ + "/round-00000020");
+  EXPECT_EQ((**FindNewestCheckpoint(root_, Round(20))).directory, root_ + "/round-00000010");
+  EXPECT_FALSE(FindNewestCheckpoint(root_, Round(10))->has_value());
+}
+
 TEST_F(CheckpointTest, HowNewACheckpointIsItsManifestSaysNotItsName) {
   const std::string misnamed = root_ + "/round-99";
   fs::rename(Save(20, 1), misnamed);

@@ -111,7 +111,8 @@ class Coordinator final : public CoordinatorFacts {
   void AnnounceMembers();
   void OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
-  void Diverge(Round round, absl::string_view why, absl::Time now);
+  // Weights after `first_bad` updates are not to be used any more.
+  void Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
 
   absl::Status CountReport(WorkerId worker, const GrantReport& report, absl::Time now);
   // Goes on as far as the facts allow.

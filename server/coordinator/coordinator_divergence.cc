@@ -42,7 +42,8 @@ void Coordinator::OnNotFinite(WorkerId worker, Round round, absl::string_view te
   for (const WorkerRecord* member : membership_.Members()) {
     if (desks_[member->id].is_finite()) return DropWorker(worker, text, now);
   }
-  Diverge(round, absl::StrCat("no worker's numbers are finite any more: ", text), now);
+  // They were computed on the weights after `round` updates.
+  Diverge(round, round, absl::StrCat("no worker's numbers are finite any more: ", text), now);
 }
 
 void Coordinator::DropWorker(WorkerId worker, absl::string_view reason, absl::Time now) {
@@ -54,16 +55,19 @@ void Coordinator::DropWorker(WorkerId worker, absl::string_view reason, absl::Ti
 void Coordinator::OnShardDiverged(int shard, uint64_t server_incarnation, Round round,
                                   absl::string_view text, absl::Time now) {
   if (server_incarnation != server_incarnation_) return;
-  Diverge(round, absl::StrCat("shard ", shard, ": ", text), now);
+  Diverge(round, round + 1, absl::StrCat("shard ", shard, ": ", text), now);
 }
 
-void Coordinator::Diverge(Round round, absl::string_view why, absl::Time now) {
+void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now) {
   if (!CheckReady(now).ok() || !failure_.ok() || should_exit_) return;
   const std::optional<PublishedCheckpoint>& last = checkpoints_.last();
-  const std::string what = absl::StrCat(
-      "diverged at round ", round.value(), "; last good checkpoint: ",
-      last.has_value() ? absl::StrCat("round ", last->round.value(), ", ", last->path) : "none",
-      ". ", why);
+  const bool is_last_bad = last.has_value() && last->round >= first_bad;
+  const std::string good =
+      !last.has_value() ? "none"
+      : is_last_bad     ? absl::StrCat("the one before ", last->path, ", which has these weights")
+                        : absl::StrCat("round ", last->round.value(), ", ", last->path);
+  const std::string what = absl::StrCat("diverged at round ", round.value(),
+                                        "; last good checkpoint: ", good, ". ", why);
   divergence_.Note(round, what, now);
   if (checkpoints_.is_active()) deps_.checkpoints->Discard(checkpoints_.active_directory());
   checkpoints_.Abort(absl::FailedPreconditionError(what));
@@ -77,7 +81,7 @@ void Coordinator::Diverge(Round round, absl::string_view why, absl::Time now) {
                             divergence_.max_rollbacks(), ")"),
                now);
     Enter(CoordinatorPhase::kRestoring);
-    deps_.checkpoints->ChooseRestore();
+    deps_.checkpoints->ChooseRestore(is_last_bad ? std::optional(first_bad) : std::nullopt);
     return;
   }
   const std::string after = divergence_.rollbacks() > 0

@@ -99,26 +99,27 @@ TEST_F(CoordinatorDivergenceTest, StopNamesTheRoundAndTheLastGoodCheckpointAndSa
   Start(Config(1));
   Train(4);
   cluster_->FinishSave();
+  Train(1);
   const size_t saves = cluster_->fleet.save_directories.size();
-  EXPECT_EQ(GrantOf(0).round, Round(4));
-  Refuse(0, 4);
+  EXPECT_EQ(GrantOf(0).round, Round(5));
+  Refuse(0, 5);
   const GrantAnswer last = cluster_->Ask(workers_[0]);
   ASSERT_EQ(last.grant->kind, Grant::Kind::kDone) << "the worker is not to blame";
   EXPECT_THAT(last.grant->reason,
-              AllOf(HasSubstr("diverged at round 4"),
+              AllOf(HasSubstr("diverged at round 5"),
                     HasSubstr("last good checkpoint: round 4, ckpt/round-00000004")));
   const ClusterSnapshot snapshot = Snapshot();
   EXPECT_EQ(snapshot.state, "diverged");
-  EXPECT_EQ(snapshot.divergence->round, Round(4));
-  EXPECT_THAT(cluster_->observer.alarms, Contains(HasSubstr("diverged at round 4")));
+  EXPECT_EQ(snapshot.divergence->round, Round(5));
+  EXPECT_THAT(cluster_->observer.alarms, Contains(HasSubstr("diverged at round 5")));
   EXPECT_FALSE(coordinator().RequestCheckpoint(cluster_->now()).ok());
   coordinator().BeginLastSave("SIGTERM", absl::Seconds(10), cluster_->now());
   EXPECT_FALSE(coordinator().outcome().has_value()) << "the worker has not been told yet";
   ASSERT_TRUE(coordinator().Leave(workers_[0].life, "done", {}, cluster_->now()).ok());
   ASSERT_TRUE(coordinator().outcome().has_value());
   EXPECT_THAT(std::string(coordinator().outcome()->message()),
-              AllOf(HasSubstr("diverged at round 4"), HasSubstr("--learning_rate")));
-  EXPECT_THAT(cluster_->fleet.commands.back(), StartsWith("stop: diverged at round 4"));
+              AllOf(HasSubstr("diverged at round 5"), HasSubstr("--learning_rate")));
+  EXPECT_THAT(cluster_->fleet.commands.back(), StartsWith("stop: diverged at round 5"));
   EXPECT_EQ(cluster_->fleet.save_directories.size(), saves);
 }
 
@@ -135,10 +136,12 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   Start(RollingBack(Config(1)));
   Train(4);
   cluster_->FinishSave();
+  Train(1);
   EXPECT_EQ(GrantOf(0).learning_rates.at(0), 0.4);
   const int restores = cluster_->store.restores;
-  Refuse(0, 4);
+  Refuse(0, 5);
   EXPECT_EQ(cluster_->store.restores, restores + 1);
+  EXPECT_EQ(cluster_->store.restore_below, std::nullopt);
   RestoreLast();
   EXPECT_EQ(cluster_->fleet.assignments.back().learning_rate_scale, 0.5);
   EXPECT_FALSE(IsAlive(0)) << "all begin anew";
@@ -169,6 +172,26 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
                                 .state = record.state,
                                 .layout = coordinator().map()->layout});
   EXPECT_EQ(restarted.Ask(restarted.Add("a")).grant->learning_rates.at(0), 0.1);
+}
+
+TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNotGood) {
+  Start(RollingBack(Config(1)));
+  Train(4);
+  cluster_->FinishSave();
+  GrantOf(0);
+  Refuse(0, 4);
+  EXPECT_EQ(cluster_->store.restore_below, Round(4));
+  EXPECT_THAT(cluster_->observer.alarms,
+              Contains(HasSubstr("last good checkpoint: the one before ckpt/round-00000004")));
+
+  // An update that overflows has begun with good weights.
+  workers_.clear();
+  Start(RollingBack(Config(1)));
+  Train(4);
+  cluster_->FinishSave();
+  coordinator().OnShardDiverged(1, coordinator().server_incarnation(), Round(4), "bucket 3",
+                                cluster_->now());
+  EXPECT_EQ(cluster_->store.restore_below, std::nullopt);
 }
 
 TEST_F(CoordinatorDivergenceTest, RollbacksAreLimited) {

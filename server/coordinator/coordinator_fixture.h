@@ -35,11 +35,15 @@ class RecordingStore final : public CheckpointStore {
  public:
   void Publish(CheckpointRecord record) override { published.push_back(std::move(record)); }
   void Discard(absl::string_view directory) override { discarded.emplace_back(directory); }
-  void ChooseRestore() override { ++restores; }
+  void ChooseRestore(std::optional<Round> below) override {
+    ++restores;
+    restore_below = below;
+  }
 
   std::vector<CheckpointRecord> published;
   std::vector<std::string> discarded;
   int restores = 0;
+  std::optional<Round> restore_below;  // of the last of them
 };
 
 class RecordingObserver final : public RoundObserver {

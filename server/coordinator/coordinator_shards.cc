@@ -20,7 +20,7 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   deps_.observer->OnEvent(absl::StrCat("shard attached shard=", shard, " address=", address));
   if (phase_ == CoordinatorPhase::kAwaitingShards && shards_.all_attached()) {
     Enter(CoordinatorPhase::kRestoring);
-    deps_.checkpoints->ChooseRestore();
+    deps_.checkpoints->ChooseRestore(/*below=*/std::nullopt);
   }
   return absl::OkStatus();
 }

@@ -103,9 +103,9 @@ class CheckpointStore {
   virtual void Publish(CheckpointRecord record) = 0;
   // Removes the directory of a checkpoint that failed. No answer.
   virtual void Discard(absl::string_view directory) = 0;
-  // Finds what to start from: the newest checkpoint that verifies, else the source of the flags.
-  // Answer: OnRestoreChosen().
-  virtual void ChooseRestore() = 0;
+  // Finds what to start from: the newest checkpoint that verifies, of fewer rounds than `below` if
+  // that is given, else the source of the flags. Answer: OnRestoreChosen().
+  virtual void ChooseRestore(std::optional<Round> below) = 0;
 };
 
 }  // namespace lodestar

@@ -141,15 +141,15 @@ std::vector<SettingChange> CheckpointKeeper::Compare(const Manifest& manifest) c
   return CompareSettings(manifest, config_.job, MakeServerOptimizer(config_.job)->state_names());
 }
 
-void CheckpointKeeper::ChooseRestore() {
-  thread_.Schedule([this] {
-    absl::StatusOr<RestoreChoice> choice = Choose();
+void CheckpointKeeper::ChooseRestore(std::optional<Round> below) {
+  thread_.Schedule([this, below] {
+    absl::StatusOr<RestoreChoice> choice = Choose(below);
     if (choice.ok()) choice->server_incarnation = NewServerIncarnation();
     reports_->OnRestoreChosen(choice);
   });
 }
 
-absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
+absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose(std::optional<Round> below) {
   for (const std::string& folder : {config_.root, config_.fallback}) {
     if (!folder.empty()) RemoveUnfinished(folder);
   }
@@ -168,7 +168,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
         others.front().path, ", and the first checkpoint of this run sets it aside");
     return choice;
   }
-  ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, FindNewest());
+  ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, FindNewest(below));
   if (found.has_value()) return FromCheckpoint(*found);
   RestoreChoice choice = FreshStart();
   if (!config_.crashed_holder.empty()) {
@@ -178,10 +178,12 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
   return choice;
 }
 
-absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() const {
-  absl::StatusOr<std::optional<FoundCheckpoint>> found = FindNewestCheckpoint(config_.root);
+absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest(
+    std::optional<Round> below) const {
+  absl::StatusOr<std::optional<FoundCheckpoint>> found = FindNewestCheckpoint(config_.root, below);
   if (config_.fallback.empty()) return found;
-  ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> spare, FindNewestCheckpoint(config_.fallback));
+  ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> spare,
+                   FindNewestCheckpoint(config_.fallback, below));
   if (!spare.has_value()) return found;
   std::vector<std::string> alarms;
   if (!found.ok()) {

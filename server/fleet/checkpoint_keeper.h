@@ -59,13 +59,13 @@ class CheckpointKeeper : public CheckpointStore {
 
   void Publish(CheckpointRecord record) override;
   void Discard(absl::string_view directory) override;
-  void ChooseRestore() override;
+  void ChooseRestore(std::optional<Round> below) override;
 
  private:
   absl::StatusOr<PublishedCheckpoint> PublishNow(const CheckpointRecord& record);
   std::vector<SettingChange> Compare(const Manifest& manifest) const;
-  absl::StatusOr<RestoreChoice> Choose();
-  absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest() const;
+  absl::StatusOr<RestoreChoice> Choose(std::optional<Round> below);
+  absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(std::optional<Round> below) const;
   absl::StatusOr<RestoreChoice> FromCheckpoint(const FoundCheckpoint& found) const;
   RestoreChoice FreshStart() const;
 
