@@ -51,12 +51,12 @@ class WeightsExportTest : public ::testing::Test {
 };
 
 TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheVersionWanted) {
+  // The one thread of the executor does nothing of what follows before `go`.
+  absl::Notification go;
+  executor_.Schedule([&go] { go.WaitForNotification(); });
   const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
   host_.SetMembers(ViewId(1), roster);
   host_.OpenRound({.round = Round(0), .view = ViewId(1), .roster = roster, .learning_rate = 0.1});
-  // The round is over, but no update runs before `go`.
-  absl::Notification go;
-  executor_.Schedule([&go] { go.WaitForNotification(); });
   host_.Drop(WorkerId(1), Incarnation(1), "left");
   absl::Notification has_bucket;
   std::thread starter([&] {

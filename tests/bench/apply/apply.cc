@@ -106,7 +106,9 @@ class ApplyBench {
         executor_(MakeExecutor(threads)) {
     for (const Bucket& bucket : buckets) {
       weights_.emplace_back(bucket.range, measured.job, layout, *optimizer_, pages_);
-      for (float& weight : weights_.back().InitialWeights().value()) weight = 0.25f;
+      const absl::StatusOr<absl::Span<float>> initial = weights_.back().InitialWeights();
+      LODESTAR_CHECK(initial.ok()) << initial.status();
+      for (float& weight : *initial) weight = 0.25f;
       gradients_.push_back(NewPage(bucket, 1e-3f));
       moved_to_.push_back(NewPage(bucket, 0.0f));
       for (int i = 0; i <= optimizer_->num_state_vectors(); ++i) {
