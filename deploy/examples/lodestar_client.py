@@ -27,7 +27,7 @@ from proto import model_pb2 as model
 from proto import parameter_service_pb2 as parameters
 from proto import parameter_service_pb2_grpc as parameters_grpc
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 CHUNK_ELEMENTS = 1 << 19  # 2 MiB of fp32; a chunk may have 4 MiB
 CALL_SECONDS = 10  # for an answer that is not held back on purpose
 HOLD_SECONDS = 5  # that the coordinator may wait for work before it answers WAIT

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
 #include "common/status_macros.h"
+#include "common/version.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {
@@ -32,7 +33,7 @@ WireClient::WireClient(const std::string& coordinator, const std::string& name,
 
 absl::Status WireClient::TryRegister(const v1::Layout& layout) {
   v1::RegisterRequest request;
-  request.set_wire_version(1);
+  request.set_wire_version(kWireVersion);
   request.set_name(name_);
   request.set_instance_id(instance_id_);
   *request.mutable_layout() = layout;
