@@ -149,10 +149,11 @@ ABSL_FLAG(std::string, fallback_dir, "",
           "Folder for a last checkpoint that cannot be written into --checkpoint_dir, best on "
           "another disk; seen by all servers like that. A server that ends so exits with 3. Empty: "
           "none.");
-ABSL_FLAG(absl::Duration, stop_timeout, absl::Minutes(1),
-          "How long a server that is told to stop (SIGTERM, Ctrl-C) goes on serving until the last "
-          "checkpoint is written; 100ms to 24h. Workers that hold it up for half of that are "
-          "dropped from their round. A second signal ends the server at once.");
+ABSL_FLAG(
+    absl::Duration, stop_timeout, absl::Minutes(1),
+    "How long a server that is told to stop (SIGTERM, Ctrl-C) goes on serving until the last "
+    "checkpoint is written; 100ms to 24h. Workers that hold it up for half of that are "
+    "dropped from their round. A second signal ends the server at once, a third even if it hangs.");
 ABSL_FLAG(int64_t, memory_limit, 0,
           "Bytes that weights, optimizer state and contributions may take on this server; beyond, "
           "the job is saved and ended. 0: what the machine, its control group and ulimit allow.");

@@ -1,4 +1,6 @@
 // ps_server: holds the weights that GPU workers train together.
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
 #include <memory>
@@ -40,7 +42,10 @@ int RunServer(const ServerConfig& config) {
   {
     SignalWaiter signals([&](int count, int signal) {
       if (count == 1) first_signal = signal;
-      LogInfo("signal={} stopping {}", signal, count == 1 ? "in order; once more: at once" : "now");
+      if (count > 2) _exit(kExitSignalBase + signal);
+      LogInfo(
+          "signal={} stopping {}", signal,
+          count == 1 ? "in order; once more: at once" : "now; once more: without closing anything");
       (*server)->RequestStop(count == 1 ? Server::StopKind::kGraceful
                                         : Server::StopKind::kImmediate);
     });
