@@ -106,6 +106,36 @@ class ThisCheckout(unittest.TestCase):
         self.assertTrue(os.path.exists(os.path.join(ROOT, "WORKSPACE")), ROOT)
         self.assertEqual("\n".join(layer_rules.check_tree(ROOT)), "")
 
+    def pages(self):
+        for folder, folders, names in os.walk(ROOT):
+            folders[:] = [name for name in folders if not name.startswith((".", "bazel-"))]
+            for name in names:
+                if name.endswith(".md"):
+                    path = os.path.join(folder, name)
+                    with open(path, encoding="utf-8") as file:
+                        yield path, file.read()
+
+    def test_links_of_pages_lead_somewhere(self):
+        for path, text in self.pages():
+            for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+                self.assertTrue(os.path.exists(os.path.join(os.path.dirname(path), target)),
+                                f"{path}: nothing is at {target}")
+
+    def test_flags_that_pages_name_exist(self):
+        sources = []
+        for folder in ("server", "worker", "deploy", "tests"):
+            for path, _, names in os.walk(os.path.join(ROOT, folder)):
+                for name in names:
+                    if name.endswith((".cc", ".sh", ".py")):
+                        with open(os.path.join(path, name), encoding="utf-8") as file:
+                            sources.append(file.read())
+        known = set(re.findall(r"ABSL_FLAG\(\s*[\w:]+,\s*(\w+)", "\n".join(sources)))
+        known |= set(re.findall(r"--(\w+)[=\"]", "\n".join(sources)))
+        known |= {"help", "version", "keep", "config", "pid"}
+        for path, text in self.pages():
+            if os.path.basename(path) == "README.md" or "/deploy/docs/" in path:
+                self.assertEqual(set(re.findall(r"(?<![\w-])--(\w+)", text)) - known, set(), path)
+
     def test_has_its_version_in_the_changelog(self):
         with open(os.path.join(ROOT, "common/version.h"), encoding="utf-8") as file:
             version = re.search(r'kVersion\[\] = "(.*)"', file.read()).group(1)
