@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "common/output_file.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
@@ -97,26 +96,20 @@ absl::StatusOr<v1::CheckpointReply> ClusterClient::Checkpoint() {
   return reply;
 }
 
-absl::StatusOr<int64_t> ClusterClient::Export(const std::string& path) {
-  ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(path));
-  int64_t bytes = 0;
-  absl::Status written;
-  const absl::Status called = Call([&] {
+absl::Status ClusterClient::Export(absl::FunctionRef<bool(absl::string_view)> take) {
+  return Call([&] {
     grpc::ClientContext context;
     SetDeadline(kBulkTimeout, &context);
     const auto reader = admin_->Export(&context, v1::ExportRequest());
     v1::ExportChunk chunk;
-    while (written.ok() && reader->Read(&chunk)) {
-      written = file.Append(chunk.data());
-      bytes += static_cast<int64_t>(chunk.data().size());
+    while (reader->Read(&chunk)) {
+      if (take(chunk.data())) continue;
+      context.TryCancel();
+      reader->Finish();
+      return grpc::Status::OK;
     }
-    if (!written.ok()) context.TryCancel();
     return reader->Finish();
   });
-  RETURN_IF_ERROR(written);
-  RETURN_IF_ERROR(called);
-  RETURN_IF_ERROR(file.Commit());
-  return bytes;
 }
 
 absl::Status ClusterClient::Stop(const std::string& reason) {

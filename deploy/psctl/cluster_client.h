@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/status_service.grpc.pb.h"
 
@@ -23,8 +24,9 @@ class ClusterClient {
   absl::Status WatchStatus(absl::Duration interval,
                            const std::function<bool(const v1::ClusterStatus&)>& show);
   absl::StatusOr<v1::CheckpointReply> Checkpoint();
-  // Writes the weights as one safetensors file, a ReplacementFile. Returns its size.
-  absl::StatusOr<int64_t> Export(const std::string& path);
+  // Calls `take` for each part of a safetensors file with the weights, in order, until it returns
+  // false or the file is whole.
+  absl::Status Export(absl::FunctionRef<bool(absl::string_view)> take);
   absl::Status Stop(const std::string& reason);
 
  private:

@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "common/remedy.h"
+
 namespace lodestar {
 namespace {
 
@@ -21,10 +23,7 @@ absl::Status WatchAcrossRestarts(const ClusterWatch& watch) {
       last_answer = watch.clock->Now();
       return watch.show(status);
     });
-    // A server that is being started again answers late, or with an error of its last moments.
-    const bool may_come_back = absl::IsUnavailable(ended) || absl::IsDeadlineExceeded(ended) ||
-                               absl::IsCancelled(ended) || absl::IsInternal(ended);
-    if (ended.ok() || !has_answered || !may_come_back) return ended;
+    if (ended.ok() || !has_answered || RemedyFor(ended) == Remedy::kGiveUp) return ended;
     if (is_job_over) return absl::OkStatus();
     watch.away(ended.message(), watch.clock->Now() - *last_answer);
     watch.clock->Sleep(kPause);

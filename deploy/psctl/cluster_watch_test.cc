@@ -61,6 +61,15 @@ TEST(ClusterWatchTest, GoesOnBehindARestartOfTheServer) {
   EXPECT_THAT(watched.outages, ElementsAre(absl::ZeroDuration(), absl::Seconds(1)));
 }
 
+TEST(ClusterWatchTest, GoesOnBehindWhatPasses) {
+  for (const absl::Status& passes :
+       {absl::DeadlineExceededError("late"), absl::ResourceExhaustedError("busy"),
+        absl::CancelledError("of its last moments")}) {
+    Watched watched({{{"training"}, passes}, {{"enough"}, kAway}});
+    EXPECT_OK(watched.Run()) << passes;
+  }
+}
+
 TEST(ClusterWatchTest, EndsWithTheJob) {
   Watched watched({{{"training", "done"}, kAway}});
   EXPECT_OK(watched.Run());

@@ -24,6 +24,7 @@
 #include "deploy/psctl/cluster_client.h"
 #include "deploy/psctl/cluster_health.h"
 #include "deploy/psctl/cluster_watch.h"
+#include "deploy/psctl/exit_code.h"
 #include "deploy/psctl/generate_command.h"
 #include "deploy/psctl/launch_command.h"
 #include "deploy/psctl/model_output.h"
@@ -61,12 +62,6 @@ ABSL_FLAG(uint64_t, seed, 1, "Same seed, same text.");
 namespace lodestar {
 namespace {
 
-constexpr int kExitError = 1;
-constexpr int kExitBadFlags = 2;
-constexpr int kExitNeedsOperator = 3;  // of status: see ClusterHealth
-constexpr int kExitRetry = 129;        // nobody answered
-constexpr int kExitStandsStill = 131;  // of status: see ClusterHealth
-
 struct Command {
   std::string name;
   std::string form;          // how it is called, behind "psctl"
@@ -77,10 +72,19 @@ struct Command {
   std::function<int(const CommandLine&)> run;
 };
 
-int Fail(const absl::Status& status) {
-  std::fprintf(stderr, "psctl: %s\n", std::string(status.message()).c_str());
-  if (absl::IsInvalidArgument(status)) return kExitBadFlags;
-  return absl::IsUnavailable(status) ? kExitRetry : kExitError;
+void SayError(const absl::Status& error) {
+  std::fprintf(stderr, "psctl: %s\n", std::string(error.message()).c_str());
+}
+
+int Fail(const absl::Status& error) {
+  SayError(error);
+  return ExitCodeOfError(error);
+}
+
+// After a call to a server.
+int FailCall(const absl::Status& error) {
+  SayError(error);
+  return ExitCodeOfCall(error);
 }
 
 // Exit code 0, or 1 if nobody takes the text: a full disk, for example.
@@ -148,27 +152,15 @@ int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
   };
   if (absl::GetFlag(FLAGS_watch)) {
     const absl::Status status = Watch(show);
-    if (!status.ok()) return Fail(status);
+    if (!status.ok()) return FailCall(status);
     // It is over: nothing is waited for, whatever the last status was.
     if (health != nullptr && *health == ClusterHealth::kStandsStill) *health = ClusterHealth::kGood;
     return exit_code;
   }
   const absl::StatusOr<v1::ClusterStatus> status = client->GetStatus();
-  if (!status.ok()) return Fail(status.status());
+  if (!status.ok()) return FailCall(status.status());
   show(*status);
   return exit_code;
-}
-
-int ExitCodeOf(ClusterHealth health) {
-  switch (health) {
-    case ClusterHealth::kGood:
-      return 0;
-    case ClusterHealth::kStandsStill:
-      return kExitStandsStill;
-    case ClusterHealth::kNeedsOperator:
-      return kExitNeedsOperator;
-  }
-  return kExitError;
 }
 
 int StatusCommand(ClusterClient* client) {
@@ -198,7 +190,7 @@ int WorkersCommand(ClusterClient* client) {
 
 int CheckpointCommand(ClusterClient* client) {
   const absl::StatusOr<v1::CheckpointReply> reply = client->Checkpoint();
-  if (!reply.ok()) return Fail(reply.status());
+  if (!reply.ok()) return FailCall(reply.status());
   return Print(absl::StrCat(reply->path(), "\n"));
 }
 
@@ -206,14 +198,25 @@ int ExportCommand(ClusterClient* client) {
   const std::string path = absl::GetFlag(FLAGS_out);
   const Replace replace = absl::GetFlag(FLAGS_force) ? Replace::kAny : Replace::kModels;
   if (const absl::Status out = CheckModelOutput(path, replace); !out.ok()) return Fail(out);
-  const absl::StatusOr<int64_t> bytes = client->Export(path);
-  if (!bytes.ok()) return Fail(bytes.status());
-  return Print(absl::StrCat(path, " (", FormatBytes(static_cast<double>(*bytes)), ")\n"));
+  absl::StatusOr<ReplacementFile> file = ReplacementFile::Create(path);
+  if (!file.ok()) return Fail(file.status());
+  absl::Status written;
+  size_t bytes = 0;
+  const absl::Status called = client->Export([&](absl::string_view part) {
+    written = file->Append(part);
+    bytes += part.size();
+    return written.ok();
+  });
+  if (!written.ok()) return Fail(written);
+  if (!called.ok()) return FailCall(called);
+  written = file->Commit();
+  if (!written.ok()) return Fail(written);
+  return Print(absl::StrCat(path, " (", FormatBytes(static_cast<double>(bytes)), ")\n"));
 }
 
 int StopCommand(ClusterClient* client) {
   const absl::Status status = client->Stop(absl::GetFlag(FLAGS_reason));
-  return status.ok() ? 0 : Fail(status);
+  return status.ok() ? 0 : FailCall(status);
 }
 
 // The path of this binary, whatever the caller's PATH and directory.
@@ -271,7 +274,7 @@ std::vector<Command> Commands() {
        .details = "--watch goes on behind a restart of the server and ends with the job.\n"
                   "Exit code: 0 the job goes on or is done; 131 it waits for workers or\n"
                   "servers; 3 it has failed, or there was an alarm in the last ten minutes;\n"
-                  "129 nobody answered.\n",
+                  "129 nobody answered, or not now.\n",
        .flags = {"server", "json", "watch"},
        .run = WithClient(&StatusCommand)},
       {.name = "workers",
@@ -334,7 +337,8 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
   }
   absl::StrAppend(&usage,
                   "  psctl help COMMAND\n      the flags of a command\n\n"
-                  "Exit code: 0 done; 1 refused; 2 a bad flag or command; 129 nobody answered.\n");
+                  "Exit code: 0 done; 1 refused; 2 a bad flag or command; 129 nobody answered, or\n"
+                  "not now: try again.\n");
   return FormatHelp(usage, {{"Cluster", {"server"}}});
 }
 
