@@ -315,7 +315,8 @@ class Worker:
         self._last_topic = None
 
     def stop(self):
-        """Lets the worker finish the round at hand, report it and leave. For signal handlers, too."""
+        """Lets the worker finish the round at hand, report it and leave. From any thread, but not from
+        a signal handler: that may have interrupted the holder of a lock that is needed here."""
         self._stop.set()
         life = self._life
         if life is None:
@@ -507,7 +508,8 @@ class Worker:
             return self._train_locally(spec, grant, weights, report)
         gradient = self._gradient(spec, grant.first_sample, grant.num_samples, weights, report)
         header = {"kind": parameters.CONTRIBUTION_KIND_GRADIENT}
-        if spec.mode == job.MODE_ASYNC:  # in sync the servers clip the mean of all gradients
+        if spec.mode == job.MODE_ASYNC and spec.max_rounds_ahead != 0:
+            # A gradient that is applied alone; a mean of several is clipped by the servers.
             header["scale"] = clip_scale(gradient, spec.clip_norm)
         return gradient, header
 

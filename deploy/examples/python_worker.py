@@ -14,11 +14,13 @@ import math
 import random
 import signal
 import sys
+import threading
 
 from lodestar_client import Refused, Task, Worker
 
 CENTRES = [(0.0, 0.0), (2.0, 0.5), (0.5, 2.0)]
 SPREAD = 0.6
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 EXIT_REFUSED, EXIT_RETRY = 1, 129  # 128 and above: the same command may work later
 
 
@@ -78,14 +80,17 @@ def main():
     parser.add_argument("--coordinator", default="127.0.0.1:50051", help="HOST:PORT of shard 0")
     parser.add_argument("--name", default="python", help="unique within the job")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Before there are other threads, which inherit it: only await_stop() takes them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     worker = Worker(options.coordinator, options.name, Clouds())
 
-    def on_signal(number, _):
-        signal.signal(number, signal.SIG_DFL)
+    def await_stop():
+        signal.sigwait(STOP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         worker.stop()
 
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
+    threading.Thread(target=await_stop, daemon=True).start()
     try:
         return 0 if worker.run() else EXIT_RETRY
     except Refused as refusal:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import unittest
 
 import cluster_processes
 from cluster_processes import ClusterTestCase, members_of, wait_until, worker_in
@@ -59,6 +60,29 @@ class WholeNumbers(lodestar_client.Task):
     return self.filled(float(self.num_gradients)), float(len(samples))
 
 
+# Told to stop while it holds the lock that stopping takes.
+STOPPED_WHILE_BUSY = """
+import os, signal, sys, threading
+import python_worker
+
+class Busy:
+  def __init__(self, *_):
+    self.lock, self.is_stopped = threading.Lock(), threading.Event()
+
+  def stop(self):
+    with self.lock:
+      self.is_stopped.set()
+
+  def run(self):
+    with self.lock:
+      os.kill(os.getpid(), signal.SIGTERM)
+    return self.is_stopped.wait()
+
+python_worker.Worker = Busy
+sys.exit(python_worker.main())
+"""
+
+
 class Unavailable(grpc.RpcError):
 
   def code(self):
@@ -84,6 +108,11 @@ def losing_some(function):
   return lossy
 
 
+def example_environment():
+  return {**os.environ, "PYTHONPATH": os.pathsep.join([STUBS, EXAMPLES]),
+          "PYTHONDONTWRITEBYTECODE": "1"}
+
+
 class PythonClientTestCase(ClusterTestCase):
 
   def start_client_server(self, **flags):
@@ -94,8 +123,7 @@ class PythonClientTestCase(ClusterTestCase):
   def start_example(self, name):
     return self.start([os.path.join(EXAMPLES, "python_worker.py"),
                        f"--coordinator=127.0.0.1:{self.port}", "--name=" + name],
-                      "example_" + name,
-                      env={**os.environ, "PYTHONPATH": STUBS, "PYTHONDONTWRITEBYTECODE": "1"})
+                      "example_" + name, env=example_environment())
 
 
 class PythonWorkerTest(PythonClientTestCase):
@@ -167,6 +195,32 @@ class PythonWorkerTest(PythonClientTestCase):
     self.assertEqual(refused.wait(), 1, refused.log())
     self.assertIn("--push_encoding=int8", refused.log())
     self.stop_job(server)
+
+
+class StopTest(unittest.TestCase):
+
+  def test_a_signal_waits_for_no_lock_that_it_interrupts(self):
+    ended = subprocess.run([sys.executable, "-c", STOPPED_WHILE_BUSY], env=example_environment(),
+                           timeout=cluster_processes.PATIENCE_SECONDS, check=False)
+    self.assertEqual(ended.returncode, 0)
+
+
+class ClippingTest(unittest.TestCase):
+
+  def scale_of(self, **settings):
+    worker = lodestar_client.Worker("127.0.0.1:1", "clips", WholeNumbers())
+    spec = lodestar_client.job.JobSpec(clip_norm=1, **settings)
+    grant = lodestar_client.cluster.Grant(num_samples=4)
+    report = lodestar_client.cluster.RoundReport()
+    _, header = worker._train(spec, grant, WholeNumbers().initial_weights(), report)
+    return header.get("scale", 1)
+
+  def test_clips_only_what_is_applied_alone(self):
+    mode_async, mode_sync = lodestar_client.job.MODE_ASYNC, lodestar_client.job.MODE_SYNC
+    self.assertLess(self.scale_of(mode=mode_async, max_rounds_ahead=-1), 0.1)
+    self.assertLess(self.scale_of(mode=mode_async, max_rounds_ahead=2), 0.1)
+    self.assertEqual(self.scale_of(mode=mode_async, max_rounds_ahead=0), 1)
+    self.assertEqual(self.scale_of(mode=mode_sync), 1)
 
 
 class ExactnessTest(PythonClientTestCase):
