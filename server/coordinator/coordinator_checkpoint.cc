@@ -28,6 +28,7 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   Touch();
   if (!CheckReady(now).ok()) {
     EndLastSave(absl::FailedPreconditionError(WaitingFor(now)));
+    quota_.OnReady(now);
     Enter(CoordinatorPhase::kDone);
   } else if (phase_ == CoordinatorPhase::kDone) {
     last_save_.Begin(/*gives_up=*/true, now);
@@ -109,7 +110,6 @@ void Coordinator::OnCheckpointPublished(absl::string_view directory,
   }
   const absl::Duration write_time = checkpoints_.Snapshot(now)->write_time;
   schedule_.OnWritten(write_time);
-  if (!published->alarm.empty()) RaiseAlarm(published->alarm, now);
   deps_.observer->OnEvent(absl::StrCat(
       "checkpoint published path=", published->path, " round=", published->round.value(),
       " bytes=", published->bytes,
@@ -216,6 +216,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   for (const auto& [id, record] : membership_.workers()) {
     if (record.is_alive()) return false;
   }
+  if (!Returning(now).empty()) return false;
   should_exit_ = true;
   deps_.fleet->Stop(failure_.message());
   deps_.observer->OnEvent("the job is over and the workers have left: the servers exit");

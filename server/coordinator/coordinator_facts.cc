@@ -68,8 +68,13 @@ std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
                           shards_.Lacking(ShardRegistry::State::kServing, age_at));
     case CoordinatorPhase::kSaving:
       return "waits for the last checkpoint to be written";
-    case CoordinatorPhase::kDone:
-      return WaitingForLastSave(now, ages);
+    case CoordinatorPhase::kDone: {
+      const std::vector<std::string> returning = Returning(now);
+      std::string save = WaitingForLastSave(now, ages);
+      if (!save.empty() || returning.empty()) return save;
+      return absl::StrCat("gives ", absl::StrJoin(returning, ", "),
+                          " time to come back and learn that the job is over");
+    }
     case CoordinatorPhase::kFailed:
       return std::string(failure_.message());
     case CoordinatorPhase::kRunning:
@@ -120,6 +125,15 @@ std::string CoordinatorFacts::WaitingForLastSave(absl::Time now, Ages ages) cons
   return absl::StrCat("the last checkpoint failed and is tried again",
                       ages == Ages::kShown ? " in " + AgeText(pause) : "", ": ",
                       last_save_.error().message());
+}
+
+std::vector<std::string> CoordinatorFacts::Returning(absl::Time now) const {
+  std::vector<std::string> names;
+  if (!quota_.IsGathering(now)) return names;
+  for (const auto& [id, record] : membership_.workers()) {
+    if (record.is_away()) names.push_back(record.name);
+  }
+  return names;
 }
 
 absl::Duration CoordinatorFacts::WaitPatience() const {

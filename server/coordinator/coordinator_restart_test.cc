@@ -270,6 +270,40 @@ TEST(CoordinatorRestartTest, StopWithoutWorkersEndsAtOnce) {
   EXPECT_EQ(unready.Register(worker).status().code(), absl::StatusCode::kUnavailable);
 }
 
+// Of a job that "a" was a worker of, and that "b" had left.
+RestoreChoice ChoiceWithA() {
+  CheckpointRecord record;
+  record.final_directory = "ckpt/round-00000000";
+  record.state.membership.names = {{"a", WorkerId(1)}, {"b", WorkerId(2), /*was_alive=*/false}};
+  record.state.membership.last_id = WorkerId(2);
+  return ChoiceOf(record);
+}
+
+TEST(CoordinatorRestartTest, StopBehindARestartIsToldToThoseWhoWereThere) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.Start(ChoiceWithA());
+  cluster.coordinator().RequestStop("maintenance", cluster.now());
+  EXPECT_FALSE(cluster.coordinator().outcome().has_value());
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+            "gives a time to come back and learn that the job is over");
+  const TestWorker a = cluster.Add("a");
+  EXPECT_EQ(cluster.Ask(a).grant->kind, Grant::Kind::kDone);
+  EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
+  EXPECT_TRUE(cluster.coordinator().outcome().has_value());
+}
+
+TEST(CoordinatorRestartTest, StopBehindARestartGivesThoseWhoWereThereALease) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.AttachAll();
+  cluster.coordinator().OnRestoreChosen(ChoiceWithA(), cluster.now());
+  ASSERT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kLoading);
+  cluster.coordinator().RequestStop("maintenance", cluster.now());
+  cluster.Pass(absl::Seconds(9));
+  EXPECT_FALSE(cluster.coordinator().outcome().has_value());
+  cluster.Pass(absl::Seconds(1));
+  EXPECT_TRUE(cluster.coordinator().outcome().has_value());
+}
+
 TEST(CoordinatorRestartTest, LostShardHoldsEveryoneAndItsReturnStartsANewIncarnation) {
   CoordinatorHarness cluster(SavingConfig());
   cluster.Start();

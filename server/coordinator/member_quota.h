@@ -22,8 +22,11 @@ class MemberQuota {
     gathers_until_ = absl::InfinitePast();
   }
 
+  // Whether those who were there may still be on their way.
+  bool IsGathering(absl::Time now) const { return now < gathers_until_; }
+
   RequiredMembers Required(absl::Time now) const {
-    if (!has_begun_ || now < gathers_until_) return {min_workers_, "min_workers"};
+    if (!has_begun_ || IsGathering(now)) return {min_workers_, "min_workers"};
     return {keep_workers_, "keep_workers"};
   }
 

@@ -45,6 +45,8 @@ struct WorkerRecord {
 
   bool is_alive() const { return state == WorkerState::kRegistered || is_member(); }
   bool is_member() const { return state == WorkerState::kMember; }
+  // It lived when the servers' last checkpoint was taken, and has not come since they started anew.
+  bool is_away() const { return incarnation == Incarnation() && ended_at != absl::InfinitePast(); }
 };
 
 // What outlives a restart: names keep their ids, and no id or incarnation is given twice.

@@ -82,6 +82,7 @@ class StatusTest(ClusterTestCase):
       return len(set(re.findall(r'"server_incarnation":"(\d+)"', watch.log())))
 
     wait_until(lambda: lives_seen() == 2 or not watch.is_running(), watch.log)
+    self.wait_for_round(1)  # and for the worker, which the restarted server does not know at first
     self.stop_job(server, worker)
     self.assert_ends(watch)
     self.assertEqual(lives_seen(), 2)
