@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/file_io.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_directory.h"
@@ -35,57 +36,69 @@ absl::Status MoveIntoPlace(const std::string& directory, const std::string& fina
   return absl::OkStatus();
 }
 
-absl::Status RemoveOld(const std::string& root, Round newest, int keep) {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(root));
-  int kept = 1;  // the newest
-  for (const CheckpointEntry& entry : entries) {
-    if (entry.suffix.empty() && entry.round < newest && ++kept > keep) RemoveDirectory(entry.path);
-  }
-  return absl::OkStatus();
+bool IsSame(const std::string& path, const std::string& other) {
+  std::error_code ignored;
+  return !other.empty() && std::filesystem::equivalent(path, other, ignored);
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> BeginCheckpoint(const std::string& root, Round round) {
-  std::error_code error;
-  std::filesystem::create_directories(root, error);
-  if (error) return ErrnoStatus(error.value(), "create directory", root);
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(root));
-  for (const CheckpointEntry& entry : entries) {
-    if (entry.suffix == kTemporarySuffix) RemoveDirectory(entry.path);
-  }
-  std::string directory = absl::StrCat(root, "/", CheckpointName(round), kTemporarySuffix);
-  if (!std::filesystem::create_directory(directory, error) && !error) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot remove ", directory, ", left over from an earlier attempt"));
-  }
-  if (error) return ErrnoStatus(error.value(), "create directory", directory);
-  return directory;
-}
-
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& directory,
-                                              const Manifest& manifest, int keep) {
+                                              const Manifest& manifest) {
   RETURN_IF_ERROR(WriteManifest(directory, manifest));
   RETURN_IF_ERROR(VerifyCheckpoint(directory).status());
   const std::string root = std::filesystem::path(directory).parent_path().string();
   std::string final_path = absl::StrCat(root, "/", CheckpointName(manifest.round));
   RETURN_IF_ERROR(MoveIntoPlace(directory, final_path));
-  RETURN_IF_ERROR(SetAsideNewer(root, manifest.round));
-  RETURN_IF_ERROR(RemoveOld(root, manifest.round, keep));
   return final_path;
 }
 
-absl::Status SetAsideNewer(const std::string& root, Round newest) {
+absl::Status SetAsideNewer(const std::string& root, Round newest, const std::string& spared) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(root));
+  std::vector<CheckpointEntry> future, earlier;
   for (const CheckpointEntry& entry : entries) {
-    if (!entry.suffix.empty() || entry.round <= newest) continue;
-    // A name that lies: no future, and not ours to rename.
-    if (WrittenRound(entry) <= newest) continue;
-    RETURN_IF_ERROR(RenameDirectory(entry.path, absl::StrCat(entry.path, kAbandonedSuffix)));
+    if (entry.suffix == kTemporarySuffix || IsSame(entry.path, spared)) continue;
+    if (entry.suffix == kAbandonedSuffix) {
+      earlier.push_back(entry);
+      continue;
+    }
+    if (entry.round <= newest) continue;
+    // Else its name lies: it is no future, and not ours to rename.
+    if (WrittenRound(entry) > newest) future.push_back(entry);
+  }
+  if (future.empty()) return absl::OkStatus();
+  for (const CheckpointEntry& entry : earlier) RemoveDirectory(entry.path);
+  for (const CheckpointEntry& entry : future) {
+    const std::string aside =
+        absl::StrCat(absl::StripSuffix(entry.path, entry.suffix), kAbandonedSuffix);
+    std::error_code ignored;
+    if (entry.suffix == kReplacedSuffix && std::filesystem::exists(aside, ignored)) {
+      RemoveDirectory(entry.path);
+    } else {
+      RETURN_IF_ERROR(RenameDirectory(entry.path, aside));
+    }
+  }
+  return FsyncDirectory(root);
+}
+
+absl::Status RemoveOld(const std::string& root, Round newest, int keep, const std::string& spared) {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(root));
+  int kept = 1;  // the newest
+  for (const CheckpointEntry& entry : entries) {
+    if (!entry.suffix.empty() || entry.round >= newest || IsSame(entry.path, spared)) continue;
+    if (++kept > keep) RemoveDirectory(entry.path);
   }
   return absl::OkStatus();
 }
 
 void DiscardCheckpoint(const std::string& directory) { RemoveDirectory(directory); }
+
+absl::Status RemoveUnfinished(const std::string& root) {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(root));
+  for (const CheckpointEntry& entry : entries) {
+    if (entry.suffix == kTemporarySuffix) RemoveDirectory(entry.path);
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace lodestar

@@ -1,6 +1,7 @@
 // The steps that turn files of shards into a checkpoint that is either there whole or not at all:
-// BeginCheckpoint, the shards' WriteShardFiles, PublishCheckpoint; or DiscardCheckpoint. A crash
-// between any two leaves the checkpoints before it as they were. One writer per directory.
+// the shards' WriteShardFiles into a directory with a temporary name, PublishCheckpoint; or
+// DiscardCheckpoint. A crash between any two leaves the checkpoints before it as they were. One
+// writer per directory. And what becomes of the checkpoints that are no longer needed.
 #pragma once
 
 #include <string>
@@ -12,25 +13,28 @@
 
 namespace lodestar {
 
-// Creates `root` if need be and an empty `root`/round-00001234.tmp; returns its path. Left-overs of
-// earlier attempts at any round are removed.
-absl::StatusOr<std::string> BeginCheckpoint(const std::string& root, Round round);
-
-// Writes the manifest into the directory from BeginCheckpoint(), syncs, reads everything back to
-// verify, renames it to its final name, syncs `root`. A checkpoint of the same round is replaced.
-// Then removes older ones but for the newest `keep` (at least 1, counting this one), and sets newer
-// ones, of a future that was resumed from before, aside. Returns the final path. Errors: those of
-// files; DataLoss if it does not verify. After an error nothing older was removed.
+// Writes the manifest into `directory`, whose name is temporary, syncs, reads everything back to
+// verify, renames it to its final name, syncs the directory above. A checkpoint of the same round
+// is replaced. Returns the final path. Errors: those of files; DataLoss if it does not verify.
+// After an error nothing older was removed.
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& directory,
-                                              const Manifest& manifest, int keep);
+                                              const Manifest& manifest);
+
+// In the two that follow the checkpoint at `spared`, if that is not empty, stays as it is.
 
 // Renames the checkpoints of rounds after `newest`, so that none is taken for the newest later:
-// they are of a future that was left behind. Part of PublishCheckpoint(); for other folders of the
-// job.
-absl::Status SetAsideNewer(const std::string& root, Round newest);
+// they are of a future that was left behind. They replace the future that was left behind before,
+// if there is one. Errors: those of files.
+absl::Status SetAsideNewer(const std::string& root, Round newest, const std::string& spared);
+
+// Removes the checkpoints before `newest` but for the last `keep` (at least 1, counting `newest`).
+absl::Status RemoveOld(const std::string& root, Round newest, int keep, const std::string& spared);
 
 // Removes the directory of a checkpoint that will not be finished. Never fails: what cannot be
-// removed is removed by the next BeginCheckpoint().
+// removed stays for RemoveUnfinished().
 void DiscardCheckpoint(const std::string& directory);
+
+// Removes every directory with a temporary name. Requires: no checkpoint is being written.
+absl::Status RemoveUnfinished(const std::string& root);
 
 }  // namespace lodestar

@@ -18,6 +18,7 @@
 #include "common/safetensors.h"
 #include "common/shard_plan.h"
 #include "common/testing/status_matchers.h"
+#include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/checkpoint_publisher.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/shard_files.h"
@@ -139,6 +140,12 @@ class CheckpointTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
+  // Where the shards write.
+  std::string Begin(int64_t round) const {
+    std::string directory = absl::StrCat(root_, "/", CheckpointName(Round(round)), ".tmp");
+    fs::create_directories(directory);
+    return directory;
+  }
   // All steps but publishing.
   Manifest WriteParts(const std::string& directory, Round round, int num_servers) {
     const Plan plan = PlanFor(layout_, num_servers);
@@ -160,11 +167,12 @@ class CheckpointTest : public testing::Test {
   }
 
   std::string Save(int64_t round, int num_servers, int keep = 3) {
-    auto directory = BeginCheckpoint(root_, Round(round));
-    EXPECT_OK(directory);
-    const Manifest manifest = WriteParts(*directory, Round(round), num_servers);
-    auto path = PublishCheckpoint(*directory, manifest, keep);
+    const std::string directory = Begin(round);
+    const Manifest manifest = WriteParts(directory, Round(round), num_servers);
+    auto path = PublishCheckpoint(directory, manifest);
     EXPECT_OK(path);
+    EXPECT_OK(SetAsideNewer(root_, Round(round), spared_));
+    EXPECT_OK(RemoveOld(root_, Round(round), keep, spared_));
     return *path;
   }
 
@@ -181,6 +189,7 @@ class CheckpointTest : public testing::Test {
 
   const Layout layout_ = TestLayout();
   std::string root_;
+  std::string spared_;
 };
 
 TEST_F(CheckpointTest, ComesBackOntoAnyNumberOfServersWithEveryBit) {
@@ -276,17 +285,16 @@ TEST_F(CheckpointTest, AllDamagedIsAnErrorNotAFreshStart) {
 TEST_F(CheckpointTest, ACrashAfterAnyStepLeavesTheOneBefore) {
   Save(10, 1);
   // After each step the process is gone; the next start sees what is on the disk.
-  auto directory = BeginCheckpoint(root_, Round(20));
-  ASSERT_OK(directory);
+  const std::string directory = Begin(20);
   ExpectNewest(10);
-  Manifest manifest = WriteParts(*directory, Round(20), 2);
+  Manifest manifest = WriteParts(directory, Round(20), 2);
   ExpectNewest(10);
-  std::ofstream(*directory + "/" + kManifestName) << FormatManifest(manifest).substr(0, 200);
+  std::ofstream(directory + "/" + kManifestName) << FormatManifest(manifest).substr(0, 200);
   ExpectNewest(10);
-  std::ofstream(*directory + "/" + kManifestName) << FormatManifest(manifest);
+  std::ofstream(directory + "/" + kManifestName) << FormatManifest(manifest);
   ExpectNewest(10);
   // The rename is the step that counts.
-  fs::rename(*directory, root_ + "/round-00000020");
+  fs::rename(directory, root_ + "/round-00000020");
   ExpectNewest(20);
 }
 
@@ -300,16 +308,17 @@ TEST_F(CheckpointTest, ACrashWhileReplacingTheSameRoundLosesNothing) {
   EXPECT_FALSE(fs::exists(path + ".old"));
 }
 
-TEST_F(CheckpointTest, LeftOversGoWithTheNextAttempt) {
-  auto stale = BeginCheckpoint(root_, Round(5));
-  ASSERT_OK(stale);
-  WriteParts(*stale, Round(5), 1);
-  auto next = BeginCheckpoint(root_, Round(6));
-  ASSERT_OK(next);
-  EXPECT_FALSE(fs::exists(*stale));
-  EXPECT_TRUE(fs::is_empty(*next));
-  DiscardCheckpoint(*next);
-  EXPECT_FALSE(fs::exists(*next));
+TEST_F(CheckpointTest, WhatWillNotBeFinishedIsRemoved) {
+  const std::string whole = Save(4, 1);
+  const std::string stale = Begin(5);
+  WriteParts(stale, Round(5), 1);
+  const std::string other = Begin(6);
+  DiscardCheckpoint(other);
+  EXPECT_FALSE(fs::exists(other));
+  EXPECT_TRUE(fs::exists(stale));
+  EXPECT_OK(RemoveUnfinished(root_));
+  EXPECT_FALSE(fs::exists(stale));
+  EXPECT_TRUE(fs::exists(whole));
 }
 
 TEST_F(CheckpointTest, KeepsTheNewestAndOnlyDropsOldOnesAfterTheNewOneVerifies) {
@@ -320,11 +329,10 @@ TEST_F(CheckpointTest, KeepsTheNewestAndOnlyDropsOldOnesAfterTheNewOneVerifies) 
   EXPECT_FALSE(fs::exists(root_ + "/round-00000020"));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030"));
 
-  auto directory = BeginCheckpoint(root_, Round(50));
-  ASSERT_OK(directory);
-  const Manifest manifest = WriteParts(*directory, Round(50), 1);
-  Overwrite(*directory + "/shard-00000-of-00001.safetensors", 5000, 0x01);
-  EXPECT_THAT(PublishCheckpoint(*directory, manifest, 1), StatusIs(absl::StatusCode::kDataLoss));
+  const std::string directory = Begin(50);
+  const Manifest manifest = WriteParts(directory, Round(50), 1);
+  Overwrite(directory + "/shard-00000-of-00001.safetensors", 5000, 0x01);
+  EXPECT_THAT(PublishCheckpoint(directory, manifest), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030"));
   ExpectNewest(40);
 }
@@ -334,6 +342,41 @@ TEST_F(CheckpointTest, ResumingFromBeforeSetsTheAbandonedFutureAside) {
   Save(15, 1);
   ExpectNewest(15);
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));
+}
+
+TEST_F(CheckpointTest, OfAbandonedFuturesTheLastOneStays) {
+  for (int64_t round : {10, 20, 30}) Save(round, 1);
+  Save(5, 2);
+  Save(10, 2);
+  Save(6, 2);
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000010.abandoned/shard-00001-of-00002.safetensors"));
+  EXPECT_FALSE(fs::exists(root_ + "/round-00000030.abandoned")) << "of the future before";
+  Save(7, 2);
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000010.abandoned")) << "nothing has taken its place";
+  ExpectNewest(7);
+}
+
+TEST_F(CheckpointTest, WhatCameLastOfARoundIsSetAsideAndNotWhatItHasReplaced) {
+  Save(10, 1);
+  fs::copy(Save(20, 2), root_ + "/round-00000020.old");
+  fs::rename(Save(30, 1), root_ + "/round-00000030.old");
+  EXPECT_OK(SetAsideNewer(root_, Round(10), ""));
+  ExpectNewest(10);
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000020.abandoned"));
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));
+}
+
+TEST_F(CheckpointTest, TheOneThatIsSparedIsNeitherRemovedNorRenamed) {
+  spared_ = Save(10, 1) + "/";
+  for (int64_t round : {20, 30}) Save(round, 1, /*keep=*/1);
+  EXPECT_TRUE(fs::exists(spared_));
+  EXPECT_FALSE(fs::exists(root_ + "/round-00000020"));
+  Save(5, 1);
+  EXPECT_TRUE(fs::exists(spared_));
+  spared_ = root_ + "/round-00000030.abandoned";
+  Save(20, 1);
+  Save(15, 1);
+  EXPECT_TRUE(fs::exists(spared_));
 }
 
 TEST_F(CheckpointTest, NewestOfFewerRoundsThanGivenIsFound) {
@@ -361,34 +404,32 @@ TEST_F(CheckpointTest, HowNewACheckpointIsItsManifestSaysNotItsName) {
 
 TEST_F(CheckpointTest, AFullDiskIsAnErrorThatNamesTheNumbers) {
   Save(10, 1);
-  auto directory = BeginCheckpoint(root_, Round(20));
-  ASSERT_OK(directory);
+  const std::string directory = Begin(20);
   // The device on which every write says that the disk is full.
-  const std::string path = *directory + "/shard-00000-of-00001.optimizer.safetensors";
+  const std::string path = directory + "/shard-00000-of-00001.optimizer.safetensors";
   fs::create_symlink("/dev/full", path);
   const Plan plan = PlanFor(layout_, 1);
-  EXPECT_THAT(WriteShardFiles({*directory, 0, 1, ""}, layout_, StateOf(plan, 0, Round(20))),
+  EXPECT_THAT(WriteShardFiles({directory, 0, 1, ""}, layout_, StateOf(plan, 0, Round(20))),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        AllOf(HasSubstr(path), HasSubstr("needs 41040 bytes"))));
-  EXPECT_TRUE(fs::is_empty(*directory)) << "files of the failed write are still there";
-  DiscardCheckpoint(*directory);
+  EXPECT_TRUE(fs::is_empty(directory)) << "files of the failed write are still there";
+  DiscardCheckpoint(directory);
   ExpectNewest(10);
 }
 
 TEST_F(CheckpointTest, AFileThatMayNotGrowIsTheSameError) {
-  auto directory = BeginCheckpoint(root_, Round(20));
-  ASSERT_OK(directory);
+  const std::string directory = Begin(20);
   rlimit old_limit;
   getrlimit(RLIMIT_FSIZE, &old_limit);
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit limit = {10000, old_limit.rlim_max};
   setrlimit(RLIMIT_FSIZE, &limit);
   const Plan plan = PlanFor(layout_, 1);
-  const auto result = WriteShardFiles({*directory, 0, 1, ""}, layout_, StateOf(plan, 0, Round(20)));
+  const auto result = WriteShardFiles({directory, 0, 1, ""}, layout_, StateOf(plan, 0, Round(20)));
   setrlimit(RLIMIT_FSIZE, &old_limit);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted));
-  EXPECT_TRUE(fs::is_empty(*directory));
+  EXPECT_TRUE(fs::is_empty(directory));
 }
 
 #ifndef LODESTAR_SANITIZER  // sanitizers take more address space than this leaves

@@ -110,6 +110,7 @@ void Coordinator::OnCheckpointPublished(absl::string_view directory,
   }
   const absl::Duration write_time = checkpoints_.Snapshot(now)->write_time;
   schedule_.OnWritten(write_time);
+  if (!published->alarm.empty()) RaiseAlarm(published->alarm, now);
   deps_.observer->OnEvent(absl::StrCat(
       "checkpoint published path=", published->path, " round=", published->round.value(),
       " bytes=", published->bytes,

@@ -79,6 +79,7 @@ struct PublishedCheckpoint {
   std::string path;
   Round round;
   uint64_t bytes = 0;
+  std::string alarm = {};  // not empty: it is there, but what is beside it is not as it should be
 };
 
 // What ChooseRestore() found.

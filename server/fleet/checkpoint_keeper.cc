@@ -32,19 +32,6 @@ uint64_t NewServerIncarnation() {
   return (milliseconds << 16) | (random() & 0xffff);
 }
 
-// What a crash left half-written.
-void RemoveUnfinished(const std::string& root) {
-  std::error_code error;
-  std::vector<std::string> unfinished;
-  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-    const std::string name = entry.path().filename().string();
-    if (absl::StartsWith(name, "round-") && absl::EndsWith(name, ".tmp")) {
-      unfinished.push_back(entry.path().string());
-    }
-  }
-  for (const std::string& directory : unfinished) DiscardCheckpoint(directory);
-}
-
 Json SettingsOf(const JobSpec& job) {
   Json settings = Json::object();
   for (const JobSetting& setting : JobSettings(job)) settings[setting.flag] = setting.value;
@@ -70,10 +57,19 @@ uint64_t TotalBytes(const Manifest& manifest) {
   return bytes;
 }
 
+std::vector<std::string> FoldersOf(const CheckpointKeeper::Config& config) {
+  std::vector<std::string> folders;
+  for (const std::string& folder : {config.root, config.fallback}) {
+    if (!folder.empty()) folders.push_back(folder);
+  }
+  return folders;
+}
+
 }  // namespace
 
 CheckpointKeeper::CheckpointKeeper(Config config, MapProvider map, CheckpointReports* reports)
     : config_(std::move(config)),
+      folders_(FoldersOf(config_)),
       map_(std::move(map)),
       reports_(reports),
       thread_(1, "checkpoints") {}
@@ -98,14 +94,27 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::PublishNow(const Checkpoin
   ASSIGN_OR_RETURN(manifest.coordinator, ParseJson(CoordinatorStateToJson(record.state)));
   manifest.settings = SettingsOf(config_.job);
   manifest.model = ModelSpecToJson(config_.job.model);
-  ASSIGN_OR_RETURN(std::string path, PublishCheckpoint(record.directory, manifest, config_.keep));
-  for (const std::string& folder : {config_.root, config_.fallback}) {
-    if (folder.empty() || absl::StartsWith(path, folder + "/")) continue;
-    if (const absl::Status status = SetAsideNewer(folder, record.round); !status.ok()) {
-      LogWarn("later checkpoints in {} stay there: {}", folder, status.message());
+  ASSIGN_OR_RETURN(std::string path, PublishCheckpoint(record.directory, manifest));
+  std::string alarm = TidyUp(path, record.round);
+  return PublishedCheckpoint{std::move(path), record.round, TotalBytes(manifest), std::move(alarm)};
+}
+
+std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) const {
+  std::vector<std::string> alarms;
+  for (const std::string& folder : folders_) {
+    // What failed before, and what a shard wrote after that.
+    absl::Status tidied = RemoveUnfinished(folder);
+    if (absl::StartsWith(published, folder + "/")) {
+      tidied.Update(RemoveOld(folder, round, config_.keep, config_.resume_path));
     }
+    if (!tidied.ok()) LogWarn("{} keeps what is not needed: {}", folder, tidied.message());
+    const absl::Status aside = SetAsideNewer(folder, round, config_.resume_path);
+    if (aside.ok()) continue;
+    alarms.push_back(absl::StrCat(
+        "checkpoints of rounds after ", round.value(), ", of an earlier run, stay in ", folder,
+        ", and a restart resumes from the newest of them: move them away (", aside.message(), ")"));
   }
-  return PublishedCheckpoint{std::move(path), record.round, TotalBytes(manifest)};
+  return absl::StrJoin(alarms, "; ");
 }
 
 void CheckpointKeeper::Discard(absl::string_view directory) {
@@ -124,8 +133,7 @@ absl::Status CheckpointKeeper::CheckSettings() const {
   if (!config_.resume) return absl::OkStatus();
   std::string newest_path;
   std::optional<Manifest> newest;
-  for (const std::string& folder : {config_.root, config_.fallback}) {
-    if (folder.empty()) continue;
+  for (const std::string& folder : folders_) {
     ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListWholeCheckpoints(folder));
     for (const CheckpointEntry& entry : entries) {
       absl::StatusOr<Manifest> manifest = ReadManifest(entry.path);
@@ -150,9 +158,7 @@ void CheckpointKeeper::ChooseRestore(std::optional<Round> below) {
 }
 
 absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose(std::optional<Round> below) {
-  for (const std::string& folder : {config_.root, config_.fallback}) {
-    if (!folder.empty()) RemoveUnfinished(folder);
-  }
+  for (const std::string& folder : folders_) RETURN_IF_ERROR(RemoveUnfinished(folder));
   if (!config_.resume_path.empty() && !has_published_) {
     ASSIGN_OR_RETURN(Manifest manifest, VerifyCheckpoint(config_.resume_path));
     return FromCheckpoint({config_.resume_path, std::move(manifest), {}});

@@ -63,6 +63,9 @@ class CheckpointKeeper : public CheckpointStore {
 
  private:
   absl::StatusOr<PublishedCheckpoint> PublishNow(const CheckpointRecord& record);
+  // Removes what is not needed beside the checkpoint that was published. Returns an alarm if what
+  // was left behind may be taken for the newest one later.
+  std::string TidyUp(const std::string& published, Round round) const;
   std::vector<SettingChange> Compare(const Manifest& manifest) const;
   absl::StatusOr<RestoreChoice> Choose(std::optional<Round> below);
   absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(std::optional<Round> below) const;
@@ -70,6 +73,7 @@ class CheckpointKeeper : public CheckpointStore {
   RestoreChoice FreshStart() const;
 
   const Config config_;
+  const std::vector<std::string> folders_;  // the root and the fallback, as far as there are any
   const MapProvider map_;
   CheckpointReports* const reports_;
   // Of the keeper's thread: once this process has published a checkpoint, a restart of the cluster

@@ -108,26 +108,30 @@ ShardStats ShardHost::stats() const {
   return current.ok() ? (*current)->stats() : ShardStats{};
 }
 
-void ShardHost::Replace(absl::StatusOr<std::shared_ptr<ParameterShard>> shard,
-                        const absl::Status& farewell) {
-  absl::StatusOr<std::shared_ptr<ParameterShard>> old = std::move(shard);
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!is_shut_down_) std::swap(current_, old);
-  }
-  if (old.ok()) (*old)->Shutdown(farewell);
+absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::Exchange(
+    absl::StatusOr<std::shared_ptr<ParameterShard>> shard) {
+  absl::MutexLock lock(&mutex_);
+  if (!is_shut_down_) std::swap(current_, shard);
+  return shard;
 }
 
 void ShardHost::Shutdown(const absl::Status& status) {
-  Replace(status, status);
+  const auto old = Exchange(status);
+  if (old.ok()) (*old)->Shutdown(status);
   absl::MutexLock lock(&mutex_);
   is_shut_down_ = true;
 }
 
 void ShardHost::Assign(const AssignCommand& command, const JobSpec& job) {
-  Replace(absl::UnavailableError(absl::StrCat("shard ", shard_, " is loading its weights")),
-          absl::AbortedError("the servers start anew; register again"));
-  commands_.Schedule([this, assignment = Assignment{command, job}] { Load(assignment); });
+  // The end of a shard waits for its updates under way. One that has diverged is telling the
+  // coordinator so, and the coordinator calls this under the lock that the update waits for.
+  commands_.Schedule([this, assignment = Assignment{command, job},
+                      old = Exchange(absl::UnavailableError(
+                          absl::StrCat("shard ", shard_, " is loading its weights")))]() mutable {
+    if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start anew; register again"));
+    old = absl::UnavailableError("ended");  // before there is another one in memory
+    Load(assignment);
+  });
 }
 
 void ShardHost::Load(const Assignment& assignment) {
@@ -138,7 +142,8 @@ void ShardHost::Load(const Assignment& assignment) {
     built = absl::UnavailableError(
         absl::StrCat("shard ", shard_, " could not load its weights: ", status.message()));
   }
-  Replace(std::move(built), absl::AbortedError("the servers start anew; register again"));
+  // After Shutdown() the new shard comes back, and ends here.
+  Exchange(std::move(built)).IgnoreError();
   deps_.reports->OnLoaded(assignment.command.server_incarnation, status);
 }
 

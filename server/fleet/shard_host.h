@@ -45,8 +45,9 @@ class ShardReports {
   virtual void OnNotice(absl::string_view /*text*/) {}
 };
 
-// Thread-safe. Commands return at once and are obeyed in the order given on a thread of the host;
-// files are written on another one, so that rounds go on meanwhile.
+// Thread-safe. Commands return at once, whatever locks the caller holds; they are obeyed in the
+// order given on a thread of the host. Files are written on another one, so that rounds go on
+// meanwhile.
 class ShardHost {
  public:
   // Not owned; outlive the host, and `norms` and `executor` all calls on its shards.
@@ -95,8 +96,9 @@ class ShardHost {
   void Command(std::function<void(ParameterShard&)> command);
   void WriteFiles(const Assignment& assignment, const std::string& directory,
                   const absl::StatusOr<ShardState>& state);
-  void Replace(absl::StatusOr<std::shared_ptr<ParameterShard>> shard, const absl::Status& farewell)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns what was current before; after Shutdown() the argument.
+  absl::StatusOr<std::shared_ptr<ParameterShard>> Exchange(
+      absl::StatusOr<std::shared_ptr<ParameterShard>> shard) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int shard_;
   const Deps deps_;
