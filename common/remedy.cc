@@ -29,4 +29,9 @@ Remedy RemedyFor(absl::StatusCode code) {
   }
 }
 
+absl::Status AsFinal(const absl::Status& status) {
+  if (status.ok() || RemedyFor(status) == Remedy::kGiveUp) return status;
+  return absl::FailedPreconditionError(status.message());
+}
+
 }  // namespace lodestar

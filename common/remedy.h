@@ -20,4 +20,8 @@ enum class Remedy : uint8_t {
 Remedy RemedyFor(absl::StatusCode code);
 inline Remedy RemedyFor(const absl::Status& status) { return RemedyFor(status.code()); }
 
+// An error of this machine (its data, its device), whose code is not one that a peer has answered:
+// another try meets the same. Keeps the text; OK stays OK.
+absl::Status AsFinal(const absl::Status& status);
+
 }  // namespace lodestar

@@ -1,6 +1,7 @@
 #include "common/remedy.h"
 
-#include <gtest/gtest.h>
+#include "common/testing/status_matchers.h"
+#include "gtest/gtest.h"
 
 namespace lodestar {
 namespace {
@@ -17,6 +18,12 @@ TEST(RemedyTest, OnlyRefusalsThatNameTheirCauseAreFinal) {
   EXPECT_EQ(RemedyFor(absl::FailedPreconditionError("")), Remedy::kGiveUp);
   EXPECT_EQ(RemedyFor(absl::UnimplementedError("")), Remedy::kGiveUp);
   EXPECT_EQ(RemedyFor(static_cast<absl::StatusCode>(99)), Remedy::kGiveUp);
+}
+
+TEST(RemedyTest, AnErrorOfThisMachineIsFinal) {
+  EXPECT_OK(AsFinal(absl::OkStatus()));
+  EXPECT_EQ(AsFinal(absl::UnavailableError("no card")), absl::FailedPreconditionError("no card"));
+  EXPECT_EQ(AsFinal(absl::NotFoundError("no file")), absl::NotFoundError("no file"));
 }
 
 }  // namespace

@@ -19,12 +19,6 @@
 namespace lodestar {
 namespace {
 
-// Of preparations: another try on this machine meets the same.
-absl::Status AsFinal(const absl::Status& status) {
-  if (status.ok() || RemedyFor(status) == Remedy::kGiveUp) return status;
-  return absl::FailedPreconditionError(status.message());
-}
-
 // Samples of one step, if this worker has to do it alone.
 int64_t LargestShare(const JobSpec& job) {
   return job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
@@ -137,25 +131,36 @@ absl::Status Worker::RunLives() {
                        absl::FormatDuration(config_.leave_timeout), " (--leave_timeout): round ",
                        round_at_hand_->value(), " is not handed in"));
     }
-    if (status.ok() || stopping) {
-      if (const absl::Status left =
-              link_->Leave(status.ok() ? "job is done" : "told to stop", unsent_report_);
-          !left.ok()) {
-        LogWarn("could not say good-bye: {}", left.message());
-      }
-      EndLife();
-      const bool is_refusal = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
-      return stopping && is_refusal ? status : absl::OkStatus();
-    }
-    if (!status.ok() && !MayTryAgain(status)) {
+    const bool is_refusal = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
+    if (status.ok() || (stopping && !is_refusal)) return Depart(status);
+    if (is_refusal || !MayTryAgain(status)) {
       // The reason travels to the server's log; nobody waits for this worker's lease.
-      link_->Leave(std::string(status.message()), std::nullopt).IgnoreError();
+      link_->Leave(std::string(status.message()), unsent_report_).IgnoreError();
       EndLife();
       return status;
     }
     EndLife();
     BackOff(status);
   }
+}
+
+absl::Status Worker::Depart(const absl::Status& status) {
+  const absl::Status left =
+      link_->Leave(status.ok() ? "job is done" : "told to stop", unsent_report_);
+  if (!left.ok()) LogWarn("could not say good-bye: {}", left.message());
+  EndLife();
+  if (status.ok()) return status;
+  if (round_at_hand_.has_value()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("told to stop, but the servers have ended this worker's life: round ",
+                     round_at_hand_->value(), " is not handed in (", status.message(), ")"));
+  }
+  if (unsent_report_.has_value() && !left.ok()) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "told to stop, but the coordinator has not taken the report of round ",
+        unsent_report_->round.value(), ": it is not handed in (", left.message(), ")"));
+  }
+  return absl::OkStatus();
 }
 
 bool Worker::MayTryAgain(const absl::Status& status) {
@@ -202,9 +207,12 @@ absl::Status Worker::RunLife() {
     if (stop_requested_) return absl::CancelledError("told to stop");
     life_is_over_ = false;
   }
-  unsent_report_.reset();
-  round_at_hand_.reset();
   ASSIGN_OR_RETURN(const Registration registration, link_->Register());
+  const Incarnation incarnation = registration.identity.incarnation;
+  if (std::exchange(incarnation_, incarnation) != incarnation) {
+    unsent_report_.reset();
+    round_at_hand_.reset();
+  }
   LogInfo("registered with {}: worker={} incarnation={} mode={} model={} parameters={}",
           registration.servers.front().address, registration.identity.worker,
           registration.identity.incarnation, ModeName(registration.job.mode),
@@ -288,6 +296,9 @@ absl::Status Worker::PrepareData(const JobSpec& job) {
   ASSIGN_OR_RETURN(dataset_, MakeDataset(data_, job.model, job.seed));
   data_seed_ = job.seed;
   LogInfo("data: {}", dataset_->Describe());
+  progress_.emplace(Progress::Config{.tokens_per_sample = dataset_->tokens_per_sample(),
+                                     .loss_unit = LossUnitOf(job.model),
+                                     .interval = config_.progress_interval});
   return absl::OkStatus();
 }
 
@@ -308,11 +319,6 @@ absl::Status Worker::Train(const Registration& registration) {
     transport_ = transport;
   }
   const SampleOrder sample_order(registration.job.seed, dataset_->num_train_samples());
-  if (!progress_.has_value()) {
-    progress_.emplace(Progress::Config{.tokens_per_sample = dataset_->tokens_per_sample(),
-                                       .loss_unit = LossUnitOf(registration.job.model),
-                                       .interval = config_.progress_interval});
-  }
   RETURN_IF_ERROR(AsFinal(PrepareRunner(registration.job)));
   return CarryOutGrants(
       {.registration = &registration, .sample_order = &sample_order, .transport = transport.get()});
@@ -358,6 +364,7 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
     const absl::Time asked = clock_->Now();
     ASSIGN_OR_RETURN(const WorkGrant grant, link_->NextGrant(unsent_report_));
     unsent_report_.reset();  // the coordinator has it
+    round_at_hand_.reset();  // unless it is granted again
     const absl::Time granted = clock_->Now();
     waited += granted - asked;
     if (const std::string line = progress_->Tell(granted, grant); !line.empty()) {

@@ -57,8 +57,9 @@ class Worker {
   ~Worker();
 
   // Blocks until the job is done or RequestStop() took effect (both OK).
-  // Errors: DeadlineExceeded: told to stop, and the round at hand could not be handed over within
-  // leave_timeout; else what reconnecting will not mend, with the code of the refusal.
+  // Errors: DeadlineExceeded: told to stop, and the round at hand was not handed over, within
+  // leave_timeout or because the life ended first; else what reconnecting will not mend, with the
+  // code of the refusal.
   absl::Status Run();
 
   // Finishes the step at hand, hands over what there is, leaves. Computing takes its time; waiting
@@ -70,6 +71,9 @@ class Worker {
       : config_(std::move(config)), data_(std::move(data)), clock_(clock) {}
 
   absl::Status RunLives();
+  // Leaves when the job is done (`status` is OK) or the worker was told to stop, which ended the
+  // last life with `status`. Returns what Run() does.
+  absl::Status Depart(const absl::Status& status);
   // One life. OK: the job is done.
   absl::Status RunLife();
   absl::Status Prepare(const Registration& registration);
@@ -106,7 +110,9 @@ class Worker {
   uint64_t model_seed_ = 0;
   int64_t model_share_ = 0;  // most samples of a step that model_ was made for
   uint64_t data_seed_ = 0;
-  std::optional<Progress> progress_;
+  std::optional<Progress> progress_;  // of training with dataset_
+  // Of the life that was begun last: a reconnect goes on with it, and with what it still owes.
+  Incarnation incarnation_;
   std::optional<Round> round_at_hand_;  // granted, and not handed over
   std::optional<RoundReport>
       unsent_report_;  // of the last contribution, until the coordinator has it

@@ -78,7 +78,7 @@ ABSL_FLAG(
     "the other, to measure what overlapping is worth; the results are the same.");
 ABSL_FLAG(absl::Duration, leave_timeout, absl::Seconds(30),
           "How long a worker that was told to stop waits for servers that do not answer before it "
-          "leaves without them; a duration such as 30s or 5m, at most 24h.");
+          "leaves without them; a duration such as 30s or 5m, from 1s to 24h.");
 ABSL_FLAG(std::string, trace, "",
           "File for the times of a few rounds, block by block and bucket by bucket; open it in "
           "https://ui.perfetto.dev. Written once they are over, or when the worker leaves. Empty: "
@@ -92,6 +92,8 @@ namespace {
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kMaxMicroBatch = 1 << 20;
 constexpr int64_t kMaxTraceRounds = 1000;
+// A server that is well answers within milliseconds, but not at once.
+constexpr absl::Duration kShortestLeave = absl::Seconds(1);
 constexpr absl::Duration kLongestLeave = absl::Hours(24);
 
 absl::Status BadFlag(absl::string_view flag, absl::string_view value, absl::string_view allowed) {
@@ -210,8 +212,8 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
   RETURN_IF_ERROR(CheckWholeRange("max_micro_batch", config.max_micro_batch, 0, kMaxMicroBatch));
   ASSIGN_OR_RETURN(config.recompute, ParseRecompute(absl::GetFlag(FLAGS_recompute)));
   config.leave_timeout = absl::GetFlag(FLAGS_leave_timeout);
-  RETURN_IF_ERROR(CheckDurationRange("leave_timeout", config.leave_timeout, absl::ZeroDuration(),
-                                     kLongestLeave));
+  RETURN_IF_ERROR(
+      CheckDurationRange("leave_timeout", config.leave_timeout, kShortestLeave, kLongestLeave));
   RETURN_IF_ERROR(ReadMeasuring(config));
   ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   return flags;

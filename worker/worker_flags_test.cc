@@ -43,6 +43,12 @@ TEST_F(WorkerFlagsTest, HelpFitsATerminal) {
     EXPECT_LE(line.size(), 80) << line;
 }
 
+TEST_F(WorkerFlagsTest, LeavingTakesAServerThatIsWellSomeTime) {
+  EXPECT_EQ(Read({"--leave_timeout=1s"})->worker.leave_timeout, absl::Seconds(1));
+  EXPECT_THAT(ErrorOf({"--leave_timeout=0s"}),
+              AllOf(HasSubstr("--leave_timeout=0"), HasSubstr("1s")));
+}
+
 TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
   const WorkerFlags defaults = *Read({});
   EXPECT_EQ(defaults.worker.device.kind, "auto");

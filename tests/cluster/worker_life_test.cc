@@ -1,13 +1,19 @@
 // Real workers, in this process, whose servers or fellow workers do not do as they should.
+#include <grpcpp/grpcpp.h>
+
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/model_spec.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/cluster_service.grpc.pb.h"
 #include "proto/convert.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/training_data.h"
@@ -18,6 +24,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class WorkerLifeTest : public testing::Test {
@@ -68,6 +75,103 @@ TEST_F(WorkerLifeTest, ToldToStopItGivesUpOnServersThatKeepItWaiting) {
   run.join();
   EXPECT_THAT(left, StatusIs(absl::StatusCode::kDeadlineExceeded,
                              HasSubstr("--leave_timeout): round 0 is not handed in")));
+}
+
+TEST_F(WorkerLifeTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
+  ServerConfig config = Config();
+  config.job.min_workers = 2;
+  config.cluster.lease = absl::Seconds(2);
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  // Never pushes, as above.
+  WireClient silent(cluster->address(), "silent", 1);
+  ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
+  ASSERT_OK(silent.Register(ToProto(layout)));
+  ASSERT_OK(silent.Join());
+  const std::unique_ptr<Worker> worker = MakeWorker(cluster->address(), "told");
+  absl::Status left;
+  std::thread run([&] { left = worker->Run(); });
+  ASSERT_OK(silent.NextGrant(std::nullopt));
+  while (FetchStatus(cluster->address())->workers(1).activity() != "push") {
+    ASSERT_OK(silent.Heartbeat());
+  }
+  cluster->Stop(0, Server::StopKind::kImmediate);
+  worker->RequestStop();
+  ASSERT_OK(cluster->StartAgain(0));
+  run.join();
+  EXPECT_THAT(left, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                             HasSubstr("life: round 0 is not handed in")));
+}
+
+// Passes a worker's calls on to the coordinator, but fails those that bring the report of `cut`
+// once, as a path does that is down for a moment.
+class CutPath final : public v1::ClusterService::Service {
+ public:
+  CutPath(const std::string& coordinator, int64_t cut)
+      : coordinator_(v1::ClusterService::NewStub(
+            grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()))),
+        cut_(cut) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  // Rounds whose reports have come, in order.
+  std::vector<int64_t> reports() const { return reports_; }
+
+  grpc::Status Register(grpc::ServerContext*, const v1::RegisterRequest* request,
+                        v1::RegisterReply* reply) override {
+    grpc::ClientContext context;
+    return coordinator_->Register(&context, *request, reply);
+  }
+  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
+                    v1::JoinReply* reply) override {
+    grpc::ClientContext context;
+    return coordinator_->Join(&context, *request, reply);
+  }
+  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
+                         v1::HeartbeatReply* reply) override {
+    grpc::ClientContext context;
+    return coordinator_->Heartbeat(&context, *request, reply);
+  }
+  grpc::Status NextGrant(grpc::ServerContext*, const v1::GrantRequest* request,
+                         v1::Grant* reply) override {
+    if (request->has_report()) {
+      reports_.push_back(request->report().round());
+      if (reports_.back() == cut_) {
+        cut_ = kNothing;
+        return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the path is cut");
+      }
+    }
+    grpc::ClientContext context;
+    return coordinator_->NextGrant(&context, *request, reply);
+  }
+  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request,
+                     v1::LeaveReply* reply) override {
+    grpc::ClientContext context;
+    return coordinator_->Leave(&context, *request, reply);
+  }
+
+ private:
+  static constexpr int64_t kNothing = -1;
+
+  const std::unique_ptr<v1::ClusterService::Stub> coordinator_;
+  int64_t cut_;
+  int port_ = 0;
+  std::vector<int64_t> reports_;  // written by one call at a time, read behind the last
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(WorkerLifeTest, AReconnectStillOwesItsReportAndComputesNoRoundTwice) {
+  ServerConfig config = Config();
+  config.job.schedule.total_rounds = 3;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  const CutPath path(cluster->address(), /*cut=*/1);
+  EXPECT_OK(MakeWorker(path.address(), "cut")->Run());
+  EXPECT_THAT(path.reports(), ElementsAre(0, 1, 1, 2, 3));  // 3: of the last evaluation
+  ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, FetchStatus(cluster->address()));
+  EXPECT_EQ(status.shards(0).contributions_duplicate(), 0);
 }
 
 TEST_F(WorkerLifeTest, GivenTheAddressOfAnotherServerItFindsTheCoordinator) {

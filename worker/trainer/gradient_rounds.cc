@@ -24,7 +24,8 @@ absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const Job
   return rounds;
 }
 
-absl::StatusOr<RoundReport> GradientRounds::Run(const LifeContext& life, const WorkGrant& grant) {
+absl::StatusOr<RoundReport> GradientRounds::RunRound(const LifeContext& life,
+                                                     const WorkGrant& grant) {
   const absl::Time start = deps_.clock->Now();
   RoundReport report;
   report.round = grant.round;

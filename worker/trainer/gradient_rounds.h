@@ -21,9 +21,8 @@ class GradientRounds final : public RoundRunner {
                                                                 const RoundRunnerDeps& deps,
                                                                 double client_clip_norm);
 
-  absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) override;
-
  private:
+  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant) override;
   GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
       : deps_(deps), client_clip_norm_(client_clip_norm), timeline_(deps.device, deps.trace) {}
   // Whether pushing has to wait for the end of backward.

@@ -82,7 +82,8 @@ void LocalSgdRounds::MakeContribution() {
   deps_.device->Subtract(deps_.model->gradients(), start_weights_, deps_.model->parameters());
 }
 
-absl::StatusOr<RoundReport> LocalSgdRounds::Run(const LifeContext& life, const WorkGrant& grant) {
+absl::StatusOr<RoundReport> LocalSgdRounds::RunRound(const LifeContext& life,
+                                                     const WorkGrant& grant) {
   const absl::Time start = deps_.clock->Now();
   RoundReport report;
   report.round = grant.round;

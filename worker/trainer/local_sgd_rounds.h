@@ -24,9 +24,8 @@ class LocalSgdRounds final : public RoundRunner {
                                                                 const RoundRunnerDeps& deps);
   ~LocalSgdRounds() override;
 
-  absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) override;
-
  private:
+  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant) override;
   LocalSgdRounds(const JobSpec& job, const RoundRunnerDeps& deps)
       : deps_(deps),
         contribution_kind_(RoundContributionKind(job)),

@@ -8,7 +8,9 @@
 namespace lodestar {
 
 void Progress::Add(absl::Time now, const RoundReport& report) {
-  if (window_start_ == absl::InfinitePast()) {
+  // Rounds go back when the servers have gone back to a checkpoint, or began another job.
+  if (window_start_ == absl::InfinitePast() || report.round <= last_round_) {
+    ClearWindow();
     window_start_ = now - report.compute - report.communication - report.wait;
     window_first_round_ = report.round;
   }
@@ -29,12 +31,16 @@ std::string Progress::Tell(absl::Time now, const WorkGrant& grant) {
                                         SpeedText(now, grant.total_rounds));
   if (loss.train.has_value()) told_train_round_ = loss.train_round;
   if (loss.heldout.has_value()) told_heldout_round_ = loss.heldout_round;
+  ClearWindow();
   window_start_ = now;
+  window_first_round_ = last_round_ + 1;
+  return line;
+}
+
+void Progress::ClearWindow() {
   window_samples_ = 0;
   window_waiting_ = absl::ZeroDuration();
   window_evaluation_ = absl::ZeroDuration();
-  window_first_round_ = last_round_ + 1;
-  return line;
 }
 
 std::string Progress::SpeedText(absl::Time now, int64_t total_rounds) const {

@@ -29,6 +29,7 @@ class Progress {
   std::string Tell(absl::Time now, const WorkGrant& grant);
 
  private:
+  void ClearWindow();
   // "  4740 tokens/s  waiting 32 %  ETA 1s" since the last line; empty without a round.
   std::string SpeedText(absl::Time now, int64_t total_rounds) const;
 

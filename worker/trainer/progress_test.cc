@@ -89,6 +89,20 @@ TEST(ProgressTest, EvaluatingChangesNeitherTheRateNorTheTimeLeft) {
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(34), GrantAfter(3, 2.0)), HasSubstr("ETA 14s"));
 }
 
+TEST(ProgressTest, ARoundThatGoesBackBeginsTheWindowAnew) {
+  Progress progress({.tokens_per_sample = 64, .interval = absl::ZeroDuration()});
+  progress.Add(kStart, Report(7));
+  progress.Tell(kStart, GrantAfter(8, 2.0));
+  progress.Add(kStart + absl::Seconds(1), Report(8));
+  progress.Add(kStart + absl::Seconds(2), Report(3));
+  progress.Add(kStart + absl::Seconds(3), Report(4));
+  EXPECT_THAT(progress.Tell(kStart + absl::Seconds(3), GrantAfter(5, 2.0)),
+              HasSubstr("320 tokens/s  waiting 25 %  ETA 5s"));
+  // By one round, which is alone in its window.
+  progress.Add(kStart + absl::Seconds(4), Report(4));
+  EXPECT_THAT(progress.Tell(kStart + absl::Seconds(4), GrantAfter(6, 2.0)), HasSubstr("ETA 5s"));
+}
+
 TEST(ProgressTest, AnEvaluationAloneHasNoRate) {
   Progress progress({});
   RoundReport report = Report(10);

@@ -48,8 +48,13 @@ class RoundRunner {
 
   // Carries out a kTrain or kEvaluate grant; returns when every server has acknowledged the
   // contribution. Errors: Aborted: this life is over, register again; Cancelled; anything else will
-  // not succeed by retrying.
-  virtual absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant) = 0;
+  // not succeed by retrying: data and device of this machine fail with FailedPrecondition, where
+  // their own code would promise more.
+  absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant);
+
+ private:
+  // Transfers that may succeed later are tried again within. Other errors are as they come.
+  virtual absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant) = 0;
 };
 
 }  // namespace lodestar

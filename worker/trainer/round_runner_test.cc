@@ -106,6 +106,14 @@ TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
   }
 }
 
+TEST_P(RoundRunnerTest, AnErrorOfThisMachineIsFinalWhateverItsCodePromises) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
+  training.FailReading(absl::ResourceExhaustedError("no descriptors are left"));
+  EXPECT_THAT(training.RunRound(0), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                             HasSubstr("no descriptors are left")));
+}
+
 // How much had been computed when each bucket left.
 std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
   DelayedDevice device(DelayedDevice::Order::kLate);

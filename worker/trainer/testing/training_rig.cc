@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "worker/model/testing/synthetic_training.h"
 #include "worker/trainer/round_runner_factory.h"
@@ -16,13 +17,16 @@ constexpr int64_t kRigHeldout = 5;
 
 class RandomDataset final : public Dataset {
  public:
-  explicit RandomDataset(const ModelSpec& spec) : batch_(RandomBatch(spec, kRigSamples, 7)) {}
+  // `reading` is what reading training data returns if it is an error.
+  RandomDataset(const ModelSpec& spec, const absl::Status* reading)
+      : reading_(reading), batch_(RandomBatch(spec, kRigSamples, 7)) {}
   int64_t num_train_samples() const override { return kRigSamples - kRigHeldout; }
   int64_t num_heldout_samples() const override { return kRigHeldout; }
   int64_t tokens_per_sample() const override { return 1; }
   const std::string& fingerprint() const override { return name_; }
   std::string Describe() const override { return name_; }
   absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
+    RETURN_IF_ERROR(*reading_);
     *batch = SliceBatch(batch_, samples.front().index, 0);
     for (const SampleRef& sample : samples) Append(sample.index, batch);
     return absl::OkStatus();
@@ -41,6 +45,7 @@ class RandomDataset final : public Dataset {
     batch->targets.insert(batch->targets.end(), one.targets.begin(), one.targets.end());
   }
 
+  const absl::Status* const reading_;
   const std::string name_ = "random";
   const HostBatch batch_;
 };
@@ -56,7 +61,7 @@ JobSpec TrainingRig::SmallJob(JobSpec job) {
 TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace)
     : job_(SmallJob(std::move(job))),
       server_(job_, /*learning_rate=*/0.5),
-      dataset_(std::make_unique<RandomDataset>(job_.model)),
+      dataset_(std::make_unique<RandomDataset>(job_.model, &reading_)),
       order_(1, dataset_->num_train_samples()),
       model_(*MakeModel({.spec = job_.model, .max_batch = 4}, device)),
       runner_(*MakeRoundRunner(job_, {.model = model_.get(),

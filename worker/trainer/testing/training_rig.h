@@ -31,6 +31,8 @@ class TrainingRig {
 
   LocalParameterServer& server() { return server_; }
   Model& model() { return *model_; }
+  // From here on reading training data fails.
+  void FailReading(const absl::Status& failure) { reading_ = failure; }
   // From here on each round ends after the step at hand.
   void RequestStop() { is_stopping_ = true; }
 
@@ -40,6 +42,7 @@ class TrainingRig {
   const JobSpec job_;
   LocalParameterServer server_;
   bool is_stopping_ = false;
+  absl::Status reading_;
   const std::unique_ptr<Dataset> dataset_;
   const SampleOrder order_;
   std::unique_ptr<Model> model_;
