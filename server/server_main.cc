@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "common/float_setup.h"
 #include "common/logging.h"
 #include "common/malloc_setup.h"
 #include "common/mutex_setup.h"
 #include "common/output_file.h"
+#include "common/stop_signals.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "server/server.h"
@@ -97,6 +99,7 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
+  lodestar::FlushDenormals();
   lodestar::SetUpServerProcess();
   lodestar::BlockStopSignals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));

@@ -2,32 +2,21 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <csignal>
+#include <optional>
 #include <utility>
 
+#include "common/stop_signals.h"
+
 namespace lodestar {
-namespace {
-
-sigset_t StopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  return signals;
-}
-
-}  // namespace
-
-void BlockStopSignals() {
-  const sigset_t signals = StopSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
 
 int PendingStopSignal() {
+  const sigset_t signals = StopSignals();
   sigset_t pending;
   sigpending(&pending);
-  for (int signal : {SIGTERM, SIGINT}) {
-    if (sigismember(&pending, signal) == 1) return signal;
+  for (int signal = 1; signal < NSIG; ++signal) {
+    if (sigismember(&signals, signal) == 1 && sigismember(&pending, signal) == 1) return signal;
   }
   return 0;
 }
@@ -43,11 +32,17 @@ SignalWaiter::~SignalWaiter() {
 }
 
 void SignalWaiter::WaitForSignals() {
+  constexpr std::chrono::seconds kSameWish(1);
+  using Clock = std::chrono::steady_clock;
   const sigset_t signals = StopSignals();
-  for (int count = 1;; ++count) {
+  std::optional<Clock::time_point> last;
+  for (int count = 1;;) {
     int signal = 0;
     if (sigwait(&signals, &signal) != 0 || ending_) return;
-    on_signal_(count, signal);
+    const Clock::time_point now = Clock::now();
+    if (last.has_value() && now - *last < kSameWish) continue;
+    last = now;
+    on_signal_(count++, signal);
   }
 }
 

@@ -1,5 +1,6 @@
-// SIGTERM and SIGINT as calls on a thread of our own: the first asks to stop in order, the second
-// to stop at once.
+// Signals that ask to stop as calls on a thread of our own: the first asks to stop in order, the
+// second to stop at once. What comes within a second is the same wish: timeout(1), for example,
+// signals its child and then its group.
 #pragma once
 
 #include <atomic>
@@ -8,13 +9,11 @@
 
 namespace lodestar {
 
-// Blocks both signals for the calling thread and those it starts later. Called in main() before any
-// thread exists, so that only SignalWaiter sees them.
-void BlockStopSignals();
-
-// One that has come and that no SignalWaiter has taken, as there is none yet; 0: none.
+// One of StopSignals() that has come and that no SignalWaiter has taken, as there is none yet; 0:
+// none.
 int PendingStopSignal();
 
+// BlockStopSignals() was called before any thread was started, so that only this one sees them.
 class SignalWaiter {
  public:
   // `on_signal` is called on the waiter's thread with the count of signals so far (1, 2, ...).

@@ -1,6 +1,5 @@
 // gpu_worker: flags in, one Worker, signals.
 
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,10 +11,12 @@
 
 #include "common/clock.h"
 #include "common/command_line.h"
+#include "common/float_setup.h"
 #include "common/logging.h"
 #include "common/malloc_setup.h"
 #include "common/mutex_setup.h"
 #include "common/output_file.h"
+#include "common/stop_signals.h"
 #include "common/version.h"
 #include "worker/worker.h"
 #include "worker/worker_flags.h"
@@ -27,15 +28,6 @@ constexpr int kExitBadFlags = 2;
 constexpr int kExitPermanent = 1;
 constexpr int kExitRetry = 129;
 constexpr int kExitNotHandedIn = 200;  // above those of signals
-
-// Blocked in every thread; taken by sigwait in one.
-sigset_t StopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  return signals;
-}
 
 // The first signal asks the worker to stop, the second ends the process.
 void HandleSignals(const sigset_t& signals, Worker* worker) {
@@ -72,7 +64,7 @@ int RunWorker() {
   if (!flags.ok()) return BadUsage(flags.status());
   InitLogging(flags->worker.name, flags->log_level);
   const sigset_t signals = StopSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  BlockStopSignals();
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(flags->worker, &Clock::Real());
   if (!worker.ok()) {
     LogError("{}", worker.status().message());
@@ -107,5 +99,6 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
+  lodestar::FlushDenormals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -1,7 +1,6 @@
 #include "deploy/psctl/launch_command.h"
 
 #include <arpa/inet.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -189,12 +188,7 @@ std::vector<ProcessSpec> PlanLaunch(const LaunchOptions& options, const LaunchSi
 }
 
 int RunLaunch(const LaunchOptions& options, const std::string& program) {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGCHLD);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  Launcher::BlockSignals();
   const absl::StatusOr<LaunchSite> site = FindSite(options, program);
   if (!site.ok()) return Refuse(site.status());
   const std::string server = absl::StrCat("--server=127.0.0.1:", site->ports[0]);

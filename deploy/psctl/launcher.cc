@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/stop_signals.h"
 
 namespace lodestar {
 namespace {
@@ -23,10 +24,7 @@ constexpr int kExecFailed = 127;
 constexpr int kMayCureItself = 128;
 
 sigset_t WaitedSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
+  sigset_t signals = StopSignals();
   sigaddset(&signals, SIGCHLD);
   return signals;
 }
@@ -39,6 +37,7 @@ sigset_t WaitedSignals() {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  std::signal(SIGPIPE, SIG_DFL);
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   std::vector<char*> argv;
@@ -68,6 +67,12 @@ int ExitCodeOf(int wait_status) {
 }
 
 }  // namespace
+
+void Launcher::BlockSignals() {
+  BlockStopSignals();
+  const sigset_t signals = WaitedSignals();
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+}
 
 Launcher::~Launcher() {
   SignalAll(SIGKILL);
@@ -149,7 +154,7 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
     timespec patience{.tv_sec = 1, .tv_nsec = 0};
     const int signal = sigtimedwait(&signals, nullptr, &patience);
     bool end_others = Reap(&exit_code);
-    if (signal == SIGINT || signal == SIGTERM) {
+    if (signal > 0 && signal != SIGCHLD) {
       // Where those that end last were only waiting for this, their codes say how it went.
       if (exit_code == 0 && !is_only_last_left) exit_code = 128 + signal;
       if (stage != Stage::kRunning) SignalAll(SIGKILL);

@@ -38,14 +38,15 @@ def write_words(path, seed=1):
 
 
 class Process:
-  """One program; its output goes to a log file."""
+  """One program; its output goes to a log file, or to the descriptor `output`."""
 
-  def __init__(self, command, log_path, **popen):
+  def __init__(self, command, log_path, output=None, **popen):
     self.log_path = log_path
     self._log_start = os.path.getsize(log_path) if os.path.exists(log_path) else 0
     with open(log_path, "a", encoding="utf-8") as log:
-      self._popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                     **popen)
+      target = log if output is None else output
+      self._popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=target,
+                                     stderr=target, **popen)
     self.pid = self._popen.pid
 
   def send(self, number):

@@ -41,6 +41,18 @@ class StoppingTest(ClusterTestCase):
     self.assert_saved(self.metrics()[-1]["round"] + 1)
     worker.kill()
 
+  def test_terminal_and_reader_of_the_log_that_are_gone_cost_nothing(self):
+    log_reader, log_writer = os.pipe()
+    server = self.start_server(checkpoint_dir=self.checkpoints, popen={"output": log_writer})
+    os.close(log_writer)
+    worker = self.start_worker("a")
+    self.wait_for_round(5)
+    os.close(log_reader)
+    server.send(signal.SIGHUP)
+    self.assert_ends(server, 128 + signal.SIGHUP)
+    self.assert_saved(self.metrics()[-1]["round"] + 1)
+    worker.kill()
+
   def test_second_signal_stops_at_once_and_says_what_is_not_saved(self):
     server = self.start_server(checkpoint_dir=self.checkpoints, lease="1m", stop_timeout="1h")
     worker = self.start_worker("a")
@@ -48,7 +60,14 @@ class StoppingTest(ClusterTestCase):
     worker.send(signal.SIGSTOP)  # holds its round, so that nothing can be saved
     server.send(signal.SIGTERM)
     server.wait_for_log("signal=15")
-    server.send(signal.SIGTERM)
+
+    def is_second_taken():  # those of the first second are the same wish
+      if "stopping now" in server.log() or not server.is_running():
+        return True
+      server.send(signal.SIGTERM)
+      return False
+
+    wait_until(is_second_taken, self.logs)
     self.assert_ends(server, 128 + signal.SIGTERM)
     self.assertIn("are in no checkpoint", server.log())
 

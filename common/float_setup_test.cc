@@ -1,0 +1,33 @@
+#include "common/float_setup.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <thread>
+
+namespace lodestar {
+namespace {
+
+// Volatile, so that the processor computes it, not the compiler.
+float Product(float x, float y) {
+  volatile float factor = x;
+  return factor * y;
+}
+
+#ifdef __SSE2__
+TEST(FloatSetupTest, DenormalsAreZeroInThisThreadAndThoseStartedLater) {
+  constexpr float kSmallest = std::numeric_limits<float>::min();
+  constexpr float kDenormal = std::numeric_limits<float>::denorm_min();
+  ASSERT_GT(Product(kSmallest, 0.5f), 0.0f);
+  FlushDenormals();
+  EXPECT_EQ(Product(kSmallest, 0.5f), 0.0f);
+  std::thread([] {
+    EXPECT_EQ(Product(kSmallest, 0.5f), 0.0f);
+    EXPECT_EQ(Product(kDenormal, 1e30f), 0.0f);
+  }).join();
+  EXPECT_EQ(Product(4 * kSmallest, 0.5f), 2 * kSmallest);
+}
+#endif
+
+}  // namespace
+}  // namespace lodestar
