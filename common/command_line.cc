@@ -4,6 +4,7 @@
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -118,6 +119,13 @@ class Parser {
 
   absl::Status Set(absl::CommandLineFlag& flag, absl::string_view value) {
     std::string error;
+    if (absl::StartsWith(value, "~/")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag.Name(), "=", value,
+                       " names a folder called ~: shells put your "
+                       "home there only at the beginning of a word; write --",
+                       flag.Name(), "=$HOME", value.substr(1)));
+    }
     if (!flag.ParseFrom(value, &error)) {
       return absl::InvalidArgumentError(absl::StrCat("--", flag.Name(), "=", value, " is not ",
                                                      WhatItTakes(flag),

@@ -73,6 +73,10 @@ TEST_F(CommandLineTest, NamesWhatIsWrong) {
   EXPECT_THAT(ErrorOf({"--flagfile"}), HasSubstr("needs a value"));
 }
 
+TEST_F(CommandLineTest, HomeThatTheShellDidNotPutInIsRefused) {
+  EXPECT_THAT(ErrorOf({"--test_text=~/runs"}), HasSubstr("--test_text=$HOME/runs"));
+}
+
 TEST_F(CommandLineTest, GuessesTheFlagThatWasMeant) {
   EXPECT_THAT(ErrorOf({"--tset_count=1"}), HasSubstr("did you mean --test_count?"));
   EXPECT_THAT(ErrorOf({"--test-switch"}), HasSubstr("did you mean --test_switch?"));

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/host_memory.h"
 #include "common/logging.h"
@@ -50,7 +50,10 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved,
   switch (status.code()) {
     case absl::StatusCode::kOk:
       LogInfo("all that was done is saved: round={} path={}", saved->round, saved->path);
-      if (fallback_dir.empty() || !absl::StartsWith(saved->path, fallback_dir)) return status;
+      if (fallback_dir.empty() ||
+          std::filesystem::path(saved->path).parent_path() != fallback_dir) {
+        return status;
+      }
       return absl::DataLossError(
           absl::StrCat("the last checkpoint could not be written into "
                        "--checkpoint_dir; it is in --fallback_dir: ",

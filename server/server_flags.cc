@@ -1,5 +1,6 @@
 #include "server/server_flags.h"
 
+#include <filesystem>
 #include <set>
 
 #include "absl/flags/flag.h"
@@ -279,10 +280,16 @@ absl::StatusOr<JobSpec> ReadJob() {
   return job;
 }
 
+// One spelling per folder, so that two flags can be compared.
+std::string FolderOf(const std::string& flag) {
+  const std::string path = std::filesystem::path(flag).lexically_normal().string();
+  return path.size() > 1 && path.back() == '/' ? path.substr(0, path.size() - 1) : path;
+}
+
 DurabilityConfig ReadDurability(const std::set<std::string>& given) {
   DurabilityConfig durability;
-  durability.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
-  durability.fallback_dir = absl::GetFlag(FLAGS_fallback_dir);
+  durability.checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
+  durability.fallback_dir = FolderOf(absl::GetFlag(FLAGS_fallback_dir));
   durability.checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every);
   if (durability.checkpoint_every == 0 || given.count("checkpoint_interval") > 0) {
     durability.checkpoint_interval = absl::GetFlag(FLAGS_checkpoint_interval);

@@ -191,6 +191,8 @@ TEST_F(ServerFlagsTest, CheckpointsComeByTimeUnlessRoundsAreGiven) {
   EXPECT_THAT(ErrorOf({"--stop_timeout=0"}), HasSubstr("--stop_timeout=0"));
   EXPECT_THAT(ErrorOf({"--fallback_dir=spare"}), HasSubstr("needs --checkpoint_dir"));
   EXPECT_THAT(ErrorOf({"--fallback_dir=runs", "--checkpoint_dir=runs"}), HasSubstr("another disk"));
+  EXPECT_THAT(ErrorOf({"--fallback_dir=./runs//", "--checkpoint_dir=runs"}),
+              HasSubstr("another disk"));
 }
 
 TEST_F(ServerFlagsTest, ResumeIsAWordOrAPath) {

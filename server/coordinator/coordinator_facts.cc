@@ -69,11 +69,8 @@ std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
     case CoordinatorPhase::kSaving:
       return "waits for the last checkpoint to be written";
     case CoordinatorPhase::kDone: {
-      const std::vector<std::string> returning = Returning(now);
-      std::string save = WaitingForLastSave(now, ages);
-      if (!save.empty() || returning.empty()) return save;
-      return absl::StrCat("gives ", absl::StrJoin(returning, ", "),
-                          " time to come back and learn that the job is over");
+      const std::string save = WaitingForLastSave(now, ages);
+      return save.empty() ? WaitingForLeave(now) : save;
     }
     case CoordinatorPhase::kFailed:
       return std::string(failure_.message());
@@ -114,6 +111,20 @@ std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
     if (std::string held = Held(policy_->OnGrant(member, view.Facts())); !held.empty()) return held;
   }
   return Held(policy_->OnOpening(view.Facts()));
+}
+
+std::string CoordinatorFacts::WaitingForLeave(absl::Time now) const {
+  const std::vector<std::string> returning = Returning(now);
+  if (!returning.empty()) {
+    return absl::StrCat("gives ", absl::StrJoin(returning, ", "),
+                        " time to come back and learn that the job is over");
+  }
+  if (!is_stopping() && !config_.exit_when_done) return "";
+  std::vector<std::string> names;
+  for (const auto& [id, record] : membership_.workers()) {
+    if (record.is_alive()) names.push_back(record.name);
+  }
+  return names.empty() ? "" : absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to leave");
 }
 
 std::string CoordinatorFacts::WaitingForLastSave(absl::Time now, Ages ages) const {

@@ -80,6 +80,7 @@ class CoordinatorFacts {
   std::string WaitingForLastSave(absl::Time now, Ages ages) const;
   // Who may still come back after the servers started anew, to learn that the job is over.
   std::vector<std::string> Returning(absl::Time now) const;
+  std::string WaitingForLeave(absl::Time now) const;
   // How long what is waited for now may last before the log is told.
   absl::Duration WaitPatience() const;
   absl::string_view StateName() const;

@@ -254,6 +254,7 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   const Grant done = *cluster.Ask(a).grant;
   EXPECT_EQ(done.kind, Grant::Kind::kDone);
   EXPECT_THAT(done.reason, HasSubstr("maintenance"));
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for, "waits for a to leave");
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
   EXPECT_TRUE(cluster.coordinator().outcome().has_value());
 }

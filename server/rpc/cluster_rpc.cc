@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
@@ -21,6 +22,7 @@ constexpr absl::Duration kDefaultHold = absl::Seconds(10);
 constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
 constexpr absl::Duration kMaxStopPatience = absl::Hours(24);
+constexpr size_t kMaxReasonBytes = 1024;
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -33,6 +35,17 @@ absl::StatusOr<std::optional<GrantReport>> ReportOf(bool has_report,
   if (!has_report) return std::nullopt;
   ASSIGN_OR_RETURN(GrantReport result, FromProto(report));
   return result;
+}
+
+// What a client says about itself, for log and status: at most kMaxReasonBytes, whole characters,
+// and none that a terminal obeys.
+std::string ReasonText(absl::string_view reason) {
+  size_t size = std::min(reason.size(), kMaxReasonBytes);
+  const auto is_inside = [&] {
+    return size < reason.size() && size > 0 && (static_cast<uint8_t>(reason[size]) & 0xc0) == 0x80;
+  };
+  while (is_inside()) --size;
+  return absl::Utf8SafeCHexEscape(reason.substr(0, size));
 }
 
 absl::Status StoppingStatus() {
@@ -167,7 +180,7 @@ absl::Status ClusterRpc::DoLeave(const v1::LeaveRequest& request) {
                    ReportOf(request.has_report(), request.report()));
   const WorkerLife life{WorkerId(request.worker_id()), Incarnation(request.incarnation())};
   return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-    return coordinator.Leave(life, request.reason(), report, now);
+    return coordinator.Leave(life, ReasonText(request.reason()), report, now);
   });
 }
 
