@@ -15,7 +15,11 @@ fail() {
 say() { echo "==> $*"; }
 
 # The comment at the top of the script is its help.
-usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
+usage() {
+  sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"
+  echo
+  echo "  --programs=DIR  take the programs from a folder laid out as bazel-bin is, instead of building them"
+}
 
 # read_options "NAME ..." ARGUMENTS: sets the variables so named from --NAME=VALUE; --NAME alone is "yes".
 read_options() {

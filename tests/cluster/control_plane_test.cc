@@ -249,6 +249,16 @@ TEST(ControlPlaneTest, CompleteJobTellsWorkersAndThenTheServersExit) {
   EXPECT_TRUE(cluster->server(0).is_job_done());
 }
 
+TEST(ControlPlaneTest, WhatALeavingClientSaysIsShortAndOfOneLine) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
+  const std::string flood(size_t{1} << 20, 'x');
+  EXPECT_OK(Joined(*cluster, "liar")->Leave({}, absl::StrCat("a\n\x1b[2J\u00e9", flood)));
+  ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, FetchStatus(cluster->address()));
+  ASSERT_EQ(status.workers_size(), 1);
+  EXPECT_THAT(status.workers(0).reason(), HasSubstr("a\\n\\x1b[2J\u00e9xxx"));
+  EXPECT_LT(status.workers(0).reason().size(), 2000);
+}
+
 TEST(ControlPlaneTest, HealthIsServingOnceTheWeightsAreThere) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
   const auto channel = grpc::CreateChannel(cluster->address(), grpc::InsecureChannelCredentials());

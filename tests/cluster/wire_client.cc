@@ -192,11 +192,12 @@ absl::Status WireClient::Heartbeat() {
   return FromGrpcStatus(cluster_->Heartbeat(&context, request, &reply));
 }
 
-absl::Status WireClient::Leave(const std::optional<v1::RoundReport>& report) {
+absl::Status WireClient::Leave(const std::optional<v1::RoundReport>& report,
+                               const std::string& reason) {
   v1::LeaveRequest request;
   request.set_worker_id(registration_.worker_id());
   request.set_incarnation(registration_.incarnation());
-  request.set_reason("the test is over");
+  request.set_reason(reason);
   if (report.has_value()) *request.mutable_report() = *report;
   grpc::ClientContext context;
   SetDeadline(context);

@@ -44,7 +44,8 @@ class WireClient {
                                      const std::vector<float>& elements);
   absl::StatusOr<std::vector<float>> Pull(int64_t min_version);
   absl::Status Heartbeat();
-  absl::Status Leave(const std::optional<v1::RoundReport>& report = std::nullopt);
+  absl::Status Leave(const std::optional<v1::RoundReport>& report = std::nullopt,
+                     const std::string& reason = "the test is over");
 
   const v1::RegisterReply& registration() const { return registration_; }
   void set_incarnation(uint64_t incarnation) { registration_.set_incarnation(incarnation); }
