@@ -59,7 +59,8 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved,
                        "--checkpoint_dir; it is in --fallback_dir: ",
                        saved->path));
     // Nothing to save, or nowhere; the operator wants no more of it; or all goes back to the newest
-    // checkpoint anyway, because the coordinator is gone.
+    // checkpoint anyway, because the coordinator is gone or has let go of this server.
+    case absl::StatusCode::kAborted:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnavailable:
