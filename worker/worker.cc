@@ -32,7 +32,8 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
   config.on_shared_memory = [](int shard, const absl::Status& status) {
     if (status.ok()) {
       LogInfo("server of shard {}: payloads go through shared memory", shard);
-    } else if (!absl::IsUnavailable(status)) {  // else the server is away, and this is open
+    } else if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {
+      // Else the server is away, or the life ended while it was asked, and this is open.
       LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
     }
   };
@@ -217,17 +218,21 @@ absl::Status Worker::RunLife() {
           registration.servers.front().address, registration.identity.worker,
           registration.identity.incarnation, ModeName(registration.job.mode),
           registration.job.model.name, registration.layout.num_elements());
-  link_->StartHeartbeats(
-      registration.heartbeat_interval, [this] { return CurrentActivity(); },
-      [this](const absl::Status& status) {
-        LogWarn("this life is over: {}", status.message());
-        link_->Cancel();
-        absl::MutexLock lock(&mutex_);
-        life_is_over_ = true;
-        if (transport_ != nullptr) transport_->Cancel();
-      });
+  link_->StartHeartbeats(registration.heartbeat_interval,
+                         {.activity = [this] { return CurrentActivity(); },
+                          .on_waiting = [this](const std::string& reason) { TellWait(reason); },
+                          .on_lost =
+                              [this](const absl::Status& status) {
+                                LogWarn("this life is over: {}", status.message());
+                                link_->Cancel();
+                                absl::MutexLock lock(&mutex_);
+                                life_is_over_ = true;
+                                if (transport_ != nullptr) transport_->Cancel();
+                              }});
   name_is_free_at_.reset();
-  RETURN_IF_ERROR(AsFinal(Prepare(registration)));
+  const absl::Status prepared = Prepare(registration);
+  if (absl::IsCancelled(prepared)) return prepared;  // told to stop
+  RETURN_IF_ERROR(AsFinal(prepared));
   RETURN_IF_ERROR(link_->Join(registration.layout.hash(), FactsOfData()));
   return Train(registration);
 }
@@ -241,6 +246,25 @@ CoordinatorLink::Activity Worker::CurrentActivity() {
     result.bytes_pulled = transport_->bytes_pulled();
   }
   return result;
+}
+
+bool Worker::IsStopping() {
+  absl::MutexLock lock(&mutex_);
+  return stop_requested_;
+}
+
+void Worker::TellWait(const std::string& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    // A grant that is waited for brings the reason itself, and a worker that computes waits for
+    // nobody: others may wait for it.
+    if (activity_ != "push" && activity_ != "pull") return;
+  }
+  if (reason.empty()) {
+    wait_logger_.Forget("wait");
+  } else {
+    wait_logger_.Log(LogLevel::kInfo, "wait", absl::StrCat("waiting: ", reason));
+  }
 }
 
 void Worker::SetActivity(absl::string_view activity) {
@@ -293,7 +317,8 @@ absl::Status Worker::PlanMemory(const JobSpec& job, ModelConfig* config) {
 absl::Status Worker::PrepareData(const JobSpec& job) {
   if (dataset_ != nullptr && data_seed_ == job.seed) return absl::OkStatus();
   runner_.reset();
-  ASSIGN_OR_RETURN(dataset_, MakeDataset(data_, job.model, job.seed));
+  ASSIGN_OR_RETURN(dataset_,
+                   MakeDataset(data_, job.model, job.seed, [this] { return IsStopping(); }));
   data_seed_ = job.seed;
   LogInfo("data: {}", dataset_->Describe());
   progress_.emplace(Progress::Config{.tokens_per_sample = dataset_->tokens_per_sample(),
@@ -320,8 +345,13 @@ absl::Status Worker::Train(const Registration& registration) {
   }
   const SampleOrder sample_order(registration.job.seed, dataset_->num_train_samples());
   RETURN_IF_ERROR(AsFinal(PrepareRunner(registration.job)));
-  return CarryOutGrants(
-      {.registration = &registration, .sample_order = &sample_order, .transport = transport.get()});
+  return CarryOutGrants({.registration = &registration,
+                         .sample_order = &sample_order,
+                         .transport = transport.get(),
+                         .is_over = [this] {
+                           absl::MutexLock lock(&mutex_);
+                           return life_is_over_;
+                         }});
 }
 
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
@@ -335,11 +365,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
                 .clock = clock_,
                 .overlap = config_.overlap,
                 .trace = trace_.get(),
-                .stop_requested =
-                    [this] {
-                      absl::MutexLock lock(&mutex_);
-                      return stop_requested_;
-                    },
+                .stop_requested = [this] { return IsStopping(); },
                 .on_activity = [this](absl::string_view activity) { SetActivity(activity); }}));
   runner_job_ = job;
   return absl::OkStatus();
@@ -351,7 +377,6 @@ absl::StatusOr<RoundReport> Worker::RunRound(const LifeContext& life, const Work
 }
 
 absl::Status Worker::CarryOutGrants(const LifeContext& life) {
-  ChangeLogger wait_logger;
   ChangeLogger choices_logger;
   absl::Duration waited;
   while (true) {
@@ -379,10 +404,10 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
       return absl::OkStatus();
     }
     if (grant.kind == GrantKind::kWait) {
-      wait_logger.Log(LogLevel::kInfo, "wait", absl::StrCat("waiting: ", grant.reason));
+      wait_logger_.Log(LogLevel::kInfo, "wait", absl::StrCat("waiting: ", grant.reason));
       continue;
     }
-    wait_logger.Forget("wait");
+    wait_logger_.Forget("wait");
     SetActivity("compute");
     if (trace_ != nullptr) {
       trace_->BeginRound(grant.round.value());

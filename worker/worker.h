@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/logging.h"
 #include "common/trace_recorder.h"
 #include "kernels/device.h"
 #include "kernels/device_factory.h"
@@ -93,8 +94,11 @@ class Worker {
   bool MayTryAgain(const absl::Status& status);
   void BackOff(const absl::Status& reason);
   DatasetFacts FactsOfData() const;
+  bool IsStopping();
   CoordinatorLink::Activity CurrentActivity();
   void SetActivity(absl::string_view activity);
+  // What a heartbeat has brought: why the cluster does not go on, or nothing.
+  void TellWait(const std::string& reason);
 
   const Config config_;
   const DataSource data_;
@@ -119,6 +123,7 @@ class Worker {
   std::optional<absl::Time> name_is_free_at_;  // while another process holds this worker's name
   int failed_lives_ = 0;
   bool did_work_ = false;  // in this life
+  ChangeLogger wait_logger_;
 
   absl::Mutex mutex_;
   bool stop_requested_ ABSL_GUARDED_BY(mutex_) = false;

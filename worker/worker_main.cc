@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/float_setup.h"
@@ -29,16 +31,45 @@ constexpr int kExitPermanent = 1;
 constexpr int kExitRetry = 129;
 constexpr int kExitNotHandedIn = 200;  // above those of signals
 
-// The first signal asks the worker to stop, the second ends the process.
-void HandleSignals(const sigset_t& signals, Worker* worker) {
-  int signal = 0;
-  if (sigwait(&signals, &signal) != 0) return;
-  LogInfo("signal {}: finishing the step at hand (once more to stop at once)", signal);
-  worker->RequestStop();
-  if (sigwait(&signals, &signal) != 0) return;
-  FlushLog();
-  _exit(128 + signal);
-}
+// Takes signals for as long as the process lives. Before there is a worker the first one ends the
+// process: opening data and device may take long, and nothing is lost. Then the first one asks the
+// worker to stop, and the second ends the process.
+class StopSignalHandler {
+ public:
+  // Before any other thread is started.
+  void Start() {
+    const sigset_t signals = StopSignals();
+    BlockStopSignals();
+    std::thread([this, signals] { Run(signals); }).detach();
+  }
+
+  void set_worker(Worker* worker) {
+    absl::MutexLock lock(&mutex_);
+    worker_ = worker;
+  }
+
+ private:
+  void Run(const sigset_t& signals) {
+    int signal = 0;
+    if (sigwait(&signals, &signal) != 0) return;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (worker_ == nullptr) {
+        LogInfo("signal {}: stopped before it was connected", signal);
+        FlushLog();
+        _exit(0);
+      }
+      LogInfo("signal {}: finishing the step at hand (once more to stop at once)", signal);
+      worker_->RequestStop();
+    }
+    if (sigwait(&signals, &signal) != 0) return;
+    FlushLog();
+    _exit(128 + signal);
+  }
+
+  absl::Mutex mutex_;
+  Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
 
 // Another process may hold the name only for as long as its lease; everything else is for good.
 int ExitCode(const absl::Status& status) {
@@ -63,19 +94,18 @@ int RunWorker() {
   absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags();
   if (!flags.ok()) return BadUsage(flags.status());
   InitLogging(flags->worker.name, flags->log_level);
-  const sigset_t signals = StopSignals();
-  BlockStopSignals();
+  StopSignalHandler signals;
+  signals.Start();
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(flags->worker, &Clock::Real());
-  if (!worker.ok()) {
-    LogError("{}", worker.status().message());
-    return kExitPermanent;
+  absl::Status status = worker.status();
+  if (worker.ok()) {
+    signals.set_worker(worker->get());
+    status = (*worker)->Run();
   }
-  std::thread(HandleSignals, signals, worker->get()).detach();
-  const absl::Status status = (*worker)->Run();
   if (!status.ok()) LogError("{}", status.message());
   FlushLog();
-  // The signal thread still points at the worker: leave without running destructors.
-  _exit(ExitCode(status));
+  // The thread of the handler still points at it and at the worker: leave without destructors.
+  _exit(worker.ok() ? ExitCode(status) : kExitPermanent);
 }
 
 int Main(const std::vector<std::string>& arguments) {

@@ -18,6 +18,7 @@
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/training_data.h"
 #include "tests/cluster/wire_client.h"
+#include "worker/client/cluster_session.h"
 #include "worker/data/testing/test_folder.h"
 #include "worker/worker.h"
 
@@ -172,6 +173,33 @@ TEST_F(WorkerLifeTest, AReconnectStillOwesItsReportAndComputesNoRoundTwice) {
   EXPECT_THAT(path.reports(), ElementsAre(0, 1, 1, 2, 3));  // 3: of the last evaluation
   ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, FetchStatus(cluster->address()));
   EXPECT_EQ(status.shards(0).contributions_duplicate(), 0);
+}
+
+TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
+  ServerConfig config = Config();
+  config.job.min_workers = 2;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  const std::unique_ptr<CoordinatorLink> link = MakeClusterSession(
+      {.coordinator = cluster->address(), .name = "alone", .device = "", .instance_id = 1});
+  EXPECT_OK(link->Leave("has not begun", std::nullopt));
+  EXPECT_OK(link->Register());
+  absl::Notification told;
+  std::string reason;
+  link->StartHeartbeats(absl::Milliseconds(10),
+                        {.activity = [] { return CoordinatorLink::Activity{}; },
+                         .on_waiting =
+                             [&](const std::string& waiting_for) {
+                               if (waiting_for.empty() || told.HasBeenNotified()) return;
+                               reason = waiting_for;
+                               told.Notify();
+                             },
+                         .on_lost = [](const absl::Status&) {}});
+  told.WaitForNotification();
+  EXPECT_THAT(reason, HasSubstr("2"));
+  link->StopHeartbeats();
+  cluster->Stop(0, Server::StopKind::kImmediate);
+  EXPECT_THAT(link->Leave("told to stop", std::nullopt),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(cluster->address())));
 }
 
 TEST_F(WorkerLifeTest, GivenTheAddressOfAnotherServerItFindsTheCoordinator) {

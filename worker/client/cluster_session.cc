@@ -39,13 +39,8 @@ class ClusterSession final : public CoordinatorLink {
   absl::Status Join(const std::string& layout_hash, const DatasetFacts& dataset) override;
   absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report) override;
   absl::Status Leave(const std::string& reason, const std::optional<RoundReport>& report) override;
-  void StartHeartbeats(absl::Duration interval, std::function<Activity()> activity,
-                       std::function<void(const absl::Status&)> on_lost) override;
+  void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) override;
   void StopHeartbeats() override;
-  std::string waiting_for() const override {
-    absl::MutexLock lock(&mutex_);
-    return waiting_for_;
-  }
   void Cancel() override {
     absl::MutexLock lock(&mutex_);
     cancelled_ = true;
@@ -59,15 +54,17 @@ class ClusterSession final : public CoordinatorLink {
   // `method` is a blocking member of the stub. The call can be ended by Cancel().
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply);
-  void RunHeartbeats(absl::Duration interval, const std::function<Activity()>& activity,
-                     const std::function<void(const absl::Status&)>& on_lost);
-  absl::Status SendHeartbeat(const Activity& activity);
-  // Fills in who is calling.
+  // What a call of at most `timeout` has brought; an error that may pass names the coordinator.
+  absl::Status Outcome(const grpc::Status& status, absl::Duration timeout) const;
+  void RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls);
+  // Returns why the cluster does not go on.
+  absl::StatusOr<std::string> SendHeartbeat(const Activity& activity);
+  // Fills in who is calling. After Register().
   template <typename Request>
   Request Identified() const {
     Request request;
-    request.set_worker_id(identity_.worker.value());
-    request.set_incarnation(identity_.incarnation.value());
+    request.set_worker_id(identity_->worker.value());
+    request.set_incarnation(identity_->incarnation.value());
     return request;
   }
 
@@ -76,15 +73,14 @@ class ClusterSession final : public CoordinatorLink {
   std::string coordinator_;  // host:port that is being asked
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::ClusterService::Stub> stub_;
-  WorkerIdentity identity_;
+  std::optional<WorkerIdentity> identity_;
   std::thread heartbeats_;
 
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   grpc::ClientContext* heartbeat_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
-  std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
@@ -117,6 +113,10 @@ absl::Status ClusterSession::Call(Method method, const Request& request, absl::D
   absl::MutexLock lock(&mutex_);
   call_in_progress_ = nullptr;
   if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
+  return Outcome(status, timeout);
+}
+
+absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration timeout) const {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(absl::StrCat(
         "coordinator ", coordinator_, " did not answer within ", absl::FormatDuration(timeout)));
@@ -131,7 +131,6 @@ absl::StatusOr<Registration> ClusterSession::Register() {
   {
     absl::MutexLock lock(&mutex_);
     cancelled_ = false;
-    waiting_for_.clear();
   }
   Connect();
   absl::StatusOr<Registration> registration = TryRegister();
@@ -187,26 +186,24 @@ absl::StatusOr<WorkGrant> ClusterSession::NextGrant(const std::optional<RoundRep
 
 absl::Status ClusterSession::Leave(const std::string& reason,
                                    const std::optional<RoundReport>& report) {
+  if (!identity_.has_value()) return absl::OkStatus();
   auto request = Identified<v1::LeaveRequest>();
   request.set_reason(reason);
   if (report.has_value()) *request.mutable_report() = ToProto(*report);
   grpc::ClientContext context;
   context.set_deadline(Deadline(config_.leave_timeout));
   v1::LeaveReply reply;
-  return FromGrpcStatus(stub_->Leave(&context, request, &reply));
+  return Outcome(stub_->Leave(&context, request, &reply), config_.leave_timeout);
 }
 
-void ClusterSession::StartHeartbeats(absl::Duration interval, std::function<Activity()> activity,
-                                     std::function<void(const absl::Status&)> on_lost) {
+void ClusterSession::StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) {
   StopHeartbeats();
   {
     absl::MutexLock lock(&mutex_);
     stop_heartbeats_ = false;
   }
   heartbeats_ =
-      std::thread([this, interval, activity = std::move(activity), on_lost = std::move(on_lost)] {
-        RunHeartbeats(interval, activity, on_lost);
-      });
+      std::thread([this, interval, calls = std::move(calls)] { RunHeartbeats(interval, calls); });
 }
 
 void ClusterSession::StopHeartbeats() {
@@ -218,18 +215,18 @@ void ClusterSession::StopHeartbeats() {
   if (heartbeats_.joinable()) heartbeats_.join();
 }
 
-void ClusterSession::RunHeartbeats(absl::Duration interval,
-                                   const std::function<Activity()>& activity,
-                                   const std::function<void(const absl::Status&)>& on_lost) {
+void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls) {
   ChangeLogger unreachable;
   while (true) {
-    const absl::Status status = SendHeartbeat(activity());
+    const absl::StatusOr<std::string> waiting_for = SendHeartbeat(calls.activity());
+    const absl::Status& status = waiting_for.status();
     if (absl::IsAborted(status)) {
-      on_lost(status);
+      calls.on_lost(status);
       return;
     }
     if (status.ok()) {
       unreachable.Forget("heartbeat");
+      calls.on_waiting(*waiting_for);
     } else if (!absl::IsCancelled(status)) {
       unreachable.Log(LogLevel::kWarn, "heartbeat",
                       absl::StrCat("heartbeat failed: ", status.message()));
@@ -239,7 +236,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval,
   }
 }
 
-absl::Status ClusterSession::SendHeartbeat(const Activity& activity) {
+absl::StatusOr<std::string> ClusterSession::SendHeartbeat(const Activity& activity) {
   auto request = Identified<v1::HeartbeatRequest>();
   request.set_bytes_pushed(activity.bytes_pushed);
   request.set_bytes_pulled(activity.bytes_pulled);
@@ -255,8 +252,8 @@ absl::Status ClusterSession::SendHeartbeat(const Activity& activity) {
   const grpc::Status status = stub_->Heartbeat(&context, request, &reply);
   absl::MutexLock lock(&mutex_);
   heartbeat_in_progress_ = nullptr;
-  if (status.ok()) waiting_for_ = reply.waiting_for();
-  return FromGrpcStatus(status);
+  RETURN_IF_ERROR(Outcome(status, config_.call_timeout));
+  return reply.waiting_for();
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 // leaving. One object lives as long as the process and goes through many lives (incarnations). The
 // gRPC implementation is cluster_session.h; tests of the trainer use a fake.
 //
-// Thread-safety: heartbeats run on a thread of the link; Cancel() and waiting_for() may be called
-// from any thread; everything else is called by one thread.
+// Thread-safety: heartbeats run on a thread of the link; Cancel() may be called from any thread;
+// everything else is called by one thread.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,15 @@ class CoordinatorLink {
     std::string activity;
   };
 
+  // All called on the heartbeat thread.
+  struct HeartbeatCalls {
+    std::function<Activity()> activity;
+    // After each heartbeat: why the cluster does not go on; empty if it does.
+    std::function<void(const std::string& reason)> on_waiting = [](const std::string&) {};
+    // Once, if the coordinator refuses this life (Aborted).
+    std::function<void(const absl::Status&)> on_lost;
+  };
+
   virtual ~CoordinatorLink() = default;
 
   // One attempt to begin a life. Errors: as in proto/cluster_service.proto; Unavailable if nobody
@@ -37,18 +46,15 @@ class CoordinatorLink {
   // Blocks until there is a grant or the coordinator says what is waited for (kWait).
   // Errors: Aborted: this life is over, register again; Cancelled after Cancel().
   virtual absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report) = 0;
-  // Best effort: returns within a timeout of its own whatever happens.
+  // Best effort: returns within a timeout of its own whatever happens. A worker that has never
+  // registered has nothing to leave: OK.
   virtual absl::Status Leave(const std::string& reason,
                              const std::optional<RoundReport>& report) = 0;
 
-  // Renews the lease every `interval` until StopHeartbeats(). `activity` and `on_lost` are called
-  // on the heartbeat thread; on_lost once, if the coordinator refuses this life (Aborted). An
+  // Renews the lease every `interval` until StopHeartbeats(), or until this life is refused. An
   // unreachable coordinator is tried again.
-  virtual void StartHeartbeats(absl::Duration interval, std::function<Activity()> activity,
-                               std::function<void(const absl::Status&)> on_lost) = 0;
+  virtual void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) = 0;
   virtual void StopHeartbeats() = 0;
-  // Why the cluster does not go on, by the last heartbeat; empty if it does.
-  virtual std::string waiting_for() const = 0;
 
   // Ends the call in progress, and makes later ones but Register() and Leave() fail with Cancelled
   // until Register().

@@ -72,7 +72,7 @@ struct RoundReport {
   absl::Duration compute;
   absl::Duration communication;  // not hidden behind computing
   absl::Duration wait;           // for grants
-  absl::Duration evaluation;     // part of `compute` and `communication`
+  absl::Duration evaluation;     // part of `compute`
   double heldout_loss_sum = 0.0;
   int64_t heldout_correct = 0;
   int64_t heldout_predictions = 0;

@@ -76,10 +76,15 @@ class DataFile {
   bool is_inflated_ = false;
 };
 
+// Asked between pieces of long work; from any thread.
+using StopRequested = absl::FunctionRef<bool()>;
+inline bool NeverStopped() { return false; }
+
 // Reads the file from `begin` to its end, in pieces of 2^18 bytes (the last one may be shorter),
-// and calls `visit` with each. Errors: those of Read(); the first one of `visit`.
+// and calls `visit` with each. Errors: those of Read(); the first one of `visit`; Cancelled as soon
+// as a stop is requested.
 absl::Status ScanDataFile(
-    const DataFile& file, int64_t begin,
+    const DataFile& file, int64_t begin, StopRequested stop_requested,
     absl::FunctionRef<absl::Status(int64_t offset, absl::Span<const uint8_t> piece)> visit);
 
 }  // namespace lodestar

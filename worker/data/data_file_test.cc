@@ -167,19 +167,34 @@ TEST(DataFileTest, ScansInPieces) {
   const auto file = *DataFile::Open(folder.Write("f", content));
   std::string scanned;
   std::vector<int64_t> offsets;
-  EXPECT_OK(ScanDataFile(*file, 3, [&](int64_t offset, absl::Span<const uint8_t> piece) {
-    offsets.push_back(offset);
-    scanned.append(piece.begin(), piece.end());
-    return absl::OkStatus();
-  }));
+  EXPECT_OK(
+      ScanDataFile(*file, 3, NeverStopped, [&](int64_t offset, absl::Span<const uint8_t> piece) {
+        offsets.push_back(offset);
+        scanned.append(piece.begin(), piece.end());
+        return absl::OkStatus();
+      }));
   EXPECT_EQ(scanned, content.substr(3));
   EXPECT_EQ(offsets.size(), (content.size() - 3 + (1 << 18) - 1) >> 18);
   EXPECT_EQ(offsets[1], 3 + (1 << 18));
   EXPECT_EQ(ScanDataFile(
-                *file, 0,
+                *file, 0, NeverStopped,
                 [](int64_t, absl::Span<const uint8_t>) { return absl::CancelledError("enough"); })
                 .code(),
             absl::StatusCode::kCancelled);
+}
+
+TEST(DataFileTest, AScanEndsWithinAPieceOfAStop) {
+  TestFolder folder;
+  const auto file = *DataFile::Open(folder.Write("f", LongContent()));
+  int num_pieces = 0;
+  EXPECT_THAT(ScanDataFile(
+                  *file, 0, [&] { return num_pieces == 1; },
+                  [&](int64_t, absl::Span<const uint8_t>) {
+                    ++num_pieces;
+                    return absl::OkStatus();
+                  }),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("told to stop while reading")));
+  EXPECT_EQ(num_pieces, 1);
 }
 
 TEST(DataFileTest, InflatesWhatGzipWrote) {

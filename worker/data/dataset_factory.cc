@@ -69,8 +69,9 @@ absl::StatusOr<std::shared_ptr<const ImageCorpus>> OpenImages(const DataConfig& 
 // One overload per architecture: what data it takes.
 class DatasetMaker {
  public:
-  DatasetMaker(const DataSource& source, const ModelSpec& model, uint64_t seed)
-      : source_(source), model_(model), seed_(seed) {}
+  DatasetMaker(const DataSource& source, const ModelSpec& model, uint64_t seed,
+               StopRequested stop_requested)
+      : source_(source), model_(model), seed_(seed), stop_requested_(stop_requested) {}
 
   absl::StatusOr<std::unique_ptr<Dataset>> operator()(const GptSpec& spec) const {
     const WindowCut cut = {spec.context, spec.vocabulary, seed_};
@@ -81,12 +82,12 @@ class DatasetMaker {
                                             spec.vocabulary,
                                             " tokens: for its own tokenizer give files of tokens"));
       }
-      return MakeWindowDataset(std::move(corpus), TokenWidth::kOneByte, cut);
+      return MakeWindowDataset(std::move(corpus), TokenWidth::kOneByte, cut, stop_requested_);
     }
     if (const auto* tokens = std::get_if<TokensSource>(&source_.content)) {
       TokensSource chosen = *tokens;
       ASSIGN_OR_RETURN(const TokenWidth width, ChooseTokenWidth(spec.vocabulary, &chosen));
-      return MakeWindowDataset(std::move(chosen.corpus), width, cut);
+      return MakeWindowDataset(std::move(chosen.corpus), width, cut, stop_requested_);
     }
     return absl::InvalidArgumentError(absl::StrCat(
         source_.path, " holds ", DataFormatName(source_.format), " images, but model ", model_.name,
@@ -107,7 +108,7 @@ class DatasetMaker {
  private:
   absl::StatusOr<std::unique_ptr<Dataset>> MakeImages(const ImageInput& input) const {
     const auto* images = std::get_if<std::shared_ptr<const ImageCorpus>>(&source_.content);
-    if (images != nullptr) return MakeImageDataset(*images, input);
+    if (images != nullptr) return MakeImageDataset(*images, input, stop_requested_);
     return absl::InvalidArgumentError(
         absl::StrCat(source_.path, " holds ", DataFormatName(source_.format), ", but model ",
                      input.model_name, " needs images: a folder with IDX files (", IdxFileNames(),
@@ -117,6 +118,7 @@ class DatasetMaker {
   const DataSource& source_;
   const ModelSpec& model_;
   const uint64_t seed_;
+  const StopRequested stop_requested_;
 };
 
 }  // namespace
@@ -143,9 +145,10 @@ absl::StatusOr<DataSource> OpenData(const DataConfig& config) {
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataSource& source,
-                                                     const ModelSpec& model, uint64_t seed) {
+                                                     const ModelSpec& model, uint64_t seed,
+                                                     StopRequested stop_requested) {
   RETURN_IF_ERROR(ValidateModelSpec(model));
-  return std::visit(DatasetMaker(source, model, seed), model.architecture);
+  return std::visit(DatasetMaker(source, model, seed, stop_requested), model.architecture);
 }
 
 }  // namespace lodestar

@@ -31,8 +31,10 @@ struct DataSource {
 absl::StatusOr<DataSource> OpenData(const DataConfig& config);
 
 // Checks the rest before training: labels, tokens against the model's vocabulary, context, image
-// size against the model's input. `seed` shifts windows of text per epoch. Errors: as OpenData().
+// size against the model's input. `seed` shifts windows of text per epoch. Reads every byte, and
+// asks `stop_requested` now and then. Errors: as OpenData(); Cancelled if it was told to stop.
 absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataSource& source,
-                                                     const ModelSpec& model, uint64_t seed);
+                                                     const ModelSpec& model, uint64_t seed,
+                                                     StopRequested stop_requested = NeverStopped);
 
 }  // namespace lodestar

@@ -52,7 +52,7 @@ class ImageDataset : public Dataset {
         num_train_(CountImages(corpus_->train)),
         num_heldout_(CountImages(corpus_->heldout)) {}
 
-  absl::Status Validate(const ImageInput& input) {
+  absl::Status Validate(const ImageInput& input, StopRequested stop_requested) {
     if (num_train_ == 0 || num_heldout_ == 0) {
       return absl::InvalidArgumentError(absl::StrCat("empty corpus: ", corpus_->format,
                                                      " data has ", num_train_, " training and ",
@@ -66,10 +66,11 @@ class ImageDataset : public Dataset {
     hash.AddNumber(corpus_->train.size());
     for (const std::shared_ptr<const DataFile>& file : corpus_->files) {
       ContentHash::Pieces content;
-      RETURN_IF_ERROR(ScanDataFile(*file, 0, [&](int64_t, absl::Span<const uint8_t> piece) {
-        content.Add(piece);
-        return absl::OkStatus();
-      }));
+      RETURN_IF_ERROR(
+          ScanDataFile(*file, 0, stop_requested, [&](int64_t, absl::Span<const uint8_t> piece) {
+            content.Add(piece);
+            return absl::OkStatus();
+          }));
       hash.AddBytes(content);
     }
     fingerprint_ = hash.Hex();
@@ -146,21 +147,23 @@ absl::StatusOr<std::vector<uint8_t>> ReadLabels(const LabelPlaces& places, int64
   std::vector<uint8_t> labels;
   labels.reserve(count);
   int64_t next = places.offset;
-  RETURN_IF_ERROR(ScanDataFile(
-      *places.file, places.offset, [&](int64_t begin, absl::Span<const uint8_t> piece) {
-        const int64_t end = begin + static_cast<int64_t>(piece.size());
-        for (; next < end && static_cast<int64_t>(labels.size()) < count; next += places.stride) {
-          labels.push_back(piece[next - begin]);
-        }
-        return absl::OkStatus();
-      }));
+  RETURN_IF_ERROR(ScanDataFile(*places.file, places.offset, NeverStopped,
+                               [&](int64_t begin, absl::Span<const uint8_t> piece) {
+                                 const int64_t end = begin + static_cast<int64_t>(piece.size());
+                                 for (; next < end && static_cast<int64_t>(labels.size()) < count;
+                                      next += places.stride) {
+                                   labels.push_back(piece[next - begin]);
+                                 }
+                                 return absl::OkStatus();
+                               }));
   return labels;
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(std::shared_ptr<const ImageCorpus> corpus,
-                                                          const ImageInput& input) {
+                                                          const ImageInput& input,
+                                                          StopRequested stop_requested) {
   auto dataset = std::make_unique<ImageDataset>(std::move(corpus));
-  RETURN_IF_ERROR(dataset->Validate(input));
+  RETURN_IF_ERROR(dataset->Validate(input, stop_requested));
   return dataset;
 }
 

@@ -61,8 +61,9 @@ struct ImageCorpus {
 
 // Pixels are divided by 255. Reads every byte once.
 // Errors: InvalidArgument for images of another size than the model's, labels out of its range, no
-// images; those of DataFile::Read().
-absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(std::shared_ptr<const ImageCorpus> corpus,
-                                                          const ImageInput& input);
+// images; those of ScanDataFile().
+absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(
+    std::shared_ptr<const ImageCorpus> corpus, const ImageInput& input,
+    StopRequested stop_requested = NeverStopped);
 
 }  // namespace lodestar

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <iterator>
 #include <memory>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -53,6 +55,23 @@ absl::Status AddFile(const CorpusFile& file, FilePart part, TokenCorpus* corpus)
   return absl::OkStatus();
 }
 
+// Files that are known by their names alone to be for neither training nor evaluation.
+using LeftOut = std::vector<CorpusFile>;
+
+void NoteLeftOut(const LeftOut& files, TokenCorpus* corpus) {
+  if (files.empty()) return;
+  corpus->notes.push_back(absl::StrCat("neither trained nor evaluated on ", FilesText(files.size()),
+                                       ", by name, as ", files.front().relative_path));
+}
+
+// Whether it is one of these, maybe under another name.
+bool IsAmong(const CorpusFile& file, const std::vector<CorpusFile>& files) {
+  return std::any_of(files.begin(), files.end(), [&file](const CorpusFile& other) {
+    std::error_code none;  // a file that cannot be examined is another one
+    return std::filesystem::equivalent(file.path, other.path, none);
+  });
+}
+
 bool IsHeldout(const TokenFile& file) { return file.part == FilePart::kHeldout; }
 
 // Takes files out of the training data that are held out under another path.
@@ -80,18 +99,18 @@ absl::Status LeaveOutWhatIsHeldout(const DataConfig& config, TokenCorpus* corpus
   return absl::OkStatus();
 }
 
-// Adds the files that are for training, or held out by their names.
-absl::Status AddByNames(const DataConfig& config, const CorpusRule& rule,
-                        const std::vector<CorpusFile>& files, TokenCorpus* corpus) {
+// Adds the files that are for training, or held out by their names. Returns the others.
+absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& rule,
+                                   const std::vector<CorpusFile>& files, TokenCorpus* corpus) {
   std::vector<absl::string_view> names;
   for (const CorpusFile& file : files) names.push_back(file.relative_path);
   const std::vector<FilePart> parts = SplitByNames(names, rule.names, !config.heldout_path.empty());
   std::vector<absl::string_view> heldout;
-  std::vector<absl::string_view> left_out;
+  LeftOut left_out;
   for (size_t i = 0; i < files.size(); ++i) {
     if (parts[i] == FilePart::kHeldout) heldout.push_back(names[i]);
     if (parts[i] == FilePart::kLeftOut) {
-      left_out.push_back(names[i]);
+      left_out.push_back(files[i]);
     } else {
       RETURN_IF_ERROR(AddFile(files[i], parts[i], corpus));
     }
@@ -104,12 +123,7 @@ absl::Status AddByNames(const DataConfig& config, const CorpusRule& rule,
   corpus->heldout_name =
       heldout.empty() ? "the last tenth of every file"
                       : absl::StrCat(FilesText(heldout.size()), " by name, as ", heldout.front());
-  if (!left_out.empty()) {
-    corpus->notes.push_back(absl::StrCat("neither trained nor evaluated on ",
-                                         FilesText(left_out.size()), ", by name, as ",
-                                         left_out.front()));
-  }
-  return absl::OkStatus();
+  return left_out;
 }
 
 }  // namespace
@@ -117,14 +131,21 @@ absl::Status AddByNames(const DataConfig& config, const CorpusRule& rule,
 absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const CorpusRule& rule) {
   TokenCorpus corpus;
   ASSIGN_OR_RETURN(const std::vector<CorpusFile> files, ListFiles(config.path, rule.suffix));
-  RETURN_IF_ERROR(AddByNames(config, rule, files, &corpus));
-  if (config.heldout_path.empty()) return corpus;
+  ASSIGN_OR_RETURN(LeftOut left_out, AddByNames(config, rule, files, &corpus));
+  if (config.heldout_path.empty()) {
+    NoteLeftOut(left_out, &corpus);
+    return corpus;
+  }
   ASSIGN_OR_RETURN(const std::vector<CorpusFile> heldout,
                    ListFiles(config.heldout_path, rule.suffix));
   for (const CorpusFile& file : heldout) {
     RETURN_IF_ERROR(AddFile(file, FilePart::kHeldout, &corpus));
   }
   corpus.heldout_name = absl::StrCat("--heldout_data=", config.heldout_path);
+  left_out.erase(std::remove_if(left_out.begin(), left_out.end(),
+                                [&](const CorpusFile& file) { return IsAmong(file, heldout); }),
+                 left_out.end());
+  NoteLeftOut(left_out, &corpus);
   RETURN_IF_ERROR(LeaveOutWhatIsHeldout(config, &corpus));
   return corpus;
 }

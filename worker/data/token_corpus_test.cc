@@ -73,6 +73,16 @@ TEST_F(TokenCorpusTest, HeldOutDataOfItsOwnLeavesTheRestWhole) {
   EXPECT_EQ(corpus.heldout_name, absl::StrCat("--heldout_data=", heldout));
 }
 
+TEST_F(TokenCorpusTest, WhatIsHeldOutByItsOwnPathIsNotSaidToBeLeftOut) {
+  for (const char* name : {"train.bin", "val.bin", "test.bin"}) Write(name);
+  folder_.Link("data/val.bin", "link.bin");
+  for (const char* heldout : {"data/val.bin", "link.bin"}) {
+    ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open(folder_.Path(heldout)));
+    EXPECT_EQ(absl::StrJoin(corpus.notes, "|"),
+              "neither trained nor evaluated on 1 file, by name, as test.bin");
+  }
+}
+
 TEST_F(TokenCorpusTest, NothingIsTrainedOnThatIsHeldOut) {
   Write("0.bin");
   Write("1.bin");

@@ -58,7 +58,7 @@ class WindowDataset : public Dataset {
   }
 
   // Checks sizes and content; computes the fingerprint.
-  absl::Status Validate() {
+  absl::Status Validate(StopRequested stop_requested) {
     const int64_t window = cut_.context + 1;
     if (train_.num_tokens() + heldout_.num_tokens() == 0) {
       return absl::InvalidArgumentError(
@@ -71,7 +71,7 @@ class WindowDataset : public Dataset {
                        " tokens for training and ", heldout_.num_tokens(), " held out (",
                        corpus_.heldout_name, "); use more data or a smaller context"));
     }
-    return ComputeFingerprint();
+    return ComputeFingerprint(stop_requested);
   }
 
   int64_t num_train_samples() const override { return num_train_windows_; }
@@ -118,7 +118,7 @@ class WindowDataset : public Dataset {
 
   // Files with tokens for training, cut or not; then, if there are any, those that are held out as
   // a whole.
-  absl::Status ComputeFingerprint() {
+  absl::Status ComputeFingerprint(StopRequested stop_requested) {
     std::vector<const TokenFile*> train;
     std::vector<const TokenFile*> heldout;
     for (const TokenFile& file : corpus_.files) {
@@ -130,24 +130,29 @@ class WindowDataset : public Dataset {
     hash.AddNumber(cut_.vocabulary);
     if (width_ == TokenWidth::kFourBytes) hash.AddText("uint32");
     hash.AddNumber(train.size());
-    for (const TokenFile* file : train) RETURN_IF_ERROR(ScanTokens(*file, &hash));
+    for (const TokenFile* file : train) {
+      RETURN_IF_ERROR(ScanTokens(*file, &hash, stop_requested));
+    }
     if (!heldout.empty()) {
       hash.AddText("heldout");
       hash.AddNumber(heldout.size());
-      for (const TokenFile* file : heldout) RETURN_IF_ERROR(ScanTokens(*file, &hash));
+      for (const TokenFile* file : heldout) {
+        RETURN_IF_ERROR(ScanTokens(*file, &hash, stop_requested));
+      }
     }
     fingerprint_ = hash.Hex();
     return absl::OkStatus();
   }
 
   // Checks the vocabulary and adds the file's tokens to the hash, piece by piece.
-  absl::Status ScanTokens(const TokenFile& file, ContentHash* hash) const {
+  absl::Status ScanTokens(const TokenFile& file, ContentHash* hash,
+                          StopRequested stop_requested) const {
     const bool any_token_fits = width_ == TokenWidth::kOneByte    ? cut_.vocabulary > 255
                                 : width_ == TokenWidth::kTwoBytes ? cut_.vocabulary > 65535
                                                                   : false;
     std::vector<int32_t> scratch;
     RETURN_IF_ERROR(ScanDataFile(
-        *file.file, file.header_bytes,
+        *file.file, file.header_bytes, stop_requested,
         [&](int64_t offset, absl::Span<const uint8_t> piece) -> absl::Status {
           if (!any_token_fits) {
             const int64_t index = FirstOutside(width_, piece, cut_.vocabulary, &scratch);
@@ -212,9 +217,10 @@ class WindowDataset : public Dataset {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Dataset>> MakeWindowDataset(TokenCorpus corpus, TokenWidth width,
-                                                           const WindowCut& cut) {
+                                                           const WindowCut& cut,
+                                                           StopRequested stop_requested) {
   auto dataset = std::make_unique<WindowDataset>(std::move(corpus), width, cut);
-  RETURN_IF_ERROR(dataset->Validate());
+  RETURN_IF_ERROR(dataset->Validate(stop_requested));
   return dataset;
 }
 

@@ -46,8 +46,9 @@ struct TokenCorpus {
 
 // Reads every byte once.
 // Errors: InvalidArgument for an empty corpus, one shorter than a window, or a token outside the
-// vocabulary; those of DataFile::Read().
-absl::StatusOr<std::unique_ptr<Dataset>> MakeWindowDataset(TokenCorpus corpus, TokenWidth width,
-                                                           const WindowCut& cut);
+// vocabulary; those of ScanDataFile().
+absl::StatusOr<std::unique_ptr<Dataset>> MakeWindowDataset(
+    TokenCorpus corpus, TokenWidth width, const WindowCut& cut,
+    StopRequested stop_requested = NeverStopped);
 
 }  // namespace lodestar

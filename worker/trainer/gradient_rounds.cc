@@ -35,10 +35,11 @@ absl::StatusOr<RoundReport> GradientRounds::RunRound(const LifeContext& life,
                    deps_.trace);
   pull.TellActivity(deps_.on_activity);
   if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
-  RETURN_IF_ERROR(EvaluateHeldout(grant, deps_, &pull, &report));
+  RETURN_IF_ERROR(EvaluateHeldout(life, grant, deps_, &pull, &report));
   if (grant.kind == GrantKind::kEvaluate) {
     RETURN_IF_ERROR(pull.WaitForAll());
-    report.compute = deps_.clock->Now() - start - pull.blocked();
+    report.communication = pull.blocked();
+    report.compute = deps_.clock->Now() - start - report.communication;
     return report;
   }
 

@@ -3,14 +3,15 @@
 
 #include "absl/status/status.h"
 #include "worker/client/work_grant.h"
-#include "worker/model/model.h"
 #include "worker/trainer/round_runner.h"
+#include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
 
 // Adds loss and accuracy over the grant's held-out samples, with the model's present weights, to
-// *report, and the time that it took. Does nothing if the grant has none. `gate` may be null.
-absl::Status EvaluateHeldout(const WorkGrant& grant, const RoundRunnerDeps& deps, WeightsGate* gate,
-                             RoundReport* report);
+// *report, and the time that computing it took, without waiting for `pull`. Does nothing if the
+// grant has none. Errors: those of data, model and pull; Aborted if the life is over.
+absl::Status EvaluateHeldout(const LifeContext& life, const WorkGrant& grant,
+                             const RoundRunnerDeps& deps, WeightsPull* pull, RoundReport* report);
 
 }  // namespace lodestar

@@ -20,7 +20,7 @@ int InnerOptimizer::NumStateVectors(OptimizerKind kind) {
 
 InnerOptimizer::InnerOptimizer(const OptimizerSettings& settings, const Layout& layout,
                                Device* device)
-    : settings_(settings), num_elements_(layout.num_elements()), device_(device) {
+    : settings_(settings), device_(device) {
   for (const TensorSpec& tensor : layout.tensors()) {
     const int64_t end = tensor.offset + tensor.num_elements();
     if (!ranges_.empty() && ranges_.back().decay == tensor.decay) {

@@ -50,7 +50,6 @@ class InnerOptimizer {
                    double learning_rate, double gradient_scale);
 
   const OptimizerSettings settings_;
-  const int64_t num_elements_;
   Device* const device_;
   std::vector<DecayRange> ranges_;
   std::vector<Buf> state_;  // 0, 1 or 2 vectors

@@ -39,6 +39,7 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const WorkGr
                                            WeightsPull* pull, RoundReport* report) {
   const double clip_norm = life.registration->job.clip_norm;
   for (int step = 0; step < grant.local_steps; ++step) {
+    RETURN_IF_ERROR(life.Check());
     if (step > 0 && deps_.stop_requested()) break;
     const SampleSpan samples = SamplesOfStep(grant, step);
     {
@@ -96,10 +97,11 @@ absl::StatusOr<RoundReport> LocalSgdRounds::RunRound(const LifeContext& life,
                    deps_.trace);
   pull.TellActivity(deps_.on_activity);
   if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
-  RETURN_IF_ERROR(EvaluateHeldout(grant, deps_, &pull, &report));
+  RETURN_IF_ERROR(EvaluateHeldout(life, grant, deps_, &pull, &report));
   if (grant.kind == GrantKind::kEvaluate) {
     RETURN_IF_ERROR(pull.WaitForAll());
-    report.compute = deps_.clock->Now() - start - pull.blocked();
+    report.communication = pull.blocked();
+    report.compute = deps_.clock->Now() - start - report.communication;
     return report;
   }
 

@@ -40,6 +40,13 @@ struct LifeContext {
   const Registration* registration = nullptr;
   const SampleOrder* sample_order = nullptr;
   ParameterTransport* transport = nullptr;
+  // True once the life is over: nobody will take what it still computes. Looked at between steps.
+  std::function<bool()> is_over = [] { return false; };
+
+  // Aborted if it is over.
+  absl::Status Check() const {
+    return is_over() ? absl::AbortedError("this life ended while it computed") : absl::OkStatus();
+  }
 };
 
 class RoundRunner {

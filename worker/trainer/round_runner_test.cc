@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/file_io.h"
+#include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -114,6 +116,38 @@ TEST_P(RoundRunnerTest, AnErrorOfThisMachineIsFinalWhateverItsCodePromises) {
                                              HasSubstr("no descriptors are left")));
 }
 
+TEST_P(RoundRunnerTest, TheEndOfALifeEndsWhatItEvaluates) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
+  ASSERT_OK(training.RunRound(0));
+  training.EndLife();
+  EXPECT_THAT(training.RunRound(1), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_EQ(training.server().version(), Version(1));
+}
+
+TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  for (const GrantKind kind : {GrantKind::kTrain, GrantKind::kEvaluate}) {
+    SimulatedClock clock;
+    TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
+    ASSERT_OK(training.RunRound(0));
+    absl::Notification waiting;
+    training.on_activity_ = [&](absl::string_view activity) {
+      if (activity == "pull" && !waiting.HasBeenNotified()) waiting.Notify();
+    };
+    training.server().on_pull_ = [&] {
+      waiting.WaitForNotification();
+      clock.AdvanceTime(absl::Seconds(10));
+    };
+    const absl::StatusOr<RoundReport> report = training.RunRound(1, kind);
+    ASSERT_OK(report);
+    EXPECT_GT(report->heldout_predictions, 0);
+    EXPECT_EQ(report->communication, absl::Seconds(10));
+    EXPECT_EQ(report->evaluation, absl::ZeroDuration());
+    EXPECT_EQ(report->compute, absl::ZeroDuration());
+  }
+}
+
 // How much had been computed when each bucket left.
 std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
   DelayedDevice device(DelayedDevice::Order::kLate);
@@ -141,6 +175,14 @@ TEST(OverlapTest, WithoutItNothingLeavesBeforeBackwardHasEnded) {
   const std::vector<int64_t> computed = ComputedBeforeBuckets(/*overlap=*/false);
   ASSERT_FALSE(computed.empty());
   EXPECT_THAT(computed, Each(computed.back()));
+}
+
+TEST(LocalSgdTest, TheEndOfALifeEndsItsStepsAndHandsOverNothing) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true);
+  training.EndLife();
+  EXPECT_THAT(training.RunRound(0), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_EQ(training.server().version(), Version(0));
 }
 
 TEST(LocalSgdTest, AStopHandsOverTheStepsThatAreDone) {

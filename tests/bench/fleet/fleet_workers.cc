@@ -81,11 +81,13 @@ class LightWorker {
 
   absl::Status Join() {
     ASSIGN_OR_RETURN(registration_, link_->Register());
-    link_->StartHeartbeats(
-        registration_.heartbeat_interval, [] { return CoordinatorLink::Activity{}; },
-        [](const absl::Status& status) {
-          LODESTAR_CHECK(false) << "a lease was lost: " << status.ToString();
-        });
+    link_->StartHeartbeats(registration_.heartbeat_interval,
+                           {.activity = [] { return CoordinatorLink::Activity{}; },
+                            .on_lost =
+                                [](const absl::Status& status) {
+                                  LODESTAR_CHECK(false)
+                                      << "a lease was lost: " << status.ToString();
+                                }});
     std::mt19937 generator(seed_);
     std::normal_distribution<float> normal(0.0f, 1e-3f);
     gradient_.resize(registration_.layout.num_elements());

@@ -45,6 +45,7 @@ class LocalParameterServer::Pull final : public PullSession {
   Pull(LocalParameterServer* owner, PullSpec spec, BucketCallback on_bucket)
       : owner_(owner), spec_(std::move(spec)), on_bucket_(std::move(on_bucket)) {}
   absl::Status Wait() override {
+    owner_->on_pull_();
     for (const PullTarget& target : spec_.targets) {
       const auto begin =
           owner_->weights_.begin() + owner_->registration_.buckets[target.bucket].range.begin;

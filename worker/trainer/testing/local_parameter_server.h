@@ -26,6 +26,8 @@ class LocalParameterServer final : public ParameterTransport {
   const std::vector<std::vector<std::byte>>& pushed() const { return pushed_; }
   // Called when a worker hands a bucket over.
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
+  // Called before weights are given out, on the thread that pulls.
+  std::function<void()> on_pull_ = [] {};
 
   std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
   std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;

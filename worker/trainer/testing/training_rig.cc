@@ -3,7 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "common/clock.h"
 #include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "worker/model/testing/synthetic_training.h"
@@ -58,26 +57,28 @@ JobSpec TrainingRig::SmallJob(JobSpec job) {
   return job;
 }
 
-TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace)
+TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace,
+                         Clock* clock)
     : job_(SmallJob(std::move(job))),
       server_(job_, /*learning_rate=*/0.5),
       dataset_(std::make_unique<RandomDataset>(job_.model, &reading_)),
       order_(1, dataset_->num_train_samples()),
       model_(*MakeModel({.spec = job_.model, .max_batch = 4}, device)),
-      runner_(*MakeRoundRunner(job_, {.model = model_.get(),
-                                      .device = device,
-                                      .dataset = dataset_.get(),
-                                      .clock = &Clock::Real(),
-                                      .overlap = overlap,
-                                      .trace = trace,
-                                      .stop_requested = [this] { return is_stopping_; },
-                                      .on_activity = [](absl::string_view) {}})) {}
+      runner_(*MakeRoundRunner(
+          job_, {.model = model_.get(),
+                 .device = device,
+                 .dataset = dataset_.get(),
+                 .clock = clock,
+                 .overlap = overlap,
+                 .trace = trace,
+                 .stop_requested = [this] { return is_stopping_; },
+                 .on_activity = [this](absl::string_view activity) { on_activity_(activity); }})) {}
 
 TrainingRig::~TrainingRig() = default;
 
-absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round) {
+absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, GrantKind kind) {
   WorkGrant grant;
-  grant.kind = GrantKind::kTrain;
+  grant.kind = kind;
   grant.round = Round(round);
   grant.first_sample = round * kRigBatch;
   grant.first_position = grant.first_sample;
@@ -87,7 +88,11 @@ absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round) {
   grant.min_version = Version(round);
   if (round == 1) grant.num_heldout_samples = kRigHeldout;
   grant.evaluation_set_size = kRigHeldout;
-  return runner_->Run({&server_.registration(), &order_, &server_}, grant);
+  return runner_->Run({.registration = &server_.registration(),
+                       .sample_order = &order_,
+                       .transport = &server_,
+                       .is_over = [this] { return is_over_; }},
+                      grant);
 }
 
 TrainingOutcome TrainThreeRounds(const JobSpec& job, Device* device, bool overlap) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "common/job_spec.h"
 #include "common/trace_recorder.h"
 #include "kernels/device.h"
@@ -21,18 +23,23 @@ inline constexpr int64_t kRigBatch = 6;  // samples per round: two micro-batches
 
 class TrainingRig {
  public:
-  // The job's model and bucket size are replaced. `device` and `trace`, which may be null, outlive
-  // the rig.
-  TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace = nullptr);
+  // The job's model and bucket size are replaced. `device`, `clock` and `trace`, which may be
+  // null, outlive the rig.
+  TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace = nullptr,
+              Clock* clock = &Clock::Real());
   ~TrainingRig();
 
   // Round 1 evaluates first.
-  absl::StatusOr<RoundReport> RunRound(int64_t round);
+  absl::StatusOr<RoundReport> RunRound(int64_t round, GrantKind kind = GrantKind::kTrain);
 
   LocalParameterServer& server() { return server_; }
   Model& model() { return *model_; }
   // From here on reading training data fails.
   void FailReading(const absl::Status& failure) { reading_ = failure; }
+  // From here on this life of the worker is over.
+  void EndLife() { is_over_ = true; }
+  // What the worker begins to do, "pull" for instance.
+  std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
   // From here on each round ends after the step at hand.
   void RequestStop() { is_stopping_ = true; }
 
@@ -42,6 +49,7 @@ class TrainingRig {
   const JobSpec job_;
   LocalParameterServer server_;
   bool is_stopping_ = false;
+  bool is_over_ = false;
   absl::Status reading_;
   const std::unique_ptr<Dataset> dataset_;
   const SampleOrder order_;
