@@ -136,10 +136,11 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   if (!is_granted && (error == EAGAIN || error == EACCES)) return HeldBy(path, holder);
   if (holder.has_value() && !holder->is_released) {
     // Granted on the machine that the holder was on: its process is gone.
+    bool has_released = false;
     if (!is_granted || holder->machine != lock->claim_.machine) {
-      RETURN_IF_ERROR(lock->AwaitDeath(*holder));
+      ASSIGN_OR_RETURN(has_released, lock->AwaitEnd(*holder));
     }
-    lock->crashed_ = holder;
+    if (!has_released) lock->crashed_ = holder;
   }
   RETURN_IF_ERROR(lock->Write());
   lock->is_held_ = true;
@@ -172,7 +173,7 @@ FolderLock::~FolderLock() {
   close(descriptor_);  // with it goes the kernel's lock
 }
 
-absl::Status FolderLock::AwaitDeath(const FolderClaim& holder) {
+absl::StatusOr<bool> FolderLock::AwaitEnd(const FolderClaim& holder) {
   LogWarn("{} names {}, on another machine or before a reboot; waits {} for a sign of life", path_,
           holder.Describe(), absl::FormatDuration(kPatience));
   const absl::Time deadline = deps_.clock->Now() + kPatience;
@@ -181,10 +182,11 @@ absl::Status FolderLock::AwaitDeath(const FolderClaim& holder) {
     deps_.clock->Sleep(kLook);
     const std::optional<FolderClaim> now = ReadClaim(path_);
     if (now.has_value() && (now->beat != holder.beat || now->id != holder.id)) {
-      return now->is_released ? absl::OkStatus() : HeldBy(path_, now);
+      if (now->is_released) return true;
+      return HeldBy(path_, now);
     }
   }
-  return absl::OkStatus();
+  return false;
 }
 
 absl::Status FolderLock::Write() {

@@ -73,7 +73,9 @@ class FolderLock {
 
  private:
   FolderLock(std::string path, int descriptor, FolderClaim claim, Deps deps);
-  absl::Status AwaitDeath(const FolderClaim& holder);
+  // Whether the holder has released the folder; false: it has given no sign of life for kPatience.
+  // Errors: AlreadyExists if it has given one, Cancelled.
+  absl::StatusOr<bool> AwaitEnd(const FolderClaim& holder);
   absl::Status Write();
   void Beat() ABSL_LOCKS_EXCLUDED(mutex_);
 

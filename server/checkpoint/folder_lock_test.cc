@@ -114,6 +114,20 @@ TEST_F(FolderLockTest, AHolderOnAnotherMachineThatBeatsIsAlive) {
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("host there")));
 }
 
+TEST_F(FolderLockTest, AHolderOnAnotherMachineThatReleasesMeanwhileHasNotCrashed) {
+  LeaveClaim("there", "m2");
+  SimulatedClock clock(SimulatedClock::OnSleep::kAdvance);
+  const auto release = [this] {
+    const std::string text = absl::StrReplaceAll(
+        Contents(), {{"\"beat\":1", "\"beat\":2"}, {"\"released\":false", "\"released\":true"}});
+    std::ofstream(path_) << text;
+    return false;
+  };
+  const auto lock = TakeHere({.clock = &clock, .is_interrupted = release});
+  ASSERT_OK(lock);
+  EXPECT_FALSE((*lock)->crashed_holder().has_value());
+}
+
 TEST_F(FolderLockTest, AnotherServerSeesWhetherItHasTheSameFolder) {
   EXPECT_THAT(CheckClaimIsIn(folder_, 7),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("there is no " + path_)));

@@ -13,7 +13,12 @@ bool AlarmBook::Raise(absl::string_view text, absl::Time now, AlarmKind kind) {
     std::rotate(it, it + 1, entries_.end());
     return false;
   }
-  if (entries_.size() >= kMaxAlarms) entries_.erase(entries_.begin());
+  if (entries_.size() >= kMaxAlarms) {
+    const auto alarm = std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) {
+      return entry.kind == AlarmKind::kAlarm;
+    });
+    entries_.erase(alarm != entries_.end() ? alarm : entries_.begin());
+  }
   entries_.push_back({std::string(text), kind, now, 1});
   return true;
 }

@@ -21,7 +21,7 @@ class AlarmBook {
   static constexpr int kMaxAlarms = 32;
 
   // True if there was none of this text. Beyond kMaxAlarms, the one that has been quiet longest
-  // goes.
+  // goes, reminders last.
   bool Raise(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm);
   // The latest first.
   std::vector<AlarmSnapshot> Snapshot(absl::Time now) const;

@@ -39,5 +39,14 @@ TEST(AlarmBookTest, IsBounded) {
   EXPECT_EQ(snapshot.front().text, "99");
 }
 
+TEST(AlarmBookTest, AlarmsDoNotPushOutReminders) {
+  AlarmBook alarms;
+  alarms.Raise("no lock on the door", kNow, AlarmKind::kReminder);
+  for (int i = 0; i < 100; ++i) alarms.Raise(absl::StrCat(i), kNow);
+  const auto snapshot = alarms.Snapshot(kNow);
+  ASSERT_EQ(snapshot.size(), AlarmBook::kMaxAlarms);
+  EXPECT_EQ(snapshot.back().text, "no lock on the door");
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -20,8 +20,6 @@ void MemberDirectory::Drop(WorkerId worker, Incarnation incarnation) {
                        [](const auto& a, const auto& b) { return a.second < b.second; }));
 }
 
-void MemberDirectory::Clear() { *this = MemberDirectory(); }
-
 Standing MemberDirectory::StandingOf(WorkerId worker, Incarnation incarnation) const {
   auto ended = last_ended_.find(worker);
   if (ended != last_ended_.end() && incarnation <= ended->second) return Standing::kGone;

@@ -27,8 +27,6 @@ class MemberDirectory {
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
   // Ends this and every earlier life of the worker.
   void Drop(WorkerId worker, Incarnation incarnation);
-  // As after construction.
-  void Clear();
 
   Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
   ViewId view() const { return view_; }
