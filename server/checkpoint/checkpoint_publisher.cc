@@ -62,8 +62,7 @@ absl::Status SetAsideNewer(const std::string& root, Round newest, const std::str
       earlier.push_back(entry);
       continue;
     }
-    if (entry.round <= newest) continue;
-    // Else its name lies: it is no future, and not ours to rename.
+    // What counts later is not the name, either.
     if (WrittenRound(entry) > newest) future.push_back(entry);
   }
   if (future.empty()) return absl::OkStatus();

@@ -59,8 +59,7 @@ absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& directory) {
   return manifest;
 }
 
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root,
-                                                                    std::optional<Round> below) {
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root) {
   ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListWholeCheckpoints(root));
   std::vector<std::string> alarms;
   const auto misnamed = std::stable_partition(
@@ -75,9 +74,6 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::s
   std::stable_sort(
       entries.begin(), entries.end(),
       [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.round > b.round; });
-  if (below.has_value()) {
-    std::erase_if(entries, [&](const CheckpointEntry& entry) { return entry.round >= *below; });
-  }
   for (const CheckpointEntry& entry : entries) {
     absl::StatusOr<Manifest> manifest = VerifyCheckpoint(entry.path);
     if (manifest.ok()) {

@@ -27,11 +27,10 @@ struct FoundCheckpoint {
   std::vector<std::string> alarms;
 };
 
-// The newest checkpoint in `root` that verifies, of fewer rounds than `below` if that is given;
-// none if there is no such checkpoint at all. How new one is, its manifest says, not its name.
+// The newest checkpoint in `root` that verifies; none if there is no checkpoint at all. How new one
+// is, its manifest says, not its name.
 // Errors: DataLoss if there are some and none verifies.
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
-    const std::string& root, std::optional<Round> below = std::nullopt);
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root);
 
 // Reads a verified checkpoint. Thread-safe.
 class CheckpointReader {

@@ -48,8 +48,7 @@ std::optional<absl::StatusOr<CheckpointRecord>> CheckpointCourse::OnSaved(
     const absl::Status failure(manifest_part.status().code(),
                                absl::StrCat("checkpoint ", directory, ": shard ", shard, ": ",
                                             manifest_part.status().message()));
-    Record(active_->ticket, failure);
-    active_.reset();
+    GiveUp(failure);
     return failure;
   }
   if (active_->saved[shard]) return std::nullopt;
@@ -73,10 +72,15 @@ bool CheckpointCourse::Finish(absl::string_view directory, const Outcome& outcom
 }
 
 void CheckpointCourse::Abort(const absl::Status& reason) {
-  if (active_.has_value()) Record(active_->ticket, reason);
-  active_.reset();
+  if (active_.has_value()) GiveUp(reason);
   if (is_requested_) Record(next_ticket_++, reason);
   is_requested_ = false;
+}
+
+void CheckpointCourse::GiveUp(const absl::Status& reason) {
+  Record(active_->ticket, reason);
+  given_up_ = active_->record.directory;
+  active_.reset();
 }
 
 void CheckpointCourse::SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,

@@ -49,9 +49,14 @@ class CheckpointCourse {
   bool Finish(absl::string_view directory, const Outcome& outcome, absl::Time now);
   // Ends the one under way, if any, and all requests with this error.
   void Abort(const absl::Status& reason);
+  // Of the last one that has ended with an error, unless it is tried again right now.
+  bool IsGivenUp(absl::string_view directory) const {
+    return !directory.empty() && directory == given_up_ && directory != active_directory();
+  }
 
-  // What was restored counts as the last one.
+  // What was restored counts as the last one. `ledger`: as it is on disk.
   void SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger, absl::Time now);
+  void ForgetLast() { last_.reset(); }
   // The last one was taken in this very state.
   bool HoldsLast(const LedgerState& ledger) const {
     return last_.has_value() && last_ledger_ == ledger;
@@ -68,11 +73,13 @@ class CheckpointCourse {
     absl::Time begun_at;
   };
   void Record(uint64_t ticket, const Outcome& outcome);
+  void GiveUp(const absl::Status& reason);
 
   int num_shards_;
   uint64_t next_ticket_ = 1;
   bool is_requested_ = false;
   std::optional<Active> active_;
+  std::string given_up_;  // directory
   std::map<uint64_t, Outcome> outcomes_;
   std::optional<PublishedCheckpoint> last_;
   LedgerState last_ledger_;

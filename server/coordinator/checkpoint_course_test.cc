@@ -37,6 +37,19 @@ TEST(CheckpointCourseTest, RequestDuringOneIsServedByTheNext) {
   EXPECT_EQ(course.OutcomeOf(second)->status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST(CheckpointCourseTest, KnowsWhatItHasGivenUpUntilItIsTriedAgain) {
+  CheckpointCourse course(2);
+  const std::string directory = course.Begin("d", Round(1), {}, kNow);
+  EXPECT_FALSE(course.IsGivenUp(directory));
+  course.OnSaved(0, directory, absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_TRUE(course.IsGivenUp(directory));
+  EXPECT_FALSE(course.IsGivenUp("other"));
+  course.Begin("d", Round(1), {}, kNow);
+  EXPECT_FALSE(course.IsGivenUp(directory));
+  course.Abort(absl::UnavailableError("lost"));
+  EXPECT_TRUE(course.IsGivenUp(directory));
+}
+
 TEST(CheckpointCourseTest, ForgetsOldOutcomes) {
   CheckpointCourse course(1);
   const uint64_t first = course.Request();

@@ -85,6 +85,8 @@ void Coordinator::DropMissing(absl::Time now) {
 
 void Coordinator::OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
                                const absl::StatusOr<std::string>& manifest_part, absl::Time now) {
+  // What a shard has written since then would stay there, and take the room of later tries.
+  if (checkpoints_.IsGivenUp(directory)) deps_.checkpoints->Discard(directory);
   if (server_incarnation != server_incarnation_ || !shards_.Has(shard)) return;
   auto record = checkpoints_.OnSaved(shard, directory, manifest_part);
   if (!record.has_value()) return;

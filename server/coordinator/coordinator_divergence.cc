@@ -55,23 +55,29 @@ void Coordinator::DropWorker(WorkerId worker, absl::string_view reason, absl::Ti
 void Coordinator::OnShardDiverged(int shard, uint64_t server_incarnation, Round round,
                                   absl::string_view text, absl::Time now) {
   if (server_incarnation != server_incarnation_) return;
-  Diverge(round, round + 1, absl::StrCat("shard ", shard, ": ", text), now);
+  // What was saved was finite. Asynchronous rounds do not end in order: a checkpoint of more rounds
+  // may have come before this one's update.
+  const Round first_bad = policy_->uses_rosters() ? round + 1 : ledger_.next_round() + 1;
+  Diverge(round, first_bad, absl::StrCat("shard ", shard, ": ", text), now);
 }
 
 void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now) {
   if (!CheckReady(now).ok() || !failure_.ok() || should_exit_) return;
   const std::optional<PublishedCheckpoint>& last = checkpoints_.last();
   const bool is_last_bad = last.has_value() && last->round >= first_bad;
-  const std::string good =
-      !last.has_value() ? "none"
-      : is_last_bad     ? absl::StrCat("the one before ", last->path, ", which has these weights")
-                        : absl::StrCat("round ", last->round.value(), ", ", last->path);
+  const std::string good = !last.has_value() ? "none"
+                           : is_last_bad
+                               ? absl::StrCat("the one before ", last->path,
+                                              ", which has these weights and is set aside")
+                               : absl::StrCat("round ", last->round.value(), ", ", last->path);
   const std::string what = absl::StrCat("diverged at round ", round.value(),
                                         "; last good checkpoint: ", good, ". ", why);
   divergence_.Note(round, what, now);
   if (checkpoints_.is_active()) deps_.checkpoints->Discard(checkpoints_.active_directory());
   checkpoints_.Abort(absl::FailedPreconditionError(what));
   open_.clear();
+  // Before anything is restored, and for the servers that are started after this one, too.
+  deps_.checkpoints->SetAside(first_bad);
   if (divergence_.MayRollBack() && !is_stopping() && !is_work_held()) {
     divergence_.RollBack();
     RaiseAlarm(absl::StrCat(what, ". Goes back to ",
@@ -81,12 +87,13 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
                             divergence_.max_rollbacks(), ")"),
                now);
     Enter(CoordinatorPhase::kRestoring);
-    deps_.checkpoints->ChooseRestore(is_last_bad ? std::optional(first_bad) : std::nullopt);
+    deps_.checkpoints->ChooseRestore();
     return;
   }
   const std::string after = divergence_.rollbacks() > 0
                                 ? absl::StrCat(" (after ", divergence_.rollbacks(), " rollbacks)")
                                 : "";
+  if (is_last_bad) checkpoints_.ForgetLast();
   failure_ = absl::FailedPreconditionError(
       absl::StrCat(what, after, ". Lower --learning_rate, or set --clip_norm, and start again"));
   RaiseAlarm(failure_.message(), now);

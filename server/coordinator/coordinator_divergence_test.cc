@@ -16,6 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -141,7 +142,7 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   const int restores = cluster_->store.restores;
   Refuse(0, 5);
   EXPECT_EQ(cluster_->store.restores, restores + 1);
-  EXPECT_EQ(cluster_->store.restore_below, std::nullopt);
+  EXPECT_THAT(cluster_->store.set_aside, ElementsAre(Round(5)));
   RestoreLast();
   EXPECT_EQ(cluster_->fleet.assignments.back().learning_rate_scale, 0.5);
   EXPECT_FALSE(IsAlive(0)) << "all begin anew";
@@ -180,7 +181,7 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
   cluster_->FinishSave();
   GrantOf(0);
   Refuse(0, 4);
-  EXPECT_EQ(cluster_->store.restore_below, Round(4));
+  EXPECT_THAT(cluster_->store.set_aside, ElementsAre(Round(4)));
   EXPECT_THAT(cluster_->observer.alarms,
               Contains(HasSubstr("last good checkpoint: the one before ckpt/round-00000004")));
 
@@ -191,7 +192,45 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
   cluster_->FinishSave();
   coordinator().OnShardDiverged(1, coordinator().server_incarnation(), Round(4), "bucket 3",
                                 cluster_->now());
-  EXPECT_EQ(cluster_->store.restore_below, std::nullopt);
+  EXPECT_THAT(cluster_->store.set_aside, ElementsAre(Round(5)));
+
+  // For those who start it again, too.
+  workers_.clear();
+  Start(Config(1));
+  Train(4);
+  cluster_->FinishSave();
+  GrantOf(0);
+  Refuse(0, 4);
+  EXPECT_THAT(cluster_->store.set_aside, ElementsAre(Round(4)));
+  EXPECT_EQ(Snapshot().last_checkpoint, std::nullopt);
+}
+
+TEST_F(CoordinatorDivergenceTest, AsynchronousRoundsSayNothingAgainstCheckpointsThatCameBefore) {
+  Start(Config(2, Mode::kAsync));
+  for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+  Train(4);
+  cluster_->FinishSave();
+  const Round saved = cluster_->store.published.back().round;
+  coordinator().OnShardDiverged(1, coordinator().server_incarnation(), Round(0), "bucket 3",
+                                cluster_->now());
+  EXPECT_GT(cluster_->store.set_aside.at(0), saved);
+}
+
+TEST_F(CoordinatorDivergenceTest, ARollbackIsSavedBeforeTheServersStop) {
+  Start(RollingBack(Config(1)));
+  Train(4);
+  cluster_->FinishSave();
+  Train(1);
+  GrantOf(0);
+  Refuse(0, 5);
+  RestoreLast();
+  coordinator().BeginLastSave("SIGTERM", absl::Seconds(10), cluster_->now());
+  EXPECT_FALSE(coordinator().LastSaveOutcome().has_value()) << "taken for what is on disk";
+  cluster_->FinishSave();
+  EXPECT_EQ(cluster_->store.published.back().round, Round(4));
+  EXPECT_EQ(cluster_->store.published.back().state.ledger.rollbacks, 1);
+  EXPECT_EQ(cluster_->store.published.back().state.ledger.learning_rate_scale, 0.5);
+  EXPECT_TRUE(coordinator().LastSaveOutcome()->ok());
 }
 
 TEST_F(CoordinatorDivergenceTest, RollbacksAreLimited) {
@@ -237,7 +276,10 @@ TEST_F(CoordinatorDivergenceTest, CheckpointUnderWayIsGivenUp) {
   Train(4);
   const std::string directory = cluster_->fleet.save_directories.back();
   Refuse(0, 4);
-  EXPECT_THAT(cluster_->store.discarded, Contains(directory));
+  EXPECT_THAT(cluster_->store.discarded, ElementsAre(directory));
+  coordinator().OnShardSaved(0, coordinator().server_incarnation(), directory, "part 0",
+                             cluster_->now());
+  EXPECT_THAT(cluster_->store.discarded, ElementsAre(directory, directory)) << "written since";
 }
 
 TEST_F(CoordinatorDivergenceTest, OneSickWorkerIsDroppedAndTheOthersGoOn) {

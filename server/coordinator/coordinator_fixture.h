@@ -35,15 +35,13 @@ class RecordingStore final : public CheckpointStore {
  public:
   void Publish(CheckpointRecord record) override { published.push_back(std::move(record)); }
   void Discard(absl::string_view directory) override { discarded.emplace_back(directory); }
-  void ChooseRestore(std::optional<Round> below) override {
-    ++restores;
-    restore_below = below;
-  }
+  void SetAside(Round first_bad) override { set_aside.push_back(first_bad); }
+  void ChooseRestore() override { ++restores; }
 
   std::vector<CheckpointRecord> published;
   std::vector<std::string> discarded;
+  std::vector<Round> set_aside;
   int restores = 0;
-  std::optional<Round> restore_below;  // of the last of them
 };
 
 class RecordingObserver final : public RoundObserver {

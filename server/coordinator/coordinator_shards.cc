@@ -20,7 +20,7 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   deps_.observer->OnEvent(absl::StrCat("shard attached shard=", shard, " address=", address));
   if (phase_ == CoordinatorPhase::kAwaitingShards && shards_.all_attached()) {
     Enter(CoordinatorPhase::kRestoring);
-    deps_.checkpoints->ChooseRestore(/*below=*/std::nullopt);
+    deps_.checkpoints->ChooseRestore();
   }
   return absl::OkStatus();
 }
@@ -63,6 +63,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
     RETURN_IF_ERROR(CheckSameLayout(*layout_, "the job", *choice.layout, "the weights on disk"));
   }
   if (choice.layout.has_value()) layout_ = choice.layout;
+  const LedgerState on_disk = state.ledger;
   divergence_.Reconcile(state.ledger);
   server_incarnation_ =
       std::max({choice.server_incarnation, state.server_incarnation + 1, server_incarnation_ + 1});
@@ -86,7 +87,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
                              absl::StartsWith(checkpoint->directory, config_.fallback_dir + "/");
     // In the fallback it is no reason not to save where it belongs.
     checkpoints_.SetLast({checkpoint->directory, ledger_.next_round(), 0},
-                         is_fallback ? LedgerState{.next_round = -1} : state.ledger, now);
+                         is_fallback ? LedgerState{.next_round = -1} : on_disk, now);
+  } else {
+    checkpoints_.ForgetLast();
   }
   resumed_ = choice.resumed;
   if (!choice.note.empty()) deps_.observer->OnEvent(choice.note);

@@ -104,9 +104,12 @@ class CheckpointStore {
   virtual void Publish(CheckpointRecord record) = 0;
   // Removes the directory of a checkpoint that failed. No answer.
   virtual void Discard(absl::string_view directory) = 0;
-  // Finds what to start from: the newest checkpoint that verifies, of fewer rounds than `below` if
-  // that is given, else the source of the flags. Answer: OnRestoreChosen().
-  virtual void ChooseRestore(std::optional<Round> below) = 0;
+  // Nothing is restored any more from checkpoints of `first_bad` rounds and more, by any process.
+  // No answer.
+  virtual void SetAside(Round first_bad) = 0;
+  // Finds what to start from: the newest checkpoint that verifies, else the source of the flags.
+  // Answer: OnRestoreChosen(), with an error if SetAside() has failed.
+  virtual void ChooseRestore() = 0;
 };
 
 }  // namespace lodestar

@@ -49,6 +49,24 @@ std::string AgeOf(const std::string& directory) {
                       " ago");
 }
 
+// The flag is not all that decides the learning rate of a run that was rolled back.
+void NameRollbacks(const LedgerState& ledger, const JobSpec& job,
+                   std::vector<SettingChange>& changes) {
+  if (ledger.learning_rate_scale == 1.0) return;
+  const std::string effect =
+      absl::StrCat("times ", ledger.learning_rate_scale, ", after ", ledger.rollbacks,
+                   ledger.rollbacks == 1 ? " rollback" : " rollbacks");
+  constexpr char kFlag[] = "learning_rate";
+  for (SettingChange& change : changes) {
+    if (change.flag != kFlag) continue;
+    absl::StrAppend(&change.effect, ", ", effect);
+    return;
+  }
+  const Json settings = SettingsOf(job);
+  const std::string value = settings.value(kFlag, "");
+  changes.push_back({kFlag, value, value, effect});
+}
+
 uint64_t TotalBytes(const Manifest& manifest) {
   uint64_t bytes = 0;
   for (const ShardManifest& shard : manifest.shards) {
@@ -149,47 +167,90 @@ std::vector<SettingChange> CheckpointKeeper::Compare(const Manifest& manifest) c
   return CompareSettings(manifest, config_.job, MakeServerOptimizer(config_.job)->state_names());
 }
 
-void CheckpointKeeper::ChooseRestore(std::optional<Round> below) {
-  thread_.Schedule([this, below] {
-    absl::StatusOr<RestoreChoice> choice = Choose(below);
+void CheckpointKeeper::SetAside(Round first_bad) {
+  thread_.Schedule([this, first_bad] {
+    set_aside_ = absl::OkStatus();
+    // What is there is of other runs.
+    if (!StartsFromFolders()) return;
+    for (const std::string& folder : folders_) {
+      set_aside_.Update(SetAsideNewer(folder, Round(first_bad.value() - 1), config_.resume_path));
+    }
+    if (set_aside_.ok()) return;
+    set_aside_ = absl::Status(
+        set_aside_.code(),
+        absl::StrCat("checkpoints of round ", first_bad.value(),
+                     " and later have weights that gave NaN or Inf and cannot be set aside: ",
+                     set_aside_.message(), "; move them away"));
+    LogWarn("{}", set_aside_.message());
+  });
+}
+
+void CheckpointKeeper::ChooseRestore() {
+  thread_.Schedule([this] {
+    absl::StatusOr<RestoreChoice> choice = Choose();
+    has_chosen_ = true;
     if (choice.ok()) choice->server_incarnation = NewServerIncarnation();
     reports_->OnRestoreChosen(choice);
   });
 }
 
-absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose(std::optional<Round> below) {
+bool CheckpointKeeper::StartsFromFolders() const {
+  return has_published_ || (config_.resume && config_.resume_path.empty());
+}
+
+absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
   for (const std::string& folder : folders_) RETURN_IF_ERROR(RemoveUnfinished(folder));
-  if (!config_.resume_path.empty() && !has_published_) {
-    ASSIGN_OR_RETURN(Manifest manifest, VerifyCheckpoint(config_.resume_path));
-    return FromCheckpoint({config_.resume_path, std::move(manifest), {}});
-  }
+  if (!StartsFromFolders()) return config_.resume_path.empty() ? Anew() : FromPath();
   if (config_.root.empty()) return FreshStart();
-  if (!config_.resume && !has_published_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others, ListWholeCheckpoints(config_.root));
-    RestoreChoice choice = FreshStart();
-    if (others.empty()) return choice;
-    choice.alarm = absl::StrCat(
-        "begins anew at round 0, because of --resume=never, beside checkpoints of an earlier run: "
-        "the newest is ",
-        others.front().path, ", and the first checkpoint of this run sets it aside");
-    return choice;
-  }
-  ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, FindNewest(below));
+  RETURN_IF_ERROR(set_aside_);
+  ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, FindNewest());
   if (found.has_value()) return FromCheckpoint(*found);
   RestoreChoice choice = FreshStart();
-  if (!config_.crashed_holder.empty()) {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(config_.root));
+  const auto aside = std::find_if(entries.begin(), entries.end(), [](const CheckpointEntry& entry) {
+    return entry.suffix == kAbandonedSuffix;
+  });
+  if (aside != entries.end()) {
+    choice.alarm = absl::StrCat(
+        "begins anew at round 0: all checkpoints in ", config_.root,
+        " were set aside; to start from the newest of them, give --resume=", aside->path);
+  } else if (!config_.crashed_holder.empty() && !has_chosen_) {
     choice.alarm = absl::StrCat("begins anew at round 0: ", config_.crashed_holder,
                                 " ended before its first checkpoint in ", config_.root);
   }
   return choice;
 }
 
-absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest(
-    std::optional<Round> below) const {
-  absl::StatusOr<std::optional<FoundCheckpoint>> found = FindNewestCheckpoint(config_.root, below);
+absl::StatusOr<RestoreChoice> CheckpointKeeper::FromPath() const {
+  FoundCheckpoint found = {config_.resume_path, {}, {}};
+  ASSIGN_OR_RETURN(found.manifest, VerifyCheckpoint(config_.resume_path));
+  for (const std::string& folder : folders_) {
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others, ListWholeCheckpoints(folder));
+    if (others.empty() || WrittenRound(others.front()) <= found.manifest.round) continue;
+    found.alarms.push_back(absl::StrCat(
+        "starts from round ", found.manifest.round.value(), ", because of --resume=",
+        config_.resume_path, ", beside later checkpoints: the newest is ", others.front().path,
+        ", and the first checkpoint of this run sets it aside; --resume=latest goes on from it"));
+  }
+  return FromCheckpoint(found);
+}
+
+absl::StatusOr<RestoreChoice> CheckpointKeeper::Anew() const {
+  RestoreChoice choice = FreshStart();
+  if (config_.root.empty()) return choice;
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others, ListWholeCheckpoints(config_.root));
+  if (others.empty()) return choice;
+  choice.alarm = absl::StrCat(
+      "begins anew at round 0, because of --resume=never, beside checkpoints of an earlier run: "
+      "the newest is ",
+      others.front().path, ", and the first checkpoint of this run sets it aside");
+  return choice;
+}
+
+absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() const {
+  absl::StatusOr<std::optional<FoundCheckpoint>> found = FindNewestCheckpoint(config_.root);
   if (config_.fallback.empty()) return found;
-  ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> spare,
-                   FindNewestCheckpoint(config_.fallback, below));
+  ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> spare, FindNewestCheckpoint(config_.fallback));
   if (!spare.has_value()) return found;
   std::vector<std::string> alarms;
   if (!found.ok()) {
@@ -216,6 +277,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   choice.source = CheckpointSource{path};
   choice.layout = manifest.layout;
   ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
+  NameRollbacks(choice.state->ledger, config_.job, changes);
   choice.alarm = absl::StrJoin(found.alarms, "; ");
   choice.note = absl::StrCat(
       "resumes from path=", path, " round=", manifest.round.value(), " of ",

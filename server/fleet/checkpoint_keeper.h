@@ -59,7 +59,8 @@ class CheckpointKeeper : public CheckpointStore {
 
   void Publish(CheckpointRecord record) override;
   void Discard(absl::string_view directory) override;
-  void ChooseRestore(std::optional<Round> below) override;
+  void SetAside(Round first_bad) override;
+  void ChooseRestore() override;
 
  private:
   absl::StatusOr<PublishedCheckpoint> PublishNow(const CheckpointRecord& record);
@@ -67,8 +68,12 @@ class CheckpointKeeper : public CheckpointStore {
   // was left behind may be taken for the newest one later.
   std::string TidyUp(const std::string& published, Round round) const;
   std::vector<SettingChange> Compare(const Manifest& manifest) const;
-  absl::StatusOr<RestoreChoice> Choose(std::optional<Round> below);
-  absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(std::optional<Round> below) const;
+  // Whether the cluster starts from what is in the folders, and not from where the flags say.
+  bool StartsFromFolders() const;
+  absl::StatusOr<RestoreChoice> Choose();
+  absl::StatusOr<RestoreChoice> FromPath() const;
+  absl::StatusOr<RestoreChoice> Anew() const;
+  absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest() const;
   absl::StatusOr<RestoreChoice> FromCheckpoint(const FoundCheckpoint& found) const;
   RestoreChoice FreshStart() const;
 
@@ -76,9 +81,11 @@ class CheckpointKeeper : public CheckpointStore {
   const std::vector<std::string> folders_;  // the root and the fallback, as far as there are any
   const MapProvider map_;
   CheckpointReports* const reports_;
-  // Of the keeper's thread: once this process has published a checkpoint, a restart of the cluster
-  // goes back to that, whatever the flags said about the start.
+  // The next three are of the keeper's thread. Once this process has published a checkpoint, a
+  // restart of the cluster goes back to that, whatever the flags said about the start.
   bool has_published_ = false;
+  bool has_chosen_ = false;
+  absl::Status set_aside_;  // of the last SetAside()
   ThreadPool thread_;
 };
 

@@ -1,0 +1,185 @@
+#include "server/fleet/checkpoint_keeper.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
+#include "common/checkpoint_manifest.h"
+#include "common/layout.h"
+#include "common/model_spec_json.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/checkpoint/shard_files.h"
+#include "server/shard/page.h"
+#include "server/shard/shard_state.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+namespace fs = std::filesystem;
+
+class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
+ protected:
+  CheckpointKeeperTest()
+      : root_(absl::StrCat(testing::TempDir(), "/keeper-", getpid(), "-",
+                           testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::remove_all(root_);
+    config_.root = root_;
+    config_.job.model = {"small-mlp", MlpSpec{{3, 2}}};
+    config_.job.optimizer.kind = OptimizerKind::kSgd;
+    auto map = std::make_shared<ClusterMap>();
+    map->layout = *BuildLayout(config_.job.model);
+    map_ = map;
+    StartProcess();
+  }
+  ~CheckpointKeeperTest() override {
+    keeper_.reset();
+    fs::remove_all(root_);
+  }
+
+  void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override {
+    choice_ = choice;
+    answered_->Notify();
+  }
+  void OnCheckpointPublished(const std::string&,
+                             const absl::StatusOr<PublishedCheckpoint>& published) override {
+    published_ = published;
+    answered_->Notify();
+  }
+
+  // With the config as it is now.
+  void StartProcess() {
+    keeper_ = std::make_unique<CheckpointKeeper>(
+        config_, [this] { return map_; }, this);
+  }
+  std::string Path(int64_t round) const { return absl::StrFormat("%s/round-%08d", root_, round); }
+
+  void Save(int64_t round, const LedgerState& ledger = {}) {
+    CheckpointRecord record;
+    record.directory = Path(round) + ".tmp";
+    record.round = Round(round);
+    record.state.ledger = ledger;
+    fs::create_directories(record.directory);
+    ShardState state;
+    state.range = {0, map_->layout.num_elements()};
+    BucketState& bucket = state.buckets.emplace_back();
+    bucket.range = state.range;
+    bucket.version = Version(round);
+    bucket.weights = Page::Create(state.range.size());
+    const auto part = WriteShardFiles({record.directory, 0, 1, ModelSpecToJson(config_.job.model)},
+                                      map_->layout, state);
+    ASSERT_OK(part);
+    record.manifest_parts = {FormatShardManifest(*part)};
+    answered_ = std::make_unique<absl::Notification>();
+    keeper_->Publish(std::move(record));
+    answered_->WaitForNotification();
+    ASSERT_OK(published_);
+    EXPECT_THAT(published_->alarm, IsEmpty());
+  }
+  RestoreChoice Choose() {
+    answered_ = std::make_unique<absl::Notification>();
+    keeper_->ChooseRestore();
+    answered_->WaitForNotification();
+    EXPECT_OK(choice_);
+    return choice_.value_or(RestoreChoice());
+  }
+  // Empty: the first weights.
+  static std::string SourceOf(const RestoreChoice& choice) {
+    const auto* const checkpoint = std::get_if<CheckpointSource>(&choice.source);
+    return checkpoint == nullptr ? "" : checkpoint->directory;
+  }
+
+  const std::string root_;
+  CheckpointKeeper::Config config_;
+  std::shared_ptr<const ClusterMap> map_;
+  std::unique_ptr<absl::Notification> answered_;
+  absl::StatusOr<RestoreChoice> choice_;
+  absl::StatusOr<PublishedCheckpoint> published_;
+  std::unique_ptr<CheckpointKeeper> keeper_;
+};
+
+TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
+  Save(2);
+  Save(4);
+  keeper_->SetAside(Round(4));
+  EXPECT_EQ(SourceOf(Choose()), Path(2));
+  StartProcess();
+  EXPECT_EQ(SourceOf(Choose()), Path(2));
+  EXPECT_TRUE(fs::exists(Path(4) + ".abandoned"));
+  keeper_->SetAside(Round(2));
+  const RestoreChoice choice = Choose();
+  EXPECT_EQ(SourceOf(choice), "");
+  EXPECT_THAT(choice.alarm, AllOf(HasSubstr("begins anew at round 0"),
+                                  HasSubstr("--resume=" + Path(2) + ".abandoned")));
+}
+
+TEST_F(CheckpointKeeperTest, RunThatHasSavedNothingSpeaksAgainstNoCheckpoint) {
+  Save(2);
+  config_.resume = false;
+  StartProcess();
+  keeper_->SetAside(Round(1));
+  EXPECT_THAT(Choose().alarm, HasSubstr("the newest is " + Path(2)));
+  EXPECT_TRUE(fs::exists(Path(2)));
+}
+
+TEST_F(CheckpointKeeperTest, PathThatIsResumedFromStaysAndWhatIsLaterIsNamed) {
+  config_.keep = 1;
+  StartProcess();
+  Save(1);
+  config_.resume_path = Path(1);
+  StartProcess();
+  EXPECT_THAT(Choose().alarm, IsEmpty());
+  Save(2);
+  Save(3);
+  EXPECT_FALSE(fs::exists(Path(2)));
+  StartProcess();
+  const RestoreChoice again = Choose();
+  EXPECT_EQ(SourceOf(again), Path(1));
+  EXPECT_THAT(again.alarm,
+              AllOf(HasSubstr("--resume=" + Path(1)), HasSubstr("the newest is " + Path(3)),
+                    HasSubstr("--resume=latest")));
+}
+
+TEST_F(CheckpointKeeperTest, WhatRollbacksMadeOfTheLearningRateIsShown) {
+  LedgerState ledger;
+  ledger.rollbacks = 2;
+  ledger.learning_rate_scale = 0.25;
+  Save(2, ledger);
+  EXPECT_THAT(Choose().note, HasSubstr("times 0.25, after 2 rollbacks"));
+  config_.job.schedule.peak /= 2;
+  StartProcess();
+  const RestoreChoice choice = Choose();
+  ASSERT_EQ(choice.resumed->changes.size(), 1);
+  EXPECT_EQ(choice.resumed->changes[0].flag, "learning_rate");
+  EXPECT_EQ(choice.resumed->changes[0].effect, "from round 2 on, times 0.25, after 2 rollbacks");
+}
+
+TEST_F(CheckpointKeeperTest, ACrashedHolderIsToldOfOnce) {
+  config_.crashed_holder = "the server on host h";
+  StartProcess();
+  EXPECT_THAT(Choose().alarm, HasSubstr("the server on host h ended before"));
+  EXPECT_THAT(Choose().alarm, IsEmpty()) << "a rollback to the first weights";
+}
+
+TEST_F(CheckpointKeeperTest, LeftOversOfFailedOnesGoWithTheNextThatIsPublished) {
+  Save(1);
+  const std::string late = Path(2) + ".tmp";
+  fs::create_directories(late);
+  Save(3);
+  EXPECT_FALSE(fs::exists(late));
+}
+
+}  // namespace
+}  // namespace lodestar
