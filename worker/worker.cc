@@ -77,8 +77,12 @@ Worker::~Worker() { EndLife(); }
 void Worker::RequestStop() {
   absl::MutexLock lock(&mutex_);
   stop_requested_ = true;
-  // A worker that computes finishes its step; one that waits for a grant stops at once.
-  if (activity_ == "wait" || activity_ == "start") link_->Cancel();
+  // A worker that computes finishes its step; one that waits stops at once, unless a grant crosses.
+  if (activity_ == "start") {
+    link_->Cancel();
+  } else {
+    link_->DeclineGrants();
+  }
 }
 
 absl::Status Worker::Run() {
@@ -382,7 +386,7 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
-      if (stop_requested_) return absl::CancelledError("told to stop");
+      if (stop_requested_) link_->DeclineGrants();
       activity_ = "wait";
       ++activity_count_;
     }
@@ -400,6 +404,7 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
       }
     }
     if (grant.kind == GrantKind::kDone) {
+      if (IsStopping()) return absl::CancelledError("told to stop");
       LogInfo("done: {}", grant.reason);
       return absl::OkStatus();
     }

@@ -63,6 +63,9 @@ class Coordinator final : public CoordinatorFacts {
   absl::StatusOr<GrantAnswer> RequestGrant(const WorkerLife& life,
                                            const std::optional<GrantReport>& report,
                                            absl::Time now);
+  // From now on RequestGrant() answers at once: with the grant that the worker has, or kDone.
+  // Errors: those of RequestGrant().
+  absl::Status BeginLeave(const WorkerLife& life, absl::Time now);
   // What RequestGrant() would answer now, for calls being held: renews no lease, counts nothing.
   absl::StatusOr<GrantAnswer> PollGrant(const WorkerLife& life, absl::Time now) const;
   absl::Status Leave(const WorkerLife& life, absl::string_view reason,

@@ -255,17 +255,23 @@ std::string CoordinatorFacts::NameOf(WorkerId worker) const {
 GrantAnswer CoordinatorFacts::AnswerFor(WorkerId worker, absl::Time now) const {
   GrantAnswer answer;
   const WorkerDesk& desk = desks_.at(worker);
-  if (!CheckReady(now).ok()) {
+  const bool is_ready = CheckReady(now).ok();
+  const bool may_leave = desk.is_leaving() && !(is_ready && desk.grant().has_value());
+  if (!is_ready && !may_leave) {
     answer.pending_reason = WaitingFor(now);
-  } else if (phase_ == CoordinatorPhase::kDone) {
+  } else if (phase_ == CoordinatorPhase::kDone || may_leave) {
     Grant done;
     done.kind = Grant::Kind::kDone;
     done.round = ledger_.next_round();
     done.view = membership_.view();
     done.total_rounds = config_.job.schedule.total_rounds;
     done.loss = progress_.loss();
-    done.reason = is_stopping() ? absl::StrCat("stopped: ", *stop_reason_)
-                                : absl::StrCat("all ", done.total_rounds, " rounds are done");
+    if (phase_ != CoordinatorPhase::kDone) {
+      done.reason = "there is nothing to hand in";
+    } else {
+      done.reason = is_stopping() ? absl::StrCat("stopped: ", *stop_reason_)
+                                  : absl::StrCat("all ", done.total_rounds, " rounds are done");
+    }
     answer.grant = std::move(done);
   } else if (desk.grant().has_value()) {
     answer.grant = desk.grant();

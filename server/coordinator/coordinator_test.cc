@@ -199,6 +199,27 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).rounds_committed_short, 1);
 }
 
+TEST(CoordinatorTest, WorkerThatLeavesFinishesWhatItWasGrantedAndGetsNothingNew) {
+  CoordinatorHarness cluster(ConfigFor(2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  cluster.Ask(a);
+  cluster.Ask(b);
+  // The round was opened, but b does not know of it: its call was cut off.
+  ASSERT_TRUE(cluster.coordinator().BeginLeave(b.life, cluster.now()).ok());
+  const Grant grant = *cluster.Ask(b).grant;
+  EXPECT_EQ(grant.kind, Grant::Kind::kTrain);
+  cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
+  EXPECT_EQ(cluster.Ask(b, CoordinatorHarness::ReportOf(grant)).grant->kind, Grant::Kind::kDone);
+  ASSERT_EQ(cluster.observer.rounds.size(), 1);
+  EXPECT_FALSE(cluster.observer.rounds[0].committed_short);
+  EXPECT_EQ(cluster.Ask(b).grant->kind, Grant::Kind::kDone) << "and no part in the next round";
+  EXPECT_TRUE(cluster.coordinator().Leave(b.life, "told to stop", {}, cluster.now()).ok());
+  EXPECT_EQ(cluster.Ask(a).grant->round, Round(1));
+  EXPECT_EQ(cluster.fleet.plans.back().roster.size(), 1);
+}
+
 TEST(CoordinatorTest, QuorumGoesOnWithoutTheStraggler) {
   Coordinator::Config config = ConfigFor(3);
   config.job.quorum = 2;

@@ -44,6 +44,12 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
   return AnswerFor(life.worker, now);
 }
 
+absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
+  RETURN_IF_ERROR(membership_.Renew(life.worker, life.incarnation, now));
+  desks_[life.worker].BeginLeave();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<GrantAnswer> Coordinator::PollGrant(const WorkerLife& life, absl::Time now) const {
   RETURN_IF_ERROR(membership_.Check(life.worker, life.incarnation));
   return AnswerFor(life.worker, now);

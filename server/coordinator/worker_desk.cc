@@ -37,6 +37,7 @@ void WorkerDesk::BeginLife(const RegisterCall& call) {
 
 void WorkerDesk::EndLife() {
   is_waiting_ = false;
+  is_leaving_ = false;
   grant_.reset();
   activity_.clear();
 }

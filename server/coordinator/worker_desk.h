@@ -32,7 +32,13 @@ class WorkerDesk {
   // The grant held is done.
   void Complete(const GrantReport& report, absl::Time now);
   // Asked for a grant; kept until it gets one or its life ends.
-  void SetWaiting() { is_waiting_ = !grant_.has_value(); }
+  void SetWaiting() { is_waiting_ = !grant_.has_value() && !is_leaving_; }
+  // Wants no new work in this life.
+  void BeginLeave() {
+    is_leaving_ = true;
+    is_waiting_ = false;
+  }
+  bool is_leaving() const { return is_leaving_; }
 
   // Its numbers in this life are not finite. Counts at most once per life; and as long as nobody
   // else has reported finite ones meanwhile, which may not be this worker's fault, as the same
@@ -71,6 +77,7 @@ class WorkerDesk {
   std::string peer_;
   std::string activity_;
   bool is_waiting_ = false;
+  bool is_leaving_ = false;
   std::optional<Grant> grant_;
   int64_t last_granted_ = -1;
   int64_t last_reported_ = -1;

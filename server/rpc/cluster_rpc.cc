@@ -55,7 +55,8 @@ absl::Status StoppingStatus() {
 // Asks the coordinator for a grant and answers the held call with it. Only the first attempt is a
 // sign of life: the caller may have died meanwhile.
 CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<GrantReport> report,
-                                        grpc::ServerUnaryReactor* reactor, v1::Grant* reply) {
+                                        bool is_leaving, grpc::ServerUnaryReactor* reactor,
+                                        v1::Grant* reply) {
   const auto finish = [reactor](const absl::Status& status) {
     return [reactor, status] { reactor->Finish(ToGrpcStatus(status)); };
   };
@@ -66,6 +67,10 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<GrantRepo
     if (occasion == Occasion::kStopping) return finish(StoppingStatus());
     if (occasion == Occasion::kReplaced) {
       return finish(absl::CancelledError("replaced by a newer NextGrant of the same worker"));
+    }
+    if (is_leaving && !has_asked) {
+      const absl::Status begun = coordinator.BeginLeave(life, now);
+      if (!begun.ok()) return finish(begun);
     }
     const absl::StatusOr<GrantAnswer> answer = std::exchange(has_asked, true)
                                                    ? coordinator.PollGrant(life, now)
@@ -166,7 +171,7 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
                                   : kDefaultHold;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->Await(life.incarnation.value(), hold,
-                      GrantAttempt(life, *std::move(report), reactor, reply));
+                      GrantAttempt(life, *std::move(report), request->leaving(), reactor, reply));
   return reactor;
 }
 

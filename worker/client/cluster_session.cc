@@ -38,6 +38,11 @@ class ClusterSession final : public CoordinatorLink {
   absl::StatusOr<Registration> Register() override;
   absl::Status Join(const std::string& layout_hash, const DatasetFacts& dataset) override;
   absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report) override;
+  void DeclineGrants() override {
+    absl::MutexLock lock(&mutex_);
+    is_leaving_ = true;
+    if (is_held_ && call_in_progress_ != nullptr) call_in_progress_->TryCancel();
+  }
   absl::Status Leave(const std::string& reason, const std::optional<RoundReport>& report) override;
   void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) override;
   void StopHeartbeats() override;
@@ -80,6 +85,8 @@ class ClusterSession final : public CoordinatorLink {
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   grpc::ClientContext* heartbeat_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_leaving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_held_ ABSL_GUARDED_BY(mutex_) = false;  // the call in progress waits for new work
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -107,6 +114,7 @@ absl::Status ClusterSession::Call(Method method, const Request& request, absl::D
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
+    if (is_held_ && is_leaving_) return absl::CancelledError("the worker declines grants");
     call_in_progress_ = &context;
   }
   const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
@@ -178,10 +186,21 @@ absl::StatusOr<WorkGrant> ClusterSession::NextGrant(const std::optional<RoundRep
   auto request = Identified<v1::GrantRequest>();
   request.set_hold_ms(absl::ToInt64Milliseconds(config_.grant_hold));
   if (report.has_value()) *request.mutable_report() = ToProto(*report);
-  v1::Grant grant;
-  RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::NextGrant, request,
-                       config_.grant_hold + config_.call_timeout, &grant));
-  return FromProto(grant);
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      request.set_leaving(is_leaving_);
+      is_held_ = !is_leaving_;
+    }
+    v1::Grant grant;
+    const absl::Status called = Call(&v1::ClusterService::Stub::NextGrant, request,
+                                     config_.grant_hold + config_.call_timeout, &grant);
+    absl::MutexLock lock(&mutex_);
+    is_held_ = false;
+    if (called.ok()) return FromProto(grant);
+    // Else DeclineGrants() has ended the call: a grant may have been on its way.
+    if (cancelled_ || request.leaving() || !is_leaving_) return called;
+  }
 }
 
 absl::Status ClusterSession::Leave(const std::string& reason,

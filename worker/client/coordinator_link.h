@@ -2,8 +2,8 @@
 // leaving. One object lives as long as the process and goes through many lives (incarnations). The
 // gRPC implementation is cluster_session.h; tests of the trainer use a fake.
 //
-// Thread-safety: heartbeats run on a thread of the link; Cancel() may be called from any thread;
-// everything else is called by one thread.
+// Thread-safety: heartbeats run on a thread of the link; DeclineGrants() and Cancel() may be called
+// from any thread; everything else is called by one thread.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +46,9 @@ class CoordinatorLink {
   // Blocks until there is a grant or the coordinator says what is waited for (kWait).
   // Errors: Aborted: this life is over, register again; Cancelled after Cancel().
   virtual absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report) = 0;
+  // From now on NextGrant() returns at once, also one that blocks: the grant that this worker has
+  // been given already, known to it or not, or kDone.
+  virtual void DeclineGrants() = 0;
   // Best effort: returns within a timeout of its own whatever happens. A worker that has never
   // registered has nothing to leave: OK.
   virtual absl::Status Leave(const std::string& reason,
