@@ -53,13 +53,15 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
 
   // An update that overflows.
   const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
-  host.SetMembers(ViewId(1), roster);
-  host.OpenRound({.round = Round(0), .view = ViewId(1), .roster = roster, .learning_rate = 1e38});
   ContributionKey key;
   key.worker = WorkerId(1);
   key.incarnation = Incarnation(1);
   {
+    // Without the host's thread, which may hold the shard for longer than a command takes effect.
     const std::shared_ptr<ParameterShard> shard = *host.shard();
+    shard->SetMembers(ViewId(1), roster);
+    shard->OpenRound(
+        {.round = Round(0), .view = ViewId(1), .roster = roster, .learning_rate = 1e38});
     absl::Notification given;
     absl::StatusOr<StagedBucket> staged = absl::UnknownError("");
     shard->BeginBucket(key, 0, [&](absl::StatusOr<StagedBucket> bucket) {
