@@ -91,7 +91,7 @@ class FullDiskTest(CheckpointTestCase):
     self.assertEqual(len(kept), 1)
     fill()
     failed = self.psctl("checkpoint")
-    self.assertEqual(failed.returncode, 1, failed.stdout)
+    self.assertEqual(failed.returncode, 129, failed.stdout)  # may succeed once there is room
     status = self.status()
     self.assertIn(self.path("checkpoints"), alarms_in(status))
     self.wait_for_round(int(status["round"]) + 5)
