@@ -404,6 +404,9 @@ absl::Status Worker::CarryOutGrants(const LifeContext& life) {
       }
     }
     if (grant.kind == GrantKind::kDone) {
+      if (grant.has_failed) {
+        return absl::FailedPreconditionError(absl::StrCat("the job has failed: ", grant.reason));
+      }
       if (IsStopping()) return absl::CancelledError("told to stop");
       LogInfo("done: {}", grant.reason);
       return absl::OkStatus();

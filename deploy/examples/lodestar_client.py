@@ -60,7 +60,7 @@ FINAL_CODES = (
 
 
 class Refused(Exception):
-    """The server named a reason for which trying again is of no use."""
+    """There is a reason for which trying again is of no use; mostly the server named it."""
 
 
 class Interrupted(Exception):
@@ -382,6 +382,9 @@ class Worker:
             if error.code() in FINAL_CODES:
                 self._leave_quietly(life, describe(error))
             raise
+        except Refused as refusal:
+            self._leave_quietly(life, str(refusal))
+            raise
         finally:
             self._life = None
             life.close()
@@ -453,6 +456,8 @@ class Worker:
         while True:
             grant = self._next_grant(life)
             if grant.kind == cluster.Grant.KIND_DONE:
+                if grant.has_failed:
+                    raise Refused(f"the job has failed: {grant.reason}")
                 return grant.reason
             if grant.kind == cluster.Grant.KIND_WAIT:
                 self._say(f"waiting: {grant.reason}")

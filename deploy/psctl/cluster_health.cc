@@ -26,7 +26,8 @@ ClusterHealth HealthOf(const v1::ClusterStatus& status) {
   const bool has_worker =
       std::any_of(status.workers().begin(), status.workers().end(),
                   [](const v1::WorkerStatus& worker) { return worker.state() == "member"; });
-  return has_work && has_worker ? ClusterHealth::kGood : ClusterHealth::kStandsStill;
+  const bool goes_on = has_work && has_worker && !status.open_round().is_held_up();
+  return goes_on ? ClusterHealth::kGood : ClusterHealth::kStandsStill;
 }
 
 }  // namespace lodestar

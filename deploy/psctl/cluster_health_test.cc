@@ -21,6 +21,9 @@ TEST(ClusterHealthTest, FollowsTheStateOfTheJob) {
   }
   EXPECT_EQ(HealthOf(InState("evaluating", "expired")), ClusterHealth::kStandsStill);
   EXPECT_EQ(HealthOf(InState("done", "left")), ClusterHealth::kGood);
+  v1::ClusterStatus held_up = InState("training");
+  held_up.mutable_open_round()->set_is_held_up(true);
+  EXPECT_EQ(HealthOf(held_up), ClusterHealth::kStandsStill);
   EXPECT_EQ(HealthOf(InState("failed")), ClusterHealth::kNeedsOperator);
   EXPECT_EQ(HealthOf(InState("diverged")), ClusterHealth::kNeedsOperator);
 }

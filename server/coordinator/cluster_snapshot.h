@@ -106,8 +106,9 @@ struct ClusterSnapshot {
   absl::Duration uptime;
   std::string state;  // see CoordinatorPhaseName()
   std::string
-      waiting_for;    // one sentence: who, which round, how long; empty if nobody is waited for
-  int64_t round = 0;  // rounds opened (granted, if asynchronous)
+      waiting_for;  // one sentence: who, which round, how long; empty if nobody is waited for
+  bool is_held_up = false;  // by that, for longer than rounds take
+  int64_t round = 0;        // rounds opened (granted, if asynchronous)
   int64_t total_rounds = 0;
   double epoch = 0.0;
   int64_t samples = 0;  // handed out

@@ -106,6 +106,7 @@ TEST_F(CoordinatorDivergenceTest, StopNamesTheRoundAndTheLastGoodCheckpointAndSa
   Refuse(0, 5);
   const GrantAnswer last = cluster_->Ask(workers_[0]);
   ASSERT_EQ(last.grant->kind, Grant::Kind::kDone) << "the worker is not to blame";
+  EXPECT_TRUE(last.grant->has_failed);
   EXPECT_THAT(last.grant->reason,
               AllOf(HasSubstr("diverged at round 5"),
                     HasSubstr("last good checkpoint: round 4, ckpt/round-00000004")));

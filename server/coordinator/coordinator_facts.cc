@@ -151,7 +151,8 @@ absl::Duration CoordinatorFacts::WaitPatience() const {
   if (open_.empty()) return kWaitPatience;
   // Rounds take their time; one that only waits for some is held up by them.
   const bool has_stragglers = !open_.begin()->second.Arrived().empty();
-  return std::max(config_.lease, has_stragglers ? kWaitPatience : kRoundPatience);
+  return std::max({config_.lease, has_stragglers ? kWaitPatience : kRoundPatience,
+                   2 * progress_.usual_round()});
 }
 
 absl::string_view CoordinatorFacts::StateName() const {
@@ -186,6 +187,7 @@ ClusterSnapshot CoordinatorFacts::Snapshot(absl::Time now) const {
   snapshot.uptime = now - started_at_;
   snapshot.state = std::string(StateName());
   snapshot.waiting_for = WaitingFor(now);
+  snapshot.is_held_up = waits_.IsTold(WaitingFor(now, Ages::kLeftOut));
   snapshot.round = ledger.next_round;
   snapshot.total_rounds = config_.job.schedule.total_rounds;
   snapshot.epoch = ledger_.epoch();
@@ -272,6 +274,7 @@ GrantAnswer CoordinatorFacts::AnswerFor(WorkerId worker, absl::Time now) const {
       done.reason = is_stopping() ? absl::StrCat("stopped: ", *stop_reason_)
                                   : absl::StrCat("all ", done.total_rounds, " rounds are done");
     }
+    done.has_failed = !failure_.ok();
     answer.grant = std::move(done);
   } else if (desk.grant().has_value()) {
     answer.grant = desk.grant();

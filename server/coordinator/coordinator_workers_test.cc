@@ -131,6 +131,26 @@ TEST(CoordinatorWorkersTest, WhatIsWaitedForIsToldToTheLogOnce) {
   EXPECT_THAT(cluster.observer.events, ElementsAre("cluster round 0 waits for b, open for 11s"));
 }
 
+TEST(CoordinatorWorkersTest, ARoundIsHeldUpOnceItTakesMuchLongerThanOthers) {
+  CoordinatorHarness cluster(ConfigFor(2));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  // Whether it was held up `seconds` after it was opened; b reports then.
+  const auto is_held_up_after = [&](int seconds) {
+    for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
+    cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
+    for (int i = 0; i < seconds; ++i) cluster.Pass(absl::Seconds(1), {a, b});
+    const bool is_held_up = cluster.coordinator().Snapshot(cluster.now()).is_held_up;
+    cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
+    EXPECT_FALSE(cluster.coordinator().Snapshot(cluster.now()).is_held_up);
+    return is_held_up;
+  };
+  EXPECT_FALSE(is_held_up_after(9));
+  EXPECT_FALSE(is_held_up_after(17)) << "less than twice as long as the last";
+  EXPECT_TRUE(is_held_up_after(40));
+}
+
 TEST(CoordinatorWorkersTest, PollingForAHeldCallKeepsNoDeadWorkerAlive) {
   CoordinatorHarness cluster;
   cluster.Start();

@@ -1,5 +1,7 @@
 #include "server/coordinator/job_progress.h"
 
+#include <algorithm>
+
 namespace lodestar {
 
 void JobProgress::Restore(const ProgressState& state) {
@@ -26,6 +28,8 @@ void JobProgress::OnRound(const RoundSummary& summary) {
   }
   if (counted_until_.has_value()) trained_time_ += summary.completed_at - *counted_until_;
   counted_until_ = summary.completed_at;
+  // One that takes longer for once, for an evaluation for example, counts for a few more.
+  if (!summary.committed_short) usual_round_ = std::max(summary.duration, usual_round_ / 2);
   if (!summary.trained) return;
   if (summary.committed_short) ++rounds_committed_short_;
   samples_.Add(static_cast<double>(summary.samples), summary.completed_at);

@@ -35,6 +35,8 @@ class JobProgress {
   // From the opening of the job's first round to the end of its last one, without the time that the
   // servers were away.
   absl::Duration trained_time() const { return trained_time_; }
+  // How long rounds of late were open, from the opening to the last report.
+  absl::Duration usual_round() const { return usual_round_; }
   // Fills losses, speeds, the estimate and the counts.
   void Describe(const Outlook& outlook, absl::Time now, ClusterSnapshot& snapshot) const;
 
@@ -42,6 +44,7 @@ class JobProgress {
   JobLoss loss_;
   absl::Duration trained_time_;
   std::optional<absl::Time> counted_until_;  // of trained_time_; none before a round was opened
+  absl::Duration usual_round_;
   RateMeter samples_;
   RateMeter rounds_;
   uint64_t rounds_committed_short_ = 0;

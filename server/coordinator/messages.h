@@ -104,7 +104,8 @@ struct Grant {
   int64_t first_heldout_sample = 0;
   int64_t num_heldout_samples = 0;
   int64_t evaluation_set_size = 0;
-  std::string reason;  // kDone
+  std::string reason;       // kDone
+  bool has_failed = false;  // kDone: and that is why
   int64_t total_rounds = 0;
   JobLoss loss;  // when the grant was given
   friend bool operator==(const Grant&, const Grant&) = default;

@@ -18,6 +18,8 @@ class WaitLog {
   // `wait`: what is waited for, without ages; empty: nothing. True: it has lasted for `patience`
   // and is to be told now.
   bool Look(absl::string_view wait, absl::Duration patience, absl::Time now);
+  // Whether this wait has been told and goes on.
+  bool IsTold(absl::string_view wait) const { return is_told_ && wait == wait_; }
 
  private:
   absl::Time looked_at_ = absl::InfinitePast();

@@ -161,6 +161,7 @@ v1::Grant ToProto(const Grant& grant) {
   result.set_num_heldout_samples(grant.num_heldout_samples);
   result.set_evaluation_set_size(grant.evaluation_set_size);
   result.set_reason(grant.reason);
+  result.set_has_failed(grant.has_failed);
   result.set_total_rounds(grant.total_rounds);
   *result.mutable_loss() = ToProto(grant.loss);
   return result;

@@ -61,6 +61,7 @@ void AddShard(const ShardLine& shard, v1::ClusterStatus* status) {
 void SetOpenRound(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   v1::OpenRoundStatus* open = status->mutable_open_round();
   open->set_waiting_for(cluster.waiting_for);
+  open->set_is_held_up(cluster.is_held_up);
   open->set_round(cluster.round);
   if (!cluster.open_round.has_value()) return;
   open->set_round(cluster.open_round->round.value());

@@ -264,7 +264,10 @@ class DivergingWorkerTest : public testing::Test {
 TEST_F(DivergingWorkerTest, IsToldThatTheRunIsOver) {
   for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(Config(mode), 1));
-    EXPECT_OK(RunWorker(cluster->address())) << ModeName(mode);
+    EXPECT_THAT(RunWorker(cluster->address()),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("the job has failed: stopped: diverged at round")))
+        << ModeName(mode);
     EXPECT_THAT(cluster->server(0).Wait(),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("diverged at round")));
   }

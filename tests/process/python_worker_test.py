@@ -197,6 +197,18 @@ class PythonWorkerTest(PythonClientTestCase):
     self.stop_job(server)
 
 
+class DivergedTest(PythonClientTestCase):
+
+  def test_the_end_of_a_run_that_has_diverged_is_an_error(self):
+    server = self.start_client_server(rounds=5)
+    task = WholeNumbers()
+    task.gradient = lambda weights, samples: (task.filled(float("nan")), 1.0)
+    worker = lodestar_client.Worker(f"127.0.0.1:{self.port}", "sick", task)
+    with self.assertRaisesRegex(lodestar_client.Refused, "the job has failed: .*diverged"):
+      worker.run()
+    self.assert_ends(server, 1)
+
+
 class StopTest(unittest.TestCase):
 
   def test_a_signal_waits_for_no_lock_that_it_interrupts(self):

@@ -94,6 +94,7 @@ absl::StatusOr<WorkGrant> FromProto(const v1::Grant& grant) {
   result.num_heldout_samples = grant.num_heldout_samples();
   result.evaluation_set_size = grant.evaluation_set_size();
   result.reason = grant.reason();
+  result.has_failed = grant.has_failed();
   result.total_rounds = grant.total_rounds();
   result.loss = FromProto(grant.loss());
   if (result.kind == GrantKind::kTrain &&

@@ -60,6 +60,7 @@ struct WorkGrant {
   int64_t num_heldout_samples = 0;
   int64_t evaluation_set_size = 0;
   std::string reason;
+  bool has_failed = false;  // kDone: the job has, and `reason` says why
   int64_t total_rounds = 0;
   JobLoss loss;  // of the job so far, over all workers
 };
