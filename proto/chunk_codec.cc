@@ -21,8 +21,8 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Longest possible header: fourteen fields of a tag and at most ten bytes each.
-constexpr size_t kMaxHeaderBytes = 160;
+// Longest possible header: fifteen fields of a tag and at most ten bytes each.
+constexpr size_t kMaxHeaderBytes = 15 * 11;
 
 absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(
@@ -88,6 +88,7 @@ int WireTypeOf(const PushChunkHeader&, int field) {
     case v1::PushChunk::kSharedRegionFieldNumber:
     case v1::PushChunk::kSharedOffsetFieldNumber:
     case v1::PushChunk::kSharedBytesFieldNumber:
+    case v1::PushChunk::kNumSamplesFieldNumber:
       return WireFormatLite::WIRETYPE_VARINT;
     case v1::PushChunk::kCrc32CFieldNumber:
     case v1::PushChunk::kScaleFieldNumber:
@@ -159,6 +160,9 @@ void SetField(PushChunkHeader& header, int field, FieldValue value) {
       break;
     case v1::PushChunk::kSharedBytesFieldNumber:
       header.place.bytes = value.varint;
+      break;
+    case v1::PushChunk::kNumSamplesFieldNumber:
+      header.num_samples = static_cast<int64_t>(value.varint);
       break;
   }
 }
@@ -235,6 +239,7 @@ HeaderWriter WriteHeader(const PushChunkHeader& header) {
   writer.Varint(v1::PushChunk::kSharedRegionFieldNumber, header.place.region);
   writer.Varint(v1::PushChunk::kSharedOffsetFieldNumber, header.place.offset);
   writer.Varint(v1::PushChunk::kSharedBytesFieldNumber, header.place.bytes);
+  writer.Varint(v1::PushChunk::kNumSamplesFieldNumber, header.num_samples);
   return writer;
 }
 

@@ -46,6 +46,7 @@ struct PushChunkHeader {
   uint32_t crc32c = 0;  // of the payload
   float scale = 0.0f;   // 0 means 1
   SharedPlace place = {};
+  int64_t num_samples = 0;  // 0: all of the grant's
 
   friend bool operator==(const PushChunkHeader&, const PushChunkHeader&) = default;
 };

@@ -49,6 +49,7 @@ v1::PushChunk SomePush() {
   chunk.set_kind(v1::CONTRIBUTION_KIND_WEIGHTS);
   chunk.set_crc32c(0xdeadbeef);
   chunk.set_scale(0.25f);
+  chunk.set_num_samples(1000);
   chunk.set_data("the payload of the chunk");
   return chunk;
 }
@@ -64,7 +65,8 @@ PushChunkHeader HeaderOf(const v1::PushChunk& chunk) {
           chunk.kind(),
           chunk.crc32c(),
           chunk.scale(),
-          {chunk.shared_region(), chunk.shared_offset(), chunk.shared_bytes()}};
+          {chunk.shared_region(), chunk.shared_offset(), chunk.shared_bytes()},
+          chunk.num_samples()};
 }
 
 struct Parsed {
@@ -105,6 +107,7 @@ TEST(ChunkCodecTest, ExtremeValuesAreEncodedAsGeneratedCodeDoes) {
   chunk.set_kind(static_cast<v1::ContributionKind>(1 << 30));
   chunk.set_crc32c(std::numeric_limits<uint32_t>::max());
   chunk.set_scale(-0.0f);
+  chunk.set_num_samples(-1);
   chunk.set_data("x");
   EXPECT_EQ(Bytes(EncodePushChunk(HeaderOf(chunk), "x", 1, nullptr)), chunk.SerializeAsString());
   ASSERT_OK_AND_ASSIGN(const Parsed parsed, Parse(Buffer(chunk.SerializeAsString())));

@@ -476,7 +476,7 @@ class Worker:
         if grant.kind == cluster.Grant.KIND_TRAIN:
             elements, header = self._train(life.job, grant, weights, report)
             report.compute_seconds = time.monotonic() - started
-            header.update(round=grant.round, versions=versions)
+            header.update(round=grant.round, versions=versions, num_samples=report.num_samples)
             life.activity = "push"
             self._until_it_works(life, lambda: life.push(elements, **header))
         return report

@@ -32,6 +32,9 @@ absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header) {
     return refuse("scale is ", header.scale, ", wanted is a number above 0 and at most ",
                   kMaxContributionScale);
   }
+  if (header.num_samples < 0) {
+    return refuse("num_samples is ", header.num_samples, ", wanted is at least 0");
+  }
   absl::StatusOr<Encoding> encoding = FromProto(header.encoding);
   if (!encoding.ok()) return refuse(encoding.status().message());
   absl::StatusOr<ContributionKind> kind = FromProto(header.kind);
@@ -39,7 +42,7 @@ absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header) {
   return ContributionKey{header.worker, header.incarnation,
                          header.round,  header.base_version,
                          *kind,         header.scale == 0 ? 1.0f : header.scale,
-                         *encoding};
+                         *encoding,     header.num_samples};
 }
 
 // Whether two chunks belong to the same bucket of the same contribution.

@@ -207,7 +207,8 @@ BucketAggregator::Work BucketAggregator::Count(Contribution contribution, const 
   }
   const std::shared_ptr<const RoundPlan> plan = context_->roster.PlanOf(Round(version_.value()));
   LODESTAR_CHECK(plan != nullptr) << "round " << version_ << " counts without a plan";
-  const int64_t weight = plan->WeightOf(work.contribution.key.worker);
+  const int64_t weight =
+      plan->WeightOf(work.contribution.key.worker, work.contribution.key.num_samples);
   arrived_samples_ += weight;
   work.factor = static_cast<float>(static_cast<double>(weight) / plan->total_weight()) *
                 work.contribution.key.scale;

@@ -18,6 +18,7 @@ struct ContributionKey {
   ContributionKind kind = ContributionKind::kGradient;
   float scale = 1.0f;  // the elements are multiplied by it; for clients that clip
   Encoding encoding = Encoding::kFp32;
+  int64_t num_samples = 0;  // that it was computed on; 0: all of the grant's
 };
 
 enum class PushOutcome : uint8_t {

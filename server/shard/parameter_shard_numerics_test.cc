@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/parameter_shard.h"
@@ -99,6 +100,48 @@ TEST(ShardNumericsTest, AnyNumberOfShardsGivesTheSameBits) {
     const std::vector<float> one = TrainInOrder(job, 1, {1, 2, 3});
     EXPECT_TRUE(SameBits(TrainInOrder(job, 2, {3, 1, 2}), one)) << "clip_norm=" << clip_norm;
     EXPECT_TRUE(SameBits(TrainInOrder(job, 5, {2, 3, 1}), one)) << "clip_norm=" << clip_norm;
+  }
+}
+
+// Weights after a round of two workers that are granted these samples, of which the second says
+// that it has used so many.
+std::vector<float> TrainLocally(const JobSpec& job, const std::vector<int64_t>& granted,
+                                int64_t used) {
+  TestCluster cluster({.job = job});
+  cluster.LoadConstant(1.0f);
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, granted);
+  for (int worker : {1, 2}) {
+    ContributionKey key = TestCluster::Key(worker, 0, 0);
+    key.kind = RoundContributionKind(job);
+    key.encoding = job.push_encoding;
+    if (worker == 2) key.num_samples = used;
+    EXPECT_OK(cluster.PushAll(key, cluster.Vector(worker)));
+  }
+  auto weights = cluster.Weights(1);
+  EXPECT_OK(weights);
+  return weights.ok() ? *weights : std::vector<float>();
+}
+
+TEST(ShardNumericsTest, ALocalRoundWeighsTheSamplesThatWereUsedAndAtMostThoseGranted) {
+  for (const OuterOptimizerKind outer :
+       {OuterOptimizerKind::kAverage, OuterOptimizerKind::kNesterov}) {
+    for (const Encoding encoding :
+         {Encoding::kFp32, Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
+      SCOPED_TRACE(absl::StrCat("outer ", static_cast<int>(outer), " ", EncodingName(encoding)));
+      JobSpec job;
+      job.mode = Mode::kLocalSgd;
+      job.outer_optimizer = outer;
+      job.push_encoding = encoding;
+      const std::vector<float> all = TrainLocally(job, {5, 3}, 0);
+      EXPECT_TRUE(SameBits(TrainLocally(job, {5, 3}, 3), all));
+      EXPECT_TRUE(SameBits(TrainLocally(job, {5, 3}, 1000), all));
+      const std::vector<float> part = TrainLocally(job, {5, 3}, 1);
+      const std::vector<float> wanted = TrainLocally(job, {5, 1}, 0);
+      // The mean is formed over what was granted, and then over what has come: two roundings more.
+      EXPECT_THAT(part, ::testing::Pointwise(::testing::FloatNear(1e-6f), wanted));
+      EXPECT_THAT(part, ::testing::Not(::testing::Pointwise(::testing::FloatNear(1e-3f), all)));
+    }
   }
 }
 

@@ -17,10 +17,11 @@ const RosterMember* RoundPlan::Find(WorkerId worker) const {
   return it != roster.end() && it->worker == worker ? &*it : nullptr;
 }
 
-int64_t RoundPlan::WeightOf(WorkerId worker) const {
+int64_t RoundPlan::WeightOf(WorkerId worker, int64_t num_samples) const {
   const RosterMember* const member = Find(worker);
   if (member == nullptr) return 0;
-  return total_samples() > 0 ? member->num_samples : 1;
+  if (total_samples() == 0) return 1;
+  return num_samples > 0 ? std::min(num_samples, member->num_samples) : member->num_samples;
 }
 
 int64_t RoundPlan::total_weight() const {

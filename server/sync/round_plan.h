@@ -24,7 +24,9 @@ struct RoundPlan {
 
   int64_t total_samples() const;
   // Samples stand for the weight of a contribution; a round without any samples weighs all alike.
-  int64_t WeightOf(WorkerId worker) const;  // 0 if the worker is not in the roster
+  // `num_samples`: that the contribution was computed on, or 0 for all that the plan has for the
+  // worker, which is also the most that counts. 0 if the worker is not in the roster.
+  int64_t WeightOf(WorkerId worker, int64_t num_samples = 0) const;
   int64_t total_weight() const;
   // Null if the worker is not in the roster.
   const RosterMember* Find(WorkerId worker) const;

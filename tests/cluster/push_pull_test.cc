@@ -62,8 +62,8 @@ class PushPullTest : public ::testing::Test {
   }
 
   std::unique_ptr<PushSession> StartPush(ParameterTransport& transport, Round round,
-                                         std::vector<float>& gradient) {
-    auto session = transport.StartPush({round, ContributionKind::kGradient, 1.0f});
+                                         std::vector<float>& gradient, int64_t num_samples = 0) {
+    auto session = transport.StartPush({.round = round, .num_samples = num_samples});
     for (const Bucket& bucket : server_->buckets()) {
       session->AddBucket(bucket.index, Version(round.value()), BytesOf(PartOf(gradient, bucket)));
     }
@@ -146,6 +146,20 @@ TEST_F(PushPullTest, RoundOfTwoWorkersAveragesAndPublishes) {
   const BulkTraffic traffic = server_->rpc().traffic();
   EXPECT_EQ(traffic.bytes_received, 2 * num_elements_ * sizeof(float));
   EXPECT_EQ(traffic.bytes_sent, num_elements_ * sizeof(float));
+}
+
+TEST_F(PushPullTest, AContributionWeighsTheSamplesThatItIsOf) {
+  Start();
+  server_->OpenRound(Round(0), 2, kLearningRate, /*num_samples=*/4);
+  std::vector<float> first = Constant(2.0f);
+  std::vector<float> second = Constant(6.0f);
+  const auto transport1 = server_->Transport(WorkerId(1));
+  const auto transport2 = server_->Transport(WorkerId(2));
+  const auto push1 = StartPush(*transport1, Round(0), first, /*num_samples=*/3);
+  const auto push2 = StartPush(*transport2, Round(0), second, /*num_samples=*/1);
+  ASSERT_OK(push1->Finish());
+  ASSERT_OK(push2->Finish());
+  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(3.0f)));
 }
 
 TEST_F(PushPullTest, ManyRoundsInARow) {
@@ -300,6 +314,7 @@ TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_round(-1); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_worker_id(0); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_scale(-1.0f); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.set_num_samples(-1); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_scale(std::nanf("")); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.clear_data(); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.mutable_data()->pop_back(); }), refused);

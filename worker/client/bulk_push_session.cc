@@ -17,6 +17,7 @@ PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
   header.encoding = ToProto(contribution.encoding);
   header.kind = ToProto(contribution.kind);
   header.scale = contribution.scale;
+  header.num_samples = contribution.num_samples;
   return header;
 }
 

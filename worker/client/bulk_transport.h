@@ -25,6 +25,7 @@ struct ContributionHeader {
   ContributionKind kind = ContributionKind::kGradient;
   float scale = 1.0f;  // the servers multiply by it
   Encoding encoding = Encoding::kFp32;
+  int64_t num_samples = 0;  // that it was computed on: its weight; 0: all of the grant's
 };
 
 // Sums over all servers; every bucket added is in exactly one.

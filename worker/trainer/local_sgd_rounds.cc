@@ -116,8 +116,11 @@ absl::StatusOr<RoundReport> LocalSgdRounds::RunRound(const LifeContext& life,
   }
   report.base_version = pull.version(0);
   MakeContribution();
-  ContributionPush push(*life.registration, {.round = grant.round, .kind = contribution_kind_},
-                        exchange_->contribution(), &pull, life.transport, deps_.clock, deps_.trace);
+  // Fewer than granted if the worker was told to stop meanwhile.
+  const ContributionHeader header{
+      .round = grant.round, .kind = contribution_kind_, .num_samples = report.num_samples};
+  ContributionPush push(*life.registration, header, exchange_->contribution(), &pull,
+                        life.transport, deps_.clock, deps_.trace);
   RETURN_IF_ERROR(push.AllBlocksReady());
   deps_.on_activity("push");
   RETURN_IF_ERROR(push.Finish());

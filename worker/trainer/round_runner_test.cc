@@ -192,6 +192,7 @@ TEST(LocalSgdTest, AStopHandsOverTheStepsThatAreDone) {
   const absl::StatusOr<RoundReport> report = training.RunRound(0);
   ASSERT_OK(report);
   EXPECT_EQ(report->num_samples, kRigBatch / 3);
+  EXPECT_EQ(training.server().last_header().num_samples, kRigBatch / 3);
   EXPECT_EQ(training.server().version(), Version(1));
 }
 

@@ -85,6 +85,7 @@ std::unique_ptr<PullSession> LocalParameterServer::StartPull(PullSpec spec,
 
 void LocalParameterServer::Apply(const ContributionHeader& header,
                                  const std::vector<float>& contribution) {
+  last_header_ = header;
   for (size_t i = 0; i < weights_.size(); ++i) {
     switch (header.kind) {
       case ContributionKind::kGradient:

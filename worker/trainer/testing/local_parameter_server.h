@@ -24,6 +24,8 @@ class LocalParameterServer final : public ParameterTransport {
   Version version() const { return version_; }
   // The bytes of the last contribution, by bucket.
   const std::vector<std::vector<std::byte>>& pushed() const { return pushed_; }
+  // Of the last contribution.
+  const ContributionHeader& last_header() const { return last_header_; }
   // Called when a worker hands a bucket over.
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
   // Called before weights are given out, on the thread that pulls.
@@ -44,6 +46,7 @@ class LocalParameterServer final : public ParameterTransport {
   const float learning_rate_;
   std::vector<float> weights_;
   std::vector<std::vector<std::byte>> pushed_;
+  ContributionHeader last_header_;
   Version version_;
 };
 
