@@ -175,25 +175,25 @@ class ConnectionTest(ClusterTestCase):
 
 class SecondSignalTest(ClusterTestCase):
 
-  def interrupt_twice(self, process, first_word):
-    process.send(signal.SIGINT)
-    process.wait_for_log(first_word)
-    process.send(signal.SIGINT)
-    self.assertEqual(process.wait(AT_ONCE_SECONDS), 128 + signal.SIGINT, process.log())
-
   def test_second_interrupt_ends_a_worker_whose_server_is_stuck(self):
     server = self.start_server()
     worker = self.start_worker("patient")
     self.wait_for_round(5)
     server.send(signal.SIGSTOP)  # nobody takes the worker's farewell
-    self.interrupt_twice(worker, "once more to stop at once")
+    worker.send(signal.SIGINT)
+    worker.wait_for_log("once more to stop at once")
+    worker.send(signal.SIGINT)
+    self.assertEqual(worker.wait(AT_ONCE_SECONDS), 128 + signal.SIGINT, worker.log())
 
   def test_second_interrupt_ends_a_server_whose_worker_is_stuck(self):
     server = self.start_server(lease="1m", checkpoint_dir=self.path("checkpoints"))
     worker = self.start_worker("stuck")
     self.wait_for_round(5)
     worker.send(signal.SIGSTOP)  # the last checkpoint waits for the end of its round
-    self.interrupt_twice(server, "once more: at once")
+    server.send(signal.SIGINT)
+    server.wait_for_log("once more: at once")
+    self.send_again(server, signal.SIGINT)
+    self.assertEqual(server.wait(AT_ONCE_SECONDS), 128 + signal.SIGINT, server.log())
 
 
 if __name__ == "__main__":

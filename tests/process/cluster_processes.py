@@ -156,6 +156,17 @@ class ClusterTestCase(unittest.TestCase):
       self.port = int(file.read())
     return server
 
+  def send_again(self, server, number):
+    """Until the server takes it for a second wish: those within a second of the first are not."""
+
+    def is_taken():
+      if "stopping now" in server.log() or not server.is_running():
+        return True
+      server.send(number)
+      return False
+
+    wait_until(is_taken, self.logs)
+
   def run_server(self, **flags):
     """A server that is expected to end by itself: (exit code, log)."""
     server = self.start(self.server_command(**flags), "failing_server")

@@ -60,14 +60,7 @@ class StoppingTest(ClusterTestCase):
     worker.send(signal.SIGSTOP)  # holds its round, so that nothing can be saved
     server.send(signal.SIGTERM)
     server.wait_for_log("signal=15")
-
-    def is_second_taken():  # those of the first second are the same wish
-      if "stopping now" in server.log() or not server.is_running():
-        return True
-      server.send(signal.SIGTERM)
-      return False
-
-    wait_until(is_second_taken, self.logs)
+    self.send_again(server, signal.SIGTERM)
     self.assert_ends(server, 128 + signal.SIGTERM)
     self.assertIn("are in no checkpoint", server.log())
 
