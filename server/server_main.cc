@@ -8,11 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "common/float_setup.h"
 #include "common/logging.h"
-#include "common/malloc_setup.h"
-#include "common/mutex_setup.h"
 #include "common/output_file.h"
+#include "common/process_setup.h"
 #include "common/stop_signals.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"

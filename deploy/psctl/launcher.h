@@ -34,14 +34,13 @@ class Launcher {
   // Errors: NotFound for a program that cannot be run.
   absl::Status Start(const ProcessSpec& spec);
 
-  // Blocks until all processes have ended. The first that fails, or a stop signal to this
-  // process, ends the others with SIGTERM: first those that do not end last, after `grace_seconds`
-  // with SIGKILL; then those that do, which have a limit of their own. A second signal ends all
-  // with SIGKILL. Returns the exit code of the first failure that trying again does not cure (1 to
-  // 127); else 128 + signal if this process was told to end while others than those that end last
-  // were running; else the code of the first failure, 0 if there was none. `on_only_last_left` is
-  // called once nobody else runs and nobody was told to end. Requires
-  // BlockSignals().
+  // Blocks until all processes have ended. The first that fails, or a stop signal to this process,
+  // ends the others with SIGTERM: first those that do not end last, after `grace_seconds` with
+  // SIGKILL; then those that do, which have a limit of their own. A second signal ends all with
+  // SIGKILL. Returns the exit code of the first failure that trying again does not cure (1 to 127);
+  // else 128 + signal if this process was told to end while others than those that end last were
+  // running; else the code of the first failure, 0 if there was none. `on_only_last_left` is called
+  // once nobody else runs and nobody was told to end. Requires BlockSignals().
   int Wait(int grace_seconds, const std::function<void()>& on_only_last_left);
 
  private:

@@ -42,14 +42,17 @@ void RecordingFleet::Stop(absl::string_view failure) {
   commands.push_back(failure.empty() ? "stop" : absl::StrCat("stop: ", failure));
 }
 
-Coordinator::Config TestConfig() {
+Coordinator::Config TestConfig(int min_workers) {
   Coordinator::Config config;
+  config.job.min_workers = min_workers;
   config.job.model = *ModelPreset("mlp");
   config.job.global_batch_size = 6;
   config.job.schedule.total_rounds = 4;
   config.num_shards = 2;
   return config;
 }
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
 DatasetClaim TestDataset() {
   return {.fingerprint = "f00d",

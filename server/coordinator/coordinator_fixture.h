@@ -62,8 +62,9 @@ struct TestWorker {
 };
 
 // A sync job of 4 rounds of 6 samples for the mlp, unless the test changes it before Start().
-Coordinator::Config TestConfig();
+Coordinator::Config TestConfig(int min_workers = 1);
 DatasetClaim TestDataset();
+std::string Message(const absl::Status& status);
 
 class CoordinatorHarness {
  public:

@@ -17,16 +17,8 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string Message(const absl::Status& status) { return std::string(status.message()); }
-
-Coordinator::Config ConfigFor(int min_workers) {
-  Coordinator::Config config = TestConfig();
-  config.job.min_workers = min_workers;
-  return config;
-}
-
 TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
-  Coordinator::Config config = ConfigFor(2);
+  Coordinator::Config config = TestConfig(2);
   config.exit_when_done = true;
   CoordinatorHarness cluster(config);
   cluster.Start();
@@ -126,7 +118,7 @@ TEST(CoordinatorTest, RegistrationIsUnavailableUntilEveryShardServes) {
 }
 
 TEST(CoordinatorTest, HeldCallSeesTheChangeThroughTheStateVersion) {
-  CoordinatorHarness cluster(ConfigFor(2));
+  CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
@@ -170,7 +162,7 @@ TEST(CoordinatorTest, ReportsThatFitNoGrantAreRefused) {
 }
 
 TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
-  CoordinatorHarness cluster(ConfigFor(2));
+  CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
@@ -200,7 +192,7 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
 }
 
 TEST(CoordinatorTest, WorkerThatLeavesFinishesWhatItWasGrantedAndGetsNothingNew) {
-  CoordinatorHarness cluster(ConfigFor(2));
+  CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
@@ -221,7 +213,7 @@ TEST(CoordinatorTest, WorkerThatLeavesFinishesWhatItWasGrantedAndGetsNothingNew)
 }
 
 TEST(CoordinatorTest, QuorumGoesOnWithoutTheStraggler) {
-  Coordinator::Config config = ConfigFor(3);
+  Coordinator::Config config = TestConfig(3);
   config.job.quorum = 2;
   CoordinatorHarness cluster(config);
   cluster.Start();
@@ -244,7 +236,7 @@ TEST(CoordinatorTest, QuorumGoesOnWithoutTheStraggler) {
 }
 
 TEST(CoordinatorTest, FinalEvaluationIsRepeatedIfAWorkerIsLostDuringIt) {
-  Coordinator::Config config = ConfigFor(2);
+  Coordinator::Config config = TestConfig(2);
   config.job.schedule.total_rounds = 1;
   CoordinatorHarness cluster(config);
   cluster.Start();

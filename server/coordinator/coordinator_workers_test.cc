@@ -16,16 +16,8 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string Message(const absl::Status& status) { return std::string(status.message()); }
-
-Coordinator::Config ConfigFor(int min_workers) {
-  Coordinator::Config config = TestConfig();
-  config.job.min_workers = min_workers;
-  return config;
-}
-
 TEST(CoordinatorWorkersTest, WaitsForMinWorkersAndSaysSo) {
-  CoordinatorHarness cluster(ConfigFor(2));
+  CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   EXPECT_THAT(cluster.Ask(a).pending_reason,
@@ -37,7 +29,7 @@ TEST(CoordinatorWorkersTest, WaitsForMinWorkersAndSaysSo) {
 }
 
 TEST(CoordinatorWorkersTest, MinWorkersIsForTheStartAndKeepWorkersForGoingOn) {
-  CoordinatorHarness cluster(ConfigFor(2));
+  CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   TestWorker b = cluster.Add("b");
@@ -58,7 +50,7 @@ TEST(CoordinatorWorkersTest, MinWorkersIsForTheStartAndKeepWorkersForGoingOn) {
 }
 
 TEST(CoordinatorWorkersTest, JobThatHasFewerThanKeepWorkersWaits) {
-  Coordinator::Config config = ConfigFor(3);
+  Coordinator::Config config = TestConfig(3);
   config.job.keep_workers = 2;
   CoordinatorHarness cluster(config);
   cluster.Start();
@@ -112,7 +104,7 @@ TEST(CoordinatorWorkersTest, WorkersThatAreGoneAreShownForAWhileWithTheReason) {
 }
 
 TEST(CoordinatorWorkersTest, WhatIsWaitedForIsToldToTheLogOnce) {
-  CoordinatorHarness cluster(ConfigFor(2));
+  CoordinatorHarness cluster(TestConfig(2));
   for (int i = 0; i < 10; ++i) cluster.Pass(absl::Seconds(1));
   EXPECT_THAT(cluster.observer.events,
               ElementsAre("cluster waits for the server of shard 0 (missing for 3s) and shard 1 "
@@ -132,7 +124,7 @@ TEST(CoordinatorWorkersTest, WhatIsWaitedForIsToldToTheLogOnce) {
 }
 
 TEST(CoordinatorWorkersTest, ARoundIsHeldUpOnceItTakesMuchLongerThanOthers) {
-  CoordinatorHarness cluster(ConfigFor(2));
+  CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
@@ -163,7 +155,7 @@ TEST(CoordinatorWorkersTest, PollingForAHeldCallKeepsNoDeadWorkerAlive) {
 }
 
 TEST(CoordinatorWorkersTest, WorkerThatWaitsForItsAcknowledgementIsNotBlamed) {
-  CoordinatorHarness cluster(ConfigFor(2));
+  CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
@@ -236,7 +228,7 @@ TEST(CoordinatorWorkersTest, LateJoinerIsInTheNextRound) {
 }
 
 TEST(CoordinatorWorkersTest, LeaveHandsOverItsReport) {
-  CoordinatorHarness cluster(ConfigFor(1));
+  CoordinatorHarness cluster(TestConfig(1));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const Grant grant = *cluster.Ask(a).grant;

@@ -53,54 +53,60 @@ class WorkerLifeTest : public testing::Test {
   const TestFolder images_;
 };
 
-TEST_F(WorkerLifeTest, ToldToStopItGivesUpOnServersThatKeepItWaiting) {
-  ServerConfig config = Config();
-  config.job.min_workers = 2;
-  config.cluster.lease = absl::Seconds(2);
-  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
-  // Comes first in the order of summation and never pushes, so the worker's push stays unanswered.
-  WireClient silent(cluster->address(), "silent", 1);
-  ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
-  ASSERT_OK(silent.Register(ToProto(layout)));
-  ASSERT_OK(silent.Join());
+// A worker whose push stays unanswered: `silent` comes first in the order of summation, and never
+// pushes.
+struct Standoff {
+  ~Standoff() {
+    if (run.joinable()) run.join();
+  }
+  std::unique_ptr<InProcessCluster> cluster;
+  std::unique_ptr<WireClient> silent;
+  std::unique_ptr<Worker> worker;
+  absl::Status left;
+  std::thread run;
+};
+
+class StandoffTest : public WorkerLifeTest {
+ protected:
+  void Begin(const Worker::Config& told, Standoff* standoff) {
+    ServerConfig config = Config();
+    config.job.min_workers = 2;
+    config.cluster.lease = absl::Seconds(2);
+    ASSERT_OK_AND_ASSIGN(standoff->cluster, InProcessCluster::Start(config, 1));
+    const std::string address = standoff->cluster->address();
+    standoff->silent = std::make_unique<WireClient>(address, "silent", 1);
+    ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
+    ASSERT_OK(standoff->silent->Register(ToProto(layout)));
+    ASSERT_OK(standoff->silent->Join());
+    standoff->worker = MakeWorker(address, "told", told);
+    standoff->run = std::thread([standoff] { standoff->left = standoff->worker->Run(); });
+    ASSERT_OK(standoff->silent->NextGrant(std::nullopt));  // both have one
+    while (FetchStatus(address)->workers(1).activity() != "push") {
+      ASSERT_OK(standoff->silent->Heartbeat());
+    }
+  }
+};
+
+TEST_F(StandoffTest, ToldToStopItGivesUpOnServersThatKeepItWaiting) {
   Worker::Config impatient;
   impatient.leave_timeout = absl::Milliseconds(1);
-  const std::unique_ptr<Worker> worker = MakeWorker(cluster->address(), "told", impatient);
-  absl::Status left;
-  std::thread run([&] { left = worker->Run(); });
-  ASSERT_OK(silent.NextGrant(std::nullopt));  // both have one
-  while (FetchStatus(cluster->address())->workers(1).activity() != "push") {
-    ASSERT_OK(silent.Heartbeat());
-  }
-  worker->RequestStop();
-  run.join();
-  EXPECT_THAT(left, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                             HasSubstr("--leave_timeout): round 0 is not handed in")));
+  Standoff standoff;
+  ASSERT_NO_FATAL_FAILURE(Begin(impatient, &standoff));
+  standoff.worker->RequestStop();
+  standoff.run.join();
+  EXPECT_THAT(standoff.left, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                      HasSubstr("--leave_timeout): round 0 is not handed in")));
 }
 
-TEST_F(WorkerLifeTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
-  ServerConfig config = Config();
-  config.job.min_workers = 2;
-  config.cluster.lease = absl::Seconds(2);
-  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
-  // Never pushes, as above.
-  WireClient silent(cluster->address(), "silent", 1);
-  ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
-  ASSERT_OK(silent.Register(ToProto(layout)));
-  ASSERT_OK(silent.Join());
-  const std::unique_ptr<Worker> worker = MakeWorker(cluster->address(), "told");
-  absl::Status left;
-  std::thread run([&] { left = worker->Run(); });
-  ASSERT_OK(silent.NextGrant(std::nullopt));
-  while (FetchStatus(cluster->address())->workers(1).activity() != "push") {
-    ASSERT_OK(silent.Heartbeat());
-  }
-  cluster->Stop(0, Server::StopKind::kImmediate);
-  worker->RequestStop();
-  ASSERT_OK(cluster->StartAgain(0));
-  run.join();
-  EXPECT_THAT(left, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                             HasSubstr("life: round 0 is not handed in")));
+TEST_F(StandoffTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
+  Standoff standoff;
+  ASSERT_NO_FATAL_FAILURE(Begin({}, &standoff));
+  standoff.cluster->Stop(0, Server::StopKind::kImmediate);
+  standoff.worker->RequestStop();
+  ASSERT_OK(standoff.cluster->StartAgain(0));
+  standoff.run.join();
+  EXPECT_THAT(standoff.left, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                      HasSubstr("life: round 0 is not handed in")));
 }
 
 // Passes a worker's calls on to the coordinator, but fails those that bring the report of `cut`

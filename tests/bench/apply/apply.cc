@@ -22,7 +22,7 @@
 #include "common/executor.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
-#include "common/malloc_setup.h"
+#include "common/process_setup.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/bucket_weights.h"
 #include "server/shard/page.h"

@@ -1,12 +1,17 @@
-#include "common/malloc_setup.h"
+#include "common/process_setup.h"
 
 #include <unistd.h>
 
 #include <climits>  // defines __GLIBC__ where it applies
 #include <new>
 
+#include "absl/synchronization/mutex.h"
+
 #ifdef __GLIBC__
 #include <malloc.h>
+#endif
+#ifdef __SSE2__
+#include <xmmintrin.h>
 #endif
 
 namespace lodestar {
@@ -32,6 +37,17 @@ void SetUpMalloc() {
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   mallopt(M_TOP_PAD, kTopPadBytes);
   mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
+void SetUpMutexes() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
+
+void FlushDenormals() {
+#ifdef __SSE2__
+  _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
+  // Of inputs; <pmmintrin.h> has the name, for SSE3 only.
+  constexpr unsigned kDenormalsAreZero = 0x40;
+  _mm_setcsr(_mm_getcsr() | kDenormalsAreZero);
 #endif
 }
 

@@ -1,12 +1,36 @@
-#include "common/float_setup.h"
+#include "common/process_setup.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <limits>
 #include <thread>
 
+#include "absl/synchronization/mutex.h"
+
 namespace lodestar {
 namespace {
+
+void LockInBothOrders() {
+  absl::Mutex a, b;
+  {
+    absl::MutexLock first(&a);
+    absl::MutexLock second(&b);
+  }
+  absl::MutexLock first(&b);
+  absl::MutexLock second(&a);
+}
+
+TEST(ProcessSetupDeathTest, LocksAreNotWatched) {
+  // An Abseil that watches aborts here, unless it was built not to.
+  EXPECT_EXIT(
+      {
+        SetUpMutexes();
+        LockInBothOrders();
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "^$");
+}
 
 // Volatile, so that the processor computes it, not the compiler.
 float Product(float x, float y) {
@@ -15,7 +39,7 @@ float Product(float x, float y) {
 }
 
 #ifdef __SSE2__
-TEST(FloatSetupTest, DenormalsAreZeroInThisThreadAndThoseStartedLater) {
+TEST(ProcessSetupTest, DenormalsAreZeroInThisThreadAndThoseStartedLater) {
   constexpr float kSmallest = std::numeric_limits<float>::min();
   constexpr float kDenormal = std::numeric_limits<float>::denorm_min();
   ASSERT_GT(Product(kSmallest, 0.5f), 0.0f);
