@@ -64,27 +64,13 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
   return CheckDurationRange("stop_timeout", cluster.stop_timeout, kShortestWait, kMaxDuration);
 }
 
-// What needs a folder for checkpoints, and does not get one.
-absl::Status CheckFolders(const DurabilityConfig& durability) {
-  const auto needs_folder = [](absl::string_view flag) {
-    return absl::InvalidArgumentError(absl::StrCat("--", flag, " needs --checkpoint_dir"));
-  };
-  if (!durability.checkpoint_dir.empty()) {
-    if (durability.fallback_dir != durability.checkpoint_dir) return absl::OkStatus();
+absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec& model) {
+  RETURN_IF_ERROR(CheckWholeRange("checkpoint_every", durability.checkpoint_every, 0, kMaxEvery));
+  if (!durability.checkpoint_dir.empty() && durability.fallback_dir == durability.checkpoint_dir) {
     return absl::InvalidArgumentError(
         absl::StrCat("--fallback_dir=", durability.fallback_dir,
                      " is --checkpoint_dir as well; give a folder on another disk"));
   }
-  if (durability.checkpoint_every > 0) {
-    return needs_folder(absl::StrCat("checkpoint_every=", durability.checkpoint_every));
-  }
-  if (durability.fallback_dir.empty()) return absl::OkStatus();
-  return needs_folder(absl::StrCat("fallback_dir=", durability.fallback_dir));
-}
-
-absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec& model) {
-  RETURN_IF_ERROR(CheckWholeRange("checkpoint_every", durability.checkpoint_every, 0, kMaxEvery));
-  RETURN_IF_ERROR(CheckFolders(durability));
   if (durability.checkpoint_interval != absl::ZeroDuration()) {
     RETURN_IF_ERROR(CheckDurationRange("checkpoint_interval", durability.checkpoint_interval,
                                        kShortestWait, kMaxInterval));

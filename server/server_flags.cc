@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/status_macros.h"
 #include "proto/model_file.h"
+#include "server/idle_flags.h"
 
 ABSL_FLAG(
     std::string, listen, "127.0.0.1:50051",
@@ -145,7 +146,7 @@ ABSL_FLAG(double, checkpoint_cost, 0.01,
           "disk is slow, the interval grows.");
 ABSL_FLAG(int64_t, checkpoint_every, 0,
           "Rounds between checkpoints, instead of --checkpoint_interval unless that is given, too. "
-          "0: by time. Needs --checkpoint_dir.");
+          "0: by time.");
 ABSL_FLAG(std::string, fallback_dir, "",
           "Folder for a last checkpoint that cannot be written into --checkpoint_dir, best on "
           "another disk; seen by all servers like that. A server that ends so exits with 3. Empty: "
@@ -386,6 +387,7 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   RETURN_IF_ERROR(CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags(line.given));
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
+  RETURN_IF_ERROR(CheckNoneIsIdle(line.given, result.config));
   if (!result.config.is_coordinator()) {
     for (const std::string& flag : line.given) {
       if (!CountsOnEveryServer(flag)) result.ignored.push_back(flag);
@@ -402,7 +404,7 @@ std::string ServerHelp() {
       "  gpu_worker --coordinator=127.0.0.1:50051 --data=corpus.txt\n"
       "\n"
       "The server of shard 0 decides all settings; workers and other servers receive\n"
-      "them.\n"
+      "them. A flag that can have no effect beside the others is refused.\n"
       "Exit code: 0 done; 1 to 127 will not succeed by retrying (2: a bad flag; 3: the\n"
       "last checkpoint is not in --checkpoint_dir, see the log); 128 and above may.\n",
       ServerFlagGroups());

@@ -141,12 +141,71 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_THAT(ErrorOf({"--http=127.0.0.1:8080"}), HasSubstr("--http=127.0.0.1:8080"));
   EXPECT_THAT(ErrorOf({"--mode=async", "--quorum=1"}), HasSubstr("--mode=async"));
   EXPECT_THAT(ErrorOf({"--batch_size=4", "--global_batch_size=8"}), HasSubstr("one of the two"));
-  EXPECT_THAT(ErrorOf({"--checkpoint_every=5"}), HasSubstr("needs --checkpoint_dir"));
+  EXPECT_THAT(ErrorOf({"--checkpoint_every=5"}), HasSubstr("counts with --checkpoint_dir"));
   EXPECT_THAT(ErrorOf({"--shard=1/2"}), HasSubstr("needs --coordinator"));
   EXPECT_THAT(ErrorOf({"--coordinator=localhost:1"}), HasSubstr("contradicts --shard=0/1"));
   EXPECT_THAT(ErrorOf({"--shard=1/2", "--coordinator=localhost"}),
               AllOf(HasSubstr("--coordinator=localhost"), HasSubstr("HOST:PORT")));
   EXPECT_THAT(ErrorOf({"--init_from=w.safetensors", "--resume=old"}), HasSubstr("contradicts"));
+}
+
+TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
+  struct Case {
+    std::vector<std::string> flag;            // with what its own form needs
+    std::string counts_with;                  // as the error says
+    std::vector<std::string> makes_it_count;  // other flags
+  };
+  const std::vector<std::string> saves = {"--checkpoint_dir=runs"};
+  const std::vector<std::string> local = {"--mode=local_sgd"};
+  const std::vector<std::string> adamw = {"--optimizer=adamw"};
+  const std::vector<std::string> async = {"--mode=async"};
+  const std::vector<Case> cases = {
+      {{"--quorum=0", "--mode=async"}, "--mode=sync", {"--mode=sync"}},
+      {{"--max_rounds_ahead=-1"}, "--mode=async", async},
+      {{"--staleness_scaling=none"}, "--mode=async", async},
+      {{"--local_steps=1"}, "--mode=local_sgd", local},
+      {{"--outer_optimizer=average"}, "--mode=local_sgd", local},
+      {{"--outer_learning_rate=0.5", "--outer_optimizer=average", "--mode=local_sgd"},
+       "--outer_optimizer=nesterov",
+       {"--outer_optimizer=nesterov"}},
+      {{"--outer_momentum=0.9"}, "--mode=local_sgd --outer_optimizer=nesterov", local},
+      {{"--error_feedback=false"}, "--push_encoding or", {"--push_encoding=int8"}},
+      {{"--error_feedback"}, "--pull_encoding other than fp32", {"--pull_encoding=bf16"}},
+      {{"--momentum=0.9"}, "--optimizer=momentum or nesterov", {"--optimizer=momentum"}},
+      {{"--momentum=0.5", "--optimizer=sgd"}, "or nesterov", {"--optimizer=nesterov"}},
+      {{"--beta1=0.8", "--optimizer=sgd"}, "--optimizer=adamw", adamw},
+      {{"--beta2=0.9", "--optimizer=momentum"}, "--optimizer=adamw", adamw},
+      {{"--epsilon=1e-6", "--optimizer=nesterov"}, "--optimizer=adamw", adamw},
+      {{"--min_learning_rate=1e-4"}, "--lr_schedule=cosine or linear", {"--lr_schedule=linear"}},
+      {{"--rollback_lr_factor=0.5"}, "--on_divergence=rollback", {"--on_divergence=rollback"}},
+      {{"--max_rollbacks=3"}, "--on_divergence=rollback", {"--on_divergence=rollback"}},
+      {{"--checkpoint_every=5"}, "--checkpoint_dir", saves},
+      {{"--checkpoint_interval=1m"}, "--checkpoint_dir", saves},
+      {{"--checkpoint_keep=2"}, "--checkpoint_dir", saves},
+      {{"--fallback_dir=spare"}, "--checkpoint_dir", saves},
+      {{"--checkpoint_cost=0.1"}, "--checkpoint_dir", saves},
+      {{"--checkpoint_cost=0.1", "--checkpoint_dir=runs", "--checkpoint_every=5"},
+       "--checkpoint_interval",
+       {"--checkpoint_interval=1m"}},
+      {{"--resume=latest"}, "--checkpoint_dir", saves},
+      {{"--resume=never"}, "--checkpoint_dir", saves},
+      {{"--trace_rounds=3"}, "--trace", {"--trace=t.json"}},
+      {{"--insecure"}, "other machines reach", {"--listen=0.0.0.0:0"}},
+  };
+  for (const Case& flag : cases) {
+    const std::string name = flag.flag[0].substr(0, flag.flag[0].find('='));
+    EXPECT_THAT(ErrorOf(flag.flag),
+                AllOf(HasSubstr(name + " has no effect"), HasSubstr(flag.counts_with)));
+    std::vector<std::string> counting = flag.flag;
+    counting.insert(counting.end(), flag.makes_it_count.begin(), flag.makes_it_count.end());
+    EXPECT_EQ(ErrorOf(counting), "") << name;
+  }
+  EXPECT_THAT(ErrorOf({"--momentum=0.5", "--trace_rounds=3"}),
+              AllOf(HasSubstr("--momentum has"), HasSubstr("--trace_rounds has")));
+  EXPECT_THAT(ErrorOf({"--shard=1/2", "--coordinator=localhost:1", "--trace_rounds=3"}),
+              HasSubstr("--trace_rounds has no effect"));
+  EXPECT_EQ(ErrorOf({"--shard=1/2", "--coordinator=localhost:1", "--momentum=0.5"}), "")
+      << "only told: the coordinator decides";
 }
 
 TEST_F(ServerFlagsTest, OpenAddressNeedsInsecure) {
@@ -189,7 +248,6 @@ TEST_F(ServerFlagsTest, CheckpointsComeByTimeUnlessRoundsAreGiven) {
   EXPECT_THAT(ErrorOf({"--checkpoint_interval=1ms"}), HasSubstr("--checkpoint_interval=1ms"));
   EXPECT_THAT(ErrorOf({"--checkpoint_cost=0"}), HasSubstr("--checkpoint_cost=0"));
   EXPECT_THAT(ErrorOf({"--stop_timeout=0"}), HasSubstr("--stop_timeout=0"));
-  EXPECT_THAT(ErrorOf({"--fallback_dir=spare"}), HasSubstr("needs --checkpoint_dir"));
   EXPECT_THAT(ErrorOf({"--fallback_dir=runs", "--checkpoint_dir=runs"}), HasSubstr("another disk"));
   EXPECT_THAT(ErrorOf({"--fallback_dir=./runs//", "--checkpoint_dir=runs"}),
               HasSubstr("another disk"));
@@ -197,8 +255,11 @@ TEST_F(ServerFlagsTest, CheckpointsComeByTimeUnlessRoundsAreGiven) {
 
 TEST_F(ServerFlagsTest, ResumeIsAWordOrAPath) {
   EXPECT_EQ(Parse({}).config.durability.resume, ResumePolicy::kLatest);
-  EXPECT_EQ(Parse({"--resume=latest"}).config.durability.resume, ResumePolicy::kLatest);
-  EXPECT_EQ(Parse({"--resume=never"}).config.durability.resume, ResumePolicy::kNever);
+  const auto policy_of = [this](const std::string& resume) {
+    return Parse({"--checkpoint_dir=runs", resume}).config.durability.resume;
+  };
+  EXPECT_EQ(policy_of("--resume=latest"), ResumePolicy::kLatest);
+  EXPECT_EQ(policy_of("--resume=never"), ResumePolicy::kNever);
   const ServerConfig config = Parse({"--resume=runs/round-00000010"}).config;
   EXPECT_EQ(config.durability.resume, ResumePolicy::kPath);
   EXPECT_EQ(config.durability.resume_path, "runs/round-00000010");

@@ -25,8 +25,7 @@ class ThreeModesTest(cluster_processes.ClusterTestCase):
     """Training losses of all rounds of a job on `device`."""
     metrics = self.path("metrics.jsonl")
     pathlib.Path(metrics).unlink(missing_ok=True)
-    server = self.start_server(rounds=ROUNDS, min_workers=2, batch_size=4, learning_rate=1e-3, clip_norm=1,
-                               resume="never", **flags)
+    server = self.start_server(rounds=ROUNDS, min_workers=2, batch_size=4, learning_rate=1e-3, clip_norm=1, **flags)
     workers = [self.start([cluster_processes.BINARIES["gpu_worker"], f"--coordinator=127.0.0.1:{self.port}",
                            f"--name={name}", f"--data={self.path('corpus.txt')}", f"--device={device}",
                            f"--dtype={dtype}", "--threads=1"], f"worker_{device}_{name}")
