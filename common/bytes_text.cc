@@ -6,7 +6,8 @@
 namespace lodestar {
 
 std::string BytesText(int64_t bytes) {
-  if (bytes < 1'000'000) return absl::StrCat(bytes, " bytes");
+  if (bytes < 1'000) return absl::StrCat(bytes, " B");
+  if (bytes < 1'000'000) return absl::StrFormat("%.1f kB", bytes / 1e3);
   if (bytes < 1'000'000'000) return absl::StrFormat("%.1f MB", bytes / 1e6);
   return absl::StrFormat("%.2f GB", bytes / 1e9);
 }

@@ -13,6 +13,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/bytes_text.h"
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/flag_range.h"
@@ -211,7 +212,7 @@ int ExportCommand(ClusterClient* client) {
   if (!called.ok()) return FailCall(called);
   written = file->Commit();
   if (!written.ok()) return Fail(written);
-  return Print(absl::StrCat(path, " (", FormatBytes(static_cast<double>(bytes)), ")\n"));
+  return Print(absl::StrCat(path, " (", BytesText(static_cast<int64_t>(bytes)), ")\n"));
 }
 
 int StopCommand(ClusterClient* client) {

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cctype>
-#include <iterator>
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/bytes_text.h"
 #include "common/job_loss.h"
 
 namespace lodestar {
@@ -127,7 +128,7 @@ std::string OpenRoundText(const v1::OpenRoundStatus& round) {
 
 std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
   return absl::StrFormat("%s (round %d, %s, %s ago)", checkpoint.path(), checkpoint.round(),
-                         FormatBytes(static_cast<double>(checkpoint.bytes())),
+                         BytesText(static_cast<int64_t>(checkpoint.bytes())),
                          FormatSeconds(checkpoint.age_seconds()));
 }
 
@@ -144,7 +145,7 @@ std::string ShardsText(const v1::ClusterStatus& status, int columns) {
                    {.title = "TWICE", .align = kRight, .rank = 4},
                    {.title = "LATE", .align = kRight, .rank = 3},
                    {.title = "REFUSED", .align = kRight, .rank = 2}});
-  const auto bytes = [](uint64_t count) { return FormatBytes(static_cast<double>(count)); };
+  const auto bytes = [](uint64_t count) { return BytesText(static_cast<int64_t>(count)); };
   for (const v1::ShardStatus& shard : status.shards()) {
     table.AddRow(
         {absl::StrCat(shard.shard()), shard.address(), shard.state(), absl::StrCat(shard.version()),
@@ -169,16 +170,6 @@ std::string ChangeText(const v1::SettingChange& change) {
 }
 
 }  // namespace
-
-std::string FormatBytes(double bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  size_t unit = 0;
-  while (bytes >= 1024.0 && unit + 1 < std::size(kUnits)) {
-    bytes /= 1024.0;
-    ++unit;
-  }
-  return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-}
 
 std::string StatusText(const v1::ClusterStatus& status, int columns) {
   std::string text;
@@ -227,8 +218,8 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
                   worker.activity(), absl::StrCat(worker.round()), absl::StrCat(worker.staleness()),
                   absl::StrFormat("%.1fs", worker.lease_age_seconds()),
                   absl::StrFormat("%.1f", worker.samples_per_second()),
-                  FormatBytes(worker.push_bytes_per_second()),
-                  FormatBytes(worker.pull_bytes_per_second()), SharesText(worker),
+                  BytesText(std::llround(worker.push_bytes_per_second())),
+                  BytesText(std::llround(worker.pull_bytes_per_second())), SharesText(worker),
                   worker.device()});
   }
   if (status.workers().empty()) return "no worker yet\n";

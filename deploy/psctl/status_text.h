@@ -16,7 +16,4 @@ std::string StatusText(const v1::ClusterStatus& status, int columns);
 // that count least.
 std::string WorkersText(const v1::ClusterStatus& status, int columns);
 
-// 1536 -> "1.5 KiB".
-std::string FormatBytes(double bytes);
-
 }  // namespace lodestar

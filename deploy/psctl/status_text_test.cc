@@ -99,11 +99,5 @@ TEST(StatusTextTest, SaysWhyAWorkerIsGoneAndThatTheRunHasDiverged) {
                               "rate times 0.25\n"));
 }
 
-TEST(StatusTextTest, BytesHaveAUnit) {
-  EXPECT_EQ(FormatBytes(17), "17 B");
-  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
-  EXPECT_EQ(FormatBytes(3.0 * (1 << 20)), "3.0 MiB");
-}
-
 }  // namespace
 }  // namespace lodestar
