@@ -91,7 +91,9 @@ TEST(ControlPlaneTest, SyncAveragesTheGradientsOfAllWorkersOverTwoServers) {
 }
 
 TEST(ControlPlaneTest, ClientThatJoinsBeforeTheFirstWeightsDoesNotShutThemOut) {
-  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 2));
+  ServerConfig config = TestConfig();
+  config.job.min_workers = 2;  // both are in the round, and none waits for the other's lease
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
   WireClient supplier(cluster->address(), "supplier", 1);
   ASSERT_OK(supplier.Register(TestLayout()));
   ASSERT_TRUE(supplier.registration().needs_initial_weights());
@@ -100,7 +102,9 @@ TEST(ControlPlaneTest, ClientThatJoinsBeforeTheFirstWeightsDoesNotShutThemOut) {
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, early->Pull(0));
   EXPECT_THAT(weights, Each(3.0f));
   std::vector<std::optional<v1::RoundReport>> reports(2);
-  RunRound({&supplier, early.get()}, {1.0f, 1.0f}, &reports);
+  RunRound({&supplier, early.get()}, {1.0f, 3.0f}, &reports);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> after, early->Pull(1));
+  EXPECT_THAT(after, Each(1.0f));
 }
 
 TEST(ControlPlaneTest, AsyncAppliesEachGradientOnArrival) {
