@@ -14,19 +14,26 @@ Remedy RemedyFor(absl::StatusCode code) {
       return Remedy::kRejoin;
     case absl::StatusCode::kAlreadyExists:
       return Remedy::kAwaitLease;
+    case absl::StatusCode::kUnimplemented:
+      return Remedy::kReconnect;
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
-    case absl::StatusCode::kUnimplemented:
     case absl::StatusCode::kInternal:  // of this process; a peer's is Unavailable
     case absl::StatusCode::kUnknown:   // likewise
     case absl::StatusCode::kOk:
     default:
       return Remedy::kGiveUp;
   }
+}
+
+bool UnknownCalls::IsFinal(const absl::Status& status, bool has_worked) {
+  if (has_worked) num_in_a_row_ = 0;
+  if (RemedyFor(status) != Remedy::kReconnect) return false;
+  return ++num_in_a_row_ >= kMaxInARow;
 }
 
 absl::Status AsFinal(const absl::Status& status) {

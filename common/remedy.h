@@ -13,12 +13,28 @@ enum class Remedy : uint8_t {
   kRepeat,      // the same call again, with back-off
   kRejoin,      // this life is over: register again, with back-off
   kAwaitLease,  // the name is held: register again until the lease of its holder is over
+  kReconnect,   // damaged on its way, or no server of this release: see UnknownCalls
   kGiveUp,      // the same call would be refused again
 };
 
 // Of a code that is not OK.
 Remedy RemedyFor(absl::StatusCode code);
 inline Remedy RemedyFor(const absl::Status& status) { return RemedyFor(status.code()); }
+
+// Tells a peer that does not know a call for good from one call, or one connection, that was
+// damaged: gRPC answers both with UNIMPLEMENTED. For a caller whose attempts come one after the
+// other, each after such an answer over a connection of its own. Not thread-safe.
+class UnknownCalls {
+ public:
+  static constexpr int kMaxInARow = 5;
+
+  // `status` has ended an attempt. `has_worked`: not before the peer had done what it is for, so
+  // that earlier answers say nothing any more. Whether another attempt would end the same.
+  bool IsFinal(const absl::Status& status, bool has_worked);
+
+ private:
+  int num_in_a_row_ = 0;
+};
 
 // An error of this machine (its data, its device), whose code is not one that a peer has answered:
 // another try meets the same. Keeps the text; OK stays OK.

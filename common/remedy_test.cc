@@ -16,8 +16,21 @@ TEST(RemedyTest, OnlyRefusalsThatNameTheirCauseAreFinal) {
   EXPECT_EQ(RemedyFor(absl::AlreadyExistsError("")), Remedy::kAwaitLease);
   EXPECT_EQ(RemedyFor(absl::InvalidArgumentError("")), Remedy::kGiveUp);
   EXPECT_EQ(RemedyFor(absl::FailedPreconditionError("")), Remedy::kGiveUp);
-  EXPECT_EQ(RemedyFor(absl::UnimplementedError("")), Remedy::kGiveUp);
+  EXPECT_EQ(RemedyFor(absl::UnimplementedError("")), Remedy::kReconnect);
   EXPECT_EQ(RemedyFor(static_cast<absl::StatusCode>(99)), Remedy::kGiveUp);
+}
+
+TEST(RemedyTest, APeerThatDoesNotKnowACallIsOneThatSaysSoEveryTime) {
+  const absl::Status unknown = absl::UnimplementedError("what?");
+  UnknownCalls calls;
+  for (int i = 1; i < UnknownCalls::kMaxInARow; ++i) EXPECT_FALSE(calls.IsFinal(unknown, false));
+  EXPECT_FALSE(calls.IsFinal(absl::UnavailableError("away"), false));
+  EXPECT_TRUE(calls.IsFinal(unknown, false));
+
+  UnknownCalls damaged;
+  for (int i = 0; i < 3 * UnknownCalls::kMaxInARow; ++i) {
+    EXPECT_FALSE(damaged.IsFinal(unknown, /*has_worked=*/true));
+  }
 }
 
 TEST(RemedyTest, AnErrorOfThisMachineIsFinal) {

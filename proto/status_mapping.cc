@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/remedy.h"
 #include "common/status_hints.h"
 #include "proto/error_details.pb.h"
 
@@ -82,21 +83,20 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   }
   const absl::StatusCode native = ToAbslCode(status.error_code());
   const std::string name = absl::StatusCodeToString(native);
-  switch (native) {
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-      return absl::UnavailableError(absl::StrCat("the connection or the peer failed (", name,
-                                                 text.empty() ? "" : ": ", text, ")"));
-    case absl::StatusCode::kUnimplemented:
-      if (!text.empty()) break;
-      return absl::UnimplementedError(
-          "the server does not know this call: it is no ps_server, or of another release");
-    default:
-      break;
+  if (native == absl::StatusCode::kInternal || native == absl::StatusCode::kUnknown) {
+    return absl::UnavailableError(absl::StrCat("the connection or the peer failed (", name,
+                                               text.empty() ? "" : ": ", text, ")"));
   }
-  return WithDetails(
-      absl::Status(native, text.empty() ? absl::StrCat("no reason was given (", name, ")") : text),
-      status.error_details());
+  if (!text.empty()) return WithDetails(absl::Status(native, text), status.error_details());
+  switch (RemedyFor(native)) {
+    case Remedy::kReconnect:
+      return absl::Status(
+          native, "the server does not know this call: it is no ps_server, or of another release");
+    case Remedy::kGiveUp:
+      return absl::UnavailableError(absl::StrCat("no reason was given (", name, ")"));
+    default:
+      return absl::Status(native, absl::StrCat("no reason was given (", name, ")"));
+  }
 }
 
 }  // namespace lodestar

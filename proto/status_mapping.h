@@ -10,7 +10,8 @@
 // NOT_FOUND            does not exist, or not yet
 // ALREADY_EXISTS       the name is taken
 // INVALID_ARGUMENT     can never succeed
-// PERMISSION_DENIED    nor these: OUT_OF_RANGE, UNAUTHENTICATED, UNIMPLEMENTED
+// PERMISSION_DENIED    nor these: OUT_OF_RANGE, UNAUTHENTICATED
+// UNIMPLEMENTED        the call is not known, or was damaged on its way
 // CANCELLED            the caller cancelled
 // INTERNAL, UNKNOWN    no server of ours says so: broken frames, a broken stream, or a defect
 #pragma once
@@ -25,7 +26,8 @@ namespace lodestar {
 // longer than 2 KiB are cut: they travel in HTTP/2 headers, which have a limit.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 // What a peer, or gRPC itself, has answered. INTERNAL and UNKNOWN become Unavailable: within a
-// process those codes mean its own defects. An error always has a text.
+// process those codes mean its own defects. So does a refusal without text: a server names its
+// cause, so the answer was damaged on its way. An error always has a text.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace lodestar

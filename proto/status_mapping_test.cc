@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "common/remedy.h"
 #include "common/status_hints.h"
 #include "common/testing/status_matchers.h"
 
@@ -32,6 +33,13 @@ TEST(StatusMappingTest, ErrorWithoutTextGetsOne) {
   }
   EXPECT_THAT(FromGrpcStatus(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "")),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("no ps_server")));
+}
+
+TEST(StatusMappingTest, ARefusalThatNamesNoCauseIsNotFinal) {
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status back = FromGrpcStatus(grpc::Status(static_cast<grpc::StatusCode>(code), ""));
+    EXPECT_NE(RemedyFor(back), Remedy::kGiveUp) << back;
+  }
 }
 
 TEST(StatusMappingTest, HintsCrossTheWire) {

@@ -170,6 +170,7 @@ absl::Status Worker::Depart(const absl::Status& status) {
 
 bool Worker::MayTryAgain(const absl::Status& status) {
   const Remedy remedy = RemedyFor(status);
+  if (unknown_calls_.IsFinal(status, did_work_)) return false;
   if (remedy != Remedy::kAwaitLease) {
     name_is_free_at_.reset();
     return remedy != Remedy::kGiveUp;

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/logging.h"
+#include "common/remedy.h"
 #include "common/trace_recorder.h"
 #include "kernels/device.h"
 #include "kernels/device_factory.h"
@@ -121,6 +122,7 @@ class Worker {
   std::optional<RoundReport>
       unsent_report_;  // of the last contribution, until the coordinator has it
   std::optional<absl::Time> name_is_free_at_;  // while another process holds this worker's name
+  UnknownCalls unknown_calls_;
   int failed_lives_ = 0;
   bool did_work_ = false;  // in this life
   ChangeLogger wait_logger_;

@@ -21,7 +21,9 @@ int ExitCodeOfError(const absl::Status& error) {
 }
 
 int ExitCodeOfCall(const absl::Status& error) {
-  return RemedyFor(error) == Remedy::kGiveUp ? ExitCodeOfError(error) : kExitRetry;
+  const Remedy remedy = RemedyFor(error);
+  const bool is_final = remedy == Remedy::kGiveUp || remedy == Remedy::kReconnect;
+  return is_final ? ExitCodeOfError(error) : kExitRetry;
 }
 
 }  // namespace lodestar

@@ -14,6 +14,7 @@ TEST(ExitCodeTest, WhatAServerMayDoLaterIsWorthAnotherTry) {
 TEST(ExitCodeTest, ARefusalThatNamesItsCauseIsFinal) {
   EXPECT_EQ(ExitCodeOfCall(absl::FailedPreconditionError("nothing to save yet")), kExitError);
   EXPECT_EQ(ExitCodeOfCall(absl::InvalidArgumentError("no such shard")), kExitBadFlags);
+  EXPECT_EQ(ExitCodeOfCall(absl::UnimplementedError("no such call")), kExitError);
 }
 
 TEST(ExitCodeTest, WhatFailsOnThisMachineFailsAgain) {

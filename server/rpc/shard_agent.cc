@@ -32,14 +32,18 @@ uint64_t RandomInstanceId() {
   return (static_cast<uint64_t>(random()) << 32) | random();
 }
 
+std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator) {
+  return v1::ClusterService::NewStub(grpc::CreateCustomChannel(
+      coordinator, grpc::InsecureChannelCredentials(), ControlChannelArguments()));
+}
+
 }  // namespace
 
 ShardAgent::ShardAgent(Config config, Deps deps)
     : config_(std::move(config)),
       deps_(std::move(deps)),
       instance_id_(RandomInstanceId()),
-      stub_(v1::ClusterService::NewStub(grpc::CreateCustomChannel(
-          config_.coordinator, grpc::InsecureChannelCredentials(), ControlChannelArguments()))),
+      stub_(NewStub(config_.coordinator)),
       connection_(absl::UnavailableError(
           absl::StrCat("not connected to the coordinator ", config_.coordinator, " yet"))),
       reports_(1, "shard-reports"),
@@ -110,15 +114,19 @@ void ShardAgent::SetConnection(const absl::Status& status) {
   connection_ = status;
 }
 
-bool ShardAgent::BeginCall(grpc::ClientContext* context) {
+std::shared_ptr<v1::ClusterService::Stub> ShardAgent::BeginCall(grpc::ClientContext* context) {
   absl::MutexLock lock(&mutex_);
-  if (!is_stopping_) calls_.insert(context);
-  return !is_stopping_;
+  if (is_stopping_) return nullptr;
+  calls_.insert(context);
+  return stub_;
 }
 
-void ShardAgent::EndCall(grpc::ClientContext* context) {
+absl::Status ShardAgent::EndCall(grpc::ClientContext* context, const grpc::Status& status) {
+  const absl::Status native = FromGrpcStatus(status);
   absl::MutexLock lock(&mutex_);
   calls_.erase(context);
+  if (RemedyFor(native) == Remedy::kReconnect) stub_ = NewStub(config_.coordinator);
+  return native;
 }
 
 bool ShardAgent::PauseBefore(absl::Duration pause) {
@@ -130,6 +138,7 @@ bool ShardAgent::PauseBefore(absl::Duration pause) {
 void ShardAgent::RunAttachments() {
   LogInfo("shard={} coordinator={} state=connecting", config_.shard, config_.coordinator);
   ChangeLogger log;
+  UnknownCalls unknown_calls;
   absl::Duration pause = kFirstPause;
   while (true) {
     const absl::Status ended = RunOneAttachment();
@@ -141,7 +150,7 @@ void ShardAgent::RunAttachments() {
     log.Log(LogLevel::kWarn, "coordinator",
             absl::StrCat("shard=", config_.shard, " coordinator=", config_.coordinator,
                          " state=disconnected reason=\"", ended.message(), "\"; trying again"));
-    if (RemedyFor(ended) == Remedy::kGiveUp) {
+    if (RemedyFor(ended) == Remedy::kGiveUp || unknown_calls.IsFinal(ended, was_attached)) {
       deps_.on_stop(ended);
       return;
     }
@@ -158,8 +167,9 @@ absl::Status ShardAgent::RunOneAttachment() {
   request.set_address(address_);
   request.set_instance_id(instance_id_);
   grpc::ClientContext context;
-  if (!BeginCall(&context)) return absl::CancelledError("this server stops");
-  const auto reader = stub_->AttachShard(&context, request);
+  const auto stub = BeginCall(&context);
+  if (stub == nullptr) return absl::CancelledError("this server stops");
+  const auto reader = stub->AttachShard(&context, request);
   v1::ShardCommand command;
   absl::Status obeyed;
   while (obeyed.ok() && reader->Read(&command)) {
@@ -170,8 +180,7 @@ absl::Status ShardAgent::RunOneAttachment() {
     obeyed = Obey(command);
   }
   if (!obeyed.ok()) context.TryCancel();
-  const absl::Status finished = FromGrpcStatus(reader->Finish());
-  EndCall(&context);
+  const absl::Status finished = EndCall(&context, reader->Finish());
   if (!obeyed.ok()) return obeyed;
   return finished.ok() ? absl::UnavailableError("the coordinator closed the stream") : finished;
 }
@@ -237,11 +246,10 @@ absl::StatusOr<v1::ShardReportReply> ShardAgent::SendNow(const v1::ShardReport& 
                                                          absl::Duration deadline) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(deadline));
-  if (!BeginCall(&context)) return absl::CancelledError("this server stops");
+  const auto stub = BeginCall(&context);
+  if (stub == nullptr) return absl::CancelledError("this server stops");
   v1::ShardReportReply reply;
-  const grpc::Status status = stub_->ReportShard(&context, report, &reply);
-  EndCall(&context);
-  RETURN_IF_ERROR(FromGrpcStatus(status));
+  RETURN_IF_ERROR(EndCall(&context, stub->ReportShard(&context, report, &reply)));
   return reply;
 }
 

@@ -77,9 +77,13 @@ class ShardAgent : public ShardReports, public NormExchange {
   // Until the stream ends; returns how.
   absl::Status RunOneAttachment();
   absl::Status Obey(const v1::ShardCommand& command);
-  // False if stopped: then do not call.
-  bool BeginCall(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
-  void EndCall(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What to call; null if stopped.
+  std::shared_ptr<v1::ClusterService::Stub> BeginCall(grpc::ClientContext* context)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // What the call has brought. After an answer that the connection may have spoiled, the next call
+  // opens another one.
+  absl::Status EndCall(grpc::ClientContext* context, const grpc::Status& status)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits for the next attempt; false if stopped meanwhile.
   bool PauseBefore(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetConnection(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -95,12 +99,13 @@ class ShardAgent : public ShardReports, public NormExchange {
   const Deps deps_;
   const uint64_t instance_id_;
   ChangeLogger notices_;
-  std::unique_ptr<v1::ClusterService::Stub> stub_;
   ShardHost* host_ = nullptr;
   std::string address_;
 
   mutable absl::Mutex mutex_;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Replaced, with its connection, while other threads have calls under way.
+  std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   absl::Status connection_ ABSL_GUARDED_BY(mutex_);
   std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);    // empty: not known yet
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // to cancel in Stop()

@@ -110,13 +110,14 @@ TEST_F(StandoffTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
 }
 
 // Passes a worker's calls on to the coordinator, but fails those that bring the report of `cut`
-// once, as a path does that is down for a moment.
+// once with `code`: as a path does that is down for a moment, or that damages an answer.
 class CutPath final : public v1::ClusterService::Service {
  public:
-  CutPath(const std::string& coordinator, int64_t cut)
+  CutPath(const std::string& coordinator, int64_t cut, grpc::StatusCode code)
       : coordinator_(v1::ClusterService::NewStub(
             grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()))),
-        cut_(cut) {
+        cut_(cut),
+        code_(code) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
@@ -148,7 +149,7 @@ class CutPath final : public v1::ClusterService::Service {
       reports_.push_back(request->report().round());
       if (reports_.back() == cut_) {
         cut_ = kNothing;
-        return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the path is cut");
+        return grpc::Status(code_, "");
       }
     }
     grpc::ClientContext context;
@@ -165,20 +166,44 @@ class CutPath final : public v1::ClusterService::Service {
 
   const std::unique_ptr<v1::ClusterService::Stub> coordinator_;
   int64_t cut_;
+  const grpc::StatusCode code_;
   int port_ = 0;
   std::vector<int64_t> reports_;  // written by one call at a time, read behind the last
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_F(WorkerLifeTest, AReconnectStillOwesItsReportAndComputesNoRoundTwice) {
+class CutPathTest : public WorkerLifeTest, public testing::WithParamInterface<grpc::StatusCode> {};
+
+TEST_P(CutPathTest, AReconnectStillOwesItsReportAndComputesNoRoundTwice) {
   ServerConfig config = Config();
   config.job.schedule.total_rounds = 3;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
-  const CutPath path(cluster->address(), /*cut=*/1);
+  const CutPath path(cluster->address(), /*cut=*/1, GetParam());
   EXPECT_OK(MakeWorker(path.address(), "cut")->Run());
   EXPECT_THAT(path.reports(), ElementsAre(0, 1, 1, 2, 3));  // 3: of the last evaluation
   ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, FetchStatus(cluster->address()));
   EXPECT_EQ(status.shards(0).contributions_duplicate(), 0);
+}
+
+// OUT_OF_RANGE: one bit of OK flipped.
+INSTANTIATE_TEST_SUITE_P(Codes, CutPathTest,
+                         testing::Values(grpc::StatusCode::UNAVAILABLE,
+                                         grpc::StatusCode::UNIMPLEMENTED,
+                                         grpc::StatusCode::OUT_OF_RANGE));
+
+TEST_F(WorkerLifeTest, AServerThatKnowsNoneOfItsCallsIsNone) {
+  int port = 0;
+  v1::ClusterService::Service stranger;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&stranger);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  Worker::Config config;
+  config.first_backoff = absl::Milliseconds(1);
+  EXPECT_THAT(
+      MakeWorker(absl::StrCat("127.0.0.1:", port), "astray", config)->Run(),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("does not know this call: it is no ps_server, or of another release")));
 }
 
 TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {

@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/encoding.h"
 #include "common/logging.h"
+#include "common/remedy.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "common/version.h"
@@ -60,7 +61,8 @@ class ClusterSession final : public CoordinatorLink {
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply);
   // What a call of at most `timeout` has brought; an error that may pass names the coordinator.
-  absl::Status Outcome(const grpc::Status& status, absl::Duration timeout) const;
+  absl::Status Outcome(const grpc::Status& status, absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls);
   // Returns why the cluster does not go on.
   absl::StatusOr<std::string> SendHeartbeat(const Activity& activity);
@@ -86,7 +88,8 @@ class ClusterSession final : public CoordinatorLink {
   grpc::ClientContext* heartbeat_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_leaving_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_held_ ABSL_GUARDED_BY(mutex_) = false;  // the call in progress waits for new work
+  bool is_suspect_ ABSL_GUARDED_BY(mutex_) = false;  // the connection may be what spoils calls
+  bool is_held_ ABSL_GUARDED_BY(mutex_) = false;     // the call in progress waits for new work
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -124,12 +127,13 @@ absl::Status ClusterSession::Call(Method method, const Request& request, absl::D
   return Outcome(status, timeout);
 }
 
-absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration timeout) const {
+absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration timeout) {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(absl::StrCat(
         "coordinator ", coordinator_, " did not answer within ", absl::FormatDuration(timeout)));
   }
   const absl::Status native = FromGrpcStatus(status);
+  if (RemedyFor(native) == Remedy::kReconnect) is_suspect_ = true;
   if (!absl::IsUnavailable(native) && !absl::IsUnimplemented(native)) return native;
   return absl::Status(native.code(),
                       absl::StrCat("coordinator ", coordinator_, ": ", native.message()));
@@ -139,6 +143,7 @@ absl::StatusOr<Registration> ClusterSession::Register() {
   {
     absl::MutexLock lock(&mutex_);
     cancelled_ = false;
+    if (std::exchange(is_suspect_, false)) channel_.reset();
   }
   Connect();
   absl::StatusOr<Registration> registration = TryRegister();
@@ -212,7 +217,9 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   grpc::ClientContext context;
   context.set_deadline(Deadline(config_.leave_timeout));
   v1::LeaveReply reply;
-  return Outcome(stub_->Leave(&context, request, &reply), config_.leave_timeout);
+  const grpc::Status status = stub_->Leave(&context, request, &reply);
+  absl::MutexLock lock(&mutex_);
+  return Outcome(status, config_.leave_timeout);
 }
 
 void ClusterSession::StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) {
