@@ -1,8 +1,12 @@
 #!/bin/bash
 # Installs what the build, the tests and the quick start need and this machine lacks. Says nothing
 # when nothing is missing.
+#   deploy/install_deps.sh
 # Debian 12 or a relative with the same package names; needs root or sudo.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=script_help.sh
+source "$(dirname "$(readlink -f "$0")")/script_help.sh"
+take_no_arguments "$@"
 
 packages=(
   # compiler and build

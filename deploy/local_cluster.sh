@@ -5,6 +5,8 @@
 # shellcheck shell=bash
 
 root="$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")"
+# shellcheck source-path=SCRIPTDIR source=script_help.sh
+source "$root/deploy/script_help.sh"
 started_pids=() server_pids=() worker_pids=() follower_pid=''
 
 fail() {
@@ -14,9 +16,8 @@ fail() {
 
 say() { echo "==> $*"; }
 
-# The comment at the top of the script is its help.
 usage() {
-  sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"
+  show_usage
   echo
   echo "  --programs=DIR  take the programs from a folder laid out as bazel-bin is, instead of building them"
 }

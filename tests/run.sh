@@ -1,8 +1,12 @@
 #!/bin/bash
-# Installs what is missing, builds everything and runs every test.
+# Installs what is missing, builds everything and runs every test: tests/run.sh
+# One target at a time: bazel test //server/sync:all
 # Last line: "N passed, N failed, N skipped" (test targets).
 # Exit code 0 only if everything was built and nothing failed.
 set -uo pipefail
+# shellcheck source-path=SCRIPTDIR source=../deploy/script_help.sh
+source "$(dirname "$(readlink -f "$0")")/../deploy/script_help.sh"
+take_no_arguments "$@"
 
 readonly limit_seconds=2700  # for the build and all tests together; a hang must not look like work
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Makes tokens of text, writes them as a uint16 .bin file with the header of llm.c, and trains on that. Tokens of a
-# tokenizer of your own come the same way: --data=FILE.bin, and a model file with its vocabulary.
+# tokenizer of your own need none of this script: give them to gpu_worker --data=FILE.bin, and a model file with their
+# vocabulary to ps_server --model.
 #
-#   deploy/examples/tokens.sh [--data=PATH] [--vocabulary=N] [--rounds=N] [--out=DIR]
+#   deploy/examples/tokens.sh [--data=TEXT] [--vocabulary=N] [--rounds=N] [--out=DIR]
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../local_cluster.sh
 source "$(dirname "$(readlink -f "$0")")/../local_cluster.sh"

@@ -20,8 +20,13 @@ NUM_BYTES = 256
 WORD = re.compile(rb" ?[A-Za-z_]+|[^A-Za-z_]")
 
 
+class NotText(ValueError):
+    pass
+
+
 def text_of(path):
-    if os.path.isfile(path):
+    """Raises NotText, OSError."""
+    if os.path.isfile(path) or not os.path.exists(path):
         paths = [path]
     else:
         paths = sorted(os.path.join(root, n) for root, _, names in os.walk(path) for n in names)
@@ -29,6 +34,11 @@ def text_of(path):
     for name in paths:
         with open(name, "rb") as file:
             content.append(file.read())
+        zero = content[-1].find(b"\0")
+        if zero >= 0:
+            raise NotText(f"{name} is no text: it has a zero byte at offset {zero}. Tokens are trained on as they "
+                          "are: give them to gpu_worker --data, and a model file with their vocabulary to "
+                          "ps_server --model")
     return b"".join(content)
 
 
@@ -40,7 +50,10 @@ def main():
     options = parser.parse_args()
     if not NUM_BYTES < options.vocabulary <= 1 << 16:
         parser.error(f"--vocabulary={options.vocabulary}: allowed is {NUM_BYTES + 1} to 65536")
-    text = text_of(options.path)
+    try:
+        text = text_of(options.path)
+    except (NotText, OSError) as error:
+        sys.exit(f"words_to_tokens.py: {error}")
     pieces = WORD.findall(text)
     counts = collections.Counter(piece for piece in pieces if len(piece) > 1)
     words = [word for word, _ in counts.most_common(options.vocabulary - NUM_BYTES)]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -135,6 +136,34 @@ class ThisCheckout(unittest.TestCase):
         for path, text in self.pages():
             if os.path.basename(path) == "README.md" or "/deploy/docs/" in path:
                 self.assertEqual(set(re.findall(r"(?<![\w-])--(\w+)", text)) - known, set(), path)
+
+    def scripts(self):
+        """Those that people run, not those that are sourced or that bazel runs."""
+        for folder in ("deploy", "tests"):
+            for parent, _, names in os.walk(os.path.join(ROOT, folder)):
+                for path in (os.path.join(parent, name) for name in names if name.endswith(".sh")):
+                    if os.access(path, os.X_OK) and not path.endswith("_test.sh"):
+                        yield path
+
+    def test_scripts_answer_help_and_nothing_else(self):
+        without_flags = []
+        for path in self.scripts():
+            name = os.path.relpath(path, ROOT)
+            # Nothing is built or installed for that.
+            command = ["env", "BAZEL=false", path]
+            shown = subprocess.run(
+                command + ["--help"], capture_output=True, text=True, check=False, timeout=60)
+            self.assertEqual(shown.returncode, 0, f"{name} --help: {shown.stderr}")
+            self.assertIn(name, shown.stdout)
+            with open(path, encoding="utf-8") as file:
+                if "take_no_arguments" not in file.read():
+                    continue
+            without_flags.append(name)
+            wrong = subprocess.run(
+                command + ["--runds=3"], capture_output=True, text=True, check=False, timeout=60)
+            self.assertEqual(wrong.returncode, 2, name)
+            self.assertIn("unknown argument --runds=3; see --help", wrong.stderr)
+        self.assertIn("tests/run.sh", without_flags)
 
     def test_has_its_version_in_the_changelog(self):
         with open(os.path.join(ROOT, "common/version.h"), encoding="utf-8") as file:

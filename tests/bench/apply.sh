@@ -6,6 +6,8 @@ set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
 . tests/bench/describe_run.sh
+. deploy/script_help.sh
+answer_help "$@"
 
 binary="$(built_binary //tests/bench/apply:apply)"
 describe_run tests/bench/apply.sh "$@"

@@ -6,6 +6,8 @@ set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
 . tests/bench/describe_run.sh
+. deploy/script_help.sh
+answer_help_with tests/bench/data_path/data_path.py "$@"
 
 peer="$(built_binary //tests/bench/data_path:peer)"
 describe_run tests/bench/data_path.sh "$@"

@@ -5,6 +5,8 @@ set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
 . tests/bench/describe_run.sh
+. deploy/script_help.sh
+answer_help_with tests/bench/fleet/fleet.py "$@"
 
 server="$(built_binary //server:ps_server)"
 workers="$(built_binary //tests/bench/fleet:fleet_workers)"

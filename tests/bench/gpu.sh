@@ -1,9 +1,12 @@
 #!/bin/bash
-# All GPU benchmarks, one Markdown page: tests/bench/gpu.sh [flags of gpu/gpu_table.py; see --help]
+# All GPU benchmarks, one Markdown page: tests/bench/gpu.sh [flags of gpu/gpu_table.py]
 # In a package (deploy/package.sh) nothing is built. PYTHON may name a Python that has PyTorch, the yardstick.
 set -euo pipefail
 
 root="$(readlink -f "$(dirname "$(readlink -f "$0")")/../..")"
+# shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
+source "$root/deploy/script_help.sh"
+answer_help_with "$root/tests/bench/gpu/gpu_table.py" "$@"
 cd "$root"
 
 if ! nvidia-smi --list-gpus >/dev/null 2>&1; then

@@ -4,6 +4,8 @@
 # BAZEL may name another bazel command.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
+. deploy/script_help.sh
+answer_help_with tests/bench/profile/profile.py "$@"
 
 # shellcheck disable=SC2086  # BAZEL may carry options
 ${BAZEL:-bazel} build //server:ps_server //worker:gpu_worker

@@ -7,8 +7,12 @@
 # what needs it. BAZEL may name another bazel command.
 set -euo pipefail
 
-if (($# < 3)); then
-  sed -n '2,7s/^# //p' "$0" >&2
+# shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
+source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
+answer_help_with "$(dirname "$(readlink -f "$0")")/scaling/scaling.py" "$@"
+
+if (($# < 3)) || [[ ! "$1" =~ ^(steps|bytes|links)$ ]]; then
+  show_usage >&2
   exit 2
 fi
 readonly command="tests/bench/scaling.sh $*"

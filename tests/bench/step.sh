@@ -4,8 +4,12 @@
 # BAZEL may name another bazel command.
 set -euo pipefail
 
-if (($# < 1)); then
-  echo "usage: $0 VENV [flags of step/torch_step.py]" >&2
+# shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
+source "$(dirname "$(readlink -f "$0")")/../../deploy/script_help.sh"
+answer_help "$@"
+
+if (($# < 1)) || [[ "$1" == -* ]]; then
+  show_usage >&2
   exit 2
 fi
 readonly venv="$(readlink -m "$1")"

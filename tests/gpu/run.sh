@@ -1,11 +1,15 @@
 #!/bin/bash
-# All tests that need a GPU. In a package (deploy/package.sh) nothing is built; in a clone they are built first.
+# All tests that need a GPU: tests/gpu/run.sh
+# In a package (deploy/package.sh) nothing is built; in a clone they are built first.
 # Last line: "N passed, N failed, N skipped". Exit code: 0 all passed; 1 some failed; 77 no GPU, nothing was tested.
 set -uo pipefail
 
 readonly no_gpu_code=77
 readonly sanitizer_filter='*Norm*:*Softmax*:*Attention*:*Embed*:*Dropout*:*Linear*'
 root="$(readlink -f "$(dirname "$(readlink -f "$0")")/../..")"
+# shellcheck source-path=SCRIPTDIR source=../../deploy/script_help.sh
+source "$root/deploy/script_help.sh"
+take_no_arguments "$@"
 cd "$root" || exit 1
 
 if [[ -x bin/cuda_device_test ]]; then

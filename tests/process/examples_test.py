@@ -100,6 +100,14 @@ class ExamplesTest(ClusterTestCase):
     self.assertIn("vocabulary: 300", text)
     self.assertRegex(text, r"Held-out loss: \d\.\d+ bits per byte")
 
+  def test_tokens_are_no_text(self):
+    tokens = self.path("own.bin")
+    with open(tokens, "wb") as file:
+      file.write(bytes([65, 0]) * 500)
+    script = self.spawn([os.path.join(EXAMPLES, "tokens.sh"), "--programs=bazel-bin", "--data=" + tokens], "script")
+    self.assertEqual(script.wait(), 1)
+    self.assertIn("own.bin is no text: it has a zero byte at offset 1", script.log())
+
   def test_fine_tune(self):
     text = self.gpt_example("fine_tune.sh", "--own_data=" + self.path("corpus.txt"), "--rounds=60")
     self.assertIn("--init_from=first.safetensors", text)
