@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "server/sync/sync_policy.h"
+#include "server/sync/cluster_policy.h"
 
 namespace lodestar {
 

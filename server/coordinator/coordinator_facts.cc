@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/coordinator/shown_workers.h"
-#include "server/sync/sync_policy_factory.h"
+#include "server/sync/policy_factory.h"
 
 namespace lodestar {
 namespace {
@@ -41,7 +41,7 @@ CoordinatorFacts::CoordinatorFacts(CoordinatorConfig config, std::optional<Layou
                                    absl::Time now)
     : config_(std::move(config)),
       started_at_(now),
-      policy_(MakeSyncPolicy(config_.job)),
+      policy_(MakeClusterPolicy(config_.job)),
       layout_(std::move(layout)),
       shards_(config_.num_shards, now),
       membership_(MembershipTable::Config{.lease = config_.lease}),
@@ -106,11 +106,12 @@ std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
                         names.empty() ? "a worker" : absl::StrJoin(names, ", "));
   }
   const ClusterView view = View(now);
+  if (std::string held = Held(policy_->OnOpening(view.Facts())); !held.empty()) return held;
   for (const MemberProgress& member : view.members) {
-    if (!member.waiting || policy_->uses_rosters()) continue;
+    if (!member.waiting) continue;
     if (std::string held = Held(policy_->OnGrant(member, view.Facts())); !held.empty()) return held;
   }
-  return Held(policy_->OnOpening(view.Facts()));
+  return "";
 }
 
 std::string CoordinatorFacts::WaitingForLeave(absl::Time now) const {
@@ -290,14 +291,12 @@ std::string CoordinatorFacts::PendingReason(WorkerId worker, absl::Time now) con
     return WaitingFor(now);
   }
   const ClusterView view = View(now);
-  const Decision decision = [&] {
-    auto self = std::find_if(view.members.begin(), view.members.end(),
-                             [&](const MemberProgress& m) { return m.worker == worker; });
-    return policy_->uses_rosters() || self == view.members.end()
-               ? policy_->OnOpening(view.Facts())
-               : policy_->OnGrant(*self, view.Facts());
-  }();
-  if (!decision.reason.empty()) return decision.reason;
+  if (std::string held = Held(policy_->OnOpening(view.Facts())); !held.empty()) return held;
+  auto self = std::find_if(view.members.begin(), view.members.end(),
+                           [&](const MemberProgress& m) { return m.worker == worker; });
+  if (self != view.members.end()) {
+    if (std::string held = Held(policy_->OnGrant(*self, view.Facts())); !held.empty()) return held;
+  }
   return absl::StrCat("there are more workers than --global_batch_size=",
                       config_.job.global_batch_size, " has samples; waits for one to leave");
 }
@@ -329,12 +328,18 @@ ClusterView CoordinatorFacts::View(absl::Time now) const {
   const OpenRound& round = open_.begin()->second;
   view.open_round = round.round();
   view.reported = round.reported();
+  view.missing = MissingOf(round);
+  return view;
+}
+
+std::vector<MemberProgress> CoordinatorFacts::MissingOf(const OpenRound& round) const {
+  std::vector<MemberProgress> missing;
   for (WorkerId worker : round.Missing()) {
     const WorkerDesk& desk = desks_.at(worker);
-    view.missing.push_back(
+    missing.push_back(
         {worker, NameOf(worker), desk.progress(), desk.is_waiting(), desk.grant().has_value()});
   }
-  return view;
+  return missing;
 }
 
 std::string CoordinatorFacts::Unsaved() const {

@@ -35,7 +35,7 @@
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_desk.h"
 #include "server/membership/membership_table.h"
-#include "server/sync/sync_policy.h"
+#include "server/sync/cluster_policy.h"
 
 namespace lodestar {
 
@@ -71,6 +71,8 @@ class CoordinatorFacts {
   std::string PendingReason(WorkerId worker, absl::Time now) const;
   std::vector<RosterMember> Waiting() const;
   ClusterView View(absl::Time now) const;
+  // Of the round's roster: alive and not reported.
+  std::vector<MemberProgress> MissingOf(const OpenRound& round) const;
   bool is_stopping() const { return stop_reason_.has_value(); }
   bool is_work_held() const { return !hold_reason_.empty(); }
   bool saves() const { return !config_.checkpoint_dir.empty(); }
@@ -88,7 +90,7 @@ class CoordinatorFacts {
 
   CoordinatorConfig config_;
   absl::Time started_at_;
-  std::unique_ptr<const SyncPolicy> policy_;
+  std::unique_ptr<const ClusterPolicy> policy_;
   CoordinatorPhase phase_ = CoordinatorPhase::kAwaitingShards;
   absl::Status failure_;        // not OK: the servers cannot go on, or the run has diverged
   absl::Status shard_failure_;  // for which the job fails once the last checkpoint is taken

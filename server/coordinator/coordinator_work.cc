@@ -137,14 +137,12 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
   return true;
 }
 
-// Closes the rounds that are over. With rosters there is one at most, and the policy decides.
+// Closes the rounds that are over.
 bool Coordinator::CloseRounds(absl::Time now) {
   bool has_closed = false;
   for (auto it = open_.begin(); it != open_.end();) {
-    const bool is_over = policy_->uses_rosters()
-                             ? policy_->OnRoundEnd(View(now).Facts()).action == Action::kApply
-                             : it->second.Missing().empty();
-    if (!is_over) {
+    const std::vector<MemberProgress> missing = MissingOf(it->second);
+    if (policy_->OnRoundEnd({it->first, it->second.reported(), missing}).action != Action::kApply) {
       ++it;
       continue;
     }
@@ -184,21 +182,19 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   deps_.observer->OnRoundCommitted(summary);
 }
 
-// With rosters: opens the next round for all that wait. Else: one grant for one of them.
+// Opens the next round for those that wait and may be in it.
 bool Coordinator::GrantNext(absl::Time now) {
   const ClusterView view = View(now);
-  std::vector<RosterMember> roster = Waiting();
-  if (policy_->uses_rosters()) {
-    if (policy_->OnOpening(view.Facts()).action != Action::kApply || roster.empty()) return false;
-    if (static_cast<int>(roster.size()) > ledger_.max_roster()) roster.resize(ledger_.max_roster());
-  } else {
-    auto chosen =
-        std::find_if(view.members.begin(), view.members.end(), [&](const MemberProgress& member) {
-          return member.waiting && policy_->OnGrant(member, view.Facts()).action == Action::kApply;
-        });
-    if (chosen == view.members.end()) return false;
-    roster = {{chosen->worker, membership_.Find(chosen->worker)->incarnation, 0}};
+  const ClusterFacts facts = view.Facts();
+  if (policy_->OnOpening(facts).action != Action::kApply) return false;
+  const int max_roster = std::min(policy_->max_roster(), ledger_.max_roster());
+  std::vector<RosterMember> roster;
+  for (const MemberProgress& member : view.members) {
+    if (static_cast<int>(roster.size()) == max_roster) break;
+    if (!member.waiting || policy_->OnGrant(member, facts).action != Action::kApply) continue;
+    roster.push_back({member.worker, membership_.Find(member.worker)->incarnation, 0});
   }
+  if (roster.empty()) return false;
   const WorkLedger::Work work = ledger_.OpenRound(membership_.view(), roster, committed_version());
   if (policy_->uses_rosters()) deps_.fleet->OpenRound(work.plan);
   quota_.OnWork();

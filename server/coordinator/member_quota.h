@@ -3,7 +3,7 @@
 
 #include "absl/time/time.h"
 #include "common/job_spec.h"
-#include "server/sync/sync_policy.h"
+#include "server/sync/cluster_policy.h"
 
 namespace lodestar {
 

@@ -15,7 +15,6 @@
 #include "server/checkpoint/shard_files.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/shard_memory.h"
-#include "server/sync/sync_policy_factory.h"
 
 namespace lodestar {
 namespace {
@@ -167,7 +166,6 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   ASSIGN_OR_RETURN(config.max_bytes, CheckMemory(assignment.job, config.range.size()));
   ParameterShard::Deps deps;
   deps.executor = deps_.executor;
-  deps.policy = MakeSyncPolicy(assignment.job);
   deps.norm_exchange = deps_.norms;
   deps.observer =
       std::make_shared<AssignedObserver>(assignment.command.server_incarnation, deps_.reports);

@@ -138,18 +138,19 @@ bool BucketAggregator::AnswerBegin(const std::shared_ptr<WaitingPush>& begun, co
   if (begun->key.kind == ContributionKind::kInitialWeights) {
     return StageBegin(begun, /*in_turn=*/true, calls);
   }
-  const Verdict verdict = JudgePush(begun->key, for_push);
-  switch (verdict.decision.action) {
+  const Decision decision = JudgePush(begun->key, for_push);
+  switch (decision.action) {
     case Action::kApply:
+    case Action::kApplyAlone:
     case Action::kAccumulate:
       return StageBegin(begun, /*in_turn=*/true, calls);
     case Action::kHold:
-      return verdict.is_due && StageBegin(begun, /*in_turn=*/false, calls);
+      return decision.is_due && StageBegin(begun, /*in_turn=*/false, calls);
     case Action::kReject:
-      Refuse(*begun, StatusOf(verdict.decision), calls);
+      Refuse(*begun, StatusOf(decision), calls);
       return true;
     case Action::kDrop:
-      GiveDiscard(*begun, OutcomeOf(verdict.decision), calls);
+      GiveDiscard(*begun, OutcomeOf(decision), calls);
       return true;
   }
   return true;

@@ -1,5 +1,5 @@
-// The life of one bucket: takes whole contributions, asks the SyncPolicy what becomes of each, sums
-// and applies, publishes the next version and answers who waited for it.
+// The life of one bucket: takes whole contributions, asks the BucketPolicy what becomes of each,
+// sums and applies, publishes the next version and answers who waited for it.
 //
 //   collecting --(the policy says apply)--> committing --> [awaiting norm --> norm known] -->
 //   applying --(publish: version + 1)--> collecting
@@ -90,10 +90,6 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
     std::vector<WorkerId> live;
     BucketFacts facts;
   };
-  struct Verdict {
-    Decision decision;
-    bool is_due = false;  // of a push that holds: it belongs to the round being collected
-  };
   struct Work {
     enum class Kind : uint8_t { kNone, kCheck, kAccumulate, kApplyOne, kSum, kApply };
     Kind kind = Kind::kNone;
@@ -105,9 +101,10 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   };
 
   // Facts for reading and for the roster; for pushes they are those after the update under way.
+  Facts FactsOf(Round round) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Facts FactsNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Facts FactsForPush() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Verdict JudgePush(const ContributionKey& key, const Facts& for_push) const
+  Decision JudgePush(const ContributionKey& key, const Facts& for_push) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NotFinite(absl::string_view what) const;
   // Refuses what no round could take.

@@ -9,67 +9,47 @@
 #include "kernels/codec/encoded_vectors.h"
 #include "server/shard/bucket_aggregator.h"
 #include "server/shard/contribution_check.h"
-#include "server/sync/staleness.h"
+#include "server/sync/asynchronous.h"
 
 namespace lodestar {
+
+BucketAggregator::Facts BucketAggregator::FactsOf(Round round) const {
+  Facts facts;
+  facts.facts.version = version_;
+  facts.facts.round = round;
+  facts.facts.newest_opened = context_->roster.newest_round();
+  facts.plan = context_->roster.PlanOf(round);
+  if (facts.plan != nullptr) facts.live = context_->roster.LiveOf(*facts.plan);
+  facts.facts.plan = facts.plan.get();
+  facts.facts.live = facts.live;
+  return facts;
+}
+
 BucketAggregator::Facts BucketAggregator::FactsNow() const {
-  Facts now;
-  now.facts.version = version_;
-  if (!context_->policy->uses_rosters()) return now;
-  now.plan = context_->roster.PlanOf(Round(version_.value()));
-  if (now.plan != nullptr) now.live = context_->roster.LiveOf(*now.plan);
-  now.facts.plan = now.plan.get();
-  now.facts.live = now.live;
+  Facts now = FactsOf(Round(version_.value()));
   now.facts.contributed = contributed_;
   return now;
 }
 
 BucketAggregator::Facts BucketAggregator::FactsForPush() const {
-  if (phase_ == Phase::kCollecting || !context_->policy->uses_rosters()) return FactsNow();
+  if (phase_ == Phase::kCollecting) return FactsNow();
   // The round is decided: what still comes for it is late, what comes for the next one early.
-  Facts next;
-  next.facts.version = version_ + 1;
-  next.plan = context_->roster.PlanOf(Round(next.facts.version.value()));
-  if (next.plan != nullptr) next.live = context_->roster.LiveOf(*next.plan);
-  next.facts.plan = next.plan.get();
-  next.facts.live = next.live;
+  Facts next = FactsOf(Round(version_.value()) + 1);
+  next.facts.is_updating = true;
   return next;
 }
 
-BucketAggregator::Verdict BucketAggregator::JudgePush(const ContributionKey& key,
-                                                      const Facts& for_push) const {
-  const BucketFacts& facts = for_push.facts;
-  const PushFacts push = {
-      .worker = key.worker,
-      .incarnation = key.incarnation,
-      .round = key.round,
-      .base_version = key.base_version,
-      .is_pseudo_gradient = key.kind != ContributionKind::kGradient,
-      .standing = context_->roster.StandingOf(key.worker, key.incarnation),
-      .last_counted = counted_.Find(key.worker),
-  };
-  const bool is_known =
-      push.last_counted.has_value() && key.incarnation <= push.last_counted->incarnation;
-  if (push.standing == Standing::kUnknown && !is_known) {
-    return {Decision::Hold(absl::StrCat("incarnation ", key.incarnation.value(), " of worker ",
-                                        key.worker.value(), " is not announced yet"))};
-  }
-  const bool is_early = context_->policy->uses_rosters() &&
-                        key.round.value() > facts.version.value() &&
-                        key.round <= context_->roster.newest_round() + 1;
-  if (push.standing == Standing::kMember && is_early) {
-    return {Decision::Hold(
-        absl::StrCat("round ", key.round.value(), " waits for round ", facts.version.value()))};
-  }
-  Verdict verdict = {context_->policy->OnPush(push, facts)};
-  const bool counts =
-      verdict.decision.action == Action::kApply || verdict.decision.action == Action::kAccumulate;
-  if (counts && phase_ != Phase::kCollecting && context_->policy->uses_rosters()) {
-    return {Decision::Hold("waits for the update under way")};
-  }
-  verdict.is_due = counts || (verdict.decision.action == Action::kHold && facts.plan != nullptr &&
-                              phase_ == Phase::kCollecting);
-  return verdict;
+Decision BucketAggregator::JudgePush(const ContributionKey& key, const Facts& for_push) const {
+  return context_->policy->OnPush(
+      {
+          .worker = key.worker,
+          .incarnation = key.incarnation,
+          .round = key.round,
+          .base_version = key.base_version,
+          .standing = context_->roster.StandingOf(key.worker, key.incarnation),
+          .last_counted = counted_.Find(key.worker),
+      },
+      for_push.facts);
 }
 
 void BucketAggregator::Kick(DeferredCalls& calls) {
@@ -112,7 +92,7 @@ BucketAggregator::Work BucketAggregator::NextWork(DeferredCalls& calls) {
 }
 
 BucketAggregator::Work BucketAggregator::WorkOfPhase(DeferredCalls& calls) {
-  if (!has_weights_ || !context_->policy->uses_rosters()) return {};
+  if (!has_weights_) return {};
   if (phase_ == Phase::kCollecting && roster_changed_) {
     roster_changed_ = false;
     const Decision decision = context_->policy->OnRosterChange(FactsNow().facts);
@@ -151,21 +131,18 @@ BucketAggregator::Work BucketAggregator::WorkOfHeld(DeferredCalls& calls) {
   if (held_.empty()) return {};
   const Facts for_push = FactsForPush();
   for (auto held = held_.begin(); held != held_.end();) {
-    Verdict verdict = JudgePush(held->key, for_push);
-    if (verdict.decision.action == Action::kHold) {
+    const Decision decision = JudgePush(held->key, for_push);
+    if (decision.action == Action::kHold) {
       ++held;
       continue;
     }
     Contribution contribution = std::move(*held);
     held = held_.erase(held);
-    const Action action = verdict.decision.action;
-    if (action == Action::kApply || action == Action::kAccumulate) {
-      return Count(std::move(contribution), verdict.decision, calls);
-    }
+    if (decision.counts()) return Count(std::move(contribution), decision, calls);
     absl::StatusOr<PushOutcome> answer =
-        verdict.decision.duplicate ? PushOutcome::kDuplicate : PushOutcome::kLate;
-    if (action == Action::kReject) {
-      answer = absl::Status(verdict.decision.code, verdict.decision.reason);
+        decision.duplicate ? PushOutcome::kDuplicate : PushOutcome::kLate;
+    if (decision.action == Action::kReject) {
+      answer = absl::Status(decision.code, decision.reason);
       context_->counters.CountRejected();
     } else {
       context_->counters.CountOutcome(*answer);
@@ -193,7 +170,7 @@ BucketAggregator::Work BucketAggregator::Count(Contribution contribution, const 
   contributed_.insert(std::lower_bound(contributed_.begin(), contributed_.end(), key.worker),
                       key.worker);
   Work work = {.kind = Work::Kind::kAccumulate, .contribution = std::move(contribution)};
-  if (!context_->policy->uses_rosters()) {
+  if (decision.action == Action::kApplyAlone) {
     work.kind = Work::Kind::kApplyOne;
     work.has_update = true;
     work.call = {
@@ -387,7 +364,6 @@ std::string BucketAggregator::WaitingFor() const {
   if (!has_weights_) {
     return awaits_client_ ? "waits for the first client to supply weights" : "loads weights";
   }
-  if (!context_->policy->uses_rosters()) return "";
   if (phase_ == Phase::kAwaitingNorm) {
     return norm_error_.empty()
                ? absl::StrCat("round ", version_.value(),

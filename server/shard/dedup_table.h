@@ -9,7 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "common/ids.h"
 #include "server/shard/shard_state.h"
-#include "server/sync/sync_policy.h"
+#include "server/sync/bucket_policy.h"
 
 namespace lodestar {
 

@@ -13,6 +13,7 @@
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/bucket_aggregator.h"
 #include "server/shard/shard_context.h"
+#include "server/sync/policy_factory.h"
 
 namespace lodestar {
 namespace {
@@ -112,22 +113,23 @@ class SnapshotJob {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config config, Deps deps) {
-  LODESTAR_CHECK(deps.executor != nullptr && deps.policy != nullptr) << "missing dependency";
+  LODESTAR_CHECK(deps.executor != nullptr) << "missing dependency";
   if (absl::Status status = CheckBuckets(config.range, config.buckets); !status.ok()) {
     return status;
   }
   const int num_buckets = static_cast<int>(config.buckets.size());
   std::unique_ptr<RoundNorm> norm;
-  if (deps.policy->clips_on_server() && config.job.clip_norm > 0.0) {
+  if (ClipsMean(config.job)) {
     LODESTAR_CHECK(deps.norm_exchange != nullptr) << "clipping needs a NormExchange";
     norm = std::make_unique<RoundNorm>(num_buckets, deps.norm_exchange);
   }
+  std::unique_ptr<const BucketPolicy> policy = MakeBucketPolicy(config.job);
   std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(config.job);
   const auto pages = std::make_shared<PagePool>(PagesOf(config.max_bytes, deps));
   std::shared_ptr<ShardContext> context(new ShardContext{
       .job = std::move(config.job),
       .layout = std::move(config.layout),
-      .policy = std::move(deps.policy),
+      .policy = std::move(policy),
       .optimizer = std::move(optimizer),
       .pages = pages,
       .staging = MakeStaging(config.buckets, config.staging_bytes, pages),

@@ -1,5 +1,5 @@
 // The weights and optimizer state of one server: takes contributions, applies them as the
-// SyncPolicy decides, publishes versions.
+// BucketPolicy decides, publishes versions.
 //
 // Thread-safe. Callbacks are called without a lock held, either before the call returns or later
 // from any thread; they must not block. Sums and updates run on the executor, one at a time per
@@ -32,7 +32,6 @@
 #include "server/shard/staged_bucket.h"
 #include "server/shard/staging_pool.h"
 #include "server/sync/round_plan.h"
-#include "server/sync/sync_policy.h"
 
 namespace lodestar {
 
@@ -51,9 +50,8 @@ class ParameterShard {
     int64_t max_bytes = 0;  // see PagePool::Config
   };
   struct Deps {
-    Executor* executor = nullptr;              // outlives the shard
-    std::unique_ptr<const SyncPolicy> policy;  // of job.mode
-    NormExchange* norm_exchange = nullptr;  // outlives the shard; needed if the job clips in sync
+    Executor* executor = nullptr;                       // outlives the shard
+    NormExchange* norm_exchange = nullptr;              // outlives the shard; needed if ClipsMean()
     std::shared_ptr<ShardObserver> observer = nullptr;  // may be null
     TraceRecorder* trace = nullptr;                     // null: no trace; outlives the shard
     std::function<std::unique_ptr<Page>(int64_t elements)> create_page = &Page::Create;

@@ -14,14 +14,14 @@
 #include "server/shard/shard_observer.h"
 #include "server/shard/shard_roster.h"
 #include "server/shard/staging_pool.h"
-#include "server/sync/sync_policy.h"
+#include "server/sync/bucket_policy.h"
 
 namespace lodestar {
 
 struct ShardContext {
   const JobSpec job;
   const Layout layout;
-  const std::unique_ptr<const SyncPolicy> policy;
+  const std::unique_ptr<const BucketPolicy> policy;
   const std::unique_ptr<const Optimizer> optimizer;
   const std::shared_ptr<PagePool> pages;
   const std::shared_ptr<StagingPool> staging;

@@ -6,7 +6,7 @@
 #include "common/bytes_text.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/staging_pool.h"
-#include "server/sync/sync_policy_factory.h"
+#include "server/sync/policy_factory.h"
 
 namespace lodestar {
 namespace {
@@ -28,7 +28,7 @@ ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements) {
   memory.weights = num_elements * static_cast<int64_t>(sizeof(float));
   memory.optimizer_state = memory.weights * MakeServerOptimizer(job)->num_state_vectors();
   // Without rosters a contribution is applied from where it arrived.
-  if (MakeSyncPolicy(job)->uses_rosters()) memory.sums = memory.weights;
+  if (MakeBucketPolicy(job)->uses_rosters()) memory.sums = memory.weights;
   if (job.pull_encoding != Encoding::kFp32) {
     // The shadow, its newest changes, and the last weights where nothing is carried over.
     memory.shadow = memory.weights * (job.error_feedback ? 2 : 3);

@@ -9,7 +9,7 @@
 #include "common/ids.h"
 #include "common/layout.h"
 #include "server/shard/page.h"
-#include "server/sync/sync_policy.h"
+#include "server/sync/bucket_policy.h"
 
 namespace lodestar {
 

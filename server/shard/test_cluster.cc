@@ -10,7 +10,6 @@
 #include "common/contribution.h"
 #include "common/shard_plan.h"
 #include "kernels/codec/codec.h"
-#include "server/sync/sync_policy_factory.h"
 
 namespace lodestar {
 namespace {
@@ -99,7 +98,6 @@ TestCluster::TestCluster(Options options)
     ports_.push_back(norms_.ForShard(i));
     ParameterShard::Deps deps;
     deps.executor = options_.executor != nullptr ? options_.executor : &inline_executor_;
-    deps.policy = MakeSyncPolicy(options_.job);
     deps.norm_exchange = ports_.back().get();
     // Not owned: the test does.
     deps.observer = std::shared_ptr<ShardObserver>(std::shared_ptr<void>(), options_.observer);

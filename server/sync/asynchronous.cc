@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "server/sync/refusals.h"
 
 namespace lodestar {
 
-Decision Asynchronous::OnPush(const PushFacts& push, const BucketFacts& bucket) const {
-  if (auto refusal = RefusePush(push, takes_pseudo_gradients())) return *std::move(refusal);
+Decision AsynchronousBuckets::OnNewPush(const PushFacts& push, const BucketFacts& bucket) const {
   if (push.base_version > bucket.version) {
     return Decision::Reject(
         absl::StatusCode::kFailedPrecondition,
@@ -16,30 +14,31 @@ Decision Asynchronous::OnPush(const PushFacts& push, const BucketFacts& bucket) 
                      " on version ", push.base_version.value(), ", this bucket is at ",
                      bucket.version.value(), "; pull again"));
   }
-  return Decision::Apply(absl::StrCat("staleness ", bucket.version - push.base_version));
+  return Decision::ApplyAlone(absl::StrCat("staleness ", bucket.version - push.base_version));
 }
 
-Decision Asynchronous::OnPull(const PullFacts& pull, const BucketFacts& bucket) const {
-  if (auto refusal = RefusePull(pull)) return *std::move(refusal);
-  if (bucket.version >= pull.min_version) return Decision::Apply();
-  return Decision::Hold(absl::StrCat("version ", pull.min_version.value(), " waits for ",
-                                     pull.min_version - bucket.version,
-                                     " more contributions by any worker"));
+std::string AsynchronousBuckets::AwaitedBy(const PullFacts& pull, const BucketFacts& bucket) const {
+  return absl::StrCat("waits for ", pull.min_version - bucket.version,
+                      " more contributions by any worker");
 }
 
-Decision Asynchronous::OnRosterChange(const BucketFacts&) const {
-  return Decision::Hold("asynchronous: waits for no one in particular");
+Decision AsynchronousBuckets::OnRosterChange(const BucketFacts&) const {
+  return Decision::Hold("");
 }
 
-// Each contribution is a round of its own and over when it is reported.
-Decision Asynchronous::OnRoundEnd(const ClusterFacts&) const { return Decision::Apply(); }
-
-Decision Asynchronous::OnOpening(const ClusterFacts& cluster) const {
-  return AwaitMembers(cluster).value_or(Decision::Apply());
+// With a roster of one.
+Decision AsynchronousCluster::OnRoundEnd(const OpenRoundFacts& round) const {
+  if (round.missing.empty()) return Decision::Apply();
+  return Decision::Hold(
+      absl::StrCat("round ", round.round.value(), " waits for ", round.missing.front().name));
 }
 
-Decision Asynchronous::OnGrant(const MemberProgress& member, const ClusterFacts& cluster) const {
-  if (Decision opening = OnOpening(cluster); opening.action != Action::kApply) return opening;
+Decision AsynchronousCluster::OnOpening(const ClusterFacts& cluster) const {
+  return AwaitMembers(cluster);
+}
+
+Decision AsynchronousCluster::OnGrant(const MemberProgress& member,
+                                      const ClusterFacts& cluster) const {
   if (max_rounds_ahead_ < 0) return Decision::Apply();
   auto slowest = std::min_element(cluster.members.begin(), cluster.members.end(),
                                   [](const MemberProgress& a, const MemberProgress& b) {
@@ -51,6 +50,11 @@ Decision Asynchronous::OnGrant(const MemberProgress& member, const ClusterFacts&
   return Decision::Hold(absl::StrCat(member.name, " is ", ahead, " rounds ahead of ", slowest->name,
                                      " (--max_rounds_ahead=", max_rounds_ahead_, "); waits for ",
                                      slowest->name));
+}
+
+double AsyncLearningRateFactor(StalenessScaling scaling, int64_t staleness) {
+  if (scaling == StalenessScaling::kNone) return 1.0;
+  return 1.0 / (1.0 + static_cast<double>(std::max<int64_t>(staleness, 0)));
 }
 
 }  // namespace lodestar

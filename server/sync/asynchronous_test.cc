@@ -5,8 +5,6 @@
 
 #include <vector>
 
-#include "server/sync/staleness.h"
-
 namespace lodestar {
 namespace {
 
@@ -22,17 +20,17 @@ PushFacts PushOn(int64_t base_version) {
 }
 
 TEST(AsynchronousTest, AppliesOnArrivalAndKnowsTheStaleness) {
-  const Asynchronous policy(Asynchronous::Config{});
+  const AsynchronousBuckets policy;
   BucketFacts bucket;
   bucket.version = Version(7);
   const Decision decision = policy.OnPush(PushOn(4), bucket);
-  EXPECT_EQ(decision.action, Action::kApply);
+  EXPECT_EQ(decision.action, Action::kApplyAlone);
   EXPECT_THAT(decision.reason, HasSubstr("staleness 3"));
   EXPECT_EQ(policy.OnPush(PushOn(8), bucket).code, absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(AsynchronousTest, PullWaitsForItsVersionOnly) {
-  const Asynchronous policy(Asynchronous::Config{});
+  const AsynchronousBuckets policy;
   BucketFacts bucket;
   bucket.version = Version(7);
   PullFacts pull{WorkerId(1), Incarnation(1), Version(7), Standing::kMember};
@@ -42,7 +40,7 @@ TEST(AsynchronousTest, PullWaitsForItsVersionOnly) {
 }
 
 TEST(AsynchronousTest, BoundHoldsAboveItAndNamesTheSlowest) {
-  const Asynchronous policy(Asynchronous::Config{.max_rounds_ahead = 2});
+  const AsynchronousCluster policy(/*max_rounds_ahead=*/2);
   std::vector<MemberProgress> members = {{WorkerId(1), "fast", 5, true, false},
                                          {WorkerId(2), "slow", 3, false, true}};
   ClusterFacts cluster;
@@ -50,8 +48,7 @@ TEST(AsynchronousTest, BoundHoldsAboveItAndNamesTheSlowest) {
   EXPECT_EQ(policy.OnGrant(members[0], cluster).action, Action::kApply);
   members[0].rounds_completed = 6;
   EXPECT_THAT(policy.OnGrant(members[0], cluster).reason, HasSubstr("waits for slow"));
-  EXPECT_EQ(Asynchronous(Asynchronous::Config{}).OnGrant(members[0], cluster).action,
-            Action::kApply);
+  EXPECT_EQ(AsynchronousCluster(-1).OnGrant(members[0], cluster).action, Action::kApply);
 }
 
 TEST(StalenessTest, InverseScalingWeakensOldGradients) {

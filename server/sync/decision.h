@@ -1,4 +1,4 @@
-// What a SyncPolicy answers, and why. The reason feeds the log, the status page and the tests.
+// What a policy answers, and why. The reason feeds the log, the status page and the tests.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@
 namespace lodestar {
 
 enum class Action : uint8_t {
-  kApply,       // push: count it, then run the optimizer. pull: answer. round, grant: go on
-  kAccumulate,  // count it; the round still waits for others
+  kApply,       // push: count it, then update with the round's sum. pull: answer. round: go on
+  kApplyAlone,  // push: count it, then update with it alone
+  kAccumulate,  // push: count it; its round still waits for others
   kHold,        // not yet: ask again after the next change; `reason` names whom it waits for
   kReject,      // not counted; answer `code` with `reason`
-  kDrop,        // push: answer OK, count nothing. roster change: next version without an update
+  kDrop,        // push: answer OK, count nothing. roster change: next round without an update
 };
 
 struct Decision {
@@ -22,18 +23,32 @@ struct Decision {
   std::string reason;
   absl::StatusCode code = absl::StatusCode::kOk;  // of kReject
   bool duplicate = false;                         // of kDrop: counted before; otherwise late
+  // Of a push that is held: nothing but the order of summation holds it, so that what it brings may
+  // arrive meanwhile.
+  bool is_due = false;
 
   static Decision Apply(std::string reason = "") { return {Action::kApply, std::move(reason)}; }
+  static Decision ApplyAlone(std::string reason = "") {
+    return {Action::kApplyAlone, std::move(reason)};
+  }
   static Decision Accumulate(std::string reason = "") {
     return {Action::kAccumulate, std::move(reason)};
   }
   static Decision Hold(std::string reason) { return {Action::kHold, std::move(reason)}; }
+  static Decision HoldForOrder(std::string reason) {
+    return {Action::kHold, std::move(reason), absl::StatusCode::kOk, false, /*is_due=*/true};
+  }
   static Decision Reject(absl::StatusCode code, std::string reason) {
     return {Action::kReject, std::move(reason), code};
   }
   static Decision Late(std::string reason) { return {Action::kDrop, std::move(reason)}; }
   static Decision Duplicate(std::string reason) {
     return {Action::kDrop, std::move(reason), absl::StatusCode::kOk, true};
+  }
+
+  bool counts() const {
+    return action == Action::kApply || action == Action::kApplyAlone ||
+           action == Action::kAccumulate;
   }
 };
 

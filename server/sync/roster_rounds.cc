@@ -1,12 +1,11 @@
 #include "server/sync/roster_rounds.h"
 
 #include <algorithm>
-#include <string>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "server/sync/refusals.h"
 
 namespace lodestar {
 namespace {
@@ -37,32 +36,33 @@ std::string NamesText(absl::Span<const MemberProgress> members) {
   });
 }
 
-// Whom a bucket waits for before its next version.
+// How many contributions a round needs, of `possible` that have come or can come.
+int Due(int quorum, int possible) { return quorum == 0 ? possible : std::min(quorum, possible); }
+
+// Whom a bucket waits for before its next round.
 std::string CollectingText(const BucketFacts& bucket) {
   if (bucket.plan == nullptr) {
-    return absl::StrCat("waits for the coordinator to open round ", bucket.version.value());
+    return absl::StrCat("waits for the coordinator to open round ", bucket.round.value());
   }
   const std::vector<WorkerId> missing = Missing(bucket);
-  if (missing.empty())
-    return absl::StrCat("waits for the update of round ", bucket.version.value());
-  return absl::StrCat("round ", bucket.version.value(), " waits for ", WorkersText(missing));
+  if (missing.empty()) return absl::StrCat("waits for the update of round ", bucket.round.value());
+  return absl::StrCat("round ", bucket.round.value(), " waits for ", WorkersText(missing));
 }
 
 }  // namespace
 
-int RosterRounds::Due(int possible) const {
-  return quorum_ == 0 ? possible : std::min(quorum_, possible);
-}
-
-Decision RosterRounds::OnPush(const PushFacts& push, const BucketFacts& bucket) const {
-  if (auto refusal = RefusePush(push, takes_pseudo_gradients_)) return *std::move(refusal);
-  const int64_t open = bucket.version.value();
-  if (push.round.value() < open) {
+Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& bucket) const {
+  const int64_t open = bucket.round.value();
+  if (push.round < bucket.round) {
     return Decision::Late(absl::StrCat("round ", push.round.value(),
                                        " was committed without worker ", push.worker.value(),
                                        "; the open round is ", open));
   }
-  if (push.round.value() > open) {
+  if (push.round > bucket.round && push.round <= bucket.newest_opened + 1) {
+    return Decision::Hold(
+        absl::StrCat("round ", push.round.value(), " waits for the end of round ", open));
+  }
+  if (push.round > bucket.round) {
     return Decision::Reject(absl::StatusCode::kFailedPrecondition,
                             absl::StrCat("worker ", push.worker.value(), " sent round ",
                                          push.round.value(), ", expected is round ", open,
@@ -75,16 +75,20 @@ Decision RosterRounds::OnPush(const PushFacts& push, const BucketFacts& bucket) 
         absl::StrCat("worker ", push.worker.value(), " is not in the roster of round ", open,
                      "; ask for a grant"));
   }
+  if (bucket.is_updating) {
+    return Decision::Hold(
+        absl::StrCat("round ", open, " waits for the update of round ", open - 1));
+  }
   std::vector<WorkerId> missing = Missing(bucket);
   const int contributed = static_cast<int>(bucket.contributed.size());
-  const int due = Due(contributed + static_cast<int>(missing.size()));
+  const int due = Due(quorum_, contributed + static_cast<int>(missing.size()));
   if (fixed_order()) {
     auto mine = std::lower_bound(missing.begin(), missing.end(), push.worker);
     if (mine != missing.begin()) {
       missing.erase(mine, missing.end());
-      return Decision::Hold(absl::StrCat("round ", open, ": worker ", push.worker.value(),
-                                         " comes after ", WorkersText(missing),
-                                         " in the order of summation"));
+      return Decision::HoldForOrder(absl::StrCat("round ", open, ": worker ", push.worker.value(),
+                                                 " comes after ", WorkersText(missing),
+                                                 " in the order of summation"));
     }
   }
   if (contributed + 1 >= due) return Decision::Apply(absl::StrCat("round ", open, " is complete"));
@@ -92,42 +96,41 @@ Decision RosterRounds::OnPush(const PushFacts& push, const BucketFacts& bucket) 
   return Decision::Accumulate(absl::StrCat("round ", open, " waits for ", WorkersText(missing)));
 }
 
-Decision RosterRounds::OnPull(const PullFacts& pull, const BucketFacts& bucket) const {
-  if (auto refusal = RefusePull(pull)) return *std::move(refusal);
-  if (bucket.version >= pull.min_version) return Decision::Apply();
-  return Decision::Hold(
-      absl::StrCat("version ", pull.min_version.value(), ": ", CollectingText(bucket)));
+std::string RosterBuckets::AwaitedBy(const PullFacts&, const BucketFacts& bucket) const {
+  return CollectingText(bucket);
 }
 
-Decision RosterRounds::OnRosterChange(const BucketFacts& bucket) const {
+Decision RosterBuckets::OnRosterChange(const BucketFacts& bucket) const {
   if (bucket.plan == nullptr) return Decision::Hold(CollectingText(bucket));
   const int contributed = static_cast<int>(bucket.contributed.size());
   const int missing = static_cast<int>(Missing(bucket).size());
   if (contributed == 0 && missing == 0) {
     return Decision{Action::kDrop,
-                    absl::StrCat("round ", bucket.version.value(),
+                    absl::StrCat("round ", bucket.round.value(),
                                  ": everyone was lost before contributing; no update")};
   }
-  if (contributed >= Due(contributed + missing)) {
-    return Decision::Apply(absl::StrCat("round ", bucket.version.value(), " goes on with the ",
+  if (contributed >= Due(quorum_, contributed + missing)) {
+    return Decision::Apply(absl::StrCat("round ", bucket.round.value(), " goes on with the ",
                                         contributed, " contributions that came"));
   }
   return Decision::Hold(CollectingText(bucket));
 }
 
-Decision RosterRounds::OnRoundEnd(const ClusterFacts& cluster) const {
-  if (!cluster.open_round.has_value()) return Decision::Apply("no round is open");
-  const OpenRoundFacts& open = *cluster.open_round;
-  if (open.reported >= Due(open.reported + static_cast<int>(open.missing.size()))) {
-    return Decision::Apply(absl::StrCat("round ", open.round.value(), " is complete"));
+int RosterCluster::max_roster() const { return std::numeric_limits<int>::max(); }
+
+Decision RosterCluster::OnRoundEnd(const OpenRoundFacts& round) const {
+  if (round.reported >= Due(quorum_, round.reported + static_cast<int>(round.missing.size()))) {
+    return Decision::Apply(absl::StrCat("round ", round.round.value(), " is complete"));
   }
   return Decision::Hold(
-      absl::StrCat("round ", open.round.value(), " waits for ", NamesText(open.missing)));
+      absl::StrCat("round ", round.round.value(), " waits for ", NamesText(round.missing)));
 }
 
-Decision RosterRounds::OnOpening(const ClusterFacts& cluster) const {
-  if (Decision end = OnRoundEnd(cluster); end.action != Action::kApply) return end;
-  if (auto wait = AwaitMembers(cluster)) return *std::move(wait);
+Decision RosterCluster::OnOpening(const ClusterFacts& cluster) const {
+  if (cluster.open_round.has_value()) {
+    if (Decision end = OnRoundEnd(*cluster.open_round); end.action != Action::kApply) return end;
+  }
+  if (Decision wait = AwaitMembers(cluster); wait.action != Action::kApply) return wait;
   const int members = static_cast<int>(cluster.members.size());
   std::vector<MemberProgress> busy;
   int stragglers = 0;
@@ -137,11 +140,17 @@ Decision RosterRounds::OnOpening(const ClusterFacts& cluster) const {
   }
   // With a quorum the next round does not wait for the stragglers of the last.
   const int required = cluster.required.count;
-  const int wanted = quorum_ == 0 ? required : std::max(Due(members), required - stragglers);
+  const int wanted =
+      quorum_ == 0 ? required : std::max(Due(quorum_, members), required - stragglers);
   const int waiting = members - static_cast<int>(busy.size());
   if (waiting >= wanted) return Decision::Apply();
   return Decision::Hold(absl::StrCat("waits for ", NamesText(busy), " to ask for work (", waiting,
                                      " of ", wanted, " have)"));
+}
+
+// Whoever waits when a round opens is in it.
+Decision RosterCluster::OnGrant(const MemberProgress&, const ClusterFacts&) const {
+  return Decision::Apply();
 }
 
 }  // namespace lodestar

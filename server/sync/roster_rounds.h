@@ -1,33 +1,46 @@
-// Rounds with a roster: when a bucket has what it needs, and when the cluster may go on to the next
-// round. Shared by the policies whose rounds have rosters. Pure.
+// Rounds that a roster shares, one contribution per member, averaged to one update: synchronous
+// training (the contributions are gradients), lock step, and local SGD (weight changes; DiLoCo,
+// arXiv:2311.08105). With a quorum of K the first K suffice (backup workers, Chen et al. 2016,
+// arXiv:1604.00981).
 #pragma once
 
-#include "server/sync/decision.h"
-#include "server/sync/sync_policy.h"
+#include <string>
+
+#include "server/sync/bucket_policy.h"
+#include "server/sync/cluster_policy.h"
 
 namespace lodestar {
 
-class RosterRounds {
+class RosterBuckets final : public BucketPolicy {
  public:
   // quorum 0: a round needs everyone of its roster, and sums are formed in order of worker id.
-  // quorum K > 0: the first min(K, roster) contributions, in order of arrival.
-  RosterRounds(int quorum, bool takes_pseudo_gradients)
-      : quorum_(quorum), takes_pseudo_gradients_(takes_pseudo_gradients) {}
+  // quorum K > 0: the first min(K, roster) contributions, in order of arrival; what stragglers send
+  // is lost.
+  explicit RosterBuckets(int quorum) : quorum_(quorum) {}
 
-  Decision OnPush(const PushFacts& push, const BucketFacts& bucket) const;
-  Decision OnPull(const PullFacts& pull, const BucketFacts& bucket) const;
-  Decision OnRosterChange(const BucketFacts& bucket) const;
-  Decision OnRoundEnd(const ClusterFacts& cluster) const;
-  Decision OnOpening(const ClusterFacts& cluster) const;
-
-  bool fixed_order() const { return quorum_ == 0; }
+  Decision OnRosterChange(const BucketFacts& bucket) const override;
+  bool uses_rosters() const override { return true; }
+  bool fixed_order() const override { return quorum_ == 0; }
 
  private:
-  // How many contributions the round needs, of `possible` that have come or can come.
-  int Due(int possible) const;
+  Decision OnNewPush(const PushFacts& push, const BucketFacts& bucket) const override;
+  std::string AwaitedBy(const PullFacts& pull, const BucketFacts& bucket) const override;
 
-  int quorum_;
-  bool takes_pseudo_gradients_;
+  const int quorum_;
+};
+
+class RosterCluster final : public ClusterPolicy {
+ public:
+  explicit RosterCluster(int quorum) : quorum_(quorum) {}
+
+  Decision OnRoundEnd(const OpenRoundFacts& round) const override;
+  Decision OnOpening(const ClusterFacts& cluster) const override;
+  Decision OnGrant(const MemberProgress& member, const ClusterFacts& cluster) const override;
+  int max_roster() const override;
+  bool uses_rosters() const override { return true; }
+
+ private:
+  const int quorum_;
 };
 
 }  // namespace lodestar

@@ -99,7 +99,7 @@ class RulesCanFail(unittest.TestCase):
     def test_modes_are_told_apart_in_factories(self):
         self.assert_refused("server/rpc/a.cc", "if (job.mode == Mode::kSync) {}\n")
         self.assert_taken("server/rpc/a.cc", "// Mode::kSync needs this.\n")
-        self.assert_taken("server/sync/sync_policy_factory.cc", "case Mode::kSync:\n")
+        self.assert_taken("server/sync/policy_factory.cc", "case Mode::kSync:\n")
 
 
 class ThisCheckout(unittest.TestCase):

@@ -7,7 +7,6 @@
 #include "common/check.h"
 #include "proto/bulk_options.h"
 #include "server/sync/round_plan.h"
-#include "server/sync/sync_policy_factory.h"
 
 namespace lodestar {
 
@@ -21,7 +20,6 @@ ShardServer::ShardServer(Config config)
 
   ParameterShard::Deps deps;
   deps.executor = executor_.get();
-  deps.policy = MakeSyncPolicy(config_.job);
   deps.norm_exchange = &norm_exchange_;
   absl::StatusOr<std::unique_ptr<ParameterShard>> shard = ParameterShard::Create(
       {all, buckets_, config_.layout, config_.job, config_.staging_bytes}, std::move(deps));

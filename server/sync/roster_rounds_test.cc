@@ -1,12 +1,11 @@
-// The cases of policies with rosters, one by one; the laws are in the conformance test.
+// Rounds that a roster shares, case by case; the laws are in the conformance test.
+#include "server/sync/roster_rounds.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <vector>
-
-#include "server/sync/bulk_synchronous.h"
-#include "server/sync/local_sgd.h"
 
 namespace lodestar {
 namespace {
@@ -19,10 +18,10 @@ std::vector<WorkerId> Ids(const std::vector<uint32_t>& numbers) {
   return ids;
 }
 
-// A bucket at version 5 whose round has the roster {1, 2, 3}.
-class RosterPoliciesTest : public ::testing::Test {
+// A bucket that collects round 5, with the roster {1, 2, 3}.
+class RosterRoundsTest : public ::testing::Test {
  protected:
-  RosterPoliciesTest() {
+  RosterRoundsTest() {
     plan_.round = Round(5);
     for (uint32_t id : {1, 2, 3}) plan_.roster.push_back({WorkerId(id), Incarnation(id), 1});
   }
@@ -30,6 +29,8 @@ class RosterPoliciesTest : public ::testing::Test {
   BucketFacts Facts() {
     BucketFacts facts;
     facts.version = Version(5);
+    facts.round = Round(5);
+    facts.newest_opened = Round(5);
     facts.plan = &plan_;
     facts.live = live_;
     facts.contributed = contributed_;
@@ -48,20 +49,23 @@ class RosterPoliciesTest : public ::testing::Test {
   RoundPlan plan_;
   std::vector<WorkerId> live_ = Ids({1, 2, 3});
   std::vector<WorkerId> contributed_;
-  BulkSynchronous everyone_{BulkSynchronous::Config{}};
-  BulkSynchronous quorum_{BulkSynchronous::Config{.quorum = 2}};
+  const RosterBuckets everyone_{/*quorum=*/0};
+  const RosterBuckets quorum_{/*quorum=*/2};
+  const RosterCluster everyones_cluster_{/*quorum=*/0};
+  const RosterCluster quorums_cluster_{/*quorum=*/2};
 };
 
-TEST_F(RosterPoliciesTest, SumsInOrderOfWorkerId) {
+TEST_F(RosterRoundsTest, SumsInOrderOfWorkerId) {
   const Decision held = everyone_.OnPush(PushOf(3), Facts());
   EXPECT_EQ(held.action, Action::kHold);
+  EXPECT_TRUE(held.is_due);
   EXPECT_THAT(held.reason, HasSubstr("comes after workers 1, 2"));
   EXPECT_EQ(everyone_.OnPush(PushOf(1), Facts()).action, Action::kAccumulate);
   contributed_ = Ids({1, 2});
   EXPECT_EQ(everyone_.OnPush(PushOf(3), Facts()).action, Action::kApply);
 }
 
-TEST_F(RosterPoliciesTest, ADroppedMemberIsNeitherAwaitedNorInTheWay) {
+TEST_F(RosterRoundsTest, ADroppedMemberIsNeitherAwaitedNorInTheWay) {
   live_ = Ids({2, 3});
   EXPECT_EQ(everyone_.OnPush(PushOf(2), Facts()).action, Action::kAccumulate);
   contributed_ = Ids({2});
@@ -70,7 +74,7 @@ TEST_F(RosterPoliciesTest, ADroppedMemberIsNeitherAwaitedNorInTheWay) {
   EXPECT_EQ(everyone_.OnRosterChange(Facts()).action, Action::kApply);
 }
 
-TEST_F(RosterPoliciesTest, ADroppedMembersContributionStays) {
+TEST_F(RosterRoundsTest, ADroppedMembersContributionStays) {
   contributed_ = Ids({1});
   live_ = {};
   EXPECT_EQ(everyone_.OnRosterChange(Facts()).action, Action::kApply);
@@ -78,7 +82,7 @@ TEST_F(RosterPoliciesTest, ADroppedMembersContributionStays) {
   EXPECT_EQ(everyone_.OnRosterChange(Facts()).action, Action::kDrop);
 }
 
-TEST_F(RosterPoliciesTest, QuorumAppliesAtItsCountInAnyOrder) {
+TEST_F(RosterRoundsTest, QuorumAppliesAtItsCountInAnyOrder) {
   EXPECT_FALSE(quorum_.fixed_order());
   EXPECT_EQ(quorum_.OnPush(PushOf(3), Facts()).action, Action::kAccumulate);
   contributed_ = Ids({3});
@@ -89,11 +93,11 @@ TEST_F(RosterPoliciesTest, QuorumAppliesAtItsCountInAnyOrder) {
   EXPECT_EQ(quorum_.OnRosterChange(Facts()).action, Action::kApply);
 }
 
-TEST_F(RosterPoliciesTest, LateIsDroppedAheadIsRefusedUnopenedIsHeld) {
+TEST_F(RosterRoundsTest, LateIsDroppedAheadIsRefusedUnopenedIsHeld) {
   const Decision late = quorum_.OnPush(PushOf(1, 4), Facts());
   EXPECT_EQ(late.action, Action::kDrop);
   EXPECT_FALSE(late.duplicate);
-  const Decision ahead = everyone_.OnPush(PushOf(1, 6), Facts());
+  const Decision ahead = everyone_.OnPush(PushOf(1, 7), Facts());
   EXPECT_EQ(ahead.code, absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(ahead.reason, HasSubstr("expected is round 5"));
   BucketFacts unopened = Facts();
@@ -101,20 +105,33 @@ TEST_F(RosterPoliciesTest, LateIsDroppedAheadIsRefusedUnopenedIsHeld) {
   EXPECT_THAT(everyone_.OnPush(PushOf(1), unopened).reason, HasSubstr("open round 5"));
 }
 
-TEST_F(RosterPoliciesTest, RepeatIsADuplicateEvenAfterItsWorkerLeft) {
-  PushFacts push = PushOf(1);
-  push.last_counted = CountedContribution{Incarnation(1), Round(5)};
-  push.standing = Standing::kGone;
-  const Decision repeat = everyone_.OnPush(push, Facts());
-  EXPECT_EQ(repeat.action, Action::kDrop);
-  EXPECT_TRUE(repeat.duplicate);
-}
-
-TEST_F(RosterPoliciesTest, WorkersOutsideTheRosterAreRefused) {
+TEST_F(RosterRoundsTest, WorkersOutsideTheRosterAreRefused) {
   EXPECT_EQ(everyone_.OnPush(PushOf(9), Facts()).code, absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(RosterPoliciesTest, PullWaitsForTheMissingOfTheRound) {
+TEST_F(RosterRoundsTest, TheRoundAfterThoseOpenedMayComeEarlyAndWaits) {
+  const Decision next = everyone_.OnPush(PushOf(1, 6), Facts());
+  EXPECT_EQ(next.action, Action::kHold);
+  EXPECT_THAT(next.reason, HasSubstr("waits for the end of round 5"));
+  BucketFacts behind = Facts();
+  behind.newest_opened = Round(9);
+  EXPECT_EQ(everyone_.OnPush(PushOf(1, 10), behind).action, Action::kHold);
+  EXPECT_EQ(everyone_.OnPush(PushOf(1, 11), behind).code, absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RosterRoundsTest, NothingCountsWhileTheUpdateOfTheRoundBeforeIsUnderWay) {
+  BucketFacts updating = Facts();
+  updating.is_updating = true;
+  for (uint32_t worker : {1, 3}) {
+    const Decision held = everyone_.OnPush(PushOf(worker), updating);
+    EXPECT_EQ(held.action, Action::kHold);
+    EXPECT_FALSE(held.is_due);
+    EXPECT_THAT(held.reason, HasSubstr("waits for the update of round 4"));
+  }
+  EXPECT_EQ(everyone_.OnPush(PushOf(1, 4), updating).action, Action::kDrop);
+}
+
+TEST_F(RosterRoundsTest, PullWaitsForTheMissingOfTheRound) {
   contributed_ = Ids({1});
   PullFacts pull{WorkerId(1), Incarnation(1), Version(6), Standing::kMember};
   EXPECT_THAT(everyone_.OnPull(pull, Facts()).reason, HasSubstr("waits for workers 2, 3"));
@@ -122,40 +139,31 @@ TEST_F(RosterPoliciesTest, PullWaitsForTheMissingOfTheRound) {
   EXPECT_EQ(everyone_.OnPull(pull, Facts()).action, Action::kApply);
 }
 
-TEST_F(RosterPoliciesTest, RoundOfTheClusterEndsWithoutTheDead) {
+TEST_F(RosterRoundsTest, RoundOfTheClusterEndsWithoutTheDead) {
   const std::vector<MemberProgress> members = {{WorkerId(1), "a", 0, true, false},
                                                {WorkerId(2), "b", 0, false, true}};
   const std::vector<MemberProgress> missing = {members[1]};
   ClusterFacts cluster;
   cluster.members = members;
   cluster.open_round = OpenRoundFacts{Round(5), 1, missing};
-  EXPECT_THAT(everyone_.OnRoundEnd(cluster).reason, HasSubstr("round 5 waits for b"));
-  EXPECT_EQ(everyone_.OnOpening(cluster).action, Action::kHold);
+  EXPECT_THAT(everyones_cluster_.OnRoundEnd(*cluster.open_round).reason,
+              HasSubstr("round 5 waits for b"));
+  EXPECT_EQ(everyones_cluster_.OnOpening(cluster).action, Action::kHold);
   cluster.open_round->missing = {};
-  EXPECT_EQ(everyone_.OnRoundEnd(cluster).action, Action::kApply);
-  EXPECT_EQ(everyone_.OnOpening(cluster).action, Action::kApply);
+  EXPECT_EQ(everyones_cluster_.OnRoundEnd(*cluster.open_round).action, Action::kApply);
+  EXPECT_EQ(everyones_cluster_.OnOpening(cluster).action, Action::kApply);
 }
 
-TEST_F(RosterPoliciesTest, QuorumOpensWithAllAtFirstAndWithoutStragglersLater) {
+TEST_F(RosterRoundsTest, QuorumOpensWithAllAtFirstAndWithoutStragglersLater) {
   std::vector<MemberProgress> members = {{WorkerId(1), "a", 0, true, false},
                                          {WorkerId(2), "b", 0, true, false},
                                          {WorkerId(3), "c", 0, false, false}};
   ClusterFacts cluster;
   cluster.required.count = 3;
   cluster.members = members;
-  EXPECT_THAT(quorum_.OnOpening(cluster).reason, HasSubstr("waits for c"));
+  EXPECT_THAT(quorums_cluster_.OnOpening(cluster).reason, HasSubstr("waits for c"));
   members[2].working = true;
-  EXPECT_EQ(quorum_.OnOpening(cluster).action, Action::kApply);
-}
-
-TEST_F(RosterPoliciesTest, LocalSgdTakesPseudoGradientsFromEveryone) {
-  const LocalSgd policy;
-  EXPECT_TRUE(policy.fixed_order());
-  EXPECT_FALSE(policy.clips_on_server());
-  PushFacts push = PushOf(1);
-  EXPECT_EQ(policy.OnPush(push, Facts()).code, absl::StatusCode::kInvalidArgument);
-  push.is_pseudo_gradient = true;
-  EXPECT_EQ(policy.OnPush(push, Facts()).action, Action::kAccumulate);
+  EXPECT_EQ(quorums_cluster_.OnOpening(cluster).action, Action::kApply);
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
-#include "server/sync/sync_policy_conformance.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 
-#include "server/sync/sync_policy_factory.h"
+#include "server/sync/policy_factory.h"
+#include "server/sync/testing/policy_model.h"
 
 namespace lodestar {
 namespace {
@@ -25,17 +24,18 @@ JobSpec JobOf(const Subject& subject) {
   return job;
 }
 
-class SyncPolicyConformanceTest : public ::testing::TestWithParam<Subject> {
+class PolicyConformanceTest : public ::testing::TestWithParam<Subject> {
  protected:
-  std::unique_ptr<const SyncPolicy> policy_ = MakeSyncPolicy(JobOf(GetParam()));
+  const std::unique_ptr<const BucketPolicy> bucket_policy_ = MakeBucketPolicy(JobOf(GetParam()));
+  const std::unique_ptr<const ClusterPolicy> cluster_policy_ = MakeClusterPolicy(JobOf(GetParam()));
 };
 
-TEST_P(SyncPolicyConformanceTest, KeepsTheLawsUnderAnySchedule) {
+TEST_P(PolicyConformanceTest, KeepsTheLawsUnderAnySchedule) {
   // Lock step bounds the rosters, not those who join between rounds.
-  const int bound = policy_->uses_rosters() ? -1 : GetParam().max_rounds_ahead;
+  const int bound = cluster_policy_->uses_rosters() ? -1 : GetParam().max_rounds_ahead;
   int64_t updates = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    PolicyModel model(*policy_,
+    PolicyModel model(*bucket_policy_, *cluster_policy_,
                       {.num_workers = 1 + static_cast<int>(seed % 5),
                        .num_buckets = 1 + static_cast<int>(seed % 3),
                        .min_workers = 1,
@@ -53,34 +53,45 @@ TEST_P(SyncPolicyConformanceTest, KeepsTheLawsUnderAnySchedule) {
   EXPECT_GT(updates, 300 * 4) << "the model must get somewhere";
 }
 
-TEST_P(SyncPolicyConformanceTest, RefusesTheOtherKindOfVector) {
+TEST_P(PolicyConformanceTest, HoldsTheUnannouncedAndTellsTheGoneToBeginAnew) {
   PushFacts push;
   push.worker = WorkerId(1);
   push.incarnation = Incarnation(1);
-  push.standing = Standing::kMember;
-  push.is_pseudo_gradient = !policy_->takes_pseudo_gradients();
-  const Decision decision = policy_->OnPush(push, BucketFacts{});
-  EXPECT_EQ(decision.action, Action::kReject);
-  EXPECT_EQ(decision.code, absl::StatusCode::kInvalidArgument);
+  push.standing = Standing::kGone;
+  EXPECT_EQ(bucket_policy_->OnPush(push, BucketFacts{}).code, absl::StatusCode::kAborted);
+  push.standing = Standing::kUnknown;
+  EXPECT_EQ(bucket_policy_->OnPush(push, BucketFacts{}).action, Action::kHold);
+  PullFacts pull{WorkerId(1), Incarnation(1), Version(0), Standing::kGone};
+  EXPECT_EQ(bucket_policy_->OnPull(pull, BucketFacts{}).code, absl::StatusCode::kAborted);
+  pull.standing = Standing::kUnknown;
+  EXPECT_EQ(bucket_policy_->OnPull(pull, BucketFacts{}).action, Action::kApply);
 }
 
-TEST_P(SyncPolicyConformanceTest, TellsTheGoneFromTheUnannounced) {
+TEST_P(PolicyConformanceTest, ARepeatIsADuplicateEvenAfterItsWorkerLeft) {
   PushFacts push;
   push.worker = WorkerId(1);
-  push.incarnation = Incarnation(1);
-  push.is_pseudo_gradient = policy_->takes_pseudo_gradients();
+  push.incarnation = Incarnation(2);
+  push.last_counted = CountedContribution{Incarnation(2), Round(0)};
   push.standing = Standing::kGone;
-  EXPECT_EQ(policy_->OnPush(push, BucketFacts{}).code, absl::StatusCode::kAborted);
-  push.standing = Standing::kUnknown;
-  EXPECT_EQ(policy_->OnPush(push, BucketFacts{}).code, absl::StatusCode::kUnavailable);
-  PullFacts pull{WorkerId(1), Incarnation(1), Version(0), Standing::kGone};
-  EXPECT_EQ(policy_->OnPull(pull, BucketFacts{}).code, absl::StatusCode::kAborted);
-  pull.standing = Standing::kUnknown;
-  EXPECT_EQ(policy_->OnPull(pull, BucketFacts{}).action, Action::kApply);
+  const Decision repeat = bucket_policy_->OnPush(push, BucketFacts{});
+  EXPECT_EQ(repeat.action, Action::kDrop);
+  EXPECT_TRUE(repeat.duplicate);
+  push.incarnation = Incarnation(1);
+  EXPECT_EQ(bucket_policy_->OnPush(push, BucketFacts{}).code, absl::StatusCode::kAborted);
+}
+
+// The shards of a job and its coordinator must not think of different modes.
+TEST_P(PolicyConformanceTest, BucketsAndClusterAgreeOnRosters) {
+  EXPECT_EQ(bucket_policy_->uses_rosters(), cluster_policy_->uses_rosters());
+  JobSpec job = JobOf(GetParam());
+  EXPECT_FALSE(ClipsMean(job));
+  job.clip_norm = 1.0;
+  const bool sums_gradients = bucket_policy_->uses_rosters() && job.mode != Mode::kLocalSgd;
+  EXPECT_EQ(ClipsMean(job), sums_gradients);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Policies, SyncPolicyConformanceTest,
+    Policies, PolicyConformanceTest,
     ::testing::Values(Subject{"Sync", Mode::kSync}, Subject{"SyncQuorumOne", Mode::kSync, 1},
                       Subject{"SyncQuorumTwo", Mode::kSync, 2}, Subject{"Async", Mode::kAsync},
                       Subject{"AsyncLockStep", Mode::kAsync, 0, 0},
@@ -98,8 +109,9 @@ TEST(StaleSynchronousTest, NoScheduleBreaksTheBound) {
     JobSpec job;
     job.mode = Mode::kAsync;
     job.max_rounds_ahead = bound;
-    const auto policy = MakeSyncPolicy(job);
-    PolicyModel model(*policy,
+    const auto bucket_policy = MakeBucketPolicy(job);
+    const auto cluster_policy = MakeClusterPolicy(job);
+    PolicyModel model(*bucket_policy, *cluster_policy,
                       {.num_workers = 2 + static_cast<int>(seed % 2),
                        .num_buckets = 0,
                        .death_rate = seed % 3 == 0 ? 0.05 : 0.0,

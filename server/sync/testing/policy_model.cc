@@ -1,4 +1,4 @@
-#include "server/sync/sync_policy_conformance.h"
+#include "server/sync/testing/policy_model.h"
 
 #include <algorithm>
 
@@ -35,8 +35,13 @@ std::vector<WorkerId> AwaitedIn(absl::string_view reason) {
 
 }  // namespace
 
-PolicyModel::PolicyModel(const SyncPolicy& policy, const Config& config, uint64_t seed)
-    : policy_(policy), config_(config), random_(seed), buckets_(config.num_buckets) {
+PolicyModel::PolicyModel(const BucketPolicy& bucket_policy, const ClusterPolicy& cluster_policy,
+                         const Config& config, uint64_t seed)
+    : bucket_policy_(bucket_policy),
+      cluster_policy_(cluster_policy),
+      config_(config),
+      random_(seed),
+      buckets_(config.num_buckets) {
   for (int i = 0; i < config_.num_workers; ++i) {
     Worker worker;
     worker.id = WorkerId(static_cast<uint32_t>(i + 1));
@@ -96,10 +101,11 @@ absl::Status PolicyModel::Ask(Worker& worker) {
 absl::Status PolicyModel::Pull(Worker& worker) {
   const int index = *worker.unread.begin();
   const BucketModel& bucket = buckets_[index];
-  const Version wanted = policy_.uses_rosters() ? Version(worker.granted->value()) : Version(0);
+  const Version wanted =
+      bucket_policy_.uses_rosters() ? Version(worker.granted->value()) : Version(0);
   const PullFacts pull{worker.id, worker.incarnation, wanted,
                        directory_.StandingOf(worker.id, worker.incarnation)};
-  const Decision decision = policy_.OnPull(pull, FactsOf(bucket));
+  const Decision decision = bucket_policy_.OnPull(pull, FactsOf(bucket));
   if (decision.action == Action::kApply) {
     if (bucket.version < wanted) return Broken("a pull is answered at min_version or newer", "");
     worker.base[index] = bucket.version;
@@ -130,16 +136,15 @@ absl::Status PolicyModel::RepeatOldPush(Worker& worker) {
   push.worker = worker.id;
   push.incarnation = counted->second.incarnation;
   push.round = Round(std::max<int64_t>(0, counted->second.round.value() - Pick(3)));
-  push.is_pseudo_gradient = policy_.takes_pseudo_gradients();
   push.standing = directory_.StandingOf(push.worker, push.incarnation);
   push.last_counted = counted->second;
-  const Decision decision = policy_.OnPush(push, FactsOf(bucket));
+  const Decision decision = bucket_policy_.OnPush(push, FactsOf(bucket));
   if (decision.action != Action::kDrop || !decision.duplicate) {
     return Broken("a repeat is answered OK as a duplicate", decision.reason);
   }
   push.incarnation = Incarnation(push.incarnation.value() - 1);
   push.round = next_round_;
-  const Decision older = policy_.OnPush(push, FactsOf(bucket));
+  const Decision older = bucket_policy_.OnPush(push, FactsOf(bucket));
   if (older.action != Action::kReject || older.code != absl::StatusCode::kAborted) {
     return Broken("an older incarnation is Aborted", older.reason);
   }
@@ -184,11 +189,12 @@ absl::Status PolicyModel::Count(int index, WorkerId worker, const Push& push) {
   if (directory_.StandingOf(worker, push.incarnation) != Standing::kMember) {
     return Broken("the dead do not contribute", absl::StrCat("worker ", worker.value()));
   }
-  if (policy_.uses_rosters() && push.round.value() != bucket.version.value()) {
+  if (bucket_policy_.uses_rosters() && push.round.value() != bucket.version.value()) {
     return Broken("a contribution counts in its own round only",
                   absl::StrCat("round ", push.round.value(), " in ", bucket.version.value()));
   }
-  if (policy_.fixed_order() && !bucket.contributed.empty() && bucket.contributed.back() > worker) {
+  if (bucket_policy_.fixed_order() && !bucket.contributed.empty() &&
+      bucket.contributed.back() > worker) {
     return Broken("sums are formed in order of worker id", absl::StrCat(worker.value()));
   }
   bucket.contributed.insert(
@@ -203,7 +209,7 @@ absl::Status PolicyModel::Settle(int index) {
   bool has_changed = true;
   while (has_changed) {
     has_changed = false;
-    const Decision roster = policy_.OnRosterChange(FactsOf(bucket));
+    const Decision roster = bucket_policy_.OnRosterChange(FactsOf(bucket));
     if (roster.action == Action::kApply || roster.action == Action::kDrop) {
       if ((roster.action == Action::kDrop) != bucket.contributed.empty()) {
         return Broken("an update follows exactly if something came", roster.reason);
@@ -212,19 +218,18 @@ absl::Status PolicyModel::Settle(int index) {
       has_changed = true;
       continue;
     }
-    RETURN_IF_ERROR(CheckAwaited(roster.reason));
+    if (bucket_policy_.uses_rosters()) RETURN_IF_ERROR(CheckAwaited(roster.reason));
     for (const auto& [id, push] : std::map<WorkerId, Push>(bucket.held)) {
       PushFacts facts{id,
                       push.incarnation,
                       push.round,
                       push.base_version,
-                      policy_.takes_pseudo_gradients(),
                       directory_.StandingOf(id, push.incarnation),
                       std::nullopt};
       if (auto it = bucket.counted.find(id); it != bucket.counted.end()) {
         facts.last_counted = it->second;
       }
-      const Decision decision = policy_.OnPush(facts, FactsOf(bucket));
+      const Decision decision = bucket_policy_.OnPush(facts, FactsOf(bucket));
       last_reason_ = decision.reason;
       if (decision.action == Action::kHold) {
         RETURN_IF_ERROR(CheckAwaited(decision.reason));
@@ -233,9 +238,9 @@ absl::Status PolicyModel::Settle(int index) {
       bucket.held.erase(id);
       workers_[id.value() - 1].in_flight.erase(index);
       has_changed = true;
-      if (decision.action == Action::kApply || decision.action == Action::kAccumulate) {
+      if (decision.counts()) {
         RETURN_IF_ERROR(Count(index, id, push));
-        if (decision.action == Action::kApply) Advance(index);
+        if (decision.action != Action::kAccumulate) Advance(index);
         break;
       }
       if (decision.action == Action::kReject && workers_[id.value() - 1].is_alive &&
@@ -266,21 +271,9 @@ absl::Status PolicyModel::Coordinate() {
   std::vector<MemberProgress> members = Members();
   std::vector<MemberProgress> missing;
   ClusterFacts cluster = Cluster(members, missing);
-  if (!policy_.uses_rosters()) {
-    for (const MemberProgress& member : members) {
-      if (!member.waiting) continue;
-      const Decision decision = policy_.OnGrant(member, cluster);
-      if (decision.action == Action::kApply) {
-        GiveGrant(workers_[member.worker.value() - 1], next_round_);
-        ++next_round_;
-      } else if (decision.reason.empty()) {
-        return Broken("a hold has a reason", member.name);
-      }
-    }
-    return absl::OkStatus();
-  }
+  if (!cluster_policy_.uses_rosters()) return GrantAlone(members, cluster);
   if (open_.has_value()) {
-    const Decision end = policy_.OnRoundEnd(cluster);
+    const Decision end = cluster_policy_.OnRoundEnd(*cluster.open_round);
     last_reason_ = end.reason;
     if (end.action == Action::kHold && missing.empty()) {
       return Broken("a round without anyone missing is over", end.reason);
@@ -290,18 +283,19 @@ absl::Status PolicyModel::Coordinate() {
     reported_.clear();
     cluster = Cluster(members, missing);
   }
-  const Decision opening = policy_.OnOpening(cluster);
-  if (opening.action != Action::kApply) {
-    if (opening.reason.empty()) return Broken("a hold has a reason", "opening");
-    last_reason_ = opening.reason;
-    return absl::OkStatus();
-  }
+  ASSIGN_OR_RETURN(const bool may_open, MayOpen(cluster));
+  if (!may_open) return absl::OkStatus();
   RoundPlan plan{next_round_, ViewId(view_), {}, 0.1};
-  for (Worker& worker : workers_) {
-    if (!worker.is_waiting) continue;
+  for (const MemberProgress& member : members) {
+    if (!member.waiting) continue;
+    if (cluster_policy_.OnGrant(member, cluster).action != Action::kApply) {
+      return Broken("whoever waits when a round opens is in it", member.name);
+    }
+    Worker& worker = workers_[member.worker.value() - 1];
     plan.roster.push_back({worker.id, worker.incarnation, 1});
     GiveGrant(worker, next_round_);
   }
+  if (plan.roster.empty()) return Broken("a round opens for those that wait", "nobody does");
   open_ = plan;
   for (int i = 0; i < config_.num_buckets; ++i) {
     buckets_[i].plans.clear();
@@ -312,6 +306,31 @@ absl::Status PolicyModel::Coordinate() {
     RETURN_IF_ERROR(Settle(i));
   }
   ++next_round_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> PolicyModel::MayOpen(const ClusterFacts& cluster) {
+  const Decision opening = cluster_policy_.OnOpening(cluster);
+  if (opening.action == Action::kApply) return true;
+  if (opening.reason.empty()) return Broken("a hold has a reason", "opening");
+  last_reason_ = opening.reason;
+  return false;
+}
+
+absl::Status PolicyModel::GrantAlone(const std::vector<MemberProgress>& members,
+                                     const ClusterFacts& cluster) {
+  ASSIGN_OR_RETURN(const bool may_open, MayOpen(cluster));
+  if (!may_open) return absl::OkStatus();
+  for (const MemberProgress& member : members) {
+    if (!member.waiting) continue;
+    const Decision decision = cluster_policy_.OnGrant(member, cluster);
+    if (decision.action == Action::kApply) {
+      GiveGrant(workers_[member.worker.value() - 1], next_round_);
+      ++next_round_;
+    } else if (decision.reason.empty()) {
+      return Broken("a hold has a reason", member.name);
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -353,6 +372,8 @@ absl::Status PolicyModel::CheckAwaited(const std::string& reason) const {
 BucketFacts PolicyModel::FactsOf(const BucketModel& bucket) const {
   BucketFacts facts;
   facts.version = bucket.version;
+  facts.round = Round(bucket.version.value());
+  if (open_.has_value()) facts.newest_opened = open_->round;
   auto plan = bucket.plans.find(Round(bucket.version.value()));
   facts.plan = plan == bucket.plans.end() ? nullptr : &plan->second;
   facts.live = bucket.live;

@@ -1,6 +1,6 @@
-// Laws that every SyncPolicy must keep, checked on a tiny cluster in memory that a random scheduler
-// drives: workers that pull, push in any order, repeat themselves, die and come back. A new policy
-// joins with one line in sync_policy_conformance_test.cc. For tests.
+// Laws that the two policies of every mode must keep, checked on a tiny cluster in memory that a
+// random scheduler drives: workers that pull, push in any order, repeat themselves, die and come
+// back. A new mode joins with one line in policy_conformance_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/sync/bucket_policy.h"
+#include "server/sync/cluster_policy.h"
 #include "server/sync/member_directory.h"
-#include "server/sync/sync_policy.h"
 
 namespace lodestar {
 
@@ -28,7 +30,8 @@ class PolicyModel {
     int max_rounds_ahead = -1;  // the invariant to check; -1: none
   };
 
-  PolicyModel(const SyncPolicy& policy, const Config& config, uint64_t seed);
+  PolicyModel(const BucketPolicy& bucket_policy, const ClusterPolicy& cluster_policy,
+              const Config& config, uint64_t seed);
 
   // One random event. Errors: Internal, the law that was broken.
   absl::Status Step();
@@ -77,6 +80,8 @@ class PolicyModel {
   absl::Status Settle(int bucket);
   void Advance(int bucket);
   absl::Status Coordinate();
+  absl::StatusOr<bool> MayOpen(const ClusterFacts& cluster);
+  absl::Status GrantAlone(const std::vector<MemberProgress>& members, const ClusterFacts& cluster);
   void GiveGrant(Worker& worker, Round round);
   absl::Status CheckAhead() const;
   absl::Status CheckAwaited(const std::string& reason) const;
@@ -88,7 +93,8 @@ class PolicyModel {
   bool Flip(double probability);
   int Pick(int count);
 
-  const SyncPolicy& policy_;
+  const BucketPolicy& bucket_policy_;
+  const ClusterPolicy& cluster_policy_;
   Config config_;
   std::mt19937_64 random_;
   std::vector<Worker> workers_;

@@ -1,0 +1,40 @@
+#include "server/sync/policy_factory.h"
+
+#include "common/check.h"
+#include "server/sync/asynchronous.h"
+#include "server/sync/roster_rounds.h"
+
+namespace lodestar {
+namespace {
+
+bool HasRosters(const JobSpec& job) {
+  switch (job.mode) {
+    case Mode::kSync:
+    case Mode::kLocalSgd:
+      return true;
+    case Mode::kAsync:
+      return job.max_rounds_ahead == 0;
+  }
+  LODESTAR_CHECK(false) << "mode " << static_cast<int>(job.mode);
+  return false;
+}
+
+int QuorumOf(const JobSpec& job) { return job.mode == Mode::kSync ? job.quorum : 0; }
+
+}  // namespace
+
+std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const JobSpec& job) {
+  if (HasRosters(job)) return std::make_unique<RosterBuckets>(QuorumOf(job));
+  return std::make_unique<AsynchronousBuckets>();
+}
+
+std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const JobSpec& job) {
+  if (HasRosters(job)) return std::make_unique<RosterCluster>(QuorumOf(job));
+  return std::make_unique<AsynchronousCluster>(job.max_rounds_ahead);
+}
+
+bool ClipsMean(const JobSpec& job) {
+  return HasRosters(job) && job.mode != Mode::kLocalSgd && job.clip_norm > 0.0;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,21 @@
+// The only switch on the mode on the server.
+#pragma once
+
+#include <memory>
+
+#include "common/job_spec.h"
+#include "server/sync/bucket_policy.h"
+#include "server/sync/cluster_policy.h"
+
+namespace lodestar {
+
+// `job` must have passed ValidateJobSpec(). Asynchronous with max_rounds_ahead=0 is lock step: its
+// rounds have rosters, as those of synchronous jobs.
+std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const JobSpec& job);
+std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const JobSpec& job);
+
+// The servers clip the norm of a round's mean gradient: rounds have rosters, contributions are
+// gradients and the job has a clip_norm.
+bool ClipsMean(const JobSpec& job);
+
+}  // namespace lodestar
