@@ -1,5 +1,6 @@
 #include "common/job_settings.h"
 
+#include <initializer_list>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -78,6 +79,30 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
       {"eval_samples", Text(eval_samples)},
       {"bucket_bytes", Text(bucket_bytes)},
   };
+}
+
+std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
+  std::vector<IdleSetting> idle;
+  const auto add = [&idle](bool counts, std::initializer_list<const char*> flags,
+                           const char* counts_with) {
+    if (counts) return;
+    for (const char* const flag : flags) idle.push_back({flag, counts_with});
+  };
+  const OptimizerKind optimizer = job.optimizer.kind;
+  const bool is_local = job.mode == Mode::kLocalSgd;
+  add(job.mode == Mode::kSync, {"quorum"}, "--mode=sync");
+  add(job.mode == Mode::kAsync, {"max_rounds_ahead", "staleness_scaling"}, "--mode=async");
+  add(is_local, {"local_steps", "outer_optimizer"}, "--mode=local_sgd");
+  add(is_local && job.outer_optimizer == OuterOptimizerKind::kNesterov,
+      {"outer_learning_rate", "outer_momentum"}, "--mode=local_sgd --outer_optimizer=nesterov");
+  add(job.push_encoding != Encoding::kFp32 || job.pull_encoding != Encoding::kFp32,
+      {"error_feedback"}, "--push_encoding or --pull_encoding other than fp32");
+  add(optimizer == OptimizerKind::kMomentum || optimizer == OptimizerKind::kNesterov, {"momentum"},
+      "--optimizer=momentum or nesterov");
+  add(optimizer == OptimizerKind::kAdamW, {"beta1", "beta2", "epsilon"}, "--optimizer=adamw");
+  add(job.schedule.kind != ScheduleKind::kConstant, {"min_learning_rate"},
+      "--lr_schedule=cosine or linear");
+  return idle;
 }
 
 }  // namespace lodestar

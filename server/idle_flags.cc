@@ -4,84 +4,57 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
+#include "common/job_settings.h"
 
 namespace lodestar {
 namespace {
 
-// When the flags of a row count. Every flag of ps_server that is in no row always does.
-struct Condition {
-  std::vector<absl::string_view> flags;
-  absl::string_view counts_with;
-  bool is_met = true;
-};
-
-std::vector<Condition> ConditionsOnEveryServer(const ServerConfig& config) {
-  return {
-      {{"insecure"},
-       "--listen of an address that other machines reach",
-       !config.network.listen.IsLoopback()},
-      {{"trace_rounds"}, "--trace", !config.output.trace_path.empty()},
-  };
-}
-
-std::vector<Condition> ConditionsOnCoordinator(const ServerConfig& config) {
-  const JobSpec& job = config.job;
-  const OptimizerKind optimizer = job.optimizer.kind;
-  const bool is_local = job.mode == Mode::kLocalSgd;
-  const bool saves = !config.durability.checkpoint_dir.empty();
-  return {
-      {{"quorum"}, "--mode=sync", job.mode == Mode::kSync},
-      {{"max_rounds_ahead", "staleness_scaling"}, "--mode=async", job.mode == Mode::kAsync},
-      {{"local_steps", "outer_optimizer"}, "--mode=local_sgd", is_local},
-      {{"outer_learning_rate", "outer_momentum"},
-       "--mode=local_sgd --outer_optimizer=nesterov",
-       is_local && job.outer_optimizer == OuterOptimizerKind::kNesterov},
-      {{"error_feedback"},
-       "--push_encoding or --pull_encoding other than fp32",
-       job.push_encoding != Encoding::kFp32 || job.pull_encoding != Encoding::kFp32},
-      {{"momentum"},
-       "--optimizer=momentum or nesterov",
-       optimizer == OptimizerKind::kMomentum || optimizer == OptimizerKind::kNesterov},
-      {{"beta1", "beta2", "epsilon"}, "--optimizer=adamw", optimizer == OptimizerKind::kAdamW},
-      {{"min_learning_rate"},
-       "--lr_schedule=cosine or linear",
-       job.schedule.kind != ScheduleKind::kConstant},
-      {{"rollback_lr_factor", "max_rollbacks"},
-       "--on_divergence=rollback",
-       config.divergence.action == DivergenceAction::kRollback},
-      {{"checkpoint_every", "checkpoint_interval", "checkpoint_keep", "fallback_dir"},
-       "--checkpoint_dir",
-       saves},
-      {{"checkpoint_cost"},
-       "--checkpoint_dir and --checkpoint_interval",
-       saves && config.durability.checkpoint_interval > absl::ZeroDuration()},
-      {{"resume"},
-       "--checkpoint_dir, or with the path of a checkpoint",
-       saves || config.durability.resume == ResumePolicy::kPath},
-  };
+// Of settings of this server alone, as IdleSettings() of those of the job. A flag that neither
+// names always counts.
+std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
+  std::vector<IdleSetting> idle;
+  if (config.network.listen.IsLoopback()) {
+    idle.push_back({"insecure", "--listen of an address that other machines reach"});
+  }
+  if (config.output.trace_path.empty()) idle.push_back({"trace_rounds", "--trace"});
+  if (!config.is_coordinator()) return idle;
+  if (config.divergence.action != DivergenceAction::kRollback) {
+    idle.push_back({"rollback_lr_factor", "--on_divergence=rollback"});
+    idle.push_back({"max_rollbacks", "--on_divergence=rollback"});
+  }
+  const DurabilityConfig& durability = config.durability;
+  if (durability.checkpoint_dir.empty()) {
+    for (const char* const flag :
+         {"checkpoint_every", "checkpoint_interval", "checkpoint_keep", "fallback_dir"}) {
+      idle.push_back({flag, "--checkpoint_dir"});
+    }
+    if (durability.resume != ResumePolicy::kPath) {
+      idle.push_back({"resume", "--checkpoint_dir, or with the path of a checkpoint"});
+    }
+  }
+  if (durability.checkpoint_dir.empty() || durability.checkpoint_interval == absl::ZeroDuration()) {
+    idle.push_back({"checkpoint_cost", "--checkpoint_dir and --checkpoint_interval"});
+  }
+  return idle;
 }
 
 }  // namespace
 
 absl::Status CheckNoneIsIdle(const std::set<std::string>& given, const ServerConfig& config) {
-  std::vector<Condition> conditions = ConditionsOnEveryServer(config);
+  std::vector<IdleSetting> idle = IdleServerSettings(config);
   if (config.is_coordinator()) {
-    const std::vector<Condition> more = ConditionsOnCoordinator(config);
-    conditions.insert(conditions.end(), more.begin(), more.end());
+    const std::vector<IdleSetting> of_job = IdleSettings(config.job);
+    idle.insert(idle.end(), of_job.begin(), of_job.end());
   }
-  std::vector<std::string> idle;
-  for (const Condition& condition : conditions) {
-    if (condition.is_met) continue;
-    for (const absl::string_view flag : condition.flags) {
-      if (given.count(std::string(flag)) == 0) continue;
-      idle.push_back(
-          absl::StrCat("--", flag, " has no effect: it counts with ", condition.counts_with));
-    }
+  std::vector<std::string> refused;
+  for (const IdleSetting& setting : idle) {
+    if (given.count(setting.flag) == 0) continue;
+    refused.push_back(
+        absl::StrCat("--", setting.flag, " has no effect: it counts with ", setting.counts_with));
   }
-  if (idle.empty()) return absl::OkStatus();
+  if (refused.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(absl::StrJoin(idle, "; "), ". Give that, or leave it out"));
+      absl::StrCat(absl::StrJoin(refused, "; "), ". Give that, or leave it out"));
 }
 
 }  // namespace lodestar
