@@ -35,6 +35,13 @@ void Write(const GptSpec& gpt, Json& json) {
 
 void Write(const ClientModelSpec&, Json& json) { json["client"] = Json::object(); }
 
+Json ToJson(const ModelSpec& spec) {
+  Json json = Json::object();
+  json["name"] = spec.name;
+  std::visit([&](const auto& architecture) { Write(architecture, json); }, spec.architecture);
+  return json;
+}
+
 absl::StatusOr<int> ToInt(int64_t value, absl::string_view what) {
   if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(what, " is ", value, ": out of range"));
@@ -97,11 +104,20 @@ absl::Status ReadIfPresent(const Json& json, absl::string_view key, ModelSpec& s
 
 }  // namespace
 
-std::string ModelSpecToJson(const ModelSpec& spec) {
-  Json json = Json::object();
-  json["name"] = spec.name;
-  std::visit([&](const auto& architecture) { Write(architecture, json); }, spec.architecture);
-  return FormatJson(json);
+std::string ModelSpecToJson(const ModelSpec& spec) { return FormatJson(ToJson(spec)); }
+
+std::string ModelSpecToModelFile(const ModelSpec& spec) {
+  const Json json = ToJson(spec);
+  std::string text = absl::StrCat("name: ", FormatJson(json["name"]));
+  for (const auto& [architecture, fields] : json.items()) {
+    if (!fields.is_object()) continue;
+    absl::StrAppend(&text, " ", architecture, " {");
+    for (const auto& [field, value] : fields.items()) {
+      absl::StrAppend(&text, " ", field, ": ", FormatJson(value));
+    }
+    absl::StrAppend(&text, " }");
+  }
+  return text;
 }
 
 absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text) {

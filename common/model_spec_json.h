@@ -1,4 +1,5 @@
-// ModelSpec as JSON text: how checkpoints and exported files say which model they hold.
+// ModelSpec as JSON text: how checkpoints and exported files say which model they hold; and in the
+// words of a model file.
 #pragma once
 
 #include <string>
@@ -14,6 +15,10 @@ inline constexpr char kModelMetadataKey[] = "lodestar.model";
 
 // One line, {"name": ..., "mlp" | "cnn" | "gpt" | "client": {fields as in model_spec.h}}.
 std::string ModelSpecToJson(const ModelSpec& spec);
+
+// The same as one line of the text form of ModelSpec in proto/model.proto, which --model=FILE
+// reads.
+std::string ModelSpecToModelFile(const ModelSpec& spec);
 
 // Errors: InvalidArgument naming what is missing or wrong; those of ValidateModelSpec().
 absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text);

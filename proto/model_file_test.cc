@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "common/model_spec_json.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -27,6 +28,16 @@ TEST(ModelFileTest, ReadsAModel) {
                                      "gpt { num_layers: 2 num_heads: 2 width: 8 context: 16 "
                                      "vocabulary: 256 }\n");
   EXPECT_THAT(LoadModelSpec(path), IsOkAndHolds(ModelSpec{"small", GptSpec{2, 2, 8, 16, 256}}));
+}
+
+TEST(ModelFileTest, ReadsWhatACheckpointSaysOfItsModel) {
+  for (const std::string& name : ModelPresetNames()) {
+    ModelSpec spec = *ModelPreset(name);
+    spec.name = "my \"own\"";
+    if (GptSpec* const gpt = std::get_if<GptSpec>(&spec.architecture)) gpt->dropout = 0.25;
+    const std::string text = ModelSpecToModelFile(spec);
+    EXPECT_THAT(ParseModelSpec(text, name), IsOkAndHolds(spec)) << text;
+  }
 }
 
 TEST(ModelFileTest, NamesLineAndColumnOfAMistake) {

@@ -6,15 +6,17 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/job_settings.h"
 #include "common/json.h"
+#include "common/model_spec.h"
 #include "common/model_spec_json.h"
 
 namespace lodestar {
 namespace {
+
+constexpr char kModelFlag[] = "model";
 
 // A scalar of JSON as one would give it to a flag.
 std::string TextOf(const Json& value) {
@@ -46,12 +48,28 @@ std::map<std::string, std::string> ArchitectureOf(const ModelSpec& model) {
 void CompareModels(const ModelSpec& saved, const ModelSpec& asked,
                    std::vector<SettingChange>& changes) {
   const std::map<std::string, std::string> have = ArchitectureOf(saved);
+  std::vector<std::string> differences;
   for (const auto& [field, value] : ArchitectureOf(asked)) {
     const auto old = have.find(field);
     if (old == have.end() || old->second == value) continue;
-    changes.push_back({absl::StrCat("model: ", field), old->second, value,
-                       "the weights are of the other model", true});
+    differences.push_back(absl::StrCat(field, " is ", old->second, ", asked is ", value));
   }
+  if (differences.empty()) return;
+  changes.push_back(
+      {kModelFlag, saved.name, asked.name,
+       absl::StrCat("the weights are of the other model (", absl::StrJoin(differences, "; "), ")"),
+       /*is_refused=*/true});
+}
+
+// What to give for the model of a checkpoint.
+std::string FlagFor(const Manifest& manifest) {
+  const auto saved = ModelSpecFromJson(manifest.model);
+  if (!saved.ok()) return "the --model it was written with";
+  const auto preset = ModelPreset(saved->name);
+  if (preset.ok() && ArchitectureOf(*preset) == ArchitectureOf(*saved)) {
+    return absl::StrCat("--model=", saved->name);
+  }
+  return absl::StrCat("--model=FILE with a file that says: ", ModelSpecToModelFile(*saved));
 }
 
 bool HoldsState(const Manifest& manifest, const std::vector<std::string>& state_names) {
@@ -100,24 +118,32 @@ std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSp
   return changes;
 }
 
-absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
+absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes, const Manifest& manifest,
                               const std::string& checkpoint) {
   std::vector<std::string> refused;
   std::vector<std::string> wanted;
+  bool is_other_model = false;
   for (const SettingChange& change : changes) {
     if (!change.is_refused) continue;
+    if (change.flag == kModelFlag) {
+      is_other_model = true;
+      refused.push_back(absl::StrCat("model '", change.asked, "' contradicts '", change.saved,
+                                     "': ", change.effect));
+      wanted.push_back(FlagFor(manifest));
+      continue;
+    }
     refused.push_back(absl::StrCat("--", change.flag, "=", change.asked, " contradicts ",
                                    change.saved, ": ", change.effect));
-    if (!absl::StartsWith(change.flag, "model")) {
-      wanted.push_back(absl::StrCat("--", change.flag, "=", change.saved));
-    }
+    wanted.push_back(absl::StrCat("--", change.flag, "=", change.saved));
   }
   if (refused.empty()) return absl::OkStatus();
+  const std::string another =
+      is_other_model ? "; for a job with the other model, "
+                     : absl::StrCat("; for another job that starts from its weights, ",
+                                    "--resume=never --init_from=", checkpoint, " and ");
   return absl::FailedPreconditionError(absl::StrCat(
       "cannot resume ", checkpoint, ": ", absl::StrJoin(refused, "; "), ". To go on, give ",
-      wanted.empty() ? "the model it was written with" : absl::StrJoin(wanted, " "),
-      "; for another job that starts from its weights, --resume=never --init_from=", checkpoint,
-      " and a --checkpoint_dir of its own"));
+      absl::StrJoin(wanted, ", "), another, "a --checkpoint_dir of its own"));
 }
 
 std::string SettingsTable(const std::vector<SettingChange>& changes) {

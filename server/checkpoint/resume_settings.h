@@ -25,8 +25,9 @@ struct SettingChange {
 std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSpec& asked,
                                            const std::vector<std::string>& state_names);
 
-// FailedPrecondition naming all that are refused, and what to do, if there are any.
-absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes,
+// FailedPrecondition naming all that are refused, and what to give instead, if there are any.
+// `manifest`: of the checkpoint.
+absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes, const Manifest& manifest,
                               const std::string& checkpoint);
 
 // Lines with a head, aligned: setting, checkpoint, asked, what happens. Empty for no changes.

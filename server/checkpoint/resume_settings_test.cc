@@ -45,15 +45,16 @@ std::vector<SettingChange> Compare(const JobSpec& asked) {
 }
 
 std::string RefusalOf(const JobSpec& asked, const std::vector<std::string>& state_names) {
+  const Manifest manifest = WrittenBy(TestJob());
   return std::string(
-      CheckNoneRefused(CompareSettings(WrittenBy(TestJob()), asked, state_names), "runs/round-217")
+      CheckNoneRefused(CompareSettings(manifest, asked, state_names), manifest, "runs/round-217")
           .message());
 }
 
 TEST(ResumeSettingsTest, TheSameCommandChangesNothing) {
   EXPECT_THAT(Compare(TestJob()), IsEmpty());
   EXPECT_EQ(SettingsTable({}), "");
-  EXPECT_OK(CheckNoneRefused({}, "runs/round-217"));
+  EXPECT_OK(CheckNoneRefused({}, Manifest(), "runs/round-217"));
 }
 
 TEST(ResumeSettingsTest, WhatMayChangeIsToldWithItsEffect) {
@@ -63,7 +64,7 @@ TEST(ResumeSettingsTest, WhatMayChangeIsToldWithItsEffect) {
   asked.schedule.total_rounds = 3000;
   asked.clip_norm = 1.0;
   const std::vector<SettingChange> changes = Compare(asked);
-  EXPECT_OK(CheckNoneRefused(changes, "runs/round-217"));
+  EXPECT_OK(CheckNoneRefused(changes, WrittenBy(TestJob()), "runs/round-217"));
   EXPECT_EQ(SettingsTable(changes),
             "\n  setting        checkpoint  asked   what happens"
             "\n  rounds         2000        3000    the job ends after that many"
@@ -81,7 +82,7 @@ TEST(ResumeSettingsTest, ContradictionsAreRefusedWithWhatToGive) {
   asked.batch_size = 24;
   EXPECT_THAT(RefusalOf(asked, kStateNames),
               AllOf(HasSubstr("runs/round-217"), HasSubstr("--mode=async contradicts sync"),
-                    HasSubstr("--seed=2 contradicts 1"), HasSubstr("give --mode=sync --seed=1;"),
+                    HasSubstr("--seed=2 contradicts 1"), HasSubstr("give --mode=sync, --seed=1;"),
                     HasSubstr("--init_from=runs/round-217"), Not(HasSubstr("batch_size"))));
 }
 
@@ -96,9 +97,8 @@ TEST(ResumeSettingsTest, AnotherModelIsRefusedByTheFieldThatDiffers) {
   JobSpec asked = TestJob();
   GptSpec& gpt = std::get<GptSpec>(asked.model.architecture);
   gpt.num_heads = 2;  // all tensors keep their shapes
-  EXPECT_THAT(RefusalOf(asked, kStateNames),
-              AllOf(HasSubstr("--model: gpt.num_heads=2 contradicts 4"),
-                    HasSubstr("give the model it was written with")));
+  EXPECT_THAT(RefusalOf(asked, kStateNames), AllOf(HasSubstr("gpt.num_heads is 4, asked is 2"),
+                                                   HasSubstr("To go on, give --model=gpt-nano;")));
   gpt.num_heads = 4;
   gpt.dropout = 0.1;
   asked.model.name = "another name";
@@ -107,7 +107,26 @@ TEST(ResumeSettingsTest, AnotherModelIsRefusedByTheFieldThatDiffers) {
   EXPECT_EQ(changes[0].flag, "dropout");
   EXPECT_FALSE(changes[0].is_refused);
   asked.model = *ModelPreset("mlp");
-  EXPECT_THAT(RefusalOf(asked, kStateNames), HasSubstr("--model: kind=\"mlp\" contradicts"));
+  EXPECT_THAT(RefusalOf(asked, kStateNames),
+              AllOf(HasSubstr("model 'mlp' contradicts 'gpt-nano'"),
+                    HasSubstr("kind is \"gpt\", asked is \"mlp\""), Not(HasSubstr("--init_from"))))
+      << "its weights fit no other model";
+}
+
+TEST(ResumeSettingsTest, AModelThatIsNoPresetIsGivenAsTheFileToWrite) {
+  JobSpec own = TestJob();
+  own.model = {"own", MlpSpec{{784, 10}}};
+  const Manifest manifest = WrittenBy(own);
+  const auto changes = CompareSettings(manifest, TestJob(), kStateNames);
+  ASSERT_EQ(changes.size(), 1);
+  EXPECT_EQ(changes[0].saved, "own");
+  EXPECT_EQ(changes[0].asked, "gpt-nano");
+  EXPECT_THAT(std::string(CheckNoneRefused(changes, manifest, "runs/round-217").message()),
+              HasSubstr("--model=FILE with a file that says: name: \"own\" mlp { widths: "
+                        "[784,10] }; for a job"));
+  own.model.name = "gpt-nano";  // the name of a preset does not make it one
+  EXPECT_THAT(std::string(CheckNoneRefused(changes, WrittenBy(own), "r").message()),
+              HasSubstr("--model=FILE"));
 }
 
 TEST(ResumeSettingsTest, WhatAnOlderReleaseWroteIsComparedAsFarAsItGoes) {

@@ -142,7 +142,7 @@ void CheckpointKeeper::Discard(absl::string_view directory) {
 absl::Status CheckpointKeeper::CheckSettings() const {
   if (!config_.resume_path.empty()) {
     const absl::StatusOr<Manifest> manifest = ReadManifest(config_.resume_path);
-    if (manifest.ok()) return CheckNoneRefused(Compare(*manifest), config_.resume_path);
+    if (manifest.ok()) return CheckNoneRefused(Compare(*manifest), *manifest, config_.resume_path);
     return absl::Status(
         manifest.status().code(),
         absl::StrCat("--resume=", config_.resume_path, ": ", manifest.status().message(),
@@ -160,7 +160,8 @@ absl::Status CheckpointKeeper::CheckSettings() const {
       newest = *std::move(manifest);
     }
   }
-  return newest.has_value() ? CheckNoneRefused(Compare(*newest), newest_path) : absl::OkStatus();
+  if (!newest.has_value()) return absl::OkStatus();
+  return CheckNoneRefused(Compare(*newest), *newest, newest_path);
 }
 
 std::vector<SettingChange> CheckpointKeeper::Compare(const Manifest& manifest) const {
@@ -268,7 +269,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   const std::string& path = found.directory;
   const Manifest& manifest = found.manifest;
   std::vector<SettingChange> changes = Compare(manifest);
-  RETURN_IF_ERROR(CheckNoneRefused(changes, path));
+  RETURN_IF_ERROR(CheckNoneRefused(changes, manifest, path));
   if (!config_.init_from.empty()) {
     changes.push_back({"init_from", "", config_.init_from,
                        "not used: the weights are the checkpoint's; --resume=never uses it"});
@@ -279,9 +280,10 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
   NameRollbacks(choice.state->ledger, config_.job, changes);
   choice.alarm = absl::StrJoin(found.alarms, "; ");
+  const bool has_rounds_left = manifest.round.value() < config_.job.schedule.total_rounds;
   choice.note = absl::StrCat(
-      "resumes from path=", path, " round=", manifest.round.value(), " of ",
-      config_.job.schedule.total_rounds, AgeOf(path),
+      has_rounds_left ? "resumes from" : "takes the weights of", " path=", path,
+      " round=", manifest.round.value(), " of ", config_.job.schedule.total_rounds, AgeOf(path),
       changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
       SettingsTable(changes));
   choice.resumed.emplace(ResumeSnapshot{path, manifest.round, {}});

@@ -39,6 +39,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     config_.root = root_;
     config_.job.model = {"small-mlp", MlpSpec{{3, 2}}};
     config_.job.optimizer.kind = OptimizerKind::kSgd;
+    config_.job.schedule.total_rounds = 100;
     auto map = std::make_shared<ClusterMap>();
     map->layout = *BuildLayout(config_.job.model);
     map_ = map;
@@ -157,13 +158,17 @@ TEST_F(CheckpointKeeperTest, WhatRollbacksMadeOfTheLearningRateIsShown) {
   ledger.rollbacks = 2;
   ledger.learning_rate_scale = 0.25;
   Save(2, ledger);
-  EXPECT_THAT(Choose().note, HasSubstr("times 0.25, after 2 rollbacks"));
+  EXPECT_THAT(Choose().note,
+              AllOf(HasSubstr("resumes from path="), HasSubstr("times 0.25, after 2 rollbacks")));
   config_.job.schedule.peak /= 2;
+  config_.job.schedule.total_rounds = 2;
   StartProcess();
   const RestoreChoice choice = Choose();
-  ASSERT_EQ(choice.resumed->changes.size(), 1);
-  EXPECT_EQ(choice.resumed->changes[0].flag, "learning_rate");
-  EXPECT_EQ(choice.resumed->changes[0].effect, "from round 2 on, times 0.25, after 2 rollbacks");
+  EXPECT_THAT(choice.note, HasSubstr("takes the weights of path="))
+      << "there is nothing to go on with";
+  ASSERT_EQ(choice.resumed->changes.size(), 2);
+  EXPECT_EQ(choice.resumed->changes[1].flag, "learning_rate");
+  EXPECT_EQ(choice.resumed->changes[1].effect, "from round 2 on, times 0.25, after 2 rollbacks");
 }
 
 TEST_F(CheckpointKeeperTest, ACrashedHolderIsToldOfOnce) {
