@@ -122,7 +122,11 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   std::vector<const WorkerRecord*> members = membership_.Members();
   if (membership_.Find(life.worker)->is_member()) return membership_.view();
   absl::Status admitted = CheckLayoutHash(layout_hash);
-  if (admitted.ok()) admitted = ledger_.AdmitWorker(life.worker, dataset);
+  if (admitted.ok()) {
+    DatasetClaim claim = dataset;
+    claim.claimant = NameOf(life.worker);
+    admitted = ledger_.AdmitWorker(life.worker, claim);
+  }
   if (!admitted.ok()) {
     NoteRefusal(NameOf(life.worker), desks_[life.worker].peer(), admitted, now);
     return admitted;

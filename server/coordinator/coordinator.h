@@ -10,7 +10,8 @@
 // kAwaitingLayout only for the model `client` without a checkpoint. RequestStop() leads from
 // kRunning to kSaving as soon as no work is out. In kDone, workers are told to leave; a last
 // checkpoint that failed is tried again there. A run that diverges goes to kDone without saving, or
-// back to kRestoring: DivergencePolicy.
+// back to kRestoring: DivergencePolicy. What the servers cannot get over, such as weights that
+// cannot be loaded, leads to kFailed, where workers are told why and to leave.
 #pragma once
 
 #include <cstdint>
@@ -140,6 +141,9 @@ class Coordinator final : public CoordinatorFacts {
   absl::Status Restore(const RestoreChoice& choice, absl::Time now);
   absl::Status Assign(absl::Time now);
   void Fail(const absl::Status& status);
+  bool AdvanceFailed();
+  // Whoever is to learn how the job ended has learned it: ends the servers.
+  void Exit(absl::string_view why);
   void Enter(CoordinatorPhase phase);
   void Touch() { ++state_version_; }
   // Tells the log what has been waited for for a while, once.

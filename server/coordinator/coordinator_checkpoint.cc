@@ -22,7 +22,8 @@ absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {
 }
 
 void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
-  if (is_stopping()) return;
+  // What has failed ends by itself.
+  if (is_stopping() || phase_ == CoordinatorPhase::kFailed) return;
   stop_reason_ = std::string(reason);
   deps_.observer->OnEvent(absl::StrCat("stop requested: ", reason));
   Touch();
@@ -216,15 +217,22 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   }
   if (!is_stopping() && !config_.exit_when_done) return false;
   if (!last_save_.outcome().has_value()) return false;
-  for (const auto& [id, record] : membership_.workers()) {
-    if (record.is_alive()) return false;
-  }
-  if (!Returning(now).empty()) return false;
+  if (!Present().empty() || !Returning(now).empty()) return false;
+  Exit("the job is over");
+  return true;
+}
+
+bool Coordinator::AdvanceFailed() {
+  if (should_exit_ || !Present().empty()) return false;
+  Exit("the job has failed");
+  return true;
+}
+
+void Coordinator::Exit(absl::string_view why) {
   should_exit_ = true;
   deps_.fleet->Stop(failure_.message());
-  deps_.observer->OnEvent("the job is over and the workers have left: the servers exit");
+  deps_.observer->OnEvent(absl::StrCat(why, " and the workers have left: the servers exit"));
   Touch();
-  return true;
 }
 
 }  // namespace lodestar

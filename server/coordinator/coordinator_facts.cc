@@ -72,8 +72,10 @@ std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
       const std::string save = WaitingForLastSave(now, ages);
       return save.empty() ? WaitingForLeave(now) : save;
     }
-    case CoordinatorPhase::kFailed:
-      return std::string(failure_.message());
+    case CoordinatorPhase::kFailed: {
+      const std::string leave = WaitingForLeave(now);
+      return absl::StrCat(failure_.message(), leave.empty() ? "" : "; ", leave);
+    }
     case CoordinatorPhase::kRunning:
     case CoordinatorPhase::kEvaluating:
       break;
@@ -120,12 +122,18 @@ std::string CoordinatorFacts::WaitingForLeave(absl::Time now) const {
     return absl::StrCat("gives ", absl::StrJoin(returning, ", "),
                         " time to come back and learn that the job is over");
   }
-  if (!is_stopping() && !config_.exit_when_done) return "";
+  const bool ends = is_stopping() || config_.exit_when_done || phase_ == CoordinatorPhase::kFailed;
+  if (!ends) return "";
+  const std::vector<std::string> names = Present();
+  return names.empty() ? "" : absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to leave");
+}
+
+std::vector<std::string> CoordinatorFacts::Present() const {
   std::vector<std::string> names;
   for (const auto& [id, record] : membership_.workers()) {
     if (record.is_alive()) names.push_back(record.name);
   }
-  return names.empty() ? "" : absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to leave");
+  return names;
 }
 
 std::string CoordinatorFacts::WaitingForLastSave(absl::Time now, Ages ages) const {
@@ -259,23 +267,26 @@ GrantAnswer CoordinatorFacts::AnswerFor(WorkerId worker, absl::Time now) const {
   GrantAnswer answer;
   const WorkerDesk& desk = desks_.at(worker);
   const bool is_ready = CheckReady(now).ok();
+  const bool is_over = phase_ == CoordinatorPhase::kDone || phase_ == CoordinatorPhase::kFailed;
   const bool may_leave = desk.is_leaving() && !(is_ready && desk.grant().has_value());
-  if (!is_ready && !may_leave) {
+  if (!is_ready && !is_over && !may_leave) {
     answer.pending_reason = WaitingFor(now);
-  } else if (phase_ == CoordinatorPhase::kDone || may_leave) {
+  } else if (is_over || may_leave) {
     Grant done;
     done.kind = Grant::Kind::kDone;
     done.round = ledger_.next_round();
     done.view = membership_.view();
     done.total_rounds = config_.job.schedule.total_rounds;
     done.loss = progress_.loss();
-    if (phase_ != CoordinatorPhase::kDone) {
+    done.has_failed = !failure_.ok();
+    if (!is_over) {
       done.reason = "there is nothing to hand in";
+    } else if (done.has_failed) {
+      done.reason = std::string(failure_.message());
     } else {
       done.reason = is_stopping() ? absl::StrCat("stopped: ", *stop_reason_)
                                   : absl::StrCat("all ", done.total_rounds, " rounds are done");
     }
-    done.has_failed = !failure_.ok();
     answer.grant = std::move(done);
   } else if (desk.grant().has_value()) {
     answer.grant = desk.grant();
@@ -342,6 +353,24 @@ std::vector<MemberProgress> CoordinatorFacts::MissingOf(const OpenRound& round) 
   return missing;
 }
 
+int64_t CoordinatorFacts::rounds_done() const {
+  if (policy_->uses_rosters()) return committed_version().value();
+  return ledger_.next_round().value() - static_cast<int64_t>(open_.size());
+}
+
+std::optional<absl::StatusOr<JobEnding>> CoordinatorFacts::Ending() const {
+  const bool is_over = phase_ == CoordinatorPhase::kDone && last_save_.outcome().has_value();
+  if (!is_over && phase_ != CoordinatorPhase::kFailed) return std::nullopt;
+  if (!failure_.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("the job has failed: ", failure_.message()));
+  }
+  const int64_t rounds = rounds_done();
+  const int64_t total = config_.job.schedule.total_rounds;
+  return JobEnding{rounds < total ? absl::StrCat("stopped after ", rounds, " of ", total, " rounds")
+                                  : absl::StrCat("complete after all ", total, " rounds"),
+                   *last_save_.outcome()};
+}
+
 std::string CoordinatorFacts::Unsaved() const {
   const std::optional<PublishedCheckpoint>& last = checkpoints_.last();
   const int64_t begin = last.has_value() ? last->round.value() : 0;
@@ -353,7 +382,7 @@ std::string CoordinatorFacts::Unsaved() const {
 }
 
 std::optional<absl::Status> CoordinatorFacts::outcome() const {
-  if (should_exit_ || phase_ == CoordinatorPhase::kFailed) return failure_;
+  if (should_exit_) return failure_;
   return std::nullopt;
 }
 

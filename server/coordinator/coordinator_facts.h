@@ -39,12 +39,18 @@
 
 namespace lodestar {
 
+// How a job came to its end.
+struct JobEnding {
+  std::string text;         // "stopped after 7 of 20 rounds", "complete after all 20 rounds"
+  LastSave::Outcome saved;  // errors: those of CoordinatorFacts::LastSaveOutcome()
+};
+
 class CoordinatorFacts {
  public:
   // Changes whenever a pending grant, registration or checkpoint could have a new answer.
   uint64_t state_version() const { return state_version_; }
   CoordinatorPhase phase() const { return phase_; }
-  // How it ended: failed, or over, and then the workers have left, and the servers were told to
+  // How it ended, failed or over. Not set before the workers have left and the servers were told to
   // exit.
   std::optional<absl::Status> outcome() const;
   uint64_t server_incarnation() const { return server_incarnation_; }
@@ -59,6 +65,11 @@ class CoordinatorFacts {
   // Not set before it is over. Errors: FailedPrecondition (nothing to save, or nowhere); else why
   // it failed. Each says what is in no checkpoint.
   const std::optional<LastSave::Outcome>& LastSaveOutcome() const { return last_save_.outcome(); }
+  // Not set before the job is over and no last checkpoint is tried any more; workers may still have
+  // to leave. Error: FailedPrecondition (it has failed).
+  std::optional<absl::StatusOr<JobEnding>> Ending() const;
+  // Rounds that are over, and in all weights once everything is applied.
+  int64_t rounds_done() const;
   // "rounds 200 to 216 are in no checkpoint; ..."; empty if everything is.
   std::string Unsaved() const;
 
@@ -82,6 +93,8 @@ class CoordinatorFacts {
   std::string WaitingForLastSave(absl::Time now, Ages ages) const;
   // Who may still come back after the servers started anew, to learn that the job is over.
   std::vector<std::string> Returning(absl::Time now) const;
+  // Workers that have not left yet.
+  std::vector<std::string> Present() const;
   std::string WaitingForLeave(absl::Time now) const;
   // How long what is waited for now may last before the log is told.
   absl::Duration WaitPatience() const;

@@ -195,6 +195,19 @@ TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
   EXPECT_FALSE(coordinator().outcome().has_value()) << "before it is saved";
   cluster_.FinishSave();
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
+  EXPECT_FALSE(coordinator().outcome().has_value()) << "before the worker knows";
+  EXPECT_EQ(Snapshot().state, "failed");
+  EXPECT_THAT(Snapshot().waiting_for,
+              AllOf(HasSubstr("out of memory"), HasSubstr("waits for a to leave")));
+  const Grant last = *cluster_.Ask(a).grant;
+  EXPECT_EQ(last.kind, Grant::Kind::kDone);
+  EXPECT_TRUE(last.has_failed);
+  EXPECT_EQ(coordinator().Ending()->status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(last.reason, HasSubstr("shard 1: out of memory"));
+  coordinator().RequestStop("psctl stop", cluster_.now());
+  EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed) << "and not done";
+  ASSERT_TRUE(coordinator().Leave(a.life, "it has failed", {}, cluster_.now()).ok());
+  EXPECT_THAT(cluster_.fleet.commands.back(), HasSubstr("stop: shard 1: out of memory"));
   EXPECT_EQ(coordinator().outcome()->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(
       std::string(coordinator().outcome()->message()),
@@ -206,6 +219,28 @@ TEST_F(CoordinatorLastSaveTest, WithoutAFolderAShardThatCannotGoOnEndsTheJobAtOn
   nowhere.Start();
   nowhere.coordinator().OnShardFailing(0, absl::ResourceExhaustedError("full"), nowhere.now());
   EXPECT_EQ(nowhere.coordinator().phase(), CoordinatorPhase::kFailed);
+  EXPECT_TRUE(nowhere.coordinator().outcome().has_value()) << "nobody has to be told";
+}
+
+TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
+  const TestWorker a = cluster_.Add("a");
+  coordinator().OnShardFailing(1, absl::ResourceExhaustedError("out of memory"), cluster_.now());
+  cluster_.Pass(kPatience / 2);
+  ASSERT_EQ(cluster_.fleet.save_directories.size(), 1);
+  coordinator().OnShardLost(1, 71, cluster_.now());
+  EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
+  EXPECT_THAT(Snapshot().waiting_for,
+              AllOf(HasSubstr("out of memory"), HasSubstr("shard 1 was lost")));
+}
+
+TEST_F(CoordinatorLastSaveTest, AFailedJobDoesNotWaitForWorkersThatAreDead) {
+  const TestWorker a = cluster_.Add("a");
+  coordinator().OnShardFailing(1, absl::ResourceExhaustedError("out of memory"), cluster_.now());
+  cluster_.FinishSave();
+  cluster_.Pass(absl::Seconds(9));
+  EXPECT_FALSE(coordinator().outcome().has_value());
+  cluster_.Pass(absl::Seconds(2));
+  EXPECT_TRUE(coordinator().outcome().has_value()) << "its lease is over";
 }
 
 class EndOfJobTest : public CoordinatorLastSaveTest {

@@ -14,7 +14,7 @@ enum class CoordinatorPhase : uint8_t {
   kEvaluating,
   kSaving,
   kDone,
-  kFailed,  // weights cannot be loaded: see Coordinator::outcome()
+  kFailed,  // the servers cannot go on: see Coordinator::outcome()
 };
 
 }  // namespace lodestar

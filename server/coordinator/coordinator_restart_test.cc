@@ -13,6 +13,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -240,6 +241,23 @@ TEST(CoordinatorRestartTest, LastCheckpointComesAfterTheFinalEvaluation) {
   EXPECT_EQ(resumed.Ask(resumed.Add("a")).grant->kind, Grant::Kind::kDone);
 }
 
+TEST(CoordinatorRestartTest, AJobThatIsCompleteAlreadySaysSoAndWhatFollows) {
+  const auto events_of = [](int64_t rounds_done, bool exit_when_done) {
+    Coordinator::Config config = SavingConfig(0);
+    config.exit_when_done = exit_when_done;
+    CoordinatorHarness cluster(config);
+    RestoreChoice choice{.source = CheckpointSource{"ckpt/round"}, .state = CoordinatorState{}};
+    choice.state->ledger.next_round = rounds_done;
+    cluster.Start(choice);
+    return cluster.observer.events;
+  };
+  EXPECT_THAT(events_of(8, false),
+              Contains(AllOf(HasSubstr("complete already at round 8 of 8: --rounds=M"),
+                             HasSubstr("--resume=never"), HasSubstr("until psctl stop"))));
+  EXPECT_THAT(events_of(8, true), Contains(HasSubstr("ends, because of --exit_when_done")));
+  EXPECT_THAT(events_of(7, false), Not(Contains(HasSubstr("complete"))));
+}
+
 TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   CoordinatorHarness cluster(SavingConfig(0));
   cluster.Start();
@@ -249,7 +267,11 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "stopping");
   EXPECT_EQ(*cluster.Ask(a).grant, grant) << "what is out is finished";
   EXPECT_FALSE(cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant.has_value());
+  EXPECT_FALSE(cluster.coordinator().Ending().has_value()) << "before it is saved";
   cluster.FinishSave();
+  const absl::StatusOr<JobEnding> ending = *cluster.coordinator().Ending();
+  EXPECT_EQ(ending->text, "stopped after 4 of 8 rounds");
+  EXPECT_EQ(ending->saved->path, "ckpt/round-00000004");
   EXPECT_EQ(cluster.store.published.back().round, Round(4));
   const Grant done = *cluster.Ask(a).grant;
   EXPECT_EQ(done.kind, Grant::Kind::kDone);
@@ -257,6 +279,16 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for, "waits for a to leave");
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
   EXPECT_TRUE(cluster.coordinator().outcome().has_value());
+}
+
+TEST(CoordinatorRestartTest, StopOfACompleteJobDoesNotMakeItAStoppedOne) {
+  CoordinatorHarness cluster(SavingConfig(0));
+  cluster.Start();
+  cluster.RunToEnd({cluster.Add("a")});
+  cluster.coordinator().RequestStop("psctl stop", cluster.now());
+  const absl::StatusOr<JobEnding> ending = *cluster.coordinator().Ending();
+  EXPECT_EQ(ending->text, "complete after all 8 rounds");
+  EXPECT_EQ(ending->saved->path, "ckpt/round-00000008");
 }
 
 TEST(CoordinatorRestartTest, StopWithoutWorkersEndsAtOnce) {

@@ -43,13 +43,17 @@ void Coordinator::OnShardLost(int shard, uint64_t instance_id, absl::Time now) {
       absl::StrCat("the server of shard ", shard, " was lost while the checkpoint was written");
   checkpoints_.Abort(absl::UnavailableError(lost));
   if (last_save_.is_begun()) EndLastSave(absl::DataLossError(lost));
+  // The loss of the server that was failing anyway is the end.
+  if (phase_ == CoordinatorPhase::kFailed) return Advance(now);
   Enter(CoordinatorPhase::kAwaitingShards);
 }
 
 void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now) {
   if (phase_ != CoordinatorPhase::kRestoring) return;
   const absl::Status restored = choice.ok() ? Restore(*choice, now) : choice.status();
-  if (!restored.ok()) Fail(restored);
+  if (restored.ok()) return;
+  Fail(restored);
+  Advance(now);
 }
 
 absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
@@ -93,6 +97,14 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   }
   resumed_ = choice.resumed;
   if (!choice.note.empty()) deps_.observer->OnEvent(choice.note);
+  if (ledger_.is_exhausted() && !ledger_.needs_final_evaluation()) {
+    deps_.observer->OnEvent(absl::StrCat(
+        "complete already at round ", ledger_.next_round().value(), " of ",
+        config_.job.schedule.total_rounds,
+        ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
+        config_.exit_when_done ? "ends, because of --exit_when_done"
+                               : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
+  }
   if (!layout_.has_value()) {
     Enter(CoordinatorPhase::kAwaitingLayout);
     return absl::OkStatus();
@@ -132,7 +144,7 @@ void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const ab
     Fail(absl::Status(status.code(),
                       absl::StrCat("shard ", shard, " could not load: ", status.message())));
     RaiseAlarm(failure_.message(), now);
-    return;
+    return Advance(now);
   }
   shards_.MarkServing(shard, now);
   if (!shards_.all_serving()) return;

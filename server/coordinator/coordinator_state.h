@@ -14,7 +14,8 @@ namespace lodestar {
 
 // A data set and how far it is.
 struct DataSetState {
-  DatasetClaim claim;       // own_partition: not the one that all workers with shared data have
+  // Of the first worker that had it. own_partition: not the one that all with shared data have.
+  DatasetClaim claim;
   int64_t next_sample = 0;  // position of its cursor
   friend bool operator==(const DataSetState&, const DataSetState&) = default;
 };

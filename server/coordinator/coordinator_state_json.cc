@@ -55,6 +55,7 @@ Json DataSetToJson(const DataSetState& set) {
           {"num_heldout_samples", set.claim.num_heldout_samples},
           {"tokens_per_sample", set.claim.tokens_per_sample},
           {"own_partition", set.claim.own_partition},
+          {"claimant", set.claim.claimant},
           {"next_sample", set.next_sample}};
 }
 
@@ -67,6 +68,10 @@ absl::StatusOr<DatasetClaim> ClaimFromJson(const Json& json) {
   ASSIGN_OR_RETURN(const Json* own, Member(json, "own_partition"));
   if (!own->is_boolean()) return Refuse("own_partition", "true or false");
   dataset.own_partition = own->get<bool>();
+  // For people only: a checkpoint without it is as good.
+  if (json.contains("claimant")) {
+    ASSIGN_OR_RETURN(dataset.claimant, String(json, "claimant"));
+  }
   return dataset;
 }
 

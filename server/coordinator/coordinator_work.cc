@@ -90,6 +90,8 @@ bool Coordinator::AdvanceOnce(absl::Time now) {
       return AdvanceSaving(now);
     case CoordinatorPhase::kDone:
       return AdvanceDone(now);
+    case CoordinatorPhase::kFailed:
+      return AdvanceFailed();
     default:
       return false;
   }

@@ -69,9 +69,14 @@ absl::Status DataSets::CheckShared(const DatasetClaim& claim) const {
   for (Index set = 0; set < sets_.size(); ++set) {
     const DatasetClaim& job = sets_[set].claim;
     if (!Counts(set) || !IsCompared(job) || HaveSameData(job, claim)) continue;
+    const std::string holder =
+        job.claimant.empty() ? "" : absl::StrCat("worker '", job.claimant, "'");
     return absl::FailedPreconditionError(absl::StrCat(
-        "data set differs from the job's: this worker has ", ClaimText(claim), "; the job has ",
-        ClaimText(job), "; give the same data under --data, or --data_partition=own"));
+        "data set differs from the job's, ",
+        holder.empty() ? "as its checkpoint has it" : absl::StrCat("which ", holder, " brought"),
+        ": this worker has ", ClaimText(claim), "; the job has ", ClaimText(job),
+        "; give the same data under --data", holder.empty() ? "" : absl::StrCat(" as ", holder),
+        ", or --data_partition=own"));
   }
   return absl::OkStatus();
 }

@@ -32,8 +32,8 @@ class DataSets {
   explicit DataSets(std::vector<DataSetState> sets) : sets_(std::move(sets)) {}
 
   // The worker has this data from here on. Errors: FailedPrecondition with both fingerprints and
-  // sizes if shared data differs from the job's; InvalidArgument if the claim contradicts itself;
-  // ResourceExhausted (kMaxSets).
+  // sizes, and who brought the job's data, if shared data differs from it; InvalidArgument if the
+  // claim contradicts itself; ResourceExhausted (kMaxSets).
   absl::Status Admit(WorkerId worker, const DatasetClaim& claim);
   void Release(WorkerId worker) { set_of_.erase(worker); }
 

@@ -42,6 +42,22 @@ TEST(DataSetsTest, SharedDataIsComparedWhoeverJoinedFirst) {
   EXPECT_EQ(data.Present().size(), 3);
 }
 
+TEST(DataSetsTest, ARefusalNamesWhoBroughtTheJobsData) {
+  DatasetClaim anns = Shared("a");
+  anns.claimant = "ann";
+  DatasetClaim bobs = Shared("a");
+  bobs.claimant = "bob";
+  DataSets data;
+  ASSERT_OK(data.Admit(kAnn, anns));
+  ASSERT_OK(data.Admit(kBob, bobs));
+  EXPECT_THAT(data.Admit(kEve, Shared("b")), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                      AllOf(HasSubstr("which worker 'ann' brought"),
+                                                            HasSubstr("as worker 'ann'"))));
+  DataSets restored({{Shared("a"), 5}});  // of a release that did not keep the name
+  EXPECT_THAT(restored.Admit(kEve, Shared("b")),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("as its checkpoint has it")));
+}
+
 TEST(DataSetsTest, EqualSizesDoNotMakeEqualData) {
   DataSets data;
   ASSERT_OK(data.Admit(kAnn, Shared("a")));

@@ -55,6 +55,7 @@ struct DatasetClaim {
   int64_t num_heldout_samples = 0;
   int64_t tokens_per_sample = 1;
   bool own_partition = false;
+  std::string claimant = {};  // name of the worker that has it, for people
   friend bool operator==(const DatasetClaim&, const DatasetClaim&) = default;
 };
 

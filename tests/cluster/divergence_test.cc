@@ -266,7 +266,7 @@ TEST_F(DivergingWorkerTest, IsToldThatTheRunIsOver) {
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(Config(mode), 1));
     EXPECT_THAT(RunWorker(cluster->address()),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
-                         HasSubstr("the job has failed: stopped: diverged at round")))
+                         HasSubstr("the job has failed: diverged at round")))
         << ModeName(mode);
     EXPECT_THAT(cluster->server(0).Wait(),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("diverged at round")));
