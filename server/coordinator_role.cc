@@ -193,6 +193,13 @@ bool CoordinatorRole::is_job_done() {
   });
 }
 
+std::string CoordinatorRole::ending() {
+  return strand_.Run([](Coordinator& coordinator, absl::Time) {
+    const std::optional<absl::StatusOr<JobEnding>> ending = coordinator.Ending();
+    return ending.has_value() && ending->ok() ? (*ending)->text : "";
+  });
+}
+
 v1::ClusterStatus CoordinatorRole::ReadStatus() {
   board_.SetReading(0, read_local_());
   ClusterSnapshot snapshot = strand_.Run(
@@ -239,6 +246,7 @@ absl::Status CoordinatorRole::Farewell() {
 void CoordinatorRole::Stop() {
   if (cluster_rpc_ == nullptr) return;  // Start() has failed: nobody knows of this server
   strand_.Stop();
+  admin_rpc_->EndExports();
   const absl::Status farewell = Farewell();
   if (fleet_ != nullptr) fleet_->EndAll(farewell);
   norms_.Close(farewell);

@@ -57,6 +57,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   absl::Status Start(ShardHost* local, std::function<ShardReading()> read_local);
   // The three services; valid after Start().
   void AddServices(grpc::ServerBuilder& builder);
+  // "complete after all 20 rounds", "stopped after 7 of 20 rounds"; empty before the end.
+  std::string ending();
   // The local shard is there under `address`: the cluster may begin.
   absl::Status AttachLocalShard(const std::string& address);
   void RaiseAlarm(const std::string& text, AlarmKind kind);

@@ -227,6 +227,10 @@ bool Server::IsToStopAtOnce() {
 
 bool Server::is_job_done() { return role_ != nullptr && role_->is_job_done(); }
 
+std::string Server::ending() {
+  return role_ != nullptr ? role_->ending() : "the coordinator says so";
+}
+
 void Server::SaveBeforeStop() {
   {
     // The coordinator has told this server to go, or refuses it: there is nothing to ask for.

@@ -55,6 +55,8 @@ class Server {
   void RequestStop(StopKind kind) ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether the job was complete, so that nothing is lost by having stopped.
   bool is_job_done();
+  // Once Wait() has returned OK: how the job came to its end, for people.
+  std::string ending();
 
   // kGraceful: turns away new workers, sees to it that everything that was done is saved, then
   // answers held calls with Unavailable and closes the port. kImmediate: without saving. Blocks.

@@ -51,7 +51,7 @@ int RunServer(const ServerConfig& config) {
     });
     const absl::Status outcome = (*server)->Wait();
     if (outcome.ok()) {
-      LogInfo("the job is complete");
+      LogInfo("the job is over: {}", (*server)->ending());
     } else if (absl::IsCancelled(outcome)) {
       exit_code = (*server)->is_job_done() ? kExitDone : kExitSignalBase + first_signal;
     } else {

@@ -96,31 +96,36 @@ absl::StatusOr<v1::CheckpointReply> ClusterClient::Checkpoint() {
   return reply;
 }
 
-absl::Status ClusterClient::Export(absl::FunctionRef<bool(absl::string_view)> take) {
-  return Call([&] {
+absl::StatusOr<v1::ExportSource> ClusterClient::Export(
+    absl::FunctionRef<bool(absl::string_view)> take) {
+  v1::ExportSource source;
+  RETURN_IF_ERROR(Call([&] {
     grpc::ClientContext context;
     SetDeadline(kBulkTimeout, &context);
     const auto reader = admin_->Export(&context, v1::ExportRequest());
     v1::ExportChunk chunk;
     while (reader->Read(&chunk)) {
+      if (chunk.has_source()) source = chunk.source();
       if (take(chunk.data())) continue;
       context.TryCancel();
       reader->Finish();
       return grpc::Status::OK;
     }
     return reader->Finish();
-  });
+  }));
+  return source;
 }
 
-absl::Status ClusterClient::Stop(const std::string& reason) {
+absl::StatusOr<v1::StopReply> ClusterClient::Stop(const std::string& reason) {
   v1::StopRequest request;
   request.set_reason(reason);
-  return Call([&] {
+  v1::StopReply reply;
+  RETURN_IF_ERROR(Call([&] {
     grpc::ClientContext context;
     SetDeadline(kBulkTimeout, &context);
-    v1::StopReply reply;
     return admin_->Stop(&context, request, &reply);
-  });
+  }));
+  return reply;
 }
 
 }  // namespace lodestar

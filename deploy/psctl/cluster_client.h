@@ -25,9 +25,13 @@ class ClusterClient {
                            const std::function<bool(const v1::ClusterStatus&)>& show);
   absl::StatusOr<v1::CheckpointReply> Checkpoint();
   // Calls `take` for each part of a safetensors file with the weights, in order, until it returns
-  // false or the file is whole.
-  absl::Status Export(absl::FunctionRef<bool(absl::string_view)> take);
-  absl::Status Stop(const std::string& reason);
+  // false or the file is whole. Returns what was exported.
+  absl::StatusOr<v1::ExportSource> Export(absl::FunctionRef<bool(absl::string_view)> take);
+  // Blocks until the job is over.
+  absl::StatusOr<v1::StopReply> Stop(const std::string& reason);
+
+  // Of the server that has answered last.
+  const std::string& server() const { return server_; }
 
  private:
   void Connect(const std::string& server);

@@ -8,7 +8,7 @@ namespace lodestar {
 
 inline constexpr int kExitError = 1;
 inline constexpr int kExitBadFlags = 2;
-inline constexpr int kExitNeedsOperator = 3;  // of status: see ClusterHealth
+inline constexpr int kExitNeedsOperator = 3;  // of status: see ClusterHealth; of stop: NOT SAVED
 inline constexpr int kExitRetry = 129;        // nobody answered, or not now
 inline constexpr int kExitStandsStill = 131;  // of status: see ClusterHealth
 

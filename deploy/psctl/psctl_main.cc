@@ -203,21 +203,24 @@ int ExportCommand(ClusterClient* client) {
   if (!file.ok()) return Fail(file.status());
   absl::Status written;
   size_t bytes = 0;
-  const absl::Status called = client->Export([&](absl::string_view part) {
+  const absl::StatusOr<v1::ExportSource> called = client->Export([&](absl::string_view part) {
     written = file->Append(part);
     bytes += part.size();
     return written.ok();
   });
   if (!written.ok()) return Fail(written);
-  if (!called.ok()) return FailCall(called);
+  if (!called.ok()) return FailCall(called.status());
   written = file->Commit();
   if (!written.ok()) return Fail(written);
-  return Print(absl::StrCat(path, " (", BytesText(static_cast<int64_t>(bytes)), ")\n"));
+  return Print(absl::StrCat(path, " (", BytesText(static_cast<int64_t>(bytes)),
+                            "): ", ExportText(*called, client->server()), "\n"));
 }
 
 int StopCommand(ClusterClient* client) {
-  const absl::Status status = client->Stop(absl::GetFlag(FLAGS_reason));
-  return status.ok() ? 0 : FailCall(status);
+  const absl::StatusOr<v1::StopReply> reply = client->Stop(absl::GetFlag(FLAGS_reason));
+  if (!reply.ok()) return FailCall(reply.status());
+  const int printed = Print(StopText(*reply, client->server()) + "\n");
+  return reply->is_lost() ? kExitNeedsOperator : printed;
 }
 
 // The path of this binary, whatever the caller's PATH and directory.
@@ -298,6 +301,8 @@ std::vector<Command> Commands() {
       {.name = "stop",
        .form = "stop [--reason=TEXT]",
        .summary = "last checkpoint, then everyone ends",
+       .details = "Waits until the job is over and saved, and says where; without waiting for\n"
+                  "that (Ctrl-C) it ends all the same. Exit code 3: the last checkpoint failed.\n",
        .flags = {"server", "reason"},
        .run = WithClient(&StopCommand)},
       {.name = "launch",

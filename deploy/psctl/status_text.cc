@@ -200,6 +200,20 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
   return absl::StrCat(text, "\n", ShardsText(status, columns), "\n", WorkersText(status, columns));
 }
 
+std::string ExportText(const v1::ExportSource& source, absl::string_view server) {
+  return absl::StrFormat("the weights of job %s at %s after %d of %d rounds%s", source.model(),
+                         server, source.round(), source.total_rounds(),
+                         source.is_over() ? "" : ", or of later ones, as the job goes on");
+}
+
+std::string StopText(const v1::StopReply& reply, absl::string_view server) {
+  return absl::StrCat(
+      "job ", reply.model(), " at ", server, ": ", reply.ending(), "; ",
+      reply.saved_path().empty()
+          ? absl::StrCat(reply.is_lost() ? "NOT SAVED: " : "no checkpoint: ", reply.not_saved())
+          : absl::StrCat("checkpoint ", reply.saved_path()));
+}
+
 std::string WorkersText(const v1::ClusterStatus& status, int columns) {
   TextTable table({{.title = "WORKER"},
                    {.title = "ID", .align = kRight, .rank = 5},

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "deploy/psctl/text_table.h"
 #include "proto/status_service.pb.h"
 
@@ -11,6 +12,12 @@ namespace lodestar {
 // Of lines with at most `columns` characters, or kUnlimitedColumns. Job, progress, open round,
 // shards, checkpoint, alarms, workers.
 std::string StatusText(const v1::ClusterStatus& status, int columns);
+
+// What psctl export has fetched from `server`: "the weights of job gpt at HOST:PORT after ...".
+std::string ExportText(const v1::ExportSource& source, absl::string_view server);
+
+// What has become of the job that psctl stop has stopped, and where its last checkpoint is.
+std::string StopText(const v1::StopReply& reply, absl::string_view server);
 
 // One line per worker under a line of column names; where it is too narrow, without the columns
 // that count least.

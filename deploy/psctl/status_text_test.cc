@@ -99,5 +99,29 @@ TEST(StatusTextTest, SaysWhyAWorkerIsGoneAndThatTheRunHasDiverged) {
                               "rate times 0.25\n"));
 }
 
+TEST(StatusTextTest, ExportAndStopNameTheJobTheServerAndTheRound) {
+  v1::ExportSource source;
+  source.set_model("tiny");
+  source.set_round(20);
+  source.set_total_rounds(20);
+  source.set_is_over(true);
+  EXPECT_EQ(ExportText(source, "h:1"), "the weights of job tiny at h:1 after 20 of 20 rounds");
+  source.set_round(7);
+  source.set_is_over(false);
+  EXPECT_THAT(ExportText(source, "h:1"), HasSubstr("after 7 of 20 rounds, or of later ones"));
+
+  v1::StopReply reply;
+  reply.set_model("tiny");
+  reply.set_ending("stopped after 7 of 20 rounds");
+  reply.set_saved_path("ck/round-00000007");
+  EXPECT_EQ(StopText(reply, "h:1"),
+            "job tiny at h:1: stopped after 7 of 20 rounds; checkpoint ck/round-00000007");
+  reply.clear_saved_path();
+  reply.set_not_saved("no --checkpoint_dir");
+  EXPECT_THAT(StopText(reply, "h:1"), HasSubstr("; no checkpoint: no --checkpoint_dir"));
+  reply.set_is_lost(true);
+  EXPECT_THAT(StopText(reply, "h:1"), HasSubstr("; NOT SAVED: no --checkpoint_dir"));
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -1,5 +1,7 @@
 #include "server/rpc/admin_rpc.h"
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,10 +15,54 @@ namespace lodestar {
 namespace {
 
 constexpr absl::Duration kCheckpointPatience = absl::Minutes(10);
+// For the round under way, the last checkpoint and its repetitions.
+constexpr absl::Duration kStopPatience = absl::Minutes(10);
 // Each holds a thread, and a bucket's memory.
 constexpr int kMaxExports = 4;
 // For a reader to take the next piece.
 constexpr absl::Duration kReaderPatience = absl::Seconds(30);
+
+v1::StopReply ReplyOf(const JobEnding& ending, const std::string& model) {
+  v1::StopReply reply;
+  reply.set_model(model);
+  reply.set_ending(ending.text);
+  if (ending.saved.ok()) {
+    reply.set_saved_path(ending.saved->path);
+  } else {
+    reply.set_not_saved(std::string(ending.saved.status().message()));
+    // Else there was nothing to save, or nowhere.
+    reply.set_is_lost(!absl::IsFailedPrecondition(ending.saved.status()));
+  }
+  return reply;
+}
+
+// Waits for the end of the job, and answers with it.
+CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUnaryReactor* reactor,
+                                       v1::StopReply* reply) {
+  return [=](Coordinator& coordinator, absl::Time now,
+             CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+    const auto finish = [reactor](const absl::Status& status) {
+      return [reactor, status] { reactor->Finish(ToGrpcStatus(status)); };
+    };
+    const std::optional<absl::StatusOr<JobEnding>> ending = coordinator.Ending();
+    if (ending.has_value()) {
+      if (ending->ok()) *reply = ReplyOf(**ending, model);
+      return finish(ending->status());
+    }
+    switch (occasion) {
+      case CoordinatorStrand::Occasion::kChange:
+        return nullptr;
+      case CoordinatorStrand::Occasion::kPatienceOver:
+        return finish(absl::DeadlineExceededError(absl::StrCat(
+            "the job stops, but is not over after ", absl::FormatDuration(kStopPatience), ": ",
+            coordinator.Snapshot(now).waiting_for)));
+      case CoordinatorStrand::Occasion::kReplaced:
+      case CoordinatorStrand::Occasion::kStopping:
+        break;
+    }
+    return finish(absl::UnavailableError("the server is stopping; its log says what is saved"));
+  };
+}
 
 }  // namespace
 
@@ -59,24 +105,32 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
 }
 
 absl::Status AdminRpc::WriteTo(ExportStream& stream) {
-  const auto [map, version] = strand_->Run([](Coordinator& coordinator, absl::Time) {
-    return std::pair(coordinator.map(), coordinator.committed_version());
+  std::shared_ptr<const ClusterMap> map;
+  Version version;
+  v1::ExportSource source;
+  source.set_model(job_.model.name);
+  source.set_total_rounds(job_.schedule.total_rounds);
+  strand_->Run([&](Coordinator& coordinator, absl::Time) {
+    map = coordinator.map();
+    version = coordinator.committed_version();
+    source.set_round(coordinator.rounds_done());
+    source.set_is_over(coordinator.phase() == CoordinatorPhase::kDone);
   });
+  stream.Describe(source);
   if (map == nullptr) return absl::UnavailableError("the model's layout is not known yet");
-  return WeightsExport(map, job_, version, local_).WriteTo([&stream](absl::string_view bytes) {
-    return stream.WriteBlocking(bytes);
-  });
+  return WeightsExport(map, job_, version, local_, &calls_)
+      .WriteTo([&stream](absl::string_view bytes) { return stream.WriteBlocking(bytes); });
 }
 
 grpc::ServerUnaryReactor* AdminRpc::Stop(grpc::CallbackServerContext* context,
-                                         const v1::StopRequest* request, v1::StopReply*) {
+                                         const v1::StopRequest* request, v1::StopReply* reply) {
   const std::string reason =
       request->reason().empty() ? "an operator asked for it" : request->reason().substr(0, 256);
   LogInfo("stop requested by peer={} reason=\"{}\"", context->peer(), reason);
   strand_->Run(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RequestStop(reason, now); });
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  strand_->Await(0, kStopPatience, StopAttempt(job_.model.name, reactor, reply));
   return reactor;
 }
 

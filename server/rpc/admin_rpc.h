@@ -10,6 +10,7 @@
 #include "server/fleet/shard_host.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/export_stream.h"
+#include "server/rpc/outgoing_calls.h"
 
 namespace lodestar {
 
@@ -26,6 +27,9 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
                                  const v1::StopRequest* request, v1::StopReply* reply) override;
 
+  // Exports that wait for another server end at once, as the server is stopping.
+  void EndExports() { calls_.CancelAll(); }
+
  private:
   absl::Status WriteTo(ExportStream& stream);
 
@@ -33,6 +37,7 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   CoordinatorStrand* const strand_;
   const ShardHost* const local_;
   std::atomic<int> num_exports_ = 0;  // under way
+  OutgoingCalls calls_;               // of exports
   ThreadPool exports_;                // one thread for each: they block for the network
 };
 

@@ -26,6 +26,7 @@ absl::Status ExportStream::WriteBlocking(absl::string_view bytes) {
     return absl::DeadlineExceededError(absl::StrCat(
         "the reader of the export has read nothing for ", absl::FormatDuration(patience_)));
   }
+  chunk_.clear_source();
   return has_gone_ ? absl::CancelledError("the reader of the export has gone") : absl::OkStatus();
 }
 

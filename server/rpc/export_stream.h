@@ -12,14 +12,16 @@
 
 namespace lodestar {
 
-// Keeps itself alive until gRPC is done with it. WriteBlocking() and End() are for one thread, and
-// End() comes last.
+// Keeps itself alive until gRPC is done with it. Describe(), WriteBlocking() and End() are for one
+// thread, and End() comes last.
 class ExportStream : public grpc::ServerWriteReactor<v1::ExportChunk> {
  public:
   // A reader may take `patience` for each piece.
   static std::shared_ptr<ExportStream> Create(grpc::CallbackServerContext* context,
                                               absl::Duration patience);
 
+  // Before the first WriteBlocking(), whose piece it goes with.
+  void Describe(const v1::ExportSource& source) { *chunk_.mutable_source() = source; }
   // Returns when gRPC has taken the bytes, so that memory does not grow with a slow reader. Errors:
   // Cancelled if the reader has gone; DeadlineExceeded if it does not read, which ends the call.
   absl::Status WriteBlocking(absl::string_view bytes) ABSL_LOCKS_EXCLUDED(mutex_);

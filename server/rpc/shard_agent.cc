@@ -59,9 +59,9 @@ void ShardAgent::Start(ShardHost* host, const std::string& address) {
 }
 
 void ShardAgent::CancelCalls() {
+  calls_.CancelAll();
   absl::MutexLock lock(&mutex_);
   is_stopping_ = true;
-  for (grpc::ClientContext* call : calls_) call->TryCancel();
 }
 
 absl::StatusOr<PublishedCheckpoint> ShardAgent::SaveBeforeStop(
@@ -115,16 +115,15 @@ void ShardAgent::SetConnection(const absl::Status& status) {
 }
 
 std::shared_ptr<v1::ClusterService::Stub> ShardAgent::BeginCall(grpc::ClientContext* context) {
+  if (!calls_.Begin(context)) return nullptr;
   absl::MutexLock lock(&mutex_);
-  if (is_stopping_) return nullptr;
-  calls_.insert(context);
   return stub_;
 }
 
 absl::Status ShardAgent::EndCall(grpc::ClientContext* context, const grpc::Status& status) {
+  calls_.End(context);
   const absl::Status native = FromGrpcStatus(status);
   absl::MutexLock lock(&mutex_);
-  calls_.erase(context);
   if (RemedyFor(native) == Remedy::kReconnect) stub_ = NewStub(config_.coordinator);
   return native;
 }

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "proto/cluster_service.grpc.pb.h"
 #include "server/coordinator/shard_fleet.h"
 #include "server/fleet/shard_host.h"
+#include "server/rpc/outgoing_calls.h"
 #include "server/shard/norm_exchange.h"
 #include "server/status/status_board.h"
 
@@ -101,14 +101,14 @@ class ShardAgent : public ShardReports, public NormExchange {
   ChangeLogger notices_;
   ShardHost* host_ = nullptr;
   std::string address_;
+  OutgoingCalls calls_;
 
   mutable absl::Mutex mutex_;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Replaced, with its connection, while other threads have calls under way.
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   absl::Status connection_ ABSL_GUARDED_BY(mutex_);
-  std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);    // empty: not known yet
-  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // to cancel in Stop()
+  std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);  // empty: not known yet
 
   ThreadPool reports_;
   ThreadPool norms_;

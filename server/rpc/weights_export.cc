@@ -14,7 +14,6 @@
 #include "common/safetensors.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
-#include "proto/parameter_service.grpc.pb.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {
@@ -41,32 +40,8 @@ absl::Status WritePieces(absl::string_view bytes, WeightsExport::Sink sink) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> PullBucket(v1::ParameterService::Stub& stub, const Bucket& bucket,
-                                       Version min_version) {
-  v1::PullRequest request;
-  request.set_min_version(min_version.value());
-  request.set_encoding(v1::ENCODING_FP32);
-  request.add_buckets(bucket.index);
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       absl::ToChronoMilliseconds(PatienceFor(bucket)));
-  const auto reader = stub.Pull(&context, request);
-  const size_t wanted = static_cast<size_t>(bucket.range.size()) * sizeof(float);
-  std::string bytes;
-  bytes.reserve(wanted);
-  v1::PullChunk chunk;
-  while (reader->Read(&chunk)) {
-    if (Crc32c(chunk.data().data(), chunk.data().size()) != chunk.crc32c() ||
-        chunk.data().size() > wanted - bytes.size()) {
-      context.TryCancel();
-      return absl::DataLossError(absl::StrCat("the checksum or size of the chunk at element ",
-                                              chunk.offset(), " does not hold; export again"));
-    }
-    bytes += chunk.data();
-  }
-  RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
-  if (bytes.size() == wanted) return bytes;
-  return absl::DataLossError(absl::StrCat(bytes.size(), " bytes came, wanted are ", wanted));
+absl::Status StoppingStatus() {
+  return absl::UnavailableError("the server is stopping; export again when it is back");
 }
 
 }  // namespace
@@ -124,7 +99,7 @@ absl::Status WeightsExport::WriteRemoteBuckets(const ShardAddress& shard, Sink s
   for (const Bucket& bucket : map_->buckets) {
     if (bucket.shard != shard.shard) continue;
     // Whole before any of it is handed on: a slow reader must not look like a slow server.
-    const absl::StatusOr<std::string> bytes = PullBucket(*stub, bucket, min_version_);
+    const absl::StatusOr<std::string> bytes = PullBucket(*stub, bucket);
     if (!bytes.ok()) {
       return absl::Status(bytes.status().code(),
                           absl::StrCat("shard ", shard.shard, " at ", shard.address, ", bucket ",
@@ -133,6 +108,40 @@ absl::Status WeightsExport::WriteRemoteBuckets(const ShardAddress& shard, Sink s
     RETURN_IF_ERROR(WritePieces(*bytes, sink));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub& stub,
+                                                      const Bucket& bucket) const {
+  v1::PullRequest request;
+  request.set_min_version(min_version_.value());
+  request.set_encoding(v1::ENCODING_FP32);
+  request.add_buckets(bucket.index);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       absl::ToChronoMilliseconds(PatienceFor(bucket)));
+  if (!calls_->Begin(&context)) return StoppingStatus();
+  const auto reader = stub.Pull(&context, request);
+  const size_t wanted = static_cast<size_t>(bucket.range.size()) * sizeof(float);
+  std::string bytes;
+  bytes.reserve(wanted);
+  v1::PullChunk chunk;
+  absl::Status fits;
+  while (fits.ok() && reader->Read(&chunk)) {
+    if (Crc32c(chunk.data().data(), chunk.data().size()) != chunk.crc32c() ||
+        chunk.data().size() > wanted - bytes.size()) {
+      fits = absl::DataLossError(absl::StrCat("the checksum or size of the chunk at element ",
+                                              chunk.offset(), " does not hold; export again"));
+    }
+    bytes += chunk.data();
+  }
+  if (!fits.ok()) context.TryCancel();
+  const absl::Status finished = FromGrpcStatus(reader->Finish());
+  calls_->End(&context);
+  RETURN_IF_ERROR(fits);
+  if (absl::IsCancelled(finished) && calls_->are_cancelled()) return StoppingStatus();
+  RETURN_IF_ERROR(finished);
+  if (bytes.size() == wanted) return bytes;
+  return absl::DataLossError(absl::StrCat(bytes.size(), " bytes came, wanted are ", wanted));
 }
 
 }  // namespace lodestar

@@ -5,14 +5,17 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
+#include "proto/parameter_service.grpc.pb.h"
 #include "server/coordinator/messages.h"
 #include "server/fleet/shard_host.h"
+#include "server/rpc/outgoing_calls.h"
 
 namespace lodestar {
 
@@ -21,27 +24,34 @@ class WeightsExport {
   // Takes the next bytes of the file; an error ends the export.
   using Sink = absl::FunctionRef<absl::Status(absl::string_view)>;
 
-  // Of `min_version` or newer. `local` outlives the object and owns the buckets of shard 0; the
-  // other servers are asked under their addresses.
+  // Of `min_version` or newer. `local` owns the buckets of shard 0; the other servers are asked
+  // under their addresses, until somebody cancels `calls`. Both outlive the object.
   WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, Version min_version,
-                const ShardHost* local)
-      : map_(std::move(map)), job_(std::move(job)), min_version_(min_version), local_(local) {}
+                const ShardHost* local, OutgoingCalls* calls)
+      : map_(std::move(map)),
+        job_(std::move(job)),
+        min_version_(min_version),
+        local_(local),
+        calls_(calls) {}
 
   // Blocks for the network, and for updates under way up to the version, for a bounded time per
   // bucket. Every bucket is whole and of one version; while training goes on, buckets may be one
-  // round apart. Errors: NotFound (no weights yet), DeadlineExceeded with what is waited for, those
-  // of Pull, of the sink.
+  // round apart. Errors: NotFound (no weights yet), DeadlineExceeded with what is waited for,
+  // Unavailable once the calls are cancelled, those of Pull, of the sink.
   absl::Status WriteTo(Sink sink) const;
 
  private:
   absl::Status WriteHeader(Sink sink) const;
   absl::Status WriteLocalBucket(const Bucket& bucket, Sink sink) const;
   absl::Status WriteRemoteBuckets(const ShardAddress& shard, Sink sink) const;
+  absl::StatusOr<std::string> PullBucket(v1::ParameterService::Stub& stub,
+                                         const Bucket& bucket) const;
 
   const std::shared_ptr<const ClusterMap> map_;
   const JobSpec job_;
   const Version min_version_;
   const ShardHost* const local_;
+  OutgoingCalls* const calls_;
 };
 
 }  // namespace lodestar

@@ -1,19 +1,56 @@
 #include "server/rpc/weights_export.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/bucket_plan.h"
 #include "common/executor.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/parameter_service.grpc.pb.h"
 
 namespace lodestar {
 namespace {
+
+// Takes every Pull, and answers none.
+class FrozenServer final : public v1::ParameterService::CallbackService {
+ public:
+  FrozenServer() {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+
+  grpc::ServerWriteReactor<v1::PullChunk>* Pull(grpc::CallbackServerContext*,
+                                                const v1::PullRequest*) override {
+    has_call_.Notify();
+    return new Silence();
+  }
+
+  const std::string& address() const { return address_; }
+  void AwaitCall() { has_call_.WaitForNotification(); }
+
+ private:
+  class Silence final : public grpc::ServerWriteReactor<v1::PullChunk> {
+   public:
+    void OnCancel() override { Finish(grpc::Status::CANCELLED); }
+    void OnDone() override { delete this; }
+  };
+
+  absl::Notification has_call_;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
 
 class LoadWaiter final : public ShardReports {
  public:
@@ -46,6 +83,7 @@ class WeightsExportTest : public ::testing::Test {
   LoadWaiter loads_;
   ThreadPool executor_;
   ShardHost host_;
+  OutgoingCalls calls_;
   JobSpec job_;
   std::shared_ptr<const ClusterMap> map_;
 };
@@ -65,7 +103,7 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheVersionWanted) {
     go.Notify();
   });
   int num_pieces = 0;
-  const WeightsExport weights(map_, job_, Version(1), &host_);
+  const WeightsExport weights(map_, job_, Version(1), &host_, &calls_);
   EXPECT_OK(weights.WriteTo([&](absl::string_view) {
     if (num_pieces++ == 0) return absl::OkStatus();  // the head of the file
     EXPECT_TRUE(go.HasBeenNotified());
@@ -77,8 +115,26 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheVersionWanted) {
   EXPECT_EQ(host_.stats().version, Version(1));
 }
 
+TEST_F(WeightsExportTest, DoesNotWaitForAFrozenServerOnceCancelled) {
+  FrozenServer frozen;
+  auto map = std::make_shared<ClusterMap>(*map_);
+  map->shards.push_back({1, frozen.address(), {}});
+  map->buckets.back().shard = 1;
+  WeightsExport weights(map, job_, Version(0), &host_, &calls_);
+  std::thread stopper([&] {
+    frozen.AwaitCall();
+    calls_.CancelAll();
+  });
+  const auto take = [](absl::string_view) { return absl::OkStatus(); };
+  const auto is_stopping =
+      StatusIs(absl::StatusCode::kUnavailable, testing::HasSubstr("the server is stopping"));
+  EXPECT_THAT(weights.WriteTo(take), is_stopping);
+  stopper.join();
+  EXPECT_THAT(weights.WriteTo(take), is_stopping) << "nor is another begun";
+}
+
 TEST_F(WeightsExportTest, EndsWithTheServer) {
-  const WeightsExport weights(map_, job_, Version(1), &host_);
+  const WeightsExport weights(map_, job_, Version(1), &host_, &calls_);
   EXPECT_THAT(weights.WriteTo([&](absl::string_view) {
     host_.Shutdown(absl::UnavailableError("the server stops"));
     return absl::OkStatus();

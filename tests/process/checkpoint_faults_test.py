@@ -96,7 +96,9 @@ class FullDiskTest(CheckpointTestCase):
     self.assertIn(self.path("checkpoints"), alarms_in(status))
     self.wait_for_round(int(status["round"]) + 5)
     self.assertEqual(self.saved(), kept)  # nor is anything half-written left
-    self.assertEqual(self.psctl("stop").returncode, 0)
+    stopped = self.psctl("stop")
+    self.assertEqual(stopped.returncode, NOT_SAVED, stopped.stderr)
+    self.assertIn("NOT SAVED: rounds ", stopped.stdout)
     self.assert_ends(worker)
     self.assert_ends(server, NOT_SAVED)  # its last checkpoint fails as well
     self.assertIn("NOT SAVED: rounds ", server.log())

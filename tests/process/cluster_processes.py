@@ -220,6 +220,8 @@ class ClusterTestCase(unittest.TestCase):
     """`psctl stop`, after which all of them are to end with 0."""
     stopped = self.psctl("stop")
     self.assertEqual(stopped.returncode, 0, stopped.stderr)
+    self.assertRegex(stopped.stdout,
+                     rf"^job \S+ at 127.0.0.1:{self.port}: (stopped after \d+ of|complete after all) \d+ rounds; ")
     for process in (server, *workers):
       self.assert_ends(process)
 

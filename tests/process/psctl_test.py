@@ -35,6 +35,7 @@ class LaunchTest(ClusterTestCase):
     model = self.path("model.safetensors")
     exported = self.psctl("export", "--out=" + model)
     self.assertEqual(exported.returncode, 0, exported.stderr)
+    self.assertRegex(exported.stdout, rf"the weights of job \S+ at 127.0.0.1:{self.port} after 3 of 3 rounds$")
     launch.send(signal.SIGINT)
     self.assert_ends(launch)
     with open(model, "rb") as file:

@@ -1,0 +1,27 @@
+#include "server/rpc/outgoing_calls.h"
+
+namespace lodestar {
+
+bool OutgoingCalls::Begin(grpc::ClientContext* context) {
+  absl::MutexLock lock(&mutex_);
+  if (!are_cancelled_) calls_.insert(context);
+  return !are_cancelled_;
+}
+
+void OutgoingCalls::End(grpc::ClientContext* context) {
+  absl::MutexLock lock(&mutex_);
+  calls_.erase(context);
+}
+
+void OutgoingCalls::CancelAll() {
+  absl::MutexLock lock(&mutex_);
+  are_cancelled_ = true;
+  for (grpc::ClientContext* call : calls_) call->TryCancel();
+}
+
+bool OutgoingCalls::are_cancelled() const {
+  absl::MutexLock lock(&mutex_);
+  return are_cancelled_;
+}
+
+}  // namespace lodestar
