@@ -403,6 +403,25 @@ TEST(CoordinatorRestartTest, WeightsThatCannotBeLoadedAreAFailure) {
   EXPECT_THAT(std::string(cluster.coordinator().outcome()->message()), HasSubstr("tensor x"));
 }
 
+TEST(CoordinatorRestartTest, WorkersOfBeforeLearnThatWeightsCannotBeLoaded) {
+  CoordinatorHarness cluster;
+  RestoreChoice choice{.source = CheckpointSource{"ckpt/round"}, .state = CoordinatorState{}};
+  choice.server_incarnation = 9;
+  choice.state->membership.names = {{"a", WorkerId(1)}};
+  cluster.AttachAll();
+  Coordinator& coordinator = cluster.coordinator();
+  coordinator.OnRestoreChosen(choice, cluster.now());
+  coordinator.OnShardLoaded(0, 9, absl::ResourceExhaustedError("too little"), cluster.now());
+  EXPECT_FALSE(coordinator.outcome().has_value());
+  EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
+              AllOf(HasSubstr("too little"), HasSubstr("gives a time to come back")));
+  TestWorker a{"a", 1, {}};
+  EXPECT_THAT(Message(cluster.Register(a).status()),
+              HasSubstr("the job has failed: shard 0 could not load: too little"));
+  cluster.Pass(absl::Seconds(11));
+  EXPECT_TRUE(coordinator.outcome().has_value());
+}
+
 TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
   Coordinator::Config config = TestConfig();
   config.job.model = *ModelPreset("client");

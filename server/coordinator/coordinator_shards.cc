@@ -53,6 +53,7 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
   const absl::Status restored = choice.ok() ? Restore(*choice, now) : choice.status();
   if (restored.ok()) return;
   Fail(restored);
+  RaiseAlarm(failure_.message(), now);
   Advance(now);
 }
 
@@ -144,6 +145,8 @@ void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const ab
     Fail(absl::Status(status.code(),
                       absl::StrCat("shard ", shard, " could not load: ", status.message())));
     RaiseAlarm(failure_.message(), now);
+    // Workers whose lives the restart has ended come back, and learn that it was in vain.
+    quota_.OnReady(now);
     return Advance(now);
   }
   shards_.MarkServing(shard, now);

@@ -91,7 +91,7 @@ bool Coordinator::AdvanceOnce(absl::Time now) {
     case CoordinatorPhase::kDone:
       return AdvanceDone(now);
     case CoordinatorPhase::kFailed:
-      return AdvanceFailed();
+      return Returning(now).empty() && AdvanceFailed();
     default:
       return false;
   }
