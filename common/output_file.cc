@@ -133,6 +133,13 @@ LineFile::LineFile(LineFile&& other) noexcept
       descriptor_(std::exchange(other.descriptor_, -1)),
       is_cut_short_(other.is_cut_short_) {}
 
+LineFile& LineFile::operator=(LineFile&& other) noexcept {
+  path_.swap(other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(is_cut_short_, other.is_cut_short_);
+  return *this;
+}
+
 LineFile::~LineFile() {
   if (descriptor_ >= 0) close(descriptor_);
 }
@@ -141,8 +148,21 @@ absl::Status LineFile::Append(absl::string_view line) {
   const std::string text = absl::StrCat(is_cut_short_ ? "\n" : "", line, "\n");
   size_t written = 0;
   const absl::Status status = WriteAll(descriptor_, text, path_, &written);
-  if (written > 0) is_cut_short_ = written < text.size();
+  if (written == text.size()) {
+    is_cut_short_ = false;
+  } else if (written > 0) {
+    struct stat info;
+    const bool is_undone = fstat(descriptor_, &info) == 0 &&
+                           ftruncate(descriptor_, info.st_size - static_cast<off_t>(written)) == 0;
+    if (!is_undone) is_cut_short_ = true;
+  }
   return status;
+}
+
+absl::Status LineFile::CutTo(int64_t num_bytes) {
+  if (ftruncate(descriptor_, num_bytes) != 0) return ErrnoStatus(errno, "cut short", path_);
+  is_cut_short_ = false;
+  return absl::OkStatus();
 }
 
 absl::Status WriteToStandardOutput(absl::string_view text) {

@@ -5,6 +5,7 @@
 // refused. Errors name the path and, behind a link, where it leads.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -56,12 +57,18 @@ class LineFile {
   static absl::StatusOr<LineFile> Open(const std::string& path);
 
   LineFile(LineFile&& other) noexcept;
-  LineFile& operator=(LineFile&&) = delete;
+  LineFile& operator=(LineFile&& other) noexcept;
   ~LineFile();
 
-  // `line` without its end. After an error the next line starts anew, so that a line which was cut
-  // short spoils no other.
+  // Without links.
+  const std::string& path() const { return path_; }
+
+  // `line` without its end. After an error the file is as it was; where even that fails, the next
+  // line starts anew, so that a line which was cut short spoils no other.
   absl::Status Append(absl::string_view line);
+
+  // Leaves the first `num_bytes` of the file, which end a line. Needs no room on the disk.
+  absl::Status CutTo(int64_t num_bytes);
 
  private:
   LineFile(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}

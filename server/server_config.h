@@ -52,7 +52,7 @@ struct DurabilityConfig {
 };
 
 struct OutputConfig {
-  std::string metrics_out;  // JSON lines, one per committed round; empty: none
+  std::string metrics_out;  // see MetricsFile; empty: none
   std::string trace_path;   // of the file with the times of a few rounds; empty: none
   int64_t trace_rounds = 5;
   LogLevel log_level = LogLevel::kInfo;

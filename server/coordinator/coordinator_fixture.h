@@ -46,10 +46,12 @@ class RecordingStore final : public CheckpointStore {
 
 class RecordingObserver final : public RoundObserver {
  public:
+  void OnRestored(const RestoredPoint& point) override { restored.push_back(point); }
   void OnRoundCommitted(const RoundSummary& summary) override { rounds.push_back(summary); }
   void OnEvent(absl::string_view text) override { events.emplace_back(text); }
   void OnAlarm(absl::string_view text) override { alarms.emplace_back(text); }
 
+  std::vector<RestoredPoint> restored;
   std::vector<RoundSummary> rounds;
   std::vector<std::string> events;
   std::vector<std::string> alarms;

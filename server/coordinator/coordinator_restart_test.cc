@@ -109,6 +109,11 @@ TEST(CoordinatorRestartTest, ResumedJobGivesTheGrantsOfAnUninterruptedOne) {
 
   const int64_t round = record.round.value();
   ASSERT_GT(round, 0);
+  ASSERT_EQ(second.observer.restored.size(), 1);
+  EXPECT_EQ(second.observer.restored[0].next_round, record.round);
+  EXPECT_EQ(second.observer.restored[0].trained_samples,
+            first.observer.rounds[round - 1].total_samples);
+  EXPECT_FALSE(second.observer.restored[0].is_evaluated);
   std::vector<Grant> rest;
   for (Grant grant : expected) {
     if (grant.round.value() >= round) rest.push_back(grant);

@@ -106,6 +106,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
         config_.exit_when_done ? "ends, because of --exit_when_done"
                                : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
   }
+  const int64_t next_round = ledger_.next_round().value();
+  deps_.observer->OnRestored({ledger_.next_round(), ledger_.trained_samples(),
+                              ledger_.state().final_evaluation_round == next_round});
   if (!layout_.has_value()) {
     Enter(CoordinatorPhase::kAwaitingLayout);
     return absl::OkStatus();

@@ -30,9 +30,18 @@ struct RoundSummary {
   bool committed_short = false;  // without everyone of the roster
 };
 
+// From where the servers go on: at their start, and whenever they go back.
+struct RestoredPoint {
+  Round next_round;
+  int64_t trained_samples = 0;  // of the rounds before, as RoundSummary::total_samples counts
+  bool is_evaluated = false;    // the final evaluation of the rounds before was done
+};
+
 class RoundObserver {
  public:
   virtual ~RoundObserver() = default;
+  // What was told of rounds from there on counts no more; they come again.
+  virtual void OnRestored(const RestoredPoint& point) = 0;
   virtual void OnRoundCommitted(const RoundSummary& summary) = 0;
   // One line for the log, when something changed: membership, state.
   virtual void OnEvent(absl::string_view text) = 0;

@@ -51,7 +51,7 @@ std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds, Loss
 absl::StatusOr<std::unique_ptr<ProgressRecorder>> ProgressRecorder::Create(const Config& config) {
   std::unique_ptr<ProgressRecorder> recorder(new ProgressRecorder(config));
   if (config.metrics_out.empty()) return recorder;
-  absl::StatusOr<LineFile> metrics = LineFile::Open(config.metrics_out);
+  absl::StatusOr<MetricsFile> metrics = MetricsFile::Open(config.metrics_out);
   if (!metrics.ok()) {
     return absl::Status(metrics.status().code(), absl::StrCat("--metrics_out=", config.metrics_out,
                                                               ": ", metrics.status().message()));
@@ -62,6 +62,12 @@ absl::StatusOr<std::unique_ptr<ProgressRecorder>> ProgressRecorder::Create(const
 
 ProgressRecorder::ProgressRecorder(const Config& config)
     : config_(config), writer_(1, "progress") {}
+
+void ProgressRecorder::OnRestored(const RestoredPoint& point) {
+  writer_.Schedule([this, point] {
+    if (metrics_.has_value()) CutMetrics(point);
+  });
+}
 
 void ProgressRecorder::OnRoundCommitted(const RoundSummary& summary) {
   writer_.Schedule([this, summary] { Record(summary); });
@@ -89,6 +95,16 @@ void ProgressRecorder::Record(const RoundSummary& summary) {
                              seconds > 0 ? samples / seconds : 0.0));
   logged_at_ = summary.completed_at;
   logged_samples_ = summary.total_samples;
+}
+
+void ProgressRecorder::CutMetrics(const RestoredPoint& point) {
+  const absl::StatusOr<std::string> done = metrics_->GoOnFrom(point);
+  if (!done.ok()) {
+    config_.on_failure(absl::StrCat("--metrics_out: ", done.status().message(), "; rounds from ",
+                                    point.next_round.value(), " on may be in it twice"));
+  } else if (!done->empty()) {
+    LogWarn("--metrics_out: {}", *done);
+  }
 }
 
 void ProgressRecorder::WriteMetrics(const RoundSummary& summary) {

@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 #include "common/executor.h"
 #include "common/job_loss.h"
-#include "common/output_file.h"
 #include "server/coordinator/round_observer.h"
+#include "server/status/metrics_file.h"
 
 namespace lodestar {
 
@@ -31,7 +31,7 @@ std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds, Loss
 class ProgressRecorder : public RoundObserver {
  public:
   struct Config {
-    std::string metrics_out;  // appended to; empty: none
+    std::string metrics_out;  // see MetricsFile; empty: none
     int64_t total_rounds = 0;
     LossUnit loss_unit = LossUnit::kNats;
     // The log gets evaluations, the last round, and besides at most one line per this time.
@@ -43,6 +43,7 @@ class ProgressRecorder : public RoundObserver {
   // Errors: those of opening metrics_out.
   static absl::StatusOr<std::unique_ptr<ProgressRecorder>> Create(const Config& config);
 
+  void OnRestored(const RestoredPoint& point) override;
   void OnRoundCommitted(const RoundSummary& summary) override;
   void OnEvent(absl::string_view text) override;
   void OnAlarm(absl::string_view text) override;
@@ -50,11 +51,12 @@ class ProgressRecorder : public RoundObserver {
  private:
   explicit ProgressRecorder(const Config& config);
   void Record(const RoundSummary& summary);
+  void CutMetrics(const RestoredPoint& point);
   void WriteMetrics(const RoundSummary& summary);
 
   const Config config_;
   // Of the writer's thread only.
-  std::optional<LineFile> metrics_;
+  std::optional<MetricsFile> metrics_;
   int64_t num_lost_lines_ = 0;  // since the last one that was written
   absl::Time logged_at_ = absl::InfinitePast();
   int64_t logged_samples_ = 0;

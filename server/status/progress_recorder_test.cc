@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <numbers>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
 
@@ -68,6 +70,88 @@ TEST(ProgressRecorderTest, WritesOneLinePerRound) {
     expected += MetricsLine(SummaryOf(round), LossUnit::kNats) + "\n";
   }
   EXPECT_EQ(content.str(), expected);
+}
+
+class MetricsFileTest : public testing::Test {
+ protected:
+  MetricsFileTest() : path_(testing::TempDir() + "/goes_on.jsonl") {
+    for (const char* suffix : {"", ".1", ".2"}) std::remove((path_ + suffix).c_str());
+  }
+
+  static std::string Lines(int64_t begin, int64_t end) {
+    std::string lines;
+    for (int64_t round = begin; round < end; ++round) {
+      lines += MetricsLine(SummaryOf(round), LossUnit::kNats) + "\n";
+    }
+    return lines;
+  }
+  static RestoredPoint PointOf(int64_t next_round) {
+    return {Round(next_round), 24 * next_round, /*is_evaluated=*/false};
+  }
+  void Write(const std::string& content) const { std::ofstream(path_) << content; }
+  static std::string ContentOf(const std::string& path) {
+    std::ifstream file(path);
+    std::stringstream content;
+    content << file.rdbuf();
+    return content.str();
+  }
+  // A process that goes on from `point` and writes the line of its round.
+  absl::StatusOr<std::string> GoOn(const RestoredPoint& point) const {
+    ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Open(path_));
+    ASSIGN_OR_RETURN(std::string done, file.GoOnFrom(point));
+    const int64_t round = point.next_round.value();
+    RETURN_IF_ERROR(file.Append(MetricsLine(SummaryOf(round), LossUnit::kNats)));
+    return done;
+  }
+
+  const std::string path_;
+};
+
+TEST_F(MetricsFileTest, RoundsThatComeAgainAreThereOnce) {
+  Write(Lines(0, 8) + R"({"round":8,"train_lo)");  // as after kill -9
+  EXPECT_THAT(GoOn(PointOf(5)),
+              IsOkAndHolds(testing::HasSubstr("3 lines less: rounds from 5 on come again")));
+  EXPECT_EQ(ContentOf(path_), Lines(0, 6));
+  EXPECT_THAT(GoOn(PointOf(6)), IsOkAndHolds(""));
+  EXPECT_EQ(ContentOf(path_), Lines(0, 7));
+}
+
+TEST_F(MetricsFileTest, AnotherRunIsKeptUnderAnotherName) {
+  Write(Lines(0, 3));
+  EXPECT_THAT(GoOn(PointOf(0)), IsOkAndHolds(testing::HasSubstr("they are in " + path_ + ".1")));
+  EXPECT_EQ(ContentOf(path_), Lines(0, 1));
+  EXPECT_EQ(ContentOf(path_ + ".1"), Lines(0, 3));
+  // Round 2 of this job has another number of samples behind it.
+  RestoredPoint other = PointOf(1);
+  other.trained_samples = 7;
+  EXPECT_THAT(GoOn(other), IsOkAndHolds(testing::HasSubstr("they are in " + path_ + ".2")));
+  EXPECT_EQ(ContentOf(path_), Lines(1, 2));
+}
+
+TEST_F(MetricsFileTest, WhatAFullDiskLeftOutIsSaid) {
+  Write(Lines(0, 3));
+  EXPECT_THAT(GoOn(PointOf(7)), IsOkAndHolds(testing::HasSubstr("lacks rounds 3 to 6")));
+  EXPECT_EQ(ContentOf(path_), Lines(0, 3) + Lines(7, 8));
+}
+
+TEST_F(MetricsFileTest, TheFinalEvaluationStaysWhereItWasDone) {
+  RoundSummary evaluation = SummaryOf(2);
+  evaluation.train_loss.reset();
+  evaluation.total_samples = 48;
+  evaluation.heldout_loss = 1.0;
+  const std::string line = MetricsLine(evaluation, LossUnit::kNats) + "\n";
+  Write(Lines(0, 2) + line);
+  RestoredPoint complete = PointOf(2);
+  complete.is_evaluated = true;
+  EXPECT_OK(GoOn(complete));
+  EXPECT_EQ(ContentOf(path_), Lines(0, 2) + line + Lines(2, 3));
+}
+
+TEST_F(MetricsFileTest, AFileOfSomethingElseIsRefused) {
+  Write("Dear diary,\n");
+  EXPECT_THAT(MetricsFile::Open(path_), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                 testing::HasSubstr("has no metrics in it")));
+  EXPECT_EQ(ContentOf(path_), "Dear diary,\n");
 }
 
 // What the recorder tells when the disk is full from the first line on; a limit on the size of

@@ -1,0 +1,139 @@
+#include "server/status/metrics_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/file_io.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::string_view kLineStart = R"({"round":)";
+
+// What tells lines apart.
+struct LineFacts {
+  int64_t round = 0;
+  bool is_evaluation = false;  // without training
+  int64_t samples = -1;        // of the job so far; -1: not said
+};
+
+std::optional<int64_t> NumberAfter(absl::string_view line, absl::string_view key) {
+  const size_t begin = line.find(key);
+  if (begin == absl::string_view::npos) return std::nullopt;
+  line.remove_prefix(begin + key.size());
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(line.substr(0, line.find_first_of(",}")), &number)) return std::nullopt;
+  return number;
+}
+
+// Of a whole line; none if it is damaged, as by a full disk under an earlier release.
+std::optional<LineFacts> FactsOf(absl::string_view line) {
+  if (!absl::StartsWith(line, kLineStart) || !absl::EndsWith(line, "}")) return std::nullopt;
+  const std::optional<int64_t> round = NumberAfter(line, kLineStart);
+  if (!round.has_value()) return std::nullopt;
+  return LineFacts{*round, absl::StrContains(line, R"("train_loss":null)"),
+                   NumberAfter(line, R"("samples":)").value_or(-1)};
+}
+
+// What of a file stays when training goes on at a point.
+struct Kept {
+  int64_t bytes = 0;
+  int64_t num_cut = 0;      // lines, without one that was cut short
+  int64_t last_round = -1;  // of the lines that stay; -1: none stays
+  int64_t samples = 0;      // of the job by then
+};
+
+Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
+  const int64_t next = point.next_round.value();
+  Kept kept;
+  bool is_cutting = false;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    const std::optional<LineFacts> facts = FactsOf(line);
+    const bool is_final_evaluation =
+        facts.has_value() && facts->is_evaluation && facts->round == next && point.is_evaluated;
+    if (facts.has_value() && facts->round >= next && !is_final_evaluation) is_cutting = true;
+    if (is_cutting) {
+      ++kept.num_cut;
+      continue;
+    }
+    kept.bytes += static_cast<int64_t>(line.size()) + 1;
+    if (!facts.has_value()) continue;
+    // Rounds of asynchronous jobs may end in another order; samples are counted in that of the
+    // lines.
+    kept.last_round = std::max(kept.last_round, facts->round);
+    kept.samples = facts->samples;
+  }
+  return kept;
+}
+
+// Whether the lines before the point are of a run that does not lead there.
+bool IsAnotherRun(const Kept& kept, const RestoredPoint& point) {
+  if (point.next_round.value() == 0) return kept.bytes > 0 || kept.num_cut > 0;
+  if (kept.last_round < 0) return kept.num_cut > 0;
+  // Lines may lack in between, after a full disk.
+  const bool is_complete = kept.last_round + 1 >= point.next_round.value();
+  return kept.samples > point.trained_samples ||
+         (is_complete && kept.samples != point.trained_samples);
+}
+
+}  // namespace
+
+absl::StatusOr<MetricsFile> MetricsFile::Open(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path));
+  std::string start(kLineStart.size(), '\0');
+  std::ifstream there(target, std::ios::binary);
+  there.read(start.data(), static_cast<std::streamsize>(start.size()));
+  start.resize(static_cast<size_t>(there.gcount()));
+  if (!absl::StartsWith(kLineStart, start)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        target, " is there and has no metrics in it: its first line does not begin with ",
+        kLineStart, "; name another file, or a new one"));
+  }
+  ASSIGN_OR_RETURN(LineFile file, LineFile::Open(path));
+  return MetricsFile(std::move(file));
+}
+
+absl::StatusOr<std::string> MetricsFile::GoOnFrom(const RestoredPoint& point) {
+  std::ifstream there(file_.path(), std::ios::binary);
+  if (!there) return ErrnoStatus(errno, "read", file_.path());
+  const Kept kept = KeptBefore(there, point);
+  if (there.bad()) return ErrnoStatus(errno, "read", file_.path());
+  if (IsAnotherRun(kept, point)) {
+    ASSIGN_OR_RETURN(const std::string aside, SetAside());
+    return absl::StrCat(file_.path(), " had rounds of another run: they are in ", aside);
+  }
+  RETURN_IF_ERROR(file_.CutTo(kept.bytes));
+  if (kept.num_cut > 0) {
+    return absl::StrCat(file_.path(), " has ", kept.num_cut, " lines less: rounds from ",
+                        point.next_round.value(), " on come again");
+  }
+  if (kept.last_round < 0 || kept.last_round + 1 >= point.next_round.value()) return "";
+  return absl::StrCat(file_.path(), " lacks rounds ", kept.last_round + 1, " to ",
+                      point.next_round.value() - 1);
+}
+
+absl::StatusOr<std::string> MetricsFile::SetAside() {
+  const std::string path = file_.path();
+  std::string aside;
+  for (int i = 1; aside.empty() || std::filesystem::exists(aside); ++i) {
+    aside = absl::StrCat(path, ".", i);
+  }
+  if (std::rename(path.c_str(), aside.c_str()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("rename ", path, " to"), aside);
+  }
+  ASSIGN_OR_RETURN(LineFile file, LineFile::Open(path));
+  file_ = std::move(file);
+  return aside;
+}
+
+}  // namespace lodestar

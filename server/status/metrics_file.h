@@ -1,0 +1,41 @@
+// The file of --metrics_out: a line of JSON per committed round, in the order of the rounds.
+//
+// Where training goes back, or a server goes on after a crash, rounds come again: their lines are
+// cut from the file. Lines of another run are never mixed with those of this one: the file that has
+// them is renamed. Whatever fails leaves whole lines.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/output_file.h"
+#include "server/coordinator/round_observer.h"
+
+namespace lodestar {
+
+// Not thread-safe.
+class MetricsFile {
+ public:
+  // Creates it, or goes on behind what is there. Errors: InvalidArgument for a file of something
+  // else; those of files.
+  static absl::StatusOr<MetricsFile> Open(const std::string& path);
+
+  // Before the lines of rounds from `point` on. Returns what was done, for the log; empty if there
+  // was nothing to do. Errors: those of files; then the file is as it was.
+  absl::StatusOr<std::string> GoOnFrom(const RestoredPoint& point);
+
+  // `line` without its end; begins as MetricsLine() does. On an error the file stays as it was.
+  absl::Status Append(absl::string_view line) { return file_.Append(line); }
+
+ private:
+  explicit MetricsFile(LineFile file) : file_(std::move(file)) {}
+  // Another one comes under its name. Returns the name that it has then.
+  absl::StatusOr<std::string> SetAside();
+
+  LineFile file_;
+};
+
+}  // namespace lodestar
