@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/job_loss.h"
@@ -135,6 +136,12 @@ CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
   if (!locks_.empty() && locks_.front()->crashed_holder().has_value()) {
     keeper.crashed_holder = locks_.front()->crashed_holder()->Describe();
   }
+  keeper.confirm_folder = [this](absl::string_view checkpoint) {
+    for (const std::unique_ptr<FolderLock>& lock : locks_) {
+      if (absl::StartsWith(checkpoint, lock->folder() + "/")) return lock->Confirm();
+    }
+    return absl::OkStatus();
+  };
   keeper.job = config_.job;
   return keeper;
 }

@@ -44,11 +44,13 @@ bool IsSame(const std::string& path, const std::string& other) {
 }  // namespace
 
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& directory,
-                                              const Manifest& manifest) {
+                                              const Manifest& manifest,
+                                              absl::FunctionRef<absl::Status()> may_move) {
   RETURN_IF_ERROR(WriteManifest(directory, manifest));
   RETURN_IF_ERROR(VerifyCheckpoint(directory).status());
   const std::string root = std::filesystem::path(directory).parent_path().string();
   std::string final_path = absl::StrCat(root, "/", CheckpointName(manifest.round));
+  RETURN_IF_ERROR(may_move());
   RETURN_IF_ERROR(MoveIntoPlace(directory, final_path));
   return final_path;
 }

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/checkpoint_manifest.h"
@@ -16,9 +17,11 @@ namespace lodestar {
 // Writes the manifest into `directory`, whose name is temporary, syncs, reads everything back to
 // verify, renames it to its final name, syncs the directory above. A checkpoint of the same round
 // is replaced. Returns the final path. Errors: those of files; DataLoss if it does not verify.
-// After an error nothing older was removed.
+// After an error nothing older was removed. `may_move` is asked last, before anything is renamed:
+// its errors are returned.
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& directory,
-                                              const Manifest& manifest);
+                                              const Manifest& manifest,
+                                              absl::FunctionRef<absl::Status()> may_move);
 
 // In the two that follow the checkpoint at `spared`, if that is not empty, stays as it is.
 

@@ -169,7 +169,7 @@ class CheckpointTest : public testing::Test {
   std::string Save(int64_t round, int num_servers, int keep = 3) {
     const std::string directory = Begin(round);
     const Manifest manifest = WriteParts(directory, Round(round), num_servers);
-    auto path = PublishCheckpoint(directory, manifest);
+    auto path = PublishCheckpoint(directory, manifest, [] { return absl::OkStatus(); });
     EXPECT_OK(path);
     EXPECT_OK(SetAsideNewer(root_, Round(round), spared_));
     EXPECT_OK(RemoveOld(root_, Round(round), keep, spared_));
@@ -332,7 +332,8 @@ TEST_F(CheckpointTest, KeepsTheNewestAndOnlyDropsOldOnesAfterTheNewOneVerifies) 
   const std::string directory = Begin(50);
   const Manifest manifest = WriteParts(directory, Round(50), 1);
   Overwrite(directory + "/shard-00000-of-00001.safetensors", 5000, 0x01);
-  EXPECT_THAT(PublishCheckpoint(directory, manifest), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(PublishCheckpoint(directory, manifest, [] { return absl::OkStatus(); }),
+              StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030"));
   ExpectNewest(40);
 }

@@ -82,6 +82,24 @@ std::optional<FolderClaim> ReadWholeClaim(const std::string& path, Clock& clock)
   return std::nullopt;
 }
 
+// Of the open file, not of the process: two servers in one process keep each other off, too.
+// Returns 0 or what errno says.
+int LockForThisServer(int descriptor) {
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  return fcntl(descriptor, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
+}
+
+constexpr bool IsHeldElsewhere(int error) { return error == EAGAIN || error == EACCES; }
+
+absl::StatusOr<int> OpenLockFile(const std::string& path) {
+  constexpr mode_t kMode = 0644;
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
+  if (descriptor < 0) return ErrnoStatus(errno, "open", path);
+  return descriptor;
+}
+
 absl::Status HeldBy(const std::string& path, const std::optional<FolderClaim>& holder) {
   return absl::AlreadyExistsError(
       absl::StrCat(path, " is held by ", holder.has_value() ? holder->Describe() : "another server",
@@ -121,42 +139,80 @@ absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
 absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& folder,
                                                              FolderClaim claim, Deps deps) {
   const std::string path = absl::StrCat(folder, "/", kFileName);
-  constexpr mode_t kMode = 0644;
-  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
-  if (descriptor < 0) return ErrnoStatus(errno, "open", path);
+  ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(path));
   std::unique_ptr<FolderLock> lock(
-      new FolderLock(path, descriptor, std::move(claim), std::move(deps)));
-  // Of the open file, not of the process: two servers in one process keep each other off, too.
-  struct flock whole = {};
-  whole.l_type = F_WRLCK;
-  whole.l_whence = SEEK_SET;
-  const bool is_granted = fcntl(descriptor, F_OFD_SETLK, &whole) == 0;
-  const int error = errno;
+      new FolderLock(folder, descriptor, std::move(claim), std::move(deps)));
+  const int error = LockForThisServer(descriptor);
+  const bool is_granted = error == 0;
   const std::optional<FolderClaim> holder = ReadWholeClaim(path, *lock->deps_.clock);
-  if (!is_granted && (error == EAGAIN || error == EACCES)) return HeldBy(path, holder);
+  if (IsHeldElsewhere(error)) return HeldBy(path, holder);
   if (holder.has_value() && !holder->is_released) {
     // Granted on the machine that the holder was on: its process is gone.
     bool has_released = false;
-    if (!is_granted || holder->machine != lock->claim_.machine) {
+    if (!is_granted || holder->machine != lock->machine_) {
       ASSIGN_OR_RETURN(has_released, lock->AwaitEnd(*holder));
     }
     if (!has_released) lock->crashed_ = holder;
   }
-  RETURN_IF_ERROR(lock->Write());
+  {
+    absl::MutexLock claiming(&lock->claim_mutex_);
+    RETURN_IF_ERROR(lock->Write());
+  }
   lock->is_held_ = true;
   return lock;
+}
+
+absl::Status FolderLock::Confirm() {
+  absl::MutexLock lock(&claim_mutex_);
+  struct stat held, folder, there;
+  if (fstat(descriptor_, &held) != 0) return ErrnoStatus(errno, "examine", path_);
+  if (stat(folder_.c_str(), &folder) != 0) return ErrnoStatus(errno, "examine", folder_);
+  if (folder.st_dev != held.st_dev) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder_,
+        " is on another file system than when this server claimed it: was it unmounted? "
+        "Nothing is moved into it; mount what was there"));
+  }
+  if (stat(path_.c_str(), &there) != 0) {
+    return errno == ENOENT ? ClaimAgain() : ErrnoStatus(errno, "examine", path_);
+  }
+  if (there.st_ino != held.st_ino) return ClaimAgain();
+  const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
+  if (holder.has_value() && holder->id != claim_id_) return HeldBy(path_, holder);
+  return absl::OkStatus();
+}
+
+absl::Status FolderLock::ClaimAgain() {
+  ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(path_));
+  const int error = LockForThisServer(descriptor);
+  const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
+  // One that the kernel does not keep off, on another machine, has been here later than this one.
+  const bool is_others = holder.has_value() && holder->id != claim_id_ && !holder->is_released;
+  if (IsHeldElsewhere(error) || is_others) {
+    close(descriptor);
+    return HeldBy(path_, holder);
+  }
+  close(std::exchange(descriptor_, descriptor));
+  RETURN_IF_ERROR(Write());
+  LogWarn(
+      "{} was removed while this server held it; the folder there now is claimed again. What "
+      "was in it is gone",
+      path_);
+  return absl::OkStatus();
 }
 
 void FolderLock::StartBeating() {
   beating_ = std::thread([this] { Beat(); });
 }
 
-FolderLock::FolderLock(std::string path, int descriptor, FolderClaim claim, Deps deps)
-    : path_(std::move(path)),
-      descriptor_(descriptor),
+FolderLock::FolderLock(std::string folder, int descriptor, FolderClaim claim, Deps deps)
+    : folder_(std::move(folder)),
+      path_(absl::StrCat(folder_, "/", kFileName)),
       claim_id_(claim.id),
-      claim_(std::move(claim)),
-      deps_(std::move(deps)) {}
+      machine_(claim.machine),
+      deps_(std::move(deps)),
+      descriptor_(descriptor),
+      claim_(std::move(claim)) {}
 
 FolderLock::~FolderLock() {
   {
@@ -164,8 +220,9 @@ FolderLock::~FolderLock() {
     is_ending_ = true;
   }
   if (beating_.joinable()) beating_.join();
+  absl::MutexLock lock(&claim_mutex_);
   const std::optional<FolderClaim> holder = ReadClaim(path_);
-  if (is_held_ && holder.has_value() && holder->id == claim_.id) {
+  if (is_held_ && holder.has_value() && holder->id == claim_id_) {
     claim_.is_released = true;
     // If it cannot be written, the next server says that this one crashed, and goes on.
     Write().IgnoreError();
@@ -210,12 +267,15 @@ void FolderLock::Beat() {
       if (deps_.clock->Await(mutex_, absl::Condition(&is_ending), kBeatInterval)) return;
     }
     const std::optional<FolderClaim> holder = ReadClaim(path_);
-    if (holder.has_value() && holder->id != claim_.id) {
+    if (holder.has_value() && holder->id != claim_id_) {
       return deps_.on_lost(absl::FailedPreconditionError(absl::StrCat(
           path_, " was taken over by ", holder->Describe(),
           " while this server gave no sign of life; it must not save there any more")));
     }
-    // A disk that is full or away keeps the claim as it is; the checkpoint will say so.
+    // A disk that is full or away keeps the claim as it is; the checkpoint will say so. A folder
+    // that was removed stays so until then.
+    if (!Confirm().ok()) continue;
+    absl::MutexLock lock(&claim_mutex_);
     Write().IgnoreError();
   }
 }

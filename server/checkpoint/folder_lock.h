@@ -67,23 +67,35 @@ class FolderLock {
   // From here on the claim shows signs of life; at most kBeatInterval after Take().
   void StartBeating();
 
+  // Before something is moved into the folder: whether it still is this server's. Where it was
+  // removed and made again meanwhile, or the file in it was, it is claimed again. Blocks for the
+  // disk; thread-safe. Errors: AlreadyExists naming another holder; FailedPrecondition if another
+  // file system is there, as after umount; those of files.
+  absl::Status Confirm() ABSL_LOCKS_EXCLUDED(claim_mutex_);
+
+  const std::string& folder() const { return folder_; }
   uint64_t claim_id() const { return claim_id_; }
   // Who held the folder before and did not release it: it was killed, or its machine went down.
   const std::optional<FolderClaim>& crashed_holder() const { return crashed_; }
 
  private:
-  FolderLock(std::string path, int descriptor, FolderClaim claim, Deps deps);
+  FolderLock(std::string folder, int descriptor, FolderClaim claim, Deps deps);
   // Whether the holder has released the folder; false: it has given no sign of life for kPatience.
   // Errors: AlreadyExists if it has given one, Cancelled.
   absl::StatusOr<bool> AwaitEnd(const FolderClaim& holder);
-  absl::Status Write();
+  // Takes the place of what was in the folder when it was removed.
+  absl::Status ClaimAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
+  absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   void Beat() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  const std::string folder_;
   const std::string path_;
-  const int descriptor_;
   const uint64_t claim_id_;
-  FolderClaim claim_;  // of the beating thread while that runs
+  const std::string machine_;
   const Deps deps_;
+  absl::Mutex claim_mutex_;
+  int descriptor_ ABSL_GUARDED_BY(claim_mutex_);
+  FolderClaim claim_ ABSL_GUARDED_BY(claim_mutex_);
   bool is_held_ = false;  // Take() has succeeded
   std::optional<FolderClaim> crashed_;
   absl::Mutex mutex_;

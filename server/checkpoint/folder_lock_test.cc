@@ -139,6 +139,34 @@ TEST_F(FolderLockTest, AnotherServerSeesWhetherItHasTheSameFolder) {
                        AllOf(HasSubstr("names the server on host here"), HasSubstr("mount"))));
 }
 
+TEST_F(FolderLockTest, AFolderThatWasRemovedIsClaimedAgain) {
+  const auto lock = TakeHere();
+  ASSERT_OK(lock);
+  EXPECT_OK((*lock)->Confirm());
+  std::filesystem::remove_all(folder_);
+  EXPECT_THAT((*lock)->Confirm(), StatusIs(absl::StatusCode::kNotFound, HasSubstr(folder_)));
+  std::filesystem::create_directories(folder_);
+  EXPECT_OK((*lock)->Confirm());
+  EXPECT_OK(CheckClaimIsIn(folder_, (*lock)->claim_id()));
+  EXPECT_THAT(FolderLock::Take(folder_, ClaimOf("there", "m1"), {}),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the server on host here")));
+}
+
+TEST_F(FolderLockTest, AFolderThatAnotherServerHasClaimedMeanwhileIsLost) {
+  const auto lock = TakeHere();
+  ASSERT_OK(lock);
+  std::filesystem::remove_all(folder_);
+  std::filesystem::create_directories(folder_);
+  const auto later = FolderLock::Take(folder_, ClaimOf("there", "m1"), {});
+  ASSERT_OK(later);
+  const auto is_held_there =
+      StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the server on host there"));
+  EXPECT_THAT((*lock)->Confirm(), is_held_there);
+  std::filesystem::remove(path_);
+  LeaveClaim("there", "m2");  // on another machine, whose locks are not seen here
+  EXPECT_THAT((*lock)->Confirm(), StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
 TEST_F(FolderLockTest, WaitingCanBeInterrupted) {
   LeaveClaim("there", "m2");
   SimulatedClock clock(SimulatedClock::OnSleep::kAdvance);

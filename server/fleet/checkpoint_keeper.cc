@@ -112,7 +112,9 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::PublishNow(const Checkpoin
   ASSIGN_OR_RETURN(manifest.coordinator, ParseJson(CoordinatorStateToJson(record.state)));
   manifest.settings = SettingsOf(config_.job);
   manifest.model = ModelSpecToJson(config_.job.model);
-  ASSIGN_OR_RETURN(std::string path, PublishCheckpoint(record.directory, manifest));
+  ASSIGN_OR_RETURN(std::string path, PublishCheckpoint(record.directory, manifest, [&] {
+                     return config_.confirm_folder(record.directory);
+                   }));
   std::string alarm = TidyUp(path, record.round);
   return PublishedCheckpoint{std::move(path), record.round, TotalBytes(manifest), std::move(alarm)};
 }

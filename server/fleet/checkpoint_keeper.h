@@ -42,6 +42,9 @@ class CheckpointKeeper : public CheckpointStore {
     bool resume = true;       // from what is in `root` when the process starts
     std::string resume_path;  // of one checkpoint; then only from that
     std::string init_from;    // trained weights for a fresh start
+    // Whether the folder that a checkpoint is in still is this server's, before it gets its name.
+    std::function<absl::Status(absl::string_view checkpoint)> confirm_folder =
+        [](absl::string_view) { return absl::OkStatus(); };
     // Who held `root` before this process and did not release it; empty: nobody.
     std::string crashed_holder;
     JobSpec job;

@@ -67,7 +67,8 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   }
   std::string Path(int64_t round) const { return absl::StrFormat("%s/round-%08d", root_, round); }
 
-  void Save(int64_t round, const LedgerState& ledger = {}) {
+  // The outcome is in published_.
+  void TrySave(int64_t round, const LedgerState& ledger = {}) {
     CheckpointRecord record;
     record.directory = Path(round) + ".tmp";
     record.round = Round(round);
@@ -86,6 +87,9 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     answered_ = std::make_unique<absl::Notification>();
     keeper_->Publish(std::move(record));
     answered_->WaitForNotification();
+  }
+  void Save(int64_t round, const LedgerState& ledger = {}) {
+    TrySave(round, ledger);
     ASSERT_OK(published_);
     EXPECT_THAT(published_->alarm, IsEmpty());
   }
@@ -110,6 +114,19 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   absl::StatusOr<PublishedCheckpoint> published_;
   std::unique_ptr<CheckpointKeeper> keeper_;
 };
+
+TEST_F(CheckpointKeeperTest, NothingIsMovedIntoAFolderThatIsAnothers) {
+  Save(2);
+  config_.confirm_folder = [this](absl::string_view checkpoint) {
+    EXPECT_EQ(checkpoint, Path(4) + ".tmp");
+    return absl::AlreadyExistsError("held by another server");
+  };
+  StartProcess();
+  TrySave(4);
+  EXPECT_THAT(published_,
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("held by another server")));
+  EXPECT_FALSE(fs::exists(Path(4)));
+}
 
 TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
   Save(2);
