@@ -3,8 +3,12 @@
 #include <unistd.h>
 
 #include <climits>  // defines __GLIBC__ where it applies
+#include <cstdlib>
+#include <exception>
 #include <new>
+#include <system_error>
 
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 
 #ifdef __GLIBC__
@@ -18,18 +22,40 @@ namespace lodestar {
 namespace {
 
 // An exception would end the process as well, but as if it were a fault of the program's that
-// another try may not meet.
-void ExitWithoutMemory() {
-  constexpr char kText[] = "out of memory: give this process more, or the job more machines\n";
+// another try may not meet. Takes no memory.
+[[noreturn]] void ExitSaying(absl::string_view text) {
   constexpr int kExitFailed = 1;
-  if (write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) _exit(kExitFailed);
+  if (write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(kExitFailed);
   _exit(kExitFailed);
+}
+
+void ExitWithoutMemory() {
+  ExitSaying("out of memory: give this process more, or the job more machines\n");
+}
+
+// std::thread throws, and nobody catches it. Everything else aborts, as ever.
+[[noreturn]] void Terminate() {
+  try {
+    if (std::current_exception() != nullptr) throw;
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again) ExitWithoutThread();
+  } catch (...) {
+  }
+  __gnu_cxx::__verbose_terminate_handler();  // names the exception
+  std::abort();
 }
 
 }  // namespace
 
+void ExitWithoutThread() {
+  ExitSaying(
+      "cannot start a thread: memory is limited (ulimit -v), or the number of threads (ulimit -u, "
+      "control group); raise that\n");
+}
+
 void SetUpMalloc() {
   std::set_new_handler(ExitWithoutMemory);
+  std::set_terminate(Terminate);
 #ifdef __GLIBC__
   constexpr int kMmapThresholdBytes = 1 << 30;
   constexpr int kTopPadBytes = 64 << 20;

@@ -7,8 +7,12 @@ namespace lodestar {
 // Keeps freed receive buffers in the process instead of giving them back to the kernel: otherwise
 // every re-use faults its pages in again, which costs about half the throughput of a stream. One
 // arena for all threads: with more, each keeps receive buffers that another one could use.
-// A process that has no memory left for an object says so and exits with 1.
+// A process that has no memory left for an object, or cannot start a thread, says so and exits
+// with 1.
 void SetUpMalloc();
+
+// As a thread that cannot be started ends a process.
+[[noreturn]] void ExitWithoutThread();
 
 // Turns off the search for wrong lock orders. Debian's Abseil is built with it: every lock and
 // unlock, also those of gRPC, then goes through one lock and one graph of the whole process. Tests

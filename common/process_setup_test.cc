@@ -1,6 +1,7 @@
 #include "common/process_setup.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <limits>
@@ -31,6 +32,22 @@ TEST(ProcessSetupDeathTest, LocksAreNotWatched) {
       },
       ::testing::ExitedWithCode(0), "^$");
 }
+
+#ifndef LODESTAR_SANITIZER  // which take memory of their own
+TEST(ProcessSetupDeathTest, AThreadThatCannotBeStartedIsSaid) {
+  EXPECT_EXIT(
+      {
+        SetUpMalloc();
+        rlimit limit = {};
+        getrlimit(RLIMIT_AS, &limit);
+        limit.rlim_cur = 1;  // nothing more than there is
+        setrlimit(RLIMIT_AS, &limit);
+        // GoogleTest would catch what is thrown.
+        []() noexcept { std::thread([] {}).join(); }();
+      },
+      ::testing::ExitedWithCode(1), "^cannot start a thread: memory is limited");
+}
+#endif
 
 // Volatile, so that the processor computes it, not the compiler.
 float Product(float x, float y) {
