@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "common/job_loss.h"
-#include "common/logging.h"
-#include "common/remedy.h"
-#include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/cluster_session.h"
-#include "worker/data/sample_order.h"
 #include "worker/model/model_memory.h"
 #include "worker/trainer/round_runner_factory.h"
 
@@ -68,184 +65,184 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config, Clock* clo
                                       .name = worker->config_.name,
                                       .device = device_name,
                                       .instance_id = worker->config_.instance_id,
-                                      .leave_timeout = worker->config_.leave_timeout});
+                                      .leave_timeout = worker->config_.life.leave_timeout});
   return worker;
 }
 
-Worker::~Worker() { EndLife(); }
-
-void Worker::RequestStop() {
-  absl::MutexLock lock(&mutex_);
-  stop_requested_ = true;
-  // A worker that computes finishes its step; one that waits stops at once, unless a grant crosses.
-  if (activity_ == "start") {
-    link_->Cancel();
-  } else {
-    link_->DeclineGrants();
-  }
-}
+Worker::~Worker() { Disconnect(); }
 
 absl::Status Worker::Run() {
-  std::thread guard([this] { GuardLeaving(); });
-  const absl::Status status = RunLives();
+  std::thread timekeeper([this] { KeepTime(); });
+  {
+    absl::MutexLock lock(&mutex_);
+    Perform(lifecycle_.Start(clock_->Now()));
+  }
+  while (!outcome_.has_value()) {
+    std::visit([this](const auto& task) { Do(task); }, NextTask());
+  }
   {
     absl::MutexLock lock(&mutex_);
     run_is_over_ = true;
   }
-  guard.join();
+  timekeeper.join();
   if (trace_ != nullptr) trace_->Finish();
-  return status;
+  return *outcome_;
 }
 
-void Worker::GuardLeaving() {
+void Worker::RequestStop() {
   absl::MutexLock lock(&mutex_);
-  const auto may_begin = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stop_requested_ || run_is_over_;
-  };
-  mutex_.Await(absl::Condition(&may_begin));
+  Perform(lifecycle_.OnStopRequested(clock_->Now()));
+}
+
+void Worker::KeepTime() {
+  absl::MutexLock lock(&mutex_);
   while (!run_is_over_) {
-    const uint64_t count = activity_count_;
-    const auto has_gone_on = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return run_is_over_ || activity_count_ != count;
+    const uint64_t num_events = num_events_;
+    const auto has_news = [this, num_events]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return run_is_over_ || num_events_ != num_events;
     };
-    // Computing ends by itself.
-    const absl::Duration patience =
-        activity_ == "compute" ? absl::InfiniteDuration() : config_.leave_timeout;
-    if (clock_->Await(mutex_, absl::Condition(&has_gone_on), patience)) continue;
-    gave_up_ = true;
-    link_->Cancel();
-    if (transport_ != nullptr) transport_->Cancel();
-    return;
+    const absl::Duration rest = lifecycle_.next_wake() - clock_->Now();
+    if (clock_->Await(mutex_, absl::Condition(&has_news), rest)) continue;
+    Perform(lifecycle_.OnTick(clock_->Now()));
   }
 }
 
-absl::Status Worker::RunLives() {
-  while (true) {
-    const absl::Status status = RunLife();
-    bool stopping = false;
-    bool gave_up = false;
-    {
-      absl::MutexLock lock(&mutex_);
-      stopping = stop_requested_;
-      gave_up = gave_up_;
-    }
-    if (gave_up && round_at_hand_.has_value()) {
-      EndLife();
-      return absl::DeadlineExceededError(
-          absl::StrCat("told to stop, but the servers have kept this worker waiting for ",
-                       absl::FormatDuration(config_.leave_timeout), " (--leave_timeout): round ",
-                       round_at_hand_->value(), " is not handed in"));
-    }
-    const bool is_refusal = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
-    if (status.ok() || (stopping && !is_refusal)) return Depart(status);
-    if (is_refusal || !MayTryAgain(status)) {
-      // The reason travels to the server's log; nobody waits for this worker's lease.
-      link_->Leave(std::string(status.message()), unsent_report_).IgnoreError();
-      EndLife();
-      return status;
-    }
-    EndLife();
-    BackOff(status);
+void Worker::Perform(const Lifecycle::Effects& effects) {
+  ++num_events_;
+  for (const Lifecycle::Effect& effect : effects) {
+    std::visit([this](const auto& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Perform(what); },
+               effect);
   }
 }
 
-absl::Status Worker::Depart(const absl::Status& status) {
-  const absl::Status left =
-      link_->Leave(status.ok() ? "job is done" : "told to stop", unsent_report_);
-  if (!left.ok()) LogWarn("could not say good-bye: {}", left.message());
-  EndLife();
-  if (status.ok()) return status;
-  if (round_at_hand_.has_value()) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("told to stop, but the servers have ended this worker's life: round ",
-                     round_at_hand_->value(), " is not handed in (", status.message(), ")"));
-  }
-  if (unsent_report_.has_value() && !left.ok()) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        "told to stop, but the coordinator has not taken the report of round ",
-        unsent_report_->round.value(), ": it is not handed in (", left.message(), ")"));
-  }
-  return absl::OkStatus();
+void Worker::Perform(const Lifecycle::Task& task) {
+  link_->Rearm();
+  task_ = task;
 }
 
-bool Worker::MayTryAgain(const absl::Status& status) {
-  const Remedy remedy = RemedyFor(status);
-  if (unknown_calls_.IsFinal(status, did_work_)) return false;
-  if (remedy != Remedy::kAwaitLease) {
-    name_is_free_at_.reset();
-    return remedy != Remedy::kGiveUp;
-  }
-  // Mostly this worker before it was started again. If the holder lives, it renews its lease.
-  const absl::Time now = clock_->Now();
-  if (!name_is_free_at_.has_value()) {
-    const absl::Duration rest = RetryAfterOf(status).value_or(config_.longest_backoff);
-    name_is_free_at_ = now + rest + config_.longest_backoff;
-    LogWarn("{}; waits up to {} for the end of that lease", status.message(),
-            absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))));
-  }
-  return now < *name_is_free_at_;
+void Worker::Perform(const Lifecycle::CancelCalls&) { link_->Cancel(); }
+
+void Worker::Perform(const Lifecycle::CancelTransfers&) {
+  if (transport_ != nullptr) transport_->Cancel();
 }
 
-void Worker::BackOff(const absl::Status& reason) {
-  failed_lives_ = did_work_ ? 1 : failed_lives_ + 1;
-  did_work_ = false;
-  absl::Duration pause = config_.first_backoff;
-  for (int i = 1; i < failed_lives_ && pause < config_.longest_backoff; ++i) pause *= 2;
-  // Said once per outage, and then now and then: an unreachable server is the usual case when
-  // starting in any order.
-  const bool is_due = failed_lives_ == 1 || failed_lives_ % 16 == 0;
-  if (is_due && !name_is_free_at_.has_value()) {
-    LogWarn("not connected ({}); trying again", reason.message());
+void Worker::Perform(const Lifecycle::Tell& tell) { LogLine(tell.level, tell.text); }
+
+void Worker::Perform(const Lifecycle::TellWait& wait) {
+  if (wait.reason.empty()) {
+    wait_logger_.Forget("wait");
+  } else {
+    wait_logger_.Log(LogLevel::kInfo, "wait", absl::StrCat("waiting: ", wait.reason));
   }
-  clock_->Sleep(std::min(pause, config_.longest_backoff));
 }
 
-void Worker::EndLife() {
+Lifecycle::Task Worker::NextTask() {
+  absl::MutexLock lock(&mutex_);
+  const auto has_task = [this]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return task_.has_value(); };
+  mutex_.Await(absl::Condition(&has_task));
+  return *std::exchange(task_, std::nullopt);
+}
+
+void Worker::Do(const Lifecycle::Connect&) {
+  Disconnect();
+  absl::StatusOr<Registration> registration = link_->Register();
+  absl::StatusOr<LifeId> life = LifeId();
+  if (registration.ok()) {
+    LogInfo("registered with {}: worker={} incarnation={} mode={} model={} parameters={}",
+            registration->servers.front().address, registration->identity.worker,
+            registration->identity.incarnation, ModeName(registration->job.mode),
+            registration->job.model.name, registration->layout.num_elements());
+    life = registration->life();
+    registration_ = *std::move(registration);
+  } else {
+    life = registration.status();
+  }
+  absl::MutexLock lock(&mutex_);
+  Perform(lifecycle_.OnRegistered(clock_->Now(), life));
+}
+
+void Worker::Do(const Lifecycle::Prepare&) {
+  StartHeartbeats();
+  const absl::Status prepared = Prepare(*registration_);
+  absl::MutexLock lock(&mutex_);
+  Perform(lifecycle_.OnPrepared(clock_->Now(), prepared));
+}
+
+void Worker::Do(const Lifecycle::TryPaths&) {
+  std::shared_ptr<CancellableTransport> transport;
+  {
+    absl::MutexLock lock(&mutex_);
+    transport = transport_;
+    if (lifecycle_.is_life_over()) transport->Cancel();
+  }
+  absl::MutexLock lock(&mutex_);
+  Perform(lifecycle_.OnPathsTried(clock_->Now(), absl::OkStatus()));
+}
+
+void Worker::Do(const Lifecycle::Join&) {
+  const absl::Status joined = link_->Join(registration_->layout.hash(), FactsOfData());
+  absl::MutexLock lock(&mutex_);
+  Perform(lifecycle_.OnJoined(clock_->Now(), joined));
+}
+
+void Worker::Do(const Lifecycle::AskForGrant& ask) {
+  const absl::Time asked = clock_->Now();
+  const absl::StatusOr<WorkGrant> grant = link_->NextGrant(ask.report, ask.leaving);
+  if (grant.ok()) TellProgress(*grant);
+  const bool has_work =
+      grant.ok() && (grant->kind == GrantKind::kTrain || grant->kind == GrantKind::kEvaluate);
+  if (trace_ != nullptr && has_work) {
+    trace_->BeginRound(grant->round.value());
+    trace_->Add("training", "grant wait", asked, clock_->Now());
+  }
+  absl::MutexLock lock(&mutex_);
+  Perform(lifecycle_.OnGrant(clock_->Now(), grant));
+}
+
+void Worker::Do(const Lifecycle::CarryOut& order) {
+  const absl::StatusOr<RoundReport> report = RunRound(order.grant);
+  if (report.ok()) progress_->Add(clock_->Now(), *report);
+  absl::MutexLock lock(&mutex_);
+  Perform(lifecycle_.OnCarriedOut(clock_->Now(), report));
+}
+
+void Worker::Do(const Lifecycle::SayGoodbye& goodbye) {
+  const absl::Status left = link_->Leave(goodbye.reason, goodbye.report);
+  absl::MutexLock lock(&mutex_);
+  Perform(lifecycle_.OnLeft(clock_->Now(), left));
+}
+
+void Worker::Do(const Lifecycle::Finish& finish) {
+  Disconnect();
+  outcome_ = finish.status;
+}
+
+void Worker::Disconnect() {
   if (link_ != nullptr) link_->StopHeartbeats();
-  SetActivity("start");
   absl::MutexLock lock(&mutex_);
   transport_.reset();
 }
 
-absl::Status Worker::RunLife() {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (stop_requested_) return absl::CancelledError("told to stop");
-    life_is_over_ = false;
-  }
-  ASSIGN_OR_RETURN(const Registration registration, link_->Register());
-  const Incarnation incarnation = registration.identity.incarnation;
-  if (std::exchange(incarnation_, incarnation) != incarnation) {
-    unsent_report_.reset();
-    round_at_hand_.reset();
-  }
-  LogInfo("registered with {}: worker={} incarnation={} mode={} model={} parameters={}",
-          registration.servers.front().address, registration.identity.worker,
-          registration.identity.incarnation, ModeName(registration.job.mode),
-          registration.job.model.name, registration.layout.num_elements());
-  link_->StartHeartbeats(registration.heartbeat_interval,
+void Worker::StartHeartbeats() {
+  link_->StartHeartbeats(registration_->heartbeat_interval,
                          {.activity = [this] { return CurrentActivity(); },
-                          .on_waiting = [this](const std::string& reason) { TellWait(reason); },
+                          .on_waiting =
+                              [this](const std::string& reason) {
+                                absl::MutexLock lock(&mutex_);
+                                Perform(lifecycle_.OnHeartbeat(reason));
+                              },
                           .on_lost =
                               [this](const absl::Status& status) {
-                                LogWarn("this life is over: {}", status.message());
-                                link_->Cancel();
                                 absl::MutexLock lock(&mutex_);
-                                life_is_over_ = true;
-                                if (transport_ != nullptr) transport_->Cancel();
+                                Perform(lifecycle_.OnLifeLost(clock_->Now(), status));
                               }});
-  name_is_free_at_.reset();
-  const absl::Status prepared = Prepare(registration);
-  if (absl::IsCancelled(prepared)) return prepared;  // told to stop
-  RETURN_IF_ERROR(AsFinal(prepared));
-  RETURN_IF_ERROR(link_->Join(registration.layout.hash(), FactsOfData()));
-  return Train(registration);
 }
 
 CoordinatorLink::Activity Worker::CurrentActivity() {
   absl::MutexLock lock(&mutex_);
   CoordinatorLink::Activity result;
-  result.activity = activity_;
+  result.activity = lifecycle_.activity();
   if (transport_ != nullptr) {
     result.bytes_pushed = transport_->bytes_pushed();
     result.bytes_pulled = transport_->bytes_pulled();
@@ -255,32 +252,24 @@ CoordinatorLink::Activity Worker::CurrentActivity() {
 
 bool Worker::IsStopping() {
   absl::MutexLock lock(&mutex_);
-  return stop_requested_;
+  return lifecycle_.is_stopping();
 }
 
-void Worker::TellWait(const std::string& reason) {
-  {
-    absl::MutexLock lock(&mutex_);
-    // A grant that is waited for brings the reason itself, and a worker that computes waits for
-    // nobody: others may wait for it.
-    if (activity_ != "push" && activity_ != "pull") return;
-  }
-  if (reason.empty()) {
-    wait_logger_.Forget("wait");
-  } else {
-    wait_logger_.Log(LogLevel::kInfo, "wait", absl::StrCat("waiting: ", reason));
-  }
-}
-
-void Worker::SetActivity(absl::string_view activity) {
+bool Worker::IsLifeOver() {
   absl::MutexLock lock(&mutex_);
-  activity_ = std::string(activity);
-  ++activity_count_;
+  return lifecycle_.is_life_over();
 }
 
 absl::Status Worker::Prepare(const Registration& registration) {
   RETURN_IF_ERROR(PrepareModel(registration));
-  return PrepareData(registration.job);
+  RETURN_IF_ERROR(PrepareData(registration.job));
+  RETURN_IF_ERROR(PrepareRunner(registration.job));
+  sample_order_.emplace(registration.job.seed, dataset_->num_train_samples());
+  auto transport = MakeTransport(registration, config_.shared_memory, trace_.get());
+  absl::MutexLock lock(&mutex_);
+  transport_ = std::move(transport);
+  if (lifecycle_.is_life_over()) transport_->Cancel();
+  return absl::OkStatus();
 }
 
 absl::Status Worker::PrepareModel(const Registration& registration) {
@@ -340,96 +329,47 @@ DatasetFacts Worker::FactsOfData() const {
           .own_partition = config_.own_partition};
 }
 
-absl::Status Worker::Train(const Registration& registration) {
-  std::shared_ptr<CancellableTransport> transport =
-      MakeTransport(registration, config_.shared_memory, trace_.get());
-  {
-    absl::MutexLock lock(&mutex_);
-    if (life_is_over_) return absl::AbortedError("the lease was lost while preparing");
-    transport_ = transport;
-  }
-  const SampleOrder sample_order(registration.job.seed, dataset_->num_train_samples());
-  RETURN_IF_ERROR(AsFinal(PrepareRunner(registration.job)));
-  return CarryOutGrants({.registration = &registration,
-                         .sample_order = &sample_order,
-                         .transport = transport.get(),
-                         .is_over = [this] {
-                           absl::MutexLock lock(&mutex_);
-                           return life_is_over_;
-                         }});
-}
-
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
   if (runner_ != nullptr && HaveSameRunner(runner_job_, job)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(
-      runner_,
-      MakeRoundRunner(
-          job, {.model = model_.get(),
-                .device = device_.get(),
-                .dataset = dataset_.get(),
-                .clock = clock_,
-                .overlap = config_.overlap,
-                .trace = trace_.get(),
-                .stop_requested = [this] { return IsStopping(); },
-                .on_activity = [this](absl::string_view activity) { SetActivity(activity); }}));
+  ASSIGN_OR_RETURN(runner_, MakeRoundRunner(job, {.model = model_.get(),
+                                                  .device = device_.get(),
+                                                  .dataset = dataset_.get(),
+                                                  .clock = clock_,
+                                                  .overlap = config_.overlap,
+                                                  .trace = trace_.get(),
+                                                  .stop_requested = [this] { return IsStopping(); },
+                                                  .on_activity =
+                                                      [this](absl::string_view activity) {
+                                                        absl::MutexLock lock(&mutex_);
+                                                        lifecycle_.OnActivity(clock_->Now(),
+                                                                              activity);
+                                                        ++num_events_;
+                                                      }}));
   runner_job_ = job;
   return absl::OkStatus();
 }
 
-absl::StatusOr<RoundReport> Worker::RunRound(const LifeContext& life, const WorkGrant& grant) {
+absl::StatusOr<RoundReport> Worker::RunRound(const WorkGrant& grant) {
+  std::shared_ptr<CancellableTransport> transport;
+  {
+    absl::MutexLock lock(&mutex_);
+    transport = transport_;
+  }
   TraceSpan span(trace_.get(), "training", "round");
-  return runner_->Run(life, grant);
+  return runner_->Run({.registration = &*registration_,
+                       .sample_order = &*sample_order_,
+                       .transport = transport.get(),
+                       .is_over = [this] { return IsLifeOver(); }},
+                      grant);
 }
 
-absl::Status Worker::CarryOutGrants(const LifeContext& life) {
-  ChangeLogger choices_logger;
-  absl::Duration waited;
-  while (true) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (stop_requested_) link_->DeclineGrants();
-      activity_ = "wait";
-      ++activity_count_;
-    }
-    const absl::Time asked = clock_->Now();
-    ASSIGN_OR_RETURN(const WorkGrant grant, link_->NextGrant(unsent_report_));
-    unsent_report_.reset();  // the coordinator has it
-    round_at_hand_.reset();  // unless it is granted again
-    const absl::Time granted = clock_->Now();
-    waited += granted - asked;
-    if (const std::string line = progress_->Tell(granted, grant); !line.empty()) {
-      LogInfo("{}", line);
-      if (const std::string choices = device_->DescribeChoices(); !choices.empty()) {
-        choices_logger.Log(LogLevel::kInfo, "choices",
-                           absl::StrCat("the device measured and chose:\n", choices));
-      }
-    }
-    if (grant.kind == GrantKind::kDone) {
-      if (grant.has_failed) {
-        return absl::FailedPreconditionError(absl::StrCat("the job has failed: ", grant.reason));
-      }
-      if (IsStopping()) return absl::CancelledError("told to stop");
-      LogInfo("done: {}", grant.reason);
-      return absl::OkStatus();
-    }
-    if (grant.kind == GrantKind::kWait) {
-      wait_logger_.Log(LogLevel::kInfo, "wait", absl::StrCat("waiting: ", grant.reason));
-      continue;
-    }
-    wait_logger_.Forget("wait");
-    SetActivity("compute");
-    if (trace_ != nullptr) {
-      trace_->BeginRound(grant.round.value());
-      trace_->Add("training", "grant wait", asked, granted);
-    }
-    round_at_hand_ = grant.round;
-    ASSIGN_OR_RETURN(RoundReport report, RunRound(life, grant));
-    round_at_hand_.reset();
-    report.wait = waited;
-    waited = absl::ZeroDuration();
-    did_work_ = true;
-    unsent_report_ = report;
-    progress_->Add(clock_->Now(), report);
+void Worker::TellProgress(const WorkGrant& grant) {
+  const std::string line = progress_->Tell(clock_->Now(), grant);
+  if (line.empty()) return;
+  LogInfo("{}", line);
+  if (const std::string choices = device_->DescribeChoices(); !choices.empty()) {
+    choices_logger_.Log(LogLevel::kInfo, "choices",
+                        absl::StrCat("the device measured and chose:\n", choices));
   }
 }
 

@@ -1,6 +1,6 @@
-// Worker: composition root and life cycle of gpu_worker. A life runs from registration to the end
-// of the job or to the loss of the lease; between lives it reconnects with back-off. Model, data
-// and device are kept from life to life.
+// Worker: composition root of gpu_worker. It owns link, transport, model, data and device, and
+// carries out what its Lifecycle decides: tasks on the thread of Run(), one at a time, everything
+// else at once. Model, data and device are kept from life to life.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,6 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/logging.h"
-#include "common/remedy.h"
 #include "common/trace_recorder.h"
 #include "kernels/device.h"
 #include "kernels/device_factory.h"
@@ -22,6 +21,8 @@
 #include "worker/data/data_config.h"
 #include "worker/data/dataset.h"
 #include "worker/data/dataset_factory.h"
+#include "worker/data/sample_order.h"
+#include "worker/life/lifecycle.h"
 #include "worker/model/model.h"
 #include "worker/trainer/progress.h"
 #include "worker/trainer/round_runner.h"
@@ -47,10 +48,9 @@ class Worker {
     std::string trace_path;  // of the file with the times of a few rounds; empty: none
     int64_t trace_rounds = 5;
     absl::Duration progress_interval = absl::Seconds(2);
-    absl::Duration first_backoff = absl::Milliseconds(100);
-    absl::Duration longest_backoff = absl::Seconds(1);
-    // How long a worker that was told to stop waits for servers before it leaves without them.
-    absl::Duration leave_timeout = absl::Seconds(30);
+    // How long a worker that was told to stop waits for servers before it leaves without them, and
+    // for how long it pauses before it tries again.
+    Lifecycle::Config life;
   };
 
   // Errors: those of OpenData(); those of the device (an unknown one, or one that this machine
@@ -70,36 +70,48 @@ class Worker {
 
  private:
   Worker(Config config, DataSource data, Clock* clock)
-      : config_(std::move(config)), data_(std::move(data)), clock_(clock) {}
+      : config_(std::move(config)),
+        data_(std::move(data)),
+        clock_(clock),
+        lifecycle_(config_.life) {}
 
-  absl::Status RunLives();
-  // Leaves when the job is done (`status` is OK) or the worker was told to stop, which ended the
-  // last life with `status`. Returns what Run() does.
-  absl::Status Depart(const absl::Status& status);
-  // One life. OK: the job is done.
-  absl::Status RunLife();
-  absl::Status Prepare(const Registration& registration);
+  // Does what `effects` say, in order; a task is left to the thread of Run().
+  void Perform(const Lifecycle::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const Lifecycle::Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const Lifecycle::CancelCalls&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const Lifecycle::CancelTransfers&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const Lifecycle::Tell& tell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const Lifecycle::TellWait& wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Wakes the lifecycle when it wants to be woken; until Run() is over.
+  void KeepTime() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The task that comes next, when it comes.
+  Lifecycle::Task NextTask() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Each blocks, and tells the lifecycle the outcome.
+  void Do(const Lifecycle::Connect&) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const Lifecycle::Prepare&) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const Lifecycle::TryPaths&) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const Lifecycle::Join&) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const Lifecycle::AskForGrant& ask) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const Lifecycle::CarryOut& order) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const Lifecycle::SayGoodbye& goodbye) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const Lifecycle::Finish& finish);
+
+  // Ends heartbeats and transfers of the last connection.
+  void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
+  void StartHeartbeats();
   absl::Status PrepareModel(const Registration& registration);
   // Fills in config->max_batch if it is 0. Logs what model and runner will take; refuses what
   // cannot fit.
   absl::Status PlanMemory(const JobSpec& job, ModelConfig* config);
   absl::Status PrepareData(const JobSpec& job);
-  absl::Status Train(const Registration& registration);
   absl::Status PrepareRunner(const JobSpec& job);
-  absl::Status CarryOutGrants(const LifeContext& life);
-  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant);
-  void EndLife();
-  // Gives up on servers if they keep a worker that was told to stop; until Run() is over.
-  void GuardLeaving() ABSL_LOCKS_EXCLUDED(mutex_);
-  // After a life that was not begun, or that has ended.
-  bool MayTryAgain(const absl::Status& status);
-  void BackOff(const absl::Status& reason);
+  absl::Status Prepare(const Registration& registration);
+  absl::StatusOr<RoundReport> RunRound(const WorkGrant& grant);
+  void TellProgress(const WorkGrant& grant);
   DatasetFacts FactsOfData() const;
-  bool IsStopping();
-  CoordinatorLink::Activity CurrentActivity();
-  void SetActivity(absl::string_view activity);
-  // What a heartbeat has brought: why the cluster does not go on, or nothing.
-  void TellWait(const std::string& reason);
+  CoordinatorLink::Activity CurrentActivity() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool IsStopping() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool IsLifeOver() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Config config_;
   const DataSource data_;
@@ -107,6 +119,10 @@ class Worker {
   std::unique_ptr<TraceRecorder> trace_;  // null: no trace
   std::unique_ptr<Device> device_;
   std::unique_ptr<CoordinatorLink> link_;
+
+  // Of the thread of Run().
+  std::optional<Registration> registration_;
+  std::optional<SampleOrder> sample_order_;
   std::unique_ptr<Dataset> dataset_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<RoundRunner> runner_;
@@ -116,25 +132,16 @@ class Worker {
   int64_t model_share_ = 0;  // most samples of a step that model_ was made for
   uint64_t data_seed_ = 0;
   std::optional<Progress> progress_;  // of training with dataset_
-  // Of the life that was begun last: a reconnect goes on with it, and with what it still owes.
-  Incarnation incarnation_;
-  std::optional<Round> round_at_hand_;  // granted, and not handed over
-  std::optional<RoundReport>
-      unsent_report_;  // of the last contribution, until the coordinator has it
-  std::optional<absl::Time> name_is_free_at_;  // while another process holds this worker's name
-  UnknownCalls unknown_calls_;
-  int failed_lives_ = 0;
-  bool did_work_ = false;  // in this life
-  ChangeLogger wait_logger_;
+  std::optional<absl::Status> outcome_;
+  ChangeLogger choices_logger_;
 
   absl::Mutex mutex_;
-  bool stop_requested_ ABSL_GUARDED_BY(mutex_) = false;
-  bool life_is_over_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
-  std::string activity_ ABSL_GUARDED_BY(mutex_) = "start";
-  uint64_t activity_count_ ABSL_GUARDED_BY(mutex_) = 0;  // activities begun
+  Lifecycle lifecycle_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Lifecycle::Task> task_ ABSL_GUARDED_BY(mutex_);  // that is to be done next
+  uint64_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
   bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
-  bool gave_up_ ABSL_GUARDED_BY(mutex_) = false;  // leaves without the servers
+  std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
+  ChangeLogger wait_logger_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

@@ -211,9 +211,9 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
   config.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
   RETURN_IF_ERROR(CheckWholeRange("max_micro_batch", config.max_micro_batch, 0, kMaxMicroBatch));
   ASSIGN_OR_RETURN(config.recompute, ParseRecompute(absl::GetFlag(FLAGS_recompute)));
-  config.leave_timeout = absl::GetFlag(FLAGS_leave_timeout);
-  RETURN_IF_ERROR(
-      CheckDurationRange("leave_timeout", config.leave_timeout, kShortestLeave, kLongestLeave));
+  config.life.leave_timeout = absl::GetFlag(FLAGS_leave_timeout);
+  RETURN_IF_ERROR(CheckDurationRange("leave_timeout", config.life.leave_timeout, kShortestLeave,
+                                     kLongestLeave));
   RETURN_IF_ERROR(ReadMeasuring(config));
   ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   return flags;

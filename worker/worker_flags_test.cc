@@ -44,7 +44,7 @@ TEST_F(WorkerFlagsTest, HelpFitsATerminal) {
 }
 
 TEST_F(WorkerFlagsTest, LeavingTakesAServerThatIsWellSomeTime) {
-  EXPECT_EQ(Read({"--leave_timeout=1s"})->worker.leave_timeout, absl::Seconds(1));
+  EXPECT_EQ(Read({"--leave_timeout=1s"})->worker.life.leave_timeout, absl::Seconds(1));
   EXPECT_THAT(ErrorOf({"--leave_timeout=0s"}),
               AllOf(HasSubstr("--leave_timeout=0"), HasSubstr("1s")));
 }

@@ -253,7 +253,7 @@ class DivergingWorkerTest : public testing::Test {
     config.instance_id = 1;
     config.data.path = images_.root();
     config.device = {.kind = "cpu", .threads = 1};
-    config.first_backoff = absl::Milliseconds(5);
+    config.life.first_backoff = absl::Milliseconds(5);
     ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker, Worker::Create(config, &Clock::Real()));
     return worker->Run();
   }

@@ -212,7 +212,7 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
     worker.instance_id = instance;
     worker.data.path = setup.data;
     worker.device = {.kind = "cpu", .threads = 1};
-    worker.first_backoff = absl::Milliseconds(5);
+    worker.life.first_backoff = absl::Milliseconds(5);
     return *Worker::Create(worker, &Clock::Real());
   };
   // Of this round or, because one is skipped while another is written, a later one.

@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(const TrainingS
     config.data.path = setup.data;
     config.own_partition = setup.own_partition;
     config.device = {.kind = "cpu", .threads = 1};
-    config.first_backoff = absl::Milliseconds(5);
+    config.life.first_backoff = absl::Milliseconds(5);
     ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Worker::Create(config, &Clock::Real()));
     workers.push_back(std::move(worker));
   }

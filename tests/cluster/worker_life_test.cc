@@ -89,7 +89,7 @@ class StandoffTest : public WorkerLifeTest {
 
 TEST_F(StandoffTest, ToldToStopItGivesUpOnServersThatKeepItWaiting) {
   Worker::Config impatient;
-  impatient.leave_timeout = absl::Milliseconds(1);
+  impatient.life.leave_timeout = absl::Milliseconds(1);
   Standoff standoff;
   ASSERT_NO_FATAL_FAILURE(Begin(impatient, &standoff));
   standoff.worker->RequestStop();
@@ -199,7 +199,7 @@ TEST_F(WorkerLifeTest, AServerThatKnowsNoneOfItsCallsIsNone) {
   builder.RegisterService(&stranger);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   Worker::Config config;
-  config.first_backoff = absl::Milliseconds(1);
+  config.life.first_backoff = absl::Milliseconds(1);
   EXPECT_THAT(
       MakeWorker(absl::StrCat("127.0.0.1:", port), "astray", config)->Run(),
       StatusIs(absl::StatusCode::kUnimplemented,
@@ -266,7 +266,7 @@ TEST_F(WorkerLifeTest, NameOfAnotherLiveWorkerIsFinalAfterALease) {
     }
   });
   Worker::Config hasty;
-  hasty.longest_backoff = absl::Milliseconds(10);
+  hasty.life.longest_backoff = absl::Milliseconds(10);
   EXPECT_THAT(MakeWorker(cluster->address(), "taken", hasty)->Run(),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the name 'taken' is held")));
   over.Notify();

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/clock.h"
 #include "common/encoding.h"
 #include "common/logging.h"
 #include "common/remedy.h"
@@ -20,6 +21,7 @@
 #include "proto/convert.h"
 #include "proto/status_mapping.h"
 #include "worker/client/cluster_convert.h"
+#include "worker/life/heartbeat_pace.h"
 
 namespace lodestar {
 namespace {
@@ -38,12 +40,8 @@ class ClusterSession final : public CoordinatorLink {
 
   absl::StatusOr<Registration> Register() override;
   absl::Status Join(const std::string& layout_hash, const DatasetFacts& dataset) override;
-  absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report) override;
-  void DeclineGrants() override {
-    absl::MutexLock lock(&mutex_);
-    is_leaving_ = true;
-    if (is_held_ && call_in_progress_ != nullptr) call_in_progress_->TryCancel();
-  }
+  absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report,
+                                      bool leaving) override;
   absl::Status Leave(const std::string& reason, const std::optional<RoundReport>& report) override;
   void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) override;
   void StopHeartbeats() override;
@@ -52,9 +50,28 @@ class ClusterSession final : public CoordinatorLink {
     cancelled_ = true;
     if (call_in_progress_ != nullptr) call_in_progress_->TryCancel();
   }
+  void Rearm() override {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = false;
+  }
 
  private:
-  void Connect();
+  void Connect() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The next Connect() is to `coordinator`.
+  void GoTo(const std::string& coordinator) ABSL_LOCKS_EXCLUDED(mutex_) {
+    coordinator_ = coordinator;
+    absl::MutexLock lock(&mutex_);
+    channel_.reset();
+  }
+  void OpenChannelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A call of the stub, which may be replaced meanwhile.
+  std::shared_ptr<v1::ClusterService::Stub> stub() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return stub_;
+  }
+  // The connection has been silent for too long: later calls, and the one in progress, need
+  // another.
+  void ReplaceSilentChannel() ABSL_LOCKS_EXCLUDED(mutex_);
   // One attempt with coordinator_.
   absl::StatusOr<Registration> TryRegister();
   // `method` is a blocking member of the stub. The call can be ended by Cancel().
@@ -64,8 +81,8 @@ class ClusterSession final : public CoordinatorLink {
   absl::Status Outcome(const grpc::Status& status, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls);
-  // Returns why the cluster does not go on.
-  absl::StatusOr<std::string> SendHeartbeat(const Activity& activity);
+  // Returns why the cluster does not go on. Errors: DeadlineExceeded if nobody has answered.
+  absl::StatusOr<std::string> SendHeartbeat(const Activity& activity, absl::Duration patience);
   // Fills in who is calling. After Register().
   template <typename Request>
   Request Identified() const {
@@ -78,18 +95,17 @@ class ClusterSession final : public CoordinatorLink {
   const ClusterSessionConfig config_;
   // Written by Register() while no heartbeats run.
   std::string coordinator_;  // host:port that is being asked
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::ClusterService::Stub> stub_;
   std::optional<WorkerIdentity> identity_;
   std::thread heartbeats_;
 
   absl::Mutex mutex_;
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   grpc::ClientContext* heartbeat_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_leaving_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_suspect_ ABSL_GUARDED_BY(mutex_) = false;  // the connection may be what spoils calls
-  bool is_held_ ABSL_GUARDED_BY(mutex_) = false;     // the call in progress waits for new work
+  bool is_silent_ ABSL_GUARDED_BY(mutex_) = false;   // the call in progress has no connection left
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -101,12 +117,27 @@ std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
 // failed goes on trying, but gets its answers only while a call polls, else every 5 s: a server
 // that is back would be found after 10 s.
 void ClusterSession::Connect() {
-  if (channel_ != nullptr && channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+  absl::MutexLock lock(&mutex_);
+  const bool is_suspect = std::exchange(is_suspect_, false);
+  if (channel_ != nullptr && !is_suspect &&
+      channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
     return;
   }
+  OpenChannelLocked();
+}
+
+void ClusterSession::OpenChannelLocked() {
   channel_ = grpc::CreateCustomChannel(coordinator_, grpc::InsecureChannelCredentials(),
                                        ControlChannelArguments());
   stub_ = v1::ClusterService::NewStub(channel_);
+}
+
+void ClusterSession::ReplaceSilentChannel() {
+  absl::MutexLock lock(&mutex_);
+  OpenChannelLocked();
+  if (call_in_progress_ == nullptr) return;
+  is_silent_ = true;
+  call_in_progress_->TryCancel();
 }
 
 template <typename Method, typename Request, typename Reply>
@@ -117,13 +148,17 @@ absl::Status ClusterSession::Call(Method method, const Request& request, absl::D
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
-    if (is_held_ && is_leaving_) return absl::CancelledError("the worker declines grants");
     call_in_progress_ = &context;
+    is_silent_ = false;
   }
-  const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
+  const grpc::Status status = (stub().get()->*method)(&context, request, reply);
   absl::MutexLock lock(&mutex_);
   call_in_progress_ = nullptr;
   if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
+  if (is_silent_ && status.error_code() == grpc::StatusCode::CANCELLED) {
+    return absl::UnavailableError(absl::StrCat("coordinator ", coordinator_,
+                                               " has not answered on this connection any more"));
+  }
   return Outcome(status, timeout);
 }
 
@@ -140,26 +175,19 @@ absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration 
 }
 
 absl::StatusOr<Registration> ClusterSession::Register() {
-  {
-    absl::MutexLock lock(&mutex_);
-    cancelled_ = false;
-    if (std::exchange(is_suspect_, false)) channel_.reset();
-  }
   Connect();
   absl::StatusOr<Registration> registration = TryRegister();
   for (int hop = 0; hop < kMaxHops; ++hop) {
     const std::optional<std::string> address = CoordinatorOf(registration.status());
     if (!address.has_value()) break;
     LogInfo("{}: {}", coordinator_, registration.status().message());
-    coordinator_ = *address;
-    channel_.reset();
+    GoTo(*address);
     Connect();
     registration = TryRegister();
   }
   if (!registration.ok() && coordinator_ != config_.coordinator) {
     // The next attempt begins where the user said.
-    coordinator_ = config_.coordinator;
-    channel_.reset();
+    GoTo(config_.coordinator);
   }
   return registration;
 }
@@ -187,25 +215,16 @@ absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetF
   return Call(&v1::ClusterService::Stub::Join, request, config_.call_timeout, &reply);
 }
 
-absl::StatusOr<WorkGrant> ClusterSession::NextGrant(const std::optional<RoundReport>& report) {
+absl::StatusOr<WorkGrant> ClusterSession::NextGrant(const std::optional<RoundReport>& report,
+                                                    bool leaving) {
   auto request = Identified<v1::GrantRequest>();
   request.set_hold_ms(absl::ToInt64Milliseconds(config_.grant_hold));
+  request.set_leaving(leaving);
   if (report.has_value()) *request.mutable_report() = ToProto(*report);
-  while (true) {
-    {
-      absl::MutexLock lock(&mutex_);
-      request.set_leaving(is_leaving_);
-      is_held_ = !is_leaving_;
-    }
-    v1::Grant grant;
-    const absl::Status called = Call(&v1::ClusterService::Stub::NextGrant, request,
-                                     config_.grant_hold + config_.call_timeout, &grant);
-    absl::MutexLock lock(&mutex_);
-    is_held_ = false;
-    if (called.ok()) return FromProto(grant);
-    // Else DeclineGrants() has ended the call: a grant may have been on its way.
-    if (cancelled_ || request.leaving() || !is_leaving_) return called;
-  }
+  v1::Grant grant;
+  RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::NextGrant, request,
+                       config_.grant_hold + config_.call_timeout, &grant));
+  return FromProto(grant);
 }
 
 absl::Status ClusterSession::Leave(const std::string& reason,
@@ -217,7 +236,7 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   grpc::ClientContext context;
   context.set_deadline(Deadline(config_.leave_timeout));
   v1::LeaveReply reply;
-  const grpc::Status status = stub_->Leave(&context, request, &reply);
+  const grpc::Status status = stub()->Leave(&context, request, &reply);
   absl::MutexLock lock(&mutex_);
   return Outcome(status, config_.leave_timeout);
 }
@@ -242,43 +261,54 @@ void ClusterSession::StopHeartbeats() {
 }
 
 void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls) {
+  Clock& clock = Clock::Real();
   ChangeLogger unreachable;
+  HeartbeatPace pace(interval, clock.Now());
   while (true) {
-    const absl::StatusOr<std::string> waiting_for = SendHeartbeat(calls.activity());
+    pace.OnSent(clock.Now());
+    const absl::StatusOr<std::string> waiting_for =
+        SendHeartbeat(calls.activity(), pace.patience());
     const absl::Status& status = waiting_for.status();
     if (absl::IsAborted(status)) {
       calls.on_lost(status);
       return;
     }
     if (status.ok()) {
+      pace.OnAnswered(clock.Now());
       unreachable.Forget("heartbeat");
       calls.on_waiting(*waiting_for);
     } else if (!absl::IsCancelled(status)) {
       unreachable.Log(LogLevel::kWarn, "heartbeat",
                       absl::StrCat("heartbeat failed: ", status.message()));
+      if (absl::IsDeadlineExceeded(status) && pace.OnSilence(clock.Now())) ReplaceSilentChannel();
     }
     absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&stop_heartbeats_), interval)) return;
+    if (clock.Await(mutex_, absl::Condition(&stop_heartbeats_), pace.next() - clock.Now())) return;
   }
 }
 
-absl::StatusOr<std::string> ClusterSession::SendHeartbeat(const Activity& activity) {
+absl::StatusOr<std::string> ClusterSession::SendHeartbeat(const Activity& activity,
+                                                          absl::Duration patience) {
   auto request = Identified<v1::HeartbeatRequest>();
   request.set_bytes_pushed(activity.bytes_pushed);
   request.set_bytes_pulled(activity.bytes_pulled);
   request.set_activity(activity.activity);
   grpc::ClientContext context;
-  context.set_deadline(Deadline(config_.call_timeout));
+  context.set_deadline(Deadline(patience));
   v1::HeartbeatReply reply;
   {
     absl::MutexLock lock(&mutex_);
     if (stop_heartbeats_) return absl::CancelledError("no more heartbeats");
     heartbeat_in_progress_ = &context;
   }
-  const grpc::Status status = stub_->Heartbeat(&context, request, &reply);
+  const grpc::Status status = stub()->Heartbeat(&context, request, &reply);
   absl::MutexLock lock(&mutex_);
   heartbeat_in_progress_ = nullptr;
-  RETURN_IF_ERROR(Outcome(status, config_.call_timeout));
+  const absl::Status outcome = Outcome(status, patience);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::DeadlineExceededError(outcome.message());
+  }
+  RETURN_IF_ERROR(outcome);
   return reply.waiting_for();
 }
 

@@ -2,8 +2,8 @@
 // leaving. One object lives as long as the process and goes through many lives (incarnations). The
 // gRPC implementation is cluster_session.h; tests of the trainer use a fake.
 //
-// Thread-safety: heartbeats run on a thread of the link; DeclineGrants() and Cancel() may be called
-// from any thread; everything else is called by one thread.
+// Thread-safety: heartbeats run on a thread of the link; Cancel() and Rearm() may be called from
+// any thread; everything else is called by one thread.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +43,12 @@ class CoordinatorLink {
   virtual absl::StatusOr<Registration> Register() = 0;
   // Makes the worker a member. Errors: FailedPrecondition if layout or data differ from the job's.
   virtual absl::Status Join(const std::string& layout_hash, const DatasetFacts& dataset) = 0;
-  // Blocks until there is a grant or the coordinator says what is waited for (kWait).
-  // Errors: Aborted: this life is over, register again; Cancelled after Cancel().
-  virtual absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report) = 0;
-  // From now on NextGrant() returns at once, also one that blocks: the grant that this worker has
-  // been given already, known to it or not, or kDone.
-  virtual void DeclineGrants() = 0;
+  // Blocks until there is a grant or the coordinator says what is waited for (kWait). `leaving`: no
+  // new work is wanted, now or later: returns at once, with the grant that this worker has been
+  // given already, known to it or not, or kDone. Errors: Aborted: this life is over, register
+  // again; Cancelled after Cancel().
+  virtual absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report,
+                                              bool leaving) = 0;
   // Best effort: returns within a timeout of its own whatever happens. A worker that has never
   // registered has nothing to leave: OK.
   virtual absl::Status Leave(const std::string& reason,
@@ -59,9 +59,10 @@ class CoordinatorLink {
   virtual void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) = 0;
   virtual void StopHeartbeats() = 0;
 
-  // Ends the call in progress, and makes later ones but Register() and Leave() fail with Cancelled
-  // until Register().
+  // Ends the call in progress, and makes later ones fail with Cancelled until Rearm(); Leave() and
+  // heartbeats excepted.
   virtual void Cancel() = 0;
+  virtual void Rearm() = 0;
 };
 
 }  // namespace lodestar

@@ -21,6 +21,13 @@ struct WorkerIdentity {
   Incarnation incarnation;
 };
 
+// A life of a worker under one life of the servers: what a contribution and its report belong to.
+struct LifeId {
+  uint64_t server_incarnation = 0;
+  Incarnation incarnation;
+  friend bool operator==(const LifeId&, const LifeId&) = default;
+};
+
 struct ServerEndpoint {
   int shard = 0;
   std::string address;
@@ -35,6 +42,8 @@ struct Registration {
   Layout layout;
   std::vector<ServerEndpoint> servers;  // by shard
   std::vector<Bucket> buckets;          // by index
+
+  LifeId life() const { return {server_incarnation, identity.incarnation}; }
 };
 
 struct DatasetFacts {

@@ -28,7 +28,7 @@ class ContributionBytes {
   virtual bool is_inline() const = 0;
 
   // A contribution begins: `scale` times the vector, or the vector if is_exact(). What was not
-  // committed of the last one is forgotten. `registration` stays until Commit().
+  // committed of the last one is forgotten.
   virtual void Begin(const Registration& registration, Round round, float scale) = 0;
 
   // Queues what makes the bytes of a bucket, of its elements as of all that the compute stream has

@@ -1,5 +1,8 @@
 #include "worker/trainer/contribution_push.h"
 
+#include <functional>
+#include <utility>
+
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "worker/trainer/retry.h"
@@ -12,6 +15,29 @@ ContributionHeader HeaderOnTheWire(ContributionHeader header, const Contribution
   // What is encoded is scaled before: the residual must be of what the servers count.
   if (!bytes.is_exact()) header.scale = 1.0f;
   return header;
+}
+
+// Until every server has acknowledged what is in `session`, or in one that takes its place and that
+// `fill` fills with the same.
+absl::Status Deliver(std::unique_ptr<PushSession> session, const ContributionHeader& header,
+                     ContributionBytes* bytes, ParameterTransport* transport, Clock* clock,
+                     const std::function<void(PushSession&)>& fill) {
+  TransferRetry retry(clock);
+  while (true) {
+    const absl::StatusOr<PushResult> result = session->Finish();
+    if (result.ok()) {
+      if (!result->late.empty()) {
+        LogDebug("round {} was committed without {} buckets of ours", header.round,
+                 result->late.size());
+      }
+      bytes->Commit(result->late);
+      return absl::OkStatus();
+    }
+    if (!TransferRetry::MayHelp(result.status())) return result.status();
+    retry.BackOff(result.status(), "push");
+    session = transport->StartPush(header);
+    fill(*session);
+  }
 }
 
 }  // namespace
@@ -113,28 +139,33 @@ absl::Status ContributionPush::failure() {
   return failure_;
 }
 
+MadeContribution ContributionPush::made() const { return {header_, bytes_, base_->versions()}; }
+
 absl::Status ContributionPush::Finish() {
   const absl::Time start = clock_->Now();
   TraceSpan span(trace_, "training", "push wait");
   JoinPusher(/*drop=*/false);
   RETURN_IF_ERROR(failure());
-  TransferRetry retry(clock_);
-  while (true) {
-    const absl::StatusOr<PushResult> result = session_->Finish();
-    if (result.ok()) {
-      if (!result->late.empty()) {
-        LogDebug("round {} was committed without {} buckets of ours", header_.round,
-                 result->late.size());
-      }
-      bytes_->Commit(result->late);
-      blocked_ = clock_->Now() - start;
-      return absl::OkStatus();
+  const absl::Status delivered = Deliver(
+      std::move(session_), header_, bytes_, transport_, clock_, [this](PushSession& session) {
+        for (const Bucket* bucket : ready_) {
+          session.AddBucket(bucket->index, base_->version(bucket->index), bytes_->Of(*bucket));
+        }
+      });
+  blocked_ = clock_->Now() - start;
+  return delivered;
+}
+
+absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
+                       ParameterTransport* transport, Clock* clock) {
+  const auto fill = [&](PushSession& session) {
+    for (const Bucket& bucket : registration.buckets) {
+      session.AddBucket(bucket.index, made.base_versions[bucket.index], made.bytes->Of(bucket));
     }
-    if (!TransferRetry::MayHelp(result.status())) return result.status();
-    retry.BackOff(result.status(), "push");
-    session_ = transport_->StartPush(header_);
-    for (const Bucket* bucket : ready_) Add(*bucket);
-  }
+  };
+  std::unique_ptr<PushSession> session = transport->StartPush(made.header);
+  fill(*session);
+  return Deliver(std::move(session), made.header, made.bytes, transport, clock, fill);
 }
 
 }  // namespace lodestar

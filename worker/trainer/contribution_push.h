@@ -27,6 +27,18 @@
 
 namespace lodestar {
 
+// A contribution whose bytes are made: it can be pushed again, under the same key, as long as the
+// bytes stay.
+struct MadeContribution {
+  ContributionHeader header;
+  ContributionBytes* bytes = nullptr;
+  std::vector<Version> base_versions;  // by bucket
+};
+
+// Pushes it until every server has acknowledged. Errors: Aborted, Cancelled, refusals.
+absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
+                       ParameterTransport* transport, Clock* clock);
+
 class ContributionPush final : public GradientSink {
  public:
   // The device's vector behind `bytes`, which has no other push meanwhile, must not change before
@@ -43,6 +55,8 @@ class ContributionPush final : public GradientSink {
   absl::Status BlockReady(int block) override;
   absl::Status AllBlocksReady();
 
+  // After AllBlocksReady(), or BlockReady() of each: what it takes to push the contribution again.
+  MadeContribution made() const;
   // Blocks until every server has acknowledged. Errors: Aborted, Cancelled, refusals, and those of
   // the device.
   absl::Status Finish();

@@ -77,7 +77,7 @@ EncodedContribution::~EncodedContribution() {
 }
 
 void EncodedContribution::Begin(const Registration& registration, Round round, float scale) {
-  registration_ = &registration;
+  buckets_ = registration.buckets;
   noise_key_ = NoiseKey(registration.job.seed, registration.identity.worker);
   round_ = round;
   scale_ = scale;
@@ -129,7 +129,7 @@ void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
   constexpr StreamKind kStream = StreamKind::kCompute;
   if (last_prepared_.has_value()) device_->Wait(kStream, *last_prepared_);
   DeviceSpan span(timeline_, kStream, "residual");
-  for (const Bucket& bucket : registration_->buckets) {
+  for (const Bucket& bucket : buckets_) {
     if (std::find(late.begin(), late.end(), bucket.index) != late.end()) continue;
     device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
                             OnDevice(bucket), kStream);

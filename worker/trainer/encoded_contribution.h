@@ -3,10 +3,11 @@
 // contributions that were counted, and adds it to the next one, so that in sum nothing is lost.
 //
 // The residual changes only when a contribution is acknowledged: one that was never counted leaves
-// no trace. What remains is one case that nobody can decide: a life that ended before the
-// acknowledgement came may have been counted; then one residual, at most what one encoding loses,
-// is sent twice. The residual is of one incarnation of the servers: after a restore the
-// contributions that it belongs to have not happened.
+// no trace. Until then the same bytes are sent again (RoundRunner keeps them), so that a bucket
+// that was counted before has the residual of what was counted. What remains is one case that
+// nobody can decide: a life that ended before the acknowledgement came may have been counted; then
+// one residual, at most what one encoding loses, is sent twice. The residual is of one incarnation
+// of the servers: after a restore the contributions that it belongs to have not happened.
 //
 // Takes device memory for the residual, as long as the vector, and for the encoded bytes; these
 // also pinned host memory where the host cannot read the device's.
@@ -75,7 +76,7 @@ class EncodedContribution final : public ContributionBytes {
   std::optional<EventId> last_committed_;
 
   // Of the contribution under way.
-  const Registration* registration_ = nullptr;
+  std::vector<Bucket> buckets_;
   std::vector<int64_t> places_;  // among the bytes, by bucket
   uint64_t noise_key_ = 0;
   Round round_;

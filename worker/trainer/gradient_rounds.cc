@@ -62,15 +62,14 @@ absl::StatusOr<RoundReport> GradientRounds::RunRound(const LifeContext& life,
     start_push();
     RETURN_IF_ERROR(push->AllBlocksReady());
   }
-  deps_.on_activity("push");
-  RETURN_IF_ERROR(push->Finish());
-  RETURN_IF_ERROR(timeline_.EndRound());
-
   report.loss_sum = result.loss_sum;
   report.num_predictions = result.num_predictions;
   report.num_samples = grant.num_samples;
   report.base_version = pull.version(0);
-  report.communication = pull.blocked() + push->blocked();
+  report.communication = pull.blocked();
+  report.compute = deps_.clock->Now() - start - report.communication;
+  RETURN_IF_ERROR(HandOver(life, grant, *push, &report));
+  RETURN_IF_ERROR(timeline_.EndRound());
   report.compute = deps_.clock->Now() - start - report.communication;
   return report;
 }

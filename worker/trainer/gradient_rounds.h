@@ -24,11 +24,12 @@ class GradientRounds final : public RoundRunner {
  private:
   absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant) override;
   GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
-      : deps_(deps), client_clip_norm_(client_clip_norm), timeline_(deps.device, deps.trace) {}
+      : RoundRunner(deps),
+        client_clip_norm_(client_clip_norm),
+        timeline_(deps.device, deps.trace) {}
   // Whether pushing has to wait for the end of backward.
   bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }
 
-  const RoundRunnerDeps deps_;
   const double client_clip_norm_;
   DeviceTimeline timeline_;
   std::unique_ptr<ExchangeState> exchange_;

@@ -122,10 +122,10 @@ absl::StatusOr<RoundReport> LocalSgdRounds::RunRound(const LifeContext& life,
   ContributionPush push(*life.registration, header, exchange_->contribution(), &pull,
                         life.transport, deps_.clock, deps_.trace);
   RETURN_IF_ERROR(push.AllBlocksReady());
-  deps_.on_activity("push");
-  RETURN_IF_ERROR(push.Finish());
+  report.communication = pull.blocked();
+  report.compute = deps_.clock->Now() - start - report.communication;
+  RETURN_IF_ERROR(HandOver(life, grant, push, &report));
   RETURN_IF_ERROR(timeline_.EndRound());
-  report.communication = pull.blocked() + push.blocked();
   report.compute = deps_.clock->Now() - start - report.communication;
   return report;
 }

@@ -27,7 +27,7 @@ class LocalSgdRounds final : public RoundRunner {
  private:
   absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant) override;
   LocalSgdRounds(const JobSpec& job, const RoundRunnerDeps& deps)
-      : deps_(deps),
+      : RoundRunner(deps),
         contribution_kind_(RoundContributionKind(job)),
         timeline_(deps.device, deps.trace) {}
   // Steps until the grant is used up or the worker is told to stop.
@@ -39,7 +39,6 @@ class LocalSgdRounds final : public RoundRunner {
   // Makes the vector that this round contributes; it is valid until the next local step.
   void MakeContribution();
 
-  const RoundRunnerDeps deps_;
   const ContributionKind contribution_kind_;
   DeviceTimeline timeline_;
   std::unique_ptr<InnerOptimizer> inner_optimizer_;

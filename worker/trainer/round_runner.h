@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,6 +17,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/sample_order.h"
 #include "worker/model/model.h"
+#include "worker/trainer/contribution_push.h"
 
 namespace lodestar {
 
@@ -51,17 +53,38 @@ struct LifeContext {
 
 class RoundRunner {
  public:
+  explicit RoundRunner(const RoundRunnerDeps& deps) : deps_(deps) {}
   virtual ~RoundRunner() = default;
 
   // Carries out a kTrain or kEvaluate grant; returns when every server has acknowledged the
-  // contribution. Errors: Aborted: this life is over, register again; Cancelled; anything else will
-  // not succeed by retrying: data and device of this machine fail with FailedPrecondition, where
-  // their own code would promise more.
+  // contribution. A round whose contribution was made and not acknowledged, and that is granted
+  // again to the same life, is not computed again: what was made is pushed again. So a local
+  // optimizer makes each step once, and what a server has counted is what this worker keeps.
+  // Errors: Aborted: this life is over, register again; Cancelled; Unimplemented: see UnknownCalls;
+  // anything else will not succeed by retrying: data and device of this machine fail with
+  // FailedPrecondition, where their own code would promise more.
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant);
+
+ protected:
+  // Finishes `push`, the last step of a round that `report` tells of. Adds its time to the report.
+  absl::Status HandOver(const LifeContext& life, const WorkGrant& grant, ContributionPush& push,
+                        RoundReport* report);
+
+  const RoundRunnerDeps deps_;
 
  private:
   // Transfers that may succeed later are tried again within. Other errors are as they come.
   virtual absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant) = 0;
+  absl::StatusOr<RoundReport> RunAgain(const LifeContext& life);
+
+  // Not acknowledged yet.
+  struct Kept {
+    LifeId life;
+    Round round;
+    MadeContribution made;
+    RoundReport report;
+  };
+  std::optional<Kept> kept_;
 };
 
 }  // namespace lodestar

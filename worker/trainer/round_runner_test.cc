@@ -125,6 +125,45 @@ TEST_P(RoundRunnerTest, TheEndOfALifeEndsWhatItEvaluates) {
   EXPECT_EQ(training.server().version(), Version(1));
 }
 
+TEST_P(RoundRunnerTest, ARoundWhoseAcknowledgementWasLostIsPushedAgainNotComputedAgain) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const TrainingOutcome expected = TrainThreeRounds(GetParam()(), cpu.get(), /*overlap=*/true);
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kCancelled, absl::StatusCode::kAborted, absl::StatusCode::kUnimplemented,
+        absl::StatusCode::kUnavailable}) {
+    for (const bool is_counted : {false, true}) {
+      TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
+      TrainingOutcome outcome;
+      for (int64_t round = 0; round < 3; ++round) {
+        training.server().push_failure_ = absl::Status(code, "the answer is damaged");
+        training.server().counts_before_failing_ = is_counted;
+        absl::StatusOr<RoundReport> report = training.RunRound(round);
+        if (code != absl::StatusCode::kUnavailable) {
+          EXPECT_THAT(report, StatusIs(code));
+          report = training.RunRound(round);
+        }
+        ASSERT_OK(report);
+        outcome.losses.push_back(report->loss_sum);
+        outcome.losses.push_back(report->heldout_loss_sum);
+      }
+      outcome.weights = training.server().weights();
+      EXPECT_EQ(outcome, expected) << absl::StatusCodeToString(code) << " counted " << is_counted;
+    }
+  }
+}
+
+TEST_P(RoundRunnerTest, WhatAnotherLifeHasMadeIsNotPushed) {
+  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
+  training.server().push_failure_ = absl::AbortedError("lease is over");
+  EXPECT_THAT(training.RunRound(0), StatusIs(absl::StatusCode::kAborted));
+  training.server().BeginAnotherLife();
+  int num_pulls = 0;
+  training.server().on_pull_ = [&] { ++num_pulls; };
+  ASSERT_OK(training.RunRound(0));
+  EXPECT_EQ(num_pulls, 1);
+}
+
 TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
   const auto cpu = *MakeDevice("cpu", 1, nullptr);
   for (const GrantKind kind : {GrantKind::kTrain, GrantKind::kEvaluate}) {

@@ -143,4 +143,10 @@ Version WeightsPull::version(uint32_t bucket) {
   return *versions_[bucket];
 }
 
+std::vector<Version> WeightsPull::versions() {
+  std::vector<Version> versions;
+  for (const Bucket& bucket : registration_.buckets) versions.push_back(version(bucket.index));
+  return versions;
+}
+
 }  // namespace lodestar

@@ -49,6 +49,8 @@ class WeightsPull final : public WeightsGate {
 
   // Of a bucket that has been waited for.
   Version version(uint32_t bucket);
+  // Of all buckets, by index, after WaitForAll().
+  std::vector<Version> versions();
   // Time that the caller spent waiting for servers.
   absl::Duration blocked() const { return blocked_; }
 

@@ -112,7 +112,7 @@ class LightWorker {
   absl::Status Work(OnGrant on_grant) {
     std::optional<RoundReport> report;
     while (true) {
-      ASSIGN_OR_RETURN(const WorkGrant grant, link_->NextGrant(report));
+      ASSIGN_OR_RETURN(const WorkGrant grant, link_->NextGrant(report, /*leaving=*/false));
       report.reset();
       if (grant.kind == GrantKind::kWait) continue;
       if (grant.kind != GrantKind::kTrain || !on_grant(grant.round.value())) {

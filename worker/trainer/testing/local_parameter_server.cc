@@ -18,7 +18,8 @@ class LocalParameterServer::Push final : public PushSession {
         header_(header),
         contribution_(owner->weights_.size(), std::numeric_limits<float>::quiet_NaN()) {}
   void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
-    LODESTAR_CHECK(base_version == owner_->version_) << "computed on version " << base_version;
+    LODESTAR_CHECK(is_duplicate() || base_version == owner_->version_)
+        << "computed on version " << base_version;
     owner_->on_add_(bucket);
     const ElementRange range = owner_->registration_.buckets[bucket].range;
     LODESTAR_CHECK(data.size() == static_cast<size_t>(EncodedBytes(header_.encoding, range.size())))
@@ -28,12 +29,24 @@ class LocalParameterServer::Push final : public PushSession {
     ++num_buckets_;
   }
   absl::StatusOr<PushResult> Finish() override {
-    owner_->Apply(header_, contribution_);
-    return PushResult{.buckets_counted = num_buckets_};
+    const absl::Status failure = std::exchange(owner_->push_failure_, absl::OkStatus());
+    if (!failure.ok() && !owner_->counts_before_failing_) return failure;
+    PushResult result;
+    if (is_duplicate()) {
+      result.buckets_duplicate = num_buckets_;
+    } else {
+      owner_->Apply(header_, contribution_);
+      result.buckets_counted = num_buckets_;
+    }
+    if (!failure.ok()) return failure;
+    return result;
   }
   void Cancel() override {}
 
  private:
+  // Every update is a round of this worker.
+  bool is_duplicate() const { return header_.round.value() < owner_->version_.value(); }
+
   LocalParameterServer* const owner_;
   const ContributionHeader header_;
   std::vector<float> contribution_;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/contribution.h"
 #include "worker/client/bulk_transport.h"
 #include "worker/client/work_grant.h"
@@ -20,6 +21,11 @@ class LocalParameterServer final : public ParameterTransport {
   LocalParameterServer(const JobSpec& job, double learning_rate);
 
   const Registration& registration() const { return registration_; }
+  // The worker has lost its lease, and has registered again.
+  void BeginAnotherLife() {
+    registration_.identity.incarnation =
+        Incarnation(registration_.identity.incarnation.value() + 1);
+  }
   const std::vector<float>& weights() const { return weights_; }
   Version version() const { return version_; }
   // The bytes of the last contribution, by bucket.
@@ -30,6 +36,9 @@ class LocalParameterServer final : public ParameterTransport {
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
   // Called before weights are given out, on the thread that pulls.
   std::function<void()> on_pull_ = [] {};
+  // What the next push is answered, if it is an error; counted or not.
+  absl::Status push_failure_;
+  bool counts_before_failing_ = false;
 
   std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
   std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;

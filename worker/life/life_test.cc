@@ -1,0 +1,385 @@
+// A worker's life as a sequence of events and tasks: no thread, no connection, no time but what is
+// given.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/remedy.h"
+#include "common/status_hints.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/life/heartbeat_pace.h"
+#include "worker/life/lifecycle.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+const LifeId kFirstLife = {.server_incarnation = 9, .incarnation = Incarnation(1)};
+const LifeId kSecondLife = {.server_incarnation = 9, .incarnation = Incarnation(2)};
+const LifeId kOtherServers = {.server_incarnation = 10, .incarnation = Incarnation(1)};
+
+std::string ReportText(const std::optional<RoundReport>& report) {
+  return report.has_value() ? absl::StrCat(" report=", report->round.value()) : "";
+}
+
+// What people read of an effect, and what the tests compare.
+struct Words {
+  std::string operator()(const Lifecycle::Connect&) const { return "connect"; }
+  std::string operator()(const Lifecycle::Prepare&) const { return "prepare"; }
+  std::string operator()(const Lifecycle::TryPaths&) const { return "try paths"; }
+  std::string operator()(const Lifecycle::Join&) const { return "join"; }
+  std::string operator()(const Lifecycle::AskForGrant& ask) const {
+    return absl::StrCat("ask", ReportText(ask.report), ask.leaving ? " leaving" : "");
+  }
+  std::string operator()(const Lifecycle::CarryOut& order) const {
+    return absl::StrCat("work ", order.grant.round.value());
+  }
+  std::string operator()(const Lifecycle::SayGoodbye& goodbye) const {
+    return absl::StrCat("leave (", goodbye.reason, ")", ReportText(goodbye.report));
+  }
+  std::string operator()(const Lifecycle::Finish& finish) const {
+    return absl::StrCat("finish ", finish.status.ToString());
+  }
+  std::string operator()(const Lifecycle::Task& task) const { return std::visit(*this, task); }
+  std::string operator()(const Lifecycle::CancelCalls&) const { return "cancel calls"; }
+  std::string operator()(const Lifecycle::CancelTransfers&) const { return "cancel transfers"; }
+  std::string operator()(const Lifecycle::Tell& tell) const { return "tell: " + tell.text; }
+  std::string operator()(const Lifecycle::TellWait& wait) const { return "wait: " + wait.reason; }
+};
+
+WorkGrant Grant(GrantKind kind, int64_t round = 0) {
+  WorkGrant grant;
+  grant.kind = kind;
+  grant.round = Round(round);
+  grant.reason = "so it is";
+  return grant;
+}
+
+RoundReport Report(int64_t round) {
+  RoundReport report;
+  report.round = Round(round);
+  return report;
+}
+
+// Each method tells the lifecycle an event and returns the effects in words, but for what is told
+// to people, which is in told_.
+class LifecycleTest : public testing::Test {
+ protected:
+  std::string Take(const Lifecycle::Effects& effects) {
+    std::vector<std::string> words;
+    for (const Lifecycle::Effect& effect : effects) {
+      if (std::holds_alternative<Lifecycle::Tell>(effect) ||
+          std::holds_alternative<Lifecycle::TellWait>(effect)) {
+        told_ = std::visit(Words(), effect);
+      } else {
+        words.push_back(std::visit(Words(), effect));
+      }
+    }
+    return absl::StrJoin(words, ", ");
+  }
+  std::string Register(const absl::StatusOr<LifeId>& life = kFirstLife) {
+    return Take(lifecycle_->OnRegistered(now_, life));
+  }
+  std::string Try(const absl::Status& status) {
+    return Take(lifecycle_->OnPathsTried(now_, status));
+  }
+  std::string Get(const absl::StatusOr<WorkGrant>& grant) {
+    return Take(lifecycle_->OnGrant(now_, grant));
+  }
+  std::string Work(const absl::StatusOr<RoundReport>& report) {
+    return Take(lifecycle_->OnCarriedOut(now_, report));
+  }
+  std::string Stop() { return Take(lifecycle_->OnStopRequested(now_)); }
+  std::string Lose() {
+    return Take(lifecycle_->OnLifeLost(now_, absl::AbortedError("lease is over")));
+  }
+  std::string Left(const absl::Status& status = absl::OkStatus()) {
+    return Take(lifecycle_->OnLeft(now_, status));
+  }
+  std::string Tick(absl::Duration passed) {
+    now_ += passed;
+    return Take(lifecycle_->OnTick(now_));
+  }
+  std::string Wake() {
+    now_ = lifecycle_->next_wake();
+    return Take(lifecycle_->OnTick(now_));
+  }
+  // From `connect` until the first grant is asked for; returns that.
+  std::string Begin(const LifeId& life = kFirstLife) {
+    EXPECT_EQ(Register(life), "prepare");
+    EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::OkStatus())), "try paths");
+    EXPECT_EQ(Try(absl::OkStatus()), "join");
+    return Take(lifecycle_->OnJoined(now_, absl::OkStatus()));
+  }
+  std::string Start() {
+    EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+    return Begin();
+  }
+  // Until round `round` is carried out.
+  void StartRound(int64_t round) {
+    EXPECT_EQ(Start(), "ask");
+    EXPECT_EQ(Get(Grant(GrantKind::kTrain, round)), absl::StrCat("work ", round));
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  std::optional<Lifecycle> lifecycle_{std::in_place, Lifecycle::Config{}};
+  std::string told_;
+};
+
+const absl::Status kAway = absl::UnavailableError("nobody answers");
+
+TEST_F(LifecycleTest, WorksFromGrantToGrantUntilTheJobIsDone) {
+  StartRound(0);
+  EXPECT_EQ(lifecycle_->activity(), "compute");
+  EXPECT_EQ(Work(Report(0)), "ask report=0");
+  EXPECT_EQ(lifecycle_->activity(), "wait");
+  EXPECT_EQ(Get(Grant(GrantKind::kWait)), "ask");
+  EXPECT_EQ(told_, "wait: so it is");
+  EXPECT_EQ(Get(Grant(GrantKind::kEvaluate, 1)), "work 1");
+  EXPECT_EQ(Work(Report(1)), "ask report=1");
+  EXPECT_EQ(Get(Grant(GrantKind::kDone)), "leave (job is done)");
+  EXPECT_EQ(Left(kAway), "finish OK");
+}
+
+TEST_F(LifecycleTest, AReportTellsHowLongItsGrantsWereWaitedFor) {
+  EXPECT_EQ(Start(), "ask");
+  now_ += absl::Seconds(5);
+  EXPECT_EQ(Get(Grant(GrantKind::kWait)), "ask");
+  now_ += absl::Seconds(2);
+  EXPECT_EQ(Get(Grant(GrantKind::kTrain, 0)), "work 0");
+  now_ += absl::Seconds(100);
+  const Lifecycle::Effects effects = lifecycle_->OnCarriedOut(now_, Report(0));
+  const auto& ask = std::get<Lifecycle::AskForGrant>(std::get<Lifecycle::Task>(effects.back()));
+  EXPECT_EQ(ask.report->wait, absl::Seconds(7));
+}
+
+TEST_F(LifecycleTest, ALostAnswerToAReportLeavesTheReportOwedAndTheRoundDone) {
+  StartRound(3);
+  EXPECT_EQ(Work(Report(3)), "ask report=3");
+  EXPECT_EQ(Get(kAway), "");
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Begin(kFirstLife), "ask report=3");
+}
+
+TEST_F(LifecycleTest, WhatIsOwedIsVoidInAnotherLifeAndToServersThatBeganAnew) {
+  for (const LifeId& other : {kSecondLife, kOtherServers}) {
+    lifecycle_.emplace(Lifecycle::Config{});
+    StartRound(3);
+    EXPECT_EQ(Work(Report(3)), "ask report=3");
+    EXPECT_EQ(Get(absl::AbortedError("began anew")), "");
+    EXPECT_EQ(Wake(), "connect");
+    EXPECT_EQ(Begin(other), "ask");
+  }
+}
+
+TEST_F(LifecycleTest, PausesGrowWhileNothingWorksAndBeginAnewAfterWork) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  for (const int milliseconds : {100, 200, 400, 800, 1000, 1000}) {
+    EXPECT_EQ(Register(kAway), "");
+    EXPECT_EQ(lifecycle_->next_wake() - now_, absl::Milliseconds(milliseconds));
+    EXPECT_EQ(Tick(absl::Milliseconds(milliseconds - 1)), "");
+    EXPECT_EQ(Tick(absl::Milliseconds(1)), "connect");
+  }
+  EXPECT_EQ(told_, "tell: not connected (nobody answers); trying again");
+  EXPECT_EQ(Begin(), "ask");
+  EXPECT_EQ(Get(Grant(GrantKind::kTrain, 0)), "work 0");
+  EXPECT_EQ(Work(Report(0)), "ask report=0");
+  EXPECT_EQ(Get(kAway), "");
+  EXPECT_EQ(lifecycle_->next_wake() - now_, absl::Milliseconds(100));
+}
+
+TEST_F(LifecycleTest, AServerThatCannotBeReachedForBulkKeepsTheWorkerOutOfTheRosterAndIsNamed) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(), "prepare");
+  EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::OkStatus())), "try paths");
+  EXPECT_EQ(lifecycle_->activity(), "start");
+  EXPECT_EQ(Try(absl::UnavailableError("shard 1 at b:2 does not answer")), "");
+  EXPECT_THAT(told_, HasSubstr("cannot take part yet: shard 1 at b:2 does not answer"));
+  EXPECT_EQ(lifecycle_->activity(), "no path");
+  EXPECT_EQ(Wake(), "try paths");
+  EXPECT_EQ(lifecycle_->activity(), "no path");
+  EXPECT_EQ(Try(absl::OkStatus()), "join");
+}
+
+TEST_F(LifecycleTest, ALifeThatEndsWhilePathsAreTriedIsFollowedByAnother) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(), "prepare");
+  EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::OkStatus())), "try paths");
+  EXPECT_EQ(Try(kAway), "");
+  EXPECT_EQ(Lose(), "");
+  EXPECT_EQ(Wake(), "connect");
+}
+
+TEST_F(LifecycleTest, AHeldNameIsWaitedForUntilTheLeaseOfItsHolderIsOver) {
+  const absl::Status held = WithRetryAfter(absl::AlreadyExistsError("held"), absl::Seconds(3));
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  const absl::Time begin = now_;
+  std::string next = Register(held);
+  EXPECT_THAT(told_, HasSubstr("held; waits up to 3s"));
+  while (next.empty() && now_ - begin < absl::Minutes(1)) {
+    EXPECT_EQ(Wake(), "connect");
+    next = Register(held);
+  }
+  EXPECT_GE(now_ - begin, absl::Seconds(4));
+  EXPECT_LE(now_ - begin, absl::Seconds(5));
+  EXPECT_EQ(next, "leave (held)");
+  EXPECT_THAT(Left(), HasSubstr("finish ALREADY_EXISTS"));
+}
+
+TEST_F(LifecycleTest, ARefusalIsToldToTheServersAndIsTheOutcome) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(), "prepare");
+  EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::ResourceExhaustedError("no memory"))),
+            "leave (no memory)");
+  EXPECT_EQ(Left(kAway), "finish FAILED_PRECONDITION: no memory");
+}
+
+TEST_F(LifecycleTest, AFailedJobFailsItsWorkersAlsoThoseThatStop) {
+  StartRound(0);
+  EXPECT_EQ(Stop(), "");
+  EXPECT_EQ(Work(Report(0)), "ask report=0 leaving");
+  WorkGrant done = Grant(GrantKind::kDone);
+  done.has_failed = true;
+  EXPECT_EQ(Get(done), "leave (the job has failed: so it is)");
+  EXPECT_THAT(Left(), HasSubstr("finish FAILED_PRECONDITION"));
+}
+
+TEST_F(LifecycleTest, DamagedAnswersEndNoWorkerButAServerThatKnowsNoCallDoes) {
+  const absl::Status unknown = absl::UnimplementedError("what?");
+  StartRound(0);
+  EXPECT_EQ(Work(unknown), "");
+  for (int i = 1; i < UnknownCalls::kMaxInARow - 1; ++i) {
+    EXPECT_EQ(Wake(), "connect");
+    EXPECT_EQ(Register(unknown), "");
+  }
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Register(unknown), "leave (what?)");
+  EXPECT_THAT(Left(), HasSubstr("finish UNIMPLEMENTED"));
+}
+
+TEST_F(LifecycleTest, ToldToStopItFinishesItsRoundAndAsksWhatItWasGrantedMeanwhile) {
+  StartRound(0);
+  EXPECT_EQ(Stop(), "");
+  EXPECT_EQ(Work(Report(0)), "ask report=0 leaving");
+  EXPECT_EQ(Get(Grant(GrantKind::kTrain, 1)), "work 1");
+  EXPECT_EQ(Work(Report(1)), "ask report=1 leaving");
+  EXPECT_EQ(Get(Grant(GrantKind::kDone)), "leave (told to stop)");
+  EXPECT_EQ(Left(), "finish OK");
+}
+
+TEST_F(LifecycleTest, ToldToStopWhileItAsksItAsksAgainSinceAGrantMayHaveBeenOnItsWay) {
+  EXPECT_EQ(Start(), "ask");
+  EXPECT_EQ(Stop(), "cancel calls");
+  EXPECT_EQ(Stop(), "");
+  EXPECT_EQ(Get(absl::CancelledError("")), "ask leaving");
+  EXPECT_EQ(Get(Grant(GrantKind::kTrain, 0)), "work 0");
+}
+
+TEST_F(LifecycleTest, ToldToStopBeforeItHasWorkItLeavesAtOnce) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Stop(), "cancel calls");
+  EXPECT_EQ(Register(absl::CancelledError("")), "leave (told to stop)");
+  EXPECT_EQ(Left(), "finish OK");
+}
+
+TEST_F(LifecycleTest, ToldToStopWhileItPausesItDoesNotWaitForThePause) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(kAway), "");
+  EXPECT_EQ(Stop(), "leave (told to stop)");
+}
+
+TEST_F(LifecycleTest, ToldToStopWhileAnotherConnectionIsMadeItStillOwesItsReport) {
+  StartRound(0);
+  EXPECT_EQ(Work(Report(0)), "ask report=0");
+  EXPECT_EQ(Get(kAway), "");
+  EXPECT_EQ(Stop(), "leave (told to stop) report=0");
+  EXPECT_THAT(Left(kAway), HasSubstr("finish DEADLINE_EXCEEDED: told to stop, but the coordinator "
+                                     "has not taken the report of round 0"));
+}
+
+TEST_F(LifecycleTest, ServersThatKeepAStoppingWorkerWaitingAreLeftAfterItsPatience) {
+  StartRound(5);
+  EXPECT_EQ(Stop(), "");
+  EXPECT_EQ(lifecycle_->next_wake(), absl::InfiniteFuture()) << "computing takes its time";
+  lifecycle_->OnActivity(now_, "push");
+  EXPECT_EQ(Tick(absl::Seconds(29)), "");
+  lifecycle_->OnActivity(now_, "pull");
+  EXPECT_EQ(Tick(absl::Seconds(29)), "");
+  EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
+  EXPECT_EQ(Tick(absl::Hours(1)), "");
+  EXPECT_THAT(Work(absl::CancelledError("")),
+              HasSubstr("--leave_timeout): round 5 is not handed in"));
+}
+
+TEST_F(LifecycleTest, AStoppingWorkerWhoseLifeEndsSaysThatItsRoundWentWithIt) {
+  StartRound(5);
+  EXPECT_EQ(Stop(), "");
+  EXPECT_EQ(Lose(), "cancel calls, cancel transfers");
+  EXPECT_TRUE(lifecycle_->is_life_over());
+  EXPECT_EQ(Work(absl::AbortedError("")), "leave (told to stop)");
+  EXPECT_THAT(Left(), HasSubstr("round 5 is not handed in (lease is over)"));
+}
+
+TEST_F(LifecycleTest, AnErrorOfThisMachineIsTheOutcomeAlsoInALifeThatIsOver) {
+  StartRound(5);
+  EXPECT_EQ(Lose(), "cancel calls, cancel transfers");
+  EXPECT_EQ(Work(absl::FailedPreconditionError("broken disk")), "leave (broken disk)");
+}
+
+TEST_F(LifecycleTest, ALostLifeIsFollowedByAnotherThatBeginsAtItsFirstGrant) {
+  StartRound(5);
+  EXPECT_EQ(Lose(), "cancel calls, cancel transfers");
+  EXPECT_EQ(Lose(), "");
+  EXPECT_EQ(Work(absl::CancelledError("")), "");
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Begin(kSecondLife), "ask");
+  EXPECT_FALSE(lifecycle_->is_life_over());
+}
+
+TEST_F(LifecycleTest, HeartbeatsTellWhatIsWaitedForOnlyWhileServersAreWaitedFor) {
+  StartRound(0);
+  EXPECT_TRUE(lifecycle_->OnHeartbeat("for b").empty());
+  lifecycle_->OnActivity(now_, "push");
+  Take(lifecycle_->OnHeartbeat("for b"));
+  EXPECT_EQ(told_, "wait: for b");
+}
+
+TEST(HeartbeatPaceTest, ALostHeartbeatUsesUpOneThirdOfALeaseAndTheNextFollowsAtOnce) {
+  const absl::Duration interval = absl::Seconds(10) / 3;
+  absl::Time now = absl::UnixEpoch();
+  HeartbeatPace pace(interval, now);
+  int sent = 0;
+  // All are lost: how many go out before a lease is over?
+  while (now < absl::UnixEpoch() + absl::Seconds(10)) {
+    ++sent;
+    pace.OnSent(now);
+    now += pace.patience();
+    pace.OnSilence(now);
+    EXPECT_LE(pace.next(), now);
+  }
+  EXPECT_EQ(sent, 4);
+}
+
+TEST(HeartbeatPaceTest, ASilentConnectionIsReplacedButABusyServerIsGivenASecond) {
+  absl::Time now = absl::UnixEpoch();
+  HeartbeatPace pace(absl::Milliseconds(400), now);
+  pace.OnAnswered(now += absl::Milliseconds(100));
+  EXPECT_EQ(pace.next(), absl::InfinitePast());
+  pace.OnSent(now);
+  EXPECT_EQ(pace.next() - now, absl::Milliseconds(400));
+  EXPECT_FALSE(pace.OnSilence(now += absl::Milliseconds(400)));
+  EXPECT_FALSE(pace.OnSilence(now += absl::Milliseconds(400)));
+  EXPECT_TRUE(pace.OnSilence(now += absl::Milliseconds(400)));
+  EXPECT_FALSE(pace.OnSilence(now += absl::Milliseconds(400))) << "the new one has its own second";
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,347 @@
+#include "worker/life/lifecycle.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status_hints.h"
+
+namespace lodestar {
+namespace {
+
+absl::Status ToldToStop() { return absl::CancelledError("told to stop"); }
+
+}  // namespace
+
+Lifecycle::Effects Lifecycle::Go(State state, absl::Time now, Task task) {
+  state_ = state;
+  since_ = now;
+  return {std::move(task)};
+}
+
+Lifecycle::Effects Lifecycle::Start(absl::Time now) {
+  LODESTAR_CHECK(state_ == State::kNotStarted);
+  if (is_stopping_) return EndLife(now, ToldToStop());
+  return Go(State::kConnecting, now, Connect{});
+}
+
+Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<LifeId>& life) {
+  LODESTAR_CHECK(state_ == State::kConnecting);
+  lost_ = absl::OkStatus();
+  if (!life.ok()) return EndLife(now, life.status());
+  name_is_free_at_.reset();
+  if (std::exchange(life_, *life) != *life) {
+    unsent_report_.reset();
+    round_at_hand_.reset();
+  }
+  if (is_stopping_) return EndLife(now, ToldToStop());
+  return Go(State::kPreparing, now, Prepare{});
+}
+
+Lifecycle::Effects Lifecycle::OnPrepared(absl::Time now, const absl::Status& status) {
+  LODESTAR_CHECK(state_ == State::kPreparing);
+  const bool has_stopped = is_stopping_ && absl::IsCancelled(status);
+  // What this machine lacks it will lack again, whatever became of the life meanwhile.
+  if (!status.ok() && !has_stopped) return EndLife(now, AsFinal(status));
+  if (is_stopping_) return EndLife(now, ToldToStop());
+  if (!lost_.ok()) return EndLife(now, lost_);
+  path_failures_ = 0;
+  return Go(State::kTryingPaths, now, TryPaths{});
+}
+
+Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& status) {
+  LODESTAR_CHECK(state_ == State::kTryingPaths);
+  if (is_stopping_) return EndLife(now, ToldToStop());
+  if (!lost_.ok()) return EndLife(now, lost_);
+  if (status.ok()) return Go(State::kJoining, now, Join{});
+  if (RemedyFor(status) != Remedy::kRepeat) return EndLife(now, status);
+  Effects effects;
+  if (path_failures_++ % 16 == 0) {
+    effects.push_back(Tell{LogLevel::kWarn, absl::StrCat("cannot take part yet: ", status.message(),
+                                                         "; trying again")});
+  }
+  state_ = State::kBackingOff;
+  since_ = now;
+  retries_paths_ = true;
+  wake_at_ = now + PauseAfter(path_failures_);
+  return effects;
+}
+
+Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& status) {
+  LODESTAR_CHECK(state_ == State::kJoining);
+  if (!lost_.ok() || !status.ok()) {
+    return EndLife(now, is_stopping_ ? ToldToStop() : Cause(status));
+  }
+  // Also told to stop: a member may have been granted a round by now.
+  return Ask(now);
+}
+
+Lifecycle::Effects Lifecycle::Ask(absl::Time now) {
+  asked_at_ = now;
+  asks_leaving_ = is_stopping_;
+  return Go(State::kAsking, now, AskForGrant{unsent_report_, asks_leaving_});
+}
+
+Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<WorkGrant>& grant) {
+  LODESTAR_CHECK(state_ == State::kAsking);
+  waited_ += now - asked_at_;
+  if (!grant.ok()) {
+    // The call was cancelled to ask in this other way: a grant may have been on its way.
+    if (is_stopping_ && !asks_leaving_ && lost_.ok() && !gave_up_) return Ask(now);
+    return EndLife(now, Cause(grant.status()));
+  }
+  unsent_report_.reset();  // the coordinator has it
+  round_at_hand_.reset();  // unless it is granted again
+  switch (grant->kind) {
+    case GrantKind::kDone: {
+      if (grant->has_failed) {
+        return EndLife(now, absl::FailedPreconditionError(
+                                absl::StrCat("the job has failed: ", grant->reason)));
+      }
+      if (is_stopping_) return EndLife(now, ToldToStop());
+      Effects effects = {Tell{LogLevel::kInfo, absl::StrCat("done: ", grant->reason)}};
+      for (Effect& effect : EndLife(now, absl::OkStatus())) effects.push_back(std::move(effect));
+      return effects;
+    }
+    case GrantKind::kWait: {
+      Effects effects = {TellWait{grant->reason}};
+      for (Effect& effect : Ask(now)) effects.push_back(std::move(effect));
+      return effects;
+    }
+    case GrantKind::kTrain:
+    case GrantKind::kEvaluate:
+      break;
+  }
+  round_at_hand_ = grant->round;
+  round_activity_ = "compute";
+  Effects effects = {TellWait{}};
+  for (Effect& effect : Go(State::kWorking, now, CarryOut{*grant})) {
+    effects.push_back(std::move(effect));
+  }
+  return effects;
+}
+
+Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
+                                           const absl::StatusOr<RoundReport>& report) {
+  LODESTAR_CHECK(state_ == State::kWorking);
+  if (!report.ok()) {
+    // An error of this machine is what it is; of others the end of the life is the cause.
+    const bool is_final = RemedyFor(report.status()) == Remedy::kGiveUp;
+    return EndLife(now, is_final ? report.status() : Cause(report.status()));
+  }
+  round_at_hand_.reset();
+  unsent_report_ = *report;
+  unsent_report_->wait = std::exchange(waited_, absl::ZeroDuration());
+  did_work_ = true;
+  return lost_.ok() ? Ask(now) : EndLife(now, lost_);
+}
+
+Lifecycle::Effects Lifecycle::EndLife(absl::Time now, const absl::Status& status) {
+  end_ = status;
+  if (gave_up_ && round_at_hand_.has_value()) {
+    return Conclude(absl::DeadlineExceededError(
+        absl::StrCat("told to stop, but the servers have kept this worker waiting for ",
+                     absl::FormatDuration(config_.leave_timeout), " (--leave_timeout): round ",
+                     round_at_hand_->value(), " is not handed in")));
+  }
+  is_refused_ = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
+  if (status.ok()) return Leave(now, "job is done");
+  if (is_stopping_ && !is_refused_) return Leave(now, "told to stop");
+  Effects effects;
+  if (is_refused_ || !MayTryAgain(now, status, effects)) {
+    is_refused_ = true;
+    // The reason travels to the server's log; nobody waits for this worker's lease.
+    return Leave(now, std::string(status.message()));
+  }
+  for (Effect& effect : BackOff(now, status)) effects.push_back(std::move(effect));
+  return effects;
+}
+
+Lifecycle::Effects Lifecycle::Leave(absl::Time now, std::string reason) {
+  return Go(State::kLeaving, now, SayGoodbye{std::move(reason), unsent_report_});
+}
+
+Lifecycle::Effects Lifecycle::OnLeft(absl::Time /*now*/, const absl::Status& status) {
+  LODESTAR_CHECK(state_ == State::kLeaving);
+  if (is_refused_) return Conclude(end_);
+  Effects effects;
+  if (!status.ok()) {
+    effects.push_back(
+        Tell{LogLevel::kWarn, absl::StrCat("could not say good-bye: ", status.message())});
+  }
+  for (Effect& effect : Conclude(OutcomeOfStop(status))) effects.push_back(std::move(effect));
+  return effects;
+}
+
+absl::Status Lifecycle::OutcomeOfStop(const absl::Status& left) const {
+  if (end_.ok()) return absl::OkStatus();
+  if (round_at_hand_.has_value()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("told to stop, but the servers have ended this worker's life: round ",
+                     round_at_hand_->value(), " is not handed in (", end_.message(), ")"));
+  }
+  if (unsent_report_.has_value() && !left.ok()) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "told to stop, but the coordinator has not taken the report of round ",
+        unsent_report_->round.value(), ": it is not handed in (", left.message(), ")"));
+  }
+  return absl::OkStatus();
+}
+
+Lifecycle::Effects Lifecycle::Conclude(const absl::Status& status) {
+  state_ = State::kFinished;
+  return {Task(Finish{status})};
+}
+
+bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects& effects) {
+  const Remedy remedy = RemedyFor(status);
+  if (unknown_calls_.IsFinal(status, did_work_)) return false;
+  if (remedy != Remedy::kAwaitLease) {
+    name_is_free_at_.reset();
+    return remedy != Remedy::kGiveUp;
+  }
+  // Mostly this worker before it was started again. If the holder lives, it renews its lease.
+  if (!name_is_free_at_.has_value()) {
+    const absl::Duration rest = RetryAfterOf(status).value_or(config_.longest_backoff);
+    name_is_free_at_ = now + rest + config_.longest_backoff;
+    effects.push_back(
+        Tell{LogLevel::kWarn, absl::StrCat(status.message(), "; waits up to ",
+                                           absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
+                                           " for the end of that lease")});
+  }
+  return now < *name_is_free_at_;
+}
+
+absl::Duration Lifecycle::PauseAfter(int failures) const {
+  absl::Duration pause = config_.first_backoff;
+  for (int i = 1; i < failures && pause < config_.longest_backoff; ++i) pause *= 2;
+  return std::min(pause, config_.longest_backoff);
+}
+
+Lifecycle::Effects Lifecycle::BackOff(absl::Time now, const absl::Status& reason) {
+  failed_lives_ = did_work_ ? 1 : failed_lives_ + 1;
+  did_work_ = false;
+  retries_paths_ = false;
+  path_failures_ = 0;
+  state_ = State::kBackingOff;
+  since_ = now;
+  wake_at_ = now + PauseAfter(failed_lives_);
+  // Said once per outage, and then now and then: an unreachable server is the usual case when
+  // starting in any order.
+  const bool is_due = failed_lives_ == 1 || failed_lives_ % 16 == 0;
+  if (!is_due || name_is_free_at_.has_value()) return {};
+  return {
+      Tell{LogLevel::kWarn, absl::StrCat("not connected (", reason.message(), "); trying again")}};
+}
+
+Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now) {
+  if (is_stopping_) return {};
+  is_stopping_ = true;
+  since_ = now;
+  switch (state_) {
+    case State::kBackingOff:
+      return EndLife(now, ToldToStop());
+    case State::kConnecting:
+    case State::kJoining:
+    case State::kAsking:
+      return {CancelCalls{}};
+    case State::kTryingPaths:
+      return {CancelTransfers{}};
+    case State::kNotStarted:
+    case State::kPreparing:  // looks at is_stopping()
+    case State::kWorking:    // finishes its step
+    case State::kLeaving:
+    case State::kFinished:
+      return {};
+  }
+  return {};
+}
+
+bool Lifecycle::IsLiving() const {
+  switch (state_) {
+    case State::kPreparing:
+    case State::kTryingPaths:
+    case State::kJoining:
+    case State::kAsking:
+    case State::kWorking:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& status) {
+  const bool rests = state_ == State::kBackingOff && retries_paths_;
+  if (!lost_.ok() || !(IsLiving() || rests)) return {};
+  lost_ = status;
+  Effects effects = {Tell{LogLevel::kWarn, absl::StrCat("this life is over: ", status.message())}};
+  if (!rests) {
+    effects.push_back(CancelCalls{});
+    effects.push_back(CancelTransfers{});
+    return effects;
+  }
+  for (Effect& effect : EndLife(now, status)) effects.push_back(std::move(effect));
+  return effects;
+}
+
+Lifecycle::Effects Lifecycle::OnHeartbeat(const std::string& waiting_for) {
+  // A grant that is waited for brings the reason itself, and a worker that computes waits for
+  // nobody: others may wait for it.
+  if (state_ != State::kWorking || round_activity_ == "compute") return {};
+  return {TellWait{waiting_for}};
+}
+
+void Lifecycle::OnActivity(absl::Time now, absl::string_view activity) {
+  round_activity_ = std::string(activity);
+  since_ = now;
+}
+
+bool Lifecycle::waits_for_servers() const {
+  switch (state_) {
+    case State::kConnecting:
+    case State::kTryingPaths:
+    case State::kJoining:
+    case State::kAsking:
+      return true;
+    case State::kWorking:
+      return round_activity_ != "compute";
+    default:  // a good-bye has a deadline of its own
+      return false;
+  }
+}
+
+absl::Time Lifecycle::next_wake() const {
+  absl::Time next = absl::InfiniteFuture();
+  if (state_ == State::kBackingOff) next = wake_at_;
+  if (is_stopping_ && !gave_up_ && waits_for_servers()) {
+    next = std::min(next, since_ + config_.leave_timeout);
+  }
+  return next;
+}
+
+Lifecycle::Effects Lifecycle::OnTick(absl::Time now) {
+  if (now < next_wake()) return {};
+  if (state_ == State::kBackingOff) {
+    if (!retries_paths_) return Go(State::kConnecting, now, Connect{});
+    return Go(State::kTryingPaths, now, TryPaths{});
+  }
+  gave_up_ = true;
+  return {CancelCalls{}, CancelTransfers{}};
+}
+
+std::string Lifecycle::activity() const {
+  switch (state_) {
+    case State::kAsking:
+      return "wait";
+    case State::kWorking:
+      return round_activity_;
+    case State::kTryingPaths:
+    case State::kBackingOff:
+      return path_failures_ > 0 ? "no path" : "start";
+    default:
+      return "start";
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,178 @@
+// Lifecycle: what a worker does next, from its start to its exit code. It is told what has happened
+// and what time it is, and answers with effects: one task at a time that takes its time (a call, a
+// round), and what is done at once beside it. Nothing waits or sleeps in here: no thread, lock,
+// connection or model; the owner (worker/worker.h, or a simulator) carries the effects out, in
+// order.
+//
+//              +------------------- back off <-----------------------+
+//              v                                                     | the life has ended, and
+//   start -> connect -> prepare -> try paths -> join -> ask <-> work-+ another may go better
+//                                   |     ^              |        |
+//                                   back off             | done, told to stop, refused
+//                                                        v
+//                                                say good-bye -> finish
+//
+// A life is what the coordinator knows by one incarnation. A connection that breaks does not end
+// it: after `connect` the same life goes on, and owes what it owed (the report of its last round,
+// the round at hand). With another incarnation, or servers that began anew, both are void.
+//
+// Told to stop, the worker finishes the round at hand, asks whether it was granted another one
+// meanwhile, and leaves. Computing takes its time; servers that keep it waiting for leave_timeout
+// are left without.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/logging.h"
+#include "common/remedy.h"
+#include "worker/client/work_grant.h"
+
+namespace lodestar {
+
+// Not thread-safe. Times are of one clock and never go back.
+class Lifecycle {
+ public:
+  struct Config {
+    absl::Duration first_backoff = absl::Milliseconds(100);
+    absl::Duration longest_backoff = absl::Seconds(1);
+    absl::Duration leave_timeout = absl::Seconds(30);
+  };
+
+  // Tasks. The event that tells the outcome is named beside each. No other task is given before.
+  struct Connect {};   // ends what is left of the last connection, then registers: OnRegistered()
+  struct Prepare {};   // model and data of the job; heartbeats begin: OnPrepared()
+  struct TryPaths {};  // whether every server can be reached for bulk: OnPathsTried()
+  struct Join {};      // OnJoined()
+  struct AskForGrant {
+    std::optional<RoundReport> report;
+    bool leaving = false;  // no new work is wanted
+  };                       // OnGrant()
+  struct CarryOut {
+    WorkGrant grant;
+  };  // evaluate, or pull, compute and push: OnCarriedOut()
+  struct SayGoodbye {
+    std::string reason;
+    std::optional<RoundReport> report;
+  };  // OnLeft()
+  // The last one: what the process ends with.
+  struct Finish {
+    absl::Status status;
+  };
+
+  // At once. Calls and transfers end soon; the event of the task comes all the same.
+  struct CancelCalls {};      // to the coordinator, of the task at hand
+  struct CancelTransfers {};  // all of this connection, later ones too
+  struct Tell {
+    LogLevel level = LogLevel::kInfo;
+    std::string text;
+  };
+  struct TellWait {
+    std::string reason;  // why the cluster does not go on; empty: it does
+  };
+
+  using Task =
+      std::variant<Connect, Prepare, TryPaths, Join, AskForGrant, CarryOut, SayGoodbye, Finish>;
+  using Effect = std::variant<Task, CancelCalls, CancelTransfers, Tell, TellWait>;
+  using Effects = std::vector<Effect>;
+
+  explicit Lifecycle(const Config& config) : config_(config) {}
+
+  // Called once, first.
+  Effects Start(absl::Time now);
+
+  // What tasks have brought.
+  Effects OnRegistered(absl::Time now, const absl::StatusOr<LifeId>& life);
+  Effects OnPrepared(absl::Time now, const absl::Status& status);
+  Effects OnPathsTried(absl::Time now, const absl::Status& status);
+  Effects OnJoined(absl::Time now, const absl::Status& status);
+  Effects OnGrant(absl::Time now, const absl::StatusOr<WorkGrant>& grant);
+  Effects OnCarriedOut(absl::Time now, const absl::StatusOr<RoundReport>& report);
+  Effects OnLeft(absl::Time now, const absl::Status& status);
+
+  // What happens beside them.
+  Effects OnStopRequested(absl::Time now);
+  // A heartbeat was answered Aborted: the coordinator has ended this life.
+  Effects OnLifeLost(absl::Time now, const absl::Status& status);
+  // A heartbeat was answered: why the cluster does not go on, or nothing.
+  Effects OnHeartbeat(const std::string& waiting_for);
+  // The round at hand computes ("compute"), or waits for servers ("pull", "push").
+  void OnActivity(absl::Time now, absl::string_view activity);
+  // next_wake() has come. Too early or too often does no harm.
+  Effects OnTick(absl::Time now);
+  absl::Time next_wake() const;
+
+  // What a heartbeat says that the worker does.
+  std::string activity() const;
+  bool is_stopping() const { return is_stopping_; }
+  // Nobody will take what this life still computes.
+  bool is_life_over() const { return !lost_.ok(); }
+
+ private:
+  enum class State : uint8_t {
+    kNotStarted,
+    kConnecting,
+    kPreparing,
+    kTryingPaths,
+    kJoining,
+    kAsking,
+    kWorking,
+    kBackingOff,
+    kLeaving,
+    kFinished,
+  };
+
+  Effects Go(State state, absl::Time now, Task task);
+  Effects Ask(absl::Time now);
+  // The life has ended, or was not begun. OK: the job is done.
+  Effects EndLife(absl::Time now, const absl::Status& status);
+  Effects Leave(absl::Time now, std::string reason);
+  Effects BackOff(absl::Time now, const absl::Status& reason);
+  // Whether another life may go better; remembers until when a name that is held is waited for.
+  bool MayTryAgain(absl::Time now, const absl::Status& status, Effects& effects);
+  Effects Conclude(const absl::Status& status);
+  // What Finish says of a worker that was told to stop; `left`: what its good-bye has brought.
+  absl::Status OutcomeOfStop(const absl::Status& left) const;
+  // A task that servers take part in has ended; if the life was lost meanwhile, that is why.
+  absl::Status Cause(const absl::Status& status) const { return lost_.ok() ? status : lost_; }
+  // Whether a life has been begun, and what it does is not over.
+  bool IsLiving() const;
+  // Whether servers may keep the worker waiting now.
+  bool waits_for_servers() const;
+  absl::Duration PauseAfter(int failures) const;
+
+  const Config config_;
+  State state_ = State::kNotStarted;
+  absl::Time since_;  // when the worker began what it does, or was told to stop during it
+  std::string round_activity_;
+
+  std::optional<LifeId> life_;                // the last one, as long as it may go on
+  absl::Status lost_;                         // why it has ended, while it is at hand
+  std::optional<RoundReport> unsent_report_;  // until the coordinator has it
+  std::optional<Round> round_at_hand_;        // granted, and not handed over
+  absl::Time asked_at_;
+  absl::Duration waited_;  // for grants, since the last report
+  bool asks_leaving_ = false;
+
+  bool is_stopping_ = false;
+  bool gave_up_ = false;  // on servers that kept a worker waiting that was told to stop
+  absl::Status end_;      // kLeaving: what the last life has ended with
+  bool is_refused_ = false;
+
+  bool retries_paths_ = false;                 // kBackingOff: within a life
+  absl::Time wake_at_;                         // kBackingOff
+  int path_failures_ = 0;                      // in a row
+  int failed_lives_ = 0;                       // in a row
+  bool did_work_ = false;                      // in this life
+  std::optional<absl::Time> name_is_free_at_;  // while another process holds this worker's name
+  UnknownCalls unknown_calls_;
+};
+
+}  // namespace lodestar
