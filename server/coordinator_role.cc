@@ -12,6 +12,7 @@
 #include "common/job_loss.h"
 #include "common/layout.h"
 #include "common/logging.h"
+#include "common/overloaded.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
@@ -148,16 +149,23 @@ CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
 
 CoordinatorRole::~CoordinatorRole() { Stop(); }
 
+void CoordinatorRole::CarryOut(Effect effect) {
+  std::visit(Overloaded{
+                 [this](const ShardCommand& command) { fleet_->Send(command); },
+                 [this](CheckpointTask& task) { checkpoints_->Do(std::move(task)); },
+                 [this](Announcement& announcement) { recorder_->Note(std::move(announcement)); },
+             },
+             effect);
+}
+
 absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading()> read_local) {
   read_local_ = std::move(read_local);
-  fleet_ = std::make_unique<ServerFleet>(config_.job, local, &norms_);
-  checkpoints_ = std::make_unique<CheckpointKeeper>(
-      KeeperSettings(), [this] { return fleet_->map(); }, this);
+  fleet_ = std::make_unique<ServerFleet>(local, &norms_);
+  checkpoints_ = std::make_unique<CheckpointKeeper>(KeeperSettings(), this);
   RETURN_IF_ERROR(checkpoints_->CheckSettings());
-  const Coordinator::Deps deps{fleet_.get(), checkpoints_.get(), recorder_.get()};
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator,
-                   Coordinator::Create(CoordinatorSettings(), deps, deps_.clock->Now()));
-  strand_.Start(std::move(coordinator));
+                   Coordinator::Create(CoordinatorSettings(), deps_.clock->Now()));
+  strand_.Start(std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); });
   cluster_rpc_ = std::make_unique<ClusterRpc>(
       config_.job, ClusterRpc::Deps{&strand_, fleet_.get(), &norms_, &board_});
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });

@@ -98,6 +98,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
                           int64_t checkpoint_bytes, int num_checkpoints);
   Coordinator::Config CoordinatorSettings() const;
   CheckpointKeeper::Config KeeperSettings() const;
+  void CarryOut(Effect effect);
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();
 

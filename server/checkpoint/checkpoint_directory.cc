@@ -32,6 +32,7 @@ std::optional<CheckpointEntry> ParseName(const std::string& root, const std::str
       break;
     }
   }
+  if (entry.suffix == kTemporarySuffix) rest = rest.substr(0, rest.find('.'));  // the try
   int64_t round = 0;
   if (!absl::SimpleAtoi(rest, &round) || round < 0) return std::nullopt;
   entry.round = Round(round);

@@ -11,7 +11,7 @@
 
 namespace lodestar {
 
-// Being written; not a checkpoint yet.
+// Being written; not a checkpoint yet: "round-00001234.<try>.tmp".
 inline constexpr char kTemporarySuffix[] = ".tmp";
 // Replaced by a newer one of the same round; counts only if that did not arrive.
 inline constexpr char kReplacedSuffix[] = ".old";

@@ -24,7 +24,9 @@ std::string CheckpointCourse::Begin(absl::string_view folder, Round round,
   Active active;
   active.ticket = next_ticket_++;
   active.record.final_directory = absl::StrFormat("%s/round-%08d", folder, round.value());
-  active.record.directory = active.record.final_directory + ".tmp";
+  // No other try has this name, of this process or of another: its late writers meet nobody.
+  active.record.directory = absl::StrFormat("%s.%d-%d.tmp", active.record.final_directory,
+                                            state.server_incarnation, active.ticket);
   active.record.round = round;
   active.record.state = state;
   active.record.manifest_parts.resize(num_shards_);

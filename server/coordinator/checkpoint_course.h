@@ -15,9 +15,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator_state.h"
-#include "server/coordinator/shard_fleet.h"
 
 namespace lodestar {
 
@@ -49,9 +49,9 @@ class CheckpointCourse {
   bool Finish(absl::string_view directory, const Outcome& outcome, absl::Time now);
   // Ends the one under way, if any, and all requests with this error.
   void Abort(const absl::Status& reason);
-  // Of the last one that has ended with an error, unless it is tried again right now.
+  // Of the last one that has ended with an error.
   bool IsGivenUp(absl::string_view directory) const {
-    return !directory.empty() && directory == given_up_ && directory != active_directory();
+    return !directory.empty() && directory == given_up_;
   }
 
   // What was restored counts as the last one. `ledger`: as it is on disk.

@@ -37,17 +37,19 @@ TEST(CheckpointCourseTest, RequestDuringOneIsServedByTheNext) {
   EXPECT_EQ(course.OutcomeOf(second)->status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(CheckpointCourseTest, KnowsWhatItHasGivenUpUntilItIsTriedAgain) {
+TEST(CheckpointCourseTest, AnAnswerToATryThatWasGivenUpIsNoneToTheNext) {
   CheckpointCourse course(2);
   const std::string directory = course.Begin("d", Round(1), {}, kNow);
   EXPECT_FALSE(course.IsGivenUp(directory));
   course.OnSaved(0, directory, absl::ResourceExhaustedError("the disk is full"));
   EXPECT_TRUE(course.IsGivenUp(directory));
   EXPECT_FALSE(course.IsGivenUp("other"));
-  course.Begin("d", Round(1), {}, kNow);
-  EXPECT_FALSE(course.IsGivenUp(directory));
-  course.Abort(absl::UnavailableError("lost"));
+  const std::string next = course.Begin("d", Round(1), {}, kNow);
+  EXPECT_NE(next, directory);
+  EXPECT_FALSE(course.OnSaved(0, directory, std::string("late")).has_value());
+  EXPECT_FALSE(course.OnSaved(1, next, std::string("b")).has_value()) << "shard 0 is awaited";
   EXPECT_TRUE(course.IsGivenUp(directory));
+  EXPECT_FALSE(course.IsGivenUp(next));
 }
 
 TEST(CheckpointCourseTest, ForgetsOldOutcomes) {

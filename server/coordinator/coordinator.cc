@@ -32,8 +32,7 @@ absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding>& kno
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, const Deps& deps,
-                                                                 absl::Time now) {
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, absl::Time now) {
   RETURN_IF_ERROR(ValidateJobSpec(config.job));
   if (config.num_shards < 1 || config.num_shards > kMaxServers) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -47,13 +46,19 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, 
   if (!std::holds_alternative<ClientModelSpec>(config.job.model.architecture)) {
     ASSIGN_OR_RETURN(layout, BuildLayout(config.job.model));
   }
-  return std::unique_ptr<Coordinator>(
-      new Coordinator(std::move(config), deps, std::move(layout), now));
+  return std::unique_ptr<Coordinator>(new Coordinator(std::move(config), std::move(layout), now));
 }
 
-Coordinator::Coordinator(Config config, const Deps& deps, std::optional<Layout> layout,
-                         absl::Time now)
-    : CoordinatorFacts(std::move(config), std::move(layout), now), deps_(deps) {}
+Coordinator::Coordinator(Config config, std::optional<Layout> layout, absl::Time now)
+    : CoordinatorFacts(std::move(config), std::move(layout), now) {}
+
+void Coordinator::Command(ShardCommand command) { effects_.emplace_back(std::move(command)); }
+
+void Coordinator::Do(CheckpointTask task) { effects_.emplace_back(std::move(task)); }
+
+void Coordinator::Tell(absl::string_view event) {
+  effects_.emplace_back(Announcement(Event{std::string(event)}));
+}
 
 absl::StatusOr<RegisterAnswer> Coordinator::Register(const RegisterCall& call, absl::Time now) {
   absl::StatusOr<RegisterAnswer> answer = Admit(call, now);
@@ -70,8 +75,8 @@ void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
   // Others try again by themselves.
   if (RemedyFor(reason) != Remedy::kGiveUp) return;
   if (!refusals_.Note(name, peer, reason, now)) return;
-  deps_.observer->OnEvent(absl::StrCat("worker refused name=", absl::CHexEscape(name),
-                                       " peer=", peer, " reason=", reason.message()));
+  Tell(absl::StrCat("worker refused name=", absl::CHexEscape(name), " peer=", peer,
+                    " reason=", reason.message()));
 }
 
 absl::StatusOr<RegisterAnswer> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
@@ -90,9 +95,8 @@ absl::StatusOr<RegisterAnswer> Coordinator::Admit(const RegisterCall& call, absl
     desk.SetPeer(call.peer);
   } else {
     desk.BeginLife(call);
-    deps_.observer->OnEvent(
-        absl::StrCat("worker registered name=", call.name, " worker=", admission.id.value(),
-                     " incarnation=", admission.incarnation.value(), " peer=", call.peer));
+    Tell(absl::StrCat("worker registered name=", call.name, " worker=", admission.id.value(),
+                      " incarnation=", admission.incarnation.value(), " peer=", call.peer));
   }
   RegisterAnswer answer;
   answer.worker = admission.id;
@@ -138,7 +142,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   RETURN_IF_ERROR(membership_.Join(life.worker, life.incarnation, now));
   desks_[life.worker].set_progress(slowest);
   supply_.OnJoined(life);
-  deps_.observer->OnEvent(absl::StrCat(
+  Tell(absl::StrCat(
       "worker joined name=", NameOf(life.worker), " worker=", life.worker.value(),
       " view=", membership_.view().value(), " data=", dataset.own_partition ? "own" : "shared",
       " fingerprint=", dataset.fingerprint, " train_samples=", dataset.num_train_samples,
@@ -189,11 +193,11 @@ void Coordinator::Tick(absl::Time now) {
 void Coordinator::TellWait(absl::Time now) {
   if (!waits_.IsDue(now)) return;
   if (!waits_.Look(WaitingFor(now, Ages::kLeftOut), WaitPatience(), now)) return;
-  deps_.observer->OnEvent(absl::StrCat("cluster ", WaitingFor(now)));
+  Tell(absl::StrCat("cluster ", WaitingFor(now)));
 }
 
 void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind) {
-  if (alarms_.Raise(text, now, kind)) deps_.observer->OnAlarm(text);
+  if (alarms_.Raise(text, now, kind)) effects_.push_back(Announcement(Alarm{std::string(text)}));
 }
 
 absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) {
@@ -214,10 +218,9 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
     desks_[life.id].EndLife();
     ledger_.ReleaseWorker(life.id);
     for (auto& [number, round] : open_) round.Lose(life.id);
-    deps_.fleet->Drop(life.id, life.incarnation, life.reason);
-    deps_.observer->OnEvent(
-        absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
-                     " incarnation=", life.incarnation.value(), " reason=", life.reason));
+    Command(DropCommand{life.id, life.incarnation, life.reason});
+    Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
+                      " incarnation=", life.incarnation.value(), " reason=", life.reason));
     view_changed |= life.was_member;
     supplier_lost |= supply_.OnEnded(life.incarnation);
   }
@@ -246,11 +249,11 @@ void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
 void Coordinator::AnnounceMembers() {
   // A shard that knows of members takes no first weights any more.
   if (supply_.is_awaited()) return;
-  std::vector<RosterMember> members;
+  MembersCommand command = {.view = membership_.view(), .members = {}};
   for (const WorkerRecord* record : membership_.Members()) {
-    members.push_back({record->id, record->incarnation, 0});
+    command.members.push_back({record->id, record->incarnation, 0});
   }
-  deps_.fleet->SetMembers(membership_.view(), members);
+  Command(std::move(command));
 }
 
 }  // namespace lodestar

@@ -1,6 +1,7 @@
-// The coordinator of one job: membership, work and rounds, and the commands to the shards that
-// follow from them. Pure: no lock, clock, thread, proto or I/O. The owner serializes all calls,
-// passes the time, and calls Tick() a few times per lease. Same calls, same answers, same commands.
+// The coordinator of one job: membership, work and rounds, and what follows from them. Pure: no
+// lock, clock, thread, proto or I/O, and it calls nobody. The owner serializes all calls, passes
+// the time, calls Tick() a few times per lease, and carries out the effects. Same calls, same
+// answers, same effects.
 //
 //   kAwaitingShards --> kRestoring --> [kAwaitingLayout] --> kLoading --> kRunning --> kEvaluating
 //         ^                                                                  |             |
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,10 +29,9 @@
 #include "common/layout.h"
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/coordinator_facts.h"
+#include "server/coordinator/effect.h"
 #include "server/coordinator/messages.h"
 #include "server/coordinator/open_round.h"
-#include "server/coordinator/round_observer.h"
-#include "server/coordinator/shard_fleet.h"
 #include "server/coordinator/work_ledger.h"
 #include "server/membership/membership_table.h"
 #include "server/sync/worker_fault.h"
@@ -40,16 +41,11 @@ namespace lodestar {
 class Coordinator final : public CoordinatorFacts {
  public:
   using Config = CoordinatorConfig;
-  // Not owned; must outlive the coordinator.
-  struct Deps {
-    ShardFleet* fleet = nullptr;
-    CheckpointStore* checkpoints = nullptr;
-    RoundObserver* observer = nullptr;
-  };
-
   // Errors: InvalidArgument, as ValidateJobSpec() and BuildLayout(), or for num_shards.
-  static absl::StatusOr<std::unique_ptr<Coordinator>> Create(Config config, const Deps& deps,
-                                                             absl::Time now);
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Create(Config config, absl::Time now);
+
+  // What the calls since the last TakeEffects() have led to, for the owner to carry out in order.
+  std::vector<Effect> TakeEffects() { return std::exchange(effects_, {}); }
 
   // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
   absl::StatusOr<RegisterAnswer> Register(const RegisterCall& call, absl::Time now);
@@ -105,7 +101,10 @@ class Coordinator final : public CoordinatorFacts {
   void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm);
 
  private:
-  Coordinator(Config config, const Deps& deps, std::optional<Layout> layout, absl::Time now);
+  Coordinator(Config config, std::optional<Layout> layout, absl::Time now);
+  void Command(ShardCommand command);
+  void Do(CheckpointTask task);
+  void Tell(absl::string_view event);
   absl::Status CheckSound(const RegisterCall& call) const;
   absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
   absl::StatusOr<RegisterAnswer> Admit(const RegisterCall& call, absl::Time now);
@@ -149,7 +148,7 @@ class Coordinator final : public CoordinatorFacts {
   // Tells the log what has been waited for for a while, once.
   void TellWait(absl::Time now);
 
-  Deps deps_;
+  std::vector<Effect> effects_;
 };
 
 }  // namespace lodestar

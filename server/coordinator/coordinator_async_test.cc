@@ -34,7 +34,7 @@ TEST(CoordinatorAsyncTest, BoundHoldsTheFastestAndReleasesIt) {
               HasSubstr("waits for slow"));
   cluster.Ask(slow, CoordinatorHarness::ReportOf(slow_grant));
   EXPECT_TRUE(cluster.Ask(fast).grant.has_value()) << "released";
-  EXPECT_TRUE(cluster.fleet.plans.empty()) << "no rosters";
+  EXPECT_TRUE(cluster.fleet().plans.empty()) << "no rosters";
 }
 
 TEST(CoordinatorAsyncTest, BoundDoesNotWaitForTheDeadNorForNewcomersPast) {
@@ -90,11 +90,11 @@ TEST(CoordinatorAsyncTest, SavesBucketsAsTheyAreWhileGrantsAreOut) {
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
   cluster.Ask(a);
-  EXPECT_TRUE(cluster.fleet.save_directories.empty());
+  EXPECT_TRUE(cluster.fleet().save_directories.empty());
   cluster.Ask(b);
-  EXPECT_EQ(cluster.fleet.commands.back(), "save -1");
+  EXPECT_EQ(cluster.fleet().commands.back(), "save as is");
   cluster.FinishSave();
-  EXPECT_EQ(cluster.store.published.back().state.ledger.next_round, 2);
+  EXPECT_EQ(cluster.store().published.back().state.ledger.next_round, 2);
 }
 
 TEST(CoordinatorAsyncTest, RoundOfALostWorkerIsCountedAsLost) {
@@ -104,7 +104,7 @@ TEST(CoordinatorAsyncTest, RoundOfALostWorkerIsCountedAsLost) {
   cluster.Start();
   cluster.Ask(cluster.Add("a"));
   cluster.Pass(absl::Seconds(11));
-  EXPECT_TRUE(cluster.observer.rounds.empty());
+  EXPECT_TRUE(cluster.observer().rounds.empty());
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).rounds_committed_short, 1);
 }
 
@@ -117,7 +117,7 @@ TEST(CoordinatorAsyncTest, LockStepGoesByRosters) {
   cluster.Start();
   const std::vector<Grant> grants = cluster.RunToEnd({cluster.Add("a"), cluster.Add("b")});
   EXPECT_EQ(grants.size(), 2 * (4 + 1));
-  EXPECT_EQ(cluster.fleet.plans.size(), 4);
+  EXPECT_EQ(cluster.fleet().plans.size(), 4);
 }
 
 }  // namespace

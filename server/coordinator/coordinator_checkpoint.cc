@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "server/coordinator/coordinator.h"
 
 namespace lodestar {
@@ -25,7 +26,7 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   // What has failed ends by itself.
   if (is_stopping() || phase_ == CoordinatorPhase::kFailed) return;
   stop_reason_ = std::string(reason);
-  deps_.observer->OnEvent(absl::StrCat("stop requested: ", reason));
+  Tell(absl::StrCat("stop requested: ", reason));
   Touch();
   if (!CheckReady(now).ok()) {
     EndLastSave(absl::FailedPreconditionError(WaitingFor(now)));
@@ -87,12 +88,13 @@ void Coordinator::DropMissing(absl::Time now) {
 void Coordinator::OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
                                const absl::StatusOr<std::string>& manifest_part, absl::Time now) {
   // What a shard has written since then would stay there, and take the room of later tries.
-  if (checkpoints_.IsGivenUp(directory)) deps_.checkpoints->Discard(directory);
+  if (checkpoints_.IsGivenUp(directory)) Do(DiscardTask{std::string(directory)});
   if (server_incarnation != server_incarnation_ || !shards_.Has(shard)) return;
   auto record = checkpoints_.OnSaved(shard, directory, manifest_part);
   if (!record.has_value()) return;
   if (record->ok()) {
-    deps_.checkpoints->Publish(**std::move(record));
+    (*record)->layout = *layout_;
+    Do(**std::move(record));
   } else {
     OnCheckpointFailed(directory, record->status(), now);
   }
@@ -114,22 +116,24 @@ void Coordinator::OnCheckpointPublished(absl::string_view directory,
   const absl::Duration write_time = checkpoints_.Snapshot(now)->write_time;
   schedule_.OnWritten(write_time);
   if (!published->alarm.empty()) RaiseAlarm(published->alarm, now);
-  deps_.observer->OnEvent(absl::StrCat(
-      "checkpoint published path=", published->path, " round=", published->round.value(),
-      " bytes=", published->bytes,
-      " took=", absl::FormatDuration(absl::Trunc(write_time, absl::Milliseconds(1))),
-      schedule_.is_stretched()
-          ? absl::StrCat(" next_in=",
-                         absl::FormatDuration(absl::Trunc(schedule_.interval(), absl::Seconds(1))))
-          : ""));
+  Tell(absl::StrCat("checkpoint published path=", published->path,
+                    " round=", published->round.value(), " bytes=", published->bytes,
+                    " took=", absl::FormatDuration(absl::Trunc(write_time, absl::Milliseconds(1))),
+                    schedule_.is_stretched()
+                        ? absl::StrCat(" next_in=", absl::FormatDuration(absl::Trunc(
+                                                        schedule_.interval(), absl::Seconds(1))))
+                        : ""));
   Touch();
   Advance(now);
 }
 
 void Coordinator::OnCheckpointFailed(absl::string_view directory, const absl::Status& error,
                                      absl::Time now) {
-  deps_.checkpoints->Discard(directory);
-  RaiseAlarm(error.message(), now);
+  Do(DiscardTask{std::string(directory)});
+  // The same words for every round and try, so that a full disk is one alarm and not one per try.
+  const size_t folder_end = directory.rfind('/');
+  const std::string any = absl::StrCat(directory.substr(0, folder_end), "/round-*");
+  RaiseAlarm(absl::StrReplaceAll(error.message(), {{directory, any}}), now);
   last_save_.OnFailed(error, now);
   if (last_save_.outcome().has_value()) {
     EndLastSave(error);
@@ -171,10 +175,10 @@ void Coordinator::StartCheckpoint(absl::string_view folder, absl::Time now) {
   const CoordinatorState state{server_incarnation_, ledger_.state(), membership_.Export(),
                                progress_.Export()};
   const std::string directory = checkpoints_.Begin(folder, ledger_.next_round(), state, now);
-  const Version version =
-      policy_->uses_rosters() ? Version(ledger_.next_round().value()) : Version(-1);
-  deps_.fleet->Save(version, directory);
-  deps_.observer->OnEvent(absl::StrCat("checkpoint begun directory=", directory));
+  SaveCommand command = {.version = std::nullopt, .directory = directory};
+  if (policy_->uses_rosters()) command.version = Version(ledger_.next_round().value());
+  Command(std::move(command));
+  Tell(absl::StrCat("checkpoint begun directory=", directory));
 }
 
 // Carries out the tries. Returns whether anything has changed.
@@ -230,8 +234,8 @@ bool Coordinator::AdvanceFailed() {
 
 void Coordinator::Exit(absl::string_view why) {
   should_exit_ = true;
-  deps_.fleet->Stop(failure_.message());
-  deps_.observer->OnEvent(absl::StrCat(why, " and the workers have left: the servers exit"));
+  Command(StopCommand{std::string(failure_.message())});
+  Tell(absl::StrCat(why, " and the workers have left: the servers exit"));
   Touch();
 }
 

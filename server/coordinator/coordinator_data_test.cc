@@ -85,7 +85,7 @@ TEST(CoordinatorDataTest, HeldOutLossIsThatOfTheUnionInWhateverOrderWorkersJoine
     }
     cluster.Ask(*small, ReportOf(*cluster.Ask(*small).grant, 0.5));
     cluster.Ask(*large, ReportOf(*cluster.Ask(*large).grant, 0.25));
-    const RoundSummary& evaluated = cluster.observer.rounds.back();
+    const RoundSummary& evaluated = cluster.observer().rounds.back();
     EXPECT_FALSE(evaluated.trained);
     EXPECT_DOUBLE_EQ(*evaluated.heldout_loss, (2 * 0.5 + 8 * 0.25) / 10) << small_first;
     EXPECT_TRUE(evaluated.heldout_complete);
@@ -137,11 +137,11 @@ TEST(CoordinatorDataTest, AsynchronousEvaluationIsOverAllSets) {
     parts.push_back(of_a.num_heldout_samples);
   }
   EXPECT_EQ(parts, (std::vector<int64_t>{2, 0, 0, 0})) << "b has not had its turn";
-  for (const RoundSummary& round : cluster.observer.rounds) EXPECT_FALSE(round.heldout_loss);
+  for (const RoundSummary& round : cluster.observer().rounds) EXPECT_FALSE(round.heldout_loss);
   const Grant part_of_b = *cluster.Ask(b, ReportOf(of_b, 0.0)).grant;
   EXPECT_EQ(part_of_b.num_heldout_samples, 6);
   cluster.Ask(b, ReportOf(part_of_b, 2.0));
-  EXPECT_DOUBLE_EQ(*cluster.observer.rounds.back().heldout_loss, (2 * 1.0 + 6 * 2.0) / 8);
+  EXPECT_DOUBLE_EQ(*cluster.observer().rounds.back().heldout_loss, (2 * 1.0 + 6 * 2.0) / 8);
   of_a = *cluster.Ask(a, ReportOf(of_a, 1.0)).grant;
   EXPECT_EQ(of_a.num_heldout_samples, 2) << "the next one";
 }
@@ -158,8 +158,8 @@ TEST(CoordinatorDataTest, AsynchronousEvaluationDoesNotWaitForTheDead) {
   cluster.Pass(absl::Seconds(6), {a});
   cluster.Pass(absl::Seconds(6), {a});
   cluster.Ask(a, ReportOf(of_a, 1.0));
-  EXPECT_EQ(cluster.observer.rounds.back().heldout_loss, 1.0);
-  EXPECT_FALSE(cluster.observer.rounds.back().heldout_complete);
+  EXPECT_EQ(cluster.observer().rounds.back().heldout_loss, 1.0);
+  EXPECT_FALSE(cluster.observer().rounds.back().heldout_complete);
 }
 
 TEST(CoordinatorDataTest, CursorsGoOnAfterARestart) {
@@ -172,7 +172,7 @@ TEST(CoordinatorDataTest, CursorsGoOnAfterARestart) {
   const std::vector<TestWorker> workers = {before.Add("a", Own("a", 10, 0)),
                                            before.Add("b", Own("b", 10, 0))};
   before.RunToEnd(workers);
-  const CheckpointRecord record = before.store.published.front();
+  const CheckpointRecord record = before.store().published.front();
   ASSERT_EQ(record.state.ledger.next_round, 2);
 
   CoordinatorHarness after(config);

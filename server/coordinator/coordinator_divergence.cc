@@ -73,11 +73,11 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
   const std::string what = absl::StrCat("diverged at round ", round.value(),
                                         "; last good checkpoint: ", good, ". ", why);
   divergence_.Note(round, what, now);
-  if (checkpoints_.is_active()) deps_.checkpoints->Discard(checkpoints_.active_directory());
+  if (checkpoints_.is_active()) Do(DiscardTask{std::string(checkpoints_.active_directory())});
   checkpoints_.Abort(absl::FailedPreconditionError(what));
   open_.clear();
   // Before anything is restored, and for the servers that are started after this one, too.
-  deps_.checkpoints->SetAside(first_bad);
+  Do(SetAsideTask{first_bad});
   if (divergence_.MayRollBack() && !is_stopping() && !is_work_held()) {
     divergence_.RollBack();
     RaiseAlarm(absl::StrCat(what, ". Goes back to ",
@@ -87,7 +87,7 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
                             divergence_.max_rollbacks(), ")"),
                now);
     Enter(CoordinatorPhase::kRestoring);
-    deps_.checkpoints->ChooseRestore();
+    Do(ChooseRestoreTask{});
     return;
   }
   const std::string after = divergence_.rollbacks() > 0

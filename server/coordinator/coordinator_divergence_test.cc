@@ -79,9 +79,9 @@ class CoordinatorDivergenceTest : public ::testing::Test {
     ASSERT_TRUE(cluster_->Join(workers_[worker]).ok());
   }
   ClusterSnapshot Snapshot() { return coordinator().Snapshot(cluster_->now()); }
-  // Answers ChooseRestore() with the last checkpoint that was published.
+  // Answers ChooseRestoreTask with the last checkpoint that was published.
   void RestoreLast() {
-    const CheckpointRecord& record = cluster_->store.published.back();
+    const CheckpointRecord& record = cluster_->store().published.back();
     cluster_->coordinator().OnRestoreChosen(
         RestoreChoice{.source = CheckpointSource{record.final_directory},
                       .state = record.state,
@@ -101,7 +101,7 @@ TEST_F(CoordinatorDivergenceTest, StopNamesTheRoundAndTheLastGoodCheckpointAndSa
   Train(4);
   cluster_->FinishSave();
   Train(1);
-  const size_t saves = cluster_->fleet.save_directories.size();
+  const size_t saves = cluster_->fleet().save_directories.size();
   EXPECT_EQ(GrantOf(0).round, Round(5));
   Refuse(0, 5);
   const GrantAnswer last = cluster_->Ask(workers_[0]);
@@ -113,7 +113,7 @@ TEST_F(CoordinatorDivergenceTest, StopNamesTheRoundAndTheLastGoodCheckpointAndSa
   const ClusterSnapshot snapshot = Snapshot();
   EXPECT_EQ(snapshot.state, "diverged");
   EXPECT_EQ(snapshot.divergence->round, Round(5));
-  EXPECT_THAT(cluster_->observer.alarms, Contains(HasSubstr("diverged at round 5")));
+  EXPECT_THAT(cluster_->observer().alarms, Contains(HasSubstr("diverged at round 5")));
   EXPECT_FALSE(coordinator().RequestCheckpoint(cluster_->now()).ok());
   coordinator().BeginLastSave("SIGTERM", absl::Seconds(10), cluster_->now());
   EXPECT_FALSE(coordinator().outcome().has_value()) << "the worker has not been told yet";
@@ -121,8 +121,8 @@ TEST_F(CoordinatorDivergenceTest, StopNamesTheRoundAndTheLastGoodCheckpointAndSa
   ASSERT_TRUE(coordinator().outcome().has_value());
   EXPECT_THAT(std::string(coordinator().outcome()->message()),
               AllOf(HasSubstr("diverged at round 5"), HasSubstr("--learning_rate")));
-  EXPECT_THAT(cluster_->fleet.commands.back(), StartsWith("stop: diverged at round 5"));
-  EXPECT_EQ(cluster_->fleet.save_directories.size(), saves);
+  EXPECT_THAT(cluster_->fleet().commands.back(), StartsWith("stop: diverged at round 5"));
+  EXPECT_EQ(cluster_->fleet().save_directories.size(), saves);
 }
 
 TEST_F(CoordinatorDivergenceTest, ServerDoesNotWaitForWorkersThatAreGone) {
@@ -140,25 +140,26 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   cluster_->FinishSave();
   Train(1);
   EXPECT_EQ(GrantOf(0).learning_rates.at(0), 0.4);
-  const int restores = cluster_->store.restores;
+  const int restores = cluster_->store().restores;
   Refuse(0, 5);
-  EXPECT_EQ(cluster_->store.restores, restores + 1);
-  EXPECT_THAT(cluster_->store.set_aside, ElementsAre(Round(5)));
+  EXPECT_EQ(cluster_->store().restores, restores + 1);
+  EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(5)));
   RestoreLast();
-  EXPECT_EQ(cluster_->fleet.assignments.back().learning_rate_scale, 0.5);
+  const LearningRateSchedule& schedule = cluster_->fleet().assignments.back().job.schedule;
+  EXPECT_EQ(schedule.peak, 0.5 * Config(1).job.schedule.peak);
   EXPECT_FALSE(IsAlive(0)) << "all begin anew";
   ComeBack(0);
   const Grant again = GrantOf(0);
   EXPECT_EQ(again.round, Round(4));
   EXPECT_EQ(again.first_sample, 4 * 6);
   EXPECT_EQ(again.learning_rates.at(0), 0.2);
-  EXPECT_EQ(cluster_->fleet.plans.back().learning_rate, 0.2);
+  EXPECT_EQ(cluster_->fleet().plans.back().learning_rate, 0.2);
   ClusterSnapshot snapshot = Snapshot();
   EXPECT_EQ(snapshot.rollbacks, 1);
   EXPECT_EQ(snapshot.learning_rate_scale, 0.5);
   EXPECT_EQ(snapshot.learning_rate, 0.2);
   EXPECT_EQ(snapshot.state, "training");
-  EXPECT_THAT(cluster_->observer.alarms, Contains(HasSubstr("rollback 1 of 5")));
+  EXPECT_THAT(cluster_->observer().alarms, Contains(HasSubstr("rollback 1 of 5")));
 
   // Once more, from the same checkpoint; then a checkpoint keeps what has happened.
   Refuse(0, 4);
@@ -167,9 +168,9 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   EXPECT_EQ(GrantOf(0).learning_rates.at(0), 0.1);
   Train(4);
   cluster_->FinishSave();
-  EXPECT_EQ(cluster_->store.published.back().state.ledger.rollbacks, 2);
+  EXPECT_EQ(cluster_->store().published.back().state.ledger.rollbacks, 2);
   CoordinatorHarness restarted(RollingBack(Config(1)));
-  const CheckpointRecord& record = cluster_->store.published.back();
+  const CheckpointRecord& record = cluster_->store().published.back();
   restarted.Start(RestoreChoice{.source = CheckpointSource{record.final_directory},
                                 .state = record.state,
                                 .layout = coordinator().map()->layout});
@@ -182,8 +183,8 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
   cluster_->FinishSave();
   GrantOf(0);
   Refuse(0, 4);
-  EXPECT_THAT(cluster_->store.set_aside, ElementsAre(Round(4)));
-  EXPECT_THAT(cluster_->observer.alarms,
+  EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(4)));
+  EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("last good checkpoint: the one before ckpt/round-00000004")));
 
   // An update that overflows has begun with good weights.
@@ -193,7 +194,7 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
   cluster_->FinishSave();
   coordinator().OnShardDiverged(1, coordinator().server_incarnation(), Round(4), "bucket 3",
                                 cluster_->now());
-  EXPECT_THAT(cluster_->store.set_aside, ElementsAre(Round(5)));
+  EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(5)));
 
   // For those who start it again, too.
   workers_.clear();
@@ -202,7 +203,7 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
   cluster_->FinishSave();
   GrantOf(0);
   Refuse(0, 4);
-  EXPECT_THAT(cluster_->store.set_aside, ElementsAre(Round(4)));
+  EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(4)));
   EXPECT_EQ(Snapshot().last_checkpoint, std::nullopt);
 }
 
@@ -211,10 +212,10 @@ TEST_F(CoordinatorDivergenceTest, AsynchronousRoundsSayNothingAgainstCheckpoints
   for (const TestWorker& worker : workers_) cluster_->Ask(worker);
   Train(4);
   cluster_->FinishSave();
-  const Round saved = cluster_->store.published.back().round;
+  const Round saved = cluster_->store().published.back().round;
   coordinator().OnShardDiverged(1, coordinator().server_incarnation(), Round(0), "bucket 3",
                                 cluster_->now());
-  EXPECT_GT(cluster_->store.set_aside.at(0), saved);
+  EXPECT_GT(cluster_->store().set_aside.at(0), saved);
 }
 
 TEST_F(CoordinatorDivergenceTest, ARollbackIsSavedBeforeTheServersStop) {
@@ -228,9 +229,9 @@ TEST_F(CoordinatorDivergenceTest, ARollbackIsSavedBeforeTheServersStop) {
   coordinator().BeginLastSave("SIGTERM", absl::Seconds(10), cluster_->now());
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value()) << "taken for what is on disk";
   cluster_->FinishSave();
-  EXPECT_EQ(cluster_->store.published.back().round, Round(4));
-  EXPECT_EQ(cluster_->store.published.back().state.ledger.rollbacks, 1);
-  EXPECT_EQ(cluster_->store.published.back().state.ledger.learning_rate_scale, 0.5);
+  EXPECT_EQ(cluster_->store().published.back().round, Round(4));
+  EXPECT_EQ(cluster_->store().published.back().state.ledger.rollbacks, 1);
+  EXPECT_EQ(cluster_->store().published.back().state.ledger.learning_rate_scale, 0.5);
   EXPECT_TRUE(coordinator().LastSaveOutcome()->ok());
 }
 
@@ -243,7 +244,7 @@ TEST_F(CoordinatorDivergenceTest, RollbacksAreLimited) {
   for (int rollback = 0; rollback < 2; ++rollback) {
     GrantOf(0);
     Refuse(0, 0);
-    EXPECT_THAT(cluster_->observer.alarms.back(), HasSubstr("Goes back to the first weights"));
+    EXPECT_THAT(cluster_->observer().alarms.back(), HasSubstr("Goes back to the first weights"));
     coordinator().OnRestoreChosen(RestoreChoice{.source = InitialSource{}}, cluster_->now());
     cluster_->LoadAll();
     ComeBack(0);
@@ -251,7 +252,7 @@ TEST_F(CoordinatorDivergenceTest, RollbacksAreLimited) {
   GrantOf(0);
   Refuse(0, 0);
   EXPECT_EQ(Snapshot().state, "diverged");
-  EXPECT_THAT(cluster_->observer.alarms.back(), HasSubstr("after 2 rollbacks"));
+  EXPECT_THAT(cluster_->observer().alarms.back(), HasSubstr("after 2 rollbacks"));
 }
 
 TEST_F(CoordinatorDivergenceTest, WeightsSpoiltOnAnyShardAreADivergenceWithoutAnyonesFault) {
@@ -268,19 +269,19 @@ TEST_F(CoordinatorDivergenceTest, WeightsSpoiltOnAnyShardAreADivergenceWithoutAn
     }
     EXPECT_EQ(Snapshot().rollbacks, 1) << "several shards tell of the same";
     EXPECT_THAT(Snapshot().divergence->text, HasSubstr("shard 1: bucket 3"));
-    EXPECT_THAT(cluster_->observer.alarms, Not(Contains(HasSubstr("worker"))));
+    EXPECT_THAT(cluster_->observer().alarms, Not(Contains(HasSubstr("worker"))));
   }
 }
 
 TEST_F(CoordinatorDivergenceTest, CheckpointUnderWayIsGivenUp) {
   Start(Config(1));
   Train(4);
-  const std::string directory = cluster_->fleet.save_directories.back();
+  const std::string directory = cluster_->fleet().save_directories.back();
   Refuse(0, 4);
-  EXPECT_THAT(cluster_->store.discarded, ElementsAre(directory));
+  EXPECT_THAT(cluster_->store().discarded, ElementsAre(directory));
   coordinator().OnShardSaved(0, coordinator().server_incarnation(), directory, "part 0",
                              cluster_->now());
-  EXPECT_THAT(cluster_->store.discarded, ElementsAre(directory, directory)) << "written since";
+  EXPECT_THAT(cluster_->store().discarded, ElementsAre(directory, directory)) << "written since";
 }
 
 TEST_F(CoordinatorDivergenceTest, OneSickWorkerIsDroppedAndTheOthersGoOn) {
@@ -293,14 +294,14 @@ TEST_F(CoordinatorDivergenceTest, OneSickWorkerIsDroppedAndTheOthersGoOn) {
     for (const TestWorker& worker : workers_) cluster_->Ask(worker);
     Refuse(1, 1);
     EXPECT_FALSE(IsAlive(1));
-    EXPECT_THAT(cluster_->fleet.commands, Contains("drop 2"));
+    EXPECT_THAT(cluster_->fleet().commands, Contains("drop 2"));
     for (int worker : {0, 2}) {
       cluster_->Ask(workers_[worker], CoordinatorHarness::ReportOf(GrantOf(worker)));
     }
     EXPECT_EQ(Snapshot().state, "training");
     EXPECT_EQ(Snapshot().divergence, std::nullopt);
     // With a quorum the round was opened without c, which was late in the one before.
-    EXPECT_EQ(cluster_->observer.rounds.back().workers, quorum == 0 ? 2 : 1);
+    EXPECT_EQ(cluster_->observer().rounds.back().workers, quorum == 0 ? 2 : 1);
     const std::vector<WorkerSnapshot> shown = Snapshot().workers;
     EXPECT_EQ(shown[1].state, "dropped");
     EXPECT_THAT(shown[1].reason, HasSubstr("element 7: NaN"));
@@ -384,7 +385,7 @@ TEST_F(CoordinatorDivergenceTest, FiniteNumbersClearAWorker) {
 TEST_F(CoordinatorDivergenceTest, WorkerThatReportsWithoutPushingIsDropped) {
   Start(Config(2));
   Train(1);
-  EXPECT_THAT(cluster_->fleet.commands, Contains("close 0 by 2"));
+  EXPECT_THAT(cluster_->fleet().commands, Contains("close 0 by 2"));
   const WorkerLife& liar = workers_[1].life;
   const WorkerFault fault = {.worker = liar.worker,
                              .incarnation = liar.incarnation,
@@ -394,9 +395,9 @@ TEST_F(CoordinatorDivergenceTest, WorkerThatReportsWithoutPushingIsDropped) {
   coordinator().OnWorkerFault(fault, cluster_->now());
   EXPECT_FALSE(IsAlive(1));
   EXPECT_TRUE(IsAlive(0));
-  EXPECT_THAT(cluster_->fleet.commands, Contains("drop 2"));
+  EXPECT_THAT(cluster_->fleet().commands, Contains("drop 2"));
   EXPECT_THAT(Snapshot().workers[1].reason, HasSubstr("reported round 0 and not pushed"));
-  EXPECT_THAT(cluster_->observer.alarms,
+  EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("worker 'b' reports rounds that it has not pushed")));
   EXPECT_EQ(Snapshot().divergence, std::nullopt);
 }

@@ -6,41 +6,12 @@
 #include <functional>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/overloaded.h"
 
 namespace lodestar {
-
-void RecordingFleet::Assign(const AssignCommand& command) {
-  commands.push_back(absl::StrCat("assign ", command.server_incarnation));
-  assignments.push_back(command);
-}
-
-void RecordingFleet::OpenRound(const RoundPlan& plan) {
-  commands.push_back(absl::StrCat("open ", plan.round.value()));
-  plans.push_back(plan);
-}
-
-void RecordingFleet::CloseRound(Round round, absl::Span<const RosterMember> reported) {
-  commands.push_back(absl::StrCat("close ", round.value(), " by ", reported.size()));
-}
-
-void RecordingFleet::SetMembers(ViewId, absl::Span<const RosterMember> members) {
-  commands.push_back(absl::StrCat("members ", members.size()));
-}
-
-void RecordingFleet::Drop(WorkerId worker, Incarnation, absl::string_view) {
-  commands.push_back(absl::StrCat("drop ", worker.value()));
-}
-
-void RecordingFleet::Save(Version version, absl::string_view directory) {
-  commands.push_back(absl::StrCat("save ", version.value()));
-  save_directories.emplace_back(directory);
-}
-
-void RecordingFleet::Stop(absl::string_view failure) {
-  commands.push_back(failure.empty() ? "stop" : absl::StrCat("stop: ", failure));
-}
 
 Coordinator::Config TestConfig(int min_workers) {
   Coordinator::Config config;
@@ -62,9 +33,74 @@ DatasetClaim TestDataset() {
 }
 
 CoordinatorHarness::CoordinatorHarness(Coordinator::Config config) : config_(std::move(config)) {
-  auto created = Coordinator::Create(config_, {&fleet, &store, &observer}, now_);
+  auto created = Coordinator::Create(config_, now_);
   if (!created.ok()) ADD_FAILURE() << created.status();
   coordinator_ = *std::move(created);
+}
+
+void CoordinatorHarness::Record() {
+  const auto command = Overloaded{
+      [this](const AssignCommand& assign) {
+        fleet_.commands.push_back(absl::StrCat("assign ", assign.server_incarnation));
+        fleet_.assignments.push_back(assign);
+      },
+      [this](const OpenRoundCommand& open) {
+        fleet_.commands.push_back(absl::StrCat("open ", open.plan.round.value()));
+        fleet_.plans.push_back(open.plan);
+      },
+      [this](const CloseRoundCommand& close) {
+        fleet_.commands.push_back(
+            absl::StrCat("close ", close.round.value(), " by ", close.reported.size()));
+      },
+      [this](const MembersCommand& members) {
+        fleet_.commands.push_back(absl::StrCat("members ", members.members.size()));
+      },
+      [this](const DropCommand& drop) {
+        fleet_.commands.push_back(absl::StrCat("drop ", drop.worker.value()));
+      },
+      [this](const SaveCommand& save) {
+        fleet_.commands.push_back(
+            save.version.has_value() ? absl::StrCat("save ", save.version->value()) : "save as is");
+        fleet_.save_directories.push_back(save.directory);
+      },
+      [this](const StopCommand& stop) {
+        fleet_.commands.push_back(stop.failure.empty() ? "stop"
+                                                       : absl::StrCat("stop: ", stop.failure));
+      },
+  };
+  const auto task = Overloaded{
+      [this](const CheckpointRecord& record) { store_.published.push_back(record); },
+      [this](const DiscardTask& discard) { store_.discarded.push_back(discard.directory); },
+      [this](const SetAsideTask& aside) { store_.set_aside.push_back(aside.first_bad); },
+      [this](const ChooseRestoreTask&) { ++store_.restores; },
+  };
+  const auto announcement = Overloaded{
+      [this](const RestoredPoint& point) { observer_.restored.push_back(point); },
+      [this](const RoundSummary& summary) { observer_.rounds.push_back(summary); },
+      [this](const Event& event) { observer_.events.push_back(event.text); },
+      [this](const Alarm& alarm) { observer_.alarms.push_back(alarm.text); },
+  };
+  const auto effect = Overloaded{
+      [&](const ShardCommand& one) { std::visit(command, one); },
+      [&](const CheckpointTask& one) { std::visit(task, one); },
+      [&](const Announcement& one) { std::visit(announcement, one); },
+  };
+  for (const Effect& one : coordinator_->TakeEffects()) std::visit(effect, one);
+}
+
+RecordedCommands& CoordinatorHarness::fleet() {
+  Record();
+  return fleet_;
+}
+
+RecordedTasks& CoordinatorHarness::store() {
+  Record();
+  return store_;
+}
+
+RecordedAnnouncements& CoordinatorHarness::observer() {
+  Record();
+  return observer_;
 }
 
 void CoordinatorHarness::Start(const RestoreChoice& choice) {
@@ -88,14 +124,14 @@ void CoordinatorHarness::LoadAll() {
 }
 
 void CoordinatorHarness::FinishSave() {
-  const std::string directory = fleet.save_directories.back();
-  const size_t before = store.published.size();
+  const std::string directory = fleet().save_directories.back();
+  const size_t before = store().published.size();
   for (int shard = 0; shard < config_.num_shards; ++shard) {
     coordinator_->OnShardSaved(shard, coordinator_->server_incarnation(), directory,
                                absl::StrCat("part ", shard), now_);
   }
-  ASSERT_EQ(store.published.size(), before + 1);
-  const CheckpointRecord record = store.published.back();
+  ASSERT_EQ(store().published.size(), before + 1);
+  const CheckpointRecord record = store().published.back();
   coordinator_->OnCheckpointPublished(
       directory, PublishedCheckpoint{record.final_directory, record.round, 123}, now_);
 }

@@ -1,4 +1,4 @@
-// A coordinator under simulated time with recorded commands, and workers that obey the protocol.
+// A coordinator under simulated time with recorded effects, and workers that obey the protocol.
 // For tests.
 #pragma once
 
@@ -14,43 +14,23 @@
 
 namespace lodestar {
 
-// Keeps every command as one line, in the order given.
-class RecordingFleet final : public ShardFleet {
- public:
-  void Assign(const AssignCommand& command) override;
-  void OpenRound(const RoundPlan& plan) override;
-  void CloseRound(Round round, absl::Span<const RosterMember> reported) override;
-  void SetMembers(ViewId view, absl::Span<const RosterMember> members) override;
-  void Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason) override;
-  void Save(Version version, absl::string_view directory) override;
-  void Stop(absl::string_view failure) override;
-
+// What the coordinator has commanded so far: every command as one line, in the order given, and the
+// commands of some kinds as they are.
+struct RecordedCommands {
   std::vector<std::string> commands;
   std::vector<AssignCommand> assignments;
   std::vector<RoundPlan> plans;
   std::vector<std::string> save_directories;
 };
 
-class RecordingStore final : public CheckpointStore {
- public:
-  void Publish(CheckpointRecord record) override { published.push_back(std::move(record)); }
-  void Discard(absl::string_view directory) override { discarded.emplace_back(directory); }
-  void SetAside(Round first_bad) override { set_aside.push_back(first_bad); }
-  void ChooseRestore() override { ++restores; }
-
+struct RecordedTasks {
   std::vector<CheckpointRecord> published;
   std::vector<std::string> discarded;
   std::vector<Round> set_aside;
   int restores = 0;
 };
 
-class RecordingObserver final : public RoundObserver {
- public:
-  void OnRestored(const RestoredPoint& point) override { restored.push_back(point); }
-  void OnRoundCommitted(const RoundSummary& summary) override { rounds.push_back(summary); }
-  void OnEvent(absl::string_view text) override { events.emplace_back(text); }
-  void OnAlarm(absl::string_view text) override { alarms.emplace_back(text); }
-
+struct RecordedAnnouncements {
   std::vector<RestoredPoint> restored;
   std::vector<RoundSummary> rounds;
   std::vector<std::string> events;
@@ -97,14 +77,19 @@ class CoordinatorHarness {
   Coordinator& coordinator() { return *coordinator_; }
   absl::Time now() const { return now_; }
 
-  RecordingFleet fleet;
-  RecordingStore store;
-  RecordingObserver observer;
+  RecordedCommands& fleet();
+  RecordedTasks& store();
+  RecordedAnnouncements& observer();
 
  private:
+  void Record();
+
   Coordinator::Config config_;
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
   std::unique_ptr<Coordinator> coordinator_;
+  RecordedCommands fleet_;
+  RecordedTasks store_;
+  RecordedAnnouncements observer_;
 };
 
 }  // namespace lodestar

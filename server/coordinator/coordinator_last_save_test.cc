@@ -35,7 +35,7 @@ class CoordinatorLastSaveTest : public testing::Test {
   // Shard 0 cannot write what it was told to save last.
   void FailSave() {
     coordinator().OnShardSaved(0, coordinator().server_incarnation(),
-                               cluster_.fleet.save_directories.back(),
+                               cluster_.fleet().save_directories.back(),
                                absl::ResourceExhaustedError("disk full"), cluster_.now());
   }
   void BeginLastSave(const std::string& reason = "shard 1 stops") {
@@ -58,14 +58,14 @@ TEST_F(CoordinatorLastSaveTest, ComesAfterTheOpenRoundAndHoldsAllThatWasDone) {
   const TestWorker a = cluster_.Add("a");
   const Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
-  EXPECT_THAT(cluster_.fleet.save_directories, IsEmpty()) << "round 0 is open";
+  EXPECT_THAT(cluster_.fleet().save_directories, IsEmpty()) << "round 0 is open";
   EXPECT_THAT(cluster_.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
               HasSubstr("no work is handed out: shard 1 stops"));
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   cluster_.FinishSave();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(1));
   EXPECT_FALSE(cluster_.Ask(a).grant.has_value());
-  EXPECT_EQ(cluster_.fleet.commands.back(), "save 1");
+  EXPECT_EQ(cluster_.fleet().commands.back(), "save 1");
   EXPECT_EQ(coordinator().Unsaved(), "");
 }
 
@@ -78,13 +78,13 @@ TEST_F(CoordinatorLastSaveTest, EveryServerThatStopsGetsTheSameOneInAnyOrder) {
   BeginLastSave("the coordinator stops");
   cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
   cluster_.FinishSave();
-  EXPECT_EQ(cluster_.fleet.save_directories.size(), 1);
+  EXPECT_EQ(cluster_.fleet().save_directories.size(), 1);
   // The server of shard 1 goes; what the coordinator asks for then is on disk.
   coordinator().OnShardLost(1, 71, cluster_.now());
   BeginLastSave("the coordinator stops");
   ASSERT_EQ(Code(), absl::StatusCode::kOk) << Error();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(3));
-  EXPECT_EQ(cluster_.fleet.save_directories.size(), 1);
+  EXPECT_EQ(cluster_.fleet().save_directories.size(), 1);
 }
 
 TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
@@ -93,7 +93,7 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   cluster_.FinishSave();
-  const CheckpointRecord record = cluster_.store.published.back();
+  const CheckpointRecord record = cluster_.store().published.back();
   coordinator().OnShardLost(1, 71, cluster_.now());
   ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 88, "host:9", cluster_.now()).ok());
   coordinator().OnRestoreChosen(RestoreChoice{.source = CheckpointSource{record.final_directory},
@@ -115,10 +115,10 @@ TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpIsDroppedAfterHalfOfThePatie
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   for (int i = 0; i < 5; ++i) cluster_.Pass(absl::Seconds(5), {a, b});
-  EXPECT_THAT(cluster_.fleet.save_directories, IsEmpty());
+  EXPECT_THAT(cluster_.fleet().save_directories, IsEmpty());
   EXPECT_THAT(Snapshot().waiting_for, HasSubstr("round 1 waits for b"));
   cluster_.Pass(absl::Seconds(5), {a, b});
-  EXPECT_EQ(cluster_.fleet.commands.back(), "save 2");
+  EXPECT_EQ(cluster_.fleet().commands.back(), "save 2");
   EXPECT_EQ(coordinator().Heartbeat({b.life, 0, 0, ""}, cluster_.now()).status().code(),
             absl::StatusCode::kAborted);
   EXPECT_TRUE(coordinator().Heartbeat({a.life, 0, 0, ""}, cluster_.now()).ok());
@@ -134,9 +134,9 @@ TEST_F(CoordinatorLastSaveTest, AFailureIsTriedAgainAndThenSaysWhatIsLost) {
     EXPECT_THAT(Snapshot().waiting_for, AllOf(HasSubstr("tried again in"), HasSubstr("disk full")));
     cluster_.Pass(pause - absl::Milliseconds(1), {a});
     EXPECT_FALSE(Snapshot().waiting_for.empty());
-    const size_t before = cluster_.fleet.save_directories.size();
+    const size_t before = cluster_.fleet().save_directories.size();
     cluster_.Pass(absl::Milliseconds(1), {a});
-    EXPECT_EQ(cluster_.fleet.save_directories.size(), before + 1);
+    EXPECT_EQ(cluster_.fleet().save_directories.size(), before + 1);
   }
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   FailSave();
@@ -160,7 +160,7 @@ TEST_F(CoordinatorLastSaveTest, LosingAShardMeanwhileEndsItAtOnce) {
 
 TEST_F(CoordinatorLastSaveTest, WhereNothingCanBeSavedItSaysSoAtOnce) {
   BeginLastSave();
-  EXPECT_EQ(cluster_.fleet.commands.back(), "save 0") << "the first weights are worth keeping";
+  EXPECT_EQ(cluster_.fleet().commands.back(), "save 0") << "the first weights are worth keeping";
 
   CoordinatorHarness nowhere;
   nowhere.Start();
@@ -207,7 +207,7 @@ TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
   coordinator().RequestStop("psctl stop", cluster_.now());
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed) << "and not done";
   ASSERT_TRUE(coordinator().Leave(a.life, "it has failed", {}, cluster_.now()).ok());
-  EXPECT_THAT(cluster_.fleet.commands.back(), HasSubstr("stop: shard 1: out of memory"));
+  EXPECT_THAT(cluster_.fleet().commands.back(), HasSubstr("stop: shard 1: out of memory"));
   EXPECT_EQ(coordinator().outcome()->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(
       std::string(coordinator().outcome()->message()),
@@ -226,7 +226,7 @@ TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
   const TestWorker a = cluster_.Add("a");
   coordinator().OnShardFailing(1, absl::ResourceExhaustedError("out of memory"), cluster_.now());
   cluster_.Pass(kPatience / 2);
-  ASSERT_EQ(cluster_.fleet.save_directories.size(), 1);
+  ASSERT_EQ(cluster_.fleet().save_directories.size(), 1);
   coordinator().OnShardLost(1, 71, cluster_.now());
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_THAT(Snapshot().waiting_for,
@@ -261,7 +261,7 @@ class EndOfJobTest : public CoordinatorLastSaveTest {
     while (answer.grant.has_value()) {
       answer = cluster_.Ask(worker_, CoordinatorHarness::ReportOf(*answer.grant));
     }
-    ASSERT_EQ(cluster_.fleet.save_directories.size(), 1);
+    ASSERT_EQ(cluster_.fleet().save_directories.size(), 1);
   }
 
   TestWorker worker_;
@@ -275,7 +275,7 @@ TEST_F(EndOfJobTest, AServerThatStaysUpLetsTheWorkersGoAndTriesOn) {
     cluster_.Pass(LastSave::kLongestPause, {worker_});
     FailSave();
   }
-  EXPECT_EQ(cluster_.fleet.save_directories.size(), 11);
+  EXPECT_EQ(cluster_.fleet().save_directories.size(), 11);
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   cluster_.Pass(LastSave::kLongestPause, {worker_});
   cluster_.FinishSave();
@@ -289,7 +289,7 @@ TEST_F(EndOfJobTest, ASignalWhileItFailsGivesItOneMoreLap) {
   cluster_.Pass(absl::Seconds(5));
   FailSave();
   BeginLastSave("told to stop");
-  EXPECT_EQ(cluster_.fleet.save_directories.size(), 3) << "at once";
+  EXPECT_EQ(cluster_.fleet().save_directories.size(), 3) << "at once";
   for (int i = 0; i < LastSave::kTries; ++i) {
     EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
     FailSave();
@@ -310,7 +310,7 @@ TEST_F(ExitWhenDoneTest, TheFallbackTakesWhatTheFolderDoesNot) {
     FailSave();
     cluster_.Pass(absl::Seconds(5));
   }
-  EXPECT_EQ(cluster_.fleet.save_directories.back(), "spare/round-00000004.tmp");
+  EXPECT_EQ(cluster_.fleet().save_directories.back(), "spare/round-00000004.1000-4.tmp");
   cluster_.FinishSave();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->path, "spare/round-00000004");
   EXPECT_TRUE(coordinator().outcome().has_value());
@@ -325,11 +325,11 @@ TEST_F(ExitWhenDoneTest, AfterAResumeFromTheFallbackTheFolderGetsItsCheckpoint) 
   config.fallback_dir = "spare";
   CoordinatorHarness resumed(config);
   resumed.Start(choice);
-  EXPECT_THAT(resumed.fleet.save_directories, ElementsAre("ckpt/round-00000004.tmp"));
+  EXPECT_THAT(resumed.fleet().save_directories, ElementsAre("ckpt/round-00000004.2000-1.tmp"));
   choice.source = CheckpointSource{"ckpt/round-00000004"};
   CoordinatorHarness complete(config);
   complete.Start(choice);
-  EXPECT_THAT(complete.fleet.save_directories, IsEmpty());
+  EXPECT_THAT(complete.fleet().save_directories, IsEmpty());
 }
 
 TEST_F(ExitWhenDoneTest, ExitsAfterTheLastTry) {

@@ -17,17 +17,17 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   // The same process on a new connection has missed commands: as if it were new.
   OnShardLost(shard, instance_id, now);
   RETURN_IF_ERROR(shards_.Attach(shard, num_shards, instance_id, address, now));
-  deps_.observer->OnEvent(absl::StrCat("shard attached shard=", shard, " address=", address));
+  Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
   if (phase_ == CoordinatorPhase::kAwaitingShards && shards_.all_attached()) {
     Enter(CoordinatorPhase::kRestoring);
-    deps_.checkpoints->ChooseRestore();
+    Do(ChooseRestoreTask{});
   }
   return absl::OkStatus();
 }
 
 void Coordinator::OnShardLost(int shard, uint64_t instance_id, absl::Time now) {
   if (should_exit_ || !shards_.Lose(shard, instance_id, now)) return;
-  deps_.observer->OnEvent(absl::StrCat("shard lost shard=", shard));
+  Tell(absl::StrCat("shard lost shard=", shard));
   // A job that is over and has nothing to go back to stays over.
   const bool stays_done = phase_ == CoordinatorPhase::kDone && !saves();
   if (stays_done || phase_ == CoordinatorPhase::kFailed ||
@@ -38,7 +38,7 @@ void Coordinator::OnShardLost(int shard, uint64_t instance_id, absl::Time now) {
                           " is gone; when it is back, the cluster goes on from the newest "
                           "checkpoint"),
              now);
-  if (checkpoints_.is_active()) deps_.checkpoints->Discard(checkpoints_.active_directory());
+  if (checkpoints_.is_active()) Do(DiscardTask{std::string(checkpoints_.active_directory())});
   const std::string lost =
       absl::StrCat("the server of shard ", shard, " was lost while the checkpoint was written");
   checkpoints_.Abort(absl::UnavailableError(lost));
@@ -97,18 +97,19 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
     checkpoints_.ForgetLast();
   }
   resumed_ = choice.resumed;
-  if (!choice.note.empty()) deps_.observer->OnEvent(choice.note);
+  if (!choice.note.empty()) Tell(choice.note);
   if (ledger_.is_exhausted() && !ledger_.needs_final_evaluation()) {
-    deps_.observer->OnEvent(absl::StrCat(
-        "complete already at round ", ledger_.next_round().value(), " of ",
-        config_.job.schedule.total_rounds,
-        ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
-        config_.exit_when_done ? "ends, because of --exit_when_done"
-                               : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
+    Tell(absl::StrCat("complete already at round ", ledger_.next_round().value(), " of ",
+                      config_.job.schedule.total_rounds,
+                      ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
+                      config_.exit_when_done
+                          ? "ends, because of --exit_when_done"
+                          : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
   }
   const int64_t next_round = ledger_.next_round().value();
-  deps_.observer->OnRestored({ledger_.next_round(), ledger_.trained_samples(),
-                              ledger_.state().final_evaluation_round == next_round});
+  effects_.emplace_back(
+      Announcement(RestoredPoint{ledger_.next_round(), ledger_.trained_samples(),
+                                 ledger_.state().final_evaluation_round == next_round}));
   if (!layout_.has_value()) {
     Enter(CoordinatorPhase::kAwaitingLayout);
     return absl::OkStatus();
@@ -130,11 +131,15 @@ absl::Status Coordinator::Assign(absl::Time now) {
   map_ = std::move(map);
   shards_.MarkLoading(now);
   Enter(CoordinatorPhase::kLoading);
-  deps_.fleet->Assign({.server_incarnation = server_incarnation_,
-                       .map = map_,
-                       .source = source_,
-                       .folder = {config_.checkpoint_dir, config_.folder_claim_id},
-                       .learning_rate_scale = ledger_.state().learning_rate_scale});
+  AssignCommand command = {.server_incarnation = server_incarnation_,
+                           .job = config_.job,
+                           .map = map_,
+                           .source = source_,
+                           .folder = {config_.checkpoint_dir, config_.folder_claim_id}};
+  const double learning_rate_scale = ledger_.state().learning_rate_scale;
+  command.job.schedule.peak *= learning_rate_scale;
+  command.job.schedule.minimum *= learning_rate_scale;
+  Command(std::move(command));
   return absl::OkStatus();
 }
 
@@ -177,8 +182,7 @@ void Coordinator::Fail(const absl::Status& status) {
 void Coordinator::Enter(CoordinatorPhase phase) {
   phase_ = phase;
   Touch();
-  deps_.observer->OnEvent(
-      absl::StrCat("cluster state=", StateName(), " round=", ledger_.next_round().value()));
+  Tell(absl::StrCat("cluster state=", StateName(), " round=", ledger_.next_round().value()));
 }
 
 }  // namespace lodestar

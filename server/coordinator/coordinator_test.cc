@@ -26,9 +26,9 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
   const std::vector<Grant> grants = cluster.RunToEnd(workers);
 
   ASSERT_EQ(grants.size(), 2 * (4 + 1));
-  EXPECT_EQ(cluster.fleet.plans.size(), 4);
+  EXPECT_EQ(cluster.fleet().plans.size(), 4);
   for (int64_t round = 0; round < 4; ++round) {
-    const RoundPlan& plan = cluster.fleet.plans[round];
+    const RoundPlan& plan = cluster.fleet().plans[round];
     EXPECT_EQ(plan.round, Round(round));
     EXPECT_EQ(plan.roster.size(), 2);
     EXPECT_EQ(plan.total_samples(), 6);
@@ -40,14 +40,14 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
     EXPECT_EQ(told.train.has_value(), round > 0);
     EXPECT_EQ(told.train_round, Round(std::max<int64_t>(0, round - 1)));
   }
-  ASSERT_EQ(cluster.observer.rounds.size(), 5);
-  const RoundSummary& trained = cluster.observer.rounds[3];
+  ASSERT_EQ(cluster.observer().rounds.size(), 5);
+  const RoundSummary& trained = cluster.observer().rounds[3];
   EXPECT_EQ(trained.train_loss, 2.0);
   EXPECT_EQ(trained.samples, 6);
   EXPECT_EQ(trained.total_samples, 24);
   EXPECT_EQ(trained.epoch, 2.0);
   EXPECT_EQ(trained.workers, 2);
-  const RoundSummary& evaluated = cluster.observer.rounds[4];
+  const RoundSummary& evaluated = cluster.observer().rounds[4];
   EXPECT_FALSE(evaluated.trained);
   EXPECT_EQ(evaluated.round, Round(4));
   EXPECT_EQ(evaluated.heldout_loss, 3.0);
@@ -62,7 +62,7 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
     EXPECT_TRUE(cluster.coordinator().Leave(worker.life, "done", {}, cluster.now()).ok());
   }
   EXPECT_TRUE(cluster.coordinator().outcome().has_value());
-  EXPECT_EQ(cluster.fleet.commands.back(), "stop");
+  EXPECT_EQ(cluster.fleet().commands.back(), "stop");
 }
 
 TEST(CoordinatorTest, TheCommittedVersionIsThatOfTheRoundsThatAreOver) {
@@ -102,7 +102,7 @@ TEST(CoordinatorTest, RegistrationIsUnavailableUntilEveryShardServes) {
   EXPECT_EQ(early.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Message(early.status()), HasSubstr("shard 1 (missing"));
   cluster.AttachAll();
-  EXPECT_EQ(cluster.store.restores, 1);
+  EXPECT_EQ(cluster.store().restores, 1);
   cluster.coordinator().OnRestoreChosen(
       RestoreChoice{.source = InitialSource{}, .server_incarnation = 50}, cluster.now());
   cluster.coordinator().OnShardLoaded(0, 50, absl::OkStatus(), cluster.now());
@@ -141,7 +141,7 @@ TEST(CoordinatorTest, LostReplyIsAnsweredWithTheSameGrant) {
   const Grant second = *cluster.Ask(a, report).grant;
   EXPECT_EQ(second.round, Round(1));
   EXPECT_EQ(*cluster.Ask(a, report).grant, second) << "a repeated report";
-  EXPECT_EQ(cluster.observer.rounds.size(), 1) << "counted once";
+  EXPECT_EQ(cluster.observer().rounds.size(), 1) << "counted once";
 }
 
 TEST(CoordinatorTest, ReportsThatFitNoGrantAreRefused) {
@@ -158,7 +158,7 @@ TEST(CoordinatorTest, ReportsThatFitNoGrantAreRefused) {
   report.num_samples = 7;
   EXPECT_EQ(cluster.coordinator().RequestGrant(a.life, report, cluster.now()).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(cluster.observer.rounds.empty());
+  EXPECT_TRUE(cluster.observer().rounds.empty());
 }
 
 TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
@@ -168,7 +168,7 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   const TestWorker b = cluster.Add("b");
   const TestWorker c = cluster.Add("c");
   for (const TestWorker& worker : {a, b, c}) cluster.Ask(worker);
-  ASSERT_EQ(cluster.fleet.plans[0].roster.size(), 2) << "c came after the opening";
+  ASSERT_EQ(cluster.fleet().plans[0].roster.size(), 2) << "c came after the opening";
   const GrantReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
   EXPECT_THAT(cluster.Ask(a, report).pending_reason, HasSubstr("waits for b"));
   cluster.Pass(absl::Seconds(6), {a, c});
@@ -178,13 +178,13 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   EXPECT_EQ(waiting.open_round->missing.at(0).worker, "b");
   cluster.Pass(absl::Seconds(5), {a, c});
 
-  EXPECT_THAT(cluster.fleet.commands, Contains("drop 2"));
-  const RoundSummary& round = cluster.observer.rounds.at(0);
+  EXPECT_THAT(cluster.fleet().commands, Contains("drop 2"));
+  const RoundSummary& round = cluster.observer().rounds.at(0);
   EXPECT_TRUE(round.committed_short);
   EXPECT_EQ(round.samples, 3);
   EXPECT_EQ(round.workers, 1);
-  ASSERT_EQ(cluster.fleet.plans.size(), 2);
-  EXPECT_EQ(cluster.fleet.plans[1].roster.at(1).worker, c.life.worker);
+  ASSERT_EQ(cluster.fleet().plans.size(), 2);
+  EXPECT_EQ(cluster.fleet().plans[1].roster.at(1).worker, c.life.worker);
   EXPECT_EQ(cluster.Ask(a).grant->first_sample, 6) << "the lost part is handed to nobody";
   EXPECT_EQ(cluster.coordinator().RequestGrant(b.life, {}, cluster.now()).status().code(),
             absl::StatusCode::kAborted);
@@ -204,12 +204,12 @@ TEST(CoordinatorTest, WorkerThatLeavesFinishesWhatItWasGrantedAndGetsNothingNew)
   EXPECT_EQ(grant.kind, Grant::Kind::kTrain);
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
   EXPECT_EQ(cluster.Ask(b, CoordinatorHarness::ReportOf(grant)).grant->kind, Grant::Kind::kDone);
-  ASSERT_EQ(cluster.observer.rounds.size(), 1);
-  EXPECT_FALSE(cluster.observer.rounds[0].committed_short);
+  ASSERT_EQ(cluster.observer().rounds.size(), 1);
+  EXPECT_FALSE(cluster.observer().rounds[0].committed_short);
   EXPECT_EQ(cluster.Ask(b).grant->kind, Grant::Kind::kDone) << "and no part in the next round";
   EXPECT_TRUE(cluster.coordinator().Leave(b.life, "told to stop", {}, cluster.now()).ok());
   EXPECT_EQ(cluster.Ask(a).grant->round, Round(1));
-  EXPECT_EQ(cluster.fleet.plans.back().roster.size(), 1);
+  EXPECT_EQ(cluster.fleet().plans.back().roster.size(), 1);
 }
 
 TEST(CoordinatorTest, QuorumGoesOnWithoutTheStraggler) {
@@ -224,12 +224,12 @@ TEST(CoordinatorTest, QuorumGoesOnWithoutTheStraggler) {
   const Grant slow = *cluster.Ask(c).grant;
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
   cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
-  ASSERT_EQ(cluster.fleet.plans.size(), 2);
-  EXPECT_EQ(cluster.fleet.plans[1].roster.size(), 2);
-  EXPECT_TRUE(cluster.observer.rounds.at(0).committed_short);
+  ASSERT_EQ(cluster.fleet().plans.size(), 2);
+  EXPECT_EQ(cluster.fleet().plans[1].roster.size(), 2);
+  EXPECT_TRUE(cluster.observer().rounds.at(0).committed_short);
   EXPECT_EQ(*cluster.Ask(c).grant, slow) << "it still holds its grant";
   EXPECT_FALSE(cluster.Ask(c, CoordinatorHarness::ReportOf(slow)).grant.has_value());
-  EXPECT_EQ(cluster.observer.rounds[0].samples, 4) << "late samples do not count";
+  EXPECT_EQ(cluster.observer().rounds[0].samples, 4) << "late samples do not count";
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
   cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
   EXPECT_EQ(cluster.Ask(c).grant->round, Round(2));
@@ -258,8 +258,8 @@ TEST(CoordinatorTest, FinalEvaluationIsRepeatedIfAWorkerIsLostDuringIt) {
   EXPECT_EQ(whole.num_heldout_samples, 7);
   EXPECT_EQ(whole.min_version, Version(1));
   EXPECT_EQ(cluster.Ask(a, CoordinatorHarness::ReportOf(whole)).grant->kind, Grant::Kind::kDone);
-  EXPECT_TRUE(cluster.observer.rounds.back().heldout_complete);
-  EXPECT_EQ(cluster.observer.rounds.back().heldout_loss, 3.0);
+  EXPECT_TRUE(cluster.observer().rounds.back().heldout_complete);
+  EXPECT_EQ(cluster.observer().rounds.back().heldout_loss, 3.0);
 }
 
 }  // namespace

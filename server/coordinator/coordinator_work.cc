@@ -118,7 +118,7 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     open_.clear();
     if (round.was_lost_from()) {
       ++evaluation_attempt_;
-      deps_.observer->OnEvent("final evaluation is repeated: a worker was lost during it");
+      Tell("final evaluation is repeated: a worker was lost during it");
     } else {
       ledger_.FinishFinalEvaluation();
       CloseRound(round, now);
@@ -159,14 +159,13 @@ bool Coordinator::CloseRounds(absl::Time now) {
 void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   Touch();
   if (policy_->uses_rosters() && !round.is_evaluation() && round.reported() > 0) {
-    deps_.fleet->CloseRound(round.round(), round.Reported());
+    Command(CloseRoundCommand{round.round(), round.Reported()});
   }
   RoundSummary summary = round.Summarize(now);
   if (summary.committed_short) {
-    deps_.observer->OnEvent(absl::StrCat("round ", summary.round.value(), " went on with ",
-                                         summary.workers, " of ", round.plan().roster.size(),
-                                         " workers; ", summary.samples, " of ",
-                                         round.plan().total_samples(), " samples counted"));
+    Tell(absl::StrCat("round ", summary.round.value(), " went on with ", summary.workers, " of ",
+                      round.plan().roster.size(), " workers; ", summary.samples, " of ",
+                      round.plan().total_samples(), " samples counted"));
   }
   if (!policy_->uses_rosters() && summary.workers == 0) {
     ledger_.LoseRound(summary.round);
@@ -181,7 +180,7 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   summary.epoch = ledger_.epoch();
   progress_.OnRound(summary);
   summary.trained_time = progress_.trained_time();
-  deps_.observer->OnRoundCommitted(summary);
+  effects_.push_back(Announcement(summary));
 }
 
 // Opens the next round for those that wait and may be in it.
@@ -198,7 +197,7 @@ bool Coordinator::GrantNext(absl::Time now) {
   }
   if (roster.empty()) return false;
   const WorkLedger::Work work = ledger_.OpenRound(membership_.view(), roster, committed_version());
-  if (policy_->uses_rosters()) deps_.fleet->OpenRound(work.plan);
+  if (policy_->uses_rosters()) Command(OpenRoundCommand{work.plan});
   quota_.OnWork();
   Give(work, now);
   return true;

@@ -106,21 +106,21 @@ TEST(CoordinatorWorkersTest, WorkersThatAreGoneAreShownForAWhileWithTheReason) {
 TEST(CoordinatorWorkersTest, WhatIsWaitedForIsToldToTheLogOnce) {
   CoordinatorHarness cluster(TestConfig(2));
   for (int i = 0; i < 10; ++i) cluster.Pass(absl::Seconds(1));
-  EXPECT_THAT(cluster.observer.events,
+  EXPECT_THAT(cluster.observer().events,
               ElementsAre("cluster waits for the server of shard 0 (missing for 3s) and shard 1 "
                           "(missing for 3s)"));
   cluster.Start();
   const TestWorker a = cluster.Add("a");
-  cluster.observer.events.clear();
+  cluster.observer().events.clear();
   for (int i = 0; i < 10; ++i) cluster.Pass(absl::Seconds(1), {a});
-  EXPECT_THAT(cluster.observer.events,
+  EXPECT_THAT(cluster.observer().events,
               ElementsAre("cluster waits for 1 more worker to join (1 of --min_workers=2)"));
   const TestWorker b = cluster.Add("b");
   for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
-  cluster.observer.events.clear();
+  cluster.observer().events.clear();
   for (int i = 0; i < 30; ++i) cluster.Pass(absl::Seconds(1), {a, b});
-  EXPECT_THAT(cluster.observer.events, ElementsAre("cluster round 0 waits for b, open for 11s"));
+  EXPECT_THAT(cluster.observer().events, ElementsAre("cluster round 0 waits for b, open for 11s"));
 }
 
 TEST(CoordinatorWorkersTest, ARoundIsHeldUpOnceItTakesMuchLongerThanOthers) {
@@ -224,7 +224,7 @@ TEST(CoordinatorWorkersTest, LateJoinerIsInTheNextRound) {
   const Grant second = *cluster.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
   EXPECT_EQ(second.num_samples, 3);
   EXPECT_EQ(cluster.Ask(b).grant->first_sample, 9);
-  EXPECT_EQ(cluster.fleet.plans[1].roster.size(), 2);
+  EXPECT_EQ(cluster.fleet().plans[1].roster.size(), 2);
 }
 
 TEST(CoordinatorWorkersTest, LeaveHandsOverItsReport) {
@@ -235,9 +235,9 @@ TEST(CoordinatorWorkersTest, LeaveHandsOverItsReport) {
   EXPECT_TRUE(cluster.coordinator()
                   .Leave(a.life, "SIGTERM", CoordinatorHarness::ReportOf(grant), cluster.now())
                   .ok());
-  ASSERT_EQ(cluster.observer.rounds.size(), 1);
-  EXPECT_FALSE(cluster.observer.rounds[0].committed_short);
-  EXPECT_EQ(cluster.observer.rounds[0].samples, 6);
+  ASSERT_EQ(cluster.observer().rounds.size(), 1);
+  EXPECT_FALSE(cluster.observer().rounds[0].committed_short);
+  EXPECT_EQ(cluster.observer().rounds[0].samples, 6);
 }
 
 TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
@@ -250,7 +250,7 @@ TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
   EXPECT_TRUE(cluster.Ask(a).grant.has_value());
   cluster.Ask(b);
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
-  EXPECT_EQ(cluster.fleet.plans.at(1).roster.size(), 1);
+  EXPECT_EQ(cluster.fleet().plans.at(1).roster.size(), 1);
 }
 
 }  // namespace

@@ -54,8 +54,8 @@ TEST(DataSetsTest, ARefusalNamesWhoBroughtTheJobsData) {
                                                       AllOf(HasSubstr("which worker 'ann' brought"),
                                                             HasSubstr("as worker 'ann'"))));
   DataSets restored({{Shared("a"), 5}});  // of a release that did not keep the name
-  EXPECT_THAT(restored.Admit(kEve, Shared("b")),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("as its checkpoint has it")));
+  EXPECT_THAT(restored.Admit(kEve, Shared("b")), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                          HasSubstr("as its checkpoint has it")));
 }
 
 TEST(DataSetsTest, EqualSizesDoNotMakeEqualData) {

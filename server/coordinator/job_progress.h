@@ -6,10 +6,10 @@
 
 #include "absl/time/time.h"
 #include "common/job_loss.h"
+#include "server/coordinator/announcement.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/rate_meter.h"
-#include "server/coordinator/round_observer.h"
 
 namespace lodestar {
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/coordinator/shard_fleet.h"
+#include "server/coordinator/checkpoint_task.h"
 
 namespace lodestar {
 

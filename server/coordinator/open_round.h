@@ -8,9 +8,9 @@
 
 #include "absl/time/time.h"
 #include "common/ids.h"
+#include "server/coordinator/announcement.h"
 #include "server/coordinator/evaluation_course.h"
 #include "server/coordinator/messages.h"
-#include "server/coordinator/round_observer.h"
 #include "server/coordinator/work_ledger.h"
 
 namespace lodestar {

@@ -7,6 +7,7 @@
 #include <random>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -85,27 +86,28 @@ std::vector<std::string> FoldersOf(const CheckpointKeeper::Config& config) {
 
 }  // namespace
 
-CheckpointKeeper::CheckpointKeeper(Config config, MapProvider map, CheckpointReports* reports)
+CheckpointKeeper::CheckpointKeeper(Config config, CheckpointReports* reports)
     : config_(std::move(config)),
       folders_(FoldersOf(config_)),
-      map_(std::move(map)),
       reports_(reports),
       thread_(1, "checkpoints") {}
 
-void CheckpointKeeper::Publish(CheckpointRecord record) {
-  thread_.Schedule([this, record = std::move(record)] {
-    const absl::StatusOr<PublishedCheckpoint> published = PublishNow(record);
-    has_published_ |= published.ok();
-    reports_->OnCheckpointPublished(record.directory, published);
+void CheckpointKeeper::Do(CheckpointTask task) {
+  thread_.Schedule([this, task = std::move(task)] {
+    std::visit([this](const auto& kind) { Carry(kind); }, task);
   });
 }
 
-absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::PublishNow(const CheckpointRecord& record) {
-  const std::shared_ptr<const ClusterMap> map = map_();
-  if (map == nullptr) return absl::AbortedError("the cluster has lost its layout meanwhile");
+void CheckpointKeeper::Carry(const CheckpointRecord& record) {
+  const absl::StatusOr<PublishedCheckpoint> published = Publish(record);
+  has_published_ |= published.ok();
+  reports_->OnCheckpointPublished(record.directory, published);
+}
+
+absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRecord& record) {
   Manifest manifest;
   manifest.round = record.round;
-  manifest.layout = map->layout;
+  manifest.layout = record.layout;
   for (const std::string& part : record.manifest_parts) {
     ASSIGN_OR_RETURN(manifest.shards.emplace_back(), ParseShardManifest(part));
   }
@@ -137,9 +139,7 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
   return absl::StrJoin(alarms, "; ");
 }
 
-void CheckpointKeeper::Discard(absl::string_view directory) {
-  thread_.Schedule([directory = std::string(directory)] { DiscardCheckpoint(directory); });
-}
+void CheckpointKeeper::Carry(const DiscardTask& task) { DiscardCheckpoint(task.directory); }
 
 absl::Status CheckpointKeeper::CheckSettings() const {
   if (!config_.resume_path.empty()) {
@@ -170,31 +170,28 @@ std::vector<SettingChange> CheckpointKeeper::Compare(const Manifest& manifest) c
   return CompareSettings(manifest, config_.job, MakeServerOptimizer(config_.job)->state_names());
 }
 
-void CheckpointKeeper::SetAside(Round first_bad) {
-  thread_.Schedule([this, first_bad] {
-    set_aside_ = absl::OkStatus();
-    // What is there is of other runs.
-    if (!StartsFromFolders()) return;
-    for (const std::string& folder : folders_) {
-      set_aside_.Update(SetAsideNewer(folder, Round(first_bad.value() - 1), config_.resume_path));
-    }
-    if (set_aside_.ok()) return;
-    set_aside_ = absl::Status(
-        set_aside_.code(),
-        absl::StrCat("checkpoints of round ", first_bad.value(),
-                     " and later have weights that gave NaN or Inf and cannot be set aside: ",
-                     set_aside_.message(), "; move them away"));
-    LogWarn("{}", set_aside_.message());
-  });
+void CheckpointKeeper::Carry(const SetAsideTask& task) {
+  set_aside_ = absl::OkStatus();
+  // What is there is of other runs.
+  if (!StartsFromFolders()) return;
+  const Round last_good(task.first_bad.value() - 1);
+  for (const std::string& folder : folders_) {
+    set_aside_.Update(SetAsideNewer(folder, last_good, config_.resume_path));
+  }
+  if (set_aside_.ok()) return;
+  set_aside_ = absl::Status(
+      set_aside_.code(),
+      absl::StrCat("checkpoints of round ", task.first_bad.value(),
+                   " and later have weights that gave NaN or Inf and cannot be set aside: ",
+                   set_aside_.message(), "; move them away"));
+  LogWarn("{}", set_aside_.message());
 }
 
-void CheckpointKeeper::ChooseRestore() {
-  thread_.Schedule([this] {
-    absl::StatusOr<RestoreChoice> choice = Choose();
-    has_chosen_ = true;
-    if (choice.ok()) choice->server_incarnation = NewServerIncarnation();
-    reports_->OnRestoreChosen(choice);
-  });
+void CheckpointKeeper::Carry(const ChooseRestoreTask&) {
+  absl::StatusOr<RestoreChoice> choice = Choose();
+  has_chosen_ = true;
+  if (choice.ok()) choice->server_incarnation = NewServerIncarnation();
+  reports_->OnRestoreChosen(choice);
 }
 
 bool CheckpointKeeper::StartsFromFolders() const {

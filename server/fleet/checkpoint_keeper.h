@@ -1,8 +1,6 @@
-// The coordinator's CheckpointStore: publishes and removes checkpoints, and chooses what the
-// cluster starts from.
+// The checkpoints on disk: publishes and removes them, and chooses what the cluster starts from.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,12 +16,11 @@
 #include "common/layout.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/resume_settings.h"
-#include "server/coordinator/coordinator.h"
-#include "server/coordinator/shard_fleet.h"
+#include "server/coordinator/checkpoint_task.h"
 
 namespace lodestar {
 
-// Answers to the store's calls. Called from the keeper's thread.
+// Answers to tasks. Called from the keeper's thread.
 class CheckpointReports {
  public:
   virtual ~CheckpointReports() = default;
@@ -33,7 +30,7 @@ class CheckpointReports {
 };
 
 // Works on a thread of its own, one task after the other.
-class CheckpointKeeper : public CheckpointStore {
+class CheckpointKeeper {
  public:
   struct Config {
     std::string root;      // empty: no checkpoints
@@ -49,24 +46,24 @@ class CheckpointKeeper : public CheckpointStore {
     std::string crashed_holder;
     JobSpec job;
   };
-  // The parameter space of the checkpoint that is being published.
-  using MapProvider = std::function<std::shared_ptr<const ClusterMap>()>;
 
   // `reports` outlives the keeper.
-  CheckpointKeeper(Config config, MapProvider map, CheckpointReports* reports);
+  CheckpointKeeper(Config config, CheckpointReports* reports);
 
   // Whether the settings contradict those of the checkpoint that the job will be resumed from, as
   // far as manifests tell: all data is verified only once the job is restored. Blocks for the disk.
   // Errors: FailedPrecondition naming the contradictions; those of files.
   absl::Status CheckSettings() const;
 
-  void Publish(CheckpointRecord record) override;
-  void Discard(absl::string_view directory) override;
-  void SetAside(Round first_bad) override;
-  void ChooseRestore() override;
+  // Only queues.
+  void Do(CheckpointTask task);
 
  private:
-  absl::StatusOr<PublishedCheckpoint> PublishNow(const CheckpointRecord& record);
+  void Carry(const CheckpointRecord& record);
+  void Carry(const DiscardTask& task);
+  void Carry(const SetAsideTask& task);
+  void Carry(const ChooseRestoreTask& task);
+  absl::StatusOr<PublishedCheckpoint> Publish(const CheckpointRecord& record);
   // Removes what is not needed beside the checkpoint that was published. Returns an alarm if what
   // was left behind may be taken for the newest one later.
   std::string TidyUp(const std::string& published, Round round) const;
@@ -82,13 +79,12 @@ class CheckpointKeeper : public CheckpointStore {
 
   const Config config_;
   const std::vector<std::string> folders_;  // the root and the fallback, as far as there are any
-  const MapProvider map_;
   CheckpointReports* const reports_;
   // The next three are of the keeper's thread. Once this process has published a checkpoint, a
   // restart of the cluster goes back to that, whatever the flags said about the start.
   bool has_published_ = false;
   bool has_chosen_ = false;
-  absl::Status set_aside_;  // of the last SetAside()
+  absl::Status set_aside_;  // of the last SetAsideTask
   ThreadPool thread_;
 };
 

@@ -40,9 +40,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     config_.job.model = {"small-mlp", MlpSpec{{3, 2}}};
     config_.job.optimizer.kind = OptimizerKind::kSgd;
     config_.job.schedule.total_rounds = 100;
-    auto map = std::make_shared<ClusterMap>();
-    map->layout = *BuildLayout(config_.job.model);
-    map_ = map;
+    layout_ = *BuildLayout(config_.job.model);
     StartProcess();
   }
   ~CheckpointKeeperTest() override {
@@ -61,31 +59,29 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   }
 
   // With the config as it is now.
-  void StartProcess() {
-    keeper_ = std::make_unique<CheckpointKeeper>(
-        config_, [this] { return map_; }, this);
-  }
+  void StartProcess() { keeper_ = std::make_unique<CheckpointKeeper>(config_, this); }
   std::string Path(int64_t round) const { return absl::StrFormat("%s/round-%08d", root_, round); }
 
   // The outcome is in published_.
   void TrySave(int64_t round, const LedgerState& ledger = {}) {
     CheckpointRecord record;
-    record.directory = Path(round) + ".tmp";
+    record.directory = Path(round) + ".7-1.tmp";
     record.round = Round(round);
     record.state.ledger = ledger;
     fs::create_directories(record.directory);
     ShardState state;
-    state.range = {0, map_->layout.num_elements()};
+    state.range = {0, layout_.num_elements()};
     BucketState& bucket = state.buckets.emplace_back();
     bucket.range = state.range;
     bucket.version = Version(round);
     bucket.weights = Page::Create(state.range.size());
     const auto part = WriteShardFiles({record.directory, 0, 1, ModelSpecToJson(config_.job.model)},
-                                      map_->layout, state);
+                                      layout_, state);
     ASSERT_OK(part);
     record.manifest_parts = {FormatShardManifest(*part)};
     answered_ = std::make_unique<absl::Notification>();
-    keeper_->Publish(std::move(record));
+    record.layout = layout_;
+    keeper_->Do(std::move(record));
     answered_->WaitForNotification();
   }
   void Save(int64_t round, const LedgerState& ledger = {}) {
@@ -95,7 +91,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   }
   RestoreChoice Choose() {
     answered_ = std::make_unique<absl::Notification>();
-    keeper_->ChooseRestore();
+    keeper_->Do(ChooseRestoreTask{});
     answered_->WaitForNotification();
     EXPECT_OK(choice_);
     return choice_.value_or(RestoreChoice());
@@ -108,7 +104,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
 
   const std::string root_;
   CheckpointKeeper::Config config_;
-  std::shared_ptr<const ClusterMap> map_;
+  Layout layout_;
   std::unique_ptr<absl::Notification> answered_;
   absl::StatusOr<RestoreChoice> choice_;
   absl::StatusOr<PublishedCheckpoint> published_;
@@ -118,7 +114,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
 TEST_F(CheckpointKeeperTest, NothingIsMovedIntoAFolderThatIsAnothers) {
   Save(2);
   config_.confirm_folder = [this](absl::string_view checkpoint) {
-    EXPECT_EQ(checkpoint, Path(4) + ".tmp");
+    EXPECT_EQ(checkpoint, Path(4) + ".7-1.tmp");
     return absl::AlreadyExistsError("held by another server");
   };
   StartProcess();
@@ -131,12 +127,12 @@ TEST_F(CheckpointKeeperTest, NothingIsMovedIntoAFolderThatIsAnothers) {
 TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
   Save(2);
   Save(4);
-  keeper_->SetAside(Round(4));
+  keeper_->Do(SetAsideTask{Round(4)});
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   StartProcess();
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   EXPECT_TRUE(fs::exists(Path(4) + ".abandoned"));
-  keeper_->SetAside(Round(2));
+  keeper_->Do(SetAsideTask{Round(2)});
   const RestoreChoice choice = Choose();
   EXPECT_EQ(SourceOf(choice), "");
   EXPECT_THAT(choice.alarm, AllOf(HasSubstr("begins anew at round 0"),
@@ -147,7 +143,7 @@ TEST_F(CheckpointKeeperTest, RunThatHasSavedNothingSpeaksAgainstNoCheckpoint) {
   Save(2);
   config_.resume = false;
   StartProcess();
-  keeper_->SetAside(Round(1));
+  keeper_->Do(SetAsideTask{Round(1)});
   EXPECT_THAT(Choose().alarm, HasSubstr("the newest is " + Path(2)));
   EXPECT_TRUE(fs::exists(Path(2)));
 }
@@ -197,7 +193,7 @@ TEST_F(CheckpointKeeperTest, ACrashedHolderIsToldOfOnce) {
 
 TEST_F(CheckpointKeeperTest, LeftOversOfFailedOnesGoWithTheNextThatIsPublished) {
   Save(1);
-  const std::string late = Path(2) + ".tmp";
+  const std::string late = Path(2) + ".7-9.tmp";
   fs::create_directories(late);
   Save(3);
   EXPECT_FALSE(fs::exists(late));

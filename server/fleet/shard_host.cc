@@ -3,11 +3,13 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_manifest.h"
 #include "common/logging.h"
 #include "common/model_spec_json.h"
+#include "common/overloaded.h"
 #include "common/status_macros.h"
 #include "common/trained_weights.h"
 #include "server/checkpoint/checkpoint_reader.h"
@@ -115,16 +117,40 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::Exchange(
 }
 
 void ShardHost::Shutdown(const absl::Status& status) {
-  const auto old = Exchange(status);
+  absl::StatusOr<std::shared_ptr<ParameterShard>> old = status;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(is_shut_down_, true)) return;
+    std::swap(current_, old);
+  }
   if (old.ok()) (*old)->Shutdown(status);
-  absl::MutexLock lock(&mutex_);
-  is_shut_down_ = true;
 }
 
-void ShardHost::Assign(const AssignCommand& command, const JobSpec& job) {
+void ShardHost::Obey(const ShardCommand& command) {
+  if (const auto* assign = std::get_if<AssignCommand>(&command)) return Assign(*assign);
+  if (const auto* save = std::get_if<SaveCommand>(&command)) return Save(*save);
+  commands_.Schedule([this, command] {
+    const auto current = shard();
+    if (!current.ok()) return;
+    ParameterShard& shard = **current;
+    std::visit(
+        Overloaded{
+            [&](const OpenRoundCommand& open) { shard.OpenRound(open.plan); },
+            [&](const CloseRoundCommand& close) { shard.CloseRound(close.round, close.reported); },
+            [&](const MembersCommand& members) { shard.SetMembers(members.view, members.members); },
+            [&](const DropCommand& drop) {
+              shard.Drop(drop.worker, drop.incarnation, drop.reason);
+            },
+            [](const auto&) {},
+        },
+        command);
+  });
+}
+
+void ShardHost::Assign(const AssignCommand& command) {
   // The end of a shard waits for its updates under way. One that has diverged is telling the
   // coordinator so, and the coordinator calls this under the lock that the update waits for.
-  commands_.Schedule([this, assignment = Assignment{command, job},
+  commands_.Schedule([this, assignment = command,
                       old = Exchange(absl::UnavailableError(
                           absl::StrCat("shard ", shard_, " is loading its weights")))]() mutable {
     if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start anew; register again"));
@@ -133,7 +159,7 @@ void ShardHost::Assign(const AssignCommand& command, const JobSpec& job) {
   });
 }
 
-void ShardHost::Load(const Assignment& assignment) {
+void ShardHost::Load(const AssignCommand& assignment) {
   assignment_ = assignment;
   absl::StatusOr<std::shared_ptr<ParameterShard>> built = BuildShard(assignment);
   const absl::Status status = built.status();
@@ -143,12 +169,12 @@ void ShardHost::Load(const Assignment& assignment) {
   }
   // After Shutdown() the new shard comes back, and ends here.
   Exchange(std::move(built)).IgnoreError();
-  deps_.reports->OnLoaded(assignment.command.server_incarnation, status);
+  deps_.reports->OnLoaded(assignment.server_incarnation, status);
 }
 
 absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
-    const Assignment& assignment) {
-  const ClusterMap& map = *assignment.command.map;
+    const AssignCommand& assignment) {
+  const ClusterMap& map = *assignment.map;
   if (shard_ >= static_cast<int>(map.shards.size())) {
     return absl::InvalidArgumentError(
         absl::StrCat("shard ", shard_, " is not one of the job's ", map.shards.size()));
@@ -160,19 +186,18 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   for (const Bucket& bucket : map.buckets) {
     if (bucket.shard == shard_) config.buckets.push_back(bucket);
   }
-  if (const SharedFolder& folder = assignment.command.folder; folder.claim_id != 0) {
+  if (const SharedFolder& folder = assignment.folder; folder.claim_id != 0) {
     RETURN_IF_ERROR(CheckClaimIsIn(folder.path, folder.claim_id));
   }
   ASSIGN_OR_RETURN(config.max_bytes, CheckMemory(assignment.job, config.range.size()));
   ParameterShard::Deps deps;
   deps.executor = deps_.executor;
   deps.norm_exchange = deps_.norms;
-  deps.observer =
-      std::make_shared<AssignedObserver>(assignment.command.server_incarnation, deps_.reports);
+  deps.observer = std::make_shared<AssignedObserver>(assignment.server_incarnation, deps_.reports);
   deps.trace = deps_.trace;
   ASSIGN_OR_RETURN(std::shared_ptr<ParameterShard> shard,
                    ParameterShard::Create(config, std::move(deps)));
-  RETURN_IF_ERROR(LoadFrom(assignment.command.source, config, *shard));
+  RETURN_IF_ERROR(LoadFrom(assignment.source, config, *shard));
   return shard;
 }
 
@@ -189,50 +214,21 @@ absl::StatusOr<int64_t> ShardHost::CheckMemory(const JobSpec& job, int64_t num_e
   return max_bytes;
 }
 
-void ShardHost::Command(std::function<void(ParameterShard&)> command) {
-  commands_.Schedule([this, command = std::move(command)] {
-    const auto current = shard();
-    if (current.ok()) command(**current);
-  });
-}
-
-void ShardHost::OpenRound(const RoundPlan& plan) {
-  Command([plan](ParameterShard& shard) { shard.OpenRound(plan); });
-}
-
-void ShardHost::CloseRound(Round round, absl::Span<const RosterMember> reported) {
-  Command([round, list = std::vector<RosterMember>(reported.begin(), reported.end())](
-              ParameterShard& shard) { shard.CloseRound(round, list); });
-}
-
-void ShardHost::SetMembers(ViewId view, absl::Span<const RosterMember> members) {
-  Command([view, list = std::vector<RosterMember>(members.begin(), members.end())](
-              ParameterShard& shard) { shard.SetMembers(view, list); });
-}
-
-void ShardHost::Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason) {
-  Command([worker, incarnation, reason = std::string(reason)](ParameterShard& shard) {
-    shard.Drop(worker, incarnation, reason);
-  });
-}
-
-void ShardHost::Save(Version version, absl::string_view directory) {
-  std::optional<Version> wanted;
-  if (version.value() >= 0) wanted = version;
-  commands_.Schedule([this, wanted, directory = std::string(directory)] {
-    const Assignment assignment = assignment_;
-    const auto write = [this, assignment, directory](absl::StatusOr<ShardState> state) {
+void ShardHost::Save(const SaveCommand& command) {
+  commands_.Schedule([this, command] {
+    const auto write = [this, assignment = assignment_,
+                        directory = command.directory](absl::StatusOr<ShardState> state) {
       disk_.Schedule([this, assignment, directory, state = std::move(state)] {
         WriteFiles(assignment, directory, state);
       });
     };
     const auto current = shard();
     if (!current.ok()) return write(current.status());
-    (*current)->Snapshot(wanted, write);
+    (*current)->Snapshot(command.version, write);
   });
 }
 
-void ShardHost::WriteFiles(const Assignment& assignment, const std::string& directory,
+void ShardHost::WriteFiles(const AssignCommand& assignment, const std::string& directory,
                            const absl::StatusOr<ShardState>& state) {
   const auto write = [&]() -> absl::StatusOr<std::string> {
     RETURN_IF_ERROR(state.status());
@@ -240,13 +236,13 @@ void ShardHost::WriteFiles(const Assignment& assignment, const std::string& dire
     ShardFilesSpec spec;
     spec.directory = directory;
     spec.shard = shard_;
-    spec.num_shards = static_cast<int>(assignment.command.map->shards.size());
+    spec.num_shards = static_cast<int>(assignment.map->shards.size());
     spec.model = ModelSpecToJson(assignment.job.model);
     ASSIGN_OR_RETURN(const ShardManifest manifest,
-                     WriteShardFiles(spec, assignment.command.map->layout, *state));
+                     WriteShardFiles(spec, assignment.map->layout, *state));
     return FormatShardManifest(manifest);
   };
-  deps_.reports->OnSaved(assignment.command.server_incarnation, directory, write());
+  deps_.reports->OnSaved(assignment.server_incarnation, directory, write());
 }
 
 }  // namespace lodestar

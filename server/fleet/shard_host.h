@@ -19,7 +19,7 @@
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "common/trace_recorder.h"
-#include "server/coordinator/shard_fleet.h"
+#include "server/coordinator/shard_command.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/shard_observer.h"
@@ -63,14 +63,9 @@ class ShardHost {
   ShardHost(int shard, const Deps& deps);
   ~ShardHost();
 
-  // Answer: OnLoaded(). From here on until it has loaded, shard() is Unavailable.
-  void Assign(const AssignCommand& command, const JobSpec& job);
-  void OpenRound(const RoundPlan& plan);
-  void CloseRound(Round round, absl::Span<const RosterMember> reported);
-  void SetMembers(ViewId view, absl::Span<const RosterMember> members);
-  void Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason);
-  // Answer: OnSaved().
-  void Save(Version version, absl::string_view directory);
+  // After an AssignCommand, until it has loaded, shard() is Unavailable. StopCommand is the
+  // business of who owns the process.
+  void Obey(const ShardCommand& command);
 
   // The shard as of now; Unavailable, with what is waited for, while there is none.
   absl::StatusOr<std::shared_ptr<ParameterShard>> shard() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -83,18 +78,13 @@ class ShardHost {
   void Shutdown(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  struct Assignment {
-    AssignCommand command;
-    JobSpec job;
-  };
-
-  void Load(const Assignment& assignment);
-  absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(const Assignment& assignment);
+  void Assign(const AssignCommand& command);
+  void Save(const SaveCommand& command);
+  void Load(const AssignCommand& assignment);
+  absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(const AssignCommand& assignment);
   // The most that the shard may take. Errors: ResourceExhausted if it will not fit.
   absl::StatusOr<int64_t> CheckMemory(const JobSpec& job, int64_t num_elements);
-  // Runs on the commands' thread if there is a shard.
-  void Command(std::function<void(ParameterShard&)> command);
-  void WriteFiles(const Assignment& assignment, const std::string& directory,
+  void WriteFiles(const AssignCommand& assignment, const std::string& directory,
                   const absl::StatusOr<ShardState>& state);
   // Returns what was current before; after Shutdown() the argument.
   absl::StatusOr<std::shared_ptr<ParameterShard>> Exchange(
@@ -106,7 +96,7 @@ class ShardHost {
   absl::StatusOr<std::shared_ptr<ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   // Of the commands' thread only.
-  Assignment assignment_;
+  AssignCommand assignment_;
   bool has_checked_memory_ = false;
   ThreadPool disk_;
   ThreadPool commands_;  // destroyed first: its tasks use all the others

@@ -47,8 +47,9 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
   LockedReports reports;
   ThreadPool executor(1);
   ShardHost host(0, {.executor = &executor, .norms = nullptr, .reports = &reports});
-  AssignCommand command = {.server_incarnation = 1, .map = map, .source = InitialSource{}};
-  host.Assign(command, job);
+  AssignCommand command = {
+      .server_incarnation = 1, .job = job, .map = map, .source = InitialSource{}};
+  host.Obey(command);
   reports.first_loaded.WaitForNotification();
 
   // An update that overflows.
@@ -78,7 +79,7 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
   reports.diverged.WaitForNotification();
 
   command.server_incarnation = 2;
-  host.Assign(command, job);
+  host.Obey(command);
   EXPECT_THAT(host.shard(), StatusIs(absl::StatusCode::kUnavailable));
   reports.unlocked.Notify();
   reports.told.WaitForNotification();

@@ -11,7 +11,7 @@
 #include "common/job_spec.h"
 #include "proto/cluster_service.pb.h"
 #include "server/coordinator/messages.h"
-#include "server/coordinator/shard_fleet.h"
+#include "server/coordinator/shard_command.h"
 #include "server/shard/shard_observer.h"
 #include "server/sync/round_plan.h"
 
@@ -28,12 +28,8 @@ v1::Grant ToProto(const Grant& grant);
 v1::Grant WaitGrant(const std::string& reason);
 
 // Shards of other servers.
-v1::ShardCommand AssignToProto(const AssignCommand& command, const JobSpec& job);
-struct ShardAssignment {
-  JobSpec job;
-  AssignCommand command;
-};
-absl::StatusOr<ShardAssignment> FromProto(const v1::ShardCommand::Assign& assign);
+v1::ShardCommand ToProto(const ShardCommand& command);
+absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command);
 v1::RoundPlan ToProto(const RoundPlan& plan);
 absl::StatusOr<RoundPlan> FromProto(const v1::RoundPlan& plan);
 v1::ShardReport::Fault ToProto(const WorkerFault& fault);

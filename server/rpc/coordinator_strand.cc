@@ -16,11 +16,12 @@ CoordinatorStrand::CoordinatorStrand(Clock* clock, absl::Duration tick)
 
 CoordinatorStrand::~CoordinatorStrand() { Stop(); }
 
-void CoordinatorStrand::Start(std::unique_ptr<Coordinator> coordinator) {
+void CoordinatorStrand::Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out) {
   {
     absl::MutexLock lock(&mutex_);
     LODESTAR_CHECK(coordinator_ == nullptr) << "started twice";
     coordinator_ = std::move(coordinator);
+    carry_out_ = std::move(carry_out);
     asked_at_version_ = coordinator_->state_version();
   }
   timer_ = std::thread([this] { RunTimer(); });
@@ -32,7 +33,7 @@ void CoordinatorStrand::RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Ti
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     call(*coordinator_, now);
-    AskWaiters(now, &deliveries);
+    Settle(now, &deliveries);
   }
   Deliver(deliveries);
 }
@@ -44,7 +45,7 @@ void CoordinatorStrand::Report(absl::FunctionRef<void(Coordinator&, absl::Time)>
     if (stopping_) return;
     const absl::Time now = clock_->Now();
     report(*coordinator_, now);
-    AskWaiters(now, &deliveries);
+    Settle(now, &deliveries);
   }
   Deliver(deliveries);
 }
@@ -69,12 +70,12 @@ void CoordinatorStrand::Await(uint64_t key, absl::Duration patience, Attempt att
       LODESTAR_CHECK(occasion == Occasion::kChange) << "no answer at the last attempt";
       waiters_.push_back({key, now + patience, std::move(attempt)});
     }
-    AskWaiters(now, &deliveries);
+    Settle(now, &deliveries);
   }
   Deliver(deliveries);
 }
 
-void CoordinatorStrand::AskWaiters(absl::Time now, std::vector<Delivery>* deliveries) {
+void CoordinatorStrand::Settle(absl::Time now, std::vector<Delivery>* deliveries) {
   bool has_new_answers = true;
   while (has_new_answers && coordinator_->state_version() != asked_at_version_) {
     asked_at_version_ = coordinator_->state_version();
@@ -91,6 +92,11 @@ void CoordinatorStrand::AskWaiters(absl::Time now, std::vector<Delivery>* delive
       }
     }
   }
+  CarryOutEffects();
+}
+
+void CoordinatorStrand::CarryOutEffects() {
+  for (Effect& effect : coordinator_->TakeEffects()) carry_out_(std::move(effect));
 }
 
 void CoordinatorStrand::EndWaiters(absl::Time now, Occasion occasion,
@@ -105,6 +111,7 @@ void CoordinatorStrand::EndWaiters(absl::Time now, Occasion occasion,
       waiters_.push_back(std::move(waiter));
     }
   }
+  CarryOutEffects();
 }
 
 void CoordinatorStrand::RunTimer() {
@@ -116,7 +123,7 @@ void CoordinatorStrand::RunTimer() {
       if (mutex_.AwaitWithTimeout(absl::Condition(&is_stopping), tick_)) return;
       const absl::Time now = clock_->Now();
       coordinator_->Tick(now);
-      AskWaiters(now, &deliveries);
+      Settle(now, &deliveries);
       EndWaiters(
           now, Occasion::kPatienceOver,
           [now](const Waiter& waiter) { return waiter.deadline <= now; }, &deliveries);

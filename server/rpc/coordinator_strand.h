@@ -1,8 +1,6 @@
-// Serializes all that happens to the pure Coordinator, gives it the time, and keeps the calls that
-// wait for a change of its state. One mutex, one timer thread.
-//
-// Lock order: the strand's mutex is taken first; what the coordinator calls (fleet, checkpoint
-// store, observer) only queues.
+// Serializes all that happens to the pure Coordinator, gives it the time, has its effects carried
+// out in order, and keeps the calls that wait for a change of its state. One mutex, one timer
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +31,16 @@ class CoordinatorStrand {
   // Returns null to go on waiting.
   using Attempt = std::function<Delivery(Coordinator&, absl::Time now, Occasion)>;
 
+  // Called with the lock, so that effects keep their order: must only queue.
+  using CarryOut = std::function<void(Effect)>;
+
   // Leases and patience are looked at every `tick`.
   CoordinatorStrand(Clock* clock, absl::Duration tick);
   ~CoordinatorStrand();
 
-  // Before any other call; apart from construction because the coordinator commands a fleet whose
-  // answers come back here.
-  void Start(std::unique_ptr<Coordinator> coordinator) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Before any other call; apart from construction because answers to effects come back here.
+  void Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // call(coordinator, now), then wakes whoever waits for what it changed. Returns its result.
   template <typename Call>
@@ -79,9 +80,11 @@ class CoordinatorStrand {
   void RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Asks the waiters as long as that gives answers.
-  void AskWaiters(absl::Time now, std::vector<Delivery>* deliveries)
+  // After each call of the coordinator: has its effects carried out, and asks the waiters as long
+  // as that gives answers.
+  void Settle(absl::Time now, std::vector<Delivery>* deliveries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CarryOutEffects() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndWaiters(absl::Time now, Occasion occasion, absl::FunctionRef<bool(const Waiter&)> which,
                   std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -89,6 +92,7 @@ class CoordinatorStrand {
   const absl::Duration tick_;
   absl::Mutex mutex_;
   std::unique_ptr<Coordinator> coordinator_ ABSL_GUARDED_BY(mutex_);
+  CarryOut carry_out_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   uint64_t asked_at_version_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,14 +1,13 @@
 #include "server/rpc/server_fleet.h"
 
-#include <string>
 #include <utility>
+#include <variant>
 
 #include "server/rpc/cluster_convert.h"
 
 namespace lodestar {
 
-ServerFleet::ServerFleet(JobSpec job, ShardHost* local, NormCollector* norms)
-    : job_(std::move(job)), local_(local), norms_(norms) {}
+ServerFleet::ServerFleet(ShardHost* local, NormCollector* norms) : local_(local), norms_(norms) {}
 
 std::shared_ptr<ShardStream> ServerFleet::Attach(int shard, uint64_t instance_id,
                                                  std::shared_ptr<ShardStream> stream) {
@@ -40,77 +39,14 @@ void ServerFleet::EndAll(const absl::Status& status) {
   for (auto& [shard, remote] : remotes) remote.stream->End(status);
 }
 
-std::shared_ptr<const ClusterMap> ServerFleet::map() const {
+void ServerFleet::Send(const ShardCommand& command) {
+  if (std::holds_alternative<AssignCommand>(command)) {
+    norms_->Reset(absl::AbortedError("the servers start anew"));
+  }
+  local_->Obey(command);
+  const v1::ShardCommand wire = ToProto(command);
   absl::MutexLock lock(&mutex_);
-  return map_;
-}
-
-void ServerFleet::SendToRemotes(const v1::ShardCommand& command) {
-  absl::MutexLock lock(&mutex_);
-  for (auto& [shard, remote] : remotes_) remote.stream->Send(command);
-}
-
-void ServerFleet::Assign(const AssignCommand& command) {
-  norms_->Reset(absl::AbortedError("the servers start anew"));
-  {
-    absl::MutexLock lock(&mutex_);
-    map_ = command.map;
-  }
-  JobSpec job = job_;
-  job.schedule.peak *= command.learning_rate_scale;
-  job.schedule.minimum *= command.learning_rate_scale;
-  local_->Assign(command, job);
-  SendToRemotes(AssignToProto(command, job));
-}
-
-void ServerFleet::OpenRound(const RoundPlan& plan) {
-  local_->OpenRound(plan);
-  v1::ShardCommand command;
-  *command.mutable_open_round() = ToProto(plan);
-  SendToRemotes(command);
-}
-
-void ServerFleet::CloseRound(Round round, absl::Span<const RosterMember> reported) {
-  local_->CloseRound(round, reported);
-  v1::ShardCommand command;
-  command.mutable_close_round()->set_round(round.value());
-  for (const RosterMember& member : reported) {
-    *command.mutable_close_round()->add_reported() = ToProto(member);
-  }
-  SendToRemotes(command);
-}
-
-void ServerFleet::SetMembers(ViewId view, absl::Span<const RosterMember> members) {
-  local_->SetMembers(view, members);
-  v1::ShardCommand command;
-  command.mutable_members()->set_view_id(view.value());
-  for (const RosterMember& member : members) {
-    *command.mutable_members()->add_members() = ToProto(member);
-  }
-  SendToRemotes(command);
-}
-
-void ServerFleet::Drop(WorkerId worker, Incarnation incarnation, absl::string_view reason) {
-  local_->Drop(worker, incarnation, reason);
-  v1::ShardCommand command;
-  command.mutable_drop()->set_worker_id(worker.value());
-  command.mutable_drop()->set_incarnation(incarnation.value());
-  command.mutable_drop()->set_reason(std::string(reason));
-  SendToRemotes(command);
-}
-
-void ServerFleet::Save(Version version, absl::string_view directory) {
-  local_->Save(version, directory);
-  v1::ShardCommand command;
-  command.mutable_save()->set_version(version.value());
-  command.mutable_save()->set_directory(std::string(directory));
-  SendToRemotes(command);
-}
-
-void ServerFleet::Stop(absl::string_view failure) {
-  v1::ShardCommand command;
-  command.mutable_stop()->set_failure(std::string(failure));
-  SendToRemotes(command);
+  for (auto& [shard, remote] : remotes_) remote.stream->Send(wire);
 }
 
 }  // namespace lodestar

@@ -184,54 +184,18 @@ absl::Status ShardAgent::RunOneAttachment() {
   return finished.ok() ? absl::UnavailableError("the coordinator closed the stream") : finished;
 }
 
-absl::Status ShardAgent::Obey(const v1::ShardCommand& command) {
-  switch (command.command_case()) {
-    case v1::ShardCommand::kAssign: {
-      ASSIGN_OR_RETURN(const ShardAssignment assignment, FromProto(command.assign()));
-      {
-        absl::MutexLock lock(&mutex_);
-        advertised_coordinator_ = assignment.command.map->shards.front().address;
-      }
-      host_->Assign(assignment.command, assignment.job);
-      return absl::OkStatus();
-    }
-    case v1::ShardCommand::kOpenRound: {
-      ASSIGN_OR_RETURN(const RoundPlan plan, FromProto(command.open_round()));
-      host_->OpenRound(plan);
-      return absl::OkStatus();
-    }
-    case v1::ShardCommand::kCloseRound: {
-      std::vector<RosterMember> reported;
-      for (const v1::RosterMember& member : command.close_round().reported()) {
-        reported.push_back(FromProto(member));
-      }
-      host_->CloseRound(Round(command.close_round().round()), reported);
-      return absl::OkStatus();
-    }
-    case v1::ShardCommand::kMembers: {
-      std::vector<RosterMember> members;
-      for (const v1::RosterMember& member : command.members().members()) {
-        members.push_back(FromProto(member));
-      }
-      host_->SetMembers(ViewId(command.members().view_id()), members);
-      return absl::OkStatus();
-    }
-    case v1::ShardCommand::kDrop:
-      host_->Drop(WorkerId(command.drop().worker_id()), Incarnation(command.drop().incarnation()),
-                  command.drop().reason());
-      return absl::OkStatus();
-    case v1::ShardCommand::kSave:
-      host_->Save(Version(command.save().version()), command.save().directory());
-      return absl::OkStatus();
-    case v1::ShardCommand::kStop:
-      deps_.on_stop(command.stop().failure().empty()
-                        ? absl::OkStatus()
-                        : absl::FailedPreconditionError(command.stop().failure()));
-      return absl::OkStatus();
-    case v1::ShardCommand::COMMAND_NOT_SET:
-      break;
+absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
+  ASSIGN_OR_RETURN(const ShardCommand command, FromProto(wire));
+  if (const auto* assign = std::get_if<AssignCommand>(&command)) {
+    absl::MutexLock lock(&mutex_);
+    advertised_coordinator_ = assign->map->shards.front().address;
   }
-  return absl::InvalidArgumentError("a command that this release does not know");
+  if (const auto* stop = std::get_if<StopCommand>(&command)) {
+    deps_.on_stop(stop->failure.empty() ? absl::OkStatus()
+                                        : absl::FailedPreconditionError(stop->failure));
+  }
+  host_->Obey(command);
+  return absl::OkStatus();
 }
 
 v1::ShardReport ShardAgent::NewReport() const {

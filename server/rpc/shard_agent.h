@@ -17,7 +17,7 @@
 #include "common/executor.h"
 #include "common/logging.h"
 #include "proto/cluster_service.grpc.pb.h"
-#include "server/coordinator/shard_fleet.h"
+#include "server/coordinator/checkpoint_task.h"
 #include "server/fleet/shard_host.h"
 #include "server/rpc/outgoing_calls.h"
 #include "server/shard/norm_exchange.h"
@@ -76,7 +76,7 @@ class ShardAgent : public ShardReports, public NormExchange {
   void RunStats();
   // Until the stream ends; returns how.
   absl::Status RunOneAttachment();
-  absl::Status Obey(const v1::ShardCommand& command);
+  absl::Status Obey(const v1::ShardCommand& wire);
   // What to call; null if stopped.
   std::shared_ptr<v1::ClusterService::Stub> BeginCall(grpc::ClientContext* context)
       ABSL_LOCKS_EXCLUDED(mutex_);

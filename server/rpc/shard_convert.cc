@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
+#include "common/overloaded.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "server/rpc/cluster_convert.h"
@@ -10,13 +11,8 @@
 namespace lodestar {
 namespace {
 
-// Calls the case of each alternative of a variant.
-template <typename... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-template <typename... Cases>
-Overloaded(Cases...) -> Overloaded<Cases...>;
+// Of a Save that takes each bucket as it is.
+constexpr int64_t kAnyVersion = -1;
 
 absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& assign) {
   switch (assign.source_case()) {
@@ -43,13 +39,9 @@ absl::StatusOr<Layout> LayoutOf(const v1::ShardCommand::Assign& assign, const Jo
   return built;
 }
 
-}  // namespace
-
-v1::ShardCommand AssignToProto(const AssignCommand& command, const JobSpec& job) {
-  v1::ShardCommand result;
-  v1::ShardCommand::Assign* assign = result.mutable_assign();
+void SetAssign(const AssignCommand& command, v1::ShardCommand::Assign* assign) {
   assign->set_server_incarnation(command.server_incarnation);
-  *assign->mutable_job() = ToProto(job);
+  *assign->mutable_job() = ToProto(command.job);
   *assign->mutable_layout() = ToProto(command.map->layout);
   assign->set_checkpoint_dir(command.folder.path);
   assign->set_folder_claim_id(command.folder.claim_id);
@@ -67,15 +59,14 @@ v1::ShardCommand AssignToProto(const AssignCommand& command, const JobSpec& job)
                  [&](const ClientSource&) { assign->set_client_supplies(true); },
              },
              command.source);
-  return result;
 }
 
-absl::StatusOr<ShardAssignment> FromProto(const v1::ShardCommand::Assign& assign) {
-  ShardAssignment result;
+absl::StatusOr<AssignCommand> AssignFromProto(const v1::ShardCommand::Assign& assign) {
+  AssignCommand result;
   ASSIGN_OR_RETURN(result.job, FromProto(assign.job()));
-  result.command.server_incarnation = assign.server_incarnation();
-  result.command.folder = {assign.checkpoint_dir(), assign.folder_claim_id()};
-  ASSIGN_OR_RETURN(result.command.source, SourceFromProto(assign));
+  result.server_incarnation = assign.server_incarnation();
+  result.folder = {assign.checkpoint_dir(), assign.folder_claim_id()};
+  ASSIGN_OR_RETURN(result.source, SourceFromProto(assign));
   auto map = std::make_shared<ClusterMap>();
   ASSIGN_OR_RETURN(map->layout, LayoutOf(assign, result.job));
   std::vector<ElementRange> ranges;
@@ -84,8 +75,81 @@ absl::StatusOr<ShardAssignment> FromProto(const v1::ShardCommand::Assign& assign
     ranges.push_back(map->shards.back().range);
   }
   ASSIGN_OR_RETURN(map->buckets, PlanBuckets(map->layout, ranges, result.job.bucket_bytes));
-  result.command.map = std::move(map);
+  result.map = std::move(map);
   return result;
+}
+
+template <typename Members>
+void SetMembers(const std::vector<RosterMember>& members, Members* wire) {
+  for (const RosterMember& member : members) *wire->Add() = ToProto(member);
+}
+
+template <typename Members>
+std::vector<RosterMember> MembersFromProto(const Members& wire) {
+  std::vector<RosterMember> members;
+  for (const v1::RosterMember& member : wire) members.push_back(FromProto(member));
+  return members;
+}
+
+}  // namespace
+
+v1::ShardCommand ToProto(const ShardCommand& command) {
+  v1::ShardCommand wire;
+  std::visit(
+      Overloaded{
+          [&](const AssignCommand& assign) { SetAssign(assign, wire.mutable_assign()); },
+          [&](const OpenRoundCommand& open) { *wire.mutable_open_round() = ToProto(open.plan); },
+          [&](const CloseRoundCommand& close) {
+            wire.mutable_close_round()->set_round(close.round.value());
+            SetMembers(close.reported, wire.mutable_close_round()->mutable_reported());
+          },
+          [&](const MembersCommand& members) {
+            wire.mutable_members()->set_view_id(members.view.value());
+            SetMembers(members.members, wire.mutable_members()->mutable_members());
+          },
+          [&](const DropCommand& drop) {
+            wire.mutable_drop()->set_worker_id(drop.worker.value());
+            wire.mutable_drop()->set_incarnation(drop.incarnation.value());
+            wire.mutable_drop()->set_reason(drop.reason);
+          },
+          [&](const SaveCommand& save) {
+            wire.mutable_save()->set_version(save.version.value_or(Version(kAnyVersion)).value());
+            wire.mutable_save()->set_directory(save.directory);
+          },
+          [&](const StopCommand& stop) { wire.mutable_stop()->set_failure(stop.failure); },
+      },
+      command);
+  return wire;
+}
+
+absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
+  switch (command.command_case()) {
+    case v1::ShardCommand::kAssign:
+      return AssignFromProto(command.assign());
+    case v1::ShardCommand::kOpenRound: {
+      ASSIGN_OR_RETURN(RoundPlan plan, FromProto(command.open_round()));
+      return OpenRoundCommand{std::move(plan)};
+    }
+    case v1::ShardCommand::kCloseRound:
+      return CloseRoundCommand{Round(command.close_round().round()),
+                               MembersFromProto(command.close_round().reported())};
+    case v1::ShardCommand::kMembers:
+      return MembersCommand{ViewId(command.members().view_id()),
+                            MembersFromProto(command.members().members())};
+    case v1::ShardCommand::kDrop:
+      return DropCommand{WorkerId(command.drop().worker_id()),
+                         Incarnation(command.drop().incarnation()), command.drop().reason()};
+    case v1::ShardCommand::kSave: {
+      SaveCommand save = {.version = std::nullopt, .directory = command.save().directory()};
+      if (command.save().version() >= 0) save.version = Version(command.save().version());
+      return save;
+    }
+    case v1::ShardCommand::kStop:
+      return StopCommand{command.stop().failure()};
+    case v1::ShardCommand::COMMAND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("a command that this release does not know");
 }
 
 v1::ShardReport::Fault ToProto(const WorkerFault& fault) {

@@ -75,7 +75,8 @@ class WeightsExportTest : public ::testing::Test {
     map->shards = {{0, "nowhere:1", all}};
     map->buckets = *PlanBuckets(map->layout, {all}, /*bucket_bytes=*/256);
     map_ = map;
-    host_.Assign({.server_incarnation = 1, .map = map_, .source = InitialSource{}}, job_);
+    host_.Obey(AssignCommand{
+        .server_incarnation = 1, .job = job_, .map = map_, .source = InitialSource{}});
     loads_.loaded_.WaitForNotification();
   }
   ~WeightsExportTest() override { host_.Shutdown(absl::CancelledError("the test is over")); }
@@ -93,9 +94,10 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheVersionWanted) {
   absl::Notification go;
   executor_.Schedule([&go] { go.WaitForNotification(); });
   const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
-  host_.SetMembers(ViewId(1), roster);
-  host_.OpenRound({.round = Round(0), .view = ViewId(1), .roster = roster, .learning_rate = 0.1});
-  host_.Drop(WorkerId(1), Incarnation(1), "left");
+  host_.Obey(MembersCommand{ViewId(1), roster});
+  host_.Obey(OpenRoundCommand{
+      {.round = Round(0), .view = ViewId(1), .roster = roster, .learning_rate = 0.1}});
+  host_.Obey(DropCommand{WorkerId(1), Incarnation(1), "left"});
   absl::Notification has_bucket;
   std::thread starter([&] {
     // Long enough for an export that does not wait; one that does passes whatever the time.

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/output_file.h"
-#include "server/coordinator/round_observer.h"
+#include "server/coordinator/announcement.h"
 
 namespace lodestar {
 

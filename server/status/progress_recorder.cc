@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/json.h"
 #include "common/logging.h"
+#include "common/overloaded.h"
 
 namespace lodestar {
 namespace {
@@ -63,22 +64,18 @@ absl::StatusOr<std::unique_ptr<ProgressRecorder>> ProgressRecorder::Create(const
 ProgressRecorder::ProgressRecorder(const Config& config)
     : config_(config), writer_(1, "progress") {}
 
-void ProgressRecorder::OnRestored(const RestoredPoint& point) {
-  writer_.Schedule([this, point] {
-    if (metrics_.has_value()) CutMetrics(point);
+void ProgressRecorder::Note(Announcement announcement) {
+  writer_.Schedule([this, announcement = std::move(announcement)] {
+    std::visit(Overloaded{
+                   [this](const RestoredPoint& point) {
+                     if (metrics_.has_value()) CutMetrics(point);
+                   },
+                   [this](const RoundSummary& summary) { Record(summary); },
+                   [](const Event& event) { LogInfo("{}", event.text); },
+                   [](const Alarm& alarm) { LogError("alarm: {}", alarm.text); },
+               },
+               announcement);
   });
-}
-
-void ProgressRecorder::OnRoundCommitted(const RoundSummary& summary) {
-  writer_.Schedule([this, summary] { Record(summary); });
-}
-
-void ProgressRecorder::OnEvent(absl::string_view text) {
-  writer_.Schedule([text = std::string(text)] { LogInfo("{}", text); });
-}
-
-void ProgressRecorder::OnAlarm(absl::string_view text) {
-  writer_.Schedule([text = std::string(text)] { LogError("alarm: {}", text); });
 }
 
 void ProgressRecorder::Record(const RoundSummary& summary) {

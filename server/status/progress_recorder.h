@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "common/executor.h"
 #include "common/job_loss.h"
-#include "server/coordinator/round_observer.h"
+#include "server/coordinator/announcement.h"
 #include "server/status/metrics_file.h"
 
 namespace lodestar {
@@ -27,8 +27,7 @@ std::string MetricsLine(const RoundSummary& summary, LossUnit unit);
 std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds, LossUnit unit,
                          double samples_per_second);
 
-// The calls of RoundObserver only queue; the coordinator makes them under its lock.
-class ProgressRecorder : public RoundObserver {
+class ProgressRecorder {
  public:
   struct Config {
     std::string metrics_out;  // see MetricsFile; empty: none
@@ -43,10 +42,8 @@ class ProgressRecorder : public RoundObserver {
   // Errors: those of opening metrics_out.
   static absl::StatusOr<std::unique_ptr<ProgressRecorder>> Create(const Config& config);
 
-  void OnRestored(const RestoredPoint& point) override;
-  void OnRoundCommitted(const RoundSummary& summary) override;
-  void OnEvent(absl::string_view text) override;
-  void OnAlarm(absl::string_view text) override;
+  // Only queues.
+  void Note(Announcement announcement);
 
  private:
   explicit ProgressRecorder(const Config& config);

@@ -60,7 +60,7 @@ TEST(ProgressRecorderTest, WritesOneLinePerRound) {
   config.total_rounds = 100;
   {
     ASSERT_OK_AND_ASSIGN(const auto recorder, ProgressRecorder::Create(config));
-    for (int64_t round = 5; round < 8; ++round) recorder->OnRoundCommitted(SummaryOf(round));
+    for (int64_t round = 5; round < 8; ++round) recorder->Note(SummaryOf(round));
   }
   std::ifstream file(config.metrics_out);
   std::stringstream content;
@@ -165,7 +165,7 @@ std::vector<std::string> FailuresOnAFullDisk() {
   auto recorder = *ProgressRecorder::Create(config);
   const rlimit limit{10, RLIM_INFINITY};
   setrlimit(RLIMIT_FSIZE, &limit);
-  for (int64_t round = 0; round < 3; ++round) recorder->OnRoundCommitted(SummaryOf(round));
+  for (int64_t round = 0; round < 3; ++round) recorder->Note(SummaryOf(round));
   recorder.reset();  // writes what is queued
   return failures;
 }

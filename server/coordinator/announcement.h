@@ -1,10 +1,11 @@
-// Tells metrics and logs what happened. Implementations only note it; they never call back.
+// What metrics and logs are told.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <variant>
 
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
 
@@ -30,23 +31,24 @@ struct RoundSummary {
   bool committed_short = false;  // without everyone of the roster
 };
 
-// From where the servers go on: at their start, and whenever they go back.
+// From where the servers go on: at their start, and whenever they go back. What was told of rounds
+// from there on counts no more; they come again.
 struct RestoredPoint {
   Round next_round;
   int64_t trained_samples = 0;  // of the rounds before, as RoundSummary::total_samples counts
   bool is_evaluated = false;    // the final evaluation of the rounds before was done
 };
 
-class RoundObserver {
- public:
-  virtual ~RoundObserver() = default;
-  // What was told of rounds from there on counts no more; they come again.
-  virtual void OnRestored(const RestoredPoint& point) = 0;
-  virtual void OnRoundCommitted(const RoundSummary& summary) = 0;
-  // One line for the log, when something changed: membership, state.
-  virtual void OnEvent(absl::string_view text) = 0;
-  // An operator should act; said once per text, however often it is raised.
-  virtual void OnAlarm(absl::string_view text) = 0;
+// One line for the log, when something changed: membership, state.
+struct Event {
+  std::string text;
 };
+
+// An operator should act; said once per text, however often it is raised.
+struct Alarm {
+  std::string text;
+};
+
+using Announcement = std::variant<RestoredPoint, RoundSummary, Event, Alarm>;
 
 }  // namespace lodestar

@@ -1,0 +1,14 @@
+// Calls the case of each alternative of a variant:
+//   std::visit(Overloaded{[](const A&) {...}, [](const B&) {...}}, variant);
+#pragma once
+
+namespace lodestar {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+}  // namespace lodestar

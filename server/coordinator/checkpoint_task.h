@@ -1,0 +1,66 @@
+// What the coordinator asks of the checkpoints on disk. Tasks are carried out in the order given.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/layout.h"
+#include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/shard_command.h"
+
+namespace lodestar {
+
+// A checkpoint all of whose shards are written and synced: the manifest is written, the directory
+// renamed and verified, and those beyond the ones to keep are deleted. Answer:
+// OnCheckpointPublished().
+struct CheckpointRecord {
+  std::string directory;        // temporary: of this try alone, ends in ".tmp"
+  std::string final_directory;  // replaced if it is there
+  Round round;
+  CoordinatorState state;
+  Layout layout = {};
+  std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
+};
+
+struct PublishedCheckpoint {
+  std::string path;
+  Round round;
+  uint64_t bytes = 0;
+  std::string alarm = {};  // not empty: it is there, but what is beside it is not as it should be
+};
+
+// Removes the directory of a checkpoint that failed. No answer.
+struct DiscardTask {
+  std::string directory;
+};
+
+// Nothing is restored any more from checkpoints of `first_bad` rounds and more, by any process. No
+// answer.
+struct SetAsideTask {
+  Round first_bad;
+};
+
+// Finds what to start from: the newest checkpoint that verifies, else the source of the flags.
+// Answer: OnRestoreChosen(), with an error if a SetAsideTask has failed.
+struct ChooseRestoreTask {};
+
+struct RestoreChoice {
+  WeightsSource source = InitialSource{};
+  std::optional<CoordinatorState> state = std::nullopt;  // of a checkpoint
+  std::optional<Layout> layout =
+      std::nullopt;  // of a checkpoint or weights file; model `client` needs it
+  // Time-based or random; raised above that of the checkpoint if it is not.
+  uint64_t server_incarnation = 0;
+  std::string alarm = {};  // not empty: why not from where one would expect
+  std::string note = {};   // what it starts from, and with which settings
+  std::optional<ResumeSnapshot> resumed = std::nullopt;  // of a checkpoint
+};
+
+using CheckpointTask = std::variant<CheckpointRecord, DiscardTask, SetAsideTask, ChooseRestoreTask>;
+
+}  // namespace lodestar

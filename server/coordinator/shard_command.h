@@ -1,0 +1,82 @@
+// What the coordinator commands the shards. Each command goes to all of them; those to one shard
+// are obeyed in the order given. Answers come later, as the coordinator's On...() methods.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/job_spec.h"
+#include "server/coordinator/messages.h"
+#include "server/sync/round_plan.h"
+
+namespace lodestar {
+
+// Where weights come from.
+struct InitialSource {};  // the layout's initialisers and the job's seed
+struct CheckpointSource {
+  std::string directory;
+};
+struct SafetensorsSource {
+  std::string path;
+};
+struct ClientSource {};  // the first client pushes them
+using WeightsSource =
+    std::variant<InitialSource, CheckpointSource, SafetensorsSource, ClientSource>;
+
+// Where all servers write their parts of a checkpoint.
+struct SharedFolder {
+  std::string path;       // empty: nothing is saved
+  uint64_t claim_id = 0;  // of the coordinator's FolderLock in it
+};
+
+// Discards everything and starts from the source. Answer: OnShardLoaded().
+struct AssignCommand {
+  uint64_t server_incarnation = 0;
+  JobSpec job;  // with the learning rate that rollbacks have left of the configured one
+  std::shared_ptr<const ClusterMap> map;
+  WeightsSource source;
+  SharedFolder folder = {};
+};
+
+struct OpenRoundCommand {
+  RoundPlan plan;
+};
+
+// All is in by the reports of these members. Answer: OnWorkerFault() for those whose part is not.
+struct CloseRoundCommand {
+  Round round;
+  std::vector<RosterMember> reported;
+};
+
+struct MembersCommand {
+  ViewId view;
+  std::vector<RosterMember> members;
+};
+
+struct DropCommand {
+  WorkerId worker;
+  Incarnation incarnation;
+  std::string reason;
+};
+
+// Captures each bucket and writes it into `directory`, which is created if it is not there. Answer:
+// OnShardSaved().
+struct SaveCommand {
+  std::optional<Version> version;  // of every bucket; nullopt: each as it is
+  std::string directory;
+};
+
+// The servers exit.
+struct StopCommand {
+  std::string failure;  // why the job has failed; empty: it has not
+};
+
+using ShardCommand = std::variant<AssignCommand, OpenRoundCommand, CloseRoundCommand,
+                                  MembersCommand, DropCommand, SaveCommand, StopCommand>;
+
+}  // namespace lodestar
