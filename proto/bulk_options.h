@@ -25,6 +25,9 @@ inline constexpr int kSharedBlocks = 6;
 inline constexpr int kDataChannelsPerServer = 2;
 inline constexpr int64_t kBytesForManyChannels = int64_t{4} << 20;
 
+// Metadata of a bulk call: its number, for ParameterService.DescribeCalls.
+inline constexpr char kCallNumberKey[] = "lodestar-call";
+
 // One data channel of several to the same server: its own TCP connection, no retries by gRPC (a
 // stream of tensors is sent again by the application), writes buffered ahead.
 grpc::ChannelArguments DataChannelArguments();

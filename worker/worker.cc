@@ -39,6 +39,8 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
   config.buckets = registration.buckets;
   config.worker = registration.identity.worker;
   config.incarnation = registration.identity.incarnation;
+  // Two thirds of a lease: before the coordinator takes the worker for the one that holds it up.
+  config.patience = 2 * registration.heartbeat_interval;
   return std::make_shared<CancellableTransport>(MakeBulkGrpcTransport(std::move(config)));
 }
 
@@ -174,10 +176,10 @@ void Worker::Do(const Lifecycle::TryPaths&) {
   {
     absl::MutexLock lock(&mutex_);
     transport = transport_;
-    if (lifecycle_.is_life_over()) transport->Cancel();
   }
+  const absl::Status tried = transport->StartTrial()->Wait();
   absl::MutexLock lock(&mutex_);
-  Perform(lifecycle_.OnPathsTried(clock_->Now(), absl::OkStatus()));
+  Perform(lifecycle_.OnPathsTried(clock_->Now(), tried));
 }
 
 void Worker::Do(const Lifecycle::Join&) {

@@ -25,8 +25,8 @@ constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
     absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
     std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-    const grpc::ByteBuffer& request) {
-  std::shared_ptr<PullStream> stream(new PullStream(executor, std::move(traffic)));
+    std::shared_ptr<BulkCall> call, const grpc::ByteBuffer& request) {
+  std::shared_ptr<PullStream> stream(new PullStream(executor, std::move(traffic), std::move(call)));
   stream->self_ = stream;
   if (!shard.ok()) {
     stream->Fail(shard.status());
@@ -43,8 +43,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
   return stream.get();
 }
 
-PullStream::PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic)
-    : executor_(executor), traffic_(std::move(traffic)) {}
+PullStream::PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
+                       std::shared_ptr<BulkCall> call)
+    : executor_(executor), traffic_(std::move(traffic)), call_(std::move(call)) {}
 
 absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
                                const SharedMemoryRegions& regions) {
@@ -202,6 +203,7 @@ void PullStream::ContinueLocked() {
     grpc::WriteOptions options;
     // Told that more follows, gRPC does not wait for the wire; without more it must not hold back.
     if (chunks_.size() > 1) options.set_buffer_hint();
+    call_->set_phase(v1::CallState::PHASE_SENDING);
     return StartWrite(&chunks_.front().message, options);
   }
   if (num_read_ == request_.buckets_size() && !is_reading_) {
@@ -214,6 +216,8 @@ void PullStream::OnWriteDone(bool ok) {
   {
     absl::MutexLock lock(&mutex_);
     is_writing_ = false;
+    call_->set_phase(v1::CallState::PHASE_HELD);
+    call_->AddBytes(chunks_.front().data_bytes);
     if (ok) {
       queued_bytes_ -= chunks_.front().data_bytes;
       traffic_->bytes_sent.fetch_add(chunks_.front().data_bytes, std::memory_order_relaxed);

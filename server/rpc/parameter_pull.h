@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/executor.h"
 #include "proto/parameter_service.pb.h"
+#include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
 #include "server/rpc/shared_memory_stream.h"
 #include "server/shard/parameter_shard.h"
@@ -28,7 +29,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-      const grpc::ByteBuffer& request);
+      std::shared_ptr<BulkCall> call, const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -47,7 +48,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     int64_t begin = 0;  // of the rest, in elements; through all changes
   };
 
-  PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic);
+  PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
+             std::shared_ptr<BulkCall> call);
 
   absl::Status Parse(const grpc::ByteBuffer& request, const SharedMemoryRegions& regions);
   // Whether the job has what is asked for.
@@ -68,6 +70,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   std::shared_ptr<ParameterShard> shard_;
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
+  const std::shared_ptr<BulkCall> call_;
   v1::PullRequest request_;  // constant once the stream has started
   // Where payloads go; null: into the chunks. With cutting_ touched by one task at a time.
   std::shared_ptr<SharedMemoryStream> shared_;

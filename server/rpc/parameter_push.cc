@@ -58,9 +58,9 @@ bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
 grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
     absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
     std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-    grpc::ByteBuffer* reply) {
+    std::shared_ptr<BulkCall> call, grpc::ByteBuffer* reply) {
   std::shared_ptr<PushStream> stream(
-      new PushStream(executor, std::move(traffic), std::move(regions), reply));
+      new PushStream(executor, std::move(traffic), std::move(regions), std::move(call), reply));
   stream->self_ = stream;
   if (!shard.ok()) {
     stream->Fail(shard.status());
@@ -72,10 +72,12 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
 }
 
 PushStream::PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
-                       std::shared_ptr<SharedMemoryRegions> regions, grpc::ByteBuffer* reply)
+                       std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
+                       grpc::ByteBuffer* reply)
     : executor_(executor),
       traffic_(std::move(traffic)),
       regions_(std::move(regions)),
+      call_(std::move(call)),
       reply_(reply) {}
 
 absl::Status PushStream::ReadHeader() {
@@ -88,6 +90,7 @@ absl::Status PushStream::ReadHeader() {
 }
 
 void PushStream::OnReadDone(bool ok) {
+  call_->set_phase(v1::CallState::PHASE_HELD);
   if (!ok) return OnClientDone();
   if (absl::Status status = ReadHeader(); !status.ok()) return Fail(status);
   if (incoming_.has_value()) {
@@ -186,6 +189,7 @@ absl::Status PushStream::CopyChunk() {
   }
   incoming_->received = end;
   traffic_->bytes_received.fetch_add(reader_->data_bytes(), std::memory_order_relaxed);
+  call_->AddBytes(reader_->data_bytes());
   return absl::OkStatus();
 }
 
@@ -238,6 +242,7 @@ void PushStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); 
 void PushStream::OnDone() { self_.reset(); }
 
 void PushStream::ReadNext() {
+  call_->set_phase(v1::CallState::PHASE_RECEIVING);
   absl::MutexLock lock(&mutex_);
   if (!finished_) StartRead(&message_);
 }

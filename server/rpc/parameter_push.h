@@ -21,6 +21,7 @@
 #include "common/executor.h"
 #include "proto/chunk_codec.h"
 #include "proto/parameter_service.pb.h"
+#include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
 #include "server/rpc/shared_memory_stream.h"
 #include "server/shard/parameter_shard.h"
@@ -34,7 +35,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-      grpc::ByteBuffer* reply);
+      std::shared_ptr<BulkCall> call, grpc::ByteBuffer* reply);
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -49,7 +50,8 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   };
 
   PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
-             std::shared_ptr<SharedMemoryRegions> regions, grpc::ByteBuffer* reply);
+             std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
+             grpc::ByteBuffer* reply);
 
   void BeginBucket() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnSpace(absl::StatusOr<StagedBucket> staged) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -71,6 +73,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
+  const std::shared_ptr<BulkCall> call_;
   grpc::ByteBuffer* const reply_;
 
   // The read side: touched by one callback at a time, each of which starts the next.

@@ -2,16 +2,24 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "proto/status_mapping.h"
 #include "server/rpc/parameter_pull.h"
 #include "server/rpc/parameter_push.h"
 
 namespace lodestar {
+namespace {
+
+constexpr int kMaxCallsAskedFor = 1 << 16;
+
+}  // namespace
 
 ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, bool share_memory)
     : shards_(std::move(shards)),
       executor_(executor),
       traffic_(std::make_shared<TrafficCounters>()),
-      regions_(std::make_shared<SharedMemoryRegions>(share_memory)) {}
+      regions_(std::make_shared<SharedMemoryRegions>(share_memory)),
+      calls_(std::make_shared<BulkCalls>()) {}
 
 ParameterRpc::~ParameterRpc() = default;
 
@@ -20,19 +28,35 @@ BulkTraffic ParameterRpc::traffic() const {
           traffic_->bytes_sent.load(std::memory_order_relaxed)};
 }
 
-grpc::ServerReadReactor<grpc::ByteBuffer>* ParameterRpc::Push(
-    grpc::CallbackServerContext* /*context*/, grpc::ByteBuffer* reply) {
-  return PushStream::Start(shards_(), executor_, traffic_, regions_, reply);
+grpc::ServerReadReactor<grpc::ByteBuffer>* ParameterRpc::Push(grpc::CallbackServerContext* context,
+                                                              grpc::ByteBuffer* reply) {
+  return PushStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
+                           reply);
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterRpc::Pull(
-    grpc::CallbackServerContext* /*context*/, const grpc::ByteBuffer* request) {
-  return PullStream::Start(shards_(), executor_, traffic_, regions_, *request);
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterRpc::Pull(grpc::CallbackServerContext* context,
+                                                               const grpc::ByteBuffer* request) {
+  return PullStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
+                           *request);
 }
 
 grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* ParameterRpc::ShareMemory(
     grpc::CallbackServerContext* /*context*/) {
   return SharedMemoryStream::Start(regions_);
+}
+
+grpc::ServerUnaryReactor* ParameterRpc::DescribeCalls(grpc::CallbackServerContext* context,
+                                                      const v1::DescribeCallsRequest* request,
+                                                      v1::DescribeCallsReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (request->calls_size() > kMaxCallsAskedFor) {
+    reactor->Finish(ToGrpcStatus(absl::InvalidArgumentError(
+        absl::StrCat(request->calls_size(), " calls are asked for; at most ", kMaxCallsAskedFor))));
+    return reactor;
+  }
+  for (const uint64_t call : request->calls()) *reply->add_calls() = calls_->StateOf(call);
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
 }
 
 }  // namespace lodestar

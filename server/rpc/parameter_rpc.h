@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/executor.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
 #include "server/rpc/shared_memory_stream.h"
 #include "server/shard/parameter_shard.h"
@@ -30,7 +31,8 @@ struct BulkTraffic {
 class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Push<
                                v1::ParameterService::WithRawCallbackMethod_Pull<
                                    v1::ParameterService::WithCallbackMethod_ShareMemory<
-                                       v1::ParameterService::Service>>> {
+                                       v1::ParameterService::WithCallbackMethod_DescribeCalls<
+                                           v1::ParameterService::Service>>>> {
  public:
   // The shard as of now; it may be replaced when the server is assigned anew, and a stream stays
   // with the one it began with. Unavailable with what is waited for while there is none.
@@ -55,12 +57,16 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
                                                    const grpc::ByteBuffer* request) override;
   grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* ShareMemory(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* DescribeCalls(grpc::CallbackServerContext* context,
+                                          const v1::DescribeCallsRequest* request,
+                                          v1::DescribeCallsReply* reply) override;
 
  private:
   const ShardProvider shards_;
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
+  const std::shared_ptr<BulkCalls> calls_;
 };
 
 }  // namespace lodestar

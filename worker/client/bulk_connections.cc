@@ -1,10 +1,12 @@
 #include "worker/client/bulk_connections.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "proto/bulk_options.h"
 
 namespace lodestar {
 namespace {
@@ -29,17 +31,45 @@ BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
   LODESTAR_CHECK(config_.chunk_bytes >= sizeof(float) && config_.chunk_bytes <= kMaxChunkBytes &&
                  config_.chunk_bytes % sizeof(float) == 0)
       << "chunk_bytes=" << config_.chunk_bytes;
-  const std::shared_ptr<grpc::ChannelCredentials> credentials =
-      config_.credentials != nullptr ? config_.credentials : grpc::InsecureChannelCredentials();
-  stubs_.reserve(config_.servers.size() * config_.channels_per_server);
-  for (const std::string& server : config_.servers) {
-    for (int i = 0; i < config_.channels_per_server; ++i) {
-      const std::shared_ptr<grpc::Channel> channel =
-          grpc::CreateCustomChannel(server, credentials, DataChannelArguments());
-      stubs_.emplace_back(channel);
-      if (i == 0 && config_.shared_memory) links_.push_back(MakeLink(channel));
+  for (int stream = 0; stream < num_streams(); ++stream) {
+    channels_.push_back(OpenChannel(stream));
+    if (config_.shared_memory && stream % config_.channels_per_server == 0) {
+      links_.push_back(MakeLink(channels_.back()));
     }
   }
+  if (config_.patience == absl::InfiniteDuration()) return;
+  watchdog_ = std::make_unique<CallWatchdog>(
+      config_.patience, [this](int stream) { return ChannelOf(stream); },
+      [this](int stream) {
+        std::shared_ptr<grpc::Channel> channel = OpenChannel(stream);
+        absl::MutexLock lock(&mutex_);
+        channels_[stream].swap(channel);
+      });
+}
+
+std::shared_ptr<grpc::Channel> BulkConnections::OpenChannel(int stream) const {
+  return grpc::CreateCustomChannel(
+      server(stream),
+      config_.credentials != nullptr ? config_.credentials : grpc::InsecureChannelCredentials(),
+      DataChannelArguments());
+}
+
+std::shared_ptr<grpc::Channel> BulkConnections::ChannelOf(int stream) {
+  absl::MutexLock lock(&mutex_);
+  return channels_[stream];
+}
+
+uint64_t BulkConnections::BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
+                                    grpc::ClientContext& context) {
+  if (watchdog_ == nullptr) return 0;
+  const uint64_t number = watchdog_->NewNumber();
+  context.AddMetadata(kCallNumberKey, absl::StrCat(number));
+  watchdog_->Watch(number, stream, call);
+  return number;
+}
+
+void BulkConnections::EndCall(uint64_t number, const absl::Status& status) {
+  if (watchdog_ != nullptr) watchdog_->Forget(number, status);
 }
 
 std::unique_ptr<SharedMemoryLink> BulkConnections::MakeLink(
@@ -92,9 +122,19 @@ absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, Encoding encoding
                                                    " elements, given are ", num_bytes, " bytes of ",
                                                    EncodingName(encoding)));
   }
-  const int first = plan.shard * config_.channels_per_server;
-  if (shard_bytes_[plan.shard] < config_.bytes_for_many_channels) return first;
-  return first + static_cast<int>(bucket % config_.channels_per_server);
+  return StreamOf(plan);
+}
+
+int BulkConnections::StreamOf(const Bucket& bucket) const {
+  const int first = bucket.shard * config_.channels_per_server;
+  if (shard_bytes_[bucket.shard] < config_.bytes_for_many_channels) return first;
+  return first + static_cast<int>(bucket.index % config_.channels_per_server);
+}
+
+std::vector<int> BulkConnections::UsedStreams() const {
+  std::set<int> streams;
+  for (const Bucket& bucket : config_.buckets) streams.insert(StreamOf(bucket));
+  return {streams.begin(), streams.end()};
 }
 
 }  // namespace lodestar

@@ -1,5 +1,6 @@
 // What the sessions of one BulkGrpcTransport share: channels, the way from a bucket to its stream,
-// threads and counters. Immutable but for the counters; outlives the sessions.
+// threads and counters. Immutable but for counters and channels that are replaced; outlives the
+// sessions. Thread-safe.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -10,10 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "common/encoding.h"
 #include "common/executor.h"
 #include "worker/client/bulk_grpc_transport.h"
+#include "worker/client/call_watchdog.h"
 #include "worker/client/shared_memory_link.h"
 
 namespace lodestar {
@@ -24,8 +28,12 @@ class BulkConnections {
 
   // One stream per data channel: all channels of the first server, then those of the second, ...
   // Channels that no bucket uses never connect.
-  int num_streams() const { return static_cast<int>(stubs_.size()); }
-  grpc::GenericStub& stub(int stream) { return stubs_[stream]; }
+  int num_streams() const {
+    return static_cast<int>(config_.servers.size()) * config_.channels_per_server;
+  }
+  grpc::GenericStub stub(int stream) { return grpc::GenericStub(ChannelOf(stream)); }
+  // Those that carry buckets, in order.
+  std::vector<int> UsedStreams() const;
   // Address of the server, for error texts.
   const std::string& server(int stream) const;
 
@@ -34,6 +42,12 @@ class BulkConnections {
   // The memory shared with the server of a stream, or null; Abandon() what a broken stream used.
   std::shared_ptr<SharedMemoryCall> SharedMemory(int stream);
   void Abandon(int stream, const std::shared_ptr<SharedMemoryCall>& call);
+
+  // Whoever starts a call gives it a number first, in its metadata, and tells when it is over.
+  // Nothing is done where nobody looks.
+  uint64_t BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
+                     grpc::ClientContext& context);
+  void EndCall(uint64_t number, const absl::Status& status);
 
   // The stream that carries a bucket. Errors: InvalidArgument if that is not its length in this
   // encoding, or there is no such bucket.
@@ -47,13 +61,18 @@ class BulkConnections {
 
  private:
   std::unique_ptr<SharedMemoryLink> MakeLink(const std::shared_ptr<grpc::Channel>& channel) const;
+  std::shared_ptr<grpc::Channel> OpenChannel(int stream) const;
+  std::shared_ptr<grpc::Channel> ChannelOf(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  int StreamOf(const Bucket& bucket) const;
 
   const BulkGrpcTransportConfig config_;
   const std::vector<int64_t> shard_bytes_;  // of fp32
-  std::vector<grpc::GenericStub> stubs_;
+  absl::Mutex mutex_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);  // by stream
   ThreadPool executor_;
   // By server; empty if memory is not to be shared. Ends before the executor, which it uses.
   std::vector<std::unique_ptr<SharedMemoryLink>> links_;
+  std::unique_ptr<CallWatchdog> watchdog_;  // null: nobody looks
 };
 
 }  // namespace lodestar

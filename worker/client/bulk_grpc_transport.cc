@@ -19,6 +19,9 @@ class BulkGrpcTransport final : public ParameterTransport {
   std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override {
     return std::make_unique<BulkPullSession>(&connections_, std::move(spec), std::move(on_bucket));
   }
+  std::unique_ptr<PullSession> StartTrial() override {
+    return std::make_unique<BulkPullSession>(&connections_);
+  }
   uint64_t bytes_pushed() const override { return connections_.bytes_pushed; }
   uint64_t bytes_pulled() const override { return connections_.bytes_pulled; }
 

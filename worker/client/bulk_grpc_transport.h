@@ -3,8 +3,9 @@
 // the destination in. With a server of the same machine, payloads go through shared memory and only
 // the small fields over gRPC.
 //
-// Waits have no deadline (a synchronous pull may wait for the slowest worker); a dead peer is
-// noticed by keepalive and ends the call with Unavailable.
+// Waits have no deadline (a synchronous pull may wait for the slowest worker). A call that has come
+// to a standstill ends with Unavailable, and what follows goes over a new connection: see
+// CallWatch. A dead peer is also noticed by keepalive.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/bucket_plan.h"
 #include "common/ids.h"
 #include "common/trace_recorder.h"
@@ -32,6 +34,9 @@ struct BulkGrpcTransportConfig {
   int64_t bytes_for_many_channels = kBytesForManyChannels;
   size_t chunk_bytes = kChunkBytes;  // a multiple of 4, at most kMaxChunkBytes
   int num_threads = 2;               // for checksums and callbacks
+  // How long nothing may move, and the server give no reason, before a call is ended; infinite:
+  // nobody looks. Grows where a path turns out to be slow.
+  absl::Duration patience = absl::InfiniteDuration();
   // Whether payloads go through shared memory to and from servers of this machine.
   bool shared_memory = true;
   // Called when it is known whether memory is shared with server `shard`: OK, or why it is not. On

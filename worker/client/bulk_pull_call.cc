@@ -15,6 +15,7 @@ std::shared_ptr<BulkPullCall> BulkPullCall::Start(BulkConnections* connections, 
   std::shared_ptr<BulkPullCall> call(
       new BulkPullCall(connections, stream, std::move(spec), std::move(callbacks)));
   call->self_ = call;
+  call->number_ = connections->BeginCall(stream, call, call->context_);
   connections->stub(stream).PrepareBidiStreamingCall(
       &call->context_, "/lodestar.v1.ParameterService/Pull", grpc::StubOptions(), call.get());
   call->StartWriteLast(&call->request_, grpc::WriteOptions());
@@ -132,6 +133,7 @@ absl::Status BulkPullCall::TakeChunk() {
   version_ = header.version;
   num_changes_ = header.encoding == v1::ENCODING_FP32 ? 0 : header.version - header.base_version;
   received_ += place.size();
+  bytes_received_ += place.size();
   connections_->bytes_pulled += place.size();
   const int64_t num_elements = static_cast<int64_t>(targets_[num_arrived_].destination.size());
   const size_t wanted = num_changes_ == 0 ? EncodedBytes(Encoding::kFp32, num_elements)
@@ -141,6 +143,19 @@ absl::Status BulkPullCall::TakeChunk() {
   ++num_arrived_;
   received_ = 0;
   return absl::OkStatus();
+}
+
+OwnCall BulkPullCall::Look() {
+  const uint64_t received = bytes_received_;
+  return {.moved = received, .received = received};
+}
+
+void BulkPullCall::End(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ended_ = status;
+  }
+  Cancel();
 }
 
 void BulkPullCall::OnReadDone(bool ok) {
@@ -158,11 +173,15 @@ absl::Status BulkPullCall::Explain(const absl::Status& status) const {
 
 void BulkPullCall::OnDone(const grpc::Status& status) {
   absl::Status result = status_;
-  if (result.ok()) result = FromGrpcStatus(status);
+  if (result.ok() && !status.ok()) {
+    absl::MutexLock lock(&mutex_);
+    result = ended_.ok() ? FromGrpcStatus(status) : ended_;
+  }
   if (result.ok() && num_arrived_ < targets_.size()) {
     result = absl::DataLossError(
         absl::StrCat("the stream ended after ", num_arrived_, " of ", targets_.size(), " buckets"));
   }
+  connections_->EndCall(number_, result);
   if (!result.ok()) {
     result = Explain(result);
     if (shared_ != nullptr) connections_->Abandon(stream_, shared_);

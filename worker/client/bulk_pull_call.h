@@ -6,14 +6,17 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "proto/chunk_codec.h"
 #include "worker/client/bulk_connections.h"
@@ -21,6 +24,7 @@
 namespace lodestar {
 
 class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                           public WatchedCall,
                            public std::enable_shared_from_this<BulkPullCall> {
  public:
   struct Callbacks {
@@ -30,12 +34,15 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     std::function<void(const absl::Status&)> done;
   };
 
-  // With targets of one stream, in the order wanted; not empty.
+  // With targets of one stream, in the order wanted.
   static std::shared_ptr<BulkPullCall> Start(BulkConnections* connections, int stream,
                                              PullSpec spec, Callbacks callbacks);
 
   // Thread-safe.
   void Cancel() { context_.TryCancel(); }
+
+  OwnCall Look() override;
+  void End(const absl::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
@@ -62,6 +69,10 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   const std::vector<PullTarget> targets_;
   Callbacks callbacks_;
   grpc::ClientContext context_;
+  uint64_t number_ = 0;
+  std::atomic<uint64_t> bytes_received_ = 0;
+  absl::Mutex mutex_;
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // by the watchdog
   grpc::ByteBuffer request_;
   const std::shared_ptr<SharedMemoryCall> shared_;  // or null
   const uint64_t region_;                           // its name

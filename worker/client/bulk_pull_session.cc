@@ -11,6 +11,11 @@ BulkPullSession::BulkPullSession(BulkConnections* connections, PullSpec spec,
   StartCalls(spec);
 }
 
+BulkPullSession::BulkPullSession(BulkConnections* connections) : connections_(connections) {
+  absl::MutexLock lock(&mutex_);
+  for (const int stream : connections->UsedStreams()) StartCallLocked(stream, {});
+}
+
 BulkPullSession::~BulkPullSession() {
   Cancel();
   Wait().IgnoreError();
@@ -27,12 +32,16 @@ void BulkPullSession::StartCalls(const PullSpec& spec) {
   }
   for (int stream = 0; stream < connections_->num_streams(); ++stream) {
     if (targets[stream].empty()) continue;
-    ++num_open_;
-    calls_.push_back(BulkPullCall::Start(
-        connections_, stream, {spec.min_version, std::move(targets[stream]), spec.encoding},
-        {.arrived = [this](const PulledBucket& bucket) { OnArrived(bucket); },
-         .done = [this](const absl::Status& status) { OnPartDone(status); }}));
+    StartCallLocked(stream, {spec.min_version, std::move(targets[stream]), spec.encoding});
   }
+}
+
+void BulkPullSession::StartCallLocked(int stream, PullSpec spec) {
+  ++num_open_;
+  calls_.push_back(
+      BulkPullCall::Start(connections_, stream, std::move(spec),
+                          {.arrived = [this](const PulledBucket& bucket) { OnArrived(bucket); },
+                           .done = [this](const absl::Status& status) { OnPartDone(status); }}));
 }
 
 absl::Status BulkPullSession::Wait() {

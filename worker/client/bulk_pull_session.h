@@ -17,6 +17,8 @@ class BulkPullSession final : public PullSession {
  public:
   BulkPullSession(BulkConnections* connections, PullSpec spec,
                   ParameterTransport::BucketCallback on_bucket);
+  // Pulls nothing, over every path that a bucket takes.
+  explicit BulkPullSession(BulkConnections* connections);
   ~BulkPullSession() override;
 
   absl::Status Wait() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -25,6 +27,7 @@ class BulkPullSession final : public PullSession {
  private:
   void StartCalls(const PullSpec& spec) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnArrived(const PulledBucket& bucket) ABSL_LOCKS_EXCLUDED(mutex_);
+  void StartCallLocked(int stream, PullSpec spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // One of what Wait() waits for has ended.
   void OnPartDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

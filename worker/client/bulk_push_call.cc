@@ -23,6 +23,7 @@ std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, 
   std::shared_ptr<BulkPushCall> call(new BulkPushCall(connections, stream, header, encoding,
                                                       std::move(memory_owner), std::move(done)));
   call->self_ = call;
+  call->number_ = connections->BeginCall(stream, call, call->context_);
   connections->stub(stream).PrepareBidiStreamingCall(
       &call->context_, "/lodestar.v1.ParameterService/Push", grpc::StubOptions(), call.get());
   // Writes start outside of gRPC's callbacks; the hold keeps the call until OnReadDone().
@@ -176,7 +177,24 @@ void BulkPushCall::OnWriteDone(bool ok) {
     trace->Add("send", "write", write_began_at_, trace->Now());
   }
   // A failed write means that the stream is over; OnReadDone() follows.
-  if (ok) WriteLocked();
+  if (!ok) return;
+  ++num_written_;
+  WriteLocked();
+}
+
+OwnCall BulkPushCall::Look() {
+  absl::MutexLock lock(&mutex_);
+  const bool has_more = is_writing_ || is_cutting_ || !chunks_.empty() || !rests_.empty();
+  return {
+      .moved = num_written_, .is_push = true, .is_idle = !over_ && !has_more && !no_more_buckets_};
+}
+
+void BulkPushCall::End(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ended_ = status;
+  }
+  Cancel();
 }
 
 void BulkPushCall::OnReadDone(bool ok) {
@@ -195,7 +213,7 @@ absl::StatusOr<v1::PushReply> BulkPushCall::Result(const grpc::Status& status) {
     return absl::Status(code, absl::StrCat("push to ", connections_->server(stream_), ": ", text));
   };
   if (!status.ok()) {
-    const absl::Status error = FromGrpcStatus(status);
+    const absl::Status error = ended_.ok() ? FromGrpcStatus(status) : ended_;
     return explain(error.code(), error.message());
   }
   v1::PushReply reply;
@@ -214,6 +232,7 @@ void BulkPushCall::OnDone(const grpc::Status& status) {
     result = Result(status);
     if (result.ok()) connections_->bytes_pushed += bytes_added_;
   }
+  connections_->EndCall(number_, result.status());
   if (!result.ok() && shared_ != nullptr) connections_->Abandon(stream_, shared_);
   const DoneCallback done = std::move(done_);
   // The starter still holds the call. It must be the one to destroy it: with the context goes the

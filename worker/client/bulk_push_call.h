@@ -26,6 +26,7 @@
 namespace lodestar {
 
 class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                           public WatchedCall,
                            public std::enable_shared_from_this<BulkPushCall> {
  public:
   // Called once, on a gRPC thread, when nothing of the call will happen any more but that slices
@@ -45,6 +46,9 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void EndOfBuckets() ABSL_LOCKS_EXCLUDED(mutex_);
   // Thread-safe.
   void Cancel() { context_.TryCancel(); }
+
+  OwnCall Look() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void End(const absl::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -74,7 +78,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void CutChunks(const std::shared_ptr<const void>& memory_owner) ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCuttingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<v1::PushReply> Result(const grpc::Status& status);
+  absl::StatusOr<v1::PushReply> Result(const grpc::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::shared_ptr<BulkPushCall> self_;  // until OnDone()
   BulkConnections* const connections_;
@@ -83,6 +88,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   const Encoding encoding_;
   DoneCallback done_;
   grpc::ClientContext context_;
+  uint64_t number_ = 0;
   grpc::ByteBuffer reply_;
   const std::shared_ptr<SharedMemoryCall> shared_;  // or null
   const uint64_t region_;                           // its name
@@ -93,6 +99,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   std::deque<grpc::ByteBuffer> chunks_ ABSL_GUARDED_BY(mutex_);
   grpc::ByteBuffer writing_ ABSL_GUARDED_BY(mutex_);
   absl::Time write_began_at_ ABSL_GUARDED_BY(mutex_);  // for traces
+  uint64_t num_written_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);         // by the watchdog
   uint64_t bytes_added_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_cutting_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -7,9 +7,11 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,10 +24,12 @@
 #include "proto/bulk_options.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "worker/client/bulk_grpc_transport.h"
+#include "worker/client/call_watch.h"
 
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
@@ -64,10 +68,14 @@ class StoreService final : public v1::ParameterService::Service {
 
   grpc::Status Pull(grpc::ServerContext* context, const v1::PullRequest* request,
                     grpc::ServerWriter<v1::PullChunk>* writer) override {
+    {
+      absl::MutexLock lock(&mutex);
+      peers.push_back(context->peer());
+    }
     if (hold_pull) {
-      entered.Notify();
-      while (!context->IsCancelled()) std::this_thread::yield();
-      return grpc::Status::CANCELLED;
+      if (!entered.HasBeenNotified()) entered.Notify();
+      while (!context->IsCancelled() && num_questions < release_after) std::this_thread::yield();
+      if (context->IsCancelled()) return grpc::Status::CANCELLED;
     }
     for (const uint32_t bucket : request->buckets()) {
       absl::MutexLock lock(&mutex);
@@ -90,16 +98,28 @@ class StoreService final : public v1::ParameterService::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status DescribeCalls(grpc::ServerContext*, const v1::DescribeCallsRequest* request,
+                             v1::DescribeCallsReply* reply) override {
+    for (int i = 0; i < request->calls_size(); ++i) reply->add_calls()->set_phase(phase);
+    ++num_questions;
+    return grpc::Status::OK;
+  }
+
   // Set before use.
   bool hold_push = false;
   bool hold_pull = false;
   grpc::Status refuse_with;
   uint32_t lose_buckets = 0;
+  // What becomes of calls, for those who ask; a pull that is held goes on after so many questions.
+  v1::CallState::Phase phase = v1::CallState::PHASE_UNSPECIFIED;
+  int release_after = 1 << 30;
   int64_t version = 7;
   std::function<void(v1::PullChunk&)> change_chunk;
 
   absl::Notification entered;
+  std::atomic<int> num_questions = 0;
   absl::Mutex mutex;
+  std::vector<std::string> peers;  // of pulls, in order
   std::map<uint32_t, std::string> buckets;
   std::map<uint32_t, std::vector<size_t>> chunk_bytes;
   v1::PushChunk last_header;
@@ -328,6 +348,98 @@ TEST_F(BulkTransportTest, CancelEndsAPullThatWaits) {
   services_[0].entered.WaitForNotification();
   session->Cancel();
   EXPECT_THAT(session->Wait(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST_F(BulkTransportTest, ACallThatTheServerDoesNotKnowEndsAndTheNextTakesAnotherConnection) {
+  services_[0].hold_pull = true;
+  config_.patience = absl::Milliseconds(60);
+  config_.shared_memory = false;
+  transport_ = MakeBulkGrpcTransport(config_);
+  std::vector<float> weights(num_elements_);
+  const PullSpec spec{Version(0), {{0, PartOf(weights, 0)}}};
+  EXPECT_THAT(transport_->StartPull(spec, nullptr)->Wait(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(config_.servers[0]), HasSubstr("nothing has moved for"))));
+  services_[0].hold_pull = false;
+  services_[0].buckets[0] = std::string(PartOf(weights, 0).size() * sizeof(float), 'x');
+  EXPECT_OK(transport_->StartPull(spec, nullptr)->Wait());
+  ASSERT_EQ(services_[0].peers.size(), 2);
+  EXPECT_NE(services_[0].peers[0], services_[0].peers[1]);
+}
+
+TEST_F(BulkTransportTest, ACallThatTheServerHoldsIsWaitedFor) {
+  services_[0].hold_pull = true;
+  services_[0].phase = v1::CallState::PHASE_HELD;
+  services_[0].release_after = 5;
+  config_.patience = absl::Milliseconds(600);
+  transport_ = MakeBulkGrpcTransport(config_);
+  std::vector<float> weights(num_elements_);
+  services_[0].buckets[0] = std::string(PartOf(weights, 0).size() * sizeof(float), 'x');
+  EXPECT_OK(transport_->StartPull({Version(0), {{0, PartOf(weights, 0)}}}, nullptr)->Wait());
+}
+
+TEST_F(BulkTransportTest, ATrialTakesEveryPathAndNamesTheOneThatDoesNotWork) {
+  EXPECT_OK(transport_->StartTrial()->Wait());
+  servers_[1]->Shutdown();
+  servers_[1].reset();
+  EXPECT_THAT(transport_->StartTrial()->Wait(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(config_.servers[1])));
+}
+
+// Looks at a call every second, and gives the server's answer to each question.
+class CallWatchTest : public ::testing::Test {
+ protected:
+  // Until the call is ended or `limit` has passed; returns for how long.
+  absl::Duration Run(const OwnCall& own, std::optional<ServedCall> answer,
+                     absl::Duration limit = absl::Minutes(1)) {
+    const absl::Time begin = now_;
+    for (; now_ - begin < limit; now_ += absl::Seconds(1)) {
+      const CallWatch::Verdict verdict = watch_.Check(now_, own);
+      if (verdict == CallWatch::Verdict::kEnd) break;
+      if (verdict == CallWatch::Verdict::kAsk && answer.has_value()) watch_.OnAnswer(now_, *answer);
+    }
+    return now_ - begin;
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  CallWatch watch_{now_, absl::Seconds(9)};
+};
+
+TEST_F(CallWatchTest, EndsACallThatNobodyAnswersFor) {
+  EXPECT_EQ(Run({.moved = 1, .is_push = true}, std::nullopt), absl::Seconds(9));
+}
+
+TEST_F(CallWatchTest, EndsAPushWhoseLastBytesTheServerStillWaitsFor) {
+  EXPECT_EQ(Run({.moved = 5, .is_push = true}, ServedCall{.bytes = 4}), absl::Seconds(12))
+      << "the first answer tells that something moved";
+}
+
+TEST_F(CallWatchTest, EndsAPullThatHasLostSomethingAlsoIfTheServerHoldsTheRest) {
+  EXPECT_EQ(Run({.moved = 4, .received = 4}, ServedCall{.is_held = true, .bytes = 5}),
+            absl::Seconds(12));
+}
+
+TEST_F(CallWatchTest, WaitsForWhatTheServerHolds) {
+  EXPECT_EQ(Run({.moved = 4, .received = 4}, ServedCall{.is_held = true, .bytes = 4}),
+            absl::Minutes(1));
+  EXPECT_EQ(Run({.moved = 9, .is_push = true}, ServedCall{.is_held = true, .bytes = 4}),
+            absl::Minutes(1));
+}
+
+TEST_F(CallWatchTest, WaitsForTheBucketsOfAWorkerThatComputes) {
+  EXPECT_EQ(Run({.moved = 9, .is_push = true, .is_idle = true}, ServedCall{.bytes = 4}),
+            absl::Minutes(1));
+}
+
+TEST_F(CallWatchTest, APathThatIsSlowIsGivenMoreTime) {
+  Patience patience(absl::Seconds(6));
+  patience.OnEnded();
+  patience.OnEnded();
+  EXPECT_EQ(patience.now(), absl::Seconds(24));
+  patience.OnDone(absl::Seconds(10));
+  EXPECT_EQ(patience.now(), absl::Seconds(20));
+  patience.OnDone(absl::Seconds(1));
+  EXPECT_EQ(patience.now(), absl::Seconds(6));
 }
 
 TEST_F(BulkTransportTest, SessionsDroppedUnderWayEndCleanly) {

@@ -61,6 +61,10 @@ std::unique_ptr<PullSession> CancellableTransport::StartPull(PullSpec spec,
                                        inner_->StartPull(std::move(spec), std::move(on_bucket)));
 }
 
+std::unique_ptr<PullSession> CancellableTransport::StartTrial() {
+  return std::make_unique<WatchedPull>(this, inner_->StartTrial());
+}
+
 void CancellableTransport::Cancel() {
   absl::MutexLock lock(&mutex_);
   cancelled_ = true;

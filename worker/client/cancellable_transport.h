@@ -18,6 +18,7 @@ class CancellableTransport final : public ParameterTransport {
 
   std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
   std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;
+  std::unique_ptr<PullSession> StartTrial() override;
   uint64_t bytes_pushed() const override { return inner_->bytes_pushed(); }
   uint64_t bytes_pulled() const override { return inner_->bytes_pulled(); }
 

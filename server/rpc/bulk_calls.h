@@ -1,0 +1,54 @@
+// BulkCalls: what becomes of the bulk calls under way, for clients that ask because they have seen
+// nothing move. A client gives its call a number in the metadata (proto/parameter_service.proto); a
+// call without one, or with one that is in use, is not known here.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/parameter_service.pb.h"
+
+namespace lodestar {
+
+// One call. Written by its stream, read by whoever asks.
+class BulkCall {
+ public:
+  void set_phase(v1::CallState::Phase phase) { phase_.store(phase, std::memory_order_relaxed); }
+  void AddBytes(uint64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+  v1::CallState state() const {
+    v1::CallState state;
+    state.set_phase(phase_.load(std::memory_order_relaxed));
+    state.set_bytes(bytes_.load(std::memory_order_relaxed));
+    return state;
+  }
+
+ private:
+  std::atomic<v1::CallState::Phase> phase_ = v1::CallState::PHASE_HELD;
+  std::atomic<uint64_t> bytes_ = 0;
+};
+
+// Thread-safe.
+class BulkCalls : public std::enable_shared_from_this<BulkCalls> {
+ public:
+  // A call begins. It is known until what is returned is gone.
+  std::shared_ptr<BulkCall> Begin(const grpc::CallbackServerContext& context)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  v1::CallState StateOf(uint64_t number) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void End(uint64_t number) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    open_.erase(number);
+  }
+
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<uint64_t, const BulkCall*> open_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar

@@ -1,0 +1,182 @@
+#include "worker/client/call_watchdog.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/parameter_service.grpc.pb.h"
+
+namespace lodestar {
+namespace {
+
+// Numbers of different workers, and of different lives, must differ.
+uint64_t RandomNumber() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+std::chrono::system_clock::time_point After(absl::Duration duration) {
+  return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(duration);
+}
+
+}  // namespace
+
+struct CallWatchdog::Question {
+  int stream = 0;
+  std::unique_ptr<v1::ParameterService::Stub> stub;
+  grpc::ClientContext context;
+  v1::DescribeCallsRequest request;
+  v1::DescribeCallsReply reply;
+  grpc::Status status;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::DescribeCallsReply>> reader;
+};
+
+CallWatchdog::CallWatchdog(absl::Duration patience, ChannelOf channel_of,
+                           OnStandstill on_standstill)
+    : least_patience_(patience),
+      channel_of_(std::move(channel_of)),
+      on_standstill_(std::move(on_standstill)),
+      patience_(patience),
+      last_number_(RandomNumber()),
+      thread_([this] { Run(); }) {}
+
+CallWatchdog::~CallWatchdog() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_over_ = true;
+    for (const auto& question : questions_) question->context.TryCancel();
+    answers_.Shutdown();
+  }
+  thread_.join();
+}
+
+uint64_t CallWatchdog::NewNumber() {
+  absl::MutexLock lock(&mutex_);
+  return ++last_number_;
+}
+
+void CallWatchdog::Watch(uint64_t number, int stream, std::weak_ptr<WatchedCall> call) {
+  absl::MutexLock lock(&mutex_);
+  entries_.push_back({number, stream, std::move(call), CallWatch(clock_.Now(), patience_.now())});
+}
+
+void CallWatchdog::Forget(uint64_t number, const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  const auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                  [number](const Entry& each) { return each.number == number; });
+  if (entry == entries_.end()) return;
+  if (status.ok()) patience_.OnDone(entry->watch.longest_quiet());
+  entries_.erase(entry);
+}
+
+void CallWatchdog::Run() {
+  const absl::Duration pause = std::max(least_patience_ / 12, absl::Milliseconds(1));
+  absl::Time next_look = clock_.Now() + pause;
+  while (true) {
+    void* tag = nullptr;
+    bool ok = false;
+    const absl::Duration rest = std::max(next_look - clock_.Now(), absl::ZeroDuration());
+    switch (answers_.AsyncNext(&tag, &ok, After(rest))) {
+      case grpc::CompletionQueue::SHUTDOWN:
+        return;
+      case grpc::CompletionQueue::GOT_EVENT:
+        TakeAnswer(static_cast<Question*>(tag), ok);
+        break;
+      case grpc::CompletionQueue::TIMEOUT:
+        LookAtAll();
+        next_look = clock_.Now() + pause;
+        break;
+    }
+  }
+}
+
+void CallWatchdog::LookAtAll() {
+  // Calls may be destroyed, and end, while they are looked at: not under the lock.
+  std::vector<std::pair<uint64_t, std::shared_ptr<WatchedCall>>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const Entry& entry : entries_) {
+      if (auto call = entry.call.lock()) calls.emplace_back(entry.number, std::move(call));
+    }
+  }
+  std::map<uint64_t, OwnCall> own;
+  for (const auto& [number, call] : calls) own[number] = call->Look();
+  std::map<int, std::vector<uint64_t>> questions;
+  std::vector<std::pair<uint64_t, absl::Status>> still;
+  std::set<int> streams;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_over_) return;
+    for (Entry& entry : entries_) {
+      const auto known = own.find(entry.number);
+      if (known == own.end()) continue;
+      switch (entry.watch.Check(clock_.Now(), known->second)) {
+        case CallWatch::Verdict::kFine:
+          break;
+        case CallWatch::Verdict::kAsk:
+          questions[entry.stream].push_back(entry.number);
+          break;
+        case CallWatch::Verdict::kEnd:
+          streams.insert(entry.stream);
+          still.emplace_back(
+              entry.number,
+              absl::UnavailableError(absl::StrCat(
+                  "nothing has moved for ", absl::FormatDuration(entry.watch.patience()),
+                  ", and the server does not hold the call: something was lost on the way")));
+          break;
+      }
+    }
+    if (!still.empty()) patience_.OnEnded();
+    for (const auto& question : questions_) {
+      if (streams.contains(question->stream)) question->context.TryCancel();
+    }
+    for (const auto& [stream, numbers] : questions) AskLocked(stream, numbers);
+  }
+  for (const int stream : streams) on_standstill_(stream);
+  for (const auto& [number, status] : still) {
+    Forget(number, status);
+    for (const auto& [each, call] : calls) {
+      if (each == number) call->End(status);
+    }
+  }
+}
+
+void CallWatchdog::AskLocked(int stream, const std::vector<uint64_t>& numbers) {
+  for (const auto& question : questions_) {
+    if (question->stream == stream) return;
+  }
+  auto question = std::make_unique<Question>();
+  question->stream = stream;
+  question->stub = v1::ParameterService::NewStub(channel_of_(stream));
+  for (const uint64_t number : numbers) question->request.add_calls(number);
+  question->context.set_deadline(After(patience_.now()));
+  question->reader =
+      question->stub->AsyncDescribeCalls(&question->context, question->request, &answers_);
+  question->reader->Finish(&question->reply, &question->status, question.get());
+  questions_.push_back(std::move(question));
+}
+
+void CallWatchdog::TakeAnswer(Question* question, bool ok) {
+  std::unique_ptr<Question> taken;  // destroyed after the lock
+  absl::MutexLock lock(&mutex_);
+  const auto place = std::find_if(questions_.begin(), questions_.end(),
+                                  [question](const auto& each) { return each.get() == question; });
+  taken = std::move(*place);
+  questions_.erase(place);
+  if (!ok || !taken->status.ok()) return;
+  const int num_answers = std::min(taken->request.calls_size(), taken->reply.calls_size());
+  for (Entry& entry : entries_) {
+    for (int i = 0; i < num_answers; ++i) {
+      if (taken->request.calls(i) != entry.number) continue;
+      const v1::CallState& state = taken->reply.calls(i);
+      entry.watch.OnAnswer(clock_.Now(), {.is_held = state.phase() == v1::CallState::PHASE_HELD,
+                                          .bytes = state.bytes()});
+    }
+  }
+}
+
+}  // namespace lodestar

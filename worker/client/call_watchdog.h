@@ -1,0 +1,82 @@
+// CallWatchdog: ends bulk calls that have come to a standstill: see CallWatch. Owns the thread that
+// looks at them and asks their servers.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "worker/client/call_watch.h"
+
+namespace lodestar {
+
+// A call under way. Called on the watchdog's thread.
+class WatchedCall {
+ public:
+  virtual ~WatchedCall() = default;
+  virtual OwnCall Look() = 0;
+  // Makes it end soon, with `status`.
+  virtual void End(const absl::Status& status) = 0;
+};
+
+// Thread-safe. Destroyed on a thread that is not gRPC's.
+class CallWatchdog {
+ public:
+  // The channel that a stream uses now.
+  using ChannelOf = std::function<std::shared_ptr<grpc::Channel>(int stream)>;
+  // A call of this stream was ended: the connection is in doubt.
+  using OnStandstill = std::function<void(int stream)>;
+
+  CallWatchdog(absl::Duration patience, ChannelOf channel_of, OnStandstill on_standstill);
+  ~CallWatchdog();
+
+  // A number for a call's metadata, unlike that of any other.
+  uint64_t NewNumber() ABSL_LOCKS_EXCLUDED(mutex_);
+  // From now on the call is watched, until it is gone or Forget().
+  void Watch(uint64_t number, int stream, std::weak_ptr<WatchedCall> call)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The call is over; `status` is its own.
+  void Forget(uint64_t number, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Entry {
+    uint64_t number = 0;
+    int stream = 0;
+    std::weak_ptr<WatchedCall> call;
+    CallWatch watch;
+  };
+  // What became of some calls of one stream. At most one of a stream is under way.
+  struct Question;
+
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Looks at every call, ends those that stand still, and asks about others.
+  void LookAtAll() ABSL_LOCKS_EXCLUDED(mutex_);
+  void AskLocked(int stream, const std::vector<uint64_t>& numbers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeAnswer(Question* question, bool ok) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const absl::Duration least_patience_;
+  const ChannelOf channel_of_;
+  const OnStandstill on_standstill_;
+  Clock& clock_ = Clock::Real();
+  grpc::CompletionQueue answers_;
+
+  absl::Mutex mutex_;
+  Patience patience_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Question>> questions_ ABSL_GUARDED_BY(mutex_);
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace lodestar
