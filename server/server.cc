@@ -23,6 +23,7 @@ namespace {
 constexpr char kParameterServiceName[] = "lodestar.v1.ParameterService";
 // How often health and the end of the job are looked at.
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
+constexpr absl::Duration kShardTick = absl::Seconds(1);
 // For calls to end by themselves after they were told; then they are cut off.
 constexpr std::chrono::milliseconds kCallPatience(1000);
 
@@ -172,10 +173,16 @@ absl::Status Server::BeginService() {
 void Server::Watch() {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_watch_over_; };
   bool was_serving = false;
+  absl::Duration since_tick;
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
       if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kWatchInterval)) return;
+    }
+    since_tick += kWatchInterval;
+    if (since_tick >= kShardTick) {
+      since_tick = absl::ZeroDuration();
+      if (const auto shard = host_->shard(); shard.ok()) (*shard)->Tick();
     }
     const bool is_serving = !is_draining_ && host_->is_serving();
     if (is_serving != was_serving) {

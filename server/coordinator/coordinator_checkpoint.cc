@@ -175,8 +175,8 @@ void Coordinator::StartCheckpoint(absl::string_view folder, absl::Time now) {
   const CoordinatorState state{server_incarnation_, ledger_.state(), membership_.Export(),
                                progress_.Export()};
   const std::string directory = checkpoints_.Begin(folder, ledger_.next_round(), state, now);
-  SaveCommand command = {.version = std::nullopt, .directory = directory};
-  if (policy_->uses_rosters()) command.version = Version(ledger_.next_round().value());
+  SaveCommand command = {.round = std::nullopt, .directory = directory};
+  if (policy_->uses_rosters()) command.round = ledger_.next_round();
   Command(std::move(command));
   Tell(absl::StrCat("checkpoint begun directory=", directory));
 }

@@ -60,7 +60,7 @@ void CoordinatorHarness::Record() {
       },
       [this](const SaveCommand& save) {
         fleet_.commands.push_back(
-            save.version.has_value() ? absl::StrCat("save ", save.version->value()) : "save as is");
+            save.round.has_value() ? absl::StrCat("save ", save.round->value()) : "save as is");
         fleet_.save_directories.push_back(save.directory);
       },
       [this](const StopCommand& stop) {

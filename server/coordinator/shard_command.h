@@ -67,7 +67,7 @@ struct DropCommand {
 // Captures each bucket and writes it into `directory`, which is created if it is not there. Answer:
 // OnShardSaved().
 struct SaveCommand {
-  std::optional<Version> version;  // of every bucket; nullopt: each as it is
+  std::optional<Round> round;  // that every bucket is about to collect; nullopt: each as it is
   std::string directory;
 };
 

@@ -30,7 +30,8 @@ absl::Status LoadCheckpoint(const std::string& directory, const ParameterShard::
   RETURN_IF_ERROR(reader->CheckStateNames(state_names));
   // Bucket by bucket, so that the state is not in memory twice.
   return shard.Restore(
-      [&](const Bucket& bucket) { return reader->ReadBucket(bucket.range, state_names); });
+      [&](const Bucket& bucket) { return reader->ReadBucket(bucket.range, state_names); },
+      reader->manifest().round);
 }
 
 absl::Status LoadTrained(const std::string& path, const Layout& layout, ParameterShard& shard) {
@@ -224,7 +225,7 @@ void ShardHost::Save(const SaveCommand& command) {
     };
     const auto current = shard();
     if (!current.ok()) return write(current.status());
-    (*current)->Snapshot(command.version, write);
+    (*current)->Snapshot(command.round, write);
   });
 }
 

@@ -103,7 +103,7 @@ void PullStream::ReadNext() {
   }
   PendingCall call = shard_->ReadBucket(
       WorkerId(request_.worker_id()), Incarnation(request_.incarnation()), bucket,
-      Version(request_.min_version()),
+      Round(request_.min_version()),
       [self = shared_from_this(), bucket](absl::StatusOr<PublishedBucket> published) {
         self->OnBucket(bucket, std::move(published));
       },

@@ -12,7 +12,7 @@ namespace lodestar {
 namespace {
 
 // Of a Save that takes each bucket as it is.
-constexpr int64_t kAnyVersion = -1;
+constexpr int64_t kAnyRound = -1;
 
 absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& assign) {
   switch (assign.source_case()) {
@@ -113,7 +113,7 @@ v1::ShardCommand ToProto(const ShardCommand& command) {
             wire.mutable_drop()->set_reason(drop.reason);
           },
           [&](const SaveCommand& save) {
-            wire.mutable_save()->set_version(save.version.value_or(Version(kAnyVersion)).value());
+            wire.mutable_save()->set_version(save.round.value_or(Round(kAnyRound)).value());
             wire.mutable_save()->set_directory(save.directory);
           },
           [&](const StopCommand& stop) { wire.mutable_stop()->set_failure(stop.failure); },
@@ -140,8 +140,8 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
       return DropCommand{WorkerId(command.drop().worker_id()),
                          Incarnation(command.drop().incarnation()), command.drop().reason()};
     case v1::ShardCommand::kSave: {
-      SaveCommand save = {.version = std::nullopt, .directory = command.save().directory()};
-      if (command.save().version() >= 0) save.version = Version(command.save().version());
+      SaveCommand save = {.round = std::nullopt, .directory = command.save().directory()};
+      if (command.save().version() >= 0) save.round = Round(command.save().version());
       return save;
     }
     case v1::ShardCommand::kStop:

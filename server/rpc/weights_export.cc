@@ -78,7 +78,7 @@ absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) co
     absl::StatusOr<PublishedBucket> bucket = absl::InternalError("no answer");
   };
   const auto answer = std::make_shared<Answer>();
-  PendingCall call = shard->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, min_version_,
+  PendingCall call = shard->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(min_version_.value()),
                                        [answer](absl::StatusOr<PublishedBucket> published) {
                                          answer->bucket = std::move(published);
                                          answer->arrived.Notify();

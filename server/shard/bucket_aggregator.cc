@@ -2,27 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/contribution.h"
 #include "common/status_macros.h"
+#include "kernels/codec/encoded_vectors.h"
 #include "kernels/reduce.h"
 #include "server/shard/contribution_check.h"
 
 namespace lodestar {
-namespace {
-
-absl::Status StatusOf(const Decision& decision) {
-  return absl::Status(decision.code, decision.reason);
-}
-
-PushOutcome OutcomeOf(const Decision& drop) {
-  return drop.duplicate ? PushOutcome::kDuplicate : PushOutcome::kLate;
-}
-
-}  // namespace
 
 BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const Bucket& bucket,
                                    int position)
@@ -30,7 +19,11 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
       bucket_(bucket),
       position_(position),
       weights_(bucket.range, context_->job, context_->layout, *context_->optimizer,
-               *context_->pages) {}
+               *context_->pages),
+      protocol_({.policy = context_->policy.get(),
+                 .job = &context_->job,
+                 .awaits_norm = context_->norm != nullptr,
+                 .bucket = bucket.index}) {}
 
 absl::Status BucketAggregator::Load(const Filler& fill) {
   ASSIGN_OR_RETURN(const absl::Span<float> weights, weights_.InitialWeights());
@@ -38,18 +31,17 @@ absl::Status BucketAggregator::Load(const Filler& fill) {
   if (!AllFinite(weights.data(), bucket_.range.size())) return NotFinite("the weights");
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
+  protocol_.OnWeights(Round(0), Version(0), {});
   BecomeReady(calls);
   return absl::OkStatus();
 }
 
-absl::Status BucketAggregator::Restore(const BucketState& state) {
+absl::Status BucketAggregator::Restore(const BucketState& state, Round round) {
   RETURN_IF_ERROR(weights_.Restore(state));
   if (!weights_.AreFinite()) return NotFinite("weights or optimizer state");
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  context_->counters.MoveBucket(version_, state.version);
-  version_ = state.version;
-  counted_.Restore(state.counted);
+  protocol_.OnWeights(round, state.version, state.counted);
   BecomeReady(calls);
   return absl::OkStatus();
 }
@@ -62,145 +54,184 @@ absl::Status BucketAggregator::NotFinite(absl::string_view what) const {
 
 void BucketAggregator::AwaitClientWeights() {
   absl::MutexLock lock(&mutex_);
-  awaits_client_ = true;
+  protocol_.AwaitClientWeights();
 }
 
 void BucketAggregator::BecomeReady(DeferredCalls& calls) {
-  if (!has_weights_ && context_->counters.BucketHasWeights()) {
+  if (!std::exchange(is_ready_, true) && context_->counters.BucketHasWeights()) {
     calls.Add([context = context_] { context->observer->OnWeightsComplete(); });
   }
-  has_weights_ = true;
-  weights_.ResetShadow(version_);
-  needs_review_ = true;
-  roster_changed_ = true;
+  weights_.ResetShadow(protocol_.version());
+  Settle(calls);
 }
 
-absl::Status BucketAggregator::CheckKey(const ContributionKey& key) const {
-  if (!closed_.ok()) return closed_;
-  if (absl::Status fits = CheckForm(key, bucket_, context_->job, awaits_client_); !fits.ok()) {
-    return fits;
-  }
-  if (key.kind == ContributionKind::kInitialWeights) {
-    if (!context_->roster.has_members()) return absl::OkStatus();
-    return absl::FailedPreconditionError("training has begun; initial weights come before it");
-  }
-  if (has_weights_) return absl::OkStatus();
-  return absl::UnavailableError(awaits_client_ ? "waits for the first client to supply weights"
-                                               : "no weights loaded yet");
+void BucketAggregator::ForgetCancelled() {
+  pushes_.ForEach([this](CallId id, const std::shared_ptr<PushCall>& push)
+                      ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                        if (!push->ticket->is_claimed()) return;
+                        protocol_.ForgetPush(id);
+                        EndPush(*push);
+                        pushes_.Take(id);
+                      });
+  reads_.ForEach([this](CallId id, const ReadCall& read) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (!read.ticket->is_claimed()) return;
+    protocol_.ForgetRead(id);
+    reads_.Take(id);
+  });
 }
 
 PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback ready) {
-  auto begun = std::make_shared<WaitingPush>(
-      WaitingPush{key, std::move(ready), std::make_shared<CallTicket>(), nullptr});
+  auto push = std::make_shared<PushCall>(
+      PushCall{.key = key, .ready = std::move(ready), .ticket = std::make_shared<CallTicket>()});
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  begun_.remove_if(
-      [](const auto& other) { return other->ticket->is_claimed() && other->request == nullptr; });
-  if (!AnswerBegin(begun, FactsForPush(), calls)) begun_.push_back(begun);
-  return PendingCall(begun->ticket);
-}
-
-void BucketAggregator::LeaveQueue(WaitingPush& begun) {
-  if (begun.request == nullptr) return;
-  context_->staging->Remove(begun.request);
-  begun.request = nullptr;  // it holds `begun` in turn
-}
-
-void BucketAggregator::Refuse(WaitingPush& begun, absl::Status status, DeferredCalls& calls) {
-  LeaveQueue(begun);
-  if (!begun.ticket->Claim()) return;
-  context_->counters.CountRejected();
-  calls.Add([ready = begun.ready, status = std::move(status)] { ready(status); });
-}
-
-void BucketAggregator::GiveDiscard(WaitingPush& begun, PushOutcome outcome, DeferredCalls& calls) {
-  LeaveQueue(begun);
-  if (!begun.ticket->Claim()) return;
-  auto staged = std::make_shared<StagedBucket>();
-  staged->key_ = begun.key;
-  staged->bucket_ = bucket_.index;
-  staged->num_elements_ = bucket_.range.size();
-  staged->owner_ = shared_from_this();
-  staged->discard_outcome_ = outcome;
-  calls.Add([ready = begun.ready, staged] { ready(std::move(*staged)); });
-}
-
-bool BucketAggregator::AnswerBegin(const std::shared_ptr<WaitingPush>& begun, const Facts& for_push,
-                                   DeferredCalls& calls) {
-  if (begun->ticket->is_claimed()) {
-    LeaveQueue(*begun);
-    return true;
+  ForgetCancelled();
+  push->id = pushes_.Add(push);
+  if (absl::Status form = CheckForm(key, bucket_, context_->job, protocol_.awaits_client());
+      form.ok()) {
+    protocol_.OnPush(push->id, key);
+    Settle(calls);
+  } else {
+    BucketEffect refusal = {.kind = BucketEffect::Kind::kRefusePush, .call = push->id};
+    refusal.status = closed_.ok() ? std::move(form) : closed_;
+    CarryOut(refusal, calls);
   }
-  if (absl::Status status = CheckKey(begun->key); !status.ok()) {
-    Refuse(*begun, std::move(status), calls);
-    return true;
-  }
-  if (begun->key.kind == ContributionKind::kInitialWeights) {
-    return StageBegin(begun, /*in_turn=*/true, calls);
-  }
-  const Decision decision = JudgePush(begun->key, for_push);
-  switch (decision.action) {
-    case Action::kApply:
-    case Action::kApplyAlone:
-    case Action::kAccumulate:
-      return StageBegin(begun, /*in_turn=*/true, calls);
-    case Action::kHold:
-      return decision.is_due && StageBegin(begun, /*in_turn=*/false, calls);
-    case Action::kReject:
-      Refuse(*begun, StatusOf(decision), calls);
-      return true;
-    case Action::kDrop:
-      GiveDiscard(*begun, OutcomeOf(decision), calls);
-      return true;
-  }
-  return true;
+  return PendingCall(push->ticket);
 }
 
-bool BucketAggregator::StageBegin(const std::shared_ptr<WaitingPush>& begun, bool in_turn,
-                                  DeferredCalls& calls) {
-  std::unique_ptr<StagingSlot> slot;
-  if (begun->request != nullptr) {
-    if (in_turn) slot = context_->staging->Promote(begun->request);
+void BucketAggregator::Settle(DeferredCalls& calls) {
+  std::vector<BucketEffect>& effects = protocol_.effects();
+  for (BucketEffect& effect : effects) CarryOut(effect, calls);
+  effects.clear();
+  if (const bool is_pending = protocol_.has_contributions(); is_pending != is_pending_) {
+    is_pending_ = is_pending;
+    context_->counters.SetBucketPending(is_pending);
+  }
+  const BucketPosition now = {protocol_.round(), protocol_.version()};
+  const BucketPosition before = std::exchange(counted_position_, now);
+  if (now == before) return;
+  if (const auto lowest = context_->counters.MoveBucket(before, now);
+      lowest.has_value() && context_->trace != nullptr) {
+    calls.Add(
+        [context = context_, version = *lowest] { context->trace->BeginRound(version.value()); });
+  }
+}
+
+void BucketAggregator::CarryOut(BucketEffect& effect, DeferredCalls& calls) {
+  switch (effect.kind) {
+    case BucketEffect::Kind::kRequestSlot:
+      return RequestSlot(effect.call, effect.in_turn, calls);
+    case BucketEffect::Kind::kDiscardPush:
+    case BucketEffect::Kind::kRefusePush: {
+      const std::shared_ptr<PushCall> push = pushes_.Take(effect.call);
+      EndPush(*push);
+      if (!push->ticket->Claim()) return;
+      if (effect.kind == BucketEffect::Kind::kRefusePush) {
+        context_->counters.CountRejected();
+        calls.Add([push, status = std::move(effect.status)] { push->ready(status); });
+        return;
+      }
+      const std::shared_ptr<StagedBucket> staged = Stage(*push);
+      staged->discard_outcome_ = effect.outcome;
+      calls.Add([push, staged] { push->ready(std::move(*staged)); });
+      return;
+    }
+    case BucketEffect::Kind::kAcknowledge:
+      return Acknowledge(effect, calls);
+    case BucketEffect::Kind::kRefuse:
+      context_->counters.CountRejected();
+      return EndContribution(contributions_.Take(effect.call), std::move(effect.status), calls);
+    case BucketEffect::Kind::kRead:
+    case BucketEffect::Kind::kRefuseRead: {
+      ReadCall read = reads_.Take(effect.call);
+      if (!read.ticket->Claim()) return;
+      absl::StatusOr<PublishedBucket> answer = PublishedBucket();
+      if (effect.kind == BucketEffect::Kind::kRefuseRead) {
+        answer = std::move(effect.status);
+      } else {
+        answer = weights_.Lend(read.view, protocol_.version());
+      }
+      calls.Add([done = std::move(read.done), answer = std::move(answer)] { done(answer); });
+      return;
+    }
+    case BucketEffect::Kind::kCapture:
+    case BucketEffect::Kind::kRefuseCapture: {
+      absl::StatusOr<BucketState> answer = BucketState();
+      if (effect.kind == BucketEffect::Kind::kRefuseCapture) {
+        answer = std::move(effect.status);
+      } else {
+        answer->version = protocol_.version();
+        answer->counted = protocol_.counted();
+        weights_.LendTo(*answer);
+      }
+      calls.Add([done = captures_.Take(effect.call), answer = std::move(answer)] { done(answer); });
+      return;
+    }
+    case BucketEffect::Kind::kNotice:
+      calls.Add([context = context_, status = std::move(effect.status)] {
+        context->observer->OnNotice(status.message());
+      });
+      return;
+  }
+}
+
+void BucketAggregator::RequestSlot(CallId id, bool in_turn, DeferredCalls& calls) {
+  const std::shared_ptr<PushCall> push = pushes_.at(id);
+  std::shared_ptr<StagingSlot> slot;
+  if (push->request != nullptr) {
+    if (in_turn) slot = context_->staging->Promote(push->request);
   } else {
     StagingPool::Acquired acquired = context_->staging->Acquire(
-        in_turn, [self = shared_from_this(), begun](std::unique_ptr<StagingSlot> granted) {
-          self->OnSlot(begun, std::move(granted));
+        in_turn, [self = shared_from_this(), push](std::shared_ptr<StagingSlot> granted) {
+          self->OnSlot(push, std::move(granted));
         });
     slot = std::move(acquired.slot);
-    begun->request = std::move(acquired.request);
+    push->request = std::move(acquired.request);
   }
-  if (slot == nullptr) return false;
-  GiveSlot(*begun, std::move(slot), calls);
-  return true;
+  if (slot != nullptr) GiveSlot(*push, std::move(slot), calls);
 }
 
-void BucketAggregator::GiveSlot(WaitingPush& begun, std::unique_ptr<StagingSlot> slot,
-                                DeferredCalls& calls) {
-  begun.request = nullptr;
+void BucketAggregator::EndPush(PushCall& push) {
+  push.is_answered = true;
+  if (push.request == nullptr) return;
+  context_->staging->Remove(push.request);
+  push.request = nullptr;  // it holds `push` in turn
+}
+
+std::shared_ptr<StagedBucket> BucketAggregator::Stage(const PushCall& push) {
   auto staged = std::make_shared<StagedBucket>();
   staged->owner_ = shared_from_this();
-  staged->slot_ = std::move(slot);
-  staged->key_ = begun.key;
+  staged->key_ = push.key;
   staged->bucket_ = bucket_.index;
   staged->num_elements_ = bucket_.range.size();
+  return staged;
+}
+
+void BucketAggregator::GiveSlot(PushCall& push, std::shared_ptr<StagingSlot> slot,
+                                DeferredCalls& calls) {
+  push.request = nullptr;
+  push.is_answered = true;
+  protocol_.OnSlot(push.id);
+  pushes_.Take(push.id);
+  std::erase_if(lent_, [](const Lent& lent) { return lent.slot.expired(); });
+  lent_.push_back({slot.get(), slot, push.key.worker, push.key.incarnation});
+  const std::shared_ptr<StagedBucket> staged = Stage(push);
+  staged->slot_ = std::move(slot);
   if (context_->trace != nullptr) staged->given_at_ = context_->trace->Now();
   // Cancelled: the slot still must not go back under the lock.
-  const bool is_wanted = begun.ticket->Claim();
-  calls.Add([staged, is_wanted, ready = begun.ready] {
+  const bool is_wanted = push.ticket->Claim();
+  calls.Add([staged, is_wanted, ready = std::move(push.ready)] {
     if (is_wanted) ready(std::move(*staged));
   });
 }
 
-void BucketAggregator::OnSlot(const std::shared_ptr<WaitingPush>& begun,
-                              std::unique_ptr<StagingSlot> slot) {
+void BucketAggregator::OnSlot(const std::shared_ptr<PushCall>& push,
+                              std::shared_ptr<StagingSlot> slot) {
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  // Not there: answered otherwise meanwhile; the slot goes back after the lock.
-  if (begun_.remove(begun) == 0) {
-    calls.Add([unused = std::shared_ptr<StagingSlot>(std::move(slot))] {});
-    return;
-  }
-  GiveSlot(*begun, std::move(slot), calls);
+  if (!push->is_answered) return GiveSlot(*push, std::move(slot), calls);
+  // Answered otherwise meanwhile; the slot goes back after the lock.
+  calls.Add([unused = std::move(slot)] {});
 }
 
 void BucketAggregator::Finish(StagedBucket staged, DoneCallback done) {
@@ -213,112 +244,81 @@ void BucketAggregator::Finish(StagedBucket staged, DoneCallback done) {
     context_->trace->Add("receive", "receive", staged.given_at_, context_->trace->Now(),
                          {.round = staged.key_.round.value(), .bucket = bucket_.index});
   }
-  auto contribution = std::make_shared<Contribution>(
-      Contribution{staged.key_, std::move(staged.slot_), std::move(done)});
+  Contribution contribution = {staged.key_, std::move(staged.slot_), std::move(done)};
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  if (!closed_.ok()) {
-    calls.Add([contribution, status = closed_] { contribution->done(status); });
-    return;
-  }
-  incoming_.push_back(std::move(*contribution));
+  std::erase_if(lent_, [&](const Lent& lent) { return lent.name == contribution.slot.get(); });
+  if (!closed_.ok()) return EndContribution(std::move(contribution), closed_, calls);
+  incoming_.push_back(std::move(contribution));
   Kick(calls);
 }
 
-PendingCall BucketAggregator::Read(WorkerId worker, Incarnation incarnation, Version min_version,
+void BucketAggregator::Acknowledge(const BucketEffect& effect, DeferredCalls& calls) {
+  Contribution& contribution = contributions_.at(effect.call);
+  if (contribution.key.kind == ContributionKind::kInitialWeights) {
+    return EndContribution(contributions_.Take(effect.call), effect.outcome, calls);
+  }
+  context_->counters.CountOutcome(effect.outcome);
+  if (effect.outcome != PushOutcome::kCounted) {
+    return EndContribution(contributions_.Take(effect.call), effect.outcome, calls);
+  }
+  // Its numbers are wanted by the step that follows.
+  context_->counters.CountStaleness(effect.staleness);
+  calls.Add([done = std::move(contribution.done)] { done(PushOutcome::kCounted); });
+}
+
+void BucketAggregator::EndContribution(Contribution contribution,
+                                       absl::StatusOr<PushOutcome> answer, DeferredCalls& calls) {
+  calls.Add([ended = std::make_shared<Contribution>(std::move(contribution)),
+             answer = std::move(answer)] { ended->done(answer); });
+}
+
+PendingCall BucketAggregator::Read(WorkerId worker, Incarnation incarnation, Round min_round,
                                    const ReadView& view, ReadCallback done) {
-  WaitingRead read = {worker, incarnation,     min_version,
-                      view,   std::move(done), std::make_shared<CallTicket>()};
-  PendingCall pending(read.ticket);
+  const auto ticket = std::make_shared<CallTicket>();
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  reads_.remove_if([](const WaitingRead& other) { return other.ticket->is_claimed(); });
-  if (!AnswerRead(read, calls)) reads_.push_back(std::move(read));
-  return pending;
+  ForgetCancelled();
+  const CallId id = reads_.Add({view, std::move(done), ticket});
+  protocol_.OnRead(id, worker, incarnation, min_round);
+  Settle(calls);
+  return PendingCall(ticket);
 }
 
-bool BucketAggregator::AnswerRead(const WaitingRead& read, DeferredCalls& calls) {
-  absl::StatusOr<PublishedBucket> answer = PublishedBucket();
-  if (!closed_.ok()) {
-    answer = closed_;
-  } else if (!has_weights_) {
-    answer = awaits_client_
-                 ? absl::NotFoundError("the client that brings the model has not supplied weights")
-                 : absl::UnavailableError("no weights loaded yet");
-  } else {
-    const Facts now = FactsNow();
-    const Standing standing = read.worker == WorkerId()
-                                  ? Standing::kMember
-                                  : context_->roster.StandingOf(read.worker, read.incarnation);
-    const Decision decision = context_->policy->OnPull(
-        {read.worker, read.incarnation, read.min_version, standing}, now.facts);
-    if (decision.action == Action::kReject) {
-      answer = StatusOf(decision);
-    } else if (decision.action != Action::kApply || is_writing_) {
-      return false;
-    } else {
-      answer = weights_.Lend(read.view, version_);
-    }
-  }
-  if (!read.ticket->Claim()) return true;
-  calls.Add([done = read.done, answer = std::move(answer)] { done(answer); });
-  return true;
-}
-
-void BucketAggregator::Capture(std::optional<Version> version, CaptureCallback done) {
+void BucketAggregator::Capture(std::optional<Round> round, CaptureCallback done) {
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  WaitingCapture capture = {version, std::move(done)};
-  if (!AnswerCapture(capture, calls)) captures_.push_back(std::move(capture));
+  protocol_.OnCapture(captures_.Add(std::move(done)), round);
+  Settle(calls);
 }
 
-bool BucketAggregator::AnswerCapture(const WaitingCapture& capture, DeferredCalls& calls) {
-  absl::StatusOr<BucketState> answer = BucketState();
-  if (!closed_.ok()) {
-    answer = closed_;
-  } else if (!has_weights_) {
-    answer = absl::FailedPreconditionError("there are no weights to save yet");
-  } else if (capture.version.has_value() && *capture.version < version_) {
-    answer = absl::FailedPreconditionError(absl::StrCat("bucket ", bucket_.index, " is at version ",
-                                                        version_.value(), ", version ",
-                                                        capture.version->value(), " is gone"));
-  } else if (is_writing_ || (capture.version.has_value() && *capture.version > version_)) {
-    return false;
-  } else {
-    weights_.LendTo(*answer);
-    answer->version = version_;
-    answer->counted = counted_.Published();
-  }
-  calls.Add([done = capture.done, answer = std::move(answer)] { done(answer); });
-  return true;
-}
-
-void BucketAggregator::ReviewWaiting(DeferredCalls& calls) {
-  // Once for all that wait: with many workers they are reviewed as often as one of them is counted.
-  if (!begun_.empty()) {
-    const Facts for_push = FactsForPush();
-    begun_.remove_if([&](const auto& begun) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return AnswerBegin(begun, for_push, calls);
-    });
-  }
-  reads_.remove_if([&](const WaitingRead& read)
-                       ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerRead(read, calls); });
-  captures_.remove_if([&](const WaitingCapture& capture)
-                          ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerCapture(capture, calls); });
+void BucketAggregator::Tick() {
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  protocol_.OnTick();
+  if (protocol_.WantsStep()) Kick(calls);
+  Settle(calls);
 }
 
 void BucketAggregator::OnRosterChange() {
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  roster_changed_ = true;
-  needs_review_ = true;
+  std::shared_ptr<const RosterView> roster = context_->roster.Now();
+  std::erase_if(lent_, [&](const Lent& lent) {
+    if (roster->StandingOf(lent.worker, lent.incarnation) != Standing::kGone) return false;
+    calls.Add([weak = lent.slot] {
+      if (const std::shared_ptr<StagingSlot> slot = weak.lock(); slot != nullptr) slot->Revoke();
+    });
+    return true;
+  });
+  protocol_.OnRoster(std::move(roster));
   Kick(calls);
 }
 
 void BucketAggregator::Shutdown(const absl::Status& status) {
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  if (closed_.ok()) Close(status, calls);
+  Close(status, calls);
 }
 
 void BucketAggregator::Diverge(Round round, absl::string_view what) {
@@ -328,24 +328,18 @@ void BucketAggregator::Diverge(Round round, absl::string_view what) {
   context_->observer->OnDiverged(round, text);
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  is_writing_ = false;
-  if (closed_.ok()) {
-    Close(absl::AbortedError(absl::StrCat(text, ": the run has diverged; register again")), calls);
-  }
+  Close(absl::AbortedError(absl::StrCat(text, ": the run has diverged; register again")), calls);
 }
 
 void BucketAggregator::Close(const absl::Status& status, DeferredCalls& calls) {
+  if (!closed_.ok()) return;
   closed_ = status;
-  ReviewWaiting(calls);
-  const auto end = [&](Contribution& ended) {
-    calls.Add([contribution = std::make_shared<Contribution>(std::move(ended)), status] {
-      contribution->done(status);
-    });
-  };
-  for (Contribution& contribution : incoming_) end(contribution);
-  for (Contribution& contribution : held_) end(contribution);
+  protocol_.Close(status);
+  Settle(calls);
+  for (Contribution& contribution : incoming_) {
+    EndContribution(std::move(contribution), status, calls);
+  }
   incoming_.clear();
-  held_.clear();
 }
 
 void BucketAggregator::AwaitIdle() {
@@ -358,36 +352,178 @@ void BucketAggregator::AwaitIdle() {
       this));
 }
 
+void BucketAggregator::Kick(DeferredCalls& calls) {
+  if (is_scheduled_) return;
+  is_scheduled_ = true;
+  calls.Add(
+      [self = shared_from_this()] { self->context_->executor->Schedule([self] { self->Run(); }); });
+}
+
+void BucketAggregator::Run() {
+  while (true) {
+    BucketStep step;
+    Contribution contribution;
+    {
+      DeferredCalls calls;
+      absl::MutexLock lock(&mutex_);
+      runner_ = std::this_thread::get_id();
+      step = protocol_.NextStep();
+      Settle(calls);
+      switch (step.kind) {
+        case BucketStep::Kind::kAccumulate:
+        case BucketStep::Kind::kApplyAlone:
+          contribution = contributions_.Take(step.contribution);
+          break;
+        case BucketStep::Kind::kTakeWeights:
+          contribution.key = contributions_.at(step.contribution).key;
+          contribution.slot = std::move(contributions_.at(step.contribution).slot);
+          break;
+        case BucketStep::Kind::kSum:
+        case BucketStep::Kind::kApply:
+          break;
+        case BucketStep::Kind::kNone:
+          if (!incoming_.empty()) {
+            contribution = std::move(incoming_.front());
+            incoming_.pop_front();
+          } else if (calls.empty()) {
+            runner_ = {};
+            is_scheduled_ = false;
+            return;
+          }
+      }
+    }
+    if (step.kind != BucketStep::Kind::kNone) {
+      Do(step, std::move(contribution));
+    } else if (contribution.slot != nullptr) {
+      Check(std::move(contribution));
+    }
+  }
+}
+
+void BucketAggregator::Check(Contribution contribution) {
+  const ContributionKey& key = contribution.key;
+  TraceSpan span(context_->trace, "shard", "check",
+                 {.round = key.round.value(), .bucket = bucket_.index});
+  const absl::Status numbers = CheckNumbers(key, bucket_, contribution.slot->bytes());
+  if (numbers.ok()) {
+    DeferredCalls calls;
+    absl::MutexLock lock(&mutex_);
+    const CallId id = contributions_.Add(std::move(contribution));
+    protocol_.OnArrived(id, contributions_.at(id).key);
+    return Settle(calls);
+  }
+  context_->counters.CountRejected();
+  // First the coordinator, then the worker, which may ask it at once.
+  const std::string text(numbers.message());
+  if (key.kind == ContributionKind::kInitialWeights) {
+    context_->observer->OnNotice(text);
+  } else {
+    context_->observer->OnFault({.worker = key.worker,
+                                 .incarnation = key.incarnation,
+                                 .round = key.round,
+                                 .kind = WorkerFault::Kind::kNotFinite,
+                                 .text = text});
+  }
+  contribution.done(numbers);
+}
+
+void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
+  const ContributionKey& key = contribution.key;
+  static constexpr absl::string_view kStages[] = {"",      "accumulate", "take",
+                                                  "apply", "norm",       "apply"};  // by kind
+  TraceSpan span(context_->trace, "shard", kStages[static_cast<int>(step.kind)],
+                 {.round = step.round.value(), .bucket = bucket_.index});
+  if (step.rescale != 1.0f) weights_.Rescale(step.rescale);
+  switch (step.kind) {
+    case BucketStep::Kind::kNone:
+      return;
+    case BucketStep::Kind::kTakeWeights:
+      return TakeWeights(step.contribution, key, std::move(contribution.slot));
+    case BucketStep::Kind::kAccumulate:
+      if (StagingSlot& slot = *contribution.slot;
+          key.encoding == Encoding::kFp32 && weights_.CanAdopt(slot.num_elements())) {
+        weights_.Adopt(slot.TakePage(), step.factor);
+      } else {
+        weights_.Accumulate(key.encoding, slot.bytes(), step.factor);
+      }
+      return;
+    case BucketStep::Kind::kApplyAlone:
+      if (!weights_.Apply(step.call, key.encoding, contribution.slot->bytes())) {
+        return Diverge(step.round, "the numbers");
+      }
+      return Publish(step.call);
+    case BucketStep::Kind::kSum:
+      return context_->norm->Submit(
+          step.round, position_, weights_.SegmentSquareSums(),
+          [self = shared_from_this(), round = step.round](const absl::StatusOr<double>& total) {
+            self->OnNorm(round, total);
+          });
+    case BucketStep::Kind::kApply:
+      if (!weights_.ApplySum(step.call, step.has_update)) {
+        return Diverge(step.round, "the numbers");
+      }
+      return Publish(step.call);
+  }
+}
+
+void BucketAggregator::TakeWeights(CallId call, const ContributionKey& key,
+                                   std::shared_ptr<StagingSlot> slot) {
+  const absl::StatusOr<absl::Span<float>> space = weights_.InitialWeights();
+  if (space.ok()) {
+    AccumulateDecoded(key.encoding, slot->bytes(), bucket_.range.size(), key.scale, space->data(),
+                      Accumulate::kSet);
+  }
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  protocol_.OnTaken(call, space.status());
+  if (space.ok()) {
+    BecomeReady(calls);
+  } else {
+    Settle(calls);
+  }
+}
+
+void BucketAggregator::OnNorm(Round round, const absl::StatusOr<double>& total_square_sum) {
+  if (total_square_sum.ok() && !std::isfinite(*total_square_sum)) {
+    return Diverge(round, "the gradient's norm, and so the update");
+  }
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  protocol_.OnNorm(round, total_square_sum);
+  Kick(calls);
+}
+
+void BucketAggregator::Publish(const OptimizerCall& call) {
+  weights_.AdvanceShadow(Version(call.step));
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  protocol_.OnUpdated();
+  Settle(calls);
+}
+
+Round BucketAggregator::round() const {
+  absl::MutexLock lock(&mutex_);
+  return protocol_.round();
+}
+
 std::vector<WorkerId> BucketAggregator::Missing() const {
   absl::MutexLock lock(&mutex_);
-  std::vector<WorkerId> missing;
-  if (phase_ != Phase::kCollecting) return missing;
-  const Facts now = FactsNow();
-  std::set_difference(now.live.begin(), now.live.end(), contributed_.begin(), contributed_.end(),
-                      std::back_inserter(missing));
-  return missing;
+  return protocol_.Missing();
 }
 
 std::vector<RosterMember> BucketAggregator::NotPushed(
     Round round, absl::Span<const RosterMember> reported) const {
   absl::MutexLock lock(&mutex_);
-  const bool is_past = version_.value() > round.value() ||
-                       (version_.value() == round.value() && phase_ != Phase::kCollecting);
-  if (is_past || !closed_.ok()) return {};
-  // What is acknowledged has been counted, so that before its turn nothing is.
-  const bool is_early = version_.value() < round.value();
   std::vector<RosterMember> lacking;
   for (const RosterMember& member : reported) {
-    if (is_early || !std::binary_search(contributed_.begin(), contributed_.end(), member.worker)) {
-      lacking.push_back(member);
-    }
+    if (!protocol_.IsSettled(round, member.worker)) lacking.push_back(member);
   }
   return lacking;
 }
 
-Version BucketAggregator::version() const {
+std::string BucketAggregator::WaitingFor() const {
   absl::MutexLock lock(&mutex_);
-  return version_;
+  return protocol_.WaitingFor();
 }
 
 }  // namespace lodestar

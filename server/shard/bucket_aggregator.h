@@ -1,19 +1,14 @@
-// The life of one bucket: takes whole contributions, asks the BucketPolicy what becomes of each,
-// sums and applies, publishes the next version and answers who waited for it.
-//
-//   collecting --(the policy says apply)--> committing --> [awaiting norm --> norm known] -->
-//   applying --(publish: version + 1)--> collecting
-//      \---(not finite)--> closed
+// One bucket: its protocol, and what the protocol has none of: the numbers, the space for
+// contributions on their way in, callbacks and a lock.
 //
 // Thread-safe. One mutex; callbacks are called without it. Lock order: this mutex, then the leaves
 // ShardRoster, ShardCounters, StagingPool, PagePool; two buckets' mutexes are never held together.
 // Numbers are touched only by Run(), one at a time, on the executor; while it writes weights
-// (is_writing_) nobody reads them.
+// (BucketProtocol::is_writing()) nobody reads them.
 #pragma once
 
 #include <deque>
 #include <functional>
-#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,9 +22,9 @@
 #include "common/bucket_plan.h"
 #include "common/ids.h"
 #include "server/shard/bucket_calls.h"
+#include "server/shard/bucket_protocol.h"
 #include "server/shard/bucket_weights.h"
 #include "server/shard/contribution.h"
-#include "server/shard/dedup_table.h"
 #include "server/shard/deferred_calls.h"
 #include "server/shard/pending_call.h"
 #include "server/shard/published_bucket.h"
@@ -55,13 +50,14 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
 
   // See the methods of ParameterShard with these names.
   absl::Status Load(const Filler& fill);
-  absl::Status Restore(const BucketState& state);
+  absl::Status Restore(const BucketState& state, Round round);
   void AwaitClientWeights();
   PendingCall Begin(const ContributionKey& key, ReadyCallback ready);
   void Finish(StagedBucket staged, DoneCallback done);
-  PendingCall Read(WorkerId worker, Incarnation incarnation, Version min_version,
-                   const ReadView& view, ReadCallback done);
-  void Capture(std::optional<Version> version, CaptureCallback done);
+  PendingCall Read(WorkerId worker, Incarnation incarnation, Round min_round, const ReadView& view,
+                   ReadCallback done);
+  void Capture(std::optional<Round> round, CaptureCallback done);
+  void Tick();
 
   // Members or plans have changed.
   void OnRosterChange();
@@ -69,80 +65,51 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   // Until no update is under way, but for one that this very call comes from.
   void AwaitIdle();
 
-  Version version() const;
+  Round round() const;
   std::vector<WorkerId> Missing() const;
   // Those of `reported`, who say that they have pushed all of `round`, whose part is not here.
   std::vector<RosterMember> NotPushed(Round round, absl::Span<const RosterMember> reported) const;
   std::string WaitingFor() const;
 
  private:
-  enum class Phase : uint8_t { kCollecting, kCommitting, kAwaitingNorm, kNormKnown, kApplying };
-
-  // A whole contribution.
-  struct Contribution {
-    ContributionKey key;
-    std::unique_ptr<StagingSlot> slot;
-    DoneCallback done;
-  };
-  // What the policy is asked about, with what the facts point to.
-  struct Facts {
-    std::shared_ptr<const RoundPlan> plan;
-    std::vector<WorkerId> live;
-    BucketFacts facts;
-  };
-  struct Work {
-    enum class Kind : uint8_t { kNone, kCheck, kAccumulate, kApplyOne, kSum, kApply };
-    Kind kind = Kind::kNone;
-    Contribution contribution = {};
-    float factor = 1.0f;   // kAccumulate
-    float rescale = 1.0f;  // kSum, kApply
-    bool has_update = false;
-    OptimizerCall call = {};
+  // Space that a worker may be writing into.
+  struct Lent {
+    StagingSlot* name;
+    std::weak_ptr<StagingSlot> slot;
+    WorkerId worker;
+    Incarnation incarnation;
   };
 
-  // Facts for reading and for the roster; for pushes they are those after the update under way.
-  Facts FactsOf(Round round) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Facts FactsNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Facts FactsForPush() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Decision JudgePush(const ContributionKey& key, const Facts& for_push) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NotFinite(absl::string_view what) const;
-  // Refuses what no round could take.
-  absl::Status CheckKey(const ContributionKey& key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True if it is answered, or was cancelled.
-  bool AnswerBegin(const std::shared_ptr<WaitingPush>& begun, const Facts& for_push,
-                   DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Refuse(WaitingPush& begun, absl::Status status, DeferredCalls& calls)
+  void ForgetCancelled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Carries out what the protocol has decided.
+  void Settle(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CarryOut(BucketEffect& effect, DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RequestSlot(CallId push, bool in_turn, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveDiscard(WaitingPush& begun, PushOutcome outcome, DeferredCalls& calls)
+  void GiveSlot(PushCall& push, std::shared_ptr<StagingSlot> slot, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LeaveQueue(WaitingPush& begun);
-  bool StageBegin(const std::shared_ptr<WaitingPush>& begun, bool in_turn, DeferredCalls& calls)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveSlot(WaitingPush& begun, std::unique_ptr<StagingSlot> slot, DeferredCalls& calls)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnSlot(const std::shared_ptr<WaitingPush>& begun, std::unique_ptr<StagingSlot> slot)
+  void OnSlot(const std::shared_ptr<PushCall>& push, std::shared_ptr<StagingSlot> slot)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  bool AnswerRead(const WaitingRead& read, DeferredCalls& calls)
+  std::shared_ptr<StagedBucket> Stage(const PushCall& push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndPush(PushCall& push);
+  void Acknowledge(const BucketEffect& effect, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool AnswerCapture(const WaitingCapture& capture, DeferredCalls& calls)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ReviewWaiting(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The slot goes back with the call, without the lock.
+  void EndContribution(Contribution contribution, absl::StatusOr<PushOutcome> answer,
+                       DeferredCalls& calls);
 
   // Makes sure that Run() is or will be called.
   void Kick(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  Work NextWork(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Work WorkOfPhase(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Work WorkOfHeld(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Work Count(Contribution contribution, const Decision& decision, DeferredCalls& calls)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Do(Work work) ABSL_LOCKS_EXCLUDED(mutex_);
   void Check(Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
-  void TakeInitialWeights(Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
-  void SubmitNorm() ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnNorm(absl::StatusOr<double> total_square_sum) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Publish() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const BucketStep& step, Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
+  void TakeWeights(CallId call, const ContributionKey& key, std::shared_ptr<StagingSlot> slot)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnNorm(Round round, const absl::StatusOr<double>& total_square_sum)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Publish(const OptimizerCall& call) ABSL_LOCKS_EXCLUDED(mutex_);
   void BecomeReady(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The update of `round` has spoilt the numbers: nobody gets them. The bucket is closed until the
   // coordinator has the shard begin anew.
@@ -158,29 +125,20 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   BucketWeights weights_;
 
   mutable absl::Mutex mutex_;
+  BucketProtocol protocol_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  bool awaits_client_ ABSL_GUARDED_BY(mutex_) = false;
-  bool has_weights_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<std::pair<WorkerId, Incarnation>> supplier_ ABSL_GUARDED_BY(mutex_);
-  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;  // Run() is under way or will be
-  std::thread::id runner_ ABSL_GUARDED_BY(mutex_);     // of the Run() under way, if any
+  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;    // the shard's counters know of its weights
+  bool is_pending_ ABSL_GUARDED_BY(mutex_) = false;  // ... and of its open round
+  BucketPosition counted_position_ ABSL_GUARDED_BY(mutex_);  // ... and of how far it is
+  bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;        // Run() is under way or will be
+  std::thread::id runner_ ABSL_GUARDED_BY(mutex_);           // of the Run() under way, if any
 
-  Version version_ ABSL_GUARDED_BY(mutex_);
-  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kCollecting;
-  std::vector<WorkerId> contributed_ ABSL_GUARDED_BY(mutex_);  // in this round, ascending
-  int64_t arrived_samples_ ABSL_GUARDED_BY(mutex_) = 0;
-  float clip_scale_ ABSL_GUARDED_BY(mutex_) = 1.0f;
-  std::string norm_error_ ABSL_GUARDED_BY(mutex_);
-  DedupTable counted_ ABSL_GUARDED_BY(mutex_);
-
-  std::deque<Contribution> incoming_ ABSL_GUARDED_BY(mutex_);  // not yet checked
-  std::list<Contribution> held_ ABSL_GUARDED_BY(mutex_);       // by round, then worker
-  std::list<std::shared_ptr<WaitingPush>> begun_ ABSL_GUARDED_BY(mutex_);
-  std::list<WaitingRead> reads_ ABSL_GUARDED_BY(mutex_);
-  std::list<WaitingCapture> captures_ ABSL_GUARDED_BY(mutex_);
-  bool needs_review_ ABSL_GUARDED_BY(mutex_) = false;    // of begun_, reads_, captures_
-  bool roster_changed_ ABSL_GUARDED_BY(mutex_) = false;  // ask OnRosterChange
+  CallTable<std::shared_ptr<PushCall>> pushes_ ABSL_GUARDED_BY(mutex_);
+  CallTable<Contribution> contributions_ ABSL_GUARDED_BY(mutex_);
+  CallTable<ReadCall> reads_ ABSL_GUARDED_BY(mutex_);
+  CallTable<CaptureCall> captures_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Contribution> incoming_ ABSL_GUARDED_BY(mutex_);  // whole, and not yet checked
 };
 
 }  // namespace lodestar

@@ -1,12 +1,14 @@
-// Calls that wait at a bucket for an answer.
+// Calls at a bucket until they are answered, and the table that names them.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/ids.h"
+#include "server/shard/bucket_protocol.h"
 #include "server/shard/contribution.h"
 #include "server/shard/pending_call.h"
 #include "server/shard/published_bucket.h"
@@ -16,26 +18,66 @@
 
 namespace lodestar {
 
-// A contribution that waits for permission to arrive.
-struct WaitingPush {
+// Wants to send a contribution.
+struct PushCall {
+  CallId id = 0;
   ContributionKey key;
   std::function<void(absl::StatusOr<StagedBucket>)> ready;
   std::shared_ptr<CallTicket> ticket;
-  std::shared_ptr<StagingPool::Request> request;  // null: not in the pool's queue
+  std::shared_ptr<StagingPool::Request> request = nullptr;  // null: not in the pool's queue
+  bool is_answered = false;
 };
 
-struct WaitingRead {
-  WorkerId worker;
-  Incarnation incarnation;
-  Version min_version;
+// Has been received.
+struct Contribution {
+  ContributionKey key;
+  std::shared_ptr<StagingSlot> slot;
+  std::function<void(absl::StatusOr<PushOutcome>)> done;
+};
+
+struct ReadCall {
   ReadView view;
   std::function<void(absl::StatusOr<PublishedBucket>)> done;
   std::shared_ptr<CallTicket> ticket;
 };
 
-struct WaitingCapture {
-  std::optional<Version> version;
-  std::function<void(absl::StatusOr<BucketState>)> done;
+using CaptureCall = std::function<void(absl::StatusOr<BucketState>)>;
+
+// Ids are given again when they are free, so a table is as long as the most calls at a time.
+template <typename Call>
+class CallTable {
+ public:
+  CallId Add(Call call) {
+    if (free_.empty()) {
+      free_.push_back(static_cast<CallId>(calls_.size()));
+      calls_.emplace_back();
+    }
+    const CallId id = free_.back();
+    free_.pop_back();
+    calls_[id].emplace(std::move(call));
+    return id;
+  }
+
+  Call& at(CallId id) { return calls_[id].value(); }
+
+  Call Take(CallId id) {
+    Call call = std::move(calls_[id].value());
+    calls_[id].reset();
+    free_.push_back(id);
+    return call;
+  }
+
+  // function(id, call).
+  template <typename Function>
+  void ForEach(Function function) {
+    for (CallId id = 0; id < calls_.size(); ++id) {
+      if (calls_[id].has_value()) function(id, *calls_[id]);
+    }
+  }
+
+ private:
+  std::vector<std::optional<Call>> calls_;
+  std::vector<CallId> free_;
 };
 
 }  // namespace lodestar

@@ -8,12 +8,14 @@ namespace lodestar {
 void DedupTable::Restore(const std::vector<CountedWorker>& rows) {
   counted_.clear();
   for (const CountedWorker& row : rows) counted_[row.worker] = row.last;
-  published_ = counted_;
+  unpublished_.clear();
 }
 
 void DedupTable::Count(WorkerId worker, const CountedContribution& contribution, int num_members,
                        IsMember is_member) {
-  const bool is_new = counted_.insert_or_assign(worker, contribution).second;
+  const auto [row, is_new] = counted_.try_emplace(worker, contribution);
+  unpublished_.emplace_back(worker, is_new ? std::nullopt : std::optional(row->second));
+  row->second = contribution;
   const size_t limit = kMaxEndedRows + num_members;
   if (!is_new || counted_.size() <= limit) return;
   std::vector<std::pair<Incarnation, WorkerId>> ended;
@@ -32,8 +34,17 @@ std::optional<CountedContribution> DedupTable::Find(WorkerId worker) const {
 }
 
 std::vector<CountedWorker> DedupTable::Published() const {
+  std::map<WorkerId, CountedContribution> published = counted_;
+  for (auto entry = unpublished_.rbegin(); entry != unpublished_.rend(); ++entry) {
+    const auto& [worker, replaced] = *entry;
+    if (replaced.has_value()) {
+      published[worker] = *replaced;
+    } else {
+      published.erase(worker);
+    }
+  }
   std::vector<CountedWorker> rows;
-  for (const auto& [worker, last] : published_) rows.push_back({worker, last});
+  for (const auto& [worker, last] : published) rows.push_back({worker, last});
   return rows;
 }
 

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -17,7 +18,7 @@ class DedupTable {
  public:
   // Rows of workers that are no members any more, of the newest incarnations: a repeat of what was
   // counted comes within moments, or never.
-  static constexpr size_t kMaxEndedRows = 1024;
+  static constexpr size_t kMaxEndedRows = 64;
   using IsMember = absl::FunctionRef<bool(WorkerId, Incarnation)>;
 
   void Restore(const std::vector<CountedWorker>& rows);
@@ -27,13 +28,14 @@ class DedupTable {
   std::optional<CountedContribution> Find(WorkerId worker) const;
 
   // A version is published: it holds what has been counted so far.
-  void MarkPublished() { published_ = counted_; }
+  void MarkPublished() { unpublished_.clear(); }
   // As of the last published version, ascending by worker.
   std::vector<CountedWorker> Published() const;
 
  private:
   std::map<WorkerId, CountedContribution> counted_;
-  std::map<WorkerId, CountedContribution> published_;
+  // What was counted since the last published version, oldest first, with the row it replaced.
+  std::vector<std::pair<WorkerId, std::optional<CountedContribution>>> unpublished_;
 };
 
 }  // namespace lodestar

@@ -103,9 +103,10 @@ TEST(DivergenceTest, UpdateThatSpoilsTheNumbersIsToldAndNobodyGetsThem) {
     EXPECT_THAT(cluster.Read(last, 0).status(),
                 StatusIs(absl::StatusCode::kAborted, HasSubstr("the run has diverged")));
     EXPECT_OK(cluster.Read(0, 1).status()) << "the other buckets are as they should be";
-    for (const std::optional<Version> version : {std::optional<Version>(), {Version(1)}}) {
+    for (const std::optional<Round> round :
+         {std::optional<Round>(), {Round(mode == Mode::kSync ? 1 : 0)}}) {
       absl::Status saved;
-      cluster.shard(1).Snapshot(version, [&](const auto& state) { saved = state.status(); });
+      cluster.shard(1).Snapshot(round, [&](const auto& state) { saved = state.status(); });
       EXPECT_THAT(saved, StatusIs(absl::StatusCode::kAborted, HasSubstr("has diverged")));
     }
     EXPECT_THAT(*cluster.PushBucket(KeyOf(job, 1, 1), last, gradient)->outcome,
@@ -193,7 +194,7 @@ TEST(DivergenceTest, WhatIsLoadedMustBeFinite) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not all finite")));
   const_cast<Page*>(state.buckets[1].weights.get())->data()[0] = std::nanf("");
   TestCluster third({.job = job});
-  EXPECT_THAT(RestoreFrom(state, third.shard(0)),
+  EXPECT_THAT(RestoreFrom(state, third.shard(0), Round(0)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not all finite")));
 }
 

@@ -250,13 +250,13 @@ TEST_P(EncodedShardTest, RestoredShardStartsFromItsWeights) {
   cluster.SetMembers(1);
   for (int round = 0; round < 3; ++round) Train(cluster, round, GetParam());
   std::optional<ShardState> state;
-  cluster.shard(0).Snapshot(Version(3), [&](absl::StatusOr<ShardState> answer) {
+  cluster.shard(0).Snapshot(Round(3), [&](absl::StatusOr<ShardState> answer) {
     ASSERT_OK(answer);
     state = *std::move(answer);
   });
   ASSERT_TRUE(state.has_value());
   TestCluster again({.job = job});
-  ASSERT_OK(RestoreFrom(*state, again.shard(0)));
+  ASSERT_OK(RestoreFrom(*state, again.shard(0), Round(3)));
   again.SetMembers(1);
   Shadow shadow(&again);
   EXPECT_EQ(shadow.Update(3), 0);

@@ -167,10 +167,10 @@ absl::Status ParameterShard::LoadWeights(const WeightsReader& reader) {
   return ForEachBucket([&](BucketAggregator& bucket) { return bucket.Load(reader); });
 }
 
-absl::Status ParameterShard::Restore(const StateReader& reader) {
+absl::Status ParameterShard::Restore(const StateReader& reader, Round round) {
   return ForEachBucket([&](BucketAggregator& bucket) -> absl::Status {
     const absl::StatusOr<BucketState> state = reader(bucket.bucket());
-    return state.ok() ? bucket.Restore(*state) : state.status();
+    return state.ok() ? bucket.Restore(*state, round) : state.status();
   });
 }
 
@@ -198,7 +198,7 @@ void ParameterShard::SetMembers(ViewId view, absl::Span<const RosterMember> memb
 }
 
 void ParameterShard::OpenRound(const RoundPlan& plan) {
-  context_->roster.Open(plan, Round(context_->counters.lowest_version().value()));
+  context_->roster.Open(plan, context_->counters.lowest_round());
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }
 
@@ -252,24 +252,23 @@ void ParameterShard::FinishBucket(StagedBucket bucket, DoneCallback done) {
 }
 
 PendingCall ParameterShard::ReadBucket(WorkerId worker, Incarnation incarnation, uint32_t bucket,
-                                       Version min_version, ReadCallback done,
-                                       const ReadView& view) {
+                                       Round min_round, ReadCallback done, const ReadView& view) {
   const absl::StatusOr<BucketAggregator*> found = Find(bucket);
   if (!found.ok()) {
     done(found.status());
     return PendingCall();
   }
-  return (*found)->Read(worker, incarnation, min_version, view, std::move(done));
+  return (*found)->Read(worker, incarnation, min_round, view, std::move(done));
 }
 
-void ParameterShard::Snapshot(std::optional<Version> version, SnapshotCallback done) {
+void ParameterShard::Snapshot(std::optional<Round> round, SnapshotCallback done) {
   ShardState state;
   state.range = range_;
   state.state_names = context_->optimizer->state_names();
   state.buckets.resize(buckets_.size());
   auto job = std::make_shared<SnapshotJob>(std::move(state), std::move(done));
   for (size_t i = 0; i < buckets_.size(); ++i) {
-    buckets_[i]->Capture(version, [job, i](absl::StatusOr<BucketState> bucket) {
+    buckets_[i]->Capture(round, [job, i](absl::StatusOr<BucketState> bucket) {
       job->Add(static_cast<int>(i), std::move(bucket));
     });
   }
@@ -280,9 +279,8 @@ ShardStats ParameterShard::stats() const {
   context_->counters.FillIn(stats);
   stats.weight_bytes = range_.size() * sizeof(float);
   stats.resident_bytes = context_->pages->resident_bytes();
-  stats.open_round = Round(stats.version.value());
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {
-    if (bucket->version() != stats.version) continue;
+    if (bucket->round() != stats.open_round) continue;
     for (WorkerId worker : bucket->Missing()) stats.missing.push_back(worker);
   }
   std::sort(stats.missing.begin(), stats.missing.end());
@@ -292,14 +290,18 @@ ShardStats ParameterShard::stats() const {
 }
 
 std::string ParameterShard::WaitingFor() const {
-  const Version lowest = context_->counters.lowest_version();
+  const Round lowest = context_->counters.lowest_round();
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {
-    if (bucket->version() > lowest) continue;
+    if (bucket->round() > lowest) continue;
     if (std::string text = bucket->WaitingFor(); !text.empty()) {
       return absl::StrCat("bucket ", bucket->bucket().index, ": ", text);
     }
   }
   return "";
+}
+
+void ParameterShard::Tick() {
+  for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->Tick();
 }
 
 void ParameterShard::Shutdown(const absl::Status& status) {

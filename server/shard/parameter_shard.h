@@ -74,8 +74,9 @@ class ParameterShard {
   // the first three: ResourceExhausted without memory for them; those of the reader.
   absl::Status LoadInitial(uint64_t seed);
   absl::Status LoadWeights(const WeightsReader& reader);
-  // Errors also: InvalidArgument if a state does not fit its bucket or the optimizer.
-  absl::Status Restore(const StateReader& reader);
+  // `round`: the cluster's next, which need not be the number of updates in the state. Errors also:
+  // InvalidArgument if a state does not fit its bucket or the optimizer.
+  absl::Status Restore(const StateReader& reader, Round round);
   // Version 0 comes as contributions of kind kInitialWeights; until then reads are NotFound.
   void AwaitClientWeights();
   // Of what workers pull; fp32: weights as they are.
@@ -109,15 +110,21 @@ class ParameterShard {
   // Errors: those of BeginBucket(); Aborted for numbers that cannot be counted.
   void FinishBucket(StagedBucket bucket, DoneCallback done);
 
-  // Answers with the bucket at min_version or newer, as soon as there is one; `view` says with
-  // which of its numbers. Worker 0 reads without being a member. Errors: Aborted, InvalidArgument,
-  // Unavailable as BeginBucket(); NotFound if the client's weights have not come yet.
-  PendingCall ReadBucket(WorkerId worker, Incarnation incarnation, uint32_t bucket,
-                         Version min_version, ReadCallback done, const ReadView& view = {});
+  // Answers with the bucket's newest version, as soon as the rounds before min_round are over in it
+  // (where rounds have no rosters, at once); `view` says with which of its numbers. Worker 0 reads
+  // without being a member. Errors: Aborted, InvalidArgument, Unavailable as BeginBucket();
+  // NotFound if the client's weights have not come yet.
+  PendingCall ReadBucket(WorkerId worker, Incarnation incarnation, uint32_t bucket, Round min_round,
+                         ReadCallback done, const ReadView& view = {});
 
-  // The state with every bucket exactly at `version`, or as they are. Training goes on. Errors:
-  // FailedPrecondition if a bucket is past `version`, or before weights are there.
-  void Snapshot(std::optional<Version> version, SnapshotCallback done);
+  // The state with every bucket exactly where `round` begins, or as they are. Training goes on.
+  // Errors: FailedPrecondition if a bucket is past that, or before weights are there.
+  void Snapshot(std::optional<Round> round, SnapshotCallback done);
+
+  // To be called every second or so. What cannot go on by an event goes on by this: a norm that was
+  // not to be had is asked for again, and a push in the name of a life that is never announced is
+  // Unavailable.
+  void Tick();
 
   ShardStats stats() const;
   // For people: what the oldest round waits for. Empty: nothing.

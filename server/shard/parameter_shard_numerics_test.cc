@@ -278,10 +278,10 @@ TEST(ShardNumericsTest, GoesOnFromASnapshotWithTheSameBits) {
   round(straight, 1);
   for (int shard = 0; shard < 2; ++shard) {
     bool was_called = false;
-    straight.shard(shard).Snapshot(Version(2), [&](absl::StatusOr<ShardState> state) {
+    straight.shard(shard).Snapshot(Round(2), [&](absl::StatusOr<ShardState> state) {
       ASSERT_OK(state);
       was_called = true;
-      ASSERT_OK(RestoreFrom(*state, restored.shard(shard)));
+      ASSERT_OK(RestoreFrom(*state, restored.shard(shard), Round(2)));
     });
     EXPECT_TRUE(was_called);
   }
@@ -300,7 +300,7 @@ TEST(ShardNumericsTest, ASnapshotStaysWhatItWasWhileTrainingGoesOn) {
   ShardState at_one;
   bool was_called = false;
   // Asked for before its time: every bucket is caught on the way.
-  cluster.shard(0).Snapshot(Version(1), [&](absl::StatusOr<ShardState> state) {
+  cluster.shard(0).Snapshot(Round(1), [&](absl::StatusOr<ShardState> state) {
     ASSERT_OK(state);
     was_called = true;
     at_one = *std::move(state);

@@ -80,47 +80,6 @@ TEST(ParameterShardTest, ABrokenStreamLeavesNoTrace) {
   ExpectAll(cluster, 1, -1.0f);
 }
 
-TEST(ParameterShardTest, ARepeatIsAcknowledgedAndNotCounted) {
-  TestCluster cluster({.job = SgdJob()});
-  cluster.LoadConstant(0.0f);
-  cluster.SetMembers(2);
-  cluster.OpenRound(0, {1, 1}, 1.0);
-  for (PushOutcome expected : {kCounted, PushOutcome::kDuplicate}) {
-    EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster)), IsOkAndHolds(expected));
-  }
-  EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 0, 0), Ones(cluster)), IsOkAndHolds(kCounted));
-  ExpectAll(cluster, 1, -1.0f);
-  // Also after the round is over.
-  EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 0, 0), Ones(cluster)),
-              IsOkAndHolds(PushOutcome::kDuplicate));
-  EXPECT_TRUE(cluster.PushBucket(TestCluster::Key(2, 0, 0), 0, Ones(cluster))->was_discard);
-  ExpectAll(cluster, 1, -1.0f);
-}
-
-TEST(ParameterShardTest, TwoCopiesUnderWayCountOnce) {
-  TestCluster cluster({.job = SgdJob()});
-  cluster.LoadConstant(0.0f);
-  cluster.SetMembers(2);
-  cluster.OpenRound(0, {1, 1}, 1.0);
-  ParameterShard& shard = cluster.shard(0);
-  std::vector<StagedBucket> copies;
-  for (int i = 0; i < 2; ++i) {
-    shard.BeginBucket(TestCluster::Key(1, 0, 0), 0, [&](absl::StatusOr<StagedBucket> staged) {
-      ASSERT_OK(staged);
-      copies.push_back(*std::move(staged));
-    });
-  }
-  ASSERT_EQ(copies.size(), 2);
-  std::vector<PushOutcome> outcomes;
-  for (StagedBucket& copy : copies) {
-    shard.FinishBucket(std::move(copy), [&](absl::StatusOr<PushOutcome> outcome) {
-      ASSERT_OK(outcome);
-      outcomes.push_back(*outcome);
-    });
-  }
-  EXPECT_THAT(outcomes, ElementsAre(kCounted, PushOutcome::kDuplicate));
-}
-
 TEST(ParameterShardTest, QuorumCommitsAndTheRestIsLate) {
   JobSpec job = SgdJob();
   job.quorum = 2;
@@ -161,6 +120,40 @@ TEST(ParameterShardTest, ALostWorkerMidRoundLeavesTheRightDivisor) {
   EXPECT_FLOAT_EQ(weights->back(), in_others);
   EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 1, 1), Ones(cluster)),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("register again")));
+}
+
+TEST(ParameterShardTest, ADroppedWorkersSpaceIsFreeAtOnceWhateverItsStreamsDo) {
+  TestCluster cluster({.job = SgdJob(), .staging_bytes = 1});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(3);
+  cluster.OpenRound(0, {1, 1, 2}, 1.0);
+  ParameterShard& shard = cluster.shard(0);
+  // Workers 1 and 2 freeze with a bucket half sent each, and so hold all of the space.
+  std::vector<StagedBucket> frozen;
+  for (int worker : {1, 2}) {
+    shard.BeginBucket(TestCluster::Key(worker, 0, 0), worker - 1,
+                      [&](absl::StatusOr<StagedBucket> staged) {
+                        ASSERT_OK(staged);
+                        frozen.push_back(*std::move(staged));
+                      });
+    if (worker == 1) {
+      EXPECT_OK(*cluster.PushBucket(TestCluster::Key(1, 0, 0), 1, Ones(cluster))->outcome);
+    }
+  }
+  ASSERT_EQ(frozen.size(), 2);
+  const auto waiting = cluster.PushBucket(TestCluster::Key(3, 0, 0), 2, Ones(cluster));
+  EXPECT_FALSE(waiting->outcome.has_value());
+  cluster.Drop(1);
+  cluster.Drop(2);
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(3, 0, 0), Ones(cluster, 3.0f)), IsOk());
+  // They wake up.
+  for (StagedBucket& late : frozen) {
+    std::fill(late.data().begin(), late.data().end(), 1e9f);
+    shard.FinishBucket(std::move(late), [](absl::StatusOr<PushOutcome> outcome) {
+      EXPECT_THAT(outcome, StatusIs(absl::StatusCode::kAborted));
+    });
+  }
+  EXPECT_EQ((*cluster.Weights(1))[0], -3.0f);
 }
 
 TEST(ParameterShardTest, LeavingIsToldAndOnlyARoundThatGetsNothingIsNoticed) {
@@ -231,29 +224,10 @@ TEST(ParameterShardTest, MembershipFences) {
   cluster.shard(0).SetMembers(ViewId(2), {{WorkerId(1), Incarnation(2), 0}});
   EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 1, 1), ones),
               StatusIs(absl::StatusCode::kAborted));
-  cluster.shard(0).ReadBucket(WorkerId(1), Incarnation(1), 0, Version(0),
+  cluster.shard(0).ReadBucket(WorkerId(1), Incarnation(1), 0, Round(0),
                               [](absl::StatusOr<PublishedBucket> answer) {
                                 EXPECT_THAT(answer, StatusIs(absl::StatusCode::kAborted));
                               });
-}
-
-TEST(ParameterShardTest, TheNextRoundWaitsAndThoseBeyondAreRefused) {
-  TestCluster cluster({.job = SgdJob()});
-  cluster.LoadConstant(0.0f);
-  cluster.SetMembers(1);
-  const std::vector<float> ones = Ones(cluster);
-  const auto before_opening = cluster.PushBucket(TestCluster::Key(1, 0, 0), 0, ones);
-  EXPECT_FALSE(before_opening->outcome.has_value());
-  cluster.OpenRound(0, {1}, 1.0);
-  EXPECT_TRUE(before_opening->outcome.has_value());
-  const auto next = cluster.PushBucket(TestCluster::Key(1, 1, 1), 1, ones);
-  EXPECT_FALSE(next->outcome.has_value());
-  EXPECT_THAT(*cluster.PushBucket(TestCluster::Key(1, 2, 2), 1, ones)->outcome,
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected is round 0")));
-  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), ones));
-  EXPECT_FALSE(next->outcome.has_value());
-  cluster.OpenRound(1, {1}, 1.0);
-  EXPECT_TRUE(next->outcome.has_value());
 }
 
 TEST(ParameterShardTest, WrongBucketsAndKindsAreRefused) {
@@ -336,8 +310,8 @@ TEST(ParameterShardTest, ACancelledReadIsNotAnswered) {
   int num_answers = 0;
   const auto count = [&](absl::StatusOr<PublishedBucket>) { ++num_answers; };
   ParameterShard& shard = cluster.shard(0);
-  PendingCall cancelled = shard.ReadBucket(WorkerId(1), Incarnation(1), 0, Version(1), count);
-  PendingCall kept = shard.ReadBucket(WorkerId(1), Incarnation(1), 0, Version(1), count);
+  PendingCall cancelled = shard.ReadBucket(WorkerId(1), Incarnation(1), 0, Round(1), count);
+  PendingCall kept = shard.ReadBucket(WorkerId(1), Incarnation(1), 0, Round(1), count);
   EXPECT_TRUE(cancelled.Cancel());
   EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster)));
   EXPECT_EQ(num_answers, 1);
@@ -355,10 +329,9 @@ TEST(ParameterShardTest, ShutdownEndsWhateverWaits) {
   absl::Status read;
   absl::Status snapshot;
   ParameterShard& shard = cluster.shard(0);
-  shard.ReadBucket(WorkerId(1), Incarnation(1), 0, Version(1),
+  shard.ReadBucket(WorkerId(1), Incarnation(1), 0, Round(1),
                    [&](absl::StatusOr<PublishedBucket> answer) { read = answer.status(); });
-  shard.Snapshot(Version(1),
-                 [&](absl::StatusOr<ShardState> answer) { snapshot = answer.status(); });
+  shard.Snapshot(Round(1), [&](absl::StatusOr<ShardState> answer) { snapshot = answer.status(); });
   ASSERT_FALSE(held->outcome.has_value());
   ASSERT_FALSE(without_slot->outcome.has_value());
   shard.Shutdown(absl::UnavailableError("closing"));
@@ -369,20 +342,6 @@ TEST(ParameterShardTest, ShutdownEndsWhateverWaits) {
   EXPECT_THAT(read, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(snapshot, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(cluster.Weights(0), StatusIs(absl::StatusCode::kUnavailable));
-}
-
-TEST(ParameterShardTest, ASnapshotOfAPastVersionIsRefused) {
-  TestCluster cluster({.job = SgdJob()});
-  cluster.LoadConstant(0.0f);
-  cluster.SetMembers(1);
-  cluster.OpenRound(0, {1}, 1.0);
-  EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster)));
-  bool was_called = false;
-  cluster.shard(0).Snapshot(Version(0), [&](absl::StatusOr<ShardState> answer) {
-    was_called = true;
-    EXPECT_THAT(answer, StatusIs(absl::StatusCode::kFailedPrecondition));
-  });
-  EXPECT_TRUE(was_called);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "common/executor.h"
 #include "common/testing/status_matchers.h"
@@ -47,10 +46,10 @@ absl::StatusOr<PushOutcome> PushAndWait(ParameterShard& shard, const Contributio
 }
 
 absl::StatusOr<PublishedBucket> ReadAndWait(ParameterShard& shard, uint32_t bucket,
-                                            Version min_version) {
+                                            Round min_round) {
   absl::Notification done;
   absl::StatusOr<PublishedBucket> result = absl::UnknownError("");
-  shard.ReadBucket(WorkerId(), Incarnation(), bucket, min_version,
+  shard.ReadBucket(WorkerId(), Incarnation(), bucket, min_round,
                    [&](absl::StatusOr<PublishedBucket> answer) {
                      result = std::move(answer);
                      done.Notify();
@@ -86,7 +85,7 @@ TEST(ShardThreadsTest, EightWorkersShareTwoSlotsWithoutDeadlock) {
     for (int64_t round = 0; round < kRounds; ++round) {
       cluster.OpenRound(round, std::vector<int64_t>(kWorkers, 1), 1.0);
       for (const Bucket& bucket : cluster.buckets()) {
-        EXPECT_OK(ReadAndWait(cluster.shard(bucket.shard), bucket.index, Version(round + 1)));
+        EXPECT_OK(ReadAndWait(cluster.shard(bucket.shard), bucket.index, Round(round + 1)));
       }
     }
     for (std::thread& worker : workers) worker.join();
@@ -96,37 +95,6 @@ TEST(ShardThreadsTest, EightWorkersShareTwoSlotsWithoutDeadlock) {
     // Weights, at most one accumulator of the same size, two slots of a bucket.
     const ShardStats stats = cluster.shard(0).stats();
     EXPECT_LE(stats.resident_bytes, 3 * stats.weight_bytes + 2 * 2048);
-  }
-}
-
-// The pushes of all workers are under way at once, as streams are: nobody blocks, what cannot go
-// on waits.
-TEST(ShardThreadsTest, ManyOpenStreamsWithTwoSlotsComplete) {
-  constexpr int kWorkers = 8;
-  ThreadPool pool(3);
-  TestCluster cluster({.job = SgdJob(), .staging_bytes = 1, .executor = &pool});
-  cluster.LoadConstant(0.0f);
-  cluster.SetMembers(kWorkers);
-  cluster.OpenRound(0, std::vector<int64_t>(kWorkers, 1), 1.0);
-  const std::vector<float> ones(cluster.layout().num_elements(), 1.0f);
-  absl::BlockingCounter counted(static_cast<int>(kWorkers * cluster.buckets().size()));
-  for (int worker = kWorkers; worker >= 1; --worker) {
-    for (const Bucket& bucket : cluster.buckets()) {
-      cluster.shard(0).BeginBucket(
-          TestCluster::Key(worker, 0, 0), bucket.index, [&](absl::StatusOr<StagedBucket> staged) {
-            ASSERT_OK(staged);
-            std::fill(staged->data().begin(), staged->data().end(), 1.0f);
-            cluster.shard(0).FinishBucket(
-                *std::move(staged), [&](absl::StatusOr<PushOutcome> outcome) {
-                  EXPECT_THAT(outcome, IsOkAndHolds(PushOutcome::kCounted));
-                  counted.DecrementCount();
-                });
-          });
-    }
-  }
-  counted.Wait();
-  for (const Bucket& bucket : cluster.buckets()) {
-    EXPECT_OK(ReadAndWait(cluster.shard(0), bucket.index, Version(1)));
   }
 }
 
@@ -147,7 +115,7 @@ TEST(ShardThreadsTest, ReadersSeeWholeVersionsOnly) {
   for (int reader = 0; reader < 2; ++reader) {
     readers.emplace_back([&] {
       while (!is_over.load()) {
-        auto published = ReadAndWait(shard, bucket.index, Version(0));
+        auto published = ReadAndWait(shard, bucket.index, Round(0));
         ASSERT_OK(published);
         const float expected = -static_cast<float>(published->version.value());
         for (float weight : published->data()) ASSERT_EQ(weight, expected);
@@ -180,7 +148,7 @@ TEST(ShardThreadsTest, ReadersSeeWholeVersionsOnly) {
   is_over.store(true);
   for (std::thread& reader : readers) reader.join();
   saver.join();
-  auto last = ReadAndWait(shard, bucket.index, Version(2 * kUpdates));
+  auto last = ReadAndWait(shard, bucket.index, Round(0));
   ASSERT_OK(last);
   EXPECT_EQ(last->version, Version(2 * kUpdates));
 }
@@ -212,7 +180,7 @@ TEST(ShardThreadsTest, DropsAndCancelledPushesLeaveNothingHanging) {
   for (std::thread& worker : workers) worker.join();
   dropper.join();
   for (const Bucket& bucket : cluster.buckets()) {
-    auto published = ReadAndWait(cluster.shard(0), bucket.index, Version(1));
+    auto published = ReadAndWait(cluster.shard(0), bucket.index, Round(1));
     ASSERT_OK(published);
     EXPECT_FLOAT_EQ(published->data()[0], -1.0f);
   }
@@ -259,7 +227,7 @@ TEST(ShardThreadsTest, ACallbackMayEndItsShard) {
   std::shared_ptr<ParameterShard> shard = cluster.TakeShard(0);
   absl::StatusOr<PublishedBucket> answer = absl::UnknownError("");
   shard->ReadBucket(
-      WorkerId(1), Incarnation(1), cluster.buckets()[0].index, Version(1),
+      WorkerId(1), Incarnation(1), cluster.buckets()[0].index, Round(1),
       [&answer, shard](absl::StatusOr<PublishedBucket> read) { answer = std::move(read); });
   // Ends the wait of the reader.
   shard->Drop(WorkerId(1), Incarnation(1), "its lease is over");

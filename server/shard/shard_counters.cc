@@ -3,10 +3,21 @@
 #include <algorithm>
 
 namespace lodestar {
+namespace {
+
+template <typename Place>
+void Move(std::map<Place, int>& buckets_at, Place from, Place to) {
+  if (from == to) return;
+  if (--buckets_at[from] == 0) buckets_at.erase(from);
+  ++buckets_at[to];
+}
+
+}  // namespace
 
 ShardCounters::ShardCounters(int num_buckets)
     : num_buckets_(num_buckets), staleness_(kMaxStaleness + 1, 0) {
-  buckets_at_[Version(0)] = num_buckets;
+  buckets_at_version_[Version(0)] = num_buckets;
+  buckets_in_round_[Round(0)] = num_buckets;
 }
 
 void ShardCounters::CountOutcome(PushOutcome outcome) {
@@ -24,12 +35,13 @@ void ShardCounters::CountStaleness(int64_t staleness) {
   ++staleness_[std::clamp<int64_t>(staleness, 0, kMaxStaleness)];
 }
 
-std::optional<Version> ShardCounters::MoveBucket(Version from, Version to) {
+std::optional<Version> ShardCounters::MoveBucket(const BucketPosition& from,
+                                                 const BucketPosition& to) {
   absl::MutexLock lock(&mutex_);
-  const Version lowest_before = buckets_at_.begin()->first;
-  if (--buckets_at_[from] == 0) buckets_at_.erase(from);
-  ++buckets_at_[to];
-  const Version lowest = buckets_at_.begin()->first;
+  const Version lowest_before = buckets_at_version_.begin()->first;
+  Move(buckets_in_round_, from.round, to.round);
+  Move(buckets_at_version_, from.version, to.version);
+  const Version lowest = buckets_at_version_.begin()->first;
   if (lowest <= lowest_before) return std::nullopt;
   return lowest;
 }
@@ -49,15 +61,16 @@ bool ShardCounters::AllHaveWeights() const {
   return num_with_weights_ == num_buckets_;
 }
 
-Version ShardCounters::lowest_version() const {
+Round ShardCounters::lowest_round() const {
   absl::MutexLock lock(&mutex_);
-  return buckets_at_.begin()->first;
+  return buckets_in_round_.begin()->first;
 }
 
 void ShardCounters::FillIn(ShardStats& stats) const {
   absl::MutexLock lock(&mutex_);
-  stats.version = buckets_at_.begin()->first;
-  stats.newest_version = buckets_at_.rbegin()->first;
+  stats.version = buckets_at_version_.begin()->first;
+  stats.newest_version = buckets_at_version_.rbegin()->first;
+  stats.open_round = buckets_in_round_.begin()->first;
   stats.pending_buckets = num_pending_;
   stats.contributions_counted = outcomes_[static_cast<int>(PushOutcome::kCounted)];
   stats.contributions_duplicate = outcomes_[static_cast<int>(PushOutcome::kDuplicate)];

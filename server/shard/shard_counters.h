@@ -1,4 +1,5 @@
-// What a shard counts for its status: contributions by outcome, staleness, versions of its buckets.
+// What a shard counts for its status: contributions by outcome, staleness, rounds and versions of
+// its buckets.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,13 @@
 
 namespace lodestar {
 
+// How far a bucket is.
+struct BucketPosition {
+  Round round;  // that it collects
+  Version version;
+  friend bool operator==(const BucketPosition&, const BucketPosition&) = default;
+};
+
 // Thread-safe. Its lock is a leaf.
 class ShardCounters {
  public:
@@ -23,13 +31,13 @@ class ShardCounters {
   void CountRejected();
   void CountStaleness(int64_t staleness);
 
-  // A bucket went from one version to another. The lowest version of all, if that rose.
-  std::optional<Version> MoveBucket(Version from, Version to);
+  // A bucket went from one position to another. The lowest version of all, if that rose.
+  std::optional<Version> MoveBucket(const BucketPosition& from, const BucketPosition& to);
   void SetBucketPending(bool pending);
   // A bucket has its first weights. True for the last of them.
   bool BucketHasWeights();
   bool AllHaveWeights() const;
-  Version lowest_version() const;
+  Round lowest_round() const;
 
   // Fills the counts.
   void FillIn(ShardStats& stats) const;
@@ -42,7 +50,8 @@ class ShardCounters {
   int64_t outcomes_[3] ABSL_GUARDED_BY(mutex_) = {0, 0, 0};
   int64_t rejected_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> staleness_ ABSL_GUARDED_BY(mutex_);
-  std::map<Version, int> buckets_at_ ABSL_GUARDED_BY(mutex_);
+  std::map<Version, int> buckets_at_version_ ABSL_GUARDED_BY(mutex_);
+  std::map<Round, int> buckets_in_round_ ABSL_GUARDED_BY(mutex_);
   int num_pending_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_with_weights_ ABSL_GUARDED_BY(mutex_) = 0;
 };

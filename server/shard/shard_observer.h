@@ -15,8 +15,6 @@ namespace lodestar {
 class ShardObserver {
  public:
   virtual ~ShardObserver() = default;
-  // All buckets are at `version` or newer.
-  virtual void OnVersion(Version /*version*/) {}
   // The client has supplied the weights of every bucket.
   virtual void OnWeightsComplete() {}
   // A worker's part of a round is not here as it should be. Nothing of it is counted but what was

@@ -63,7 +63,7 @@ TEST_F(OutOfMemoryTest, SumsThatDoNotFitAreToldAndTheRoundEndsWithoutThem) {
   cluster.Drop(1);
   cluster.Drop(2);
   std::optional<absl::StatusOr<ShardState>> saved;
-  cluster.shard(0).Snapshot(Version(1), [&](absl::StatusOr<ShardState> state) { saved = state; });
+  cluster.shard(0).Snapshot(Round(1), [&](absl::StatusOr<ShardState> state) { saved = state; });
   ASSERT_TRUE(saved.has_value());
   EXPECT_OK(*saved);
 }
@@ -73,7 +73,7 @@ TEST_F(OutOfMemoryTest, AnUpdateThatCannotGoElsewhereLeavesWhatIsBeingSaved) {
   cluster.LoadConstant(3.0f);
   cluster.SetMembers(1);
   std::optional<absl::StatusOr<ShardState>> saved;
-  cluster.shard(0).Snapshot(Version(0), [&](absl::StatusOr<ShardState> state) { saved = state; });
+  cluster.shard(0).Snapshot(Round(0), [&](absl::StatusOr<ShardState> state) { saved = state; });
   ASSERT_OK(*saved);
   cluster.OpenRound(0, {1});
   EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0),
@@ -92,8 +92,7 @@ TEST_F(OutOfMemoryTest, BeyondTheLimitTheRoundUnderWayIsWholeAndTold) {
     cluster->LoadConstant(3.0f);
     cluster->SetMembers(2);
     std::optional<absl::StatusOr<ShardState>> saved;
-    cluster->shard(0).Snapshot(Version(0),
-                               [&](absl::StatusOr<ShardState> state) { saved = state; });
+    cluster->shard(0).Snapshot(Round(0), [&](absl::StatusOr<ShardState> state) { saved = state; });
     cluster->OpenRound(0, {1, 1});
     for (int worker : {1, 2}) {
       EXPECT_OK(cluster->PushAll(TestCluster::Key(worker, 0, 0), cluster->Vector(worker)));

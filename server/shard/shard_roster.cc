@@ -1,63 +1,67 @@
 #include "server/shard/shard_roster.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lodestar {
 
-void ShardRoster::SetMembers(ViewId view, absl::Span<const RosterMember> members) {
-  absl::MutexLock lock(&mutex_);
-  directory_.SetMembers(view, members);
-  has_members_ = has_members_ || !members.empty();
+Standing RosterView::StandingOf(WorkerId worker, Incarnation incarnation) const {
+  return directory_->StandingOf(worker, incarnation);
 }
 
-void ShardRoster::Drop(WorkerId worker, Incarnation incarnation) {
-  absl::MutexLock lock(&mutex_);
-  directory_.Drop(worker, incarnation);
+int RosterView::num_members() const { return directory_->num_members(); }
+
+std::shared_ptr<const RoundPlan> RosterView::PlanOf(Round round) const {
+  for (const std::shared_ptr<const RoundPlan>& plan : plans_) {
+    if (plan->round == round) return plan;
+  }
+  return nullptr;
 }
 
-Standing ShardRoster::StandingOf(WorkerId worker, Incarnation incarnation) const {
-  absl::MutexLock lock(&mutex_);
-  return directory_.StandingOf(worker, incarnation);
-}
-
-bool ShardRoster::has_members() const {
-  absl::MutexLock lock(&mutex_);
-  return has_members_;
-}
-
-int ShardRoster::num_members() const {
-  absl::MutexLock lock(&mutex_);
-  return directory_.num_members();
-}
-
-void ShardRoster::Open(const RoundPlan& plan, Round oldest_needed) {
-  absl::MutexLock lock(&mutex_);
-  plans_.erase(plans_.begin(), plans_.lower_bound(oldest_needed));
-  plans_[plan.round] = std::make_shared<const RoundPlan>(plan);
-  newest_round_ = std::max(newest_round_, plan.round);
-}
-
-std::shared_ptr<const RoundPlan> ShardRoster::PlanOf(Round round) const {
-  absl::MutexLock lock(&mutex_);
-  const auto found = plans_.find(round);
-  return found == plans_.end() ? nullptr : found->second;
-}
-
-std::vector<WorkerId> ShardRoster::LiveOf(const RoundPlan& plan) const {
-  absl::MutexLock lock(&mutex_);
+std::vector<WorkerId> RosterView::LiveOf(const RoundPlan& plan) const {
   std::vector<WorkerId> live;
   for (const RosterMember& member : plan.roster) {
     // A plan may arrive before the list with its newest members.
-    if (directory_.StandingOf(member.worker, member.incarnation) != Standing::kGone) {
+    if (StandingOf(member.worker, member.incarnation) != Standing::kGone) {
       live.push_back(member.worker);
     }
   }
   return live;
 }
 
-Round ShardRoster::newest_round() const {
+void ShardRoster::SetMembers(ViewId view, absl::Span<const RosterMember> members) {
   absl::MutexLock lock(&mutex_);
-  return newest_round_;
+  auto next = std::make_shared<RosterView>(*now_);
+  auto directory = std::make_shared<MemberDirectory>(*now_->directory_);
+  directory->SetMembers(view, members);
+  next->directory_ = std::move(directory);
+  next->has_members_ = next->has_members_ || !members.empty();
+  now_ = std::move(next);
+}
+
+void ShardRoster::Drop(WorkerId worker, Incarnation incarnation) {
+  absl::MutexLock lock(&mutex_);
+  auto next = std::make_shared<RosterView>(*now_);
+  auto directory = std::make_shared<MemberDirectory>(*now_->directory_);
+  directory->Drop(worker, incarnation);
+  next->directory_ = std::move(directory);
+  now_ = std::move(next);
+}
+
+void ShardRoster::Open(const RoundPlan& plan, Round oldest_needed) {
+  absl::MutexLock lock(&mutex_);
+  auto next = std::make_shared<RosterView>(*now_);
+  std::erase_if(next->plans_, [&](const auto& other) {
+    return other->round < oldest_needed || other->round == plan.round;
+  });
+  next->plans_.push_back(std::make_shared<const RoundPlan>(plan));
+  next->newest_round_ = std::max(next->newest_round_, plan.round);
+  now_ = std::move(next);
+}
+
+std::shared_ptr<const RosterView> ShardRoster::Now() const {
+  absl::MutexLock lock(&mutex_);
+  return now_;
 }
 
 }  // namespace lodestar

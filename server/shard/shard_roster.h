@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -15,30 +14,43 @@
 
 namespace lodestar {
 
-// Thread-safe. Its lock is a leaf: buckets ask while they hold their own.
-class ShardRoster {
+// One moment of it. Never changes, so buckets read it without a lock.
+class RosterView {
  public:
-  void SetMembers(ViewId view, absl::Span<const RosterMember> members);
-  void Drop(WorkerId worker, Incarnation incarnation);
   Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
-  bool has_members() const;
+  bool has_members() const { return has_members_; }
   int num_members() const;
 
-  // Rounds come in order; plans of rounds below `oldest_needed` are forgotten.
-  void Open(const RoundPlan& plan, Round oldest_needed);
   // Null if the round has not been opened, or is long over.
   std::shared_ptr<const RoundPlan> PlanOf(Round round) const;
   // Of the plan's roster, without those whose life is over; ascending.
   std::vector<WorkerId> LiveOf(const RoundPlan& plan) const;
   // -1: none yet.
-  Round newest_round() const;
+  Round newest_round() const { return newest_round_; }
+
+ private:
+  friend class ShardRoster;
+
+  std::shared_ptr<const MemberDirectory> directory_ = std::make_shared<const MemberDirectory>();
+  bool has_members_ = false;  // or had
+  std::vector<std::shared_ptr<const RoundPlan>> plans_;
+  Round newest_round_{-1};
+};
+
+// Thread-safe. Its lock is a leaf: buckets ask while they hold their own.
+class ShardRoster {
+ public:
+  void SetMembers(ViewId view, absl::Span<const RosterMember> members);
+  void Drop(WorkerId worker, Incarnation incarnation);
+  // Rounds come in order; plans of rounds below `oldest_needed` are forgotten.
+  void Open(const RoundPlan& plan, Round oldest_needed);
+
+  std::shared_ptr<const RosterView> Now() const;
 
  private:
   mutable absl::Mutex mutex_;
-  MemberDirectory directory_ ABSL_GUARDED_BY(mutex_);
-  bool has_members_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<Round, std::shared_ptr<const RoundPlan>> plans_ ABSL_GUARDED_BY(mutex_);
-  Round newest_round_ ABSL_GUARDED_BY(mutex_){-1};
+  std::shared_ptr<const RosterView> now_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<const RosterView>();
 };
 
 }  // namespace lodestar

@@ -40,7 +40,7 @@ class StagedBucket {
   friend class ParameterShard;
 
   std::shared_ptr<BucketAggregator> owner_;
-  std::unique_ptr<StagingSlot> slot_;
+  std::shared_ptr<StagingSlot> slot_;
   ContributionKey key_;
   uint32_t bucket_ = 0;
   int64_t num_elements_ = 0;

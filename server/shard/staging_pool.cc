@@ -30,7 +30,9 @@ class StagingPool::Request {
 StagingSlot::StagingSlot(std::shared_ptr<StagingPool> pool, std::shared_ptr<Page> page)
     : pool_(std::move(pool)), page_(std::move(page)) {}
 
-StagingSlot::~StagingSlot() { pool_->GiveBack(std::move(page_)); }
+StagingSlot::~StagingSlot() { pool_->GiveBack(*this, std::move(page_)); }
+
+void StagingSlot::Revoke() { pool_->GiveBack(*this, nullptr); }
 
 StagingPool::StagingPool(int64_t slot_elements, int num_slots, std::shared_ptr<PagePool> pages)
     : slot_elements_(slot_elements), num_slots_(std::max(num_slots, 2)), pages_(std::move(pages)) {}
@@ -39,12 +41,12 @@ bool StagingPool::HasSlotFor(bool in_turn) const {
   return num_slots_ - num_used_ >= (in_turn ? 1 : 2);
 }
 
-std::unique_ptr<StagingSlot> StagingPool::TryTake(bool in_turn) {
+std::shared_ptr<StagingSlot> StagingPool::TryTake(bool in_turn) {
   if (!HasSlotFor(in_turn)) return nullptr;
   std::shared_ptr<Page> page = pages_->Allocate(slot_elements_);
   if (page == nullptr) return nullptr;
   ++num_used_;
-  return std::make_unique<StagingSlot>(shared_from_this(), std::move(page));
+  return std::make_shared<StagingSlot>(shared_from_this(), std::move(page));
 }
 
 StagingPool::Acquired StagingPool::Acquire(bool in_turn, Granted granted) {
@@ -56,12 +58,12 @@ StagingPool::Acquired StagingPool::Acquire(bool in_turn, Granted granted) {
   return {.slot = nullptr, .request = queue_.back()};
 }
 
-std::unique_ptr<StagingSlot> StagingPool::Promote(const std::shared_ptr<Request>& request) {
+std::shared_ptr<StagingSlot> StagingPool::Promote(const std::shared_ptr<Request>& request) {
   absl::MutexLock lock(&mutex_);
   request->in_turn = true;
   const auto position = std::find(queue_.begin(), queue_.end(), request);
   if (position == queue_.end()) return nullptr;
-  std::unique_ptr<StagingSlot> slot = TryTake(true);
+  std::shared_ptr<StagingSlot> slot = TryTake(true);
   if (slot != nullptr) queue_.erase(position);
   return slot;
 }
@@ -74,12 +76,13 @@ bool StagingPool::Remove(const std::shared_ptr<Request>& request) {
   return true;
 }
 
-void StagingPool::GiveBack(std::shared_ptr<Page> page) {
+void StagingPool::GiveBack(StagingSlot& given, std::shared_ptr<Page> page) {
   std::shared_ptr<Request> next;
-  std::unique_ptr<StagingSlot> slot;
+  std::shared_ptr<StagingSlot> slot;
   {
     absl::MutexLock lock(&mutex_);
     page.reset();
+    if (!std::exchange(given.has_place_, false)) return;
     --num_used_;
     for (auto waiting = queue_.begin(); waiting != queue_.end(); ++waiting) {
       slot = TryTake((*waiting)->in_turn);

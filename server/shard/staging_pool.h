@@ -19,6 +19,9 @@ class StagingPool;
 
 // Owns the space of one contribution to one bucket; its destruction may run a waiting request's
 // callback, so never destroy it under a lock.
+//
+// A slot has a place in the pool, until it is destroyed or, before that, revoked: then whoever
+// still writes into it writes into a page of its own, and the place is somebody else's.
 class StagingSlot {
  public:
   StagingSlot(std::shared_ptr<StagingPool> pool, std::shared_ptr<Page> page);
@@ -29,12 +32,17 @@ class StagingSlot {
   float* data() { return page_->data(); }
   std::byte* bytes() { return reinterpret_cast<std::byte*>(data()); }
   int64_t num_elements() const { return page_->size(); }
+  // Gives the place back; may run a waiting request's callback. Once is enough.
+  void Revoke();
   // The space, for good; the pool makes other space when the slot is used again.
   std::shared_ptr<Page> TakePage() { return std::move(page_); }
 
  private:
+  friend class StagingPool;
+
   const std::shared_ptr<StagingPool> pool_;
   std::shared_ptr<Page> page_;
+  bool has_place_ = true;  // guarded by the pool's lock
 };
 
 // Of a shard, unless it is told otherwise.
@@ -46,7 +54,7 @@ int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_byt
 // Thread-safe. Its lock is a leaf: no call is made under it.
 class StagingPool : public std::enable_shared_from_this<StagingPool> {
  public:
-  using Granted = std::function<void(std::unique_ptr<StagingSlot>)>;
+  using Granted = std::function<void(std::shared_ptr<StagingSlot>)>;
   class Request;
 
   // At least two slots, each for so many elements of any encoding, made of pages of the pool.
@@ -54,7 +62,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
 
   // Exactly one of the two is set.
   struct Acquired {
-    std::unique_ptr<StagingSlot> slot;
+    std::shared_ptr<StagingSlot> slot;
     std::shared_ptr<Request> request;
   };
 
@@ -63,7 +71,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   Acquired Acquire(bool in_turn, Granted granted);
   // The turn of the request has come. A slot if one is free for it: then it is out of the queue and
   // its callback will not be called.
-  std::unique_ptr<StagingSlot> Promote(const std::shared_ptr<Request>& request);
+  std::shared_ptr<StagingSlot> Promote(const std::shared_ptr<Request>& request);
   // Takes the request out of the queue; false if it has been granted.
   bool Remove(const std::shared_ptr<Request>& request);
 
@@ -72,10 +80,11 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
 
  private:
   friend class StagingSlot;
-  void GiveBack(std::shared_ptr<Page> page);
+  // `page`: goes as well, before somebody else gets one; null: stays with whoever has it.
+  void GiveBack(StagingSlot& slot, std::shared_ptr<Page> page);
   bool HasSlotFor(bool in_turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null if no slot is free for it, or there is no memory for one.
-  std::unique_ptr<StagingSlot> TryTake(bool in_turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<StagingSlot> TryTake(bool in_turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t slot_elements_;
   const int num_slots_;

@@ -12,7 +12,7 @@ namespace {
 class StagingPoolTest : public testing::Test {
  protected:
   StagingPool::Acquired Acquire(bool in_turn, int tag) {
-    return pool_->Acquire(in_turn, [this, tag](std::unique_ptr<StagingSlot> slot) {
+    return pool_->Acquire(in_turn, [this, tag](std::shared_ptr<StagingSlot> slot) {
       granted_.push_back(tag);
       slots_.push_back(std::move(slot));
     });
@@ -21,7 +21,7 @@ class StagingPoolTest : public testing::Test {
   const std::shared_ptr<PagePool> pages_ = std::make_shared<PagePool>();
   const std::shared_ptr<StagingPool> pool_ = std::make_shared<StagingPool>(100, 3, pages_);
   std::vector<int> granted_;
-  std::vector<std::unique_ptr<StagingSlot>> slots_;
+  std::vector<std::shared_ptr<StagingSlot>> slots_;
 };
 
 TEST_F(StagingPoolTest, KeepsTheLastSlotForAContributionInTurn) {
@@ -38,6 +38,24 @@ TEST_F(StagingPoolTest, KeepsTheLastSlotForAContributionInTurn) {
   EXPECT_TRUE(granted_.empty()) << "the last slot went to one out of turn";
   a.slot.reset();
   EXPECT_EQ(granted_, std::vector<int>{3});
+}
+
+TEST_F(StagingPoolTest, ARevokedSlotGivesItsPlaceAtOnceAndItsPageToNobody) {
+  auto frozen = Acquire(true, 1);
+  auto other = Acquire(true, 2);
+  auto third = Acquire(true, 3);
+  auto waiting = Acquire(true, 4);
+  ASSERT_EQ(waiting.slot, nullptr);
+  frozen.slot->data()[0] = 1.0f;
+  frozen.slot->Revoke();
+  frozen.slot->Revoke();
+  ASSERT_EQ(granted_, std::vector<int>{4});
+  EXPECT_EQ(pool_->num_used(), 3);
+  slots_[0]->data()[0] = 7.0f;
+  frozen.slot->data()[0] = 2.0f;
+  EXPECT_EQ(slots_[0]->data()[0], 7.0f);
+  frozen.slot.reset();
+  EXPECT_EQ(pool_->num_used(), 3) << "the place is another's";
 }
 
 TEST_F(StagingPoolTest, PromotionUsesTheKeptSlot) {
@@ -78,7 +96,7 @@ TEST_F(StagingPoolTest, MemoryIsThatOfTheSlotsTouched) {
 }
 
 TEST_F(StagingPoolTest, SpaceThatIsTakenIsReplacedAndComesBack) {
-  std::unique_ptr<StagingSlot> slot = Acquire(true, 1).slot;
+  std::shared_ptr<StagingSlot> slot = Acquire(true, 1).slot;
   std::shared_ptr<Page> taken = slot->TakePage();
   taken->data()[99] = 5.0f;
   slot.reset();
@@ -101,7 +119,7 @@ TEST_F(StagingPoolTest, WithoutMemoryAContributionWaitsForASlotThatThereIs) {
   const auto pool = std::make_shared<StagingPool>(100, 3, pages);
   int granted = 0;
   const auto acquire = [&] {
-    return pool->Acquire(true, [&](std::unique_ptr<StagingSlot>) { ++granted; });
+    return pool->Acquire(true, [&](std::shared_ptr<StagingSlot>) { ++granted; });
   };
   auto a = acquire();
   auto b = acquire();

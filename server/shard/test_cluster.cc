@@ -204,11 +204,11 @@ std::vector<float> TestCluster::Vector(int tag) const {
   return values;
 }
 
-absl::StatusOr<PublishedBucket> TestCluster::Read(uint32_t bucket, int64_t version,
+absl::StatusOr<PublishedBucket> TestCluster::Read(uint32_t bucket, int64_t round,
                                                   const ReadView& view) {
   absl::StatusOr<PublishedBucket> published = absl::DeadlineExceededError("waits");
   PendingCall call = shard_of(bucket).ReadBucket(
-      WorkerId(), Incarnation(), bucket, Version(version),
+      WorkerId(), Incarnation(), bucket, Round(round),
       [&published](absl::StatusOr<PublishedBucket> answer) { published = std::move(answer); },
       view);
   call.Cancel();
@@ -230,13 +230,15 @@ absl::StatusOr<std::vector<float>> TestCluster::Weights(int64_t version) {
   return weights;
 }
 
-absl::Status RestoreFrom(const ShardState& state, ParameterShard& shard) {
-  return shard.Restore([&](const Bucket& bucket) -> absl::StatusOr<BucketState> {
-    for (const BucketState& saved : state.buckets) {
-      if (saved.range == bucket.range) return saved;
-    }
-    return absl::NotFoundError(absl::StrCat("no state of bucket ", bucket.index));
-  });
+absl::Status RestoreFrom(const ShardState& state, ParameterShard& shard, Round round) {
+  return shard.Restore(
+      [&](const Bucket& bucket) -> absl::StatusOr<BucketState> {
+        for (const BucketState& saved : state.buckets) {
+          if (saved.range == bucket.range) return saved;
+        }
+        return absl::NotFoundError(absl::StrCat("no state of bucket ", bucket.index));
+      },
+      round);
 }
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {

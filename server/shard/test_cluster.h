@@ -87,8 +87,8 @@ class TestCluster {
 
   // A whole vector of the model whose elements depend on `tag`.
   std::vector<float> Vector(int tag) const;
-  // At `version` or newer; waits for nothing.
-  absl::StatusOr<PublishedBucket> Read(uint32_t bucket, int64_t version, const ReadView& view = {});
+  // Where that round begins or newer; waits for nothing.
+  absl::StatusOr<PublishedBucket> Read(uint32_t bucket, int64_t round, const ReadView& view = {});
   // Weights of all buckets, each at `version` exactly; waits for nothing.
   absl::StatusOr<std::vector<float>> Weights(int64_t version);
 
@@ -105,7 +105,7 @@ class TestCluster {
 };
 
 // Each bucket from the part of the state that has its elements.
-absl::Status RestoreFrom(const ShardState& state, ParameterShard& shard);
+absl::Status RestoreFrom(const ShardState& state, ParameterShard& shard, Round round);
 
 // Bits, not values: tells 0 from -0 and holds for NaN.
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b);

@@ -17,9 +17,8 @@ Decision AsynchronousBuckets::OnNewPush(const PushFacts& push, const BucketFacts
   return Decision::ApplyAlone(absl::StrCat("staleness ", bucket.version - push.base_version));
 }
 
-std::string AsynchronousBuckets::AwaitedBy(const PullFacts& pull, const BucketFacts& bucket) const {
-  return absl::StrCat("waits for ", pull.min_version - bucket.version,
-                      " more contributions by any worker");
+Decision AsynchronousBuckets::OnLivePull(const PullFacts&, const BucketFacts&) const {
+  return Decision::Apply();
 }
 
 Decision AsynchronousBuckets::OnRosterChange(const BucketFacts&) const {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "common/job_spec.h"
 #include "server/sync/bucket_policy.h"
@@ -21,7 +20,7 @@ class AsynchronousBuckets final : public BucketPolicy {
 
  private:
   Decision OnNewPush(const PushFacts& push, const BucketFacts& bucket) const override;
-  std::string AwaitedBy(const PullFacts& pull, const BucketFacts& bucket) const override;
+  Decision OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const override;
 };
 
 class AsynchronousCluster final : public ClusterPolicy {

@@ -29,14 +29,9 @@ TEST(AsynchronousTest, AppliesOnArrivalAndKnowsTheStaleness) {
   EXPECT_EQ(policy.OnPush(PushOn(8), bucket).code, absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(AsynchronousTest, PullWaitsForItsVersionOnly) {
-  const AsynchronousBuckets policy;
-  BucketFacts bucket;
-  bucket.version = Version(7);
-  PullFacts pull{WorkerId(1), Incarnation(1), Version(7), Standing::kMember};
-  EXPECT_EQ(policy.OnPull(pull, bucket).action, Action::kApply);
-  pull.min_version = Version(9);
-  EXPECT_THAT(policy.OnPull(pull, bucket).reason, HasSubstr("2 more contributions"));
+TEST(AsynchronousTest, APullIsAnsweredAtOnce) {
+  const PullFacts pull{WorkerId(1), Incarnation(1), Round(9), Standing::kMember};
+  EXPECT_EQ(AsynchronousBuckets().OnPull(pull, BucketFacts{}).action, Action::kApply);
 }
 
 TEST(AsynchronousTest, BoundHoldsAboveItAndNamesTheSlowest) {

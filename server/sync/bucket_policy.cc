@@ -41,9 +41,7 @@ Decision BucketPolicy::OnPush(const PushFacts& push, const BucketFacts& bucket) 
 
 Decision BucketPolicy::OnPull(const PullFacts& pull, const BucketFacts& bucket) const {
   if (pull.standing == Standing::kGone) return RefuseEnded(pull.worker, pull.incarnation);
-  if (bucket.version >= pull.min_version) return Decision::Apply();
-  return Decision::Hold(
-      absl::StrCat("version ", pull.min_version.value(), ": ", AwaitedBy(pull, bucket)));
+  return OnLivePull(pull, bucket);
 }
 
 }  // namespace lodestar

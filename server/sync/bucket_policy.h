@@ -6,7 +6,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "absl/types/span.h"
 #include "common/ids.h"
@@ -23,8 +22,8 @@ struct CountedContribution {
   friend bool operator==(const CountedContribution&, const CountedContribution&) = default;
 };
 
-// The bucket as pushes, pulls and changes of the roster meet it. Where contributions have no round
-// in common only `version` counts.
+// The bucket as pushes, pulls and changes of the roster meet it. Where rounds have no rosters only
+// `version` means anything.
 struct BucketFacts {
   Version version;  // updates applied
   Round round;      // that it collects; of pushes during an update: that it collects after it
@@ -49,7 +48,7 @@ struct PushFacts {
 struct PullFacts {
   WorkerId worker;
   Incarnation incarnation;
-  Version min_version;
+  Round min_round;  // whose rounds before must be over in the weights
   Standing standing = Standing::kUnknown;
 };
 
@@ -83,8 +82,8 @@ class BucketPolicy {
  private:
   // Of a member, and not counted before.
   virtual Decision OnNewPush(const PushFacts& push, const BucketFacts& bucket) const = 0;
-  // What the version that a pull wants waits for, to complete "version 7: ...".
-  virtual std::string AwaitedBy(const PullFacts& pull, const BucketFacts& bucket) const = 0;
+  // By a life that is not over.
+  virtual Decision OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const = 0;
 };
 
 }  // namespace lodestar

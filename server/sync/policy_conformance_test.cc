@@ -61,7 +61,7 @@ TEST_P(PolicyConformanceTest, HoldsTheUnannouncedAndTellsTheGoneToBeginAnew) {
   EXPECT_EQ(bucket_policy_->OnPush(push, BucketFacts{}).code, absl::StatusCode::kAborted);
   push.standing = Standing::kUnknown;
   EXPECT_EQ(bucket_policy_->OnPush(push, BucketFacts{}).action, Action::kHold);
-  PullFacts pull{WorkerId(1), Incarnation(1), Version(0), Standing::kGone};
+  PullFacts pull{WorkerId(1), Incarnation(1), Round(0), Standing::kGone};
   EXPECT_EQ(bucket_policy_->OnPull(pull, BucketFacts{}).code, absl::StatusCode::kAborted);
   pull.standing = Standing::kUnknown;
   EXPECT_EQ(bucket_policy_->OnPull(pull, BucketFacts{}).action, Action::kApply);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -96,8 +97,10 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
   return Decision::Accumulate(absl::StrCat("round ", open, " waits for ", WorkersText(missing)));
 }
 
-std::string RosterBuckets::AwaitedBy(const PullFacts&, const BucketFacts& bucket) const {
-  return CollectingText(bucket);
+Decision RosterBuckets::OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const {
+  if (bucket.round >= pull.min_round) return Decision::Apply();
+  return Decision::Hold(
+      absl::StrCat("weights for round ", pull.min_round.value(), ": ", CollectingText(bucket)));
 }
 
 Decision RosterBuckets::OnRosterChange(const BucketFacts& bucket) const {

@@ -4,8 +4,6 @@
 // arXiv:1604.00981).
 #pragma once
 
-#include <string>
-
 #include "server/sync/bucket_policy.h"
 #include "server/sync/cluster_policy.h"
 
@@ -24,7 +22,7 @@ class RosterBuckets final : public BucketPolicy {
 
  private:
   Decision OnNewPush(const PushFacts& push, const BucketFacts& bucket) const override;
-  std::string AwaitedBy(const PullFacts& pull, const BucketFacts& bucket) const override;
+  Decision OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const override;
 
   const int quorum_;
 };

@@ -133,9 +133,9 @@ TEST_F(RosterRoundsTest, NothingCountsWhileTheUpdateOfTheRoundBeforeIsUnderWay) 
 
 TEST_F(RosterRoundsTest, PullWaitsForTheMissingOfTheRound) {
   contributed_ = Ids({1});
-  PullFacts pull{WorkerId(1), Incarnation(1), Version(6), Standing::kMember};
+  PullFacts pull{WorkerId(1), Incarnation(1), Round(6), Standing::kMember};
   EXPECT_THAT(everyone_.OnPull(pull, Facts()).reason, HasSubstr("waits for workers 2, 3"));
-  pull.min_version = Version(5);
+  pull.min_round = Round(5);
   EXPECT_EQ(everyone_.OnPull(pull, Facts()).action, Action::kApply);
 }
 

@@ -101,13 +101,14 @@ absl::Status PolicyModel::Ask(Worker& worker) {
 absl::Status PolicyModel::Pull(Worker& worker) {
   const int index = *worker.unread.begin();
   const BucketModel& bucket = buckets_[index];
-  const Version wanted =
-      bucket_policy_.uses_rosters() ? Version(worker.granted->value()) : Version(0);
+  const Round wanted = bucket_policy_.uses_rosters() ? *worker.granted : Round(0);
   const PullFacts pull{worker.id, worker.incarnation, wanted,
                        directory_.StandingOf(worker.id, worker.incarnation)};
   const Decision decision = bucket_policy_.OnPull(pull, FactsOf(bucket));
   if (decision.action == Action::kApply) {
-    if (bucket.version < wanted) return Broken("a pull is answered at min_version or newer", "");
+    if (bucket_policy_.uses_rosters() && bucket.version.value() < wanted.value()) {
+      return Broken("a pull is answered when the rounds before min_round are over", "");
+    }
     worker.base[index] = bucket.version;
     worker.unread.erase(index);
     return absl::OkStatus();

@@ -1,0 +1,447 @@
+#include "server/shard/bucket_protocol.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/gradient_clip.h"
+#include "server/sync/asynchronous.h"
+
+namespace lodestar {
+namespace {
+
+using Effect = BucketEffect::Kind;
+using Step = BucketStep::Kind;
+
+absl::Status StatusOf(const Decision& refusal) {
+  return absl::Status(refusal.code, refusal.reason);
+}
+
+PushOutcome OutcomeOf(const Decision& drop) {
+  return drop.duplicate ? PushOutcome::kDuplicate : PushOutcome::kLate;
+}
+
+}  // namespace
+
+void BucketProtocol::OnWeights(Round round, Version version,
+                               const std::vector<CountedWorker>& counted) {
+  round_ = round;
+  version_ = version;
+  counted_.Restore(counted);
+  now_ = FactsOf(round_);
+  has_weights_ = true;
+  needs_review_ = true;
+  roster_changed_ = true;
+}
+
+void BucketProtocol::OnRoster(std::shared_ptr<const RosterView> roster) {
+  roster_ = std::move(roster);
+  now_ = FactsOf(round_);
+  if (phase_ != Phase::kCollecting) next_ = FactsOf(round_ + 1);
+  needs_review_ = true;
+  roster_changed_ = true;
+}
+
+void BucketProtocol::Close(const absl::Status& status) {
+  if (!closed_.ok()) return;
+  closed_ = status;
+  is_writing_ = false;
+  Review();
+  for (const Held& held : held_) {
+    effects_.push_back({.kind = Effect::kRefuse, .call = held.call, .status = status});
+  }
+  held_.clear();
+}
+
+BucketProtocol::RoundFacts BucketProtocol::FactsOf(Round round) const {
+  RoundFacts facts = {.plan = roster_->PlanOf(round), .live = {}};
+  if (facts.plan != nullptr) facts.live = roster_->LiveOf(*facts.plan);
+  return facts;
+}
+
+BucketFacts BucketProtocol::Facts() const {
+  return {.version = version_,
+          .round = round_,
+          .newest_opened = roster_->newest_round(),
+          .plan = now_.plan.get(),
+          .live = now_.live,
+          .contributed = contributed_};
+}
+
+BucketFacts BucketProtocol::FactsForPush() const {
+  if (phase_ == Phase::kCollecting) return Facts();
+  return {.version = version_,
+          .round = round_ + 1,
+          .is_updating = true,
+          .newest_opened = roster_->newest_round(),
+          .plan = next_.plan.get(),
+          .live = next_.live,
+          .contributed = {}};
+}
+
+Decision BucketProtocol::Judge(const ContributionKey& key, const BucketFacts& facts) const {
+  return config_.policy->OnPush({.worker = key.worker,
+                                 .incarnation = key.incarnation,
+                                 .round = key.round,
+                                 .base_version = key.base_version,
+                                 .standing = roster_->StandingOf(key.worker, key.incarnation),
+                                 .last_counted = counted_.Find(key.worker)},
+                                facts);
+}
+
+absl::Status BucketProtocol::CheckOpen(const ContributionKey& key) const {
+  if (!closed_.ok()) return closed_;
+  if (key.kind == ContributionKind::kInitialWeights) {
+    if (!roster_->has_members()) return absl::OkStatus();
+    return absl::FailedPreconditionError("training has begun; initial weights come before it");
+  }
+  if (has_weights_) return absl::OkStatus();
+  return absl::UnavailableError(awaits_client_ ? "waits for the first client to supply weights"
+                                               : "no weights loaded yet");
+}
+
+void BucketProtocol::OnPush(CallId call, const ContributionKey& key) {
+  Push push = {.call = call, .key = key};
+  if (!AnswerPush(push, FactsForPush())) pushes_.push_back(push);
+}
+
+bool BucketProtocol::AnswerPush(Push& push, const BucketFacts& facts) {
+  if (absl::Status status = CheckOpen(push.key); !status.ok()) {
+    effects_.push_back(
+        {.kind = Effect::kRefusePush, .call = push.call, .status = std::move(status)});
+    return true;
+  }
+  const Decision decision = push.key.kind == ContributionKind::kInitialWeights
+                                ? Decision::Apply()
+                                : Judge(push.key, facts);
+  if (decision.action == Action::kReject) {
+    effects_.push_back(
+        {.kind = Effect::kRefusePush, .call = push.call, .status = StatusOf(decision)});
+    return true;
+  }
+  if (decision.action == Action::kDrop) {
+    effects_.push_back(
+        {.kind = Effect::kDiscardPush, .call = push.call, .outcome = OutcomeOf(decision)});
+    return true;
+  }
+  if (decision.counts() || (decision.is_due && !push.has_request)) {
+    push.has_request = true;
+    effects_.push_back(
+        {.kind = Effect::kRequestSlot, .call = push.call, .in_turn = decision.counts()});
+  }
+  return false;
+}
+
+void BucketProtocol::OnSlot(CallId call) { ForgetPush(call); }
+
+void BucketProtocol::ForgetPush(CallId call) {
+  std::erase_if(pushes_, [call](const Push& push) { return push.call == call; });
+}
+
+void BucketProtocol::ForgetRead(CallId call) {
+  std::erase_if(reads_, [call](const Read& read) { return read.call == call; });
+}
+
+void BucketProtocol::OnArrived(CallId contribution, const ContributionKey& key) {
+  const auto position = std::find_if(held_.begin(), held_.end(), [&](const Held& other) {
+    return std::pair(key.round, key.worker) < std::pair(other.key.round, other.key.worker);
+  });
+  held_.insert(position, {.call = contribution, .key = key});
+  if (!closed_.ok()) {
+    held_.clear();
+    effects_.push_back({.kind = Effect::kRefuse, .call = contribution, .status = closed_});
+  }
+}
+
+void BucketProtocol::OnRead(CallId call, WorkerId worker, Incarnation incarnation,
+                            Round min_round) {
+  const Read read = {call, worker, incarnation, min_round};
+  if (!AnswerRead(read)) reads_.push_back(read);
+}
+
+bool BucketProtocol::AnswerRead(const Read& read) {
+  absl::Status refusal = closed_;
+  if (refusal.ok() && !has_weights_) {
+    refusal = awaits_client_
+                  ? absl::NotFoundError("the client that brings the model has not supplied weights")
+                  : absl::UnavailableError("no weights loaded yet");
+  }
+  if (refusal.ok()) {
+    const Standing standing = read.worker == WorkerId()
+                                  ? Standing::kMember
+                                  : roster_->StandingOf(read.worker, read.incarnation);
+    const Decision decision =
+        config_.policy->OnPull({read.worker, read.incarnation, read.min_round, standing}, Facts());
+    if (decision.action == Action::kHold || (decision.action == Action::kApply && is_writing_)) {
+      return false;
+    }
+    if (decision.action == Action::kReject) refusal = StatusOf(decision);
+  }
+  effects_.push_back({.kind = refusal.ok() ? Effect::kRead : Effect::kRefuseRead,
+                      .call = read.call,
+                      .status = std::move(refusal)});
+  return true;
+}
+
+void BucketProtocol::OnCapture(CallId call, std::optional<Round> round) {
+  const Capture capture = {call, round};
+  if (!AnswerCapture(capture)) captures_.push_back(capture);
+}
+
+bool BucketProtocol::AnswerCapture(const Capture& capture) {
+  absl::Status refusal = closed_;
+  if (refusal.ok() && !has_weights_) {
+    refusal = absl::FailedPreconditionError("there are no weights to save yet");
+  }
+  if (refusal.ok() && capture.round.has_value() && *capture.round < round_) {
+    refusal = absl::FailedPreconditionError(
+        absl::StrCat("bucket ", config_.bucket, " collects round ", round_.value(),
+                     ", the state before round ", capture.round->value(), " is gone"));
+  }
+  if (refusal.ok() && (is_writing_ || (capture.round.has_value() && *capture.round > round_))) {
+    return false;
+  }
+  effects_.push_back({.kind = refusal.ok() ? Effect::kCapture : Effect::kRefuseCapture,
+                      .call = capture.call,
+                      .status = std::move(refusal)});
+  return true;
+}
+
+void BucketProtocol::Review() {
+  needs_review_ = false;
+  // Once for all that wait: with many workers they are reviewed as often as one of them is counted.
+  if (!pushes_.empty()) {
+    const BucketFacts facts = FactsForPush();
+    std::erase_if(pushes_, [&](Push& push) { return AnswerPush(push, facts); });
+  }
+  std::erase_if(reads_, [this](const Read& read) { return AnswerRead(read); });
+  std::erase_if(captures_, [this](const Capture& capture) { return AnswerCapture(capture); });
+}
+
+void BucketProtocol::OnTick() {
+  if (!closed_.ok()) return;
+  const auto is_overdue = [this](auto& waiting) {
+    const bool is_unknown =
+        waiting.key.kind != ContributionKind::kInitialWeights &&
+        roster_->StandingOf(waiting.key.worker, waiting.key.incarnation) == Standing::kUnknown;
+    waiting.ticks = is_unknown ? waiting.ticks + 1 : 0;
+    return waiting.ticks > kMaxTicks;
+  };
+  const auto refuse = [this, &is_overdue](Effect kind) {
+    return [this, &is_overdue, kind](auto& waiting) {
+      if (!is_overdue(waiting)) return false;
+      effects_.push_back(
+          {.kind = kind,
+           .call = waiting.call,
+           .status = absl::UnavailableError(absl::StrCat(
+               "incarnation ", waiting.key.incarnation.value(), " of worker ",
+               waiting.key.worker.value(), " is not announced to this shard; send it again"))});
+      return true;
+    };
+  };
+  std::erase_if(pushes_, refuse(Effect::kRefusePush));
+  std::erase_if(held_, refuse(Effect::kRefuse));
+  if (!norm_error_.empty()) phase_ = Phase::kCommitting;
+}
+
+BucketStep BucketProtocol::NextStep() {
+  if (!closed_.ok()) return {};
+  if (needs_review_) Review();
+  if (!has_weights_ && !awaits_client_) return {};
+  if (BucketStep step = StepOfPhase(); step.kind != Step::kNone) return step;
+  return StepOfHeld();
+}
+
+BucketStep BucketProtocol::StepOfPhase() {
+  if (!has_weights_) return {};
+  if (phase_ == Phase::kCollecting && roster_changed_) {
+    roster_changed_ = false;
+    const Decision decision = config_.policy->OnRosterChange(Facts());
+    if (decision.action == Action::kDrop) {
+      effects_.push_back({.kind = Effect::kNotice, .status = absl::AbortedError(decision.reason)});
+    }
+    if (decision.action != Action::kHold) {
+      phase_ = Phase::kCommitting;
+      next_ = FactsOf(round_ + 1);
+    }
+  }
+  if (phase_ != Phase::kCommitting && phase_ != Phase::kNormKnown) return {};
+  LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " commits without a plan";
+  BucketStep step = {
+      .kind = Step::kApply,
+      .round = round_,
+      .has_update = arrived_weight_ > 0,
+      .call = {.step = version_.value() + 1, .learning_rate = now_.plan->learning_rate},
+  };
+  const int64_t planned = now_.plan->total_weight();
+  if (!is_rescaled_ && step.has_update && arrived_weight_ != planned) {
+    step.rescale = static_cast<float>(static_cast<double>(planned) / arrived_weight_);
+  }
+  is_rescaled_ = true;
+  if (phase_ == Phase::kCommitting && config_.awaits_norm) {
+    phase_ = Phase::kAwaitingNorm;
+    norm_error_.clear();
+    step.kind = Step::kSum;
+    return step;
+  }
+  if (phase_ == Phase::kNormKnown) step.call.gradient_scale = clip_scale_;
+  phase_ = Phase::kUpdating;
+  is_writing_ = true;
+  return step;
+}
+
+BucketStep BucketProtocol::StepOfHeld() {
+  if (held_.empty()) return {};
+  const BucketFacts facts = FactsForPush();
+  for (auto it = held_.begin(); it != held_.end();) {
+    const Held held = *it;
+    if (held.key.kind == ContributionKind::kInitialWeights) {
+      it = held_.erase(it);
+      if (BucketStep step = TakeWeights(held); step.kind != Step::kNone) return step;
+      continue;
+    }
+    const Decision decision = Judge(held.key, facts);
+    if (decision.action == Action::kHold) {
+      ++it;
+      continue;
+    }
+    it = held_.erase(it);
+    if (decision.counts()) return Count(held, decision);
+    Answer(held.call, decision.action == Action::kReject
+                          ? absl::StatusOr<PushOutcome>(StatusOf(decision))
+                          : OutcomeOf(decision));
+  }
+  return {};
+}
+
+void BucketProtocol::Answer(CallId contribution, const absl::StatusOr<PushOutcome>& answer) {
+  BucketEffect effect = {.kind = answer.ok() ? Effect::kAcknowledge : Effect::kRefuse,
+                         .call = contribution};
+  if (answer.ok()) {
+    effect.outcome = *answer;
+  } else {
+    effect.status = answer.status();
+  }
+  effects_.push_back(std::move(effect));
+}
+
+BucketStep BucketProtocol::TakeWeights(const Held& held) {
+  const std::pair<WorkerId, Incarnation> supplier(held.key.worker, held.key.incarnation);
+  if (absl::Status status = CheckOpen(held.key); !status.ok()) {
+    Answer(held.call, status);
+    return {};
+  }
+  if (supplier_ == supplier) {
+    Answer(held.call, PushOutcome::kDuplicate);
+    return {};
+  }
+  supplier_ = supplier;
+  is_writing_ = true;
+  return {.kind = Step::kTakeWeights, .contribution = held.call, .round = held.key.round};
+}
+
+void BucketProtocol::OnTaken(CallId contribution, const absl::Status& status) {
+  is_writing_ = false;
+  if (!status.ok()) {
+    supplier_.reset();
+    Answer(contribution, status);
+    return;
+  }
+  OnWeights(round_, version_, {});
+  Answer(contribution, PushOutcome::kCounted);
+}
+
+BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
+  const ContributionKey& key = held.key;
+  counted_.Count(key.worker, {key.incarnation, key.round}, roster_->num_members(),
+                 [this](WorkerId worker, Incarnation incarnation) {
+                   return roster_->StandingOf(worker, incarnation) == Standing::kMember;
+                 });
+  const int64_t staleness = std::max<int64_t>(version_ - key.base_version, 0);
+  effects_.push_back({.kind = Effect::kAcknowledge, .call = held.call, .staleness = staleness});
+  needs_review_ = true;
+  contributed_.insert(std::lower_bound(contributed_.begin(), contributed_.end(), key.worker),
+                      key.worker);
+  BucketStep step = {.kind = Step::kAccumulate, .contribution = held.call, .round = key.round};
+  if (decision.action == Action::kApplyAlone) {
+    const JobSpec& job = *config_.job;
+    step.kind = Step::kApplyAlone;
+    step.has_update = true;
+    step.call = {.step = version_.value() + 1,
+                 .learning_rate = job.schedule.At(static_cast<double>(key.round.value())) *
+                                  AsyncLearningRateFactor(job.staleness_scaling, staleness),
+                 .gradient_scale = key.scale};
+    is_writing_ = true;
+    return step;
+  }
+  LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " counts without a plan";
+  const int64_t weight = now_.plan->WeightOf(key.worker, key.num_samples);
+  arrived_weight_ += weight;
+  step.factor =
+      static_cast<float>(static_cast<double>(weight) / now_.plan->total_weight()) * key.scale;
+  if (decision.action == Action::kApply) {
+    phase_ = Phase::kCommitting;
+    next_ = FactsOf(round_ + 1);
+  }
+  return step;
+}
+
+void BucketProtocol::OnNorm(Round round, const absl::StatusOr<double>& total_square_sum) {
+  if (phase_ != Phase::kAwaitingNorm || round != round_) return;
+  if (!total_square_sum.ok()) {
+    norm_error_ = absl::StrCat("has no norm: ", total_square_sum.status().message());
+    return;
+  }
+  clip_scale_ = GradientClipScale(*total_square_sum, config_.job->clip_norm);
+  phase_ = Phase::kNormKnown;
+}
+
+void BucketProtocol::OnUpdated() {
+  is_writing_ = false;
+  ++version_;
+  if (phase_ == Phase::kUpdating) {
+    ++round_;
+    now_ = std::move(next_);
+    phase_ = Phase::kCollecting;
+  }
+  contributed_.clear();
+  arrived_weight_ = 0;
+  is_rescaled_ = false;
+  counted_.MarkPublished();
+  needs_review_ = true;
+  roster_changed_ = true;
+}
+
+std::vector<WorkerId> BucketProtocol::Missing() const {
+  std::vector<WorkerId> missing;
+  if (phase_ != Phase::kCollecting) return missing;
+  std::set_difference(now_.live.begin(), now_.live.end(), contributed_.begin(), contributed_.end(),
+                      std::back_inserter(missing));
+  return missing;
+}
+
+bool BucketProtocol::IsSettled(Round round, WorkerId worker) const {
+  if (!closed_.ok() || round_ > round) return true;
+  // What is acknowledged has been counted, so that before its turn nothing is.
+  if (round_ < round) return false;
+  return phase_ != Phase::kCollecting ||
+         std::binary_search(contributed_.begin(), contributed_.end(), worker);
+}
+
+std::string BucketProtocol::WaitingFor() const {
+  if (!closed_.ok()) return std::string(closed_.message());
+  if (!has_weights_) {
+    return awaits_client_ ? "waits for the first client to supply weights" : "loads weights";
+  }
+  if (phase_ == Phase::kAwaitingNorm) {
+    return absl::StrCat("round ", round_.value(), " ",
+                        norm_error_.empty()
+                            ? "waits for the gradient's norm: for the last bucket of every shard"
+                            : norm_error_);
+  }
+  if (phase_ != Phase::kCollecting) return "";
+  return config_.policy->OnRosterChange(Facts()).reason;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,228 @@
+// What one bucket decides: which contributions count, in which round and order, when the update
+// follows, who gets which answer. A pure state machine: events go in, effects and steps come out.
+// No lock, thread, clock, callback or page; calls are known by the ids that the owner gives them.
+//
+//   collecting --(the policy says apply)--> committing --> [awaiting norm --> norm known] -->
+//   updating --> collecting the next round
+//      \---(not finite)--> closed
+//
+// A round is an exchange; a version counts updates. A round that nobody contributed to is over
+// without an update and makes no version. Where contributions are applied alone, rounds are the
+// workers' own: the bucket stays in the round it has begun with and counts versions only.
+//
+// The owner carries out the effects after every event, in order. It asks for the next step whenever
+// it can work, carries out the effects of that first, and takes one step at a time; what follows a
+// step is the event that its kind names.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "common/job_spec.h"
+#include "server/optimizer/optimizer.h"
+#include "server/shard/contribution.h"
+#include "server/shard/dedup_table.h"
+#include "server/shard/shard_roster.h"
+#include "server/sync/bucket_policy.h"
+
+namespace lodestar {
+
+// Of one push, contribution, read or capture until it is answered.
+using CallId = uint32_t;
+
+struct BucketEffect {
+  enum class Kind : uint8_t {
+    kRequestSlot,    // for push `call`, which then is OnSlot(); once more if it is in turn now
+    kDiscardPush,    // push `call` may send, but counts nothing: `outcome`
+    kRefusePush,     // answer push `call` with `status`
+    kAcknowledge,    // contribution `call`: `outcome`; counted at `staleness`
+    kRefuse,         // contribution `call` is not counted: `status`
+    kRead,           // answer read `call` with the weights
+    kRefuseRead,     // ... with `status`
+    kCapture,        // answer capture `call` with the state
+    kRefuseCapture,  // ... with `status`
+    kNotice,         // for the log: `status`
+  };
+  Kind kind;
+  CallId call = 0;
+  bool in_turn = false;  // kRequestSlot: see StagingPool
+  PushOutcome outcome = PushOutcome::kCounted;
+  int64_t staleness = 0;
+  absl::Status status = {};
+};
+
+struct BucketStep {
+  enum class Kind : uint8_t {
+    kNone,
+    kAccumulate,   // sum += factor * contribution
+    kTakeWeights,  // the contribution is the first weights: then OnTaken()
+    kApplyAlone,   // update with the contribution: then OnUpdated()
+    kSum,          // sum *= rescale, and its squares are wanted: then OnNorm()
+    kApply,        // sum *= rescale, and update with it if has_update: then OnUpdated()
+  };
+  Kind kind = Kind::kNone;
+  CallId contribution = 0;
+  Round round;  // that it belongs to
+  float factor = 1.0f;
+  float rescale = 1.0f;
+  bool has_update = false;
+  OptimizerCall call = {};
+};
+
+class BucketProtocol {
+ public:
+  struct Config {
+    const BucketPolicy* policy = nullptr;
+    const JobSpec* job = nullptr;
+    bool awaits_norm = false;  // updates wait for the norm of the whole gradient
+    uint32_t bucket = 0;       // for texts
+  };
+  // Both outlive the object.
+  explicit BucketProtocol(const Config& config) : config_(config) {}
+
+  // Weights come from a client, as contributions of kind kInitialWeights.
+  void AwaitClientWeights() { awaits_client_ = true; }
+  // There are weights: loaded, or restored with the table of what they hold. The bucket collects
+  // `round`, which is the cluster's next.
+  void OnWeights(Round round, Version version, const std::vector<CountedWorker>& counted);
+  // Members or plans have changed.
+  void OnRoster(std::shared_ptr<const RosterView> roster);
+  // Every call is answered with `status`, those to come too.
+  void Close(const absl::Status& status);
+
+  // A worker wants to send a contribution, whose form is right.
+  void OnPush(CallId push, const ContributionKey& key);
+  // The slot asked for is there: the push is answered, and its id free.
+  void OnSlot(CallId push);
+  // A contribution is whole and its numbers are fit to be counted.
+  void OnArrived(CallId contribution, const ContributionKey& key);
+  // min_round: whose rounds before must be over in the weights that are read.
+  void OnRead(CallId read, WorkerId worker, Incarnation incarnation, Round min_round);
+  // The state exactly when `round` begins, or as it is.
+  void OnCapture(CallId capture, std::optional<Round> round);
+  // Nobody waits for the answer any more; the id is free.
+  void ForgetPush(CallId push);
+  void ForgetRead(CallId read);
+  // Some time has passed. Who pushes in the name of a life that nobody has announced is held; if
+  // that lasts for more than kMaxTicks of these, it is told to try again.
+  void OnTick();
+
+  // What is to be done next; kNone: nothing before the next event.
+  BucketStep NextStep();
+  // After OnTick(): whether there is one.
+  bool WantsStep() const { return phase_ == Phase::kCommitting; }
+  void OnTaken(CallId contribution, const absl::Status& status);
+  // The sum of squares over all buckets of all shards, finite; or why there is none: then kSum is a
+  // step again after the next tick.
+  void OnNorm(Round round, const absl::StatusOr<double>& total_square_sum);
+  // The numbers after it are finite; otherwise the owner closes the bucket.
+  void OnUpdated();
+
+  // Those since the last call; the owner may keep the vector's space for the next.
+  std::vector<BucketEffect>& effects() { return effects_; }
+
+  bool has_weights() const { return has_weights_; }
+  bool awaits_client() const { return awaits_client_; }
+  // Weights or state are being written: nobody may read them.
+  bool is_writing() const { return is_writing_; }
+  Round round() const { return round_; }
+  Version version() const { return version_; }
+  bool has_contributions() const { return !contributed_.empty(); }
+  // Rows of the published version.
+  std::vector<CountedWorker> counted() const { return counted_.Published(); }
+  // Of the round's roster: alive and not counted.
+  std::vector<WorkerId> Missing() const;
+  // Whether the worker's part of the round is here, or the round is over without it.
+  bool IsSettled(Round round, WorkerId worker) const;
+  // For people; empty: for nobody.
+  std::string WaitingFor() const;
+
+ private:
+  static constexpr int kMaxTicks = 2;
+  enum class Phase : uint8_t { kCollecting, kCommitting, kAwaitingNorm, kNormKnown, kUpdating };
+
+  struct Push {
+    CallId call;
+    ContributionKey key;
+    bool has_request = false;
+    int ticks = 0;  // that its life has not been announced for
+  };
+  struct Held {
+    CallId call;
+    ContributionKey key;
+    int ticks = 0;
+  };
+  struct Read {
+    CallId call;
+    WorkerId worker;
+    Incarnation incarnation;
+    Round min_round;
+  };
+  struct Capture {
+    CallId call;
+    std::optional<Round> round;
+  };
+  // What the policy is told of a round.
+  struct RoundFacts {
+    std::shared_ptr<const RoundPlan> plan;
+    std::vector<WorkerId> live;
+  };
+
+  RoundFacts FactsOf(Round round) const;
+  BucketFacts Facts() const;
+  // The round that is decided, whose update is under way, is over for them.
+  BucketFacts FactsForPush() const;
+  Decision Judge(const ContributionKey& key, const BucketFacts& facts) const;
+  // Refuses what comes before there are weights, or after.
+  absl::Status CheckOpen(const ContributionKey& key) const;
+
+  // True if it is answered; one that has asked for a slot is not.
+  bool AnswerPush(Push& push, const BucketFacts& facts);
+  bool AnswerRead(const Read& read);
+  bool AnswerCapture(const Capture& capture);
+  void Review();
+  void Answer(CallId contribution, const absl::StatusOr<PushOutcome>& answer);
+  BucketStep StepOfPhase();
+  BucketStep StepOfHeld();
+  BucketStep TakeWeights(const Held& held);
+  BucketStep Count(const Held& held, const Decision& decision);
+
+  const Config config_;
+  std::vector<BucketEffect> effects_;
+
+  absl::Status closed_;
+  bool awaits_client_ = false;
+  bool has_weights_ = false;
+  std::optional<std::pair<WorkerId, Incarnation>> supplier_;
+  std::shared_ptr<const RosterView> roster_ = std::make_shared<const RosterView>();
+
+  Phase phase_ = Phase::kCollecting;
+  bool is_writing_ = false;
+  Round round_;
+  Version version_;
+  RoundFacts now_;                     // of round_
+  RoundFacts next_;                    // of round_ + 1, in phases other than kCollecting
+  std::vector<WorkerId> contributed_;  // in this round, ascending
+  int64_t arrived_weight_ = 0;
+  bool is_rescaled_ = false;  // the sum is the mean of those that came
+  float clip_scale_ = 1.0f;
+  std::string norm_error_;
+  DedupTable counted_;
+
+  std::vector<Push> pushes_;
+  std::vector<Held> held_;  // by round, then worker
+  std::vector<Read> reads_;
+  std::vector<Capture> captures_;
+  bool needs_review_ = false;    // of pushes_, reads_, captures_
+  bool roster_changed_ = false;  // ask OnRosterChange
+};
+
+}  // namespace lodestar
