@@ -45,11 +45,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
 }
 
 CoordinatorRole::CoordinatorRole(const ServerConfig& config, const Deps& deps)
-    : config_(config),
-      deps_(deps),
-      strand_(deps.clock, kTick),
-      norms_(config.cluster.num_shards),
-      local_norms_(&norms_, 0) {}
+    : config_(config), deps_(deps), strand_(deps.clock, kTick) {}
 
 absl::Status CoordinatorRole::CheckResources() {
   if (std::holds_alternative<ClientModelSpec>(config_.job.model.architecture)) {
@@ -152,6 +148,7 @@ CoordinatorRole::~CoordinatorRole() { Stop(); }
 void CoordinatorRole::CarryOut(Effect effect) {
   std::visit(Overloaded{
                  [this](const ShardCommand& command) { fleet_->Send(command); },
+                 [this](const RepeatedCommand& repeated) { fleet_->Repeat(repeated); },
                  [this](CheckpointTask& task) { checkpoints_->Do(std::move(task)); },
                  [this](Announcement& announcement) { recorder_->Note(std::move(announcement)); },
              },
@@ -160,14 +157,14 @@ void CoordinatorRole::CarryOut(Effect effect) {
 
 absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading()> read_local) {
   read_local_ = std::move(read_local);
-  fleet_ = std::make_unique<ServerFleet>(local, &norms_);
+  fleet_ = std::make_unique<ServerFleet>(local);
   checkpoints_ = std::make_unique<CheckpointKeeper>(KeeperSettings(), this);
   RETURN_IF_ERROR(checkpoints_->CheckSettings());
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator,
                    Coordinator::Create(CoordinatorSettings(), deps_.clock->Now()));
   strand_.Start(std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); });
-  cluster_rpc_ = std::make_unique<ClusterRpc>(
-      config_.job, ClusterRpc::Deps{&strand_, fleet_.get(), &norms_, &board_});
+  cluster_rpc_ =
+      std::make_unique<ClusterRpc>(config_.job, ClusterRpc::Deps{&strand_, fleet_.get(), &board_});
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });
   admin_rpc_ = std::make_unique<AdminRpc>(config_.job, &strand_, local);
   return absl::OkStatus();
@@ -183,7 +180,8 @@ absl::Status CoordinatorRole::AttachLocalShard(const std::string& address) {
   for (const std::string& warning : warnings_) RaiseAlarm(warning, AlarmKind::kReminder);
   const uint64_t instance_id = std::random_device()() + uint64_t{1};
   return strand_.Run([&](Coordinator& coordinator, absl::Time now) {
-    return coordinator.OnShardAttached(0, config_.cluster.num_shards, instance_id, address, now);
+    return coordinator.OnShardAttached(0, config_.cluster.num_shards, instance_id,
+                                       /*memory_of=*/0, address, now);
   });
 }
 
@@ -264,7 +262,6 @@ void CoordinatorRole::Stop() {
   admin_rpc_->EndExports();
   const absl::Status farewell = Farewell();
   if (fleet_ != nullptr) fleet_->EndAll(farewell);
-  norms_.Close(farewell);
   if (status_rpc_ != nullptr) status_rpc_->Stop(outcome().has_value());
 }
 
@@ -278,6 +275,13 @@ void CoordinatorRole::OnSaved(uint64_t server_incarnation, const std::string& di
                               const absl::StatusOr<std::string>& manifest_part) {
   strand_.Report([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardSaved(0, server_incarnation, directory, manifest_part, now);
+  });
+}
+
+void CoordinatorRole::OnSquareSums(uint64_t server_incarnation, Round round,
+                                   std::vector<double> segment_sums) {
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnSquareSums(0, server_incarnation, round, std::move(segment_sums), now);
   });
 }
 

@@ -19,7 +19,6 @@
 #include "common/logging.h"
 #include "server/checkpoint/folder_lock.h"
 #include "server/fleet/checkpoint_keeper.h"
-#include "server/fleet/norm_collector.h"
 #include "server/fleet/shard_host.h"
 #include "server/rpc/admin_rpc.h"
 #include "server/rpc/cluster_rpc.h"
@@ -50,7 +49,6 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   ~CoordinatorRole() override;
 
   // What the local shard clips with.
-  NormExchange* norm_exchange() { return &local_norms_; }
 
   // Builds the services around the local shard, which must live until this object is gone, or
   // Stop() was called. `read_local` measures it.
@@ -80,6 +78,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
   void OnSaved(uint64_t server_incarnation, const std::string& directory,
                const absl::StatusOr<std::string>& manifest_part) override;
+  void OnSquareSums(uint64_t server_incarnation, Round round,
+                    std::vector<double> segment_sums) override;
   void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
   void OnFault(const WorkerFault& fault) override;
   void OnOutOfMemory(absl::string_view text) override;
@@ -109,8 +109,6 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   absl::Status lost_lock_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<FolderLock>> locks_;  // --checkpoint_dir's first
   CoordinatorStrand strand_;  // first, so that it outlives whoever reports to it
-  NormCollector norms_;
-  LocalNormExchange local_norms_;
   StatusBoard board_;
   ChangeLogger notices_;
   std::function<ShardReading()> read_local_;

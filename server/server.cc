@@ -101,7 +101,6 @@ absl::Status Server::Build() {
   if (config_.is_coordinator()) {
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(
                                 config_, {deps_.clock, deps_.is_interrupted, host.read_memory}));
-    host.norms = role_->norm_exchange();
     host.reports = role_.get();
   } else {
     ShardAgent::Config agent;
@@ -113,7 +112,6 @@ absl::Status Server::Build() {
                                 [this](const absl::Status& status) { Finish(status); }});
     redirect_ = std::make_unique<CoordinatorRedirect>(config_.cluster.shard,
                                                       [this] { return agent_->coordinator(); });
-    host.norms = agent_.get();
     host.reports = agent_.get();
   }
   host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);

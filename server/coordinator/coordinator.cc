@@ -83,6 +83,10 @@ absl::StatusOr<RegisterAnswer> Coordinator::Admit(const RegisterCall& call, absl
   RETURN_IF_ERROR(CheckEncodings(config_.job, call.encodings));
   if (phase_ == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
   RETURN_IF_ERROR(CheckReady(now));
+  if (is_shard_away()) {
+    return absl::UnavailableError(
+        absl::StrCat("not ready: ", WaitingFor(now), "; the same call again"));
+  }
   if (call.layout.has_value()) {
     absl::Status same = CheckSameLayout(*layout_, "the job", *call.layout, "this client");
     if (!same.ok()) return absl::InvalidArgumentError(same.message());
@@ -183,6 +187,7 @@ absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason
 }
 
 void Coordinator::Tick(absl::Time now) {
+  LookForSilence(now);
   EndLives(membership_.Expire(now), now);
   TellWait(now);
   if (now < drop_missing_at_) return;
@@ -249,11 +254,15 @@ void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
 void Coordinator::AnnounceMembers() {
   // A shard that knows of members takes no first weights any more.
   if (supply_.is_awaited()) return;
+  Command(Members());
+}
+
+MembersCommand Coordinator::Members() const {
   MembersCommand command = {.view = membership_.view(), .members = {}};
   for (const WorkerRecord* record : membership_.Members()) {
     command.members.push_back({record->id, record->incarnation, 0});
   }
-  Command(std::move(command));
+  return command;
 }
 
 }  // namespace lodestar

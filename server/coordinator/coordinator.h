@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,12 +71,16 @@ class Coordinator final : public CoordinatorFacts {
   // Time passes: leases end.
   void Tick(absl::Time now);
 
-  // Shards. Attached and lost by their connection; shard 0 is in this process and attaches
-  // likewise. Errors: InvalidArgument (numbers do not fit), AlreadyExists (another server holds the
-  // shard).
-  absl::Status OnShardAttached(int shard, int num_shards, uint64_t instance_id,
+  // Shards. Attached and disconnected by their connection; shard 0 is in this process and attaches
+  // likewise. A server that comes back with the memory that it had goes on, and is told again what
+  // it may have missed; `memory_of`: the server incarnation that it is of, 0 if it has none.
+  // Errors: InvalidArgument (numbers do not fit), AlreadyExists (another server holds the shard,
+  // and is not away).
+  absl::Status OnShardAttached(int shard, int num_shards, uint64_t instance_id, uint64_t memory_of,
                                absl::string_view address, absl::Time now);
-  void OnShardLost(int shard, uint64_t instance_id, absl::Time now);
+  void OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now);
+  // A sign of life. A server that gives none for a lease is away until the next one.
+  void OnShardHeard(int shard, uint64_t instance_id, absl::Time now);
   // Answers to commands. Those of an earlier server incarnation are ignored.
   void OnShardLoaded(int shard, uint64_t server_incarnation, const absl::Status& status,
                      absl::Time now);
@@ -83,6 +88,8 @@ class Coordinator final : public CoordinatorFacts {
                     const absl::StatusOr<std::string>& manifest_part, absl::Time now);
   // It cannot go on: the job ends with this error after a last checkpoint.
   void OnShardFailing(int shard, const absl::Status& error, absl::Time now);
+  void OnSquareSums(int shard, uint64_t server_incarnation, Round round,
+                    std::vector<double> segment_sums, absl::Time now);
   // What shards find by themselves.
   void OnWorkerFault(const WorkerFault& fault, absl::Time now);
   void OnShardDiverged(int shard, uint64_t server_incarnation, Round round, absl::string_view text,
@@ -112,6 +119,7 @@ class Coordinator final : public CoordinatorFacts {
   void EndLives(const std::vector<EndedLife>& lives, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
   void AnnounceMembers();
+  MembersCommand Members() const;
   void OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   // Weights after `first_bad` updates are not to be used any more.
@@ -137,6 +145,16 @@ class Coordinator final : public CoordinatorFacts {
   void DropMissing(absl::Time now);
   bool ServeRequestsWithLast();
 
+  // The server has come with another memory than that of the job: all start over.
+  void LoseMemory(int shard, absl::Time now);
+  bool has_memory() const;
+  void OnShardAway(int shard, absl::Time now);
+  void OnShardBack(int shard, absl::Time now);
+  void RepeatCommands(int shard);
+  void LookForSilence(absl::Time now);
+  // For how long a server may be silent, or away until people are told.
+  absl::Duration ShardPatience() const;
+
   absl::Status Restore(const RestoreChoice& choice, absl::Time now);
   absl::Status Assign(absl::Time now);
   void Fail(const absl::Status& status);
@@ -149,6 +167,7 @@ class Coordinator final : public CoordinatorFacts {
   void TellWait(absl::Time now);
 
   std::vector<Effect> effects_;
+  std::set<int> told_away_;  // shards whose servers are away, once people were told
 };
 
 }  // namespace lodestar

@@ -42,10 +42,16 @@ void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patienc
   if (should_exit_) return;
   hold_reason_ = std::string(reason);
   drop_missing_at_ = std::min(drop_missing_at_, now + patience / 2);
-  if (CheckReady(now).ok() && shards_.all_serving()) {
+  const absl::Status ready = CheckReady(now);
+  // A server that has just gone away may be back in time, if anything is missing at all.
+  const bool may_save =
+      shards_.all_serving() || (told_away_.empty() && !checkpoints_.HoldsLast(ledger_.state()));
+  if (ready.ok() && may_save) {
     last_save_.Begin(/*gives_up=*/true, now);
   } else if (!last_save_.outcome().has_value()) {
-    EndLastSave(absl::FailedPreconditionError(WaitingFor(now)));
+    const std::string reason_not = WaitingFor(now);
+    EndLastSave(ready.ok() ? absl::DataLossError(reason_not)
+                           : absl::FailedPreconditionError(reason_not));
   }
   Touch();
   Advance(now);
@@ -194,6 +200,7 @@ bool Coordinator::AdvanceLastSave(absl::Time now) {
     EndLastSave(absl::FailedPreconditionError(saves() ? WaitingFor(now) : "no --checkpoint_dir"));
     return true;
   }
+  if (is_shard_away()) return false;
   const std::optional<LastSave::Place> place = last_save_.Due(now);
   if (!place.has_value()) return false;
   StartCheckpoint(
@@ -216,12 +223,15 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   if (AdvanceLastSave(now)) return true;
   if (should_exit_ || checkpoints_.is_active()) return false;
   if (checkpoints_.is_requested()) {
+    if (is_shard_away()) return false;
     StartCheckpoint(config_.checkpoint_dir, now);
     return true;
   }
   if (!is_stopping() && !config_.exit_when_done) return false;
   if (!last_save_.outcome().has_value()) return false;
   if (!Present().empty() || !Returning(now).empty()) return false;
+  // A server that is away for long is not waited for to be told.
+  if (is_shard_away() && told_away_.empty()) return false;
   Exit("the job is over");
   return true;
 }

@@ -44,6 +44,7 @@ CoordinatorFacts::CoordinatorFacts(CoordinatorConfig config, std::optional<Layou
       policy_(MakeClusterPolicy(config_.job)),
       layout_(std::move(layout)),
       shards_(config_.num_shards, now),
+      norms_(config_.num_shards),
       membership_(MembershipTable::Config{.lease = config_.lease}),
       ledger_(config_.job, LedgerState{}),
       quota_(config_.job, config_.lease),
@@ -55,6 +56,9 @@ CoordinatorFacts::CoordinatorFacts(CoordinatorConfig config, std::optional<Layou
 std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
   const bool has_ages = ages == Ages::kShown;
   const std::optional<absl::Time> age_at = has_ages ? std::optional(now) : std::nullopt;
+  if (is_shard_away() && CheckReady(now).ok()) {
+    return absl::StrCat("waits for the server of ", shards_.Away(age_at));
+  }
   switch (phase_) {
     case CoordinatorPhase::kAwaitingShards:
       return absl::StrCat("waits for the server of ",
@@ -165,6 +169,10 @@ absl::Duration CoordinatorFacts::WaitPatience() const {
 }
 
 absl::string_view CoordinatorFacts::StateName() const {
+  const bool needs_servers = phase_ == CoordinatorPhase::kRunning ||
+                             phase_ == CoordinatorPhase::kEvaluating ||
+                             phase_ == CoordinatorPhase::kSaving;
+  if (is_shard_away() && needs_servers) return "waiting_for_servers";
   switch (phase_) {
     case CoordinatorPhase::kAwaitingShards:
       return "waiting_for_servers";
@@ -227,7 +235,7 @@ ClusterSnapshot CoordinatorFacts::Snapshot(absl::Time now) const {
   for (size_t i = 0; i < shards_.entries().size(); ++i) {
     const ShardRegistry::Entry& entry = shards_.entries()[i];
     snapshot.shards.push_back({static_cast<int>(i), entry.address,
-                               std::string(ShardRegistry::StateName(entry.state)),
+                               std::string(ShardRegistry::StateName(entry)),
                                map_ == nullptr ? ElementRange{} : map_->shards[i].range});
   }
   snapshot.last_checkpoint = checkpoints_.Snapshot(now);
@@ -297,7 +305,7 @@ GrantAnswer CoordinatorFacts::AnswerFor(WorkerId worker, absl::Time now) const {
 }
 
 std::string CoordinatorFacts::PendingReason(WorkerId worker, absl::Time now) const {
-  if (phase_ != CoordinatorPhase::kRunning || is_stopping() || is_work_held() ||
+  if (is_shard_away() || phase_ != CoordinatorPhase::kRunning || is_stopping() || is_work_held() ||
       ledger_.is_exhausted() || supply_.is_awaited()) {
     return WaitingFor(now);
   }

@@ -27,6 +27,7 @@
 #include "server/coordinator/last_save.h"
 #include "server/coordinator/member_quota.h"
 #include "server/coordinator/messages.h"
+#include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/refusal_book.h"
 #include "server/coordinator/shard_registry.h"
@@ -86,6 +87,8 @@ class CoordinatorFacts {
   std::vector<MemberProgress> MissingOf(const OpenRound& round) const;
   bool is_stopping() const { return stop_reason_.has_value(); }
   bool is_work_held() const { return !hold_reason_.empty(); }
+  // No round is opened, closed or saved: a server cannot be told.
+  bool is_shard_away() const { return shards_.any_away(); }
   bool saves() const { return !config_.checkpoint_dir.empty(); }
   // Who is waited for, in which round, and for how long; empty if nobody is.
   enum class Ages : uint8_t { kShown, kLeftOut };
@@ -120,6 +123,7 @@ class CoordinatorFacts {
   WeightsSupply supply_;
 
   ShardRegistry shards_;
+  NormBook norms_;
   MembershipTable membership_;
   WorkLedger ledger_;
   MemberQuota quota_;

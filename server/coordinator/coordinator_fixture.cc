@@ -63,6 +63,10 @@ void CoordinatorHarness::Record() {
             save.round.has_value() ? absl::StrCat("save ", save.round->value()) : "save as is");
         fleet_.save_directories.push_back(save.directory);
       },
+      [this](const NormTotalCommand& norm) {
+        fleet_.commands.push_back(
+            absl::StrCat("norm ", norm.round.value(), " ", norm.total_square_sum));
+      },
       [this](const StopCommand& stop) {
         fleet_.commands.push_back(stop.failure.empty() ? "stop"
                                                        : absl::StrCat("stop: ", stop.failure));
@@ -82,6 +86,11 @@ void CoordinatorHarness::Record() {
   };
   const auto effect = Overloaded{
       [&](const ShardCommand& one) { std::visit(command, one); },
+      [&](const RepeatedCommand& repeated) {
+        std::visit(command, repeated.command);
+        std::string& line = fleet_.commands.back();
+        line = absl::StrCat("again to ", repeated.shard, ": ", line);
+      },
       [&](const CheckpointTask& one) { std::visit(task, one); },
       [&](const Announcement& one) { std::visit(announcement, one); },
   };
@@ -112,7 +121,7 @@ void CoordinatorHarness::Start(const RestoreChoice& choice) {
 void CoordinatorHarness::AttachAll() {
   for (int shard = 0; shard < config_.num_shards; ++shard) {
     const absl::Status attached = coordinator_->OnShardAttached(
-        shard, config_.num_shards, 70 + shard, absl::StrCat("host:", shard), now_);
+        shard, config_.num_shards, 70 + shard, /*memory_of=*/0, absl::StrCat("host:", shard), now_);
     EXPECT_TRUE(attached.ok()) << attached;
   }
 }
@@ -179,6 +188,9 @@ void CoordinatorHarness::Heartbeat(const TestWorker& worker) {
 void CoordinatorHarness::Pass(absl::Duration duration, const std::vector<TestWorker>& beating) {
   now_ += duration;
   for (const TestWorker& worker : beating) Heartbeat(worker);
+  for (int shard = 0; shard < config_.num_shards; ++shard) {
+    if (shard != silent_shard) coordinator_->OnShardHeard(shard, 70 + shard, now_);
+  }
   coordinator_->Tick(now_);
 }
 

@@ -66,7 +66,7 @@ class CoordinatorHarness {
   // The grant, or none with `pending_reason`. The test fails on errors.
   GrantAnswer Ask(const TestWorker& worker, const std::optional<GrantReport>& report = {});
   void Heartbeat(const TestWorker& worker);
-  // Time passes; those named send heartbeats at its end.
+  // Time passes; those named send heartbeats at its end, and all servers but one a sign of life.
   void Pass(absl::Duration duration, const std::vector<TestWorker>& beating = {});
   // A report of the whole grant: loss 2 per sample, held-out loss 3 with every second one right.
   static GrantReport ReportOf(const Grant& grant);
@@ -76,6 +76,8 @@ class CoordinatorHarness {
 
   Coordinator& coordinator() { return *coordinator_; }
   absl::Time now() const { return now_; }
+
+  int silent_shard = -1;
 
   RecordedCommands& fleet();
   RecordedTasks& store();

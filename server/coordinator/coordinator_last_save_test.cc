@@ -80,7 +80,7 @@ TEST_F(CoordinatorLastSaveTest, EveryServerThatStopsGetsTheSameOneInAnyOrder) {
   cluster_.FinishSave();
   EXPECT_EQ(cluster_.fleet().save_directories.size(), 1);
   // The server of shard 1 goes; what the coordinator asks for then is on disk.
-  coordinator().OnShardLost(1, 71, cluster_.now());
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
   BeginLastSave("the coordinator stops");
   ASSERT_EQ(Code(), absl::StatusCode::kOk) << Error();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(3));
@@ -94,8 +94,8 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   cluster_.FinishSave();
   const CheckpointRecord record = cluster_.store().published.back();
-  coordinator().OnShardLost(1, 71, cluster_.now());
-  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 88, "host:9", cluster_.now()).ok());
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster_.now()).ok());
   coordinator().OnRestoreChosen(RestoreChoice{.source = CheckpointSource{record.final_directory},
                                               .state = record.state,
                                               .server_incarnation = 2000},
@@ -146,12 +146,25 @@ TEST_F(CoordinatorLastSaveTest, AFailureIsTriedAgainAndThenSaysWhatIsLost) {
   EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("NOT SAVED: rounds 0 to 0"));
 }
 
-TEST_F(CoordinatorLastSaveTest, LosingAShardMeanwhileEndsItAtOnce) {
+TEST_F(CoordinatorLastSaveTest, AServerThatIsAwayMeanwhileMayComeBackWithinALease) {
   const TestWorker a = cluster_.Add("a");
   const Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
-  coordinator().OnShardLost(1, 71, cluster_.now());
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:9", cluster_.now()).ok());
+  cluster_.Pass(absl::Seconds(5), {a});
+  cluster_.FinishSave();
+  EXPECT_EQ(Code(), absl::StatusCode::kOk) << Error();
+}
+
+TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayEndsIt) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  BeginLastSave();
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  cluster_.Pass(absl::Seconds(11), {a});
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(Error(), AllOf(HasSubstr("rounds 0 to 0"), HasSubstr("shard 1 was lost")));
   BeginLastSave("the coordinator stops, too");
@@ -227,7 +240,8 @@ TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
   coordinator().OnShardFailing(1, absl::ResourceExhaustedError("out of memory"), cluster_.now());
   cluster_.Pass(kPatience / 2);
   ASSERT_EQ(cluster_.fleet().save_directories.size(), 1);
-  coordinator().OnShardLost(1, 71, cluster_.now());
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  cluster_.Pass(absl::Seconds(11));
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_THAT(Snapshot().waiting_for,
               AllOf(HasSubstr("out of memory"), HasSubstr("shard 1 was lost")));

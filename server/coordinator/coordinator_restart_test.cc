@@ -136,8 +136,7 @@ TEST(CoordinatorRestartTest, RunningJobThatStartsAnewGivesItsWorkersALeaseToCome
   TestWorker b = cluster.Add("b");
   cluster.Ask(a);
   ASSERT_TRUE(cluster.Ask(b).grant.has_value());
-  cluster.coordinator().OnShardLost(1, 71, cluster.now());
-  cluster.AttachAll();
+  cluster.AttachAll();  // without memory
   cluster.coordinator().OnRestoreChosen(
       RestoreChoice{.source = InitialSource{}, .server_incarnation = 5000}, cluster.now());
   cluster.LoadAll();
@@ -343,7 +342,7 @@ TEST(CoordinatorRestartTest, StopBehindARestartGivesThoseWhoWereThereALease) {
   EXPECT_TRUE(cluster.coordinator().outcome().has_value());
 }
 
-TEST(CoordinatorRestartTest, LostShardHoldsEveryoneAndItsReturnStartsANewIncarnation) {
+TEST(CoordinatorRestartTest, ServerThatIsStartedAnewSendsAllBackToTheCheckpoint) {
   CoordinatorHarness cluster(SavingConfig());
   cluster.Start();
   TestWorker a = cluster.Add("a");
@@ -351,18 +350,12 @@ TEST(CoordinatorRestartTest, LostShardHoldsEveryoneAndItsReturnStartsANewIncarna
   cluster.FinishSave();
   const CheckpointRecord record = cluster.store().published.back();
   const Grant grant = *cluster.Ask(a).grant;
-  cluster.coordinator().OnShardLost(1, 999, cluster.now());
-  EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kRunning) << "another instance";
-  cluster.coordinator().OnShardLost(1, 71, cluster.now());
+  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
   cluster.Pass(absl::Seconds(3), {a});
-  EXPECT_THAT(cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
-              HasSubstr("shard 1 (missing for 3s"));
-  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
-  EXPECT_EQ(snapshot.state, "waiting_for_servers");
-  EXPECT_THAT(snapshot.alarms.at(0).text, HasSubstr("shard 1"));
-
-  ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 88, "host:9", cluster.now()).ok());
+  ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster.now()).ok());
   EXPECT_EQ(cluster.store().restores, 2);
+  EXPECT_THAT(cluster.observer().alarms.back(), HasSubstr("shard 1 has lost its memory"));
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "restoring");
   cluster.coordinator().OnRestoreChosen(ChoiceOf(record), cluster.now());
   cluster.LoadAll();
   EXPECT_EQ(cluster.fleet().assignments.size(), 2);
@@ -375,11 +368,105 @@ TEST(CoordinatorRestartTest, LostShardHoldsEveryoneAndItsReturnStartsANewIncarna
   EXPECT_EQ(cluster.Ask(again).grant->round, Round(2)) << "from the checkpoint";
 }
 
+// Two shards, one worker `a` that holds the grant of round 2.
+class AwayShardTest : public testing::Test {
+ protected:
+  AwayShardTest() : cluster_(SavingConfig()) {
+    cluster_.Start();
+    a_ = cluster_.Add("a");
+    RunUntil(cluster_, a_, 2);
+    cluster_.FinishSave();
+    grant_ = *cluster_.Ask(a_).grant;
+    EXPECT_EQ(grant_.round, Round(2));
+  }
+
+  Coordinator& coordinator() { return cluster_.coordinator(); }
+  ClusterSnapshot Snapshot() { return coordinator().Snapshot(cluster_.now()); }
+  void Reconnect() {
+    ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:9", cluster_.now()).ok());
+  }
+
+  CoordinatorHarness cluster_;
+  TestWorker a_;
+  Grant grant_;
+};
+
+TEST_F(AwayShardTest, ACutConnectionHoldsUpTheNextRoundAndSendsNobodyBack) {
+  coordinator().OnShardDisconnected(1, 999, cluster_.now());
+  EXPECT_EQ(Snapshot().state, "training") << "another process";
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  cluster_.Pass(absl::Seconds(3), {a_});
+  EXPECT_THAT(cluster_.Ask(a_, CoordinatorHarness::ReportOf(grant_)).pending_reason,
+              HasSubstr("waits for the server of shard 1 (away for 3s)"));
+  EXPECT_EQ(Snapshot().state, "waiting_for_servers");
+  EXPECT_EQ(Snapshot().shards.at(1).state, "away");
+  TestWorker b{"b", 5, {}};
+  EXPECT_EQ(cluster_.Register(b).status().code(), absl::StatusCode::kUnavailable);
+  Reconnect();
+  EXPECT_EQ(cluster_.Ask(a_).grant->round, Round(3)) << "the report was taken while it was away";
+  EXPECT_EQ(cluster_.store().restores, 1);
+  EXPECT_EQ(cluster_.fleet().assignments.size(), 1);
+}
+
+TEST_F(AwayShardTest, WhatItMayHaveMissedIsRepeatedToItAlone) {
+  const TestWorker b = cluster_.Add("b");
+  coordinator().OnSquareSums(0, 1000, Round(1), {1.0}, cluster_.now());
+  coordinator().OnSquareSums(1, 1000, Round(1), {2.0}, cluster_.now());
+  EXPECT_EQ(cluster_.fleet().commands.back(), "norm 1 3");
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  ASSERT_TRUE(coordinator().Leave(b.life, "done", {}, cluster_.now()).ok());
+  cluster_.fleet().commands.clear();
+  Reconnect();
+  EXPECT_THAT(cluster_.fleet().commands, ElementsAre("again to 1: members 1", "again to 1: drop 2",
+                                                     "again to 1: open 2", "again to 1: norm 1 3"));
+}
+
+TEST_F(AwayShardTest, SumsOfAnEarlierLifeOfTheServersDoNotCount) {
+  coordinator().OnSquareSums(0, 1000, Round(2), {1.0}, cluster_.now());
+  cluster_.fleet().commands.clear();
+  coordinator().OnSquareSums(1, 999, Round(2), {2.0}, cluster_.now());
+  EXPECT_THAT(cluster_.fleet().commands, ::testing::IsEmpty());
+  coordinator().OnSquareSums(1, 1000, Round(2), {3.0}, cluster_.now());
+  EXPECT_THAT(cluster_.fleet().commands, ElementsAre("norm 2 4"));
+}
+
+TEST_F(AwayShardTest, ASilentServerIsAwayAndNamedUntilItIsHeardAgain) {
+  cluster_.silent_shard = 1;
+  cluster_.Pass(absl::Seconds(9), {a_});
+  EXPECT_EQ(Snapshot().state, "training");
+  cluster_.Pass(absl::Seconds(2), {a_});
+  EXPECT_EQ(Snapshot().state, "waiting_for_servers");
+  EXPECT_THAT(Snapshot().waiting_for, HasSubstr("the server of shard 1 (away for 11s)"));
+  EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("shard 1 at host:1 gives no sign of life"));
+  cluster_.Pass(absl::Seconds(5), {a_});
+  EXPECT_EQ(Snapshot().alarms.at(0).count, 1);
+  cluster_.silent_shard = -1;
+  cluster_.Pass(absl::Seconds(1), {a_});
+  EXPECT_EQ(Snapshot().state, "training");
+  EXPECT_TRUE(cluster_.Ask(a_, CoordinatorHarness::ReportOf(grant_)).grant.has_value());
+  EXPECT_EQ(cluster_.store().restores, 1);
+}
+
+TEST_F(AwayShardTest, AnotherProcessTakesOverFromOneThatIsAwayOnly) {
+  EXPECT_EQ(coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster_.now()).code(),
+            absl::StatusCode::kAlreadyExists);
+  cluster_.silent_shard = 1;
+  cluster_.Pass(absl::Seconds(11), {a_});
+  EXPECT_TRUE(coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster_.now()).ok());
+  EXPECT_EQ(cluster_.store().restores, 2);
+}
+
+TEST_F(AwayShardTest, OneThatHasMissedItsAssignmentHasNoMemoryOfThisLife) {
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 999, "host:9", cluster_.now()).ok());
+  EXPECT_EQ(cluster_.store().restores, 2);
+}
+
 TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithItsShard) {
   CoordinatorHarness cluster(SavingConfig());
   cluster.Start();
   RunUntil(cluster, cluster.Add("a"), 2);
-  cluster.coordinator().OnShardLost(0, 70, cluster.now());
+  cluster.coordinator().OnShardDisconnected(0, 70, cluster.now());
   EXPECT_THAT(cluster.store().discarded, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
   cluster.coordinator().OnShardSaved(1, 1000, "ckpt/round-00000002.1000-1.tmp", std::string("late"),
                                      cluster.now());
@@ -390,11 +477,11 @@ TEST(CoordinatorRestartTest, AttachingRefusesWrongNumbersAndSecondServers) {
   CoordinatorHarness cluster;
   cluster.AttachAll();
   Coordinator& coordinator = cluster.coordinator();
-  EXPECT_EQ(coordinator.OnShardAttached(1, 3, 5, "x", cluster.now()).code(),
+  EXPECT_EQ(coordinator.OnShardAttached(1, 3, 5, 0, "x", cluster.now()).code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(coordinator.OnShardAttached(2, 2, 5, "x", cluster.now()).code(),
+  EXPECT_EQ(coordinator.OnShardAttached(2, 2, 5, 0, "x", cluster.now()).code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(coordinator.OnShardAttached(1, 2, 5, "x", cluster.now()).code(),
+  EXPECT_EQ(coordinator.OnShardAttached(1, 2, 5, 0, "x", cluster.now()).code(),
             absl::StatusCode::kAlreadyExists);
 }
 

@@ -13,10 +13,19 @@
 namespace lodestar {
 
 absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
-                                          absl::string_view address, absl::Time now) {
-  // The same process on a new connection has missed commands: as if it were new.
-  OnShardLost(shard, instance_id, now);
-  RETURN_IF_ERROR(shards_.Attach(shard, num_shards, instance_id, address, now));
+                                          uint64_t memory_of, absl::string_view address,
+                                          absl::Time now) {
+  RETURN_IF_ERROR(shards_.CheckFits(shard, num_shards));
+  const bool is_known = shards_.IsHeldBy(shard, instance_id);
+  if (is_known && memory_of == server_incarnation_ && has_memory()) {
+    Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
+    shards_.Reconnect(shard, address, now);
+    RepeatCommands(shard);
+    OnShardBack(shard, now);
+    return absl::OkStatus();
+  }
+  if (is_known || shards_.entries()[shard].is_away()) LoseMemory(shard, now);
+  RETURN_IF_ERROR(shards_.Attach(shard, instance_id, address, now));
   Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
   if (phase_ == CoordinatorPhase::kAwaitingShards && shards_.all_attached()) {
     Enter(CoordinatorPhase::kRestoring);
@@ -25,8 +34,92 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   return absl::OkStatus();
 }
 
-void Coordinator::OnShardLost(int shard, uint64_t instance_id, absl::Time now) {
-  if (should_exit_ || !shards_.Lose(shard, instance_id, now)) return;
+// Whether shards have an assignment, and with it something to lose.
+bool Coordinator::has_memory() const {
+  switch (phase_) {
+    case CoordinatorPhase::kLoading:
+    case CoordinatorPhase::kRunning:
+    case CoordinatorPhase::kEvaluating:
+    case CoordinatorPhase::kSaving:
+      return true;
+    case CoordinatorPhase::kDone:
+      return map_ != nullptr;
+    default:
+      return false;
+  }
+}
+
+void Coordinator::RepeatCommands(int shard) {
+  const auto repeat = [&](ShardCommand command) {
+    effects_.emplace_back(RepeatedCommand{shard, std::move(command)});
+  };
+  if (!supply_.is_awaited()) repeat(Members());
+  for (const auto& [id, record] : membership_.workers()) {
+    if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, "its life is over"});
+  }
+  for (const auto& [number, round] : open_) {
+    if (policy_->uses_rosters() && !round.is_evaluation()) repeat(OpenRoundCommand{round.plan()});
+  }
+  for (const auto& [round, total] : norms_.totals()) repeat(NormTotalCommand{round, total});
+  if (should_exit_) repeat(StopCommand{std::string(failure_.message())});
+}
+
+void Coordinator::OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now) {
+  if (should_exit_ || !shards_.IsHeldBy(shard, instance_id)) return;
+  if (!has_memory()) return LoseMemory(shard, now);
+  if (shards_.Disconnect(shard, now)) OnShardAway(shard, now);
+}
+
+void Coordinator::OnShardHeard(int shard, uint64_t instance_id, absl::Time now) {
+  if (shards_.IsHeldBy(shard, instance_id) && shards_.Hear(shard, now)) OnShardBack(shard, now);
+}
+
+void Coordinator::OnShardAway(int shard, absl::Time now) {
+  Touch();
+  Tell(absl::StrCat("shard away shard=", shard));
+  // What it has written, and the command, may be lost on their way.
+  if (!checkpoints_.is_active()) return;
+  const std::string directory(checkpoints_.active_directory());
+  const absl::Status lost = absl::UnavailableError(
+      absl::StrCat("the server of shard ", shard, " was away while the checkpoint was written"));
+  checkpoints_.Abort(lost);
+  OnCheckpointFailed(directory, lost, now);
+}
+
+void Coordinator::OnShardBack(int shard, absl::Time now) {
+  Touch();
+  told_away_.erase(shard);
+  Tell(absl::StrCat("shard back shard=", shard));
+  Advance(now);
+}
+
+absl::Duration Coordinator::ShardPatience() const {
+  // Several of the reports that servers send once a second.
+  return std::max(config_.lease, absl::Seconds(5));
+}
+
+void Coordinator::LookForSilence(absl::Time now) {
+  if (should_exit_ || !has_memory()) return;
+  for (const int shard : shards_.MarkSilent(now - ShardPatience())) OnShardAway(shard, now);
+  for (size_t shard = 0; shard < shards_.entries().size(); ++shard) {
+    const ShardRegistry::Entry& entry = shards_.entries()[shard];
+    if (!entry.is_away() || now - *entry.away_since < ShardPatience()) continue;
+    if (last_save_.is_begun() && !last_save_.outcome().has_value()) {
+      EndLastSave(absl::DataLossError(absl::StrCat("the server of shard ", shard,
+                                                   " was lost while the checkpoint was written")));
+    }
+    if (!told_away_.insert(static_cast<int>(shard)).second) continue;
+    RaiseAlarm(absl::StrCat("the server of shard ", shard, " at ", entry.address,
+                            " gives no sign of life, and training waits for it. If its process is "
+                            "gone, start it again: then the cluster goes on from the newest "
+                            "checkpoint"),
+               now);
+  }
+}
+
+void Coordinator::LoseMemory(int shard, absl::Time now) {
+  shards_.Lose(shard, now);
+  told_away_.erase(shard);
   Tell(absl::StrCat("shard lost shard=", shard));
   // A job that is over and has nothing to go back to stays over.
   const bool stays_done = phase_ == CoordinatorPhase::kDone && !saves();
@@ -35,8 +128,8 @@ void Coordinator::OnShardLost(int shard, uint64_t instance_id, absl::Time now) {
     return;
   }
   RaiseAlarm(absl::StrCat("the server of shard ", shard,
-                          " is gone; when it is back, the cluster goes on from the newest "
-                          "checkpoint"),
+                          " has lost its memory; when it is back, the cluster goes on from the "
+                          "newest checkpoint"),
              now);
   if (checkpoints_.is_active()) Do(DiscardTask{std::string(checkpoints_.active_directory())});
   const std::string lost =
@@ -46,6 +139,13 @@ void Coordinator::OnShardLost(int shard, uint64_t instance_id, absl::Time now) {
   // The loss of the server that was failing anyway is the end.
   if (phase_ == CoordinatorPhase::kFailed) return Advance(now);
   Enter(CoordinatorPhase::kAwaitingShards);
+}
+
+void Coordinator::OnSquareSums(int shard, uint64_t server_incarnation, Round round,
+                               std::vector<double> segment_sums, absl::Time) {
+  if (server_incarnation != server_incarnation_ || !shards_.Has(shard)) return;
+  if (!norms_.Add(round, shard, std::move(segment_sums))) return;
+  Command(NormTotalCommand{round, norms_.TotalOf(round)});
 }
 
 void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now) {
@@ -81,6 +181,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   source_ = choice.source;
   desks_.clear();
   open_.clear();
+  norms_.Clear();
   supply_.Begin(std::holds_alternative<ClientSource>(source_));
   evaluation_attempt_ = 0;
   last_save_ = LastSave(!config_.fallback_dir.empty());

@@ -83,11 +83,11 @@ void Coordinator::Advance(absl::Time now) {
 bool Coordinator::AdvanceOnce(absl::Time now) {
   switch (phase_) {
     case CoordinatorPhase::kRunning:
-      return AdvanceTraining(now);
+      return !is_shard_away() && AdvanceTraining(now);
     case CoordinatorPhase::kEvaluating:
-      return AdvanceEvaluation(now);
+      return !is_shard_away() && AdvanceEvaluation(now);
     case CoordinatorPhase::kSaving:
-      return AdvanceSaving(now);
+      return !is_shard_away() && AdvanceSaving(now);
     case CoordinatorPhase::kDone:
       return AdvanceDone(now);
     case CoordinatorPhase::kFailed:

@@ -11,6 +11,6 @@
 
 namespace lodestar {
 
-using Effect = std::variant<ShardCommand, CheckpointTask, Announcement>;
+using Effect = std::variant<ShardCommand, RepeatedCommand, CheckpointTask, Announcement>;
 
 }  // namespace lodestar

@@ -1,5 +1,6 @@
 // What the coordinator commands the shards. Each command goes to all of them; those to one shard
-// are obeyed in the order given. Answers come later, as the coordinator's On...() methods.
+// are obeyed in the order given, and the same one twice is as good as once. Answers come later, as
+// the coordinator's On...() methods.
 #pragma once
 
 #include <cstdint>
@@ -71,12 +72,25 @@ struct SaveCommand {
   std::string directory;
 };
 
+// What the shards' sums of squares of the round make together. Answer to OnSquareSums().
+struct NormTotalCommand {
+  Round round;
+  double total_square_sum = 0.0;
+};
+
 // The servers exit.
 struct StopCommand {
   std::string failure;  // why the job has failed; empty: it has not
 };
 
-using ShardCommand = std::variant<AssignCommand, OpenRoundCommand, CloseRoundCommand,
-                                  MembersCommand, DropCommand, SaveCommand, StopCommand>;
+using ShardCommand =
+    std::variant<AssignCommand, OpenRoundCommand, CloseRoundCommand, MembersCommand, DropCommand,
+                 SaveCommand, NormTotalCommand, StopCommand>;
+
+// For one shard: again what its server may have missed while it was not connected.
+struct RepeatedCommand {
+  int shard = 0;
+  ShardCommand command;
+};
 
 }  // namespace lodestar

@@ -1,40 +1,95 @@
 #include "server/coordinator/shard_registry.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace lodestar {
+namespace {
+
+// "shard 1 (missing for 3s)"; without `now`, without the time.
+std::string Describe(size_t shard, absl::string_view state, absl::Time since,
+                     std::optional<absl::Time> now) {
+  std::string text = absl::StrCat("shard ", shard, " (", state);
+  if (now.has_value()) {
+    const absl::Duration age = absl::Trunc(*now - since, absl::Milliseconds(100));
+    absl::StrAppend(&text, " for ", absl::FormatDuration(age));
+  }
+  return absl::StrCat(text, ")");
+}
+
+}  // namespace
 
 ShardRegistry::ShardRegistry(int num_shards, absl::Time now) : entries_(num_shards) {
   for (Entry& entry : entries_) entry.since = now;
 }
 
-absl::Status ShardRegistry::Attach(int shard, int num_shards, uint64_t instance_id,
-                                   absl::string_view address, absl::Time now) {
-  if (num_shards != static_cast<int>(entries_.size()) || !Has(shard)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--shard=", shard, "/", num_shards, " does not fit this cluster of ",
-                     entries_.size(), " shards; give every server the same number"));
-  }
+absl::Status ShardRegistry::CheckFits(int shard, int num_shards) const {
+  if (num_shards == static_cast<int>(entries_.size()) && Has(shard)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--shard=", shard, "/", num_shards,
+                                                 " does not fit this cluster of ", entries_.size(),
+                                                 " shards; give every server the same number"));
+}
+
+absl::Status ShardRegistry::Attach(int shard, uint64_t instance_id, absl::string_view address,
+                                   absl::Time now) {
   Entry& entry = entries_[shard];
   if (entry.state != State::kMissing && entry.instance_id != instance_id) {
     return absl::AlreadyExistsError(absl::StrCat("shard ", shard, " is held by the server at ",
-                                                 entry.address, " (", StateName(entry.state),
+                                                 entry.address, " (", StateName(entry),
                                                  "); stop one of the two"));
   }
-  entry = {State::kAttached, instance_id, std::string(address), now};
+  entry = {State::kAttached, instance_id, std::string(address), now, true, now};
   return absl::OkStatus();
 }
 
-bool ShardRegistry::Lose(int shard, uint64_t instance_id, absl::Time now) {
-  if (!Has(shard)) return false;
+bool ShardRegistry::IsHeldBy(int shard, uint64_t instance_id) const {
+  return Has(shard) && entries_[shard].state != State::kMissing &&
+         entries_[shard].instance_id == instance_id;
+}
+
+void ShardRegistry::Lose(int shard, absl::Time now) {
   Entry& entry = entries_[shard];
-  if (entry.state == State::kMissing || entry.instance_id != instance_id) return false;
   entry.state = State::kMissing;
   entry.since = now;
+  entry.is_connected = false;
+  entry.away_since.reset();
+}
+
+bool ShardRegistry::Disconnect(int shard, absl::Time now) {
+  Entry& entry = entries_[shard];
+  entry.is_connected = false;
+  if (entry.is_away()) return false;
+  entry.away_since = now;
   return true;
+}
+
+bool ShardRegistry::Reconnect(int shard, absl::string_view address, absl::Time now) {
+  Entry& entry = entries_[shard];
+  entry.is_connected = true;
+  entry.address = std::string(address);
+  entry.heard_at = now;
+  return std::exchange(entry.away_since, std::nullopt).has_value();
+}
+
+bool ShardRegistry::Hear(int shard, absl::Time now) {
+  Entry& entry = entries_[shard];
+  entry.heard_at = now;
+  if (!entry.is_connected) return false;
+  return std::exchange(entry.away_since, std::nullopt).has_value();
+}
+
+std::vector<int> ShardRegistry::MarkSilent(absl::Time silent_since) {
+  std::vector<int> silent;
+  for (size_t shard = 1; shard < entries_.size(); ++shard) {
+    Entry& entry = entries_[shard];
+    if (!entry.is_connected || entry.is_away() || entry.heard_at >= silent_since) continue;
+    entry.away_since = entry.heard_at;
+    silent.push_back(static_cast<int>(shard));
+  }
+  return silent;
 }
 
 void ShardRegistry::MarkLoading(absl::Time now) {
@@ -50,7 +105,21 @@ void ShardRegistry::MarkServing(int shard, absl::Time now) {
 }
 
 bool ShardRegistry::all_attached() const { return AllAtLeast(State::kAttached); }
-bool ShardRegistry::all_serving() const { return AllAtLeast(State::kServing); }
+bool ShardRegistry::all_serving() const { return AllAtLeast(State::kServing) && !any_away(); }
+
+bool ShardRegistry::any_away() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const Entry& entry) { return entry.is_away(); });
+}
+
+std::string ShardRegistry::Away(std::optional<absl::Time> now) const {
+  std::vector<std::string> away;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    if (entry.is_away()) away.push_back(Describe(i, "away", *entry.away_since, now));
+  }
+  return absl::StrJoin(away, " and ");
+}
 
 bool ShardRegistry::AllAtLeast(State wanted) const {
   return std::all_of(entries_.begin(), entries_.end(),
@@ -60,20 +129,15 @@ bool ShardRegistry::AllAtLeast(State wanted) const {
 std::string ShardRegistry::Lacking(State wanted, std::optional<absl::Time> now) const {
   std::vector<std::string> lacking;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].state >= wanted) continue;
-    std::string& line =
-        lacking.emplace_back(absl::StrCat("shard ", i, " (", StateName(entries_[i].state)));
-    if (now.has_value()) {
-      const absl::Duration age = absl::Trunc(*now - entries_[i].since, absl::Milliseconds(100));
-      absl::StrAppend(&line, " for ", absl::FormatDuration(age));
-    }
-    line += ")";
+    const Entry& entry = entries_[i];
+    if (entry.state < wanted) lacking.push_back(Describe(i, StateName(entry), entry.since, now));
   }
   return absl::StrJoin(lacking, " and ");
 }
 
-absl::string_view ShardRegistry::StateName(State state) {
-  switch (state) {
+absl::string_view ShardRegistry::StateName(const Entry& entry) {
+  if (entry.is_away()) return "away";
+  switch (entry.state) {
     case State::kMissing:
       return "missing";
     case State::kAttached:

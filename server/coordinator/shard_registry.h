@@ -3,6 +3,9 @@
 //   kMissing --Attach--> kAttached --Assigned--> kLoading --Loaded--> kServing
 //      ^                     |                       |                   |
 //      +------- Lose --------+-----------------------+-------------------+
+//
+// Lost is a server whose memory is. One whose connection is cut, or that is not heard of, is only
+// away: it goes on where it was.
 #pragma once
 
 #include <cstdint>
@@ -24,26 +27,44 @@ class ShardRegistry {
     uint64_t instance_id = 0;
     std::string address;
     absl::Time since;  // of the state
+    bool is_connected = false;
+    absl::Time heard_at;  // last
+    // Not connected, or silent.
+    std::optional<absl::Time> away_since = std::nullopt;
+    bool is_away() const { return away_since.has_value(); }
   };
 
   ShardRegistry(int num_shards, absl::Time now);
 
-  // Errors: InvalidArgument (numbers), AlreadyExists (another instance holds the shard).
-  absl::Status Attach(int shard, int num_shards, uint64_t instance_id, absl::string_view address,
-                      absl::Time now);
-  // False if that instance does not hold the shard.
-  bool Lose(int shard, uint64_t instance_id, absl::Time now);
+  // Errors: InvalidArgument.
+  absl::Status CheckFits(int shard, int num_shards) const;
+  // Errors: AlreadyExists (another instance holds the shard). Requires, as all below, a shard that
+  // fits.
+  absl::Status Attach(int shard, uint64_t instance_id, absl::string_view address, absl::Time now);
+  bool IsHeldBy(int shard, uint64_t instance_id) const;
+  void Lose(int shard, absl::Time now);
+  // Each returns whether the server is away from then on, or back, and was not before. Requires:
+  // IsHeldBy().
+  bool Disconnect(int shard, absl::Time now);
+  bool Reconnect(int shard, absl::string_view address, absl::Time now);
+  bool Hear(int shard, absl::Time now);
+  // Servers above shard 0 that were heard of for the last time before `silent_since` are away. The
+  // shards of which this is news.
+  std::vector<int> MarkSilent(absl::Time silent_since);
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
 
   bool all_attached() const;  // or further
   bool all_serving() const;
+  bool any_away() const;
+  // "shard 1 (away for 3s) and ...".
+  std::string Away(std::optional<absl::Time> now) const;
   // "shard 1 (missing for 3s) and shard 2 (...)": those not yet in `wanted` or further. Without
   // `now`, without the times.
   std::string Lacking(State wanted, std::optional<absl::Time> now) const;
   bool Has(int shard) const { return shard >= 0 && shard < static_cast<int>(entries_.size()); }
   const std::vector<Entry>& entries() const { return entries_; }
-  static absl::string_view StateName(State state);
+  static absl::string_view StateName(const Entry& entry);
 
  private:
   bool AllAtLeast(State wanted) const;

@@ -85,9 +85,42 @@ absl::Status CreateDirectory(const std::string& directory) {
 
 }  // namespace
 
+void NormRelay::Begin(uint64_t server_incarnation) {
+  std::map<Round, DoneCallback> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    server_incarnation_ = server_incarnation;
+    ended.swap(waiting_);
+  }
+  for (auto& [round, done] : ended) done(absl::AbortedError("the servers start anew"));
+}
+
+void NormRelay::Submit(Round round, std::vector<double> segment_sums, DoneCallback done) {
+  uint64_t server_incarnation = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    server_incarnation = server_incarnation_;
+    waiting_[round] = std::move(done);
+  }
+  reports_->OnSquareSums(server_incarnation, round, std::move(segment_sums));
+}
+
+void NormRelay::OnTotal(Round round, double total_square_sum) {
+  DoneCallback done;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto waiting = waiting_.find(round);
+    if (waiting == waiting_.end()) return;
+    done = std::move(waiting->second);
+    waiting_.erase(waiting);
+  }
+  done(total_square_sum);
+}
+
 ShardHost::ShardHost(int shard, const Deps& deps)
     : shard_(shard),
       deps_(deps),
+      norms_(deps.reports),
       current_(absl::UnavailableError(
           absl::StrCat("shard ", shard, " has no assignment from the coordinator yet"))),
       disk_(1, "shard-disk"),
@@ -98,6 +131,11 @@ ShardHost::~ShardHost() { Shutdown(absl::UnavailableError("the server stops")); 
 absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::shard() const {
   absl::MutexLock lock(&mutex_);
   return current_;
+}
+
+uint64_t ShardHost::server_incarnation() const {
+  absl::MutexLock lock(&mutex_);
+  return server_incarnation_;
 }
 
 bool ShardHost::is_serving() const {
@@ -142,6 +180,9 @@ void ShardHost::Obey(const ShardCommand& command) {
             [&](const DropCommand& drop) {
               shard.Drop(drop.worker, drop.incarnation, drop.reason);
             },
+            [&](const NormTotalCommand& norm) {
+              norms_.OnTotal(norm.round, norm.total_square_sum);
+            },
             [](const auto&) {},
         },
         command);
@@ -149,6 +190,10 @@ void ShardHost::Obey(const ShardCommand& command) {
 }
 
 void ShardHost::Assign(const AssignCommand& command) {
+  {
+    absl::MutexLock lock(&mutex_);
+    server_incarnation_ = command.server_incarnation;
+  }
   // The end of a shard waits for its updates under way. One that has diverged is telling the
   // coordinator so, and the coordinator calls this under the lock that the update waits for.
   commands_.Schedule([this, assignment = command,
@@ -162,6 +207,7 @@ void ShardHost::Assign(const AssignCommand& command) {
 
 void ShardHost::Load(const AssignCommand& assignment) {
   assignment_ = assignment;
+  norms_.Begin(assignment.server_incarnation);
   absl::StatusOr<std::shared_ptr<ParameterShard>> built = BuildShard(assignment);
   const absl::Status status = built.status();
   if (!status.ok()) {
@@ -193,7 +239,7 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   ASSIGN_OR_RETURN(config.max_bytes, CheckMemory(assignment.job, config.range.size()));
   ParameterShard::Deps deps;
   deps.executor = deps_.executor;
-  deps.norm_exchange = deps_.norms;
+  deps.norm_exchange = &norms_;
   deps.observer = std::make_shared<AssignedObserver>(assignment.server_incarnation, deps_.reports);
   deps.trace = deps_.trace;
   ASSIGN_OR_RETURN(std::shared_ptr<ParameterShard> shard,

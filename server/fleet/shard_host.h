@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ class ShardReports {
   // `manifest_part`: text of FormatShardManifest().
   virtual void OnSaved(uint64_t server_incarnation, const std::string& directory,
                        const absl::StatusOr<std::string>& manifest_part) = 0;
+  // The answer is a NormTotalCommand.
+  virtual void OnSquareSums(uint64_t /*server_incarnation*/, Round /*round*/,
+                            std::vector<double> /*segment_sums*/) {}
   // See ShardObserver.
   virtual void OnDiverged(uint64_t /*server_incarnation*/, Round /*round*/,
                           absl::string_view /*text*/) {}
@@ -45,15 +49,36 @@ class ShardReports {
   virtual void OnNotice(absl::string_view /*text*/) {}
 };
 
+// The NormExchange of a shard: reports its sums, and passes on the totals that come as commands.
+class NormRelay final : public NormExchange {
+ public:
+  explicit NormRelay(ShardReports* reports) : reports_(reports) {}
+
+  // From now on the shard is one of this life; what was submitted before gets Aborted.
+  void Begin(uint64_t server_incarnation) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Submit(Round round, std::vector<double> segment_sums,
+              std::function<void(absl::StatusOr<double>)> done) override
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Repeats, and totals that nobody waits for, have no effect.
+  void OnTotal(Round round, double total_square_sum) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  using DoneCallback = std::function<void(absl::StatusOr<double>)>;
+
+  ShardReports* const reports_;
+  absl::Mutex mutex_;
+  uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<Round, DoneCallback> waiting_ ABSL_GUARDED_BY(mutex_);
+};
+
 // Thread-safe. Commands return at once, whatever locks the caller holds; they are obeyed in the
 // order given on a thread of the host. Files are written on another one, so that rounds go on
 // meanwhile.
 class ShardHost {
  public:
-  // Not owned; outlive the host, and `norms` and `executor` all calls on its shards.
+  // Not owned; outlive the host, and `executor` all calls on its shards.
   struct Deps {
     Executor* executor = nullptr;
-    NormExchange* norms = nullptr;
     ShardReports* reports = nullptr;
     TraceRecorder* trace = nullptr;  // null: no trace
     // What the shards may take. Zeros: not known, and not compared.
@@ -67,6 +92,8 @@ class ShardHost {
   // business of who owns the process.
   void Obey(const ShardCommand& command);
 
+  // Of the last AssignCommand; 0 before the first.
+  uint64_t server_incarnation() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The shard as of now; Unavailable, with what is waited for, while there is none.
   absl::StatusOr<std::shared_ptr<ParameterShard>> shard() const ABSL_LOCKS_EXCLUDED(mutex_);
   // True if the weights are there: loaded, and supplied if a client supplies them.
@@ -92,7 +119,9 @@ class ShardHost {
 
   const int shard_;
   const Deps deps_;
+  NormRelay norms_;
   mutable absl::Mutex mutex_;
+  uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::StatusOr<std::shared_ptr<ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   // Of the commands' thread only.

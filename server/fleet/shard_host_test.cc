@@ -46,7 +46,7 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
   map->buckets = *PlanBuckets(map->layout, {all}, /*bucket_bytes=*/256);
   LockedReports reports;
   ThreadPool executor(1);
-  ShardHost host(0, {.executor = &executor, .norms = nullptr, .reports = &reports});
+  ShardHost host(0, {.executor = &executor, .reports = &reports});
   AssignCommand command = {
       .server_incarnation = 1, .job = job, .map = map, .source = InitialSource{}};
   host.Obey(command);

@@ -214,26 +214,23 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
   if (request.shard() == 0) {
     return absl::InvalidArgumentError("shard 0 is the coordinator's own: start with --shard=1/K");
   }
-  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-    // A server that lost its connection may be back before we notice the loss.
-    const std::shared_ptr<ShardStream> old =
-        deps_.fleet->Find(request.shard(), request.instance_id());
-    if (old != nullptr) {
-      deps_.fleet->Detach(request.shard(), old.get());
-      coordinator.OnShardLost(request.shard(), request.instance_id(), now);
-      old->End(absl::AbortedError("replaced by a newer connection of the same server"));
-    }
-    const absl::Status status = coordinator.OnShardAttached(
-        request.shard(), request.num_shards(), request.instance_id(), request.address(), now);
-    if (status.ok()) deps_.fleet->Attach(request.shard(), request.instance_id(), stream);
-    return status;
-  });
+  std::shared_ptr<ShardStream> old;
+  const absl::Status status =
+      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+        RETURN_IF_ERROR(coordinator.OnShardAttached(
+            request.shard(), request.num_shards(), request.instance_id(),
+            request.server_incarnation(), request.address(), now));
+        old = deps_.fleet->Attach(request.shard(), request.instance_id(), stream);
+        return absl::OkStatus();
+      });
+  if (old != nullptr) old->End(absl::AbortedError("replaced by a newer connection"));
+  return status;
 }
 
 void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream) {
-  if (!deps_.fleet->Detach(shard, stream)) return;
   deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnShardLost(shard, instance_id, now);
+    if (!deps_.fleet->Detach(shard, stream)) return;  // a newer one has taken its place
+    coordinator.OnShardDisconnected(shard, instance_id, now);
   });
 }
 
@@ -245,16 +242,7 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
                                                            " is not attached; attach again")));
   }
   if (request->has_stopping()) return AwaitLastCheckpoint(context, *request, reply);
-  if (!request->has_square_sums()) return Answer(context, TakeReport(*request));
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const v1::ShardReport::SquareSums& sums = request->square_sums();
-  deps_.norms->Submit(Round(sums.round()), request->shard(),
-                      {sums.sums().begin(), sums.sums().end()},
-                      [reactor, reply](absl::StatusOr<double> total) {
-                        if (total.ok()) reply->set_total_square_sum(*total);
-                        reactor->Finish(ToGrpcStatus(total.status()));
-                      });
-  return reactor;
+  return Answer(context, TakeReport(*request));
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::AwaitLastCheckpoint(grpc::CallbackServerContext* context,
@@ -299,7 +287,18 @@ absl::Status ClusterRpc::TakeReport(const v1::ShardReport& report) {
     case v1::ShardReport::kStats:
       deps_.board->SetReading(shard, {FromProto(report.stats()), report.stats().bytes_received(),
                                       report.stats().bytes_sent()});
+      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnShardHeard(shard, report.instance_id(), now);
+      });
       return absl::OkStatus();
+    case v1::ShardReport::kSquareSums: {
+      const v1::ShardReport::SquareSums& sums = report.square_sums();
+      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnSquareSums(shard, incarnation, Round(sums.round()),
+                                 {sums.sums().begin(), sums.sums().end()}, now);
+      });
+      return absl::OkStatus();
+    }
     case v1::ShardReport::kFailing: {
       const absl::Status error = absl::ResourceExhaustedError(report.failing().error());
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
@@ -320,7 +319,6 @@ absl::Status ClusterRpc::TakeReport(const v1::ShardReport& report) {
                                     report.diverged().text(), now);
       });
       return absl::OkStatus();
-    case v1::ShardReport::kSquareSums:
     case v1::ShardReport::kStopping:
     case v1::ShardReport::REPORT_NOT_SET:
       break;

@@ -7,7 +7,6 @@
 
 #include "common/job_spec.h"
 #include "proto/cluster_service.grpc.pb.h"
-#include "server/fleet/norm_collector.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/server_fleet.h"
 #include "server/status/status_board.h"
@@ -20,7 +19,6 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
   struct Deps {
     CoordinatorStrand* strand = nullptr;
     ServerFleet* fleet = nullptr;
-    NormCollector* norms = nullptr;
     StatusBoard* board = nullptr;
   };
 

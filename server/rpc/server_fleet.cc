@@ -1,13 +1,10 @@
 #include "server/rpc/server_fleet.h"
 
 #include <utility>
-#include <variant>
 
 #include "server/rpc/cluster_convert.h"
 
 namespace lodestar {
-
-ServerFleet::ServerFleet(ShardHost* local, NormCollector* norms) : local_(local), norms_(norms) {}
 
 std::shared_ptr<ShardStream> ServerFleet::Attach(int shard, uint64_t instance_id,
                                                  std::shared_ptr<ShardStream> stream) {
@@ -40,13 +37,16 @@ void ServerFleet::EndAll(const absl::Status& status) {
 }
 
 void ServerFleet::Send(const ShardCommand& command) {
-  if (std::holds_alternative<AssignCommand>(command)) {
-    norms_->Reset(absl::AbortedError("the servers start anew"));
-  }
   local_->Obey(command);
   const v1::ShardCommand wire = ToProto(command);
   absl::MutexLock lock(&mutex_);
   for (auto& [shard, remote] : remotes_) remote.stream->Send(wire);
+}
+
+void ServerFleet::Repeat(const RepeatedCommand& repeated) {
+  absl::MutexLock lock(&mutex_);
+  const auto remote = remotes_.find(repeated.shard);
+  if (remote != remotes_.end()) remote->second.stream->Send(ToProto(repeated.command));
 }
 
 }  // namespace lodestar

@@ -9,7 +9,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "server/coordinator/shard_command.h"
-#include "server/fleet/norm_collector.h"
 #include "server/fleet/shard_host.h"
 #include "server/rpc/shard_stream.h"
 
@@ -18,8 +17,8 @@ namespace lodestar {
 // Thread-safe; every call only queues.
 class ServerFleet {
  public:
-  // Both outlive the fleet. `norms` starts anew with every assignment.
-  ServerFleet(ShardHost* local, NormCollector* norms);
+  // `local` outlives the fleet.
+  explicit ServerFleet(ShardHost* local) : local_(local) {}
 
   // From now on the stream gets the shard's commands. Returns the stream it replaces, if any.
   std::shared_ptr<ShardStream> Attach(int shard, uint64_t instance_id,
@@ -34,6 +33,8 @@ class ServerFleet {
   // To all. StopCommand is for the other servers: this process is the business of who owns the
   // coordinator.
   void Send(const ShardCommand& command) ABSL_LOCKS_EXCLUDED(mutex_);
+  // To another server, if it is attached.
+  void Repeat(const RepeatedCommand& repeated) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Remote {
@@ -42,7 +43,6 @@ class ServerFleet {
   };
 
   ShardHost* const local_;
-  NormCollector* const norms_;
   mutable absl::Mutex mutex_;
   std::map<int, Remote> remotes_ ABSL_GUARDED_BY(mutex_);  // by shard
 };

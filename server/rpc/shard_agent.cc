@@ -20,11 +20,12 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
-// Generous: a square sum is held until the slowest shard has all contributions of a round.
-constexpr absl::Duration kReportDeadline = absl::Minutes(10);
+constexpr absl::Duration kReportDeadline = absl::Seconds(5);
 // The coordinator keeps to the patience it is told; then its answer, which says more than a
 // deadline, is still to come.
 constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
+// Below the limit of messages on the control channel.
+constexpr size_t kMaxManifestPartBytes = kMaxMessageBytes - (1 << 20);
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
 uint64_t RandomInstanceId() {
@@ -46,8 +47,7 @@ ShardAgent::ShardAgent(Config config, Deps deps)
       stub_(NewStub(config_.coordinator)),
       connection_(absl::UnavailableError(
           absl::StrCat("not connected to the coordinator ", config_.coordinator, " yet"))),
-      reports_(1, "shard-reports"),
-      norms_(1, "shard-norms") {}
+      reports_(1, "shard-reports") {}
 
 ShardAgent::~ShardAgent() { Stop(); }
 
@@ -93,10 +93,6 @@ void ShardAgent::Stop() {
   CancelCalls();
   if (attachments_.joinable()) attachments_.join();
   if (stats_.joinable()) stats_.join();
-  // The pool is first in, first out: with this task all before it are done.
-  absl::Notification drained;
-  norms_.Schedule([&drained] { drained.Notify(); });
-  drained.WaitForNotification();
 }
 
 absl::Status ShardAgent::connection() const {
@@ -165,6 +161,7 @@ absl::Status ShardAgent::RunOneAttachment() {
   request.set_num_shards(config_.num_shards);
   request.set_address(address_);
   request.set_instance_id(instance_id_);
+  request.set_server_incarnation(host_->server_incarnation());
   grpc::ClientContext context;
   const auto stub = BeginCall(&context);
   if (stub == nullptr) return absl::CancelledError("this server stops");
@@ -217,11 +214,20 @@ absl::StatusOr<v1::ShardReportReply> ShardAgent::SendNow(const v1::ShardReport& 
 }
 
 void ShardAgent::SendLater(v1::ShardReport report) {
-  reports_.Schedule([this, report = std::move(report)] {
-    const auto reply = SendNow(report, kReportDeadline);
-    // A coordinator that was lost starts this shard anew; then nothing is missing.
-    if (!reply.ok()) LogWarn("shard={} report lost: {}", config_.shard, reply.status());
-  });
+  reports_.Schedule([this, report = std::move(report)] { SendUntilAnswered(report); });
+}
+
+void ShardAgent::SendUntilAnswered(const v1::ShardReport& report) {
+  absl::Duration pause = kFirstPause;
+  while (true) {
+    const absl::Status answer = SendNow(report, kReportDeadline).status();
+    if (answer.ok()) return;
+    // The coordinator has not taken it, and never will.
+    const bool is_refused = RemedyFor(answer) == Remedy::kGiveUp;
+    if (is_refused) LogWarn("shard={} report refused: {}", config_.shard, answer);
+    if (is_refused || !PauseBefore(pause)) return;
+    pause = std::min(pause * 2, kLongestPause);
+  }
 }
 
 void ShardAgent::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {
@@ -236,11 +242,24 @@ void ShardAgent::OnSaved(uint64_t server_incarnation, const std::string& directo
   v1::ShardReport report = NewReport();
   report.set_server_incarnation(server_incarnation);
   report.mutable_saved()->set_directory(directory);
-  if (manifest_part.ok()) {
+  if (manifest_part.ok() && manifest_part->size() > kMaxManifestPartBytes) {
+    report.mutable_saved()->set_error(absl::StrCat("the manifest of shard ", config_.shard, " has ",
+                                                   manifest_part->size(), " bytes; at most ",
+                                                   kMaxManifestPartBytes, " can be sent"));
+  } else if (manifest_part.ok()) {
     report.mutable_saved()->set_manifest_part(*manifest_part);
   } else {
     report.mutable_saved()->set_error(std::string(manifest_part.status().message()));
   }
+  SendLater(std::move(report));
+}
+
+void ShardAgent::OnSquareSums(uint64_t server_incarnation, Round round,
+                              std::vector<double> segment_sums) {
+  v1::ShardReport report = NewReport();
+  report.set_server_incarnation(server_incarnation);
+  report.mutable_square_sums()->set_round(round.value());
+  report.mutable_square_sums()->mutable_sums()->Add(segment_sums.begin(), segment_sums.end());
   SendLater(std::move(report));
 }
 
@@ -273,33 +292,14 @@ void ShardAgent::OnNotice(absl::string_view text) {
   notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=", config_.shard, " ", text));
 }
 
-void ShardAgent::Submit(Round round, std::vector<double> segment_sums,
-                        std::function<void(absl::StatusOr<double>)> done) {
-  v1::ShardReport report = NewReport();
-  report.mutable_square_sums()->set_round(round.value());
-  report.mutable_square_sums()->mutable_sums()->Add(segment_sums.begin(), segment_sums.end());
-  absl::ReleasableMutexLock lock(&mutex_);
-  if (is_stopping_) {
-    lock.Release();
-    return done(absl::CancelledError("this server stops"));
-  }
-  norms_.Schedule([this, report = std::move(report), done = std::move(done)] {
-    const auto reply = SendNow(report, kReportDeadline);
-    if (reply.ok()) {
-      done(reply->total_square_sum());
-    } else {
-      done(reply.status());
-    }
-  });
-}
-
 void ShardAgent::RunStats() {
   while (PauseBefore(config_.stats_interval)) {
     if (!connection().ok()) continue;
     const ShardReading reading = deps_.read_stats();
     v1::ShardReport report = NewReport();
     *report.mutable_stats() = ToProto(reading.stats, reading.bytes_received, reading.bytes_sent);
-    SendLater(std::move(report));
+    // Another one follows.
+    SendNow(report, kReportDeadline).IgnoreError();
   }
 }
 

@@ -20,12 +20,11 @@
 #include "server/coordinator/checkpoint_task.h"
 #include "server/fleet/shard_host.h"
 #include "server/rpc/outgoing_calls.h"
-#include "server/shard/norm_exchange.h"
 #include "server/status/status_board.h"
 
 namespace lodestar {
 
-class ShardAgent : public ShardReports, public NormExchange {
+class ShardAgent : public ShardReports {
  public:
   struct Config {
     std::string coordinator;  // HOST:PORT
@@ -52,7 +51,7 @@ class ShardAgent : public ShardReports, public NormExchange {
   absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
                                                      const std::function<bool()>& is_interrupted)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Detaches, answers every Submit() and joins. Repeats are harmless.
+  // Detaches and joins. Repeats are harmless.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Why there is no connection; OK while attached.
@@ -63,13 +62,13 @@ class ShardAgent : public ShardReports, public NormExchange {
   void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
   void OnSaved(uint64_t server_incarnation, const std::string& directory,
                const absl::StatusOr<std::string>& manifest_part) override;
+  void OnSquareSums(uint64_t server_incarnation, Round round,
+                    std::vector<double> segment_sums) override;
   void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
   void OnFault(const WorkerFault& fault) override;
   void OnOutOfMemory(absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
-  void Submit(Round round, std::vector<double> segment_sums,
-              std::function<void(absl::StatusOr<double>)> done) override;
 
  private:
   void RunAttachments();
@@ -88,8 +87,10 @@ class ShardAgent : public ShardReports, public NormExchange {
   bool PauseBefore(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetConnection(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   v1::ShardReport NewReport() const;
-  // Sends from the reporting thread, in order.
+  // From the reporting thread, in order, each until it is answered: what the coordinator does not
+  // learn, it would wait for.
   void SendLater(v1::ShardReport report);
+  void SendUntilAnswered(const v1::ShardReport& report);
   absl::StatusOr<v1::ShardReportReply> SendNow(const v1::ShardReport& report,
                                                absl::Duration deadline);
   // No call is begun any more, and those under way end.
@@ -111,7 +112,6 @@ class ShardAgent : public ShardReports, public NormExchange {
   std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);  // empty: not known yet
 
   ThreadPool reports_;
-  ThreadPool norms_;
   std::thread attachments_;
   std::thread stats_;
 };

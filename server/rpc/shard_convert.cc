@@ -116,6 +116,10 @@ v1::ShardCommand ToProto(const ShardCommand& command) {
             wire.mutable_save()->set_version(save.round.value_or(Round(kAnyRound)).value());
             wire.mutable_save()->set_directory(save.directory);
           },
+          [&](const NormTotalCommand& norm) {
+            wire.mutable_norm_total()->set_round(norm.round.value());
+            wire.mutable_norm_total()->set_total_square_sum(norm.total_square_sum);
+          },
           [&](const StopCommand& stop) { wire.mutable_stop()->set_failure(stop.failure); },
       },
       command);
@@ -144,6 +148,9 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
       if (command.save().version() >= 0) save.round = Round(command.save().version());
       return save;
     }
+    case v1::ShardCommand::kNormTotal:
+      return NormTotalCommand{Round(command.norm_total().round()),
+                              command.norm_total().total_square_sum()};
     case v1::ShardCommand::kStop:
       return StopCommand{command.stop().failure()};
     case v1::ShardCommand::COMMAND_NOT_SET:

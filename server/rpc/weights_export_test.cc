@@ -66,8 +66,7 @@ class LoadWaiter final : public ShardReports {
 // One server with a small model in several buckets.
 class WeightsExportTest : public ::testing::Test {
  protected:
-  WeightsExportTest()
-      : executor_(1), host_(0, {.executor = &executor_, .norms = nullptr, .reports = &loads_}) {
+  WeightsExportTest() : executor_(1), host_(0, {.executor = &executor_, .reports = &loads_}) {
     job_.model = {"small-mlp", MlpSpec{{13, 17, 9, 5}}};
     auto map = std::make_shared<ClusterMap>();
     map->layout = *BuildLayout(job_.model);

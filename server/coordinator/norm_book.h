@@ -1,0 +1,36 @@
+// Gradient clipping over several shards: collects every shard's sums of squares of a round until
+// they make the total. Pure data.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/ids.h"
+
+namespace lodestar {
+
+// Memory: one vector of sums per shard for each open round, and the totals of the last few rounds,
+// for shards that have missed them.
+class NormBook {
+ public:
+  explicit NormBook(int num_shards) : num_shards_(num_shards) {}
+
+  // Sums of squares of the averaged gradient, one per segment in order of the parameter space. What
+  // comes again replaces what came before. True if all shards have theirs in, or had before.
+  bool Add(Round round, int shard, std::vector<double> segment_sums);
+  // Of a round for which Add() has returned true: the plain left-to-right sum over the segments of
+  // shard 0, then those of shard 1, and so on, so that it is the same to the bit for any number of
+  // shards.
+  double TotalOf(Round round) const { return totals_.at(round); }
+  const std::map<Round, double>& totals() const { return totals_; }
+  // The shards start anew.
+  void Clear();
+
+ private:
+  int num_shards_;
+  std::map<Round, std::map<int, std::vector<double>>> open_;  // by shard
+  std::map<Round, double> totals_;
+};
+
+}  // namespace lodestar
