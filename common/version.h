@@ -11,7 +11,7 @@ namespace lodestar {
 inline constexpr char kVersion[] = "0.1.0";
 
 // Raised by every change of proto/ that an older peer would misread. Peers refuse another number.
-inline constexpr uint32_t kWireVersion = 2;
+inline constexpr uint32_t kWireVersion = 3;
 
 // The sources that a program was last linked from.
 struct BuildStamp {

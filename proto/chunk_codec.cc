@@ -25,8 +25,8 @@ using google::protobuf::io::CodedOutputStream;
 constexpr size_t kMaxHeaderBytes = 15 * 11;
 
 absl::Status Malformed(absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("chunk is not a legal message: ", what, "; compare versions of both sides"));
+  return absl::DataLossError(absl::StrCat("chunk is not a legal message: ", what,
+                                          "; it was damaged on its way, or versions differ"));
 }
 
 // Writes fields as generated code does: those at their default are left out.
@@ -36,6 +36,11 @@ class HeaderWriter {
     if (value == 0) return;
     Tag(field, WireFormatLite::WIRETYPE_VARINT);
     end_ = CodedOutputStream::WriteVarint64ToArray(value, end_);
+  }
+  void Fixed64(int field, uint64_t value) {
+    if (value == 0) return;
+    Tag(field, WireFormatLite::WIRETYPE_FIXED64);
+    end_ = CodedOutputStream::WriteLittleEndian64ToArray(value, end_);
   }
   void Fixed32(int field, uint32_t value) {
     if (value == 0) return;
@@ -71,8 +76,34 @@ grpc::ByteBuffer Assemble(grpc::Slice header, const void* data, size_t data_byte
 
 struct FieldValue {
   uint64_t varint = 0;
+  uint64_t fixed64 = 0;
   uint32_t fixed32 = 0;
 };
+
+constexpr int ChecksumField(const PushChunkHeader&) { return v1::PushChunk::kCrc32CFieldNumber; }
+constexpr int ChecksumField(const PullChunkHeader&) { return v1::PullChunk::kCrc32CFieldNumber; }
+
+// Checksum of fields in the order of their numbers.
+template <typename... Fields>
+uint32_t CrcOfFields(Fields... fields) {
+  uint8_t bytes[sizeof...(fields) * sizeof(uint64_t)];
+  uint8_t* end = bytes;
+  ((end = CodedOutputStream::WriteLittleEndian64ToArray(static_cast<uint64_t>(fields), end)), ...);
+  return Crc32c(bytes, end - bytes);
+}
+
+uint32_t CrcOf(const PushChunkHeader& header, size_t data_bytes) {
+  return CrcOfFields(header.worker.value(), header.incarnation.value(), header.round.value(),
+                     header.base_version.value(), header.bucket, header.offset, header.encoding,
+                     header.kind, std::bit_cast<uint32_t>(header.scale), header.place.region,
+                     header.place.offset, header.place.bytes, header.num_samples, data_bytes);
+}
+
+uint32_t CrcOf(const PullChunkHeader& header, size_t data_bytes) {
+  return CrcOfFields(header.bucket, header.version.value(), header.offset, header.encoding,
+                     header.base_version.value(), header.place.region, header.place.offset,
+                     header.place.bytes, data_bytes);
+}
 
 // Wire type that the field has in the .proto; -1 if there is no such field.
 int WireTypeOf(const PushChunkHeader&, int field) {
@@ -91,6 +122,7 @@ int WireTypeOf(const PushChunkHeader&, int field) {
     case v1::PushChunk::kNumSamplesFieldNumber:
       return WireFormatLite::WIRETYPE_VARINT;
     case v1::PushChunk::kCrc32CFieldNumber:
+      return WireFormatLite::WIRETYPE_FIXED64;
     case v1::PushChunk::kScaleFieldNumber:
       return WireFormatLite::WIRETYPE_FIXED32;
     case v1::PushChunk::kDataFieldNumber:
@@ -112,7 +144,7 @@ int WireTypeOf(const PullChunkHeader&, int field) {
     case v1::PullChunk::kSharedBytesFieldNumber:
       return WireFormatLite::WIRETYPE_VARINT;
     case v1::PullChunk::kCrc32CFieldNumber:
-      return WireFormatLite::WIRETYPE_FIXED32;
+      return WireFormatLite::WIRETYPE_FIXED64;
     case v1::PullChunk::kDataFieldNumber:
       return WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
     default:
@@ -147,7 +179,7 @@ void SetField(PushChunkHeader& header, int field, FieldValue value) {
       header.kind = static_cast<v1::ContributionKind>(static_cast<int32_t>(value.varint));
       break;
     case v1::PushChunk::kCrc32CFieldNumber:
-      header.crc32c = value.fixed32;
+      header.crc32c = static_cast<uint32_t>(value.fixed64);
       break;
     case v1::PushChunk::kScaleFieldNumber:
       header.scale = std::bit_cast<float>(value.fixed32);
@@ -182,7 +214,7 @@ void SetField(PullChunkHeader& header, int field, FieldValue value) {
       header.encoding = static_cast<v1::Encoding>(static_cast<int32_t>(value.varint));
       break;
     case v1::PullChunk::kCrc32CFieldNumber:
-      header.crc32c = value.fixed32;
+      header.crc32c = static_cast<uint32_t>(value.fixed64);
       break;
     case v1::PullChunk::kBaseVersionFieldNumber:
       header.base_version = Version(static_cast<int64_t>(value.varint));
@@ -220,11 +252,17 @@ bool SkipUnknown(CodedInputStream& input, uint32_t tag) {
 }
 
 bool ReadValue(CodedInputStream& input, int wire_type, FieldValue& value) {
-  return wire_type == WireFormatLite::WIRETYPE_VARINT ? input.ReadVarint64(&value.varint)
-                                                      : input.ReadLittleEndian32(&value.fixed32);
+  switch (wire_type) {
+    case WireFormatLite::WIRETYPE_VARINT:
+      return input.ReadVarint64(&value.varint);
+    case WireFormatLite::WIRETYPE_FIXED64:
+      return input.ReadLittleEndian64(&value.fixed64);
+    default:
+      return input.ReadLittleEndian32(&value.fixed32);
+  }
 }
 
-HeaderWriter WriteHeader(const PushChunkHeader& header) {
+HeaderWriter WriteHeader(const PushChunkHeader& header, size_t data_bytes = 0) {
   HeaderWriter writer;
   writer.Varint(v1::PushChunk::kWorkerIdFieldNumber, header.worker.value());
   writer.Varint(v1::PushChunk::kIncarnationFieldNumber, header.incarnation.value());
@@ -234,7 +272,7 @@ HeaderWriter WriteHeader(const PushChunkHeader& header) {
   writer.Varint(v1::PushChunk::kOffsetFieldNumber, header.offset);
   writer.Varint(v1::PushChunk::kEncodingFieldNumber, static_cast<int64_t>(header.encoding));
   writer.Varint(v1::PushChunk::kKindFieldNumber, static_cast<int64_t>(header.kind));
-  writer.Fixed32(v1::PushChunk::kCrc32CFieldNumber, header.crc32c);
+  writer.Fixed64(v1::PushChunk::kCrc32CFieldNumber, ChecksumOf(header, data_bytes));
   writer.Fixed32(v1::PushChunk::kScaleFieldNumber, std::bit_cast<uint32_t>(header.scale));
   writer.Varint(v1::PushChunk::kSharedRegionFieldNumber, header.place.region);
   writer.Varint(v1::PushChunk::kSharedOffsetFieldNumber, header.place.offset);
@@ -243,13 +281,13 @@ HeaderWriter WriteHeader(const PushChunkHeader& header) {
   return writer;
 }
 
-HeaderWriter WriteHeader(const PullChunkHeader& header) {
+HeaderWriter WriteHeader(const PullChunkHeader& header, size_t data_bytes = 0) {
   HeaderWriter writer;
   writer.Varint(v1::PullChunk::kBucketFieldNumber, header.bucket);
   writer.Varint(v1::PullChunk::kVersionFieldNumber, header.version.value());
   writer.Varint(v1::PullChunk::kOffsetFieldNumber, header.offset);
   writer.Varint(v1::PullChunk::kEncodingFieldNumber, static_cast<int64_t>(header.encoding));
-  writer.Fixed32(v1::PullChunk::kCrc32CFieldNumber, header.crc32c);
+  writer.Fixed64(v1::PullChunk::kCrc32CFieldNumber, ChecksumOf(header, data_bytes));
   writer.Varint(v1::PullChunk::kBaseVersionFieldNumber, header.base_version.value());
   writer.Varint(v1::PullChunk::kSharedRegionFieldNumber, header.place.region);
   writer.Varint(v1::PullChunk::kSharedOffsetFieldNumber, header.place.offset);
@@ -261,6 +299,14 @@ grpc::ByteBuffer MessageOf(const grpc::Slice& slice) { return grpc::ByteBuffer(&
 
 }  // namespace
 
+uint64_t ChecksumOf(const PushChunkHeader& header, size_t data_bytes) {
+  return uint64_t{CrcOf(header, data_bytes)} << 32 | header.crc32c;
+}
+
+uint64_t ChecksumOf(const PullChunkHeader& header, size_t data_bytes) {
+  return uint64_t{CrcOf(header, data_bytes)} << 32 | header.crc32c;
+}
+
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header) {
   return MessageOf(WriteHeader(header).Finish());
 }
@@ -271,14 +317,16 @@ grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header) {
 
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data, size_t data_bytes,
                                  std::shared_ptr<const void> owner) {
-  return Assemble(WriteHeader(header).FinishWithData(v1::PushChunk::kDataFieldNumber, data_bytes),
-                  data, data_bytes, std::move(owner));
+  return Assemble(
+      WriteHeader(header, data_bytes).FinishWithData(v1::PushChunk::kDataFieldNumber, data_bytes),
+      data, data_bytes, std::move(owner));
 }
 
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data, size_t data_bytes,
                                  std::shared_ptr<const void> owner) {
-  return Assemble(WriteHeader(header).FinishWithData(v1::PullChunk::kDataFieldNumber, data_bytes),
-                  data, data_bytes, std::move(owner));
+  return Assemble(
+      WriteHeader(header, data_bytes).FinishWithData(v1::PullChunk::kDataFieldNumber, data_bytes),
+      data, data_bytes, std::move(owner));
 }
 
 template <typename Header>
@@ -290,6 +338,18 @@ ChunkReader<Header>::ChunkReader(grpc::ByteBuffer& message) {
 
 template <typename Header>
 absl::Status ChunkReader<Header>::ReadHeader() {
+  RETURN_IF_ERROR(ReadFields());
+  const size_t sent_bytes = is_shared() ? 0 : data_bytes_;
+  if (checksum_ >> 32 != 0 && checksum_ != ChecksumOf(header_, sent_bytes)) {
+    return absl::DataLossError(absl::StrCat(
+        "the header of a chunk arrived with crc32c ", absl::Hex(CrcOf(header_, sent_bytes)),
+        ", sent with ", absl::Hex(checksum_ >> 32), ": it was damaged on its way; send it again"));
+  }
+  return CheckLength(data_bytes_);
+}
+
+template <typename Header>
+absl::Status ChunkReader<Header>::ReadFields() {
   if (!reader_->status().ok()) return Malformed(reader_->status().error_message());
   while (const uint32_t tag = ReadLegalTag(*input_)) {
     const int field = WireFormatLite::GetTagFieldNumber(tag);
@@ -302,17 +362,16 @@ absl::Status ChunkReader<Header>::ReadHeader() {
     FieldValue value;
     if (!ReadValue(*input_, wire_type, value)) return Malformed("a field is cut or broken");
     SetField(header_, field, value);
+    if (field == ChecksumField(header_)) checksum_ = value.fixed64;
   }
   if (!input_->ConsumedEntireMessage()) return Malformed("a tag is broken");
-  if (!is_shared()) return Malformed("it has no data");
-  RETURN_IF_ERROR(CheckLength(header_.place.bytes));
-  data_bytes_ = header_.place.bytes;
+  data_bytes_ = is_shared() ? header_.place.bytes : 0;
   return absl::OkStatus();
 }
 
 template <typename Header>
 absl::Status ChunkReader<Header>::CheckLength(uint64_t bytes) const {
-  if (bytes == 0) return Malformed("it has no data");
+  if (bytes == 0) return absl::InvalidArgumentError("chunk has no data; leave it out");
   if (bytes <= kMaxChunkBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("chunk has ", bytes,
                                                  " bytes of data, allowed are ", kMaxChunkBytes,
@@ -324,7 +383,6 @@ template <typename Header>
 absl::Status ChunkReader<Header>::BeginData() {
   uint64_t length = 0;
   if (!input_->ReadVarint64(&length)) return Malformed("the length of data is cut or broken");
-  RETURN_IF_ERROR(CheckLength(length));
   if (is_shared()) return Malformed("it has data, and says that they are in shared memory");
   const uint64_t left = message_.Length() - static_cast<uint64_t>(input_->CurrentPosition());
   if (length > left) {

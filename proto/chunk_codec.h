@@ -63,6 +63,11 @@ struct PullChunkHeader {
   friend bool operator==(const PullChunkHeader&, const PullChunkHeader&) = default;
 };
 
+// What a chunk with this header and so many bytes of `data` has in its field crc32c: the checksum
+// of the payload, and one of the rest.
+uint64_t ChecksumOf(const PushChunkHeader& header, size_t data_bytes);
+uint64_t ChecksumOf(const PullChunkHeader& header, size_t data_bytes);
+
 // Messages whose payload is in shared memory, at header.place.
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header);
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header);
@@ -84,9 +89,10 @@ class ChunkReader {
   ChunkReader(const ChunkReader&) = delete;
   ChunkReader& operator=(const ChunkReader&) = delete;
 
-  // Reads the small fields and stops at the payload. Call once. Errors: InvalidArgument for what is
-  // not legal protobuf, for no or more than kMaxChunkBytes of data, a payload that is longer than
-  // the message or also in shared memory, or fields after it.
+  // Reads the small fields and stops at the payload. Call once. Errors: DataLoss for what is not
+  // legal protobuf, a payload that is longer than the message or also in shared memory, fields
+  // after it, and a header that is not as it was sent: it was damaged on its way; InvalidArgument
+  // for no or more than kMaxChunkBytes of data.
   absl::Status ReadHeader();
   const Header& header() const { return header_; }
   // Length of the payload; between 1 and kMaxChunkBytes once ReadHeader() was OK.
@@ -100,6 +106,7 @@ class ChunkReader {
   absl::StatusOr<uint32_t> ReadData(void* destination, const SharedRegion* region = nullptr);
 
  private:
+  absl::Status ReadFields();
   absl::Status BeginData();
   absl::Status CheckLength(uint64_t bytes) const;
 
@@ -108,6 +115,7 @@ class ChunkReader {
   std::optional<grpc::ProtoBufferReader> reader_;
   std::optional<google::protobuf::io::CodedInputStream> input_;
   Header header_;
+  uint64_t checksum_ = 0;  // as it came
   size_t data_bytes_ = 0;
 };
 

@@ -14,6 +14,7 @@ described in proto/README.md; the stubs come from proto/*.proto:
 import array
 import math
 import random
+import struct
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from proto import model_pb2 as model
 from proto import parameter_service_pb2 as parameters
 from proto import parameter_service_pb2_grpc as parameters_grpc
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 CHUNK_ELEMENTS = 1 << 19  # 2 MiB of fp32; a chunk may have 4 MiB
 CALL_SECONDS = 10  # for an answer that is not held back on purpose
 HOLD_SECONDS = 5  # that the coordinator may wait for work before it answers WAIT
@@ -95,6 +96,19 @@ try:  # A thousand times as fast, where it is installed.
     from google_crc32c import value as crc32c  # noqa: F811
 except ImportError:
     pass
+
+
+def checksum(chunk):
+    """The field `crc32c` of a chunk: of its data and, in the upper half, of all other fields."""
+    fields = bytearray()
+    for field in sorted(chunk.DESCRIPTOR.fields, key=lambda field: field.number):
+        value = getattr(chunk, field.name)
+        if field.name == "scale":
+            fields += struct.pack("<fI", value, 0)
+        elif field.name not in ("crc32c", "data"):
+            fields += struct.pack("<Q", value & (2**64 - 1))
+    fields += struct.pack("<Q", len(chunk.data))
+    return crc32c(bytes(fields)) << 32 | crc32c(chunk.data)
 
 
 def sample_at(seed, num_samples, position):
@@ -258,7 +272,7 @@ class Life:
             )
             try:
                 for chunk in self._track(server.Pull(request)):
-                    if crc32c(chunk.data) != chunk.crc32c:
+                    if checksum(chunk) != chunk.crc32c:
                         raise Damaged(f"bucket {chunk.bucket} was damaged on its way here")
                     self._bytes_pulled += len(chunk.data)
                     values = array.array("f", chunk.data)
@@ -281,16 +295,17 @@ class Life:
             for begin in range(bucket.begin, bucket.end, CHUNK_ELEMENTS):
                 data = elements[begin : min(begin + CHUNK_ELEMENTS, bucket.end)].tobytes()
                 self._bytes_pushed += len(data)
-                yield parameters.PushChunk(
+                chunk = parameters.PushChunk(
                     base_version=versions[index] if versions else 0,
                     bucket=index,
                     offset=begin - bucket.begin,
                     encoding=job.ENCODING_FP32,
-                    crc32c=crc32c(data),
                     data=data,
                     **header,
                     **self._identity,
                 )
+                chunk.crc32c = checksum(chunk)
+                yield chunk
 
 
 class Worker:

@@ -21,8 +21,11 @@ class BulkCall {
  public:
   void set_phase(v1::CallState::Phase phase) { phase_.store(phase, std::memory_order_relaxed); }
   void AddBytes(uint64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+  // What waits for it elsewhere may keep the call for longer, and change nothing.
+  void End() { is_over_.store(true, std::memory_order_relaxed); }
   v1::CallState state() const {
     v1::CallState state;
+    if (is_over_.load(std::memory_order_relaxed)) return state;
     state.set_phase(phase_.load(std::memory_order_relaxed));
     state.set_bytes(bytes_.load(std::memory_order_relaxed));
     return state;
@@ -31,12 +34,13 @@ class BulkCall {
  private:
   std::atomic<v1::CallState::Phase> phase_ = v1::CallState::PHASE_HELD;
   std::atomic<uint64_t> bytes_ = 0;
+  std::atomic<bool> is_over_ = false;
 };
 
 // Thread-safe.
 class BulkCalls : public std::enable_shared_from_this<BulkCalls> {
  public:
-  // A call begins. It is known until what is returned is gone.
+  // A call begins. It is known until its End(), or until what is returned is gone.
   std::shared_ptr<BulkCall> Begin(const grpc::CallbackServerContext& context)
       ABSL_LOCKS_EXCLUDED(mutex_);
   v1::CallState StateOf(uint64_t number) const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -232,7 +232,10 @@ void PullStream::OnWriteDone(bool ok) {
 
 void PullStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); }
 
-void PullStream::OnDone() { self_.reset(); }
+void PullStream::OnDone() {
+  call_->End();
+  self_.reset();
+}
 
 void PullStream::Fail(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);

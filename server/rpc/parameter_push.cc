@@ -239,7 +239,10 @@ void PushStream::OnClientDone() {
 
 void PushStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); }
 
-void PushStream::OnDone() { self_.reset(); }
+void PushStream::OnDone() {
+  call_->End();
+  self_.reset();
+}
 
 void PushStream::ReadNext() {
   call_->set_phase(v1::CallState::PHASE_RECEIVING);

@@ -78,11 +78,12 @@ absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) co
     absl::StatusOr<PublishedBucket> bucket = absl::InternalError("no answer");
   };
   const auto answer = std::make_shared<Answer>();
-  PendingCall call = shard->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(min_version_.value()),
-                                       [answer](absl::StatusOr<PublishedBucket> published) {
-                                         answer->bucket = std::move(published);
-                                         answer->arrived.Notify();
-                                       });
+  PendingCall call =
+      shard->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(min_version_.value()),
+                        [answer](absl::StatusOr<PublishedBucket> published) {
+                          answer->bucket = std::move(published);
+                          answer->arrived.Notify();
+                        });
   if (!answer->arrived.WaitForNotificationWithTimeout(kUpdatePatience)) {
     call.Cancel();
     return absl::DeadlineExceededError(
@@ -127,7 +128,7 @@ absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub
   v1::PullChunk chunk;
   absl::Status fits;
   while (fits.ok() && reader->Read(&chunk)) {
-    if (Crc32c(chunk.data().data(), chunk.data().size()) != chunk.crc32c() ||
+    if (Crc32c(chunk.data().data(), chunk.data().size()) != static_cast<uint32_t>(chunk.crc32c()) ||
         chunk.data().size() > wanted - bytes.size()) {
       fits = absl::DataLossError(absl::StrCat("the checksum or size of the chunk at element ",
                                               chunk.offset(), " does not hold; export again"));

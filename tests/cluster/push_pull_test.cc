@@ -16,6 +16,7 @@
 #include "common/crc32c.h"
 #include "common/initial_weights.h"
 #include "common/testing/status_matchers.h"
+#include "proto/bulk_options.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "proto/status_mapping.h"
 #include "tests/cluster/shard_server.h"
@@ -231,7 +232,8 @@ TEST_F(PushPullTest, PlainStubsPushAndPull) {
     EXPECT_EQ(chunk.bucket(), 0);
     EXPECT_EQ(chunk.version(), 1);
     EXPECT_EQ(chunk.offset() * sizeof(float), data.size());
-    EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.data().data(), chunk.data().size()));
+    EXPECT_EQ(static_cast<uint32_t>(chunk.crc32c()),
+              Crc32c(chunk.data().data(), chunk.data().size()));
     data += chunk.data();
   }
   EXPECT_OK(FromGrpcStatus(reader->Finish()));
@@ -324,12 +326,59 @@ TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
   EXPECT_THAT(Pull(Version(0)), IsOkAndHolds(initial_));
 }
 
+TEST_F(PushPullTest, AClientThatAsksIsToldWhatBecomesOfItsCalls) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  const auto state_of = [this](uint64_t call) {
+    grpc::ClientContext context;
+    v1::DescribeCallsRequest request;
+    request.add_calls(call);
+    v1::DescribeCallsReply reply;
+    EXPECT_OK(FromGrpcStatus(stub_->DescribeCalls(&context, request, &reply)));
+    return reply.calls_size() == 1 ? reply.calls(0) : v1::CallState();
+  };
+  grpc::ClientContext pull;
+  pull.AddMetadata(kCallNumberKey, "7");
+  v1::PullRequest future;
+  future.set_worker_id(1);
+  future.set_incarnation(1);
+  future.set_min_version(1000);
+  future.add_buckets(0);
+  future.set_encoding(v1::ENCODING_FP32);
+  const auto reader = stub_->Pull(&pull, future);
+  while (state_of(7).phase() == v1::CallState::PHASE_UNSPECIFIED) {
+  }
+  EXPECT_EQ(state_of(7).phase(), v1::CallState::PHASE_HELD);
+  EXPECT_EQ(state_of(8).phase(), v1::CallState::PHASE_UNSPECIFIED);
+  pull.TryCancel();
+  EXPECT_THAT(FromGrpcStatus(reader->Finish()), StatusIs(absl::StatusCode::kCancelled));
+  while (state_of(7).phase() != v1::CallState::PHASE_UNSPECIFIED) {
+  }
+
+  grpc::ClientContext push;
+  push.AddMetadata(kCallNumberKey, "9");
+  v1::PushReply reply;
+  const auto writer = stub_->Push(&push, &reply);
+  EXPECT_TRUE(writer->Write(SomeChunk(0, 5)));
+  while (state_of(9).bytes() < 5 * sizeof(float)) {
+  }
+  while (state_of(9).phase() != v1::CallState::PHASE_RECEIVING) {
+  }
+  push.TryCancel();
+  EXPECT_THAT(FromGrpcStatus(writer->Finish()), StatusIs(absl::StatusCode::kCancelled));
+}
+
 TEST_F(PushPullTest, DataThatDoesNotHoldIsRefusedByItsCode) {
   Start();
   server_->OpenRound(Round(0), 1, kLearningRate);
   v1::PushChunk damaged = WholeBucket();
   (*damaged.mutable_data())[5] ^= 1;
   EXPECT_THAT(PushChunks({damaged}), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
+  // As it is, it would be held until its life is announced.
+  v1::PushChunk misread = WholeBucket();
+  misread.set_crc32c(misread.crc32c() | uint64_t{1} << 63);
+  misread.set_incarnation(misread.incarnation() + 1);
+  EXPECT_THAT(PushChunks({misread}), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("header")));
   for (const float value : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
     std::vector<float> gradient = Constant(2.0f);
     gradient[3] = value;

@@ -323,7 +323,7 @@ TEST_F(SharedMemoryTest, PullWaitsForBlocksAndOutlivesTheRegion) {
   EXPECT_TRUE(chunk.data().empty());
   EXPECT_EQ(Crc32c(region.Part(chunk.shared_offset(), chunk.shared_bytes())->data(),
                    chunk.shared_bytes()),
-            chunk.crc32c());
+            static_cast<uint32_t>(chunk.crc32c()));
   // There is no second block: the stream waits until there is no region either.
   open.call->WritesDone();
   EXPECT_TRUE(open.call->Finish().ok());

@@ -173,7 +173,7 @@ absl::Status WireClient::PullFromServer(const v1::ServerAddress& server, int64_t
   const auto reader = StubOf(server)->Pull(&context, request);
   v1::PullChunk chunk;
   while (reader->Read(&chunk)) {
-    if (Crc32c(chunk.data().data(), chunk.data().size()) != chunk.crc32c()) {
+    if (Crc32c(chunk.data().data(), chunk.data().size()) != static_cast<uint32_t>(chunk.crc32c())) {
       return absl::DataLossError("checksum of a pulled chunk");
     }
     const int64_t begin = registration_.buckets(chunk.bucket()).begin() + chunk.offset();

@@ -19,6 +19,7 @@
 #include "common/encoding.h"
 #include "common/model_spec.h"
 #include "kernels/codec/codec.h"
+#include "proto/chunk_codec.h"
 #include "worker/data/content_hash.h"
 #include "worker/data/dataset_factory.h"
 #include "worker/data/sample_order.h"
@@ -100,6 +101,25 @@ TEST(ProtocolVectorsTest, Checksum) {
   for (const Vector& vector : VectorsOf("crc32c")) {
     const std::string text = vector.Text("text");
     EXPECT_EQ(absl::StrFormat("%08x", Crc32c(text.data(), text.size())), vector.outcome);
+  }
+}
+
+TEST(ProtocolVectorsTest, ChecksumOfAChunk) {
+  for (const Vector& vector : VectorsOf("push_chunk")) {
+    const std::string data = vector.Text("data");
+    PushChunkHeader header;
+    header.worker = WorkerId(static_cast<uint32_t>(vector.Number("worker_id")));
+    header.incarnation = Incarnation(vector.Number("incarnation"));
+    header.round = Round(vector.Number("round"));
+    header.base_version = Version(vector.Number("base_version"));
+    header.bucket = static_cast<uint32_t>(vector.Number("bucket"));
+    header.offset = vector.Number("offset");
+    header.encoding = static_cast<v1::Encoding>(vector.Number("encoding"));
+    header.kind = static_cast<v1::ContributionKind>(vector.Number("kind"));
+    EXPECT_TRUE(absl::SimpleAtof(vector.Text("scale"), &header.scale)) << vector.line;
+    header.num_samples = vector.Number("num_samples");
+    header.crc32c = Crc32c(data.data(), data.size());
+    EXPECT_EQ(absl::StrFormat("%016x", ChecksumOf(header, data.size())), vector.outcome);
   }
 }
 

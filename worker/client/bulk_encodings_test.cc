@@ -126,7 +126,8 @@ TEST_F(BulkEncodingsTest, PushedBucketIsCutWhereBlocksEnd) {
     EXPECT_EQ(chunk.encoding(), v1::ENCODING_INT8);
     EXPECT_EQ(EncodedBytes(Encoding::kInt8, chunk.offset()), received.size());
     EXPECT_EQ(chunk.offset() % kInt8Block, 0);
-    EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.data().data(), chunk.data().size()));
+    EXPECT_EQ(static_cast<uint32_t>(chunk.crc32c()),
+              Crc32c(chunk.data().data(), chunk.data().size()));
     received += chunk.data();
   }
   EXPECT_EQ(received, std::string(kEncodedBytes, '\3'));

@@ -50,7 +50,8 @@ class StoreService final : public v1::ParameterService::Service {
       if (!refuse_with.ok()) return refuse_with;
       std::string& bucket = stream[chunk.bucket()];
       EXPECT_EQ(chunk.offset() * sizeof(float), bucket.size());
-      EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.data().data(), chunk.data().size()));
+      EXPECT_EQ(static_cast<uint32_t>(chunk.crc32c()),
+                Crc32c(chunk.data().data(), chunk.data().size()));
       bucket += chunk.data();
       absl::MutexLock lock(&mutex);
       chunk_bytes[chunk.bucket()].push_back(chunk.data().size());
