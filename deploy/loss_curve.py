@@ -127,14 +127,25 @@ def main(arguments):
     if len(paths) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    with open(paths[0], encoding="utf-8") as file:
-        train, heldout = read_metrics(file)
+    if not paths[1].endswith(".svg"):
+        print(f"loss_curve.py: {paths[1]}: the curve is an SVG file; name it so", file=sys.stderr)
+        return 2
+    try:
+        with open(paths[0], encoding="utf-8") as file:
+            train, heldout = read_metrics(file)
+    except OSError as error:
+        print(f"loss_curve.py: {error}", file=sys.stderr)
+        return 1
     if not train and not heldout:
         print(f"loss_curve.py: {paths[0]} has no losses yet", file=sys.stderr)
         return 1
     unit, scale = ("bits", 1 / math.log(2)) if in_bits else ("nats", 1.0)
-    with open(paths[1], "w", encoding="utf-8") as file:
-        file.write(draw(train, heldout, unit, scale))
+    try:
+        with open(paths[1], "w", encoding="utf-8") as file:
+            file.write(draw(train, heldout, unit, scale))
+    except OSError as error:
+        print(f"loss_curve.py: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

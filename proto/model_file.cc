@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
@@ -28,6 +29,8 @@ class FirstError : public google::protobuf::io::ErrorCollector {
     if (!text_.empty()) return;
     // The parser counts from zero.
     text_ = absl::StrCat(source_, ":", line + 1, ":", column + 1, ": ", message);
+    // What it got is then nothing.
+    if (absl::EndsWith(message, "got: ")) text_ += "the end of the file; a '}' is missing";
   }
   const std::string& text() const { return text_; }
 
@@ -65,7 +68,8 @@ absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path) {
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), text.size());
   if (file.bad()) {
-    return absl::UnavailableError(absl::StrCat("model file ", path, " cannot be read"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("model file ", path, " cannot be read: ", std::strerror(errno)));
   }
   if (file.gcount() > kMaxFileBytes) {
     return absl::InvalidArgumentError(absl::StrCat("model file ", path, " is longer than ",

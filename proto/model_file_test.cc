@@ -47,6 +47,12 @@ TEST(ModelFileTest, NamesLineAndColumnOfAMistake) {
                        AllOf(HasSubstr(path + ":2:"), HasSubstr("num_leyers"))));
 }
 
+TEST(ModelFileTest, SaysWhatIsMissingAtTheEnd) {
+  EXPECT_THAT(ParseModelSpec("name: \"small\"\ngpt { num_layers: 2\n", "m"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("m:3:1: "), HasSubstr("a '}' is missing"))));
+}
+
 TEST(ModelFileTest, NamesTheFieldThatIsOutOfRange) {
   EXPECT_THAT(ParseModelSpec("mlp { widths: 4 widths: 0 }", "m"),
               StatusIs(absl::StatusCode::kInvalidArgument,
@@ -59,6 +65,8 @@ TEST(ModelFileTest, NamesAFileThatIsMissing) {
 }
 
 TEST(ModelFileTest, RefusesAFileThatCannotBeASpec) {
+  EXPECT_THAT(LoadModelSpec(::testing::TempDir()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Is a directory")));
   const std::string path = WriteFile("huge.textproto", std::string(2 << 20, '#'));
   EXPECT_THAT(LoadModelSpec(path),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("longer than")));

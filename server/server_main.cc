@@ -25,8 +25,9 @@ constexpr int kExitDone = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitBadFlags = 2;
 constexpr int kExitNotSaved = 3;
-// A server that was told to stop may be started again and go on: 128 and above, as shells count.
-constexpr int kExitSignalBase = 128;
+// 128 and above, as shells count: the same command may succeed later.
+constexpr int kExitHeldElsewhere = 129;  // the port or the checkpoint folder
+constexpr int kExitSignalBase = 128;     // told to stop
 
 int RunServer(const ServerConfig& config) {
   Server::Deps deps;
@@ -35,7 +36,9 @@ int RunServer(const ServerConfig& config) {
   if (absl::IsCancelled(server.status())) return kExitSignalBase + PendingStopSignal();
   if (!server.ok()) {
     LogError("{}", server.status());
-    return kExitFailed;
+    const bool is_held = absl::IsUnavailable(server.status()) ||  // the port
+                         absl::IsAlreadyExists(server.status());  // the folder
+    return is_held ? kExitHeldElsewhere : kExitFailed;
   }
   std::atomic<int> first_signal = 0;
   int exit_code = kExitDone;

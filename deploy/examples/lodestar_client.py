@@ -47,6 +47,8 @@ CHANNEL_OPTIONS = [
     ("grpc.keepalive_time_ms", 10000),
     ("grpc.keepalive_timeout_ms", 10000),
     ("grpc.http2.max_pings_without_data", 0),
+    # A new channel is a new connection.
+    ("grpc.use_local_subchannel_pool", 1),
 ]
 
 # These name a cause that another try meets again. Everything else may be over in a moment.
@@ -55,9 +57,11 @@ FINAL_CODES = (
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.UNAUTHENTICATED,
-    grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.OUT_OF_RANGE,
 )
+# A call that the server does not know: its name was damaged on the way, or the server is of another
+# release. Believed after so many in a row, each over a connection of its own.
+MAX_UNKNOWN_CALLS = 5
 
 
 class Refused(Exception):
@@ -314,9 +318,8 @@ class Worker:
     def __init__(self, coordinator, name, task):
         if sys.byteorder != "little":
             raise Refused("the wire is little endian, and this example copies numbers as they are")
-        self._channel = grpc.insecure_channel(coordinator, CHANNEL_OPTIONS)
-        self._coordinator = cluster_grpc.ClusterServiceStub(self._channel)
         self._address = coordinator
+        self._connect()
         self._name = name
         self._task = task
         self._instance_id = random.getrandbits(63)
@@ -327,7 +330,12 @@ class Worker:
         self._unsent_report = None
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._name_held_since = None
+        self._unknown_calls = 0  # in a row
         self._last_topic = None
+
+    def _connect(self):
+        self._channel = grpc.insecure_channel(self._address, CHANNEL_OPTIONS)
+        self._coordinator = cluster_grpc.ClusterServiceStub(self._channel)
 
     def stop(self):
         """Lets the worker finish the round at hand, report it and leave. From any thread, but not from
@@ -368,8 +376,14 @@ class Worker:
     def _judge(self, error):
         """Raises Refused if trying again is of no use."""
         code = error.code() if isinstance(error, grpc.RpcError) else None
-        if code in FINAL_CODES:
+        if is_final(error):
             raise Refused(describe(error)) from None
+        self._unknown_calls = self._unknown_calls + 1 if is_unknown_call(error) else 0
+        if self._unknown_calls == MAX_UNKNOWN_CALLS:
+            raise Refused(f"{describe(error)}; is {self._address} a ps_server of this release?")
+        if self._unknown_calls > 0:
+            self._channel.close()
+            self._connect()
         if code != grpc.StatusCode.ALREADY_EXISTS:
             self._name_held_since = None
             return
@@ -394,7 +408,7 @@ class Worker:
                 raise
             reason = TOLD_TO_STOP
         except grpc.RpcError as error:
-            if error.code() in FINAL_CODES:
+            if is_final(error):
                 self._leave_quietly(life, describe(error))
             raise
         except Refused as refusal:
@@ -445,7 +459,8 @@ class Worker:
             try:
                 return transfer()
             except grpc.RpcError as error:
-                if error.code() in (*FINAL_CODES, grpc.StatusCode.ABORTED):
+                is_over = error.code() == grpc.StatusCode.ABORTED or is_unknown_call(error)
+                if is_over or is_final(error):
                     raise
                 text = describe(error)
             except Damaged as error:
@@ -556,6 +571,15 @@ def clip_scale(gradient, limit):
     """What the gradient is multiplied by so that its norm is at most `limit`; 0: no limit."""
     norm = math.sqrt(sum(g * g for g in gradient))
     return limit / norm if 0 < limit < norm else 1.0
+
+
+def is_final(error):
+    """Servers name the cause of a refusal; one without a text was damaged on its way."""
+    return isinstance(error, grpc.RpcError) and error.code() in FINAL_CODES and error.details()
+
+
+def is_unknown_call(error):
+    return isinstance(error, grpc.RpcError) and error.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 def describe(error):

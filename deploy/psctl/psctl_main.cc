@@ -315,7 +315,7 @@ std::vector<Command> Commands() {
        .passes_on = true,
        .run = &LaunchCommand},
       {.name = "generate",
-       .form = "generate --prompt=TEXT [--model=PATH]",
+       .form = "generate [--prompt=TEXT] [--model=PATH]",
        .summary = "text from a trained gpt",
        .flags = {"model", "prompt", "bytes", "temperature", "top_k", "seed", "device", "threads"},
        .run = &GenerateCommand},

@@ -127,8 +127,12 @@ std::string OpenRoundText(const v1::OpenRoundStatus& round) {
 }
 
 std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
-  return absl::StrFormat("%s (round %d, %s, %s ago)", checkpoint.path(), checkpoint.round(),
-                         BytesText(static_cast<int64_t>(checkpoint.bytes())),
+  // Of one that the job was resumed from, the size is not known.
+  const std::string size =
+      checkpoint.bytes() > 0
+          ? absl::StrCat(BytesText(static_cast<int64_t>(checkpoint.bytes())), ", ")
+          : "";
+  return absl::StrFormat("%s (round %d, %s%s ago)", checkpoint.path(), checkpoint.round(), size,
                          FormatSeconds(checkpoint.age_seconds()));
 }
 

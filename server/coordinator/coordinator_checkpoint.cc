@@ -230,6 +230,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   if (!is_stopping() && !config_.exit_when_done) return false;
   if (!last_save_.outcome().has_value()) return false;
   if (!Present().empty() || !Returning(now).empty()) return false;
+  if (awaits_strangers(now)) return false;
   // A server that is away for long is not waited for to be told.
   if (is_shard_away() && told_away_.empty()) return false;
   Exit("the job is over");

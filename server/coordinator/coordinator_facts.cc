@@ -128,6 +128,9 @@ std::string CoordinatorFacts::WaitingForLeave(absl::Time now) const {
   }
   const bool ends = is_stopping() || config_.exit_when_done || phase_ == CoordinatorPhase::kFailed;
   if (!ends) return "";
+  if (awaits_strangers(now)) {
+    return "gives workers of an earlier server time to come back and learn that the job is over";
+  }
   const std::vector<std::string> names = Present();
   return names.empty() ? "" : absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to leave");
 }

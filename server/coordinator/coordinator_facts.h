@@ -98,6 +98,11 @@ class CoordinatorFacts {
   std::vector<std::string> Returning(absl::Time now) const;
   // Workers that have not left yet.
   std::vector<std::string> Present() const;
+  // Whether workers of a server before this one may still come, and learn that the job is over: it
+  // has left no checkpoint that names them.
+  bool awaits_strangers(absl::Time now) const {
+    return map_ != nullptr && membership_.workers().empty() && now < started_at_ + config_.lease;
+  }
   std::string WaitingForLeave(absl::Time now) const;
   // How long what is waited for now may last before the log is told.
   absl::Duration WaitPatience() const;

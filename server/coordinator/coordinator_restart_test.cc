@@ -296,11 +296,7 @@ TEST(CoordinatorRestartTest, StopOfACompleteJobDoesNotMakeItAStoppedOne) {
   EXPECT_EQ(ending->saved->path, "ckpt/round-00000008");
 }
 
-TEST(CoordinatorRestartTest, StopWithoutWorkersEndsAtOnce) {
-  CoordinatorHarness idle;
-  idle.Start();
-  idle.coordinator().RequestStop("", idle.now());
-  EXPECT_TRUE(idle.coordinator().outcome().has_value());
+TEST(CoordinatorRestartTest, StopBeforeTheServersAreReadyEndsAtOnce) {
   CoordinatorHarness unready;
   unready.coordinator().RequestStop("", unready.now());
   EXPECT_TRUE(unready.coordinator().outcome().has_value());
@@ -366,6 +362,28 @@ TEST(CoordinatorRestartTest, ServerThatIsStartedAnewSendsAllBackToTheCheckpoint)
   const TestWorker again = cluster.Add("a");
   EXPECT_EQ(again.life.worker, a.life.worker);
   EXPECT_EQ(cluster.Ask(again).grant->round, Round(2)) << "from the checkpoint";
+}
+
+TEST(CoordinatorRestartTest, StopRightAfterAStartWaitsForWorkersThatItCannotKnow) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  cluster.coordinator().RequestStop("psctl stop", cluster.now());
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+              HasSubstr("workers of an earlier server"));
+  cluster.Pass(absl::Seconds(5));
+  const TestWorker a = cluster.Add("a");
+  EXPECT_EQ(cluster.Ask(a).grant->kind, Grant::Kind::kDone);
+  EXPECT_FALSE(cluster.coordinator().outcome().has_value());
+  ASSERT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
+  EXPECT_TRUE(cluster.coordinator().outcome().has_value());
+
+  CoordinatorHarness unvisited;
+  unvisited.Start();
+  unvisited.Pass(absl::Seconds(9));
+  unvisited.coordinator().RequestStop("psctl stop", unvisited.now());
+  EXPECT_FALSE(unvisited.coordinator().outcome().has_value());
+  unvisited.Pass(absl::Seconds(2));
+  EXPECT_TRUE(unvisited.coordinator().outcome().has_value());
 }
 
 // Two shards, one worker `a` that holds the grant of round 2.

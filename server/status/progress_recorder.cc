@@ -99,6 +99,11 @@ void ProgressRecorder::CutMetrics(const RestoredPoint& point) {
   if (!done.ok()) {
     config_.on_failure(absl::StrCat("--metrics_out: ", done.status().message(), "; rounds from ",
                                     point.next_round.value(), " on may be in it twice"));
+  } else if (!done->empty() && point.next_round == Round(0)) {
+    config_.on_failure(absl::StrCat("--metrics_out: ", *done,
+                                    ". The job begins at round 0: if it was to go on with that "
+                                    "run, --checkpoint_dir is not the "
+                                    "folder that it had, or not mounted"));
   } else if (!done->empty()) {
     LogWarn("--metrics_out: {}", *done);
   }

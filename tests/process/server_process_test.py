@@ -67,10 +67,10 @@ class ServerProcessTest(unittest.TestCase):
       self.assertEqual(wrong.returncode, 2, wrong.stderr)
       self.assertIn(text, wrong.stderr)
 
-  def test_taken_port_exits_with_1(self):
+  def test_taken_port_exits_with_129(self):
     with ServerProcess() as server:
       second = run("--model=mlp", f"--listen=127.0.0.1:{server.port}")
-      self.assertEqual(second.returncode, 1)
+      self.assertEqual(second.returncode, 129)
       self.assertIn("in use", second.stderr)
 
   def test_missing_weights_exit_with_1(self):

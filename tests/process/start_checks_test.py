@@ -11,6 +11,7 @@ import cluster_processes
 from cluster_processes import ClusterTestCase, alarms_in
 
 FAILED = 1
+HELD_ELSEWHERE = 129
 
 
 class StartChecksTest(ClusterTestCase):
@@ -19,11 +20,11 @@ class StartChecksTest(ClusterTestCase):
     super().setUp()
     self.checkpoints = self.path("checkpoints")
 
-  def assert_refused(self, *texts, **flags):
+  def assert_refused(self, *texts, expected_code=FAILED, **flags):
     """Refused before the port is open, so that nobody has connected."""
     port_file = self.path("refused_port")
     code, log = self.run_server(port_file=port_file, **flags)
-    self.assertEqual(code, FAILED, log)
+    self.assertEqual(code, expected_code, log)
     self.assertFalse(os.path.exists(port_file), log)
     for text in texts:
       self.assertIn(text, log)
@@ -51,7 +52,8 @@ class StartChecksTest(ClusterTestCase):
   def test_second_server_on_a_folder_is_refused_until_the_first_is_gone(self):
     first = self.start_server(checkpoint_dir=self.checkpoints)
     self.assert_refused("--checkpoint_dir=" + self.checkpoints, f"process {first.pid}",
-                        "stop that one", checkpoint_dir=self.checkpoints)
+                        "stop that one", expected_code=HELD_ELSEWHERE,
+                        checkpoint_dir=self.checkpoints)
     first.kill(signal.SIGKILL)
     restarted_at = time.monotonic()
     again = self.start_server(name="again", checkpoint_dir=self.checkpoints)

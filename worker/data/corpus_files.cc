@@ -46,6 +46,10 @@ class TreeWalk {
     struct stat info;
     if (stat(path.c_str(), &info) != 0) {
       if (errno == ELOOP) return absl::OkStatus();  // a link that only leads to itself
+      if (errno == ENOENT && lstat(path.c_str(), &info) == 0) {
+        return absl::NotFoundError(absl::StrCat(
+            "data file ", path, " is a link that leads nowhere; mend it or take it away"));
+      }
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot read data file ", path));
     }
     if (S_ISDIR(info.st_mode)) return VisitFolder(path, relative_path, info);
