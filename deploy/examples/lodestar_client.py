@@ -263,13 +263,13 @@ class Life:
     def _buckets_of(self, shard):
         return [(i, bucket) for i, bucket in enumerate(self._buckets) if bucket.shard == shard]
 
-    def pull(self, min_version):
+    def pull(self, min_round):
         """Returns the weights and the version of each bucket, once they are there."""
         weights = array.array("f", bytes(4 * self._num_elements))
         versions = [0] * len(self._buckets)
         for shard, server in enumerate(self._servers):
             request = parameters.PullRequest(
-                min_version=min_version,
+                min_round=min_round,
                 buckets=[index for index, _ in self._buckets_of(shard)],
                 encoding=job.ENCODING_FP32,
                 **self._identity,
@@ -498,7 +498,7 @@ class Worker:
     def _carry_out(self, life, grant):
         self._show(grant)
         life.activity = "pull"
-        weights, versions = self._until_it_works(life, lambda: life.pull(grant.min_version))
+        weights, versions = self._until_it_works(life, lambda: life.pull(grant.min_round))
         life.activity = "compute"
         report = cluster.RoundReport(round=grant.round, base_version=versions[0])
         started = time.monotonic()

@@ -26,7 +26,7 @@ TEST(CoordinatorAsyncTest, BoundHoldsTheFastestAndReleasesIt) {
   GrantAnswer answer = cluster.Ask(fast);
   for (int round = 0; round < 2; ++round) {
     ASSERT_TRUE(answer.grant.has_value()) << round << answer.pending_reason;
-    EXPECT_EQ(answer.grant->min_version, Version(0));
+    EXPECT_EQ(answer.grant->min_round, Round(0));
     answer = cluster.Ask(fast, CoordinatorHarness::ReportOf(*answer.grant));
   }
   EXPECT_THAT(answer.pending_reason, AllOf(HasSubstr("fast is 2"), HasSubstr("waits for slow")));

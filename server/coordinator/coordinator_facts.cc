@@ -332,10 +332,10 @@ std::vector<RosterMember> CoordinatorFacts::Waiting() const {
 }
 
 // Weights of all rounds that are over. Without rosters any weights will do.
-Version CoordinatorFacts::committed_version() const {
-  if (!policy_->uses_rosters()) return Version(0);
+Round CoordinatorFacts::committed_round() const {
+  if (!policy_->uses_rosters()) return Round(0);
   const bool is_one_open = !open_.empty() && !open_.begin()->second.is_evaluation();
-  return Version(is_one_open ? open_.begin()->first.value() : ledger_.next_round().value());
+  return is_one_open ? open_.begin()->first : ledger_.next_round();
 }
 
 ClusterView CoordinatorFacts::View(absl::Time now) const {
@@ -365,7 +365,7 @@ std::vector<MemberProgress> CoordinatorFacts::MissingOf(const OpenRound& round) 
 }
 
 int64_t CoordinatorFacts::rounds_done() const {
-  if (policy_->uses_rosters()) return committed_version().value();
+  if (policy_->uses_rosters()) return committed_round().value();
   return ledger_.next_round().value() - static_cast<int64_t>(open_.size());
 }
 

@@ -56,7 +56,7 @@ class CoordinatorFacts {
   std::optional<absl::Status> outcome() const;
   uint64_t server_incarnation() const { return server_incarnation_; }
   std::shared_ptr<const ClusterMap> map() const { return map_; }  // null: no layout yet
-  Version committed_version() const;  // of every bucket when all is applied; 0 without rosters
+  Round committed_round() const;  // before which all rounds are over; 0 without rosters
   ClusterSnapshot Snapshot(absl::Time now) const;
 
   // Empty while it is under way; NotFound for tickets long gone.

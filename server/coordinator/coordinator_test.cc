@@ -32,7 +32,7 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
     EXPECT_EQ(plan.round, Round(round));
     EXPECT_EQ(plan.roster.size(), 2);
     EXPECT_EQ(plan.total_samples(), 6);
-    EXPECT_EQ(grants[2 * round].min_version, Version(round));
+    EXPECT_EQ(grants[2 * round].min_round, Round(round));
     EXPECT_EQ(grants[2 * round].first_sample, 6 * round);
     EXPECT_EQ(grants[2 * round + 1].first_sample, 6 * round + 3);
     // With each grant the workers are told the job's loss of the round before.
@@ -71,19 +71,19 @@ TEST(CoordinatorTest, TheCommittedVersionIsThatOfTheRoundsThatAreOver) {
   const TestWorker worker = cluster.Add("a");
   std::optional<GrantReport> report;
   for (int64_t round = 0; round < 4; ++round) {
-    EXPECT_EQ(cluster.coordinator().committed_version(), Version(round > 0 ? round - 1 : 0));
+    EXPECT_EQ(cluster.coordinator().committed_round(), Round(round > 0 ? round - 1 : 0));
     const GrantAnswer answer = cluster.Ask(worker, report);
     ASSERT_TRUE(answer.grant.has_value());
-    EXPECT_EQ(cluster.coordinator().committed_version(), Version(round));
+    EXPECT_EQ(cluster.coordinator().committed_round(), Round(round));
     report = CoordinatorHarness::ReportOf(*answer.grant);
   }
   // The final evaluation opens a round that updates nothing.
   const GrantAnswer answer = cluster.Ask(worker, report);
   ASSERT_TRUE(answer.grant.has_value());
   EXPECT_EQ(answer.grant->kind, Grant::Kind::kEvaluate);
-  EXPECT_EQ(cluster.coordinator().committed_version(), Version(4));
+  EXPECT_EQ(cluster.coordinator().committed_round(), Round(4));
   cluster.RunToEnd({worker});
-  EXPECT_EQ(cluster.coordinator().committed_version(), Version(4));
+  EXPECT_EQ(cluster.coordinator().committed_round(), Round(4));
 }
 
 TEST(CoordinatorTest, WithoutRostersAnyVersionWillDo) {
@@ -92,7 +92,7 @@ TEST(CoordinatorTest, WithoutRostersAnyVersionWillDo) {
   CoordinatorHarness cluster(config);
   cluster.Start();
   cluster.RunToEnd({cluster.Add("a")});
-  EXPECT_EQ(cluster.coordinator().committed_version(), Version(0));
+  EXPECT_EQ(cluster.coordinator().committed_round(), Round(0));
 }
 
 TEST(CoordinatorTest, RegistrationIsUnavailableUntilEveryShardServes) {
@@ -249,14 +249,14 @@ TEST(CoordinatorTest, FinalEvaluationIsRepeatedIfAWorkerIsLostDuringIt) {
   const Grant part = *cluster.Ask(a).grant;
   EXPECT_EQ(part.kind, Grant::Kind::kEvaluate);
   EXPECT_EQ(part.num_heldout_samples, 4);
-  EXPECT_EQ(part.min_version, Version(1));
+  EXPECT_EQ(part.min_round, Round(1));
   EXPECT_THAT(cluster.Ask(a, CoordinatorHarness::ReportOf(part)).pending_reason,
               HasSubstr("the final evaluation waits for b"));
   cluster.Pass(absl::Seconds(6), {a});
   cluster.Pass(absl::Seconds(6), {a});
   const Grant whole = *cluster.Ask(a, CoordinatorHarness::ReportOf(part)).grant;
   EXPECT_EQ(whole.num_heldout_samples, 7);
-  EXPECT_EQ(whole.min_version, Version(1));
+  EXPECT_EQ(whole.min_round, Round(1));
   EXPECT_EQ(cluster.Ask(a, CoordinatorHarness::ReportOf(whole)).grant->kind, Grant::Kind::kDone);
   EXPECT_TRUE(cluster.observer().rounds.back().heldout_complete);
   EXPECT_EQ(cluster.observer().rounds.back().heldout_loss, 3.0);

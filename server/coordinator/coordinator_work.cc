@@ -134,7 +134,7 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
   const std::vector<RosterMember> roster = Waiting();
   if (roster.empty() || !ledger_.LackingFor(roster).empty()) return false;
   Give(ledger_.OpenFinalEvaluation(membership_.view(), roster,
-                                   ledger_.next_round() + evaluation_attempt_, committed_version()),
+                                   ledger_.next_round() + evaluation_attempt_, committed_round()),
        now);
   return true;
 }
@@ -196,7 +196,7 @@ bool Coordinator::GrantNext(absl::Time now) {
     roster.push_back({member.worker, membership_.Find(member.worker)->incarnation, 0});
   }
   if (roster.empty()) return false;
-  const WorkLedger::Work work = ledger_.OpenRound(membership_.view(), roster, committed_version());
+  const WorkLedger::Work work = ledger_.OpenRound(membership_.view(), roster, committed_round());
   if (policy_->uses_rosters()) Command(OpenRoundCommand{work.plan});
   quota_.OnWork();
   Give(work, now);

@@ -101,7 +101,7 @@ struct Grant {
   int64_t num_samples = 0;
   int local_steps = 1;
   std::vector<double> learning_rates;  // one per local step
-  Version min_version;
+  Round min_round;                     // whose rounds before are over in the weights to be pulled
   int64_t first_heldout_sample = 0;
   int64_t num_heldout_samples = 0;
   int64_t evaluation_set_size = 0;

@@ -21,7 +21,7 @@ int WorkLedger::max_roster() const {
 }
 
 WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMember> roster,
-                                       Version min_version) {
+                                       Round min_round) {
   LODESTAR_CHECK(!is_exhausted() && !roster.empty()) << "round " << state_.next_round;
   const int64_t round = state_.next_round++;
   const int steps = job_.local_steps;
@@ -34,7 +34,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
   grant.round = Round(round);
   grant.view = view;
   grant.local_steps = steps;
-  grant.min_version = min_version;
+  grant.min_round = min_round;
   grant.total_rounds = job_.schedule.total_rounds;
   for (int step = 0; step < steps; ++step) {
     grant.learning_rates.push_back(LearningRate(Round(round), step));
@@ -60,7 +60,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
 }
 
 WorkLedger::Work WorkLedger::OpenFinalEvaluation(ViewId view, absl::Span<const RosterMember> roster,
-                                                 Round round, Version min_version) const {
+                                                 Round round, Round min_round) const {
   LODESTAR_CHECK(!roster.empty()) << "final evaluation";
   Work work;
   work.plan = {round, view, {roster.begin(), roster.end()}, 0.0};
@@ -68,7 +68,7 @@ WorkLedger::Work WorkLedger::OpenFinalEvaluation(ViewId view, absl::Span<const R
   grant.kind = Grant::Kind::kEvaluate;
   grant.round = round;
   grant.view = view;
-  grant.min_version = min_version;
+  grant.min_round = min_round;
   grant.total_rounds = job_.schedule.total_rounds;
   work.grants.assign(roster.size(), grant);
   CutEvaluation(EvaluationParts(DataSetsOf(roster)), work);

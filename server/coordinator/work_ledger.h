@@ -44,10 +44,10 @@ class WorkLedger {
   int max_roster() const;
   // Opens the next round: advances the cursors. `roster`: ascending by worker; num_samples is
   // filled in. Requires: !is_exhausted().
-  Work OpenRound(ViewId view, absl::Span<const RosterMember> roster, Version min_version);
+  Work OpenRound(ViewId view, absl::Span<const RosterMember> roster, Round min_round);
   // Cuts the evaluation set over the roster. `round`: at least the job's last.
   Work OpenFinalEvaluation(ViewId view, absl::Span<const RosterMember> roster, Round round,
-                           Version min_version) const;
+                           Round min_round) const;
   void FinishFinalEvaluation() { state_.final_evaluation_round = state_.next_round; }
   // A round of OpenRound() is over: its samples, and what its held-out samples added up to. Returns
   // the sums of an evaluation that this completes.

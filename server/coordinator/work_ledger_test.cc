@@ -52,7 +52,7 @@ TEST(WorkLedgerTest, GlobalBatchIsTheSameSamplesForAnyNumberOfWorkers) {
   for (int workers : {1, 2, 3, 5, 7}) {
     WorkLedger ledger = LedgerOf(JobOf(7));
     for (int64_t round = 0; round < 3; ++round) {
-      const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(workers), Version(0));
+      const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(workers), Round(0));
       int64_t next = round * 7;
       for (int i = 0; i < workers; ++i) {
         EXPECT_EQ(work.grants[i].first_sample, next);
@@ -71,7 +71,7 @@ TEST(WorkLedgerTest, BatchSizeIsPerWorkerAndLocalStep) {
   JobSpec job = JobOf(0, 4);
   job.batch_size = 8;
   WorkLedger ledger = LedgerOf(job);
-  const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(2), Version(0));
+  const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(2), Round(0));
   EXPECT_EQ(work.grants[0].num_samples, 32);
   EXPECT_EQ(work.grants[1].first_sample, 32);
   EXPECT_EQ(work.grants[1].local_steps, 4);
@@ -80,7 +80,7 @@ TEST(WorkLedgerTest, BatchSizeIsPerWorkerAndLocalStep) {
 
 TEST(WorkLedgerTest, LearningRatesFollowGlobalProgressThroughLocalSteps) {
   WorkLedger ledger = LedgerOf(JobOf(4, 4), {.next_round = 5});
-  const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(1), Version(5));
+  const WorkLedger::Work work = ledger.OpenRound(ViewId(1), RosterOf(1), Round(5));
   EXPECT_DOUBLE_EQ(work.plan.learning_rate, 0.5);
   const std::vector<double>& rates = work.grants[0].learning_rates;
   ASSERT_EQ(rates.size(), 4);
@@ -97,8 +97,8 @@ TEST(WorkLedgerTest, EvaluationCutsCoverTheHeldOutSetExactlyOnce) {
       WorkLedger ledger = LedgerOf(job, {.next_round = 4}, Dataset(size));
       const auto roster = RosterOf(workers);
       for (const WorkLedger::Work& work :
-           {ledger.OpenFinalEvaluation(ViewId(1), roster, Round(10), Version(10)),
-            ledger.OpenRound(ViewId(1), roster, Version(4))}) {
+           {ledger.OpenFinalEvaluation(ViewId(1), roster, Round(10), Round(10)),
+            ledger.OpenRound(ViewId(1), roster, Round(4))}) {
         int64_t next = 0;
         for (const Grant& grant : work.grants) {
           EXPECT_EQ(grant.first_heldout_sample, next);
@@ -118,7 +118,7 @@ TEST(WorkLedgerTest, EvaluatesEveryFewRoundsButNotBeforeTheFirst) {
   WorkLedger ledger = LedgerOf(job, {}, Dataset(50));
   std::vector<int64_t> rounds;
   while (!ledger.is_exhausted()) {
-    const Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Version(0)).grants[0];
+    const Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
     if (grant.num_heldout_samples == 0) continue;
     rounds.push_back(grant.round.value());
     EXPECT_EQ(grant.evaluation_set_size, 5);
@@ -133,11 +133,11 @@ TEST(WorkLedgerTest, RestoredStateGoesOnWithTheSameGrants) {
   JobSpec job = JobOf(7, 2);
   job.eval_every = 2;
   WorkLedger whole = LedgerOf(job, {}, Dataset(9));
-  for (int i = 0; i < 4; ++i) whole.OpenRound(ViewId(1), RosterOf(3), Version(0));
+  for (int i = 0; i < 4; ++i) whole.OpenRound(ViewId(1), RosterOf(3), Round(0));
   WorkLedger restored = LedgerOf(job, whole.state(), Dataset(9));
   while (!whole.is_exhausted()) {
-    EXPECT_EQ(restored.OpenRound(ViewId(1), RosterOf(2), Version(0)).grants,
-              whole.OpenRound(ViewId(1), RosterOf(2), Version(0)).grants);
+    EXPECT_EQ(restored.OpenRound(ViewId(1), RosterOf(2), Round(0)).grants,
+              whole.OpenRound(ViewId(1), RosterOf(2), Round(0)).grants);
   }
   EXPECT_TRUE(restored.is_exhausted());
 }
@@ -154,7 +154,7 @@ class OwnDataTest : public testing::Test {
     ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(1), OwnData("a", 10, 1)).ok());
     ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(2), OwnData("b", 30, 3)).ok());
   }
-  std::vector<Grant> Open() { return ledger_.OpenRound(ViewId(1), RosterOf(2), Version(0)).grants; }
+  std::vector<Grant> Open() { return ledger_.OpenRound(ViewId(1), RosterOf(2), Round(0)).grants; }
 
   WorkLedger ledger_{Job(), LedgerState{}};
 };
@@ -176,7 +176,7 @@ TEST_F(OwnDataTest, SharedWorkersHaveOneCursorBesideThem) {
   ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(3), Dataset(0)).ok());
   ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(4), Dataset(0)).ok());
   for (int round = 0; round < 3; ++round) {
-    const auto grants = ledger_.OpenRound(ViewId(1), RosterOf(4), Version(0)).grants;
+    const auto grants = ledger_.OpenRound(ViewId(1), RosterOf(4), Round(0)).grants;
     EXPECT_EQ(grants[0].first_sample, 4 * round);
     EXPECT_EQ(grants[1].first_sample, 4 * round);
     EXPECT_EQ(grants[2].first_sample, 8 * round);
@@ -198,14 +198,14 @@ TEST_F(OwnDataTest, CursorsOutliveARestart) {
   ASSERT_TRUE(restored.AdmitWorker(WorkerId(7), OwnData("a", 10, 1)).ok());
   const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(2), 0},
                                             {WorkerId(7), Incarnation(2), 0}};
-  for (const Grant& grant : restored.OpenRound(ViewId(2), roster, Version(0)).grants) {
+  for (const Grant& grant : restored.OpenRound(ViewId(2), roster, Round(0)).grants) {
     EXPECT_EQ(grant.first_sample, 4);
   }
 }
 
 TEST_F(OwnDataTest, EvaluationCoversAllSetsBySize) {
   const WorkLedger::Work work =
-      ledger_.OpenFinalEvaluation(ViewId(1), RosterOf(2), Round(10), Version(10));
+      ledger_.OpenFinalEvaluation(ViewId(1), RosterOf(2), Round(10), Round(10));
   EXPECT_EQ(work.grants[0].num_heldout_samples, 1);
   EXPECT_EQ(work.grants[0].evaluation_set_size, 1);
   EXPECT_EQ(work.grants[1].num_heldout_samples, 3);
@@ -222,7 +222,7 @@ TEST_F(OwnDataTest, FewerEvaluationSamplesAreSharedOutBySize) {
   ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), OwnData("b", 30, 25)).ok());
   ASSERT_TRUE(ledger.AdmitWorker(WorkerId(3), OwnData("c", 30, 15)).ok());
   const auto grants =
-      ledger.OpenFinalEvaluation(ViewId(1), RosterOf(3), Round(10), Version(10)).grants;
+      ledger.OpenFinalEvaluation(ViewId(1), RosterOf(3), Round(10), Round(10)).grants;
   EXPECT_EQ(grants[0].num_heldout_samples, 6);
   EXPECT_EQ(grants[1].num_heldout_samples, 2);
   EXPECT_EQ(grants[2].num_heldout_samples, 2);
@@ -242,7 +242,7 @@ TEST_F(OwnDataTest, WhoTheBatchHasNoSamplesForIsNotWaitedForByEvaluations) {
   ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), OwnData("a", 10, 1)).ok());
   ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), OwnData("b", 30, 3)).ok());
   for (int64_t round = 0; round < 4; ++round) {
-    const Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Version(0)).grants[0];
+    const Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
     EXPECT_EQ(grant.num_heldout_samples, round == 0 ? 0 : 1);
   }
 }

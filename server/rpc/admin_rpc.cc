@@ -106,19 +106,19 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
 
 absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   std::shared_ptr<const ClusterMap> map;
-  Version version;
+  Round min_round;
   v1::ExportSource source;
   source.set_model(job_.model.name);
   source.set_total_rounds(job_.schedule.total_rounds);
   strand_->Run([&](Coordinator& coordinator, absl::Time) {
     map = coordinator.map();
-    version = coordinator.committed_version();
+    min_round = coordinator.committed_round();
     source.set_round(coordinator.rounds_done());
     source.set_is_over(coordinator.phase() == CoordinatorPhase::kDone);
   });
   stream.Describe(source);
   if (map == nullptr) return absl::UnavailableError("the model's layout is not known yet");
-  return WeightsExport(map, job_, version, local_, &calls_)
+  return WeightsExport(map, job_, min_round, local_, &calls_)
       .WriteTo([&stream](absl::string_view bytes) { return stream.WriteBlocking(bytes); });
 }
 

@@ -156,7 +156,7 @@ v1::Grant ToProto(const Grant& grant) {
   result.set_num_samples(grant.num_samples);
   result.set_local_steps(grant.local_steps);
   for (const double rate : grant.learning_rates) result.add_learning_rates(rate);
-  result.set_min_version(grant.min_version.value());
+  result.set_min_round(grant.min_round.value());
   result.set_first_heldout_sample(grant.first_heldout_sample);
   result.set_num_heldout_samples(grant.num_heldout_samples);
   result.set_evaluation_set_size(grant.evaluation_set_size);

@@ -64,10 +64,10 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
                                                    " buckets and ", request_.held_versions_size(),
                                                    " versions held; one for each, or none"));
   }
-  if (request_.min_version() < 0 || request_.buckets_size() > kMaxBuckets) {
+  if (request_.min_round() < 0 || request_.buckets_size() > kMaxBuckets) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "pull: ", request_.buckets_size(), " buckets from version ", request_.min_version(),
-        ", allowed are at most ", kMaxBuckets, " and no negative version"));
+        "pull: ", request_.buckets_size(), " buckets from round ", request_.min_round(),
+        ", allowed are at most ", kMaxBuckets, " and no negative round"));
   }
   if (request_.shared_region() == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(shared_, regions.Find(request_.shared_region(), WorkerId(request_.worker_id())));
@@ -103,7 +103,7 @@ void PullStream::ReadNext() {
   }
   PendingCall call = shard_->ReadBucket(
       WorkerId(request_.worker_id()), Incarnation(request_.incarnation()), bucket,
-      Round(request_.min_version()),
+      Round(request_.min_round()),
       [self = shared_from_this(), bucket](absl::StatusOr<PublishedBucket> published) {
         self->OnBucket(bucket, std::move(published));
       },

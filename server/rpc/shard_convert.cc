@@ -113,7 +113,7 @@ v1::ShardCommand ToProto(const ShardCommand& command) {
             wire.mutable_drop()->set_reason(drop.reason);
           },
           [&](const SaveCommand& save) {
-            wire.mutable_save()->set_version(save.round.value_or(Round(kAnyRound)).value());
+            wire.mutable_save()->set_round(save.round.value_or(Round(kAnyRound)).value());
             wire.mutable_save()->set_directory(save.directory);
           },
           [&](const NormTotalCommand& norm) {
@@ -145,7 +145,7 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
                          Incarnation(command.drop().incarnation()), command.drop().reason()};
     case v1::ShardCommand::kSave: {
       SaveCommand save = {.round = std::nullopt, .directory = command.save().directory()};
-      if (command.save().version() >= 0) save.round = Round(command.save().version());
+      if (command.save().round() >= 0) save.round = Round(command.save().round());
       return save;
     }
     case v1::ShardCommand::kNormTotal:

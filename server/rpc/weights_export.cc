@@ -78,16 +78,15 @@ absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) co
     absl::StatusOr<PublishedBucket> bucket = absl::InternalError("no answer");
   };
   const auto answer = std::make_shared<Answer>();
-  PendingCall call =
-      shard->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(min_version_.value()),
-                        [answer](absl::StatusOr<PublishedBucket> published) {
-                          answer->bucket = std::move(published);
-                          answer->arrived.Notify();
-                        });
+  PendingCall call = shard->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, min_round_,
+                                       [answer](absl::StatusOr<PublishedBucket> published) {
+                                         answer->bucket = std::move(published);
+                                         answer->arrived.Notify();
+                                       });
   if (!answer->arrived.WaitForNotificationWithTimeout(kUpdatePatience)) {
     call.Cancel();
     return absl::DeadlineExceededError(
-        absl::StrCat("bucket ", bucket.index, " has not reached version ", min_version_.value(),
+        absl::StrCat("bucket ", bucket.index, " has not reached round ", min_round_.value(),
                      " within ", absl::FormatDuration(kUpdatePatience), ": ", shard->WaitingFor()));
   }
   RETURN_IF_ERROR(answer->bucket.status());
@@ -114,7 +113,7 @@ absl::Status WeightsExport::WriteRemoteBuckets(const ShardAddress& shard, Sink s
 absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub& stub,
                                                       const Bucket& bucket) const {
   v1::PullRequest request;
-  request.set_min_version(min_version_.value());
+  request.set_min_round(min_round_.value());
   request.set_encoding(v1::ENCODING_FP32);
   request.add_buckets(bucket.index);
   grpc::ClientContext context;

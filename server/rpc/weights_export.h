@@ -24,13 +24,13 @@ class WeightsExport {
   // Takes the next bytes of the file; an error ends the export.
   using Sink = absl::FunctionRef<absl::Status(absl::string_view)>;
 
-  // Of `min_version` or newer. `local` owns the buckets of shard 0; the other servers are asked
-  // under their addresses, until somebody cancels `calls`. Both outlive the object.
-  WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, Version min_version,
+  // With all rounds before `min_round`. `local` owns the buckets of shard 0; the other servers are
+  // asked under their addresses, until somebody cancels `calls`. Both outlive the object.
+  WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, Round min_round,
                 const ShardHost* local, OutgoingCalls* calls)
       : map_(std::move(map)),
         job_(std::move(job)),
-        min_version_(min_version),
+        min_round_(min_round),
         local_(local),
         calls_(calls) {}
 
@@ -49,7 +49,7 @@ class WeightsExport {
 
   const std::shared_ptr<const ClusterMap> map_;
   const JobSpec job_;
-  const Version min_version_;
+  const Round min_round_;
   const ShardHost* const local_;
   OutgoingCalls* const calls_;
 };

@@ -88,7 +88,7 @@ class WeightsExportTest : public ::testing::Test {
   std::shared_ptr<const ClusterMap> map_;
 };
 
-TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheVersionWanted) {
+TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheRoundWanted) {
   // The one thread of the executor does nothing of what follows before `go`.
   absl::Notification go;
   executor_.Schedule([&go] { go.WaitForNotification(); });
@@ -104,7 +104,7 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheVersionWanted) {
     go.Notify();
   });
   int num_pieces = 0;
-  const WeightsExport weights(map_, job_, Version(1), &host_, &calls_);
+  const WeightsExport weights(map_, job_, Round(1), &host_, &calls_);
   EXPECT_OK(weights.WriteTo([&](absl::string_view) {
     if (num_pieces++ == 0) return absl::OkStatus();  // the head of the file
     EXPECT_TRUE(go.HasBeenNotified());
@@ -113,7 +113,7 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheVersionWanted) {
   }));
   starter.join();
   EXPECT_GT(num_pieces, 1);
-  EXPECT_EQ(host_.stats().version, Version(1));
+  EXPECT_EQ(host_.stats().open_round, Round(1));
 }
 
 TEST_F(WeightsExportTest, DoesNotWaitForAFrozenServerOnceCancelled) {
@@ -121,7 +121,7 @@ TEST_F(WeightsExportTest, DoesNotWaitForAFrozenServerOnceCancelled) {
   auto map = std::make_shared<ClusterMap>(*map_);
   map->shards.push_back({1, frozen.address(), {}});
   map->buckets.back().shard = 1;
-  WeightsExport weights(map, job_, Version(0), &host_, &calls_);
+  WeightsExport weights(map, job_, Round(0), &host_, &calls_);
   std::thread stopper([&] {
     frozen.AwaitCall();
     calls_.CancelAll();
@@ -135,7 +135,7 @@ TEST_F(WeightsExportTest, DoesNotWaitForAFrozenServerOnceCancelled) {
 }
 
 TEST_F(WeightsExportTest, EndsWithTheServer) {
-  const WeightsExport weights(map_, job_, Version(1), &host_, &calls_);
+  const WeightsExport weights(map_, job_, Round(1), &host_, &calls_);
   EXPECT_THAT(weights.WriteTo([&](absl::string_view) {
     host_.Shutdown(absl::UnavailableError("the server stops"));
     return absl::OkStatus();

@@ -451,7 +451,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       if (!weights_.Apply(step.call, key.encoding, contribution.slot->bytes())) {
         return Diverge(step.round, "the numbers");
       }
-      return Publish(step.call);
+      return Publish(step);
     case BucketStep::Kind::kSum:
       return context_->norm->Submit(
           step.round, position_, weights_.SegmentSquareSums(),
@@ -462,7 +462,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       if (!weights_.ApplySum(step.call, step.has_update)) {
         return Diverge(step.round, "the numbers");
       }
-      return Publish(step.call);
+      return Publish(step);
   }
 }
 
@@ -493,8 +493,8 @@ void BucketAggregator::OnNorm(Round round, const absl::StatusOr<double>& total_s
   Kick(calls);
 }
 
-void BucketAggregator::Publish(const OptimizerCall& call) {
-  weights_.AdvanceShadow(Version(call.step));
+void BucketAggregator::Publish(const BucketStep& step) {
+  if (step.has_update) weights_.AdvanceShadow(Version(step.call.step));
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   protocol_.OnUpdated();

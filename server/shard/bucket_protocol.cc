@@ -399,7 +399,8 @@ void BucketProtocol::OnNorm(Round round, const absl::StatusOr<double>& total_squ
 
 void BucketProtocol::OnUpdated() {
   is_writing_ = false;
-  ++version_;
+  // Nothing was there to update with in a round that is dropped.
+  if (phase_ != Phase::kUpdating || arrived_weight_ > 0) ++version_;
   if (phase_ == Phase::kUpdating) {
     ++round_;
     now_ = std::move(next_);

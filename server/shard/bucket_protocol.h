@@ -66,7 +66,7 @@ struct BucketStep {
     kTakeWeights,  // the contribution is the first weights: then OnTaken()
     kApplyAlone,   // update with the contribution: then OnUpdated()
     kSum,          // sum *= rescale, and its squares are wanted: then OnNorm()
-    kApply,        // sum *= rescale, and update with it if has_update: then OnUpdated()
+    kApply,        // sum *= rescale, and update with it, or with nothing: then OnUpdated()
   };
   Kind kind = Kind::kNone;
   CallId contribution = 0;

@@ -189,6 +189,17 @@ TEST_F(BucketProtocolTest, ThoseWhoAreLostLeaveTheRightDivisorAndWhatTheyBrought
   EXPECT_THAT(Words(), ElementsAre("update 1 for round 0, sum times 2"));
 }
 
+TEST_F(BucketProtocolTest, ARoundThatNobodyContributesToIsOverAndMakesNoVersion) {
+  Start(JobOf(Mode::kSync), 1);
+  Open(0, {1});
+  bucket_->OnRead(1, WorkerId(), Incarnation(), Round(1));
+  Words();
+  Drop(1);
+  EXPECT_THAT(Words(), ElementsAre("notice", "update 1 for round 0, with nothing", "read 1"));
+  EXPECT_EQ(bucket_->round(), Round(1));
+  EXPECT_EQ(bucket_->version(), Version(0));
+}
+
 TEST_F(BucketProtocolTest, ARepeatIsADuplicateBeforeAndAfterTheUpdate) {
   Start(JobOf(Mode::kSync), 2);
   Open(0, {1, 1});
@@ -559,8 +570,10 @@ class AnyOrder {
   // Ends the step or the norm under way, or begins the next step.
   bool Work() {
     if (step_.kind != Step::kNone) {
+      const Version wanted = bucket_->version() + (step_.has_update ? 1 : 0);
       step_ = {};
       bucket_->OnUpdated();
+      EXPECT_EQ(bucket_->version(), wanted);
       return Settle();
     }
     if (norm_asked_.has_value()) {

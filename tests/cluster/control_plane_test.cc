@@ -61,8 +61,8 @@ void RunRound(const std::vector<WireClient*>& workers, const std::vector<float>&
       const absl::StatusOr<v1::Grant> grant = workers[i]->NextGrant((*reports)[i]);
       ASSERT_OK(grant);
       ASSERT_EQ(grant->kind(), v1::Grant::KIND_TRAIN);
-      ASSERT_OK(workers[i]->Push(v1::CONTRIBUTION_KIND_GRADIENT, grant->round(),
-                                 grant->min_version(), Filled(gradients[i])));
+      ASSERT_OK(workers[i]->Push(v1::CONTRIBUTION_KIND_GRADIENT, grant->round(), grant->min_round(),
+                                 Filled(gradients[i])));
       (*reports)[i] = ReportOf(*grant);
     });
   }

@@ -84,7 +84,7 @@ class DivergenceTest : public testing::Test {
     report_.reset();
     EXPECT_EQ(grant->kind(), v1::Grant::KIND_TRAIN);
     RETURN_IF_ERROR(
-        workers_[0]->Push(kind_, grant->round(), grant->min_version(), gradient).status());
+        workers_[0]->Push(kind_, grant->round(), grant->min_round(), gradient).status());
     report_ = ReportOf(*grant);
     return absl::OkStatus();
   }
@@ -117,7 +117,7 @@ TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
     // On the server of shard 1 only. In local_sgd no update of the servers can overflow.
     std::vector<float> gradient = Filled(kStep);
     if (mode == Mode::kLocalSgd) gradient.back() = kNan;
-    workers_[0]->Push(kind_, grant->round(), grant->min_version(), gradient).IgnoreError();
+    workers_[0]->Push(kind_, grant->round(), grant->min_round(), gradient).IgnoreError();
     AwaitState("diverged");
     if (mode == Mode::kLocalSgd) {
       EXPECT_THAT(Status().divergence().text(), HasSubstr("shard 1: worker 1, bucket"));

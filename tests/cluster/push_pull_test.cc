@@ -76,10 +76,10 @@ class PushPullTest : public ::testing::Test {
     return StartPush(*transport, round, gradient)->Finish();
   }
 
-  absl::StatusOr<std::vector<float>> Pull(Version min_version) {
+  absl::StatusOr<std::vector<float>> Pull(Round min_round) {
     const auto transport = server_->Transport(WorkerId(1));
     std::vector<float> weights(num_elements_);
-    PullSpec spec{min_version, {}};
+    PullSpec spec{min_round, {}};
     for (const Bucket& bucket : server_->buckets()) {
       spec.targets.push_back({bucket.index, PartOf(weights, bucket)});
     }
@@ -143,7 +143,7 @@ TEST_F(PushPullTest, RoundOfTwoWorkersAveragesAndPublishes) {
   ASSERT_OK_AND_ASSIGN(const PushResult result2, push2->Finish());
   EXPECT_EQ(result1.buckets_counted, server_->buckets().size());
   EXPECT_EQ(result2.buckets_counted, server_->buckets().size());
-  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(4.0f)));
+  EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(4.0f)));
   const BulkTraffic traffic = server_->rpc().traffic();
   EXPECT_EQ(traffic.bytes_received, 2 * num_elements_ * sizeof(float));
   EXPECT_EQ(traffic.bytes_sent, num_elements_ * sizeof(float));
@@ -160,7 +160,7 @@ TEST_F(PushPullTest, AContributionWeighsTheSamplesThatItIsOf) {
   const auto push2 = StartPush(*transport2, Round(0), second, /*num_samples=*/1);
   ASSERT_OK(push1->Finish());
   ASSERT_OK(push2->Finish());
-  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(3.0f)));
+  EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(3.0f)));
 }
 
 TEST_F(PushPullTest, ManyRoundsInARow) {
@@ -171,14 +171,14 @@ TEST_F(PushPullTest, ManyRoundsInARow) {
     server_->OpenRound(Round(round), 1, kLearningRate);
     ASSERT_OK(StartPush(*transport, Round(round), gradient)->Finish());
   }
-  EXPECT_THAT(Pull(Version(20)), IsOkAndHolds(After(20.0f)));
+  EXPECT_THAT(Pull(Round(20)), IsOkAndHolds(After(20.0f)));
 }
 
 TEST_F(PushPullTest, PullWaitsForItsVersion) {
   Start();
   server_->OpenRound(Round(0), 1, kLearningRate);
   absl::StatusOr<std::vector<float>> pulled;
-  std::thread puller([&] { pulled = Pull(Version(1)); });
+  std::thread puller([&] { pulled = Pull(Round(1)); });
   EXPECT_OK(Push(WorkerId(1), Round(0), Constant(2.0f)));
   puller.join();
   EXPECT_THAT(pulled, IsOkAndHolds(After(2.0f)));
@@ -190,10 +190,10 @@ TEST_F(PushPullTest, CancelledPullLeavesTheServerServing) {
   const auto transport = server_->Transport(WorkerId(1));
   std::vector<float> weights(num_elements_);
   const Bucket& bucket = server_->buckets()[0];
-  const auto session = transport->StartPull({Version(99), {{0, PartOf(weights, bucket)}}}, nullptr);
+  const auto session = transport->StartPull({Round(99), {{0, PartOf(weights, bucket)}}}, nullptr);
   session->Cancel();
   EXPECT_THAT(session->Wait(), StatusIs(absl::StatusCode::kCancelled));
-  EXPECT_THAT(Pull(Version(0)), IsOkAndHolds(initial_));
+  EXPECT_THAT(Pull(Round(0)), IsOkAndHolds(initial_));
 }
 
 TEST_F(PushPullTest, RepeatedPushCountsOnce) {
@@ -206,7 +206,7 @@ TEST_F(PushPullTest, RepeatedPushCountsOnce) {
   v1::PushReply reply;
   ASSERT_OK(PushChunks({WholeBucket()}, &reply));
   EXPECT_TRUE(reply.duplicate());
-  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(2.0f)));
+  EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(2.0f)));
 }
 
 TEST_F(PushPullTest, PlainStubsPushAndPull) {
@@ -223,7 +223,7 @@ TEST_F(PushPullTest, PlainStubsPushAndPull) {
   request.set_worker_id(1);
   request.set_incarnation(1);
   request.set_encoding(v1::ENCODING_FP32);
-  request.set_min_version(1);
+  request.set_min_round(1);
   request.add_buckets(0);
   const auto reader = stub_->Pull(&context, request);
   v1::PullChunk chunk;
@@ -271,7 +271,7 @@ TEST_F(PushPullTest, BrokenStreamLeavesNothing) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the stream ended after")));
   EXPECT_EQ(server_->shard().stats().contributions_counted, 0);
   EXPECT_THAT(Push(WorkerId(1), Round(0), Constant(2.0f)), IsOk());
-  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(2.0f)));
+  EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(2.0f)));
 }
 
 TEST_F(PushPullTest, WholeBucketsOfABrokenStreamCount) {
@@ -284,7 +284,7 @@ TEST_F(PushPullTest, WholeBucketsOfABrokenStreamCount) {
   // Whether the first bucket was counted before the stream failed is left open by the contract;
   // that it counts once is not.
   EXPECT_EQ(result.buckets_counted + result.buckets_duplicate, server_->buckets().size());
-  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(2.0f)));
+  EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(2.0f)));
 }
 
 TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
@@ -323,7 +323,7 @@ TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
   v1::PushChunk other = SomeChunk(5, size);
   other.set_round(1);
   EXPECT_THAT(PushChunks({SomeChunk(0, 5), other}), refused);
-  EXPECT_THAT(Pull(Version(0)), IsOkAndHolds(initial_));
+  EXPECT_THAT(Pull(Round(0)), IsOkAndHolds(initial_));
 }
 
 TEST_F(PushPullTest, AClientThatAsksIsToldWhatBecomesOfItsCalls) {
@@ -342,7 +342,7 @@ TEST_F(PushPullTest, AClientThatAsksIsToldWhatBecomesOfItsCalls) {
   v1::PullRequest future;
   future.set_worker_id(1);
   future.set_incarnation(1);
-  future.set_min_version(1000);
+  future.set_min_round(1000);
   future.add_buckets(0);
   future.set_encoding(v1::ENCODING_FP32);
   const auto reader = stub_->Pull(&pull, future);
@@ -386,7 +386,7 @@ TEST_F(PushPullTest, DataThatDoesNotHoldIsRefusedByItsCode) {
                 StatusIs(absl::StatusCode::kAborted, HasSubstr("bucket 0")));
   }
   EXPECT_OK(Push(WorkerId(1), Round(0), Constant(2.0f)));
-  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(2.0f)));
+  EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(2.0f)));
 }
 
 TEST_F(PushPullTest, StaleLivesAndFutureRoundsAreRefusedByTheirCodes) {
@@ -417,7 +417,7 @@ TEST_F(PushPullTest, PullOfWhatIsNotThereIsRefused) {
   const auto refused = StatusIs(absl::StatusCode::kInvalidArgument);
   EXPECT_OK(pull([](auto& request) { request.clear_buckets(); }));
   EXPECT_THAT(pull([](auto& request) { request.clear_encoding(); }), refused);
-  EXPECT_THAT(pull([](auto& request) { request.set_min_version(-1); }), refused);
+  EXPECT_THAT(pull([](auto& request) { request.set_min_round(-1); }), refused);
   EXPECT_THAT(pull([](auto& request) { request.add_buckets(1 << 30); }), refused);
 }
 
@@ -427,7 +427,7 @@ TEST_F(PushPullTest, ServerWithoutAShardIsUnavailable) {
   const auto unavailable =
       StatusIs(absl::StatusCode::kUnavailable, HasSubstr("restoring checkpoint 12"));
   EXPECT_THAT(Push(WorkerId(1), Round(0), Constant(2.0f)), unavailable);
-  EXPECT_THAT(Pull(Version(0)), unavailable);
+  EXPECT_THAT(Pull(Round(0)), unavailable);
 }
 
 TEST_F(PushPullTest, ShutDownShardEndsThoseWhoWait) {
@@ -436,7 +436,7 @@ TEST_F(PushPullTest, ShutDownShardEndsThoseWhoWait) {
   const auto transport = server_->Transport(WorkerId(1));
   std::vector<float> weights(num_elements_);
   const Bucket& bucket = server_->buckets()[0];
-  const auto pull = transport->StartPull({Version(9), {{0, PartOf(weights, bucket)}}}, nullptr);
+  const auto pull = transport->StartPull({Round(9), {{0, PartOf(weights, bucket)}}}, nullptr);
   server_->shard().Shutdown(absl::AbortedError("a new server incarnation"));
   EXPECT_THAT(pull->Wait(), StatusIs(absl::StatusCode::kAborted, HasSubstr("new server")));
   EXPECT_THAT(Push(WorkerId(1), Round(0), Constant(2.0f)), StatusIs(absl::StatusCode::kAborted));
@@ -453,7 +453,7 @@ TEST_F(PushPullTest, WorkerWhoseTurnItIsNotIsHeldBackAndMemoryIsBounded) {
   const auto push2 = StartPush(*transport2, Round(0), late);
   ASSERT_OK(Push(WorkerId(1), Round(0), Constant(2.0f)));
   ASSERT_OK(push2->Finish());
-  EXPECT_THAT(Pull(Version(1)), IsOkAndHolds(After(4.0f)));
+  EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(4.0f)));
   // Accumulators, and a second page per bucket while the first was being read.
   EXPECT_LE(server_->shard().stats().resident_bytes,
             before + 3 * num_elements_ * sizeof(float) + 4 * config_.job.bucket_bytes);

@@ -40,10 +40,10 @@ class RestartTest : public testing::Test {
   absl::Status Train(WireClient& worker, int rounds) {
     for (int i = 0; i < rounds; ++i) {
       ASSIGN_OR_RETURN(const v1::Grant grant, worker.NextGrant(report_));
-      RETURN_IF_ERROR(worker
-                          .Push(v1::CONTRIBUTION_KIND_GRADIENT, grant.round(), grant.min_version(),
-                                Filled(1.0f))
-                          .status());
+      RETURN_IF_ERROR(
+          worker
+              .Push(v1::CONTRIBUTION_KIND_GRADIENT, grant.round(), grant.min_round(), Filled(1.0f))
+              .status());
       report_ = ReportOf(grant);
     }
     return absl::OkStatus();

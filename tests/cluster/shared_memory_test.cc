@@ -112,18 +112,18 @@ class SharedMemoryTest : public ::testing::Test {
     EXPECT_OK(session->Finish());
   }
 
-  PullSpec Everything(Version min_version, std::vector<float>& weights) {
+  PullSpec Everything(Round min_round, std::vector<float>& weights) {
     weights.assign(server_->layout().num_elements(), -1.0f);
-    PullSpec spec{min_version, {}};
+    PullSpec spec{min_round, {}};
     for (const Bucket& bucket : server_->buckets()) {
       spec.targets.push_back({bucket.index, PartOf(weights, bucket)});
     }
     return spec;
   }
 
-  absl::StatusOr<std::vector<float>> Pull(ParameterTransport& transport, Version min_version) {
+  absl::StatusOr<std::vector<float>> Pull(ParameterTransport& transport, Round min_round) {
     std::vector<float> weights;
-    RETURN_IF_ERROR(transport.StartPull(Everything(min_version, weights), nullptr)->Wait());
+    RETURN_IF_ERROR(transport.StartPull(Everything(min_round, weights), nullptr)->Wait());
     return weights;
   }
 
@@ -137,8 +137,8 @@ class SharedMemoryTest : public ::testing::Test {
     for (int round = 0; round < 3; ++round) {
       server_->OpenRound(Round(round), 2, 0.01);
       PushBoth(one, two, Round(round));
-      const auto mine = Pull(*one.transport, Version(round + 1));
-      const auto yours = Pull(*two.transport, Version(round + 1));
+      const auto mine = Pull(*one.transport, Round(round + 1));
+      const auto yours = Pull(*two.transport, Round(round + 1));
       EXPECT_OK(mine);
       EXPECT_OK(yours);
       if (!mine.ok() || !yours.ok()) return {};
@@ -343,14 +343,14 @@ TEST_F(SharedMemoryTest, ABrokenPullLeavesNothingBehind) {
   ASSERT_OK(peer.shared);
   std::vector<float> never;
   // Waits for a version that does not come.
-  auto session = peer.transport->StartPull(Everything(Version(1000), never), nullptr);
+  auto session = peer.transport->StartPull(Everything(Round(1000), never), nullptr);
   session->Cancel();
   EXPECT_THAT(session->Wait(), StatusIs(absl::StatusCode::kCancelled));
   session.reset();
   for (int round = 0; round < 3; ++round) {
     if (round > 0) server_->OpenRound(Round(round), 1, 0.01);
     ASSERT_OK(Push(*peer.transport, Round(round), Gradient(1, round)));
-    ASSERT_OK(Pull(*peer.transport, Version(round + 1)));
+    ASSERT_OK(Pull(*peer.transport, Round(round + 1)));
   }
 }
 
@@ -368,12 +368,12 @@ TEST_F(SharedMemoryTest, WorkersMayGoAtAnyTime) {
       session->AddBucket(bucket.index, Version(0), BytesOf(PartOf(gradient, bucket)));
     }
     std::vector<float> weights;
-    const auto pull = peer.transport->StartPull(Everything(Version(0), weights), nullptr);
+    const auto pull = peer.transport->StartPull(Everything(Round(0), weights), nullptr);
   }
   const Peer one = Connect(WorkerId(1), true);
   const Peer two = Connect(WorkerId(2), true);
   PushBoth(one, two, Round(0));
-  EXPECT_OK(Pull(*one.transport, Version(1)));
+  EXPECT_OK(Pull(*one.transport, Round(1)));
 }
 
 }  // namespace

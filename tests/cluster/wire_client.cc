@@ -149,21 +149,21 @@ absl::Status WireClient::PushToServer(const v1::ServerAddress& server,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<float>> WireClient::Pull(int64_t min_version) {
+absl::StatusOr<std::vector<float>> WireClient::Pull(int64_t min_round) {
   const int last = registration_.servers_size() - 1;
   std::vector<float> elements(registration_.servers(last).end());
   for (const v1::ServerAddress& server : registration_.servers()) {
-    RETURN_IF_ERROR(PullFromServer(server, min_version, &elements));
+    RETURN_IF_ERROR(PullFromServer(server, min_round, &elements));
   }
   return elements;
 }
 
-absl::Status WireClient::PullFromServer(const v1::ServerAddress& server, int64_t min_version,
+absl::Status WireClient::PullFromServer(const v1::ServerAddress& server, int64_t min_round,
                                         std::vector<float>* elements) {
   v1::PullRequest request;
   request.set_worker_id(registration_.worker_id());
   request.set_incarnation(registration_.incarnation());
-  request.set_min_version(min_version);
+  request.set_min_round(min_round);
   request.set_encoding(v1::ENCODING_FP32);
   for (int index = 0; index < registration_.buckets_size(); ++index) {
     if (registration_.buckets(index).shard() == server.shard()) request.add_buckets(index);

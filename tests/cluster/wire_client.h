@@ -42,7 +42,7 @@ class WireClient {
   // All buckets; elements in order of the parameter space. Adds up the replies of all servers.
   absl::StatusOr<v1::PushReply> Push(v1::ContributionKind kind, int64_t round, int64_t base_version,
                                      const std::vector<float>& elements);
-  absl::StatusOr<std::vector<float>> Pull(int64_t min_version);
+  absl::StatusOr<std::vector<float>> Pull(int64_t min_round);
   absl::Status Heartbeat();
   absl::Status Leave(const std::optional<v1::RoundReport>& report = std::nullopt,
                      const std::string& reason = "the test is over");
@@ -53,7 +53,7 @@ class WireClient {
  private:
   absl::Status PushToServer(const v1::ServerAddress& server, const v1::PushChunk& prototype,
                             const std::vector<float>& elements, v1::PushReply* total);
-  absl::Status PullFromServer(const v1::ServerAddress& server, int64_t min_version,
+  absl::Status PullFromServer(const v1::ServerAddress& server, int64_t min_round,
                               std::vector<float>* elements);
   v1::ParameterService::Stub* StubOf(const v1::ServerAddress& server);
 

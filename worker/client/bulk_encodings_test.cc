@@ -97,7 +97,7 @@ class BulkEncodingsTest : public ::testing::Test {
 
   absl::StatusOr<PulledBucket> Pull(std::optional<Version> held) {
     PulledBucket result;
-    PullSpec spec{Version(8), {}, Encoding::kInt8};
+    PullSpec spec{Round(8), {}, Encoding::kInt8};
     spec.targets.push_back({0, absl::MakeSpan(weights_), held, absl::MakeSpan(room_)});
     const auto session = transport_->StartPull(
         std::move(spec), [&result](const PulledBucket& pulled) { result = pulled; });

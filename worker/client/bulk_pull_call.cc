@@ -28,7 +28,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, PullSpec sp
                            Callbacks callbacks)
     : connections_(connections),
       stream_(stream),
-      min_version_(spec.min_version),
+      min_round_(spec.min_round),
       encoding_(spec.encoding),
       targets_(std::move(spec.targets)),
       callbacks_(std::move(callbacks)),
@@ -37,7 +37,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, PullSpec sp
   v1::PullRequest request;
   request.set_worker_id(connections->config().worker.value());
   request.set_incarnation(connections->config().incarnation.value());
-  request.set_min_version(min_version_.value());
+  request.set_min_round(min_round_.value());
   request.set_encoding(ToProto(encoding_));
   request.set_shared_region(region_);
   for (const PullTarget& target : targets_) {
@@ -56,10 +56,10 @@ absl::Status BulkPullCall::CheckKind(const PullChunkHeader& header) const {
     return absl::DataLossError("more chunks came than were asked for");
   }
   const PullTarget& target = targets_[num_arrived_];
-  if (header.version < min_version_ || (received_ > 0 && header.version != version_)) {
-    return absl::DataLossError(absl::StrCat(
-        "bucket ", header.bucket, " came in version ", header.version.value(), ", wanted is ",
-        received_ > 0 ? version_.value() : min_version_.value(), received_ > 0 ? "" : " or newer"));
+  if (received_ > 0 && header.version != version_) {
+    return absl::DataLossError(absl::StrCat("bucket ", header.bucket, " came in version ",
+                                            header.version.value(), ", wanted is ",
+                                            version_.value()));
   }
   const bool is_whole = header.encoding == v1::ENCODING_FP32;
   const bool are_changes = header.encoding == ToProto(encoding_) && target.held.has_value() &&

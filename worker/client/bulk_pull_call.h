@@ -64,7 +64,7 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   std::shared_ptr<BulkPullCall> self_;  // until OnDone()
   BulkConnections* const connections_;
   const int stream_;
-  const Version min_version_;
+  const Round min_round_;
   const Encoding encoding_;
   const std::vector<PullTarget> targets_;
   Callbacks callbacks_;

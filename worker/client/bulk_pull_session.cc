@@ -32,7 +32,7 @@ void BulkPullSession::StartCalls(const PullSpec& spec) {
   }
   for (int stream = 0; stream < connections_->num_streams(); ++stream) {
     if (targets[stream].empty()) continue;
-    StartCallLocked(stream, {spec.min_version, std::move(targets[stream]), spec.encoding});
+    StartCallLocked(stream, {spec.min_round, std::move(targets[stream]), spec.encoding});
   }
 }
 

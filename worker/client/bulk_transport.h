@@ -71,7 +71,7 @@ struct PullTarget {
 };
 
 struct PullSpec {
-  Version min_version;              // buckets of an older version are waited for
+  Round min_round;                  // buckets in which rounds before it go on are waited for
   std::vector<PullTarget> targets;  // in the order wanted
   Encoding encoding = Encoding::kFp32;
 };

@@ -177,7 +177,7 @@ class BulkTransportTest : public ::testing::Test {
 
   PullSpec AllBuckets(std::vector<float>& destination) {
     destination.assign(num_elements_, -1.0f);
-    PullSpec spec{Version(7), {}};
+    PullSpec spec{Round(7), {}};
     for (uint32_t i = 0; i < kNumBuckets; ++i) spec.targets.push_back({i, PartOf(destination, i)});
     return spec;
   }
@@ -259,14 +259,14 @@ TEST_F(BulkTransportTest, PulledBucketsLandInTheirPlacesOnceEach) {
   EXPECT_THAT(arrived, UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   EXPECT_EQ(weights, values_);
   EXPECT_EQ(transport_->bytes_pulled(), num_elements_ * sizeof(float));
-  EXPECT_EQ(services_[0].last_pull.min_version(), 7);
+  EXPECT_EQ(services_[0].last_pull.min_round(), 7);
   EXPECT_EQ(services_[0].last_pull.worker_id(), 3);
 }
 
 TEST_F(BulkTransportTest, PullAsksInTheOrderOfTheSpec) {
   ASSERT_OK(PushAll());
   std::vector<float> weights(num_elements_);
-  PullSpec spec{Version(0), {}};
+  PullSpec spec{Round(0), {}};
   for (const uint32_t i : {6u, 2u, 4u, 0u}) spec.targets.push_back({i, PartOf(weights, i)});
   ASSERT_OK(transport_->StartPull(std::move(spec), nullptr)->Wait());
   EXPECT_THAT(services_[0].last_pull.buckets(), ElementsAre(2, 0));
@@ -310,7 +310,6 @@ TEST_F(BulkTransportTest, ChunksThatDoNotFitAreRefused) {
       [](v1::PullChunk& chunk) { chunk.set_bucket(99); },
       [](v1::PullChunk& chunk) { chunk.set_encoding(v1::ENCODING_UNSPECIFIED); },
       [](v1::PullChunk& chunk) { chunk.set_version(chunk.offset() == 0 ? 7 : 8); },
-      [](v1::PullChunk& chunk) { chunk.set_version(6); },
       [](v1::PullChunk& chunk) { chunk.mutable_data()->append(1 << 20, 'x'); },
       [](v1::PullChunk& chunk) { chunk.mutable_data()->pop_back(); },
   };
@@ -344,7 +343,7 @@ TEST_F(BulkTransportTest, CancelEndsAPushThatTheServerDoesNotRead) {
 TEST_F(BulkTransportTest, CancelEndsAPullThatWaits) {
   services_[0].hold_pull = true;
   std::vector<float> weights(num_elements_);
-  PullSpec spec{Version(1000), {{0, PartOf(weights, 0)}}};
+  PullSpec spec{Round(1000), {{0, PartOf(weights, 0)}}};
   const auto session = transport_->StartPull(std::move(spec), nullptr);
   services_[0].entered.WaitForNotification();
   session->Cancel();
@@ -357,7 +356,7 @@ TEST_F(BulkTransportTest, ACallThatTheServerDoesNotKnowEndsAndTheNextTakesAnothe
   config_.shared_memory = false;
   transport_ = MakeBulkGrpcTransport(config_);
   std::vector<float> weights(num_elements_);
-  const PullSpec spec{Version(0), {{0, PartOf(weights, 0)}}};
+  const PullSpec spec{Round(0), {{0, PartOf(weights, 0)}}};
   EXPECT_THAT(transport_->StartPull(spec, nullptr)->Wait(),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(config_.servers[0]), HasSubstr("nothing has moved for"))));
@@ -376,7 +375,7 @@ TEST_F(BulkTransportTest, ACallThatTheServerHoldsIsWaitedFor) {
   transport_ = MakeBulkGrpcTransport(config_);
   std::vector<float> weights(num_elements_);
   services_[0].buckets[0] = std::string(PartOf(weights, 0).size() * sizeof(float), 'x');
-  EXPECT_OK(transport_->StartPull({Version(0), {{0, PartOf(weights, 0)}}}, nullptr)->Wait());
+  EXPECT_OK(transport_->StartPull({Round(0), {{0, PartOf(weights, 0)}}}, nullptr)->Wait());
 }
 
 TEST_F(BulkTransportTest, ATrialTakesEveryPathAndNamesTheOneThatDoesNotWork) {

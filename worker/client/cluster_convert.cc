@@ -89,7 +89,7 @@ absl::StatusOr<WorkGrant> FromProto(const v1::Grant& grant) {
   result.num_samples = grant.num_samples();
   result.local_steps = grant.local_steps();
   result.learning_rates.assign(grant.learning_rates().begin(), grant.learning_rates().end());
-  result.min_version = Version(grant.min_version());
+  result.min_round = Round(grant.min_round());
   result.first_heldout_sample = grant.first_heldout_sample();
   result.num_heldout_samples = grant.num_heldout_samples();
   result.evaluation_set_size = grant.evaluation_set_size();

@@ -52,7 +52,7 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
     return values;
   }
   std::unique_ptr<WeightsPull> Pull(ParameterTransport* transport) {
-    return std::make_unique<WeightsPull>(registration_, Version(3), exchange_->weights(), nullptr,
+    return std::make_unique<WeightsPull>(registration_, Round(3), exchange_->weights(), nullptr,
                                          transport, &clock_);
   }
   std::unique_ptr<ContributionPush> Push(WeightsPull* base, ParameterTransport* transport) {

@@ -30,7 +30,7 @@ absl::StatusOr<RoundReport> GradientRounds::RunRound(const LifeContext& life,
   RoundReport report;
   report.round = grant.round;
   RETURN_IF_ERROR(timeline_.BeginRound());
-  WeightsPull pull(*life.registration, grant.min_version, exchange_->weights(),
+  WeightsPull pull(*life.registration, grant.min_round, exchange_->weights(),
                    exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
                    deps_.trace);
   pull.TellActivity(deps_.on_activity);

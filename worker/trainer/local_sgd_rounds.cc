@@ -92,7 +92,7 @@ absl::StatusOr<RoundReport> LocalSgdRounds::RunRound(const LifeContext& life,
   // Servers that began anew may have gone back to other weights than those the state belongs to.
   const uint64_t servers = life.registration->server_incarnation;
   if (std::exchange(server_incarnation_, servers) != servers) inner_optimizer_->Reset();
-  WeightsPull pull(*life.registration, grant.min_version, exchange_->weights(),
+  WeightsPull pull(*life.registration, grant.min_round, exchange_->weights(),
                    exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
                    deps_.trace);
   pull.TellActivity(deps_.on_activity);

@@ -40,7 +40,7 @@ class TransfersTest : public ::testing::Test {
 };
 
 TEST_F(TransfersTest, PullFetchesBucketsInOrderOfBlocks) {
-  WeightsPull pull(registration_, Version(3), exchange_->weights(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Round(3), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   EXPECT_THAT(transport_.pulls_, ElementsAre(ElementsAre(0u, 1u)));
   EXPECT_THAT(values_, ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
@@ -50,21 +50,21 @@ TEST_F(TransfersTest, PullFetchesBucketsInOrderOfBlocks) {
 
 TEST_F(TransfersTest, BrokenPullFetchesOnlyWhatIsMissing) {
   transport_.script_ = {absl::UnavailableError("gone")};
-  WeightsPull pull(registration_, Version(0), exchange_->weights(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   EXPECT_THAT(transport_.pulls_, ElementsAre(ElementsAre(0u, 1u), ElementsAre(1u)));
 }
 
 TEST_F(TransfersTest, PullOfAnEndedLifeIsNotTriedAgain) {
   transport_.script_ = {absl::AbortedError("register again")};
-  WeightsPull pull(registration_, Version(0), exchange_->weights(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), exchange_->weights(), nullptr, &transport_, &clock_);
   EXPECT_OK(pull.WaitForBlock(0));
   EXPECT_THAT(pull.WaitForBlock(1), StatusIs(absl::StatusCode::kAborted));
   EXPECT_EQ(transport_.pulls_.size(), 1u);
 }
 
 TEST_F(TransfersTest, PushSendsBlocksAsTheyBecomeReadyWithTheirBaseVersions) {
-  WeightsPull pull(registration_, Version(3), exchange_->weights(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Round(3), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   values_ = {1.0f, 2.0f, 3.0f, 4.0f};
   ContributionPush push(registration_, {.round = Round(3)}, exchange_->contribution(), &pull,
@@ -82,7 +82,7 @@ TEST_F(TransfersTest, PushSendsBlocksAsTheyBecomeReadyWithTheirBaseVersions) {
 }
 
 TEST_F(TransfersTest, UnacknowledgedPushIsSentAgainWholeUnderTheSameKey) {
-  WeightsPull pull(registration_, Version(0), exchange_->weights(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   transport_.script_ = {absl::UnavailableError("gone"), absl::DataLossError("checksum")};
   ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,
@@ -95,7 +95,7 @@ TEST_F(TransfersTest, UnacknowledgedPushIsSentAgainWholeUnderTheSameKey) {
 }
 
 TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
-  WeightsPull pull(registration_, Version(0), exchange_->weights(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   // Halved, 1.5 times what bf16 drops: with what is left over the next is rounded up.
   values_.assign(4, 2.0f + 3 * 0x1p-9f);
@@ -129,7 +129,7 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
 }
 
 TEST_F(TransfersTest, RefusedPushIsNotSentAgain) {
-  WeightsPull pull(registration_, Version(0), exchange_->weights(), nullptr, &transport_, &clock_);
+  WeightsPull pull(registration_, Round(0), exchange_->weights(), nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   transport_.script_ = {absl::InvalidArgumentError("NaN")};
   ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,

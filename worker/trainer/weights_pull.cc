@@ -8,11 +8,11 @@
 
 namespace lodestar {
 
-WeightsPull::WeightsPull(const Registration& registration, Version min_version, HostMirror* weights,
+WeightsPull::WeightsPull(const Registration& registration, Round min_round, HostMirror* weights,
                          ShadowWeights* shadow, ParameterTransport* transport, Clock* clock,
                          TraceRecorder* trace)
     : registration_(registration),
-      min_version_(min_version),
+      min_round_(min_round),
       weights_(weights),
       shadow_(shadow),
       transport_(transport),
@@ -68,7 +68,7 @@ void WeightsPull::Run() {
 PullSpec WeightsPull::MissingBuckets() {
   absl::MutexLock lock(&mutex_);
   PullSpec spec;
-  spec.min_version = min_version_;
+  spec.min_round = min_round_;
   if (shadow_ != nullptr) spec.encoding = shadow_->encoding();
   // Buckets are in order of the parameter space, which is the order of forward.
   for (const Bucket& bucket : registration_.buckets) {

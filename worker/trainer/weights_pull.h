@@ -25,11 +25,11 @@ namespace lodestar {
 
 class WeightsPull final : public WeightsGate {
  public:
-  // Begins to pull `min_version` or newer into `weights`, and keeps trying while the servers are
-  // unreachable. Blocks until the device is done with what an earlier pull or push left in
-  // `weights`. `shadow`: where weights travel as encoded changes, attached to the registration;
-  // else null. `trace` may be null. All arguments outlive the pull.
-  WeightsPull(const Registration& registration, Version min_version, HostMirror* weights,
+  // Begins to pull weights in which the rounds before `min_round` are over into `weights`, and
+  // keeps trying while the servers are unreachable. Blocks until the device is done with what an
+  // earlier pull or push left in `weights`. `shadow`: where weights travel as encoded changes,
+  // attached to the registration; else null. `trace` may be null. All arguments outlive the pull.
+  WeightsPull(const Registration& registration, Round min_round, HostMirror* weights,
               ShadowWeights* shadow, ParameterTransport* transport, Clock* clock,
               TraceRecorder* trace = nullptr);
   ~WeightsPull() override;
@@ -63,7 +63,7 @@ class WeightsPull final : public WeightsGate {
   void AwaitSettled(int block) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;
-  const Version min_version_;
+  const Round min_round_;
   HostMirror* const weights_;
   ShadowWeights* const shadow_;
   ParameterTransport* const transport_;

@@ -160,10 +160,10 @@ class BenchWorker {
     } else if (command == "push") {
       FinishPush(*StartPush(Round(number)));
     } else if (command == "pull") {
-      Expect(StartPull(Version(number))->Wait());
+      Expect(StartPull(Round(number))->Wait());
     } else if (command == "both") {
       const auto push = StartPush(Round(number));
-      const auto pull = StartPull(Version(number + 1));
+      const auto pull = StartPull(Round(number + 1));
       FinishPush(*push);
       Expect(pull->Wait());
     } else {
@@ -226,9 +226,9 @@ class BenchWorker {
     exchange_->contribution()->Commit(result->late);
   }
 
-  std::unique_ptr<PullSession> StartPull(Version version) {
+  std::unique_ptr<PullSession> StartPull(Round min_round) {
     PullSpec spec;
-    spec.min_version = version;
+    spec.min_round = min_round;
     spec.encoding = EncodingOfFlag();
     for (const Bucket& bucket : registration_.buckets) {
       float* const weights = weights_.data() + bucket.range.begin;

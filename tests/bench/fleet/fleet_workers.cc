@@ -118,22 +118,22 @@ class LightWorker {
       if (grant.kind != GrantKind::kTrain || !on_grant(grant.round.value())) {
         return absl::OkStatus();
       }
-      RETURN_IF_ERROR(Pull(grant.min_version));
+      RETURN_IF_ERROR(Pull(grant.min_round));
       RETURN_IF_ERROR(Push(grant));
       report.emplace();
       report->round = grant.round;
       report->loss_sum = 1.0;
       report->num_predictions = 1;
       report->num_samples = grant.num_samples;
-      report->base_version = grant.min_version;
+      report->base_version = Version(grant.min_round.value());
     }
   }
 
   void End() { link_->Cancel(); }
 
  private:
-  absl::Status Pull(Version min_version) {
-    PullSpec spec{min_version, {}};
+  absl::Status Pull(Round min_round) {
+    PullSpec spec{min_round, {}};
     for (const Bucket& bucket : registration_.buckets) {
       spec.targets.push_back({bucket.index, PartOf(weights_, bucket)});
     }
@@ -144,7 +144,8 @@ class LightWorker {
     const auto session =
         transport_->StartPush({grant.round, ContributionKind::kGradient, /*scale=*/1.0f});
     for (const Bucket& bucket : registration_.buckets) {
-      session->AddBucket(bucket.index, grant.min_version, BytesOf(PartOf(gradient_, bucket)));
+      session->AddBucket(bucket.index, Version(grant.min_round.value()),
+                         BytesOf(PartOf(gradient_, bucket)));
     }
     return session->Finish().status();
   }

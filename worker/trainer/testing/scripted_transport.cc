@@ -35,7 +35,7 @@ class ScriptedPull final : public PullSession {
     const absl::Status status = owner_->NextStatus();
     for (const PullTarget& target : spec_.targets) {
       for (float& value : target.destination) value = 10.0f + target.bucket;
-      callback_({target.bucket, Version(spec_.min_version.value() + target.bucket)});
+      callback_({target.bucket, Version(spec_.min_round.value() + target.bucket)});
       if (!status.ok()) break;
     }
     return status;

@@ -18,7 +18,7 @@ namespace lodestar {
 Registration TwoBlocks();
 
 // Answers each session with the next of the scripted statuses, OK when they are used up. Bucket b
-// is pulled as values 10 + b in version min_version + b; a pull that fails delivers the first
+// is pulled as values 10 + b in version min_round + b; a pull that fails delivers the first
 // bucket before.
 class ScriptedTransport final : public ParameterTransport {
  public:

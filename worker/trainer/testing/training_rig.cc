@@ -85,7 +85,7 @@ absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, GrantKind kind)
   grant.num_samples = kRigBatch;
   grant.local_steps = job_.local_steps;
   grant.learning_rates.assign(job_.local_steps, 0.01);
-  grant.min_version = Version(round);
+  grant.min_round = Round(round);
   if (round == 1) grant.num_heldout_samples = kRigHeldout;
   grant.evaluation_set_size = kRigHeldout;
   return runner_->Run({.registration = &server_.registration(),
