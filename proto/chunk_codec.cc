@@ -307,6 +307,22 @@ uint64_t ChecksumOf(const PullChunkHeader& header, size_t data_bytes) {
   return uint64_t{CrcOf(header, data_bytes)} << 32 | header.crc32c;
 }
 
+uint32_t ChecksumOf(const v1::PullRequest& request) {
+  uint32_t crc32c = CrcOfFields(request.worker_id(), request.incarnation(), request.min_round());
+  const auto add = [&crc32c](uint64_t value) {
+    uint8_t bytes[sizeof(value)];
+    CodedOutputStream::WriteLittleEndian64ToArray(value, bytes);
+    crc32c = Crc32c(bytes, sizeof(bytes), crc32c);
+  };
+  add(request.buckets_size());
+  for (const uint32_t bucket : request.buckets()) add(bucket);
+  add(request.encoding());
+  add(request.held_versions_size());
+  for (const int64_t version : request.held_versions()) add(version);
+  add(request.shared_region());
+  return crc32c;
+}
+
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header) {
   return MessageOf(WriteHeader(header).Finish());
 }
@@ -371,7 +387,7 @@ absl::Status ChunkReader<Header>::ReadFields() {
 
 template <typename Header>
 absl::Status ChunkReader<Header>::CheckLength(uint64_t bytes) const {
-  if (bytes == 0) return absl::InvalidArgumentError("chunk has no data; leave it out");
+  if (bytes == 0) return Malformed("it has no data");
   if (bytes <= kMaxChunkBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("chunk has ", bytes,
                                                  " bytes of data, allowed are ", kMaxChunkBytes,

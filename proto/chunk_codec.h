@@ -68,6 +68,10 @@ struct PullChunkHeader {
 uint64_t ChecksumOf(const PushChunkHeader& header, size_t data_bytes);
 uint64_t ChecksumOf(const PullChunkHeader& header, size_t data_bytes);
 
+// What the field crc32c of a request has: a pull that was damaged on its way may be one of a
+// version that never comes.
+uint32_t ChecksumOf(const v1::PullRequest& request);
+
 // Messages whose payload is in shared memory, at header.place.
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header);
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header);
@@ -91,8 +95,8 @@ class ChunkReader {
 
   // Reads the small fields and stops at the payload. Call once. Errors: DataLoss for what is not
   // legal protobuf, a payload that is longer than the message or also in shared memory, fields
-  // after it, and a header that is not as it was sent: it was damaged on its way; InvalidArgument
-  // for no or more than kMaxChunkBytes of data.
+  // after it, no data, and a header that is not as it was sent: it was damaged on its way;
+  // InvalidArgument for more than kMaxChunkBytes of data.
   absl::Status ReadHeader();
   const Header& header() const { return header_; }
   // Length of the payload; between 1 and kMaxChunkBytes once ReadHeader() was OK.

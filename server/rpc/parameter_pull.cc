@@ -53,7 +53,10 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
   const grpc::Status parsed =
       grpc::SerializationTraits<v1::PullRequest>::Deserialize(&message, &request_);
   if (!parsed.ok()) {
-    return absl::InvalidArgumentError("pull: the request is not a legal PullRequest");
+    return absl::DataLossError("pull: the request is not a legal PullRequest; send it again");
+  }
+  if (request_.crc32c() != 0 && request_.crc32c() != ChecksumOf(request_)) {
+    return absl::DataLossError("pull: the request was damaged on its way; send it again");
   }
   if (absl::StatusOr<Encoding> encoding = FromProto(request_.encoding()); !encoding.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("pull: ", encoding.status().message()));

@@ -17,6 +17,7 @@
 #include "common/initial_weights.h"
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
+#include "proto/chunk_codec.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "proto/status_mapping.h"
 #include "tests/cluster/shard_server.h"
@@ -318,7 +319,8 @@ TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_scale(-1.0f); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_num_samples(-1); }), refused);
   EXPECT_THAT(changed([](auto& chunk) { chunk.set_scale(std::nanf("")); }), refused);
-  EXPECT_THAT(changed([](auto& chunk) { chunk.clear_data(); }), refused);
+  EXPECT_THAT(changed([](auto& chunk) { chunk.clear_data(); }),
+              StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(changed([](auto& chunk) { chunk.mutable_data()->pop_back(); }), refused);
   v1::PushChunk other = SomeChunk(5, size);
   other.set_round(1);
@@ -374,6 +376,20 @@ TEST_F(PushPullTest, DataThatDoesNotHoldIsRefusedByItsCode) {
   v1::PushChunk damaged = WholeBucket();
   (*damaged.mutable_data())[5] ^= 1;
   EXPECT_THAT(PushChunks({damaged}), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
+  // One of a round that never comes.
+  v1::PullRequest distant;
+  distant.set_worker_id(1);
+  distant.set_incarnation(1);
+  distant.add_buckets(0);
+  distant.set_encoding(v1::ENCODING_FP32);
+  distant.set_crc32c(ChecksumOf(distant));
+  distant.set_min_round(int64_t{1} << 40);
+  grpc::ClientContext context;
+  v1::PullChunk chunk;
+  const auto reader = stub_->Pull(&context, distant);
+  EXPECT_FALSE(reader->Read(&chunk));
+  EXPECT_THAT(FromGrpcStatus(reader->Finish()),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("damaged")));
   // As it is, it would be held until its life is announced.
   v1::PushChunk misread = WholeBucket();
   misread.set_crc32c(misread.crc32c() | uint64_t{1} << 63);

@@ -45,6 +45,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, PullSpec sp
     if (encoding_ == Encoding::kFp32) continue;
     request.add_held_versions(target.held.has_value() ? target.held->value() : -1);
   }
+  request.set_crc32c(ChecksumOf(request));
   bool own_buffer = false;
   const grpc::Status written =
       grpc::SerializationTraits<v1::PullRequest>::Serialize(request, &request_, &own_buffer);
