@@ -189,6 +189,7 @@ absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason
 void Coordinator::Tick(absl::Time now) {
   LookForSilence(now);
   EndLives(membership_.Expire(now), now);
+  DropStalled(now);
   TellWait(now);
   if (now < drop_missing_at_) return;
   drop_missing_at_ = absl::InfiniteFuture();
@@ -222,7 +223,7 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
   for (const EndedLife& life : lives) {
     desks_[life.id].EndLife();
     ledger_.ReleaseWorker(life.id);
-    for (auto& [number, round] : open_) round.Lose(life.id);
+    for (auto& [number, round] : open_) round.Lose(life.id, now);
     Command(DropCommand{life.id, life.incarnation, life.reason});
     Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
                       " incarnation=", life.incarnation.value(), " reason=", life.reason));

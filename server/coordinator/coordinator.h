@@ -126,6 +126,8 @@ class Coordinator final : public CoordinatorFacts {
   void Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
 
   absl::Status CountReport(WorkerId worker, const GrantReport& report, absl::Time now);
+  std::optional<WorkerId> FindStalled(const OpenRound& round, absl::Time now) const;
+  void DropStalled(absl::Time now);
   // Goes on as far as the facts allow.
   void Advance(absl::Time now);
   bool AdvanceOnce(absl::Time now);
@@ -167,6 +169,7 @@ class Coordinator final : public CoordinatorFacts {
   void TellWait(absl::Time now);
 
   std::vector<Effect> effects_;
+  absl::Time servers_back_at_ = absl::InfinitePast();  // the last that were away
   std::set<int> told_away_;  // shards whose servers are away, once people were told
 };
 

@@ -88,6 +88,7 @@ void Coordinator::OnShardAway(int shard, absl::Time now) {
 
 void Coordinator::OnShardBack(int shard, absl::Time now) {
   Touch();
+  servers_back_at_ = now;
   told_away_.erase(shard);
   Tell(absl::StrCat("shard back shard=", shard));
   Advance(now);

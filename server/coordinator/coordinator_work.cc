@@ -69,10 +69,44 @@ absl::Status Coordinator::CountReport(WorkerId worker, const GrantReport& report
   ++finite_reports_;
   // A round that is not open any more was committed without this worker.
   if (auto round = open_.find(report.round); round != open_.end()) {
-    round->second.Report(worker, report);
+    round->second.Report(worker, report, now);
   }
   desk.Complete(report, now);
   return absl::OkStatus();
+}
+
+// Who stalls, a round waits for without end: its heartbeats come, but not a byte of what the round
+// needs. Computing is not judged. Of those that push only the first is: the others may wait for it,
+// because sums have a fixed order.
+std::optional<WorkerId> Coordinator::FindStalled(const OpenRound& round, absl::Time now) const {
+  const absl::Duration patience = config_.lease + 2 * progress_.usual_round();
+  bool is_first = true;
+  for (WorkerId worker : round.Missing()) {
+    const WorkerDesk& desk = desks_.at(worker);
+    const bool is_judged = desk.is_pulling() || (is_first && desk.is_delivering());
+    is_first = false;
+    const absl::Time since = std::max({desk.same_since(), round.changed_at(), servers_back_at_});
+    if (is_judged && now - since > patience) return worker;
+  }
+  return std::nullopt;
+}
+
+void Coordinator::DropStalled(absl::Time now) {
+  if (is_shard_away() || !CheckReady(now).ok()) return;
+  for (const auto& [number, round] : open_) {
+    const std::optional<WorkerId> stalled = FindStalled(round, now);
+    if (!stalled.has_value()) continue;
+    const absl::string_view what = desks_.at(*stalled).is_pulling() ? "pull" : "push";
+    RaiseAlarm(absl::StrCat("worker '", NameOf(*stalled), "' held up rounds: its ", what,
+                            " moved no byte; it is dropped, and may come back. See to its path to "
+                            "the servers"),
+               now);
+    // Changes open_.
+    return DropWorker(*stalled,
+                      absl::StrCat("held up round ", number.value(), ": its ", what,
+                                   " moved no byte for longer than rounds take and a lease"),
+                      now);
+  }
 }
 
 void Coordinator::Advance(absl::Time now) {

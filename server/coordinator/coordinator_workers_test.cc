@@ -253,5 +253,78 @@ TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
   EXPECT_EQ(cluster.fleet().plans.at(1).roster.size(), 1);
 }
 
+// Two workers, each with its grant of round 0; a lease is 10 s.
+class StalledWorkerTest : public testing::Test {
+ protected:
+  StalledWorkerTest() : cluster_(TestConfig(/*min_workers=*/2)) {
+    cluster_.Start();
+    a_ = cluster_.Add("a");
+    b_ = cluster_.Add("b");
+    cluster_.Ask(a_);
+    cluster_.Ask(b_);
+    EXPECT_TRUE(cluster_.Ask(a_).grant.has_value());
+  }
+
+  void Beat(const TestWorker& worker, const std::string& activity, uint64_t bytes) {
+    // Of a life that is over, Aborted.
+    cluster_.coordinator()
+        .Heartbeat({worker.life, bytes, 0, activity}, cluster_.now())
+        .status()
+        .IgnoreError();
+  }
+  // For `seconds`, with a heartbeat of each every second.
+  void Pass(int seconds, const std::string& a, const std::string& b, bool moves_a = false) {
+    for (int i = 0; i < seconds; ++i) {
+      cluster_.Pass(absl::Seconds(1));
+      Beat(a_, a, moves_a ? ++bytes_ : bytes_);
+      Beat(b_, b, 7);
+    }
+    cluster_.Pass(absl::ZeroDuration());
+  }
+  bool IsAlive(const TestWorker& worker) {
+    return cluster_.coordinator().PollGrant(worker.life, cluster_.now()).ok();
+  }
+
+  CoordinatorHarness cluster_;
+  TestWorker a_;
+  TestWorker b_;
+  uint64_t bytes_ = 0;
+};
+
+TEST_F(StalledWorkerTest, APushThatMovesNoByteIsNotWaitedForWithoutEnd) {
+  Pass(9, "push", "push");
+  EXPECT_TRUE(IsAlive(a_));
+  Pass(3, "push", "push");
+  EXPECT_FALSE(IsAlive(a_));
+  EXPECT_TRUE(IsAlive(b_)) << "it may have waited for the first in the order of the sum";
+  EXPECT_THAT(cluster_.observer().alarms.back(), HasSubstr("'a' held up rounds: its push moved"));
+  Pass(9, "wait", "push");
+  EXPECT_TRUE(IsAlive(b_)) << "its time begins when the first is gone";
+  Pass(3, "wait", "push");
+  EXPECT_FALSE(IsAlive(b_));
+}
+
+TEST_F(StalledWorkerTest, OneThatComputesOrMovesBytesIsWaitedFor) {
+  Pass(60, "compute", "push");
+  Pass(60, "push", "push", /*moves_a=*/true);
+  EXPECT_TRUE(IsAlive(a_));
+  EXPECT_TRUE(IsAlive(b_));
+}
+
+TEST_F(StalledWorkerTest, APullWaitsForNobody) {
+  Pass(12, "compute", "pull");
+  EXPECT_TRUE(IsAlive(a_));
+  EXPECT_FALSE(IsAlive(b_));
+}
+
+TEST_F(StalledWorkerTest, NobodyIsToBlameWhileAServerIsAway) {
+  cluster_.silent_shard = 1;
+  Pass(60, "push", "pull");
+  cluster_.silent_shard = -1;
+  Pass(9, "push", "pull");
+  EXPECT_TRUE(IsAlive(a_));
+  EXPECT_TRUE(IsAlive(b_));
+}
+
 }  // namespace
 }  // namespace lodestar

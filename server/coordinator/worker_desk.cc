@@ -51,6 +51,9 @@ bool WorkerDesk::CountNotFinite(Incarnation incarnation, uint64_t finite_reports
 }
 
 void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
+  const bool is_same = activity_ == call.activity && bytes_pushed_ == call.bytes_pushed &&
+                       bytes_pulled_ == call.bytes_pulled;
+  if (!is_same) same_since_ = now;
   activity_ = call.activity;
   push_bytes_.Add(static_cast<double>(Increase(bytes_pushed_, call.bytes_pushed)), now);
   pull_bytes_.Add(static_cast<double>(Increase(bytes_pulled_, call.bytes_pulled)), now);

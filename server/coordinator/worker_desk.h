@@ -63,6 +63,9 @@ class WorkerDesk {
 
   // By its last heartbeat its contribution has left and is not yet acknowledged.
   bool is_delivering() const { return activity_ == "push"; }
+  bool is_pulling() const { return activity_ == "pull"; }
+  // Since when heartbeats say the same: no other activity, and no byte more pushed or pulled.
+  absl::Time same_since() const { return same_since_; }
 
  private:
   void CountTimes(const GrantReport& report);
@@ -85,6 +88,7 @@ class WorkerDesk {
   uint64_t rounds_completed_ = 0;
   uint64_t bytes_pushed_ = 0;  // by the last heartbeat
   uint64_t bytes_pulled_ = 0;
+  absl::Time same_since_ = absl::InfinitePast();
   RateMeter samples_;
   RateMeter push_bytes_;
   RateMeter pull_bytes_;
