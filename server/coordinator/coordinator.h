@@ -21,6 +21,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,16 +29,21 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "common/layout.h"
+#include "server/coordinator/announcement.h"
+#include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/coordinator_facts.h"
-#include "server/coordinator/effect.h"
 #include "server/coordinator/messages.h"
 #include "server/coordinator/open_round.h"
+#include "server/coordinator/shard_command.h"
 #include "server/coordinator/work_ledger.h"
 #include "server/membership/membership_table.h"
 #include "server/sync/worker_fault.h"
 
 namespace lodestar {
+
+// What follows from a call: carried out in order, before what the call answered goes out.
+using Effect = std::variant<ShardCommand, RepeatedCommand, CheckpointTask, Announcement>;
 
 class Coordinator final : public CoordinatorFacts {
  public:
@@ -149,6 +155,7 @@ class Coordinator final : public CoordinatorFacts {
 
   // The server has come with another memory than that of the job: all start over.
   void LoseMemory(int shard, absl::Time now);
+  // Whether shards have an assignment, and with it something to lose.
   bool has_memory() const;
   void OnShardAway(int shard, absl::Time now);
   void OnShardBack(int shard, absl::Time now);

@@ -11,6 +11,13 @@
 #include "server/coordinator/coordinator.h"
 
 namespace lodestar {
+namespace {
+
+std::string LostWhileSaving(int shard) {
+  return absl::StrCat("the server of shard ", shard, " was lost while the checkpoint was written");
+}
+
+}  // namespace
 
 absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
                                           uint64_t memory_of, absl::string_view address,
@@ -34,7 +41,6 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   return absl::OkStatus();
 }
 
-// Whether shards have an assignment, and with it something to lose.
 bool Coordinator::has_memory() const {
   switch (phase_) {
     case CoordinatorPhase::kLoading:
@@ -106,8 +112,7 @@ void Coordinator::LookForSilence(absl::Time now) {
     const ShardRegistry::Entry& entry = shards_.entries()[shard];
     if (!entry.is_away() || now - *entry.away_since < ShardPatience()) continue;
     if (last_save_.is_begun() && !last_save_.outcome().has_value()) {
-      EndLastSave(absl::DataLossError(absl::StrCat("the server of shard ", shard,
-                                                   " was lost while the checkpoint was written")));
+      EndLastSave(absl::DataLossError(LostWhileSaving(static_cast<int>(shard))));
     }
     if (!told_away_.insert(static_cast<int>(shard)).second) continue;
     RaiseAlarm(absl::StrCat("the server of shard ", shard, " at ", entry.address,
@@ -133,8 +138,7 @@ void Coordinator::LoseMemory(int shard, absl::Time now) {
                           "newest checkpoint"),
              now);
   if (checkpoints_.is_active()) Do(DiscardTask{std::string(checkpoints_.active_directory())});
-  const std::string lost =
-      absl::StrCat("the server of shard ", shard, " was lost while the checkpoint was written");
+  const std::string lost = LostWhileSaving(shard);
   checkpoints_.Abort(absl::UnavailableError(lost));
   if (last_save_.is_begun()) EndLastSave(absl::DataLossError(lost));
   // The loss of the server that was failing anyway is the end.
