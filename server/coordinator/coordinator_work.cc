@@ -12,6 +12,9 @@
 namespace lodestar {
 namespace {
 
+// For a chunk of 4 MiB that is 7 kB/s: no path that is worth training over is as slow.
+constexpr absl::Duration kStallPatience = absl::Minutes(10);
+
 void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_complete = heldout.complete;
   if (heldout.predictions == 0) return;
@@ -75,18 +78,16 @@ absl::Status Coordinator::CountReport(WorkerId worker, const GrantReport& report
   return absl::OkStatus();
 }
 
-// Who stalls, a round waits for without end: its heartbeats come, but not a byte of what the round
-// needs. Computing is not judged. Of those that push only the first is: the others may wait for it,
-// because sums have a fixed order.
+// Who stalls, a round waits for without end: its heartbeats come, but not a byte of its pull.
+// Neither computing nor pushing is judged: bytes that are pushed are told once all are taken, which
+// over a slow path lasts.
 std::optional<WorkerId> Coordinator::FindStalled(const OpenRound& round, absl::Time now) const {
-  const absl::Duration patience = config_.lease + 2 * progress_.usual_round();
-  bool is_first = true;
+  const absl::Duration patience =
+      std::max(kStallPatience, config_.lease + 2 * progress_.usual_round());
   for (WorkerId worker : round.Missing()) {
     const WorkerDesk& desk = desks_.at(worker);
-    const bool is_judged = desk.is_pulling() || (is_first && desk.is_delivering());
-    is_first = false;
     const absl::Time since = std::max({desk.same_since(), round.changed_at(), servers_back_at_});
-    if (is_judged && now - since > patience) return worker;
+    if (desk.is_pulling() && now - since > patience) return worker;
   }
   return std::nullopt;
 }
@@ -96,16 +97,17 @@ void Coordinator::DropStalled(absl::Time now) {
   for (const auto& [number, round] : open_) {
     const std::optional<WorkerId> stalled = FindStalled(round, now);
     if (!stalled.has_value()) continue;
-    const absl::string_view what = desks_.at(*stalled).is_pulling() ? "pull" : "push";
-    RaiseAlarm(absl::StrCat("worker '", NameOf(*stalled), "' held up rounds: its ", what,
-                            " moved no byte; it is dropped, and may come back. See to its path to "
+    RaiseAlarm(absl::StrCat("worker '", NameOf(*stalled),
+                            "' held up rounds: its pull moved no byte; it is dropped, and may come "
+                            "back. See to its path to "
                             "the servers"),
                now);
     // Changes open_.
-    return DropWorker(*stalled,
-                      absl::StrCat("held up round ", number.value(), ": its ", what,
-                                   " moved no byte for longer than rounds take and a lease"),
-                      now);
+    return DropWorker(
+        *stalled,
+        absl::StrCat("held up round ", number.value(),
+                     ": its pull moved no byte for ten minutes, or longer than rounds take"),
+        now);
   }
 }
 
