@@ -1,7 +1,5 @@
 #include "common/checkpoint_manifest.h"
 
-#include <cerrno>
-#include <fstream>
 #include <map>
 #include <utility>
 
@@ -9,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/crc32c.h"
-#include "common/file_io.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -260,29 +257,26 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   return manifest;
 }
 
-absl::StatusOr<Manifest> ReadManifest(const std::string& directory) {
+absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/", kManifestName);
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxManifestBytes));
+  ASSIGN_OR_RETURN(const std::string text, file_system.ReadWholeFile(path, kMaxManifestBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (manifest.ok()) return manifest;
   return absl::DataLossError(absl::StrCat(path, ": ", manifest.status().message()));
 }
 
-absl::Status VerifyCheckpointFile(const std::string& directory, const CheckpointFile& file) {
+absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& directory,
+                                  const CheckpointFile& file) {
   const std::string path = absl::StrCat(directory, "/", file.name);
-  // Read, not mapped: a server that is out of memory still verifies the last that it saves.
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return absl::DataLossError(ErrnoStatus(errno, "open", path).message());
-  char block[1 << 16];
   int64_t num_bytes = 0;
   uint32_t crc32c = 0;
-  while (stream) {
-    stream.read(block, sizeof(block));
-    const auto count = static_cast<size_t>(stream.gcount());
-    crc32c = Crc32c(block, count, crc32c);
-    num_bytes += static_cast<int64_t>(count);
-  }
-  if (stream.bad()) return absl::DataLossError(ErrnoStatus(errno, "read", path).message());
+  // Read, not mapped: a server that is out of memory still verifies the last that it saves.
+  const absl::Status read = file_system.Read(path, [&](absl::string_view block) {
+    crc32c = Crc32c(block.data(), block.size(), crc32c);
+    num_bytes += static_cast<int64_t>(block.size());
+    return absl::OkStatus();
+  });
+  if (!read.ok()) return absl::DataLossError(read.message());
   if (num_bytes != file.num_bytes) {
     return absl::DataLossError(absl::StrCat(path, " has ", num_bytes, " bytes, ", kManifestName,
                                             " says ", file.num_bytes));

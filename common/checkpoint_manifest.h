@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/file_system.h"
 #include "common/ids.h"
 #include "common/json.h"
 #include "common/layout.h"
@@ -74,10 +75,11 @@ std::string FormatManifest(const Manifest& manifest);
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 
 // That of a checkpoint directory. Errors: those of files; DataLoss if it does not parse.
-absl::StatusOr<Manifest> ReadManifest(const std::string& directory);
+absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory);
 
 // Reads the file whole and compares. Blocks for the disk. Errors: DataLoss naming the file, what it
 // has and what the manifest says.
-absl::Status VerifyCheckpointFile(const std::string& directory, const CheckpointFile& file);
+absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& directory,
+                                  const CheckpointFile& file);
 
 }  // namespace lodestar

@@ -6,12 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -65,22 +63,29 @@ absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::strin
                                                          std::strerror(error_number)));
 }
 
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
+absl::Status ReadBlocks(const std::string& path,
+                        absl::FunctionRef<absl::Status(absl::string_view block)> take) {
   const ScopedDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return ErrnoStatus(errno, "open", path);
-  std::string contents;
   char buffer[1 << 16];
   while (true) {
     const ssize_t count = read(file.get(), buffer, sizeof(buffer));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return ErrnoStatus(errno, "read", path);
-    if (count == 0) return contents;
-    contents.append(buffer, count);
-    if (static_cast<int64_t>(contents.size()) > max_bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, " has more than the ", max_bytes, " bytes allowed for it"));
-    }
+    if (count == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(take(absl::string_view(buffer, count)));
   }
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
+  std::string contents;
+  RETURN_IF_ERROR(ReadBlocks(path, [&](absl::string_view block) {
+    absl::StrAppend(&contents, block);
+    if (static_cast<int64_t>(contents.size()) <= max_bytes) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " has more than the ", max_bytes, " bytes allowed for it"));
+  }));
+  return contents;
 }
 
 absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view name,
@@ -143,67 +148,6 @@ MappedFile::~MappedFile() {
 void MappedFile::AdviseSequential() const {
   // Advice only: nothing depends on whether the system takes it.
   if (data_ != nullptr) madvise(const_cast<uint8_t*>(data_), size_, MADV_SEQUENTIAL);
-}
-
-absl::StatusOr<SequentialFileWriter> SequentialFileWriter::Create(const std::string& path) {
-  return Open(path, O_TRUNC);
-}
-
-absl::StatusOr<SequentialFileWriter> SequentialFileWriter::CreateNew(const std::string& path) {
-  return Open(path, O_EXCL);
-}
-
-absl::StatusOr<SequentialFileWriter> SequentialFileWriter::Open(const std::string& path,
-                                                                int flags) {
-  constexpr mode_t kMode = 0644;
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, kMode);
-  if (descriptor < 0) return ErrnoStatus(errno, "create", path);
-  return SequentialFileWriter(path, descriptor);
-}
-
-SequentialFileWriter::SequentialFileWriter(std::string path, int descriptor)
-    : path_(std::move(path)), descriptor_(descriptor) {}
-
-SequentialFileWriter::SequentialFileWriter(SequentialFileWriter&& other) noexcept {
-  *this = std::move(other);
-}
-
-SequentialFileWriter& SequentialFileWriter::operator=(SequentialFileWriter&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(num_bytes_, other.num_bytes_);
-  std::swap(crc32c_, other.crc32c_);
-  std::swap(buffer_, other.buffer_);
-  return *this;
-}
-
-SequentialFileWriter::~SequentialFileWriter() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
-absl::Status SequentialFileWriter::Append(const void* data, size_t size) {
-  constexpr size_t kBufferBytes = 1 << 20;
-  crc32c_ = Crc32c(data, size, crc32c_);
-  num_bytes_ += static_cast<int64_t>(size);
-  if (buffer_.size() + size <= kBufferBytes) {
-    buffer_.append(static_cast<const char*>(data), size);
-    return absl::OkStatus();
-  }
-  RETURN_IF_ERROR(Flush());
-  return WriteAll(descriptor_, {static_cast<const char*>(data), size}, path_);
-}
-
-absl::Status SequentialFileWriter::Flush() {
-  RETURN_IF_ERROR(WriteAll(descriptor_, buffer_, path_));
-  buffer_.clear();
-  return absl::OkStatus();
-}
-
-absl::Status SequentialFileWriter::Finish(bool sync) {
-  RETURN_IF_ERROR(Flush());
-  if (sync && fdatasync(descriptor_) != 0) return ErrnoStatus(errno, "sync", path_);
-  if (close(std::exchange(descriptor_, -1)) != 0) return ErrnoStatus(errno, "close", path_);
-  return absl::OkStatus();
 }
 
 }  // namespace lodestar

@@ -11,6 +11,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/file_io.h"
+#include "common/file_system.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -40,7 +42,7 @@ absl::StatusOr<std::string> TargetOf(const std::string& path) {
 absl::StatusOr<SequentialFileWriter> CreateBeside(const std::string& target) {
   const std::string temporary = absl::StrCat(target, ".tmp-", getpid());
   unlink(temporary.c_str());
-  return SequentialFileWriter::CreateNew(temporary);
+  return SequentialFileWriter::CreateNew(FileSystem::Real(), temporary);
 }
 
 }  // namespace

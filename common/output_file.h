@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/file_io.h"
+#include "common/file_system.h"
 
 namespace lodestar {
 

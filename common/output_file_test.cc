@@ -11,6 +11,7 @@
 #include <iterator>
 #include <string>
 
+#include "common/file_io.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

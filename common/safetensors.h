@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/file_io.h"
+#include "common/file_system.h"
 
 namespace lodestar {
 
@@ -51,8 +51,8 @@ class SafetensorsWriter {
   // Errors: those of files; InvalidArgument for unknown dtypes, bad shapes, repeated or reserved
   // names.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
-      const std::string& path, const std::vector<SafetensorsEntry>& entries,
-      const SafetensorsMetadata& metadata);
+      FileSystem& file_system, const std::string& path,
+      const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);
 
   absl::Status Append(absl::Span<const uint8_t> bytes);
   absl::Status Append(absl::Span<const float> values);
@@ -80,9 +80,10 @@ struct SafetensorsTensor {
 // A mapped file, all of whose header has been checked. Thread-safe.
 class SafetensorsReader {
  public:
-  // Errors: those of MappedFile::Open(); InvalidArgument naming file, tensor, offset and what was
+  // Errors: those of FileSystem::Map(); InvalidArgument naming file, tensor, offset and what was
   // expected for anything that breaks the format.
-  static absl::StatusOr<std::unique_ptr<SafetensorsReader>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<SafetensorsReader>> Open(FileSystem& file_system,
+                                                                 const std::string& path);
 
   // In order of their data.
   const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }
@@ -96,18 +97,18 @@ class SafetensorsReader {
   // another dtype.
   absl::StatusOr<absl::Span<const float>> Floats(const std::string& name) const;
 
-  int64_t file_bytes() const { return static_cast<int64_t>(file_.bytes().size()); }
-  const std::string& path() const { return file_.path(); }
+  int64_t file_bytes() const { return static_cast<int64_t>(file_.bytes.size()); }
+  const std::string& path() const { return file_.path; }
   // Reads the whole file.
   uint32_t ComputeCrc32c() const;
 
  private:
-  explicit SafetensorsReader(MappedFile file) : file_(std::move(file)) {}
+  explicit SafetensorsReader(FileBytes file) : file_(std::move(file)) {}
   absl::Status ParseHeader();
   absl::Status CheckTiling(int64_t data_begin) const;
   void CopyUnaligned();
 
-  MappedFile file_;
+  const FileBytes file_;
   std::vector<SafetensorsTensor> tensors_;
   std::map<std::string, size_t> index_;
   std::map<std::string, std::vector<float>> copies_;

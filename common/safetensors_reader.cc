@@ -67,8 +67,8 @@ absl::StatusOr<SafetensorsMetadata> ParseMetadata(const Json& entry) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
-    const std::string& path) {
-  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+    FileSystem& file_system, const std::string& path) {
+  ASSIGN_OR_RETURN(FileBytes file, file_system.Map(path));
   std::unique_ptr<SafetensorsReader> reader(new SafetensorsReader(std::move(file)));
   if (absl::Status status = reader->ParseHeader(); !status.ok()) {
     return absl::InvalidArgumentError(
@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
 }
 
 absl::Status SafetensorsReader::ParseHeader() {
-  const absl::Span<const uint8_t> bytes = file_.bytes();
+  const absl::Span<const uint8_t> bytes = file_.bytes;
   if (file_bytes() < kLengthBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("it has ", bytes.size(), " bytes, expected at least ", kLengthBytes));
@@ -163,7 +163,7 @@ void SafetensorsReader::CopyUnaligned() {
     if (tensor.dtype != "F32" || tensor.offset % alignof(float) == 0) continue;
     std::vector<float>& copy = copies_[tensor.name];
     copy.resize(tensor.num_elements);
-    std::memcpy(copy.data(), file_.bytes().data() + tensor.offset, tensor.num_bytes);
+    std::memcpy(copy.data(), file_.bytes.data() + tensor.offset, tensor.num_bytes);
   }
 }
 
@@ -173,7 +173,7 @@ const SafetensorsTensor* SafetensorsReader::Find(const std::string& name) const 
 }
 
 absl::Span<const uint8_t> SafetensorsReader::Bytes(const SafetensorsTensor& tensor) const {
-  return file_.bytes().subspan(tensor.offset, tensor.num_bytes);
+  return file_.bytes.subspan(tensor.offset, tensor.num_bytes);
 }
 
 absl::StatusOr<absl::Span<const float>> SafetensorsReader::Floats(const std::string& name) const {
@@ -192,6 +192,6 @@ absl::StatusOr<absl::Span<const float>> SafetensorsReader::Floats(const std::str
                              tensor->num_elements);
 }
 
-uint32_t SafetensorsReader::ComputeCrc32c() const { return Crc32c(file_.bytes()); }
+uint32_t SafetensorsReader::ComputeCrc32c() const { return Crc32c(file_.bytes); }
 
 }  // namespace lodestar

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "common/file_system.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -28,7 +29,7 @@ class SafetensorsTest : public ::testing::Test {
   }
   std::string OpenErrorOfFile(const std::string& contents) {
     std::ofstream(path_, std::ios::binary) << contents;
-    const absl::Status status = SafetensorsReader::Open(path_).status();
+    const absl::Status status = SafetensorsReader::Open(FileSystem::Real(), path_).status();
     EXPECT_EQ(status.code(),
               status.ok() ? absl::StatusCode::kOk : absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
@@ -48,17 +49,17 @@ std::vector<float> Ascending(size_t size, float start) {
 TEST_F(SafetensorsTest, ReadsBackWhatWasWrittenInPieces) {
   const std::vector<float> a = Ascending(6, 1);
   const std::vector<float> b = Ascending(700'000, 100);
-  ASSERT_OK_AND_ASSIGN(
-      auto writer,
-      SafetensorsWriter::Create(path_, {{"h.0.a", {2, 3}}, {"b", {700, 1000}}, {"empty", {0, 4}}},
-                                {{"round", "12"}, {"quoted \"key\"", "\n"}}));
+  ASSERT_OK_AND_ASSIGN(auto writer, SafetensorsWriter::Create(
+                                        FileSystem::Real(), path_,
+                                        {{"h.0.a", {2, 3}}, {"b", {700, 1000}}, {"empty", {0, 4}}},
+                                        {{"round", "12"}, {"quoted \"key\"", "\n"}}));
   ASSERT_OK(writer->Append(absl::MakeConstSpan(a).subspan(0, 4)));
   ASSERT_OK(writer->Append(absl::MakeConstSpan(a).subspan(4)));
   ASSERT_OK(writer->Append(absl::MakeConstSpan(b).subspan(0, 1)));
   ASSERT_OK(writer->Append(absl::MakeConstSpan(b).subspan(1)));
   ASSERT_OK_AND_ASSIGN(const WrittenFile written, writer->Finish(/*sync=*/true));
 
-  ASSERT_OK_AND_ASSIGN(const auto reader, SafetensorsReader::Open(path_));
+  ASSERT_OK_AND_ASSIGN(const auto reader, SafetensorsReader::Open(FileSystem::Real(), path_));
   EXPECT_EQ(reader->file_bytes(), written.num_bytes);
   EXPECT_EQ(reader->ComputeCrc32c(), written.crc32c);
   EXPECT_THAT(reader->metadata(),
@@ -74,10 +75,11 @@ TEST_F(SafetensorsTest, ReadsBackWhatWasWrittenInPieces) {
 }
 
 TEST_F(SafetensorsTest, WritesTheDocumentedBytes) {
-  ASSERT_OK_AND_ASSIGN(auto writer, SafetensorsWriter::Create(path_, {{"x", {1}}}, {{"k", "v"}}));
+  ASSERT_OK_AND_ASSIGN(auto writer, SafetensorsWriter::Create(FileSystem::Real(), path_,
+                                                              {{"x", {1}}}, {{"k", "v"}}));
   ASSERT_OK(writer->Append(Ascending(1, 1.0f)));
   ASSERT_OK(writer->Finish(/*sync=*/false));
-  ASSERT_OK_AND_ASSIGN(const std::string file, ReadWholeFile(path_, 1000));
+  ASSERT_OK_AND_ASSIGN(const std::string file, FileSystem::Real().ReadWholeFile(path_, 1000));
   const std::string header =
       R"({"__metadata__":{"k":"v"},"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
   ASSERT_EQ(file.size(), 128 + 4);
@@ -87,7 +89,8 @@ TEST_F(SafetensorsTest, WritesTheDocumentedBytes) {
 }
 
 TEST_F(SafetensorsTest, WriterCountsItsBytes) {
-  ASSERT_OK_AND_ASSIGN(auto writer, SafetensorsWriter::Create(path_, {{"x", {3}}}, {}));
+  ASSERT_OK_AND_ASSIGN(auto writer,
+                       SafetensorsWriter::Create(FileSystem::Real(), path_, {{"x", {3}}}, {}));
   ASSERT_OK(writer->Append(Ascending(2, 0)));
   EXPECT_THAT(writer->Finish(false),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("12 bytes, got 8")));
@@ -96,7 +99,8 @@ TEST_F(SafetensorsTest, WriterCountsItsBytes) {
 
 TEST_F(SafetensorsTest, WriterRefusesWhatNoReaderTakes) {
   const auto error_of = [&](const std::vector<SafetensorsEntry>& entries) {
-    return std::string(SafetensorsWriter::Create(path_, entries, {}).status().message());
+    return std::string(
+        SafetensorsWriter::Create(FileSystem::Real(), path_, entries, {}).status().message());
   };
   EXPECT_THAT(error_of({{"a", {1}}, {"a", {1}}}), HasSubstr("tensor 'a' occurs twice"));
   EXPECT_THAT(error_of({{"__metadata__", {1}}}), HasSubstr("reserved"));
@@ -111,7 +115,7 @@ TEST_F(SafetensorsTest, ReadsTensorsThatAreNotAligned) {
   const std::string header = R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                              R"("f":{"dtype":"F32","shape":[],"data_offsets":[1,5]}})";
   EXPECT_EQ(OpenError(header, 5), "");
-  ASSERT_OK_AND_ASSIGN(const auto reader, SafetensorsReader::Open(path_));
+  ASSERT_OK_AND_ASSIGN(const auto reader, SafetensorsReader::Open(FileSystem::Real(), path_));
   float expected;
   std::memcpy(&expected, "dddd", 4);
   EXPECT_THAT(reader->Floats("f"), IsOkAndHolds(ElementsAre(expected)));
@@ -176,10 +180,11 @@ TEST_F(SafetensorsTest, RefusesBadEntries) {
 }
 
 TEST_F(SafetensorsTest, EveryTruncationIsRefused) {
-  ASSERT_OK_AND_ASSIGN(auto writer, SafetensorsWriter::Create(path_, {{"x", {9}}}, {}));
+  ASSERT_OK_AND_ASSIGN(auto writer,
+                       SafetensorsWriter::Create(FileSystem::Real(), path_, {{"x", {9}}}, {}));
   ASSERT_OK(writer->Append(Ascending(9, 0)));
   ASSERT_OK(writer->Finish(/*sync=*/false));
-  ASSERT_OK_AND_ASSIGN(const std::string file, ReadWholeFile(path_, 1000));
+  ASSERT_OK_AND_ASSIGN(const std::string file, FileSystem::Real().ReadWholeFile(path_, 1000));
   for (size_t size = 0; size < file.size(); ++size) {
     ASSERT_NE(OpenErrorOfFile(file.substr(0, size)), "") << size << " bytes";
   }

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_system.h"
 #include "common/json.h"
 #include "common/safetensors.h"
 #include "common/safetensors_format.h"
@@ -70,11 +71,11 @@ SafetensorsWriter::SafetensorsWriter(std::string path, SequentialFileWriter file
     : path_(std::move(path)), file_(std::move(file)), data_bytes_(data_bytes) {}
 
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
-    const std::string& path, const std::vector<SafetensorsEntry>& entries,
+    FileSystem& file_system, const std::string& path, const std::vector<SafetensorsEntry>& entries,
     const SafetensorsMetadata& metadata) {
   ASSIGN_OR_RETURN(const SafetensorsHeader header,
                    FormatSafetensorsHeader(path, entries, metadata));
-  ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(path));
+  ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(file_system, path));
   RETURN_IF_ERROR(file.Append(header.bytes));
   return std::unique_ptr<SafetensorsWriter>(
       new SafetensorsWriter(path, std::move(file), header.data_bytes));

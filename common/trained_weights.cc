@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,12 +20,12 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 }
 
 // A folder without a manifest: most likely the one that has the checkpoints in it.
-absl::Status NoCheckpoint(const std::string& path) {
+absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
   std::vector<std::string> checkpoints;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
-    if (std::filesystem::exists(entry.path() / kManifestName, error)) {
-      checkpoints.push_back(entry.path().string());
+  for (const std::string& name : file_system.List(path).value_or(std::vector<std::string>())) {
+    std::string candidate = (std::filesystem::path(path) / name).string();
+    if (file_system.Exists(absl::StrCat(candidate, "/", kManifestName))) {
+      checkpoints.push_back(std::move(candidate));
     }
   }
   std::sort(checkpoints.begin(), checkpoints.end());
@@ -39,16 +38,16 @@ absl::Status NoCheckpoint(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TrainedWeights>> TrainedWeights::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<TrainedWeights>> TrainedWeights::Open(FileSystem& file_system,
+                                                                     const std::string& path) {
   std::unique_ptr<TrainedWeights> weights(new TrainedWeights(path));
-  std::error_code error;
-  RETURN_IF_ERROR(std::filesystem::is_directory(path, error) ? weights->OpenCheckpoint()
-                                                             : weights->OpenFile());
+  RETURN_IF_ERROR(file_system.IsDirectory(path) ? weights->OpenCheckpoint(file_system)
+                                                : weights->OpenFile(file_system));
   return weights;
 }
 
-absl::Status TrainedWeights::OpenFile() {
-  ASSIGN_OR_RETURN(files_.emplace_back(), SafetensorsReader::Open(path_));
+absl::Status TrainedWeights::OpenFile(FileSystem& file_system) {
+  ASSIGN_OR_RETURN(files_.emplace_back(), SafetensorsReader::Open(file_system, path_));
   const SafetensorsReader& file = *files_.back();
   const auto model = file.metadata().find(kModelMetadataKey);
   if (model != file.metadata().end()) model_ = model->second;
@@ -61,18 +60,19 @@ absl::Status TrainedWeights::OpenFile() {
   return absl::OkStatus();
 }
 
-absl::Status TrainedWeights::OpenCheckpoint() {
-  const absl::StatusOr<Manifest> manifest = ReadManifest(path_);
-  if (absl::IsNotFound(manifest.status())) return NoCheckpoint(path_);
+absl::Status TrainedWeights::OpenCheckpoint(FileSystem& file_system) {
+  const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, path_);
+  if (absl::IsNotFound(manifest.status())) return NoCheckpoint(file_system, path_);
   RETURN_IF_ERROR(manifest.status());
   model_ = manifest->model;
   for (const TensorSpec& tensor : manifest->layout.tensors()) {
     tensors_[tensor.name] = {"F32", tensor.shape, {}};
   }
   for (const ShardManifest& shard : manifest->shards) {
-    RETURN_IF_ERROR(VerifyCheckpointFile(path_, shard.weights));
-    ASSIGN_OR_RETURN(files_.emplace_back(),
-                     SafetensorsReader::Open(absl::StrCat(path_, "/", shard.weights.name)));
+    RETURN_IF_ERROR(VerifyCheckpointFile(file_system, path_, shard.weights));
+    ASSIGN_OR_RETURN(
+        files_.emplace_back(),
+        SafetensorsReader::Open(file_system, absl::StrCat(path_, "/", shard.weights.name)));
     RETURN_IF_ERROR(AddPart(manifest->layout, shard.range, *files_.back()));
   }
   return absl::OkStatus();

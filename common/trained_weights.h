@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/file_system.h"
 #include "common/layout.h"
 #include "common/safetensors.h"
 
@@ -21,7 +22,8 @@ class TrainedWeights {
  public:
   // Errors: those of SafetensorsReader::Open(); of a directory also NotFound if it is no
   // checkpoint, naming those it holds, and DataLoss if it does not verify.
-  static absl::StatusOr<std::unique_ptr<TrainedWeights>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<TrainedWeights>> Open(FileSystem& file_system,
+                                                              const std::string& path);
 
   const std::string& path() const { return path_; }
   // JSON text of the model (common/model_spec_json.h); empty if the files do not say.
@@ -43,8 +45,8 @@ class TrainedWeights {
   };
 
   explicit TrainedWeights(std::string path) : path_(std::move(path)) {}
-  absl::Status OpenFile();
-  absl::Status OpenCheckpoint();
+  absl::Status OpenFile(FileSystem& file_system);
+  absl::Status OpenCheckpoint(FileSystem& file_system);
   absl::Status AddPart(const Layout& layout, ElementRange range, const SafetensorsReader& file);
 
   const std::string path_;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_manifest.h"
+#include "common/file_system.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -44,7 +45,7 @@ class TrainedWeightsTest : public testing::Test {
 
   WrittenFile Write(const std::string& path, const std::vector<SafetensorsEntry>& entries,
                     ElementRange range, const SafetensorsMetadata& metadata) {
-    auto writer = SafetensorsWriter::Create(path, entries, metadata);
+    auto writer = SafetensorsWriter::Create(FileSystem::Real(), path, entries, metadata);
     EXPECT_OK(writer);
     EXPECT_OK((*writer)->Append(absl::MakeConstSpan(values_).subspan(range.begin, range.size())));
     return *(*writer)->Finish(/*sync=*/false);
@@ -91,7 +92,7 @@ class TrainedWeightsTest : public testing::Test {
 
 TEST_F(TrainedWeightsTest, FileAndCheckpointOfAnyNumberOfServersHaveTheSameTensors) {
   for (const std::string& path : {WriteFile(), WriteCheckpoint()}) {
-    const auto weights = TrainedWeights::Open(path);
+    const auto weights = TrainedWeights::Open(FileSystem::Real(), path);
     ASSERT_OK(weights);
     EXPECT_EQ((*weights)->model(), kModel);
     ASSERT_OK((*weights)->CheckTensors(layout_));
@@ -109,7 +110,7 @@ TEST_F(TrainedWeightsTest, FileAndCheckpointOfAnyNumberOfServersHaveTheSameTenso
 
 TEST_F(TrainedWeightsTest, WeightsOfAnotherModelAreRefusedByTensor) {
   for (const std::string& path : {WriteFile(), WriteCheckpoint()}) {
-    const auto weights = TrainedWeights::Open(path);
+    const auto weights = TrainedWeights::Open(FileSystem::Real(), path);
     ASSERT_OK(weights);
     const auto refusal = [&](std::vector<TensorSpec> tensors) {
       const absl::Status status =
@@ -129,7 +130,7 @@ TEST_F(TrainedWeightsTest, WeightsOfAnotherModelAreRefusedByTensor) {
 
 TEST_F(TrainedWeightsTest, AFolderOfCheckpointsNamesThoseInIt) {
   const std::string checkpoint = WriteCheckpoint();
-  EXPECT_THAT(TrainedWeights::Open(root_),
+  EXPECT_THAT(TrainedWeights::Open(FileSystem::Real(), root_),
               StatusIs(absl::StatusCode::kNotFound,
                        AllOf(HasSubstr("no checkpoint"), HasSubstr(checkpoint))));
 }
@@ -140,7 +141,7 @@ TEST_F(TrainedWeightsTest, ADamagedCheckpointIsNotRead) {
   file.seekp(-3, std::ios::end);
   file.put('x');
   file.close();
-  EXPECT_THAT(TrainedWeights::Open(checkpoint),
+  EXPECT_THAT(TrainedWeights::Open(FileSystem::Real(), checkpoint),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("shard-1.safetensors")));
 }
 

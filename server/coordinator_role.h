@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/executor.h"
 #include "common/host_memory.h"
 #include "common/logging.h"
 #include "server/checkpoint/folder_lock.h"
@@ -115,6 +116,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::unique_ptr<ProgressRecorder> recorder_;
   std::unique_ptr<ServerFleet> fleet_;
   std::unique_ptr<CheckpointKeeper> checkpoints_;
+  ThreadPool checkpoint_thread_{1, "checkpoints"};  // ends before the keeper, whose tasks it runs
   std::unique_ptr<ClusterRpc> cluster_rpc_;
   std::unique_ptr<StatusRpc> status_rpc_;
   std::unique_ptr<AdminRpc> admin_rpc_;

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/file_system.h"
 #include "common/model_spec_json.h"
 #include "common/output_file.h"
 #include "common/safetensors.h"
@@ -15,7 +16,8 @@ namespace lodestar {
 namespace {
 
 bool IsModelOfOurs(const std::string& path) {
-  const absl::StatusOr<std::unique_ptr<SafetensorsReader>> file = SafetensorsReader::Open(path);
+  const absl::StatusOr<std::unique_ptr<SafetensorsReader>> file =
+      SafetensorsReader::Open(FileSystem::Real(), path);
   return file.ok() && (*file)->metadata().count(kModelMetadataKey) > 0;
 }
 

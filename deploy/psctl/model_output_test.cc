@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/file_system.h"
 #include "common/model_spec_json.h"
 #include "common/safetensors.h"
 #include "common/testing/status_matchers.h"
@@ -18,7 +19,8 @@ using ::testing::HasSubstr;
 std::string PathOf(const std::string& name) { return testing::TempDir() + "/" + name; }
 
 void WriteSafetensors(const std::string& path, const SafetensorsMetadata& metadata) {
-  ASSERT_OK_AND_ASSIGN(const auto writer, SafetensorsWriter::Create(path, {{"w", {2}}}, metadata));
+  ASSERT_OK_AND_ASSIGN(const auto writer,
+                       SafetensorsWriter::Create(FileSystem::Real(), path, {{"w", {2}}}, metadata));
   const std::vector<float> values = {1.0f, 2.0f};
   ASSERT_OK(writer->Append(absl::Span<const float>(values)));
   ASSERT_OK(writer->Finish(/*sync=*/false));

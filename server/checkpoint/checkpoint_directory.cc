@@ -1,11 +1,7 @@
 #include "server/checkpoint/checkpoint_directory.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <tuple>
 
 #include "absl/strings/numbers.h"
@@ -13,7 +9,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/checkpoint_manifest.h"
-#include "common/file_io.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -45,45 +40,37 @@ std::string CheckpointName(Round round) {
   return absl::StrFormat("%s%08d", kPrefix, round.value());
 }
 
-absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(const std::string& root) {
+absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,
+                                                             const std::string& root) {
   std::vector<CheckpointEntry> entries;
-  std::error_code error;
-  std::filesystem::directory_iterator directory(root, error);
-  if (error == std::errc::no_such_file_or_directory) return entries;
-  while (!error && directory != std::filesystem::directory_iterator()) {
-    if (auto entry = ParseName(root, directory->path().filename().string()); entry.has_value()) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(root));
+  for (const std::string& name : names) {
+    if (auto entry = ParseName(root, name); entry.has_value()) {
       entries.push_back(*std::move(entry));
     }
-    directory.increment(error);
   }
-  if (error) return ErrnoStatus(error.value(), "list directory", root);
   std::sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
     return std::tuple(-a.round.value(), a.suffix) < std::tuple(-b.round.value(), b.suffix);
   });
   return entries;
 }
 
-absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(const std::string& root) {
-  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(root));
+absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& file_system,
+                                                                  const std::string& root) {
+  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
   std::erase_if(entries, [](const CheckpointEntry& entry) {
     return !entry.suffix.empty() && entry.suffix != kReplacedSuffix;
   });
   return entries;
 }
 
-Round WrittenRound(const CheckpointEntry& entry) {
-  const absl::StatusOr<Manifest> manifest = ReadManifest(entry.path);
+Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry) {
+  const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, entry.path);
   return manifest.ok() ? manifest->round : entry.round;
 }
 
-absl::Status RenameDirectory(const std::string& from, const std::string& to) {
-  if (std::rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
-  return ErrnoStatus(errno, absl::StrCat("rename ", from, " to"), to);
-}
-
-void RemoveDirectory(const std::string& path) {
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
+void RemoveDirectory(FileSystem& file_system, const std::string& path) {
+  file_system.RemoveAll(path).IgnoreError();
 }
 
 }  // namespace lodestar

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/file_system.h"
 #include "common/ids.h"
 
 namespace lodestar {
@@ -29,15 +30,16 @@ std::string CheckpointName(Round round);
 
 // Everything below `root` that is named like a checkpoint: newest first, those without suffix
 // before the others of their round. Empty if there is no such directory.
-absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(const std::string& root);
+absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,
+                                                             const std::string& root);
 // Those of them that are neither half written nor left behind.
-absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(const std::string& root);
+absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& file_system,
+                                                                  const std::string& root);
 
 // The round that the manifest of a checkpoint says; that of its name if there is no telling.
-Round WrittenRound(const CheckpointEntry& entry);
+Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry);
 
-absl::Status RenameDirectory(const std::string& from, const std::string& to);
 // Never fails: what stays is found again by ListCheckpoints().
-void RemoveDirectory(const std::string& path);
+void RemoveDirectory(FileSystem& file_system, const std::string& path);
 
 }  // namespace lodestar

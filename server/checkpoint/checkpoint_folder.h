@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/file_system.h"
 
 namespace lodestar {
 
@@ -13,7 +14,7 @@ namespace lodestar {
 // is not looked at. `num_checkpoints`: how many will be there at once, with the one being written.
 // Blocks for the disk. Returns a warning if there is room for some of them only; empty if all is
 // well. Errors: those of files; ResourceExhausted without room for one.
-absl::StatusOr<std::string> TryCheckpointFolder(const std::string& folder, int64_t checkpoint_bytes,
-                                                int num_checkpoints);
+absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const std::string& folder,
+                                                int64_t checkpoint_bytes, int num_checkpoints);
 
 }  // namespace lodestar

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "common/file_system.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -29,7 +30,7 @@ class CheckpointFolderTest : public testing::Test {
 };
 
 TEST_F(CheckpointFolderTest, AGoodOneIsMadeAndLeftEmpty) {
-  const auto warning = TryCheckpointFolder(folder_ + "/a/b", 4096, 4);
+  const auto warning = TryCheckpointFolder(FileSystem::Real(), folder_ + "/a/b", 4096, 4);
   ASSERT_OK(warning);
   EXPECT_EQ(*warning, "");
   EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/a/b"));
@@ -37,16 +38,16 @@ TEST_F(CheckpointFolderTest, AGoodOneIsMadeAndLeftEmpty) {
 
 TEST_F(CheckpointFolderTest, WhatIsNoFolderIsRefusedByName) {
   EXPECT_THAT(
-      TryCheckpointFolder("/proc/foo/ck", 0, 1),
+      TryCheckpointFolder(FileSystem::Real(), "/proc/foo/ck", 0, 1),
       StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("/proc/foo"), HasSubstr("cannot"))));
   std::ofstream(folder_) << "a file";
-  EXPECT_FALSE(TryCheckpointFolder(folder_, 0, 1).ok());
+  EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1).ok());
   // Root may write anywhere but here.
-  EXPECT_FALSE(TryCheckpointFolder("/proc/self", 0, 1).ok());
+  EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), "/proc/self", 0, 1).ok());
 }
 
 TEST_F(CheckpointFolderTest, TooLittleRoomIsRefusedWithTheNumbers) {
-  EXPECT_THAT(TryCheckpointFolder(folder_, kHuge, 1),
+  EXPECT_THAT(TryCheckpointFolder(FileSystem::Real(), folder_, kHuge, 1),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        AllOf(HasSubstr(folder_), HasSubstr("bytes free"))));
 }
@@ -54,7 +55,7 @@ TEST_F(CheckpointFolderTest, TooLittleRoomIsRefusedWithTheNumbers) {
 TEST_F(CheckpointFolderTest, RoomForSomeOnlyIsAWarning) {
   std::filesystem::create_directories(folder_);
   const auto free_bytes = static_cast<int64_t>(std::filesystem::space(folder_).available);
-  const auto warning = TryCheckpointFolder(folder_, free_bytes / 3, 1000);
+  const auto warning = TryCheckpointFolder(FileSystem::Real(), folder_, free_bytes / 3, 1000);
   ASSERT_OK(warning);
   EXPECT_THAT(*warning, AllOf(HasSubstr("1000 are to come"), HasSubstr("--checkpoint_keep")));
 }

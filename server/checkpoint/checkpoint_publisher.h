@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/checkpoint_manifest.h"
+#include "common/file_system.h"
 #include "common/ids.h"
 
 namespace lodestar {
@@ -19,7 +20,7 @@ namespace lodestar {
 // is replaced. Returns the final path. Errors: those of files; DataLoss if it does not verify.
 // After an error nothing older was removed. `may_move` is asked last, before anything is renamed:
 // its errors are returned.
-absl::StatusOr<std::string> PublishCheckpoint(const std::string& directory,
+absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std::string& directory,
                                               const Manifest& manifest,
                                               absl::FunctionRef<absl::Status()> may_move);
 
@@ -28,16 +29,18 @@ absl::StatusOr<std::string> PublishCheckpoint(const std::string& directory,
 // Renames the checkpoints of rounds after `newest`, so that none is taken for the newest later:
 // they are of a future that was left behind. They replace the future that was left behind before,
 // if there is one. Errors: those of files.
-absl::Status SetAsideNewer(const std::string& root, Round newest, const std::string& spared);
+absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
+                           const std::string& spared);
 
 // Removes the checkpoints before `newest` but for the last `keep` (at least 1, counting `newest`).
-absl::Status RemoveOld(const std::string& root, Round newest, int keep, const std::string& spared);
+absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest, int keep,
+                       const std::string& spared);
 
 // Removes the directory of a checkpoint that will not be finished. Never fails: what cannot be
 // removed stays for RemoveUnfinished().
-void DiscardCheckpoint(const std::string& directory);
+void DiscardCheckpoint(FileSystem& file_system, const std::string& directory);
 
 // Removes every directory with a temporary name. Requires: no checkpoint is being written.
-absl::Status RemoveUnfinished(const std::string& root);
+absl::Status RemoveUnfinished(FileSystem& file_system, const std::string& root);
 
 }  // namespace lodestar

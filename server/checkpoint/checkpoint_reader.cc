@@ -48,25 +48,27 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range) {
 
 }  // namespace
 
-absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& directory) {
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(directory));
+absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::string& directory) {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
   for (const ShardManifest& shard : manifest.shards) {
-    RETURN_IF_ERROR(VerifyCheckpointFile(directory, shard.weights));
+    RETURN_IF_ERROR(VerifyCheckpointFile(file_system, directory, shard.weights));
     if (!shard.optimizer.name.empty()) {
-      RETURN_IF_ERROR(VerifyCheckpointFile(directory, shard.optimizer));
+      RETURN_IF_ERROR(VerifyCheckpointFile(file_system, directory, shard.optimizer));
     }
   }
   return manifest;
 }
 
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root) {
-  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListWholeCheckpoints(root));
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(FileSystem& file_system,
+                                                                    const std::string& root) {
+  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListWholeCheckpoints(file_system, root));
   std::vector<std::string> alarms;
-  const auto misnamed = std::stable_partition(
-      entries.begin(), entries.end(),
-      [](const CheckpointEntry& entry) { return entry.round == WrittenRound(entry); });
+  const auto misnamed =
+      std::stable_partition(entries.begin(), entries.end(), [&](const CheckpointEntry& entry) {
+        return entry.round == WrittenRound(file_system, entry);
+      });
   for (auto entry = misnamed; entry != entries.end(); ++entry) {
-    entry->round = WrittenRound(*entry);
+    entry->round = WrittenRound(file_system, *entry);
     alarms.push_back(absl::StrCat("CHECKPOINT ", entry->path, " IS MISNAMED: its ", kManifestName,
                                   " says round ", entry->round.value(), ", and that counts"));
   }
@@ -75,7 +77,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::s
       entries.begin(), entries.end(),
       [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.round > b.round; });
   for (const CheckpointEntry& entry : entries) {
-    absl::StatusOr<Manifest> manifest = VerifyCheckpoint(entry.path);
+    absl::StatusOr<Manifest> manifest = VerifyCheckpoint(file_system, entry.path);
     if (manifest.ok()) {
       return FoundCheckpoint{entry.path, *std::move(manifest), std::move(alarms)};
     }
@@ -101,17 +103,19 @@ CheckpointReader::CheckpointReader(std::string directory, Manifest manifest)
 CheckpointReader::~CheckpointReader() = default;
 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
-    const std::string& directory) {
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(directory));
+    FileSystem& file_system, const std::string& directory) {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
   std::unique_ptr<CheckpointReader> reader(new CheckpointReader(directory, std::move(manifest)));
   for (const ShardManifest& shard : reader->manifest_.shards) {
     auto data = std::make_unique<ShardData>();
     data->range = shard.range;
-    ASSIGN_OR_RETURN(data->weights,
-                     SafetensorsReader::Open(absl::StrCat(directory, "/", shard.weights.name)));
+    ASSIGN_OR_RETURN(
+        data->weights,
+        SafetensorsReader::Open(file_system, absl::StrCat(directory, "/", shard.weights.name)));
     if (!shard.optimizer.name.empty()) {
-      ASSIGN_OR_RETURN(data->optimizer,
-                       SafetensorsReader::Open(absl::StrCat(directory, "/", shard.optimizer.name)));
+      ASSIGN_OR_RETURN(
+          data->optimizer,
+          SafetensorsReader::Open(file_system, absl::StrCat(directory, "/", shard.optimizer.name)));
     }
     reader->shards_.push_back(std::move(data));
   }

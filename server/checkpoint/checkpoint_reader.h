@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/checkpoint_manifest.h"
+#include "common/file_system.h"
 #include "common/layout.h"
 #include "server/shard/shard_state.h"
 
@@ -17,7 +18,7 @@ namespace lodestar {
 
 // Reads every file of the checkpoint and compares it with the manifest. Blocks for the disk.
 // Errors: NotFound without a manifest; DataLoss naming file, offset or sum, and what was expected.
-absl::StatusOr<Manifest> VerifyCheckpoint(const std::string& directory);
+absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::string& directory);
 
 struct FoundCheckpoint {
   std::string directory;
@@ -30,13 +31,15 @@ struct FoundCheckpoint {
 // The newest checkpoint in `root` that verifies; none if there is no checkpoint at all. How new one
 // is, its manifest says, not its name.
 // Errors: DataLoss if there are some and none verifies.
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(const std::string& root);
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(FileSystem& file_system,
+                                                                    const std::string& root);
 
 // Reads a verified checkpoint. Thread-safe.
 class CheckpointReader {
  public:
   // Maps the files; trusts that they were verified.
-  static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(const std::string& directory);
+  static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(FileSystem& file_system,
+                                                                const std::string& directory);
   ~CheckpointReader();
 
   const Manifest& manifest() const { return manifest_; }

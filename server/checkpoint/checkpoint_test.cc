@@ -14,6 +14,7 @@
 #include "common/bucket_plan.h"
 #include "common/checkpoint_manifest.h"
 #include "common/crc32c.h"
+#include "common/file_system.h"
 #include "common/layout.h"
 #include "common/safetensors.h"
 #include "common/shard_plan.h"
@@ -155,8 +156,9 @@ class CheckpointTest : public testing::Test {
     manifest.model = R"({"name": "test"})";
     manifest.coordinator = {{"cursor", 123456789012345}};
     for (int shard = 0; shard < num_servers; ++shard) {
-      auto part = WriteShardFiles({directory, shard, num_servers, manifest.model}, layout_,
-                                  StateOf(plan, shard, round));
+      auto part =
+          WriteShardFiles(FileSystem::Real(), {directory, shard, num_servers, manifest.model},
+                          layout_, StateOf(plan, shard, round));
       EXPECT_OK(part);
       // As it travels from server to coordinator.
       auto parsed = ParseShardManifest(FormatShardManifest(*part));
@@ -169,20 +171,21 @@ class CheckpointTest : public testing::Test {
   std::string Save(int64_t round, int num_servers, int keep = 3) {
     const std::string directory = Begin(round);
     const Manifest manifest = WriteParts(directory, Round(round), num_servers);
-    auto path = PublishCheckpoint(directory, manifest, [] { return absl::OkStatus(); });
+    auto path =
+        PublishCheckpoint(FileSystem::Real(), directory, manifest, [] { return absl::OkStatus(); });
     EXPECT_OK(path);
-    EXPECT_OK(SetAsideNewer(root_, Round(round), spared_));
-    EXPECT_OK(RemoveOld(root_, Round(round), keep, spared_));
+    EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(round), spared_));
+    EXPECT_OK(RemoveOld(FileSystem::Real(), root_, Round(round), keep, spared_));
     return *path;
   }
 
   void ExpectNewest(int64_t round, size_t num_alarms = 0) {
-    auto found = FindNewestCheckpoint(root_);
+    auto found = FindNewestCheckpoint(FileSystem::Real(), root_);
     ASSERT_OK(found);
     ASSERT_TRUE(found->has_value());
     EXPECT_EQ((*found)->manifest.round, Round(round));
     EXPECT_EQ((*found)->alarms.size(), num_alarms);
-    auto reader = CheckpointReader::Open((*found)->directory);
+    auto reader = CheckpointReader::Open(FileSystem::Real(), (*found)->directory);
     ASSERT_OK(reader);
     ExpectBuckets(**reader, PlanFor(layout_, 1).buckets, Round(round));
   }
@@ -195,7 +198,7 @@ class CheckpointTest : public testing::Test {
 TEST_F(CheckpointTest, ComesBackOntoAnyNumberOfServersWithEveryBit) {
   for (int written_by : {1, 2, 3}) {
     const std::string path = Save(written_by, written_by);
-    auto reader = CheckpointReader::Open(path);
+    auto reader = CheckpointReader::Open(FileSystem::Real(), path);
     ASSERT_OK(reader);
     EXPECT_EQ((*reader)->manifest().coordinator["cursor"], 123456789012345);
     for (int read_by : {1, 2, 3}) {
@@ -206,20 +209,22 @@ TEST_F(CheckpointTest, ComesBackOntoAnyNumberOfServersWithEveryBit) {
 
 TEST_F(CheckpointTest, TensorsAreNamedAsInTheLayoutAndPartsSayWhichElements) {
   const std::string path = Save(4, 2);
-  auto first = SafetensorsReader::Open(path + "/shard-00000-of-00002.safetensors");
+  auto first =
+      SafetensorsReader::Open(FileSystem::Real(), path + "/shard-00000-of-00002.safetensors");
   ASSERT_OK(first);
   ASSERT_NE((*first)->Find("embedding"), nullptr);
   EXPECT_EQ((*first)->Find("embedding")->shape, (std::vector<int64_t>{10, 8}));
   const int64_t cut = PlanFor(layout_, 2).shards[0].end - 80;
   EXPECT_NE((*first)->Find(absl::StrCat("body.weight@0:", cut)), nullptr);
-  auto state = SafetensorsReader::Open(path + "/shard-00001-of-00002.optimizer.safetensors");
+  auto state = SafetensorsReader::Open(FileSystem::Real(),
+                                       path + "/shard-00001-of-00002.optimizer.safetensors");
   ASSERT_OK(state);
   EXPECT_NE((*state)->Find(absl::StrCat("exp_avg/body.weight@", cut, ":5000")), nullptr);
   EXPECT_NE((*state)->Find("exp_avg_sq/body.bias"), nullptr);
 }
 
 TEST_F(CheckpointTest, NoneIsNotAnError) {
-  auto found = FindNewestCheckpoint(root_);
+  auto found = FindNewestCheckpoint(FileSystem::Real(), root_);
   ASSERT_OK(found);
   EXPECT_FALSE(found->has_value());
 }
@@ -237,13 +242,14 @@ TEST_F(CheckpointTest, DamageOfAnyKindGivesTheOneBeforeAndAnAlarm) {
   ExpectNewest(20);
 
   fs::resize_file(weights, fs::file_size(weights) - 1);
-  EXPECT_THAT(VerifyCheckpoint(newest),
+  EXPECT_THAT(VerifyCheckpoint(FileSystem::Real(), newest),
               StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(weights), HasSubstr("bytes"))));
   ExpectNewest(10, 1);
 
   restore();
   Overwrite(weights, fs::file_size(weights) / 2, 0x10);
-  EXPECT_THAT(VerifyCheckpoint(newest), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
+  EXPECT_THAT(VerifyCheckpoint(FileSystem::Real(), newest),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
   ExpectNewest(10, 1);
 
   restore();
@@ -256,7 +262,7 @@ TEST_F(CheckpointTest, DamageOfAnyKindGivesTheOneBeforeAndAnAlarm) {
 
   restore();
   fs::remove(newest + "/" + kManifestName);
-  EXPECT_THAT(VerifyCheckpoint(newest), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(VerifyCheckpoint(FileSystem::Real(), newest), StatusIs(absl::StatusCode::kNotFound));
   ExpectNewest(10, 1);
 
   restore();
@@ -269,16 +275,17 @@ TEST_F(CheckpointTest, EveryFlippedByteOfTheManifestIsNoticed) {
   const auto size = static_cast<int64_t>(fs::file_size(path));
   for (int64_t offset = 0; offset < size; offset += 3) {
     Overwrite(path, offset, 0x01);
-    EXPECT_FALSE(VerifyCheckpoint(newest).ok()) << "not noticed at byte " << offset;
+    EXPECT_FALSE(VerifyCheckpoint(FileSystem::Real(), newest).ok())
+        << "not noticed at byte " << offset;
     Overwrite(path, offset, 0x01);
   }
-  EXPECT_OK(VerifyCheckpoint(newest));
+  EXPECT_OK(VerifyCheckpoint(FileSystem::Real(), newest));
 }
 
 TEST_F(CheckpointTest, AllDamagedIsAnErrorNotAFreshStart) {
   const std::string only = Save(10, 1);
   Overwrite(only + "/shard-00000-of-00001.safetensors", 5000, 0x01);
-  EXPECT_THAT(FindNewestCheckpoint(root_),
+  EXPECT_THAT(FindNewestCheckpoint(FileSystem::Real(), root_),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("round-00000010")));
 }
 
@@ -313,10 +320,10 @@ TEST_F(CheckpointTest, WhatWillNotBeFinishedIsRemoved) {
   const std::string stale = Begin(5);
   WriteParts(stale, Round(5), 1);
   const std::string other = Begin(6);
-  DiscardCheckpoint(other);
+  DiscardCheckpoint(FileSystem::Real(), other);
   EXPECT_FALSE(fs::exists(other));
   EXPECT_TRUE(fs::exists(stale));
-  EXPECT_OK(RemoveUnfinished(root_));
+  EXPECT_OK(RemoveUnfinished(FileSystem::Real(), root_));
   EXPECT_FALSE(fs::exists(stale));
   EXPECT_TRUE(fs::exists(whole));
 }
@@ -332,8 +339,9 @@ TEST_F(CheckpointTest, KeepsTheNewestAndOnlyDropsOldOnesAfterTheNewOneVerifies) 
   const std::string directory = Begin(50);
   const Manifest manifest = WriteParts(directory, Round(50), 1);
   Overwrite(directory + "/shard-00000-of-00001.safetensors", 5000, 0x01);
-  EXPECT_THAT(PublishCheckpoint(directory, manifest, [] { return absl::OkStatus(); }),
-              StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(
+      PublishCheckpoint(FileSystem::Real(), directory, manifest, [] { return absl::OkStatus(); }),
+      StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030"));
   ExpectNewest(40);
 }
@@ -361,7 +369,7 @@ TEST_F(CheckpointTest, WhatCameLastOfARoundIsSetAsideAndNotWhatItHasReplaced) {
   Save(10, 1);
   fs::copy(Save(20, 2), root_ + "/round-00000020.old");
   fs::rename(Save(30, 1), root_ + "/round-00000030.old");
-  EXPECT_OK(SetAsideNewer(root_, Round(10), ""));
+  EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(10), ""));
   ExpectNewest(10);
   EXPECT_TRUE(fs::exists(root_ + "/round-00000020.abandoned"));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));
@@ -383,13 +391,14 @@ TEST_F(CheckpointTest, TheOneThatIsSparedIsNeitherRemovedNorRenamed) {
 TEST_F(CheckpointTest, HowNewACheckpointIsItsManifestSaysNotItsName) {
   const std::string misnamed = root_ + "/round-99";
   fs::rename(Save(20, 1), misnamed);
-  auto found = FindNewestCheckpoint(root_);
+  auto found = FindNewestCheckpoint(FileSystem::Real(), root_);
   ASSERT_OK(found);
   EXPECT_EQ((*found)->directory, misnamed);
   EXPECT_THAT((*found)->alarms,
               ElementsAre(AllOf(HasSubstr(misnamed + " IS MISNAMED"), HasSubstr("round 20"))));
   EXPECT_EQ(Save(20, 1), root_ + "/round-00000020");
-  EXPECT_EQ((**FindNewestCheckpoint(root_)).directory, root_ + "/round-00000020");
+  EXPECT_EQ((**FindNewestCheckpoint(FileSystem::Real(), root_)).directory,
+            root_ + "/round-00000020");
   Save(21, 1);
   ExpectNewest(21, 1);
   EXPECT_TRUE(fs::exists(misnamed)) << "taken for a future that was left behind";
@@ -405,11 +414,12 @@ TEST_F(CheckpointTest, AFullDiskIsAnErrorThatNamesTheNumbers) {
   const std::string path = directory + "/shard-00000-of-00001.optimizer.safetensors";
   fs::create_symlink("/dev/full", path);
   const Plan plan = PlanFor(layout_, 1);
-  EXPECT_THAT(WriteShardFiles({directory, 0, 1, ""}, layout_, StateOf(plan, 0, Round(20))),
+  EXPECT_THAT(WriteShardFiles(FileSystem::Real(), {directory, 0, 1, ""}, layout_,
+                              StateOf(plan, 0, Round(20))),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        AllOf(HasSubstr(path), HasSubstr("needs 41040 bytes"))));
   EXPECT_TRUE(fs::is_empty(directory)) << "files of the failed write are still there";
-  DiscardCheckpoint(directory);
+  DiscardCheckpoint(FileSystem::Real(), directory);
   ExpectNewest(10);
 }
 
@@ -421,7 +431,8 @@ TEST_F(CheckpointTest, AFileThatMayNotGrowIsTheSameError) {
   const rlimit limit = {10000, old_limit.rlim_max};
   setrlimit(RLIMIT_FSIZE, &limit);
   const Plan plan = PlanFor(layout_, 1);
-  const auto result = WriteShardFiles({directory, 0, 1, ""}, layout_, StateOf(plan, 0, Round(20)));
+  const auto result = WriteShardFiles(FileSystem::Real(), {directory, 0, 1, ""}, layout_,
+                                      StateOf(plan, 0, Round(20)));
   setrlimit(RLIMIT_FSIZE, &old_limit);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_THAT(result, StatusIs(absl::StatusCode::kResourceExhausted));
@@ -445,7 +456,7 @@ TEST_F(CheckpointTest, AFileIsVerifiedWithoutMemoryForAllOfIt) {
   ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
   const rlimit tight = {kFileBytes, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_AS, &tight), 0);
-  const absl::Status verified = VerifyCheckpointFile(folder, file);
+  const absl::Status verified = VerifyCheckpointFile(FileSystem::Real(), folder, file);
   ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
   EXPECT_OK(verified);
   std::filesystem::remove(folder + "/zeros");
@@ -453,7 +464,7 @@ TEST_F(CheckpointTest, AFileIsVerifiedWithoutMemoryForAllOfIt) {
 #endif
 
 TEST_F(CheckpointTest, OtherOptimizerStateIsRefusedByName) {
-  auto reader = CheckpointReader::Open(Save(10, 1));
+  auto reader = CheckpointReader::Open(FileSystem::Real(), Save(10, 1));
   ASSERT_OK(reader);
   EXPECT_THAT((*reader)->CheckStateNames({"momentum"}),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -1,9 +1,7 @@
 #include "server/checkpoint/shard_files.h"
 
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -38,14 +36,12 @@ SafetensorsMetadata MetadataOf(const ShardFilesSpec& spec, const Layout& layout,
 }
 
 // Adds what the operator needs to know about a full disk.
-absl::Status WithSpace(const absl::Status& status, const std::string& directory,
-                       int64_t wanted_bytes) {
+absl::Status WithSpace(FileSystem& file_system, const absl::Status& status,
+                       const std::string& directory, int64_t wanted_bytes) {
   if (!absl::IsResourceExhausted(status)) return status;
-  struct statvfs info;
+  const std::optional<int64_t> free_bytes = file_system.FreeBytes(directory);
   const std::string free_text =
-      statvfs(directory.c_str(), &info) == 0
-          ? absl::StrCat(static_cast<uint64_t>(info.f_bavail) * info.f_frsize)
-          : "an unknown number of";
+      free_bytes.has_value() ? absl::StrCat(*free_bytes) : "an unknown number of";
   return absl::ResourceExhaustedError(
       absl::StrCat(status.message(), " (the file needs ", wanted_bytes, " bytes, ", free_text,
                    " are free; make room or point ", "--checkpoint_dir elsewhere)"));
@@ -60,8 +56,9 @@ absl::Status AppendBuckets(SafetensorsWriter& writer, const ShardState& state, P
   return absl::OkStatus();
 }
 
-absl::StatusOr<CheckpointFile> WriteOne(const ShardFilesSpec& spec, const Layout& layout,
-                                        const ShardState& state, bool is_optimizer) {
+absl::StatusOr<CheckpointFile> WriteOne(FileSystem& file_system, const ShardFilesSpec& spec,
+                                        const Layout& layout, const ShardState& state,
+                                        bool is_optimizer) {
   CheckpointFile file;
   file.name = FileName(spec, is_optimizer ? ".optimizer" : "");
   const std::string path = absl::StrCat(spec.directory, "/", file.name);
@@ -74,8 +71,9 @@ absl::StatusOr<CheckpointFile> WriteOne(const ShardFilesSpec& spec, const Layout
     }
   }
   const auto write = [&]() -> absl::StatusOr<WrittenFile> {
-    ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsWriter> writer,
-                     SafetensorsWriter::Create(path, entries, MetadataOf(spec, layout, state)));
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<SafetensorsWriter> writer,
+        SafetensorsWriter::Create(file_system, path, entries, MetadataOf(spec, layout, state)));
     for (size_t i = 0; i < vectors.size(); ++i) {
       RETURN_IF_ERROR(AppendBuckets(*writer, state, [&](const BucketState& bucket) -> const Page& {
         return is_optimizer ? *bucket.optimizer_state[i] : *bucket.weights;
@@ -85,8 +83,8 @@ absl::StatusOr<CheckpointFile> WriteOne(const ShardFilesSpec& spec, const Layout
   };
   const absl::StatusOr<WrittenFile> written = write();
   if (!written.ok()) {
-    unlink(path.c_str());
-    return WithSpace(written.status(), spec.directory,
+    file_system.RemoveAll(path).IgnoreError();
+    return WithSpace(file_system, written.status(), spec.directory,
                      static_cast<int64_t>(state.range.size() * sizeof(float) * vectors.size()));
   }
   file.num_bytes = written->num_bytes;
@@ -96,8 +94,8 @@ absl::StatusOr<CheckpointFile> WriteOne(const ShardFilesSpec& spec, const Layout
 
 }  // namespace
 
-absl::StatusOr<ShardManifest> WriteShardFiles(const ShardFilesSpec& spec, const Layout& layout,
-                                              const ShardState& state) {
+absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const ShardFilesSpec& spec,
+                                              const Layout& layout, const ShardState& state) {
   ShardManifest manifest;
   manifest.shard = spec.shard;
   manifest.range = state.range;
@@ -110,11 +108,13 @@ absl::StatusOr<ShardManifest> WriteShardFiles(const ShardFilesSpec& spec, const 
       written.counted.push_back({row.worker, row.last.incarnation, row.last.round});
     }
   }
-  ASSIGN_OR_RETURN(manifest.weights, WriteOne(spec, layout, state, /*is_optimizer=*/false));
+  ASSIGN_OR_RETURN(manifest.weights,
+                   WriteOne(file_system, spec, layout, state, /*is_optimizer=*/false));
   if (state.state_names.empty()) return manifest;
-  absl::StatusOr<CheckpointFile> optimizer = WriteOne(spec, layout, state, /*is_optimizer=*/true);
+  absl::StatusOr<CheckpointFile> optimizer =
+      WriteOne(file_system, spec, layout, state, /*is_optimizer=*/true);
   if (!optimizer.ok()) {
-    unlink(absl::StrCat(spec.directory, "/", manifest.weights.name).c_str());
+    file_system.RemoveAll(absl::StrCat(spec.directory, "/", manifest.weights.name)).IgnoreError();
     return optimizer.status();
   }
   manifest.optimizer = *std::move(optimizer);

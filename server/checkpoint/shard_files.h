@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/checkpoint_manifest.h"
+#include "common/file_system.h"
 #include "common/layout.h"
 #include "server/shard/shard_state.h"
 
@@ -21,7 +22,7 @@ struct ShardFilesSpec {
 
 // Writes the files and waits until the disk has them. Blocks for the disk. Errors: those of files;
 // ResourceExhausted with path, bytes wanted and bytes free. Files of a failed call are removed.
-absl::StatusOr<ShardManifest> WriteShardFiles(const ShardFilesSpec& spec, const Layout& layout,
-                                              const ShardState& state);
+absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const ShardFilesSpec& spec,
+                                              const Layout& layout, const ShardState& state);
 
 }  // namespace lodestar

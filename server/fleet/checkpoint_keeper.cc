@@ -1,11 +1,8 @@
 #include "server/fleet/checkpoint_keeper.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <filesystem>
+#include <optional>
 #include <random>
-#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,13 +23,6 @@
 namespace lodestar {
 namespace {
 
-// Later starts get higher numbers, and two starts in one millisecond differ.
-uint64_t NewServerIncarnation() {
-  std::random_device random;
-  const uint64_t milliseconds = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
-  return (milliseconds << 16) | (random() & 0xffff);
-}
-
 Json SettingsOf(const JobSpec& job) {
   Json settings = Json::object();
   for (const JobSetting& setting : JobSettings(job)) settings[setting.flag] = setting.value;
@@ -40,14 +30,13 @@ Json SettingsOf(const JobSpec& job) {
 }
 
 // "written 3m12s ago"; nothing if the file system does not tell.
-std::string AgeOf(const std::string& directory) {
-  struct stat info;
-  if (stat(absl::StrCat(directory, "/", kManifestName).c_str(), &info) != 0) return "";
+std::string AgeText(FileSystem& file_system, const std::string& directory) {
+  const std::optional<absl::Duration> age =
+      file_system.AgeOf(absl::StrCat(directory, "/", kManifestName));
+  if (!age.has_value()) return "";
   // Clocks of a file server may be ahead.
-  const absl::Duration age =
-      std::max(absl::Now() - absl::TimeFromTimespec(info.st_mtim), absl::Seconds(1));
-  return absl::StrCat(", written ", absl::FormatDuration(absl::Trunc(age, absl::Seconds(1))),
-                      " ago");
+  const absl::Duration shown = absl::Trunc(std::max(*age, absl::Seconds(1)), absl::Seconds(1));
+  return absl::StrCat(", written ", absl::FormatDuration(shown), " ago");
 }
 
 // The flag is not all that decides the learning rate of a run that was rolled back.
@@ -86,14 +75,17 @@ std::vector<std::string> FoldersOf(const CheckpointKeeper::Config& config) {
 
 }  // namespace
 
-CheckpointKeeper::CheckpointKeeper(Config config, CheckpointReports* reports)
-    : config_(std::move(config)),
-      folders_(FoldersOf(config_)),
-      reports_(reports),
-      thread_(1, "checkpoints") {}
+CheckpointKeeper::CheckpointKeeper(Config config, Deps deps)
+    : config_(std::move(config)), folders_(FoldersOf(config_)), deps_(std::move(deps)) {}
+
+uint64_t CheckpointKeeper::NewServerIncarnation() {
+  std::random_device random;
+  const uint64_t milliseconds = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
+  return (milliseconds << 16) | (random() & 0xffff);
+}
 
 void CheckpointKeeper::Do(CheckpointTask task) {
-  thread_.Schedule([this, task = std::move(task)] {
+  deps_.executor->Schedule([this, task = std::move(task)] {
     std::visit([this](const auto& kind) { Carry(kind); }, task);
   });
 }
@@ -101,7 +93,7 @@ void CheckpointKeeper::Do(CheckpointTask task) {
 void CheckpointKeeper::Carry(const CheckpointRecord& record) {
   const absl::StatusOr<PublishedCheckpoint> published = Publish(record);
   has_published_ |= published.ok();
-  reports_->OnCheckpointPublished(record.directory, published);
+  deps_.reports->OnCheckpointPublished(record.directory, published);
 }
 
 absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRecord& record) {
@@ -114,9 +106,9 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRe
   ASSIGN_OR_RETURN(manifest.coordinator, ParseJson(CoordinatorStateToJson(record.state)));
   manifest.settings = SettingsOf(config_.job);
   manifest.model = ModelSpecToJson(config_.job.model);
-  ASSIGN_OR_RETURN(std::string path, PublishCheckpoint(record.directory, manifest, [&] {
-                     return config_.confirm_folder(record.directory);
-                   }));
+  ASSIGN_OR_RETURN(std::string path,
+                   PublishCheckpoint(*deps_.file_system, record.directory, manifest,
+                                     [&] { return config_.confirm_folder(record.directory); }));
   std::string alarm = TidyUp(path, record.round);
   return PublishedCheckpoint{std::move(path), record.round, TotalBytes(manifest), std::move(alarm)};
 }
@@ -125,12 +117,14 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
   std::vector<std::string> alarms;
   for (const std::string& folder : folders_) {
     // What failed before, and what a shard wrote after that.
-    absl::Status tidied = RemoveUnfinished(folder);
+    absl::Status tidied = RemoveUnfinished(*deps_.file_system, folder);
     if (absl::StartsWith(published, folder + "/")) {
-      tidied.Update(RemoveOld(folder, round, config_.keep, config_.resume_path));
+      tidied.Update(
+          RemoveOld(*deps_.file_system, folder, round, config_.keep, config_.resume_path));
     }
     if (!tidied.ok()) LogWarn("{} keeps what is not needed: {}", folder, tidied.message());
-    const absl::Status aside = SetAsideNewer(folder, round, config_.resume_path);
+    const absl::Status aside =
+        SetAsideNewer(*deps_.file_system, folder, round, config_.resume_path);
     if (aside.ok()) continue;
     alarms.push_back(absl::StrCat(
         "checkpoints of rounds after ", round.value(), ", of an earlier run, stay in ", folder,
@@ -139,11 +133,13 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
   return absl::StrJoin(alarms, "; ");
 }
 
-void CheckpointKeeper::Carry(const DiscardTask& task) { DiscardCheckpoint(task.directory); }
+void CheckpointKeeper::Carry(const DiscardTask& task) {
+  DiscardCheckpoint(*deps_.file_system, task.directory);
+}
 
 absl::Status CheckpointKeeper::CheckSettings() const {
   if (!config_.resume_path.empty()) {
-    const absl::StatusOr<Manifest> manifest = ReadManifest(config_.resume_path);
+    const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, config_.resume_path);
     if (manifest.ok()) return CheckNoneRefused(Compare(*manifest), *manifest, config_.resume_path);
     return absl::Status(
         manifest.status().code(),
@@ -154,9 +150,10 @@ absl::Status CheckpointKeeper::CheckSettings() const {
   std::string newest_path;
   std::optional<Manifest> newest;
   for (const std::string& folder : folders_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListWholeCheckpoints(folder));
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
+                     ListWholeCheckpoints(*deps_.file_system, folder));
     for (const CheckpointEntry& entry : entries) {
-      absl::StatusOr<Manifest> manifest = ReadManifest(entry.path);
+      absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
       if (!manifest.ok() || (newest.has_value() && newest->round >= manifest->round)) continue;
       newest_path = entry.path;
       newest = *std::move(manifest);
@@ -176,7 +173,7 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
   if (!StartsFromFolders()) return;
   const Round last_good(task.first_bad.value() - 1);
   for (const std::string& folder : folders_) {
-    set_aside_.Update(SetAsideNewer(folder, last_good, config_.resume_path));
+    set_aside_.Update(SetAsideNewer(*deps_.file_system, folder, last_good, config_.resume_path));
   }
   if (set_aside_.ok()) return;
   set_aside_ = absl::Status(
@@ -190,8 +187,8 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
 void CheckpointKeeper::Carry(const ChooseRestoreTask&) {
   absl::StatusOr<RestoreChoice> choice = Choose();
   has_chosen_ = true;
-  if (choice.ok()) choice->server_incarnation = NewServerIncarnation();
-  reports_->OnRestoreChosen(choice);
+  if (choice.ok()) choice->server_incarnation = deps_.new_server_incarnation();
+  deps_.reports->OnRestoreChosen(choice);
 }
 
 bool CheckpointKeeper::StartsFromFolders() const {
@@ -199,14 +196,16 @@ bool CheckpointKeeper::StartsFromFolders() const {
 }
 
 absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
-  for (const std::string& folder : folders_) RETURN_IF_ERROR(RemoveUnfinished(folder));
+  for (const std::string& folder : folders_)
+    RETURN_IF_ERROR(RemoveUnfinished(*deps_.file_system, folder));
   if (!StartsFromFolders()) return config_.resume_path.empty() ? Anew() : FromPath();
   if (config_.root.empty()) return FreshStart();
   RETURN_IF_ERROR(set_aside_);
   ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, FindNewest());
   if (found.has_value()) return FromCheckpoint(*found);
   RestoreChoice choice = FreshStart();
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(config_.root));
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
+                   ListCheckpoints(*deps_.file_system, config_.root));
   const auto aside = std::find_if(entries.begin(), entries.end(), [](const CheckpointEntry& entry) {
     return entry.suffix == kAbandonedSuffix;
   });
@@ -223,10 +222,12 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
 
 absl::StatusOr<RestoreChoice> CheckpointKeeper::FromPath() const {
   FoundCheckpoint found = {config_.resume_path, {}, {}};
-  ASSIGN_OR_RETURN(found.manifest, VerifyCheckpoint(config_.resume_path));
+  ASSIGN_OR_RETURN(found.manifest, VerifyCheckpoint(*deps_.file_system, config_.resume_path));
   for (const std::string& folder : folders_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others, ListWholeCheckpoints(folder));
-    if (others.empty() || WrittenRound(others.front()) <= found.manifest.round) continue;
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others,
+                     ListWholeCheckpoints(*deps_.file_system, folder));
+    if (others.empty() || WrittenRound(*deps_.file_system, others.front()) <= found.manifest.round)
+      continue;
     found.alarms.push_back(absl::StrCat(
         "starts from round ", found.manifest.round.value(), ", because of --resume=",
         config_.resume_path, ", beside later checkpoints: the newest is ", others.front().path,
@@ -238,7 +239,8 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromPath() const {
 absl::StatusOr<RestoreChoice> CheckpointKeeper::Anew() const {
   RestoreChoice choice = FreshStart();
   if (config_.root.empty()) return choice;
-  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others, ListWholeCheckpoints(config_.root));
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others,
+                   ListWholeCheckpoints(*deps_.file_system, config_.root));
   if (others.empty()) return choice;
   choice.alarm = absl::StrCat(
       "begins anew at round 0, because of --resume=never, beside checkpoints of an earlier run: "
@@ -248,9 +250,11 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Anew() const {
 }
 
 absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() const {
-  absl::StatusOr<std::optional<FoundCheckpoint>> found = FindNewestCheckpoint(config_.root);
+  absl::StatusOr<std::optional<FoundCheckpoint>> found =
+      FindNewestCheckpoint(*deps_.file_system, config_.root);
   if (config_.fallback.empty()) return found;
-  ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> spare, FindNewestCheckpoint(config_.fallback));
+  ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> spare,
+                   FindNewestCheckpoint(*deps_.file_system, config_.fallback));
   if (!spare.has_value()) return found;
   std::vector<std::string> alarms;
   if (!found.ok()) {
@@ -282,7 +286,8 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   const bool has_rounds_left = manifest.round.value() < config_.job.schedule.total_rounds;
   choice.note = absl::StrCat(
       has_rounds_left ? "resumes from" : "takes the weights of", " path=", path,
-      " round=", manifest.round.value(), " of ", config_.job.schedule.total_rounds, AgeOf(path),
+      " round=", manifest.round.value(), " of ", config_.job.schedule.total_rounds,
+      AgeText(*deps_.file_system, path),
       changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
       SettingsTable(changes));
   choice.resumed.emplace(ResumeSnapshot{path, manifest.round, {}});

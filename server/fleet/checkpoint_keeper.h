@@ -1,7 +1,8 @@
 // The checkpoints on disk: publishes and removes them, and chooses what the cluster starts from.
 #pragma once
 
-#include <memory>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/checkpoint_manifest.h"
 #include "common/clock.h"
 #include "common/executor.h"
+#include "common/file_system.h"
 #include "common/job_spec.h"
 #include "common/json.h"
 #include "common/layout.h"
@@ -20,7 +22,7 @@
 
 namespace lodestar {
 
-// Answers to tasks. Called from the keeper's thread.
+// Answers to tasks. Called from the keeper's executor.
 class CheckpointReports {
  public:
   virtual ~CheckpointReports() = default;
@@ -29,7 +31,7 @@ class CheckpointReports {
                                      const absl::StatusOr<PublishedCheckpoint>& published) = 0;
 };
 
-// Works on a thread of its own, one task after the other.
+// Works on an executor, one task after the other.
 class CheckpointKeeper {
  public:
   struct Config {
@@ -47,8 +49,16 @@ class CheckpointKeeper {
     JobSpec job;
   };
 
-  // `reports` outlives the keeper.
-  CheckpointKeeper(Config config, CheckpointReports* reports);
+  // Not owned; outlive the keeper, which outlives what it has scheduled.
+  struct Deps {
+    Executor* executor = nullptr;  // runs one task at a time, first in, first out
+    FileSystem* file_system = &FileSystem::Real();
+    CheckpointReports* reports = nullptr;
+    // Later starts get higher numbers, and two starts differ.
+    std::function<uint64_t()> new_server_incarnation = NewServerIncarnation;
+  };
+
+  CheckpointKeeper(Config config, Deps deps);
 
   // Whether the settings contradict those of the checkpoint that the job will be resumed from, as
   // far as manifests tell: all data is verified only once the job is restored. Blocks for the disk.
@@ -59,6 +69,8 @@ class CheckpointKeeper {
   void Do(CheckpointTask task);
 
  private:
+  // Of the time and chance.
+  static uint64_t NewServerIncarnation();
   void Carry(const CheckpointRecord& record);
   void Carry(const DiscardTask& task);
   void Carry(const SetAsideTask& task);
@@ -79,13 +91,12 @@ class CheckpointKeeper {
 
   const Config config_;
   const std::vector<std::string> folders_;  // the root and the fallback, as far as there are any
-  CheckpointReports* const reports_;
-  // The next three are of the keeper's thread. Once this process has published a checkpoint, a
+  const Deps deps_;
+  // The next three are of the executor. Once this process has published a checkpoint, a
   // restart of the cluster goes back to that, whatever the flags said about the start.
   bool has_published_ = false;
   bool has_chosen_ = false;
   absl::Status set_aside_;  // of the last SetAsideTask
-  ThreadPool thread_;
 };
 
 }  // namespace lodestar

@@ -1,19 +1,16 @@
 #include "server/fleet/checkpoint_keeper.h"
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/notification.h"
 #include "common/checkpoint_manifest.h"
+#include "common/executor.h"
 #include "common/layout.h"
 #include "common/model_spec_json.h"
+#include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -28,14 +25,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-namespace fs = std::filesystem;
-
 class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
  protected:
-  CheckpointKeeperTest()
-      : root_(absl::StrCat(testing::TempDir(), "/keeper-", getpid(), "-",
-                           testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::remove_all(root_);
+  CheckpointKeeperTest() {
     config_.root = root_;
     config_.job.model = {"small-mlp", MlpSpec{{3, 2}}};
     config_.job.optimizer.kind = OptimizerKind::kSgd;
@@ -43,23 +35,19 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     layout_ = *BuildLayout(config_.job.model);
     StartProcess();
   }
-  ~CheckpointKeeperTest() override {
-    keeper_.reset();
-    fs::remove_all(root_);
-  }
 
-  void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override {
-    choice_ = choice;
-    answered_->Notify();
-  }
+  void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override { choice_ = choice; }
   void OnCheckpointPublished(const std::string&,
                              const absl::StatusOr<PublishedCheckpoint>& published) override {
     published_ = published;
-    answered_->Notify();
   }
 
   // With the config as it is now.
-  void StartProcess() { keeper_ = std::make_unique<CheckpointKeeper>(config_, this); }
+  void StartProcess() {
+    keeper_ = std::make_unique<CheckpointKeeper>(
+        config_,
+        CheckpointKeeper::Deps{.executor = &executor_, .file_system = &disk_, .reports = this});
+  }
   std::string Path(int64_t round) const { return absl::StrFormat("%s/round-%08d", root_, round); }
 
   // The outcome is in published_.
@@ -68,21 +56,19 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     record.directory = Path(round) + ".7-1.tmp";
     record.round = Round(round);
     record.state.ledger = ledger;
-    fs::create_directories(record.directory);
+    ASSERT_OK(disk_.CreateDirectories(record.directory));
     ShardState state;
     state.range = {0, layout_.num_elements()};
     BucketState& bucket = state.buckets.emplace_back();
     bucket.range = state.range;
     bucket.version = Version(round);
     bucket.weights = Page::Create(state.range.size());
-    const auto part = WriteShardFiles({record.directory, 0, 1, ModelSpecToJson(config_.job.model)},
-                                      layout_, state);
+    const auto part = WriteShardFiles(
+        disk_, {record.directory, 0, 1, ModelSpecToJson(config_.job.model)}, layout_, state);
     ASSERT_OK(part);
     record.manifest_parts = {FormatShardManifest(*part)};
-    answered_ = std::make_unique<absl::Notification>();
     record.layout = layout_;
     keeper_->Do(std::move(record));
-    answered_->WaitForNotification();
   }
   void Save(int64_t round, const LedgerState& ledger = {}) {
     TrySave(round, ledger);
@@ -90,9 +76,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     EXPECT_THAT(published_->alarm, IsEmpty());
   }
   RestoreChoice Choose() {
-    answered_ = std::make_unique<absl::Notification>();
     keeper_->Do(ChooseRestoreTask{});
-    answered_->WaitForNotification();
     EXPECT_OK(choice_);
     return choice_.value_or(RestoreChoice());
   }
@@ -102,10 +86,11 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     return checkpoint == nullptr ? "" : checkpoint->directory;
   }
 
-  const std::string root_;
+  SimulatedFileSystem disk_;
+  InlineExecutor executor_;
+  const std::string root_ = "/checkpoints";
   CheckpointKeeper::Config config_;
   Layout layout_;
-  std::unique_ptr<absl::Notification> answered_;
   absl::StatusOr<RestoreChoice> choice_;
   absl::StatusOr<PublishedCheckpoint> published_;
   std::unique_ptr<CheckpointKeeper> keeper_;
@@ -121,7 +106,7 @@ TEST_F(CheckpointKeeperTest, NothingIsMovedIntoAFolderThatIsAnothers) {
   TrySave(4);
   EXPECT_THAT(published_,
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("held by another server")));
-  EXPECT_FALSE(fs::exists(Path(4)));
+  EXPECT_FALSE(disk_.Exists(Path(4)));
 }
 
 TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
@@ -131,7 +116,7 @@ TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   StartProcess();
   EXPECT_EQ(SourceOf(Choose()), Path(2));
-  EXPECT_TRUE(fs::exists(Path(4) + ".abandoned"));
+  EXPECT_TRUE(disk_.Exists(Path(4) + ".abandoned"));
   keeper_->Do(SetAsideTask{Round(2)});
   const RestoreChoice choice = Choose();
   EXPECT_EQ(SourceOf(choice), "");
@@ -145,7 +130,7 @@ TEST_F(CheckpointKeeperTest, RunThatHasSavedNothingSpeaksAgainstNoCheckpoint) {
   StartProcess();
   keeper_->Do(SetAsideTask{Round(1)});
   EXPECT_THAT(Choose().alarm, HasSubstr("the newest is " + Path(2)));
-  EXPECT_TRUE(fs::exists(Path(2)));
+  EXPECT_TRUE(disk_.Exists(Path(2)));
 }
 
 TEST_F(CheckpointKeeperTest, PathThatIsResumedFromStaysAndWhatIsLaterIsNamed) {
@@ -157,7 +142,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromStaysAndWhatIsLaterIsNamed) {
   EXPECT_THAT(Choose().alarm, IsEmpty());
   Save(2);
   Save(3);
-  EXPECT_FALSE(fs::exists(Path(2)));
+  EXPECT_FALSE(disk_.Exists(Path(2)));
   StartProcess();
   const RestoreChoice again = Choose();
   EXPECT_EQ(SourceOf(again), Path(1));
@@ -194,9 +179,9 @@ TEST_F(CheckpointKeeperTest, ACrashedHolderIsToldOfOnce) {
 TEST_F(CheckpointKeeperTest, LeftOversOfFailedOnesGoWithTheNextThatIsPublished) {
   Save(1);
   const std::string late = Path(2) + ".7-9.tmp";
-  fs::create_directories(late);
+  ASSERT_OK(disk_.CreateDirectories(late));
   Save(3);
-  EXPECT_FALSE(fs::exists(late));
+  EXPECT_FALSE(disk_.Exists(late));
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "server/fleet/shard_host.h"
 
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -21,10 +19,10 @@
 namespace lodestar {
 namespace {
 
-absl::Status LoadCheckpoint(const std::string& directory, const ParameterShard::Config& config,
-                            ParameterShard& shard) {
+absl::Status LoadCheckpoint(FileSystem& file_system, const std::string& directory,
+                            const ParameterShard::Config& config, ParameterShard& shard) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader,
-                   CheckpointReader::Open(directory));
+                   CheckpointReader::Open(file_system, directory));
   RETURN_IF_ERROR(CheckSameLayout(config.layout, "the job", reader->manifest().layout, directory));
   const std::vector<std::string> state_names = MakeServerOptimizer(config.job)->state_names();
   RETURN_IF_ERROR(reader->CheckStateNames(state_names));
@@ -34,21 +32,23 @@ absl::Status LoadCheckpoint(const std::string& directory, const ParameterShard::
       reader->manifest().round);
 }
 
-absl::Status LoadTrained(const std::string& path, const Layout& layout, ParameterShard& shard) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> trained, TrainedWeights::Open(path));
+absl::Status LoadTrained(FileSystem& file_system, const std::string& path, const Layout& layout,
+                         ParameterShard& shard) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> trained,
+                   TrainedWeights::Open(file_system, path));
   RETURN_IF_ERROR(trained->CheckTensors(layout));
   return shard.LoadWeights([&](ElementRange range, absl::Span<float> weights) {
     return trained->Read(layout, range, weights);
   });
 }
 
-absl::Status LoadFrom(const WeightsSource& source, const ParameterShard::Config& config,
-                      ParameterShard& shard) {
+absl::Status LoadFrom(FileSystem& file_system, const WeightsSource& source,
+                      const ParameterShard::Config& config, ParameterShard& shard) {
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&source)) {
-    return LoadCheckpoint(checkpoint->directory, config, shard);
+    return LoadCheckpoint(file_system, checkpoint->directory, config, shard);
   }
   if (const auto* file = std::get_if<SafetensorsSource>(&source)) {
-    return LoadTrained(file->path, config.layout, shard);
+    return LoadTrained(file_system, file->path, config.layout, shard);
   }
   if (std::holds_alternative<ClientSource>(source)) {
     shard.AwaitClientWeights();
@@ -75,13 +75,6 @@ class AssignedObserver final : public ShardObserver {
   const uint64_t server_incarnation_;
   ShardReports* const reports_;
 };
-
-absl::Status CreateDirectory(const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (!error) return absl::OkStatus();
-  return ErrnoStatus(error.value(), "create", directory);
-}
 
 }  // namespace
 
@@ -244,7 +237,7 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   deps.trace = deps_.trace;
   ASSIGN_OR_RETURN(std::shared_ptr<ParameterShard> shard,
                    ParameterShard::Create(config, std::move(deps)));
-  RETURN_IF_ERROR(LoadFrom(assignment.source, config, *shard));
+  RETURN_IF_ERROR(LoadFrom(*deps_.file_system, assignment.source, config, *shard));
   return shard;
 }
 
@@ -279,14 +272,14 @@ void ShardHost::WriteFiles(const AssignCommand& assignment, const std::string& d
                            const absl::StatusOr<ShardState>& state) {
   const auto write = [&]() -> absl::StatusOr<std::string> {
     RETURN_IF_ERROR(state.status());
-    RETURN_IF_ERROR(CreateDirectory(directory));
+    RETURN_IF_ERROR(deps_.file_system->CreateDirectories(directory));
     ShardFilesSpec spec;
     spec.directory = directory;
     spec.shard = shard_;
     spec.num_shards = static_cast<int>(assignment.map->shards.size());
     spec.model = ModelSpecToJson(assignment.job.model);
     ASSIGN_OR_RETURN(const ShardManifest manifest,
-                     WriteShardFiles(spec, assignment.map->layout, *state));
+                     WriteShardFiles(*deps_.file_system, spec, assignment.map->layout, *state));
     return FormatShardManifest(manifest);
   };
   deps_.reports->OnSaved(assignment.server_incarnation, directory, write());

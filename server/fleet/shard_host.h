@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/executor.h"
+#include "common/file_system.h"
 #include "common/host_memory.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
@@ -81,6 +82,7 @@ class ShardHost {
     Executor* executor = nullptr;
     ShardReports* reports = nullptr;
     TraceRecorder* trace = nullptr;  // null: no trace
+    FileSystem* file_system = &FileSystem::Real();
     // What the shards may take. Zeros: not known, and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
   };

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/file_io.h"
+#include "common/file_system.h"
 #include "common/safetensors.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -209,7 +210,7 @@ TEST_F(RestartTest, ExportIsOneFileWithTheWeightsOfAllServers) {
     while (reader->Read(&chunk)) file << chunk.data();
   }
   ASSERT_OK(FromGrpcStatus(reader->Finish()));
-  ASSERT_OK_AND_ASSIGN(const auto exported, SafetensorsReader::Open(path));
+  ASSERT_OK_AND_ASSIGN(const auto exported, SafetensorsReader::Open(FileSystem::Real(), path));
   ASSERT_OK_AND_ASSIGN(const absl::Span<const float> first, exported->Floats("tensor0"));
   ASSERT_OK_AND_ASSIGN(const absl::Span<const float> second, exported->Floats("tensor1"));
   std::vector<float> all(first.begin(), first.end());

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/file_system.h"
 #include "common/safetensors.h"
 #include "common/status_macros.h"
 #include "proto/status_mapping.h"
@@ -73,8 +74,9 @@ absl::StatusOr<std::vector<float>> ExportWeights(const std::string& coordinator)
   while (reader->Read(&chunk)) bytes += chunk.data();
   RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
   const TestFolder folder;
-  ASSIGN_OR_RETURN(const auto file,
-                   SafetensorsReader::Open(folder.Write("weights.safetensors", bytes)));
+  ASSIGN_OR_RETURN(
+      const auto file,
+      SafetensorsReader::Open(FileSystem::Real(), folder.Write("weights.safetensors", bytes)));
   std::vector<float> weights;
   for (const SafetensorsTensor& tensor : file->tensors()) {
     ASSIGN_OR_RETURN(const absl::Span<const float> values, file->Floats(tensor.name));

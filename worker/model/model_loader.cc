@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_system.h"
 #include "common/model_spec_json.h"
 #include "common/status_macros.h"
 #include "worker/model/device_memory.h"
@@ -49,7 +50,8 @@ absl::Status LoadParameters(const TrainedWeights& weights, Model* model, Device*
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, int64_t max_batch,
                                                  Device* device) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> weights, TrainedWeights::Open(path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> weights,
+                   TrainedWeights::Open(FileSystem::Real(), path));
   ASSIGN_OR_RETURN(ModelSpec spec, SpecOf(*weights));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, MakeModel({std::move(spec), max_batch}, device));
   RETURN_IF_ERROR(LoadParameters(*weights, model.get(), device));

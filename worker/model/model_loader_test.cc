@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/file_system.h"
 #include "common/model_spec_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -32,7 +33,7 @@ class ModelLoaderTest : public testing::TestWithParam<std::string> {
       entries.push_back({tensor.name, tensor.shape});
     std::vector<float> floats(values_.begin(), values_.end());
     floats.resize(layout.num_elements());
-    auto writer = *SafetensorsWriter::Create(path_, entries, metadata);
+    auto writer = *SafetensorsWriter::Create(FileSystem::Real(), path_, entries, metadata);
     ASSERT_TRUE(writer->Append(floats).ok());
     ASSERT_TRUE(writer->Finish(/*sync=*/false).ok());
   }
