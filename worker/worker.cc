@@ -248,6 +248,7 @@ CoordinatorLink::Activity Worker::CurrentActivity() {
   if (transport_ != nullptr) {
     result.bytes_pushed = transport_->bytes_pushed();
     result.bytes_pulled = transport_->bytes_pulled();
+    result.standstill = transport_->standstill();
   }
   return result;
 }

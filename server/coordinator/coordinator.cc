@@ -165,6 +165,11 @@ absl::Status Coordinator::CheckLayoutHash(absl::string_view layout_hash) const {
 }
 
 absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call, absl::Time now) {
+  if (call.standstill.has_value() && call.standstill->shard >= config_.num_shards) {
+    return absl::InvalidArgumentError(absl::StrCat("standstill.shard=", call.standstill->shard,
+                                                   ", but the cluster has ", config_.num_shards,
+                                                   " shards"));
+  }
   RETURN_IF_ERROR(membership_.Renew(call.life.worker, call.life.incarnation, now));
   desks_[call.life.worker].OnHeartbeat(call, now);
   HeartbeatAnswer answer;
@@ -223,7 +228,7 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
   for (const EndedLife& life : lives) {
     desks_[life.id].EndLife();
     ledger_.ReleaseWorker(life.id);
-    for (auto& [number, round] : open_) round.Lose(life.id, now);
+    for (auto& [number, round] : open_) round.Lose(life.id);
     Command(DropCommand{life.id, life.incarnation, life.reason});
     Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
                       " incarnation=", life.incarnation.value(), " reason=", life.reason));

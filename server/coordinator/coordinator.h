@@ -132,7 +132,8 @@ class Coordinator final : public CoordinatorFacts {
   void Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
 
   absl::Status CountReport(WorkerId worker, const GrantReport& report, absl::Time now);
-  std::optional<WorkerId> FindStalled(const OpenRound& round, absl::Time now) const;
+  // Whether the round has waited long enough for the worker, whose transfers do not move.
+  bool IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const;
   void DropStalled(absl::Time now);
   // Goes on as far as the facts allow.
   void Advance(absl::Time now);

@@ -24,13 +24,15 @@ std::string Held(const Decision& decision) {
 }
 
 // The missing of a round, without those who have sent theirs and only wait behind others for the
-// acknowledgement (sums have a fixed order).
+// acknowledgement (sums have a fixed order). One whose transfers do not move does not only wait.
 std::vector<WorkerId> Awaited(const OpenRound& round, const std::map<WorkerId, WorkerDesk>& desks) {
   const std::vector<WorkerId> missing = round.Missing();
   std::vector<WorkerId> awaited;
   for (WorkerId worker : missing) {
     auto desk = desks.find(worker);
-    if (desk == desks.end() || !desk->second.is_delivering()) awaited.push_back(worker);
+    const bool only_waits =
+        desk != desks.end() && desk->second.is_delivering() && !desk->second.still().has_value();
+    if (!only_waits) awaited.push_back(worker);
   }
   return awaited.empty() ? missing : awaited;
 }
@@ -95,11 +97,17 @@ std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
   if (has_round && !open_.empty()) {
     const OpenRound& round = open_.begin()->second;
     std::vector<std::string> names;
-    for (WorkerId worker : Awaited(round, desks_)) names.push_back(NameOf(worker));
+    std::string standstills;
+    for (WorkerId worker : Awaited(round, desks_)) {
+      names.push_back(NameOf(worker));
+      const std::string what = StandstillOf(worker, age_at);
+      if (!what.empty()) absl::StrAppend(&standstills, "; worker ", NameOf(worker), ": ", what);
+    }
     return absl::StrCat(round.is_evaluation() ? "the final evaluation" : "round ",
                         round.is_evaluation() ? "" : absl::StrCat(round.round().value()),
                         " waits for ", absl::StrJoin(names, ", "),
-                        has_ages ? ", open for " + AgeText(now - round.opened_at()) : "");
+                        has_ages ? ", open for " + AgeText(now - round.opened_at()) : "",
+                        standstills);
   }
   if (is_work_held()) {
     const std::string save = WaitingForLastSave(now, ages);
@@ -118,6 +126,16 @@ std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
     if (std::string held = Held(policy_->OnGrant(member, view.Facts())); !held.empty()) return held;
   }
   return "";
+}
+
+std::string CoordinatorFacts::StandstillOf(WorkerId worker,
+                                           std::optional<absl::Time> age_at) const {
+  const auto desk = desks_.find(worker);
+  if (desk == desks_.end() || !desk->second.still().has_value()) return "";
+  const WorkerDesk::Still& still = *desk->second.still();
+  return absl::StrCat("no bytes ", desk->second.is_pulling() ? "from" : "to", " shard ",
+                      still.shard, " at ", shards_.entries()[still.shard].address,
+                      age_at.has_value() ? " for " + AgeText(*age_at - still.since) : "");
 }
 
 std::string CoordinatorFacts::WaitingForLeave(absl::Time now) const {

@@ -2,6 +2,7 @@
 // job.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,8 @@
 namespace lodestar {
 namespace {
 
-// For a chunk of 4 MiB that is 7 kB/s: no path that is worth training over is as slow.
+// For a worker whose pace is not known yet. For a chunk of 4 MiB that is 7 kB/s: no path that is
+// worth training over is as slow.
 constexpr absl::Duration kStallPatience = absl::Minutes(10);
 
 void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
@@ -72,43 +74,56 @@ absl::Status Coordinator::CountReport(WorkerId worker, const GrantReport& report
   ++finite_reports_;
   // A round that is not open any more was committed without this worker.
   if (auto round = open_.find(report.round); round != open_.end()) {
-    round->second.Report(worker, report, now);
+    round->second.Report(worker, report);
   }
   desk.Complete(report, now);
   return absl::OkStatus();
 }
 
-// Who stalls, a round waits for without end: its heartbeats come, but not a byte of its pull.
-// Neither computing nor pushing is judged: bytes that are pushed are told once all are taken, which
-// over a slow path lasts.
-std::optional<WorkerId> Coordinator::FindStalled(const OpenRound& round, absl::Time now) const {
-  const absl::Duration patience =
-      std::max(kStallPatience, config_.lease + 2 * progress_.usual_round());
-  for (WorkerId worker : round.Missing()) {
-    const WorkerDesk& desk = desks_.at(worker);
-    const absl::Time since = std::max({desk.same_since(), round.changed_at(), servers_back_at_});
-    if (desk.is_pulling() && now - since > patience) return worker;
+bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const {
+  const absl::Duration patience = config_.lease + progress_.usual_round();
+  const absl::Duration long_patience = std::max(patience, kStallPatience);
+  const absl::Time begin = std::max(round.opened_at(), servers_back_at_);
+  if (desk.still().has_value()) {
+    // How slow its path is shows in its first round.
+    return now - std::max(begin, desk.still()->since) >
+           (desk.has_reported() ? patience : long_patience);
   }
-  return std::nullopt;
+  // Bytes that are pushed may be told once all are taken, which over a slow path lasts.
+  return desk.is_pulling() && now - std::max(begin, desk.same_since()) > long_patience;
 }
 
+// A round waits without end for a worker whose heartbeats come, but not a byte of what it pushes or
+// pulls. Computing is not judged. Where nobody gets on, as when it is the server that cannot be
+// reached, nobody is dropped: it would serve no one, and all go on where they were once they can.
 void Coordinator::DropStalled(absl::Time now) {
   if (is_shard_away() || !CheckReady(now).ok()) return;
+  std::map<WorkerId, Round> stalled;
   for (const auto& [number, round] : open_) {
-    const std::optional<WorkerId> stalled = FindStalled(round, now);
-    if (!stalled.has_value()) continue;
-    RaiseAlarm(absl::StrCat("worker '", NameOf(*stalled),
-                            "' held up rounds: its pull moved no byte; it is dropped, and may come "
-                            "back. See to its path to "
-                            "the servers"),
-               now);
-    // Changes open_.
-    return DropWorker(
-        *stalled,
-        absl::StrCat("held up round ", number.value(),
-                     ": its pull moved no byte for ten minutes, or longer than rounds take"),
-        now);
+    for (WorkerId worker : round.Missing()) {
+      if (IsStalled(desks_.at(worker), round, now)) stalled.emplace(worker, number);
+    }
   }
+  const std::vector<const WorkerRecord*> members = membership_.Members();
+  const bool others_get_on =
+      std::any_of(members.begin(), members.end(), [&](const WorkerRecord* member) {
+        return !stalled.contains(member->id) && !desks_.at(member->id).still().has_value();
+      });
+  if (!others_get_on) return;
+  std::vector<EndedLife> ended;
+  for (const auto& [worker, round] : stalled) {
+    std::string what = StandstillOf(worker, now);
+    if (what.empty()) what = "its pull moves no byte";
+    RaiseAlarm(absl::StrCat("worker '", NameOf(worker), "' held up rounds: ", what,
+                            "; it is dropped, and comes back once it reaches every server. See to "
+                            "its path to the servers"),
+               now);
+    absl::StatusOr<EndedLife> life =
+        membership_.Drop(worker, membership_.Find(worker)->incarnation,
+                         absl::StrCat("held up round ", round.value(), ": ", what), now);
+    if (life.ok()) ended.push_back(*std::move(life));
+  }
+  if (!ended.empty()) EndLives(ended, now);
 }
 
 void Coordinator::Advance(absl::Time now) {

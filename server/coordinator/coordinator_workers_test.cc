@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -253,67 +255,148 @@ TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
   EXPECT_EQ(cluster.fleet().plans.at(1).roster.size(), 1);
 }
 
-// Two workers, each with its grant of round 0; a lease is 10 s.
+// Three workers, each with its grant of round 1, after a round that took a second; a lease is 10 s.
 class StalledWorkerTest : public testing::Test {
  protected:
-  StalledWorkerTest() : cluster_(TestConfig(/*min_workers=*/2)) {
+  StalledWorkerTest() : cluster_(TestConfig(/*min_workers=*/3)) {
     cluster_.Start();
-    a_ = cluster_.Add("a");
-    b_ = cluster_.Add("b");
-    cluster_.Ask(a_);
-    cluster_.Ask(b_);
-    EXPECT_TRUE(cluster_.Ask(a_).grant.has_value());
+    for (const char* name : {"a", "b", "c"}) workers_.push_back(cluster_.Add(name));
+    for (const TestWorker& worker : workers_) cluster_.Ask(worker);
   }
 
-  void Beat(const TestWorker& worker, const std::string& activity, uint64_t bytes) {
-    // Of a life that is over, Aborted.
-    cluster_.coordinator()
-        .Heartbeat({worker.life, bytes, 0, activity}, cluster_.now())
-        .status()
-        .IgnoreError();
+  // All report what they hold, a second after the last time, and ask again.
+  void FinishRound() {
+    cluster_.Pass(absl::Seconds(1));
+    std::vector<Grant> grants;
+    for (const TestWorker& worker : workers_) grants.push_back(*cluster_.Ask(worker).grant);
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      cluster_.Ask(workers_[i], CoordinatorHarness::ReportOf(grants[i]));
+    }
   }
-  // For `seconds`, with a heartbeat of each every second.
-  void Pass(int seconds, const std::string& a, const std::string& b, bool moves_a = false) {
-    for (int i = 0; i < seconds; ++i) {
+
+  // What a worker says with every heartbeat.
+  struct Beat {
+    std::string activity = "push";
+    int still_shard = -1;  // since the first heartbeat of Pass()
+    bool moves = false;
+  };
+  // For `seconds`, with a heartbeat of each worker every second.
+  void Pass(int seconds, const std::vector<Beat>& beats) {
+    for (int second = 0; second < seconds; ++second) {
       cluster_.Pass(absl::Seconds(1));
-      Beat(a_, a, moves_a ? ++bytes_ : bytes_);
-      Beat(b_, b, 7);
+      for (size_t i = 0; i < beats.size(); ++i) Send(workers_[i], beats[i]);
     }
     cluster_.Pass(absl::ZeroDuration());
   }
-  bool IsAlive(const TestWorker& worker) {
-    return cluster_.coordinator().PollGrant(worker.life, cluster_.now()).ok();
+  void Send(const TestWorker& worker, const Beat& beat) {
+    HeartbeatCall call{worker.life, beat.moves ? ++bytes_ : 7, 0, beat.activity, {}};
+    const uint64_t key = worker.life.worker.value();
+    if (beat.still_shard < 0) {
+      still_since_.erase(key);
+    } else {
+      const absl::Time since = still_since_.try_emplace(key, cluster_.now()).first->second;
+      call.standstill = {beat.still_shard, cluster_.now() - since};
+    }
+    // Of a life that is over, Aborted.
+    cluster_.coordinator().Heartbeat(call, cluster_.now()).status().IgnoreError();
   }
+  std::string Alive() {
+    std::string names;
+    for (const TestWorker& worker : workers_) {
+      if (cluster_.coordinator().PollGrant(worker.life, cluster_.now()).ok()) names += worker.name;
+    }
+    return names;
+  }
+  std::string WaitingFor() { return cluster_.coordinator().Snapshot(cluster_.now()).waiting_for; }
 
   CoordinatorHarness cluster_;
-  TestWorker a_;
-  TestWorker b_;
-  uint64_t bytes_ = 0;
+  std::vector<TestWorker> workers_;
+  std::map<uint64_t, absl::Time> still_since_;
+  uint64_t bytes_ = 7;
 };
 
-TEST_F(StalledWorkerTest, APullThatMovesNoByteIsNotWaitedForWithoutEnd) {
-  Pass(590, "compute", "pull");
-  EXPECT_TRUE(IsAlive(b_));
-  Pass(20, "compute", "pull");
-  EXPECT_TRUE(IsAlive(a_));
-  EXPECT_FALSE(IsAlive(b_));
-  EXPECT_THAT(cluster_.observer().alarms.back(), HasSubstr("'b' held up rounds: its pull moved"));
+TEST_F(StalledWorkerTest, APathOnWhichNothingMovesIsWaitedForALeaseAndTheUsualTimeOfARound) {
+  FinishRound();
+  Pass(12, {{}, {"wait"}, {"push", /*still_shard=*/1}});
+  EXPECT_EQ(Alive(), "abc");
+  EXPECT_EQ(
+      WaitingFor(),
+      "round 1 waits for b, c, open for 12s; worker c: no bytes to shard 1 at host:1 for 11s");
+  Pass(1, {{}, {"wait"}, {"push", /*still_shard=*/1}});
+  EXPECT_EQ(Alive(), "ab") << "that a's push is not acknowledged is not its fault";
+  EXPECT_THAT(cluster_.observer().alarms.back(),
+              HasSubstr("worker 'c' held up rounds: no bytes to shard 1 at host:1 for 12s"));
+  EXPECT_THAT(cluster_.observer().events,
+              Contains(HasSubstr(
+                  "worker ended name=c worker=3 incarnation=1003 reason=dropped: held up round "
+                  "1: no bytes to shard 1 at host:1 for 12s")));
 }
 
-TEST_F(StalledWorkerTest, OneThatComputesPushesOrMovesBytesIsWaitedFor) {
-  Pass(700, "compute", "push");
-  Pass(700, "pull", "push", /*moves_a=*/true);
-  EXPECT_TRUE(IsAlive(a_));
-  EXPECT_TRUE(IsAlive(b_)) << "what it pushes is told once all is taken";
+TEST_F(StalledWorkerTest, EveryOneThatHoldsUpTheRoundIsDropped) {
+  FinishRound();
+  Pass(13, {{"pull", /*still_shard=*/0}, {"push", /*still_shard=*/1}, {"compute"}});
+  EXPECT_EQ(Alive(), "c");
+}
+
+TEST_F(StalledWorkerTest, APathThatIsSlowInItsFirstRoundHasTenMinutes) {
+  Pass(600, {{}, {}, {"pull", /*still_shard=*/1}});
+  EXPECT_EQ(Alive(), "abc");
+  Pass(2, {{}, {}, {"pull", /*still_shard=*/1}});
+  EXPECT_EQ(Alive(), "ab");
+}
+
+TEST_F(StalledWorkerTest, OneThatComputesOrMovesBytesIsWaitedFor) {
+  FinishRound();
+  // What was found before it computed says nothing about now.
+  Pass(700, {{"compute", /*still_shard=*/1}, {}, {"pull", /*still_shard=*/-1, /*moves=*/true}});
+  EXPECT_EQ(Alive(), "abc");
+}
+
+TEST_F(StalledWorkerTest, AStandstillThatIsOverIsForgotten) {
+  FinishRound();
+  for (int i = 0; i < 5; ++i) {
+    Pass(10, {{"wait"}, {"wait"}, {"push", /*still_shard=*/1}});
+    Pass(1, {{"wait"}, {"wait"}, {"push"}});
+  }
+  EXPECT_EQ(Alive(), "abc");
+}
+
+TEST_F(StalledWorkerTest, NobodyIsDroppedWhereNobodyGetsOn) {
+  FinishRound();
+  const Beat still{"push", /*still_shard=*/1};
+  Pass(100, {still, still, still});
+  EXPECT_EQ(Alive(), "abc");
+  EXPECT_THAT(WaitingFor(), HasSubstr("; worker b: no bytes to shard 1 at host:1 for 1m39s"));
+  Pass(1, {{"wait"}, still, still});
+  EXPECT_EQ(Alive(), "a");
+}
+
+TEST_F(StalledWorkerTest, AClientThatTellsOfNoStandstillHasTenMinutesForItsPull) {
+  FinishRound();
+  Pass(600, {{"compute"}, {}, {"pull"}});
+  EXPECT_EQ(Alive(), "abc");
+  Pass(20, {{"compute"}, {}, {"pull"}});
+  EXPECT_EQ(Alive(), "ab") << "what it pushes may be told once all is taken";
+  EXPECT_THAT(cluster_.observer().alarms.back(),
+              HasSubstr("worker 'c' held up rounds: its pull moves no byte"));
 }
 
 TEST_F(StalledWorkerTest, NobodyIsToBlameWhileAServerIsAway) {
+  FinishRound();
+  const std::vector<Beat> beats = {{"wait"}, {"wait"}, {"push", /*still_shard=*/1}};
   cluster_.silent_shard = 1;
-  Pass(700, "push", "pull");
+  Pass(100, beats);
   cluster_.silent_shard = -1;
-  Pass(590, "push", "pull");
-  EXPECT_TRUE(IsAlive(a_));
-  EXPECT_TRUE(IsAlive(b_));
+  Pass(11, beats);
+  EXPECT_EQ(Alive(), "abc");
+  Pass(2, beats);
+  EXPECT_EQ(Alive(), "ab");
+}
+
+TEST_F(StalledWorkerTest, AStandstillOfAShardThatThereIsNotIsRefused) {
+  HeartbeatCall call{workers_[0].life, 0, 0, "push", Standstill{.shard = 2, .age = {}}};
+  EXPECT_EQ(cluster_.coordinator().Heartbeat(call, cluster_.now()).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "common/ids.h"
 #include "common/job_loss.h"
 #include "common/layout.h"
+#include "common/standstill.h"
 
 namespace lodestar {
 
@@ -70,6 +71,7 @@ struct HeartbeatCall {
   uint64_t bytes_pushed = 0;  // since Register
   uint64_t bytes_pulled = 0;
   std::string activity;
+  std::optional<Standstill> standstill = {};
 };
 
 struct HeartbeatAnswer {

@@ -3,18 +3,17 @@
 namespace lodestar {
 
 OpenRound::OpenRound(const WorkLedger::Work& work, absl::Time opened_at)
-    : plan_(work.plan), opened_at_(opened_at), changed_at_(opened_at) {
+    : plan_(work.plan), opened_at_(opened_at) {
   for (size_t i = 0; i < work.grants.size(); ++i) {
     is_evaluation_ = work.grants[i].kind == Grant::Kind::kEvaluate;
     shares_[plan_.roster[i].worker] = {State::kMissing, work.grants[i].num_heldout_samples};
   }
 }
 
-void OpenRound::Report(WorkerId worker, const GrantReport& report, absl::Time now) {
+void OpenRound::Report(WorkerId worker, const GrantReport& report) {
   auto share = shares_.find(worker);
   if (share == shares_.end() || share->second.state != State::kMissing) return;
   share->second.state = State::kReported;
-  changed_at_ = now;
   ++reported_;
   loss_sum_ += report.loss_sum;
   predictions_ += report.num_predictions;
@@ -22,11 +21,11 @@ void OpenRound::Report(WorkerId worker, const GrantReport& report, absl::Time no
   heldout_.Add({report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions});
 }
 
-void OpenRound::Lose(WorkerId worker, absl::Time now) {
+void OpenRound::Lose(WorkerId worker) {
   auto share = shares_.find(worker);
-  if (share == shares_.end() || share->second.state != State::kMissing) return;
-  share->second.state = State::kLost;
-  changed_at_ = now;
+  if (share != shares_.end() && share->second.state == State::kMissing) {
+    share->second.state = State::kLost;
+  }
 }
 
 RoundSummary OpenRound::Summarize(absl::Time now) const {

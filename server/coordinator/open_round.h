@@ -20,15 +20,13 @@ class OpenRound {
   OpenRound(const WorkLedger::Work& work, absl::Time opened_at);
 
   // Counts each member once; others are ignored.
-  void Report(WorkerId worker, const GrantReport& report, absl::Time now);
-  void Lose(WorkerId worker, absl::Time now);
+  void Report(WorkerId worker, const GrantReport& report);
+  void Lose(WorkerId worker);
 
   const RoundPlan& plan() const { return plan_; }
   Round round() const { return plan_.round; }
   bool is_evaluation() const { return is_evaluation_; }
   absl::Time opened_at() const { return opened_at_; }
-  // Opened, reported or lost from.
-  absl::Time changed_at() const { return changed_at_; }
   int reported() const { return reported_; }
   // Those of the roster who have.
   std::vector<RosterMember> Reported() const;
@@ -52,7 +50,6 @@ class OpenRound {
   RoundPlan plan_;
   bool is_evaluation_ = false;
   absl::Time opened_at_;
-  absl::Time changed_at_;
   std::map<WorkerId, Share> shares_;
   int reported_ = 0;
   double loss_sum_ = 0.0;

@@ -40,6 +40,7 @@ void WorkerDesk::EndLife() {
   is_leaving_ = false;
   grant_.reset();
   activity_.clear();
+  still_.reset();
 }
 
 bool WorkerDesk::CountNotFinite(Incarnation incarnation, uint64_t finite_reports) {
@@ -54,7 +55,13 @@ void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
   const bool is_same = activity_ == call.activity && bytes_pushed_ == call.bytes_pushed &&
                        bytes_pulled_ == call.bytes_pulled;
   if (!is_same) same_since_ = now;
+  if (activity_ != call.activity) active_since_ = now;
   activity_ = call.activity;
+  still_.reset();
+  // While it computes, nobody can say whether the path is still as it was.
+  if (call.standstill.has_value() && (is_delivering() || is_pulling())) {
+    still_ = {call.standstill->shard, std::max(now - call.standstill->age, active_since_)};
+  }
   push_bytes_.Add(static_cast<double>(Increase(bytes_pushed_, call.bytes_pushed)), now);
   pull_bytes_.Add(static_cast<double>(Increase(bytes_pulled_, call.bytes_pulled)), now);
   bytes_pushed_ = call.bytes_pushed;

@@ -66,6 +66,14 @@ class WorkerDesk {
   bool is_pulling() const { return activity_ == "pull"; }
   // Since when heartbeats say the same: no other activity, and no byte more pushed or pulled.
   absl::Time same_since() const { return same_since_; }
+  // By its last heartbeat it waits for a server to and from which nothing moves.
+  struct Still {
+    int shard = 0;
+    absl::Time since;
+  };
+  const std::optional<Still>& still() const { return still_; }
+  // Has completed work in this life.
+  bool has_reported() const { return last_reported_ >= 0; }
 
  private:
   void CountTimes(const GrantReport& report);
@@ -89,6 +97,8 @@ class WorkerDesk {
   uint64_t bytes_pushed_ = 0;  // by the last heartbeat
   uint64_t bytes_pulled_ = 0;
   absl::Time same_since_ = absl::InfinitePast();
+  absl::Time active_since_ = absl::InfinitePast();  // with activity_
+  std::optional<Still> still_;
   RateMeter samples_;
   RateMeter push_bytes_;
   RateMeter pull_bytes_;

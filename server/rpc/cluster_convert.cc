@@ -109,6 +109,12 @@ absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request) {
   call.bytes_pushed = request.bytes_pushed();
   call.bytes_pulled = request.bytes_pulled();
   call.activity = request.activity();
+  if (request.has_standstill()) {
+    const v1::Standstill& standstill = request.standstill();
+    RETURN_IF_ERROR(CheckCount("standstill.shard", standstill.shard()));
+    RETURN_IF_ERROR(CheckCount("standstill.age_ms", standstill.age_ms()));
+    call.standstill = {standstill.shard(), absl::Milliseconds(standstill.age_ms())};
+  }
   return call;
 }
 

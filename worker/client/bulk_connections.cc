@@ -72,6 +72,13 @@ void BulkConnections::EndCall(uint64_t number, const absl::Status& status) {
   if (watchdog_ != nullptr) watchdog_->Forget(number, status);
 }
 
+std::optional<Standstill> BulkConnections::standstill() const {
+  if (watchdog_ == nullptr) return std::nullopt;
+  const std::optional<std::pair<int, absl::Duration>> still = watchdog_->Standstill();
+  if (!still.has_value()) return std::nullopt;
+  return Standstill{still->first / config_.channels_per_server, still->second};
+}
+
 std::unique_ptr<SharedMemoryLink> BulkConnections::MakeLink(
     const std::shared_ptr<grpc::Channel>& channel) const {
   const int shard = static_cast<int>(links_.size());

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/encoding.h"
 #include "common/executor.h"
+#include "common/standstill.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/call_watchdog.h"
 #include "worker/client/shared_memory_link.h"
@@ -48,6 +50,8 @@ class BulkConnections {
   uint64_t BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
                      grpc::ClientContext& context);
   void EndCall(uint64_t number, const absl::Status& status);
+  // See ParameterTransport.
+  std::optional<Standstill> standstill() const;
 
   // The stream that carries a bucket. Errors: InvalidArgument if that is not its length in this
   // encoding, or there is no such bucket.

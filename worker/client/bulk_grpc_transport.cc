@@ -1,5 +1,6 @@
 #include "worker/client/bulk_grpc_transport.h"
 
+#include <optional>
 #include <utility>
 
 #include "worker/client/bulk_connections.h"
@@ -24,6 +25,7 @@ class BulkGrpcTransport final : public ParameterTransport {
   }
   uint64_t bytes_pushed() const override { return connections_.bytes_pushed; }
   uint64_t bytes_pulled() const override { return connections_.bytes_pulled; }
+  std::optional<Standstill> standstill() const override { return connections_.standstill(); }
 
  private:
   BulkConnections connections_;

@@ -148,7 +148,7 @@ absl::Status BulkPullCall::TakeChunk() {
 
 OwnCall BulkPullCall::Look() {
   const uint64_t received = bytes_received_;
-  return {.moved = received, .received = received};
+  return {.moved = received, .received = received, .is_trial = targets_.empty()};
 }
 
 void BulkPullCall::End(const absl::Status& status) {

@@ -16,6 +16,7 @@
 #include "common/contribution.h"
 #include "common/encoding.h"
 #include "common/ids.h"
+#include "common/standstill.h"
 
 namespace lodestar {
 
@@ -115,6 +116,10 @@ class ParameterTransport {
   // have arrived. Thread-safe.
   virtual uint64_t bytes_pushed() const = 0;
   virtual uint64_t bytes_pulled() const = 0;
+
+  // The path that has stood still for longest, if any does: a call on it has failed for that, and
+  // nothing has been seen to move since. Thread-safe.
+  virtual std::optional<Standstill> standstill() const { return std::nullopt; }
 };
 
 }  // namespace lodestar

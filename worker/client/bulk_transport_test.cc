@@ -360,9 +360,13 @@ TEST_F(BulkTransportTest, ACallThatTheServerDoesNotKnowEndsAndTheNextTakesAnothe
   EXPECT_THAT(transport_->StartPull(spec, nullptr)->Wait(),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(config_.servers[0]), HasSubstr("nothing has moved for"))));
+  ASSERT_TRUE(transport_->standstill().has_value());
+  EXPECT_EQ(transport_->standstill()->shard, 0);
+  EXPECT_GE(transport_->standstill()->age, config_.patience);
   services_[0].hold_pull = false;
   services_[0].buckets[0] = std::string(PartOf(weights, 0).size() * sizeof(float), 'x');
   EXPECT_OK(transport_->StartPull(spec, nullptr)->Wait());
+  EXPECT_FALSE(transport_->standstill().has_value());
   ASSERT_EQ(services_[0].peers.size(), 2);
   EXPECT_NE(services_[0].peers[0], services_[0].peers[1]);
 }
@@ -439,7 +443,48 @@ TEST_F(CallWatchTest, APathThatIsSlowIsGivenMoreTime) {
   patience.OnDone(absl::Seconds(10));
   EXPECT_EQ(patience.now(), absl::Seconds(20));
   patience.OnDone(absl::Seconds(1));
+  EXPECT_EQ(patience.now(), absl::Seconds(10)) << "not all calls of a slow path are slow";
+  patience.OnDone(absl::Seconds(1));
   EXPECT_EQ(patience.now(), absl::Seconds(6));
+}
+
+TEST_F(CallWatchTest, ChunksThatGoOutAreNoProofThatThePathWorks) {
+  CallWatch watch(now_, absl::Seconds(9), /*is_path_proven=*/false);
+  uint64_t moved = 0;
+  const auto questions = [&](int seconds) {
+    int asked = 0;
+    for (int i = 0; i < seconds; ++i, now_ += absl::Seconds(1)) {
+      const OwnCall own{.moved = ++moved, .is_push = true};
+      if (watch.Check(now_, own) == CallWatch::Verdict::kAsk) ++asked;
+    }
+    return asked;
+  };
+  EXPECT_EQ(questions(20), 6);
+  watch.OnAnswer(now_, {.bytes = 0});
+  EXPECT_FALSE(watch.TakeProof());
+  watch.OnAnswer(now_, {.bytes = 1});
+  EXPECT_TRUE(watch.TakeProof());
+  EXPECT_FALSE(watch.TakeProof()) << "since the last time";
+  EXPECT_EQ(questions(20), 0);
+}
+
+TEST_F(CallWatchTest, WhatArrivesAndWhatIsHeldProveThatThePathWorks) {
+  Run({.moved = 4, .received = 4}, std::nullopt, absl::Seconds(1));
+  EXPECT_TRUE(watch_.TakeProof());
+  watch_.OnAnswer(now_, {.is_held = true, .bytes = 4});
+  EXPECT_TRUE(watch_.TakeProof());
+}
+
+TEST(StillPathsTest, APathStandsStillUntilItIsSeenToWork) {
+  StillPaths paths;
+  EXPECT_EQ(paths.First(), std::nullopt);
+  const absl::Time begin = absl::UnixEpoch();
+  paths.OnStill(2, begin + absl::Seconds(1));
+  paths.OnStill(1, begin + absl::Seconds(3));
+  paths.OnStill(2, begin + absl::Seconds(7));  // tried again
+  EXPECT_EQ(paths.First(), std::pair(2, begin + absl::Seconds(1)));
+  paths.OnProof(2);
+  EXPECT_EQ(paths.First(), std::pair(1, begin + absl::Seconds(3)));
 }
 
 TEST_F(BulkTransportTest, SessionsDroppedUnderWayEndCleanly) {

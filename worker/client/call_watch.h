@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "absl/time/time.h"
 
@@ -18,7 +21,8 @@ struct OwnCall {
   uint64_t moved = 0;     // chunks or bytes, either way: changes when something moves
   uint64_t received = 0;  // payload that a pull has brought
   bool is_push = false;
-  bool is_idle = false;  // a push that has sent all it was given so far, and will be given more
+  bool is_idle = false;   // a push that has sent all it was given so far, and will be given more
+  bool is_trial = false;  // nothing is to move: whether the path works is all there is to know
 };
 
 // The same call as its server knows it: CallState in proto/parameter_service.proto.
@@ -29,8 +33,12 @@ struct ServedCall {
 
 class CallWatch {
  public:
-  CallWatch(absl::Time now, absl::Duration patience)
-      : patience_(patience), good_at_(now), next_question_(now + patience / 3) {}
+  // `is_path_proven`: see TakeProof(). Where it is not, the server is asked although chunks go out.
+  CallWatch(absl::Time now, absl::Duration patience, bool is_path_proven = true)
+      : patience_(patience),
+        is_path_proven_(is_path_proven),
+        good_at_(now),
+        next_question_(now + patience / 3) {}
 
   // kAsk: the server is to be asked what it knows of the call.
   enum class Verdict : uint8_t { kFine, kAsk, kEnd };
@@ -38,6 +46,7 @@ class CallWatch {
   // Called every now and then.
   Verdict Check(absl::Time now, const OwnCall& own) {
     if (own.moved != own_.moved || own.is_idle) IsGood(now);
+    if (own.received > own_.received) Prove();
     own_ = own;
     if (now - good_at_ >= patience_) return Verdict::kEnd;
     if (now < next_question_) return Verdict::kFine;
@@ -49,11 +58,21 @@ class CallWatch {
   // is held must have brought all that was sent.
   void OnAnswer(absl::Time now, const ServedCall& served) {
     const bool has_reason = served.is_held && (own_.is_push || served.bytes <= own_.received);
-    if (has_reason || served.bytes > served_bytes_) IsGood(now);
+    if (has_reason || served.bytes > served_bytes_) {
+      Prove();
+      IsGood(now);
+    }
     served_bytes_ = std::max(served_bytes_, served.bytes);
   }
 
+  // Whether the path has been seen to work since the last time: the other side has something of
+  // ours, or we of theirs. Chunks that went out prove nothing, they may lie in a buffer of this
+  // machine.
+  bool TakeProof() { return std::exchange(has_proof_, false); }
+
   absl::Duration patience() const { return patience_; }
+  // When something moved last, or there was a reason why not.
+  absl::Time good_at() const { return good_at_; }
   // The longest time that the call was quiet without a reason, and yet went on.
   absl::Duration longest_quiet() const { return longest_quiet_; }
 
@@ -61,13 +80,16 @@ class CallWatch {
   void IsGood(absl::Time now) {
     longest_quiet_ = std::max(longest_quiet_, now - good_at_);
     good_at_ = now;
-    next_question_ = now + patience_ / 3;
+    if (is_path_proven_) next_question_ = now + patience_ / 3;
   }
+  void Prove() { has_proof_ = is_path_proven_ = true; }
 
   absl::Duration patience_;
+  bool is_path_proven_;
+  bool has_proof_ = false;
   OwnCall own_;
   uint64_t served_bytes_ = 0;
-  absl::Time good_at_;  // something moved, or there was a reason why not
+  absl::Time good_at_;
   absl::Time next_question_;
   absl::Duration longest_quiet_;
 };
@@ -81,13 +103,37 @@ class Patience {
 
   absl::Duration now() const { return now_; }
   void OnEnded() { now_ = std::min(2 * now_, std::max(least_, kLongest)); }
-  void OnDone(absl::Duration longest_quiet) { now_ = std::max(least_, 2 * longest_quiet); }
+  // A call that meets with less than the one before does not make it forget at once.
+  void OnDone(absl::Duration longest_quiet) {
+    now_ = std::max({least_, 2 * longest_quiet, now_ / 2});
+  }
 
  private:
   static constexpr absl::Duration kLongest = absl::Minutes(10);
 
   const absl::Duration least_;
   absl::Duration now_;
+};
+
+// The paths of one worker that stand still: that a call on one was ended, or broke, and since when
+// nothing is known to have moved there, however often it was tried again.
+class StillPaths {
+ public:
+  void OnStill(int path, absl::Time since) { since_.emplace(path, since); }
+  void OnProof(int path) { since_.erase(path); }
+
+  bool contains(int path) const { return since_.contains(path); }
+  // The one that has stood still for longest, and since when.
+  std::optional<std::pair<int, absl::Time>> First() const {
+    const auto first =
+        std::min_element(since_.begin(), since_.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (first == since_.end()) return std::nullopt;
+    return *first;
+  }
+
+ private:
+  std::map<int, absl::Time> since_;
 };
 
 }  // namespace lodestar

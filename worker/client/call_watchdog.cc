@@ -40,7 +40,8 @@ CallWatchdog::CallWatchdog(absl::Duration patience, ChannelOf channel_of,
     : least_patience_(patience),
       channel_of_(std::move(channel_of)),
       on_standstill_(std::move(on_standstill)),
-      patience_(patience),
+      push_patience_(patience),
+      pull_patience_(patience),
       last_number_(RandomNumber()),
       thread_([this] { Run(); }) {}
 
@@ -59,9 +60,13 @@ uint64_t CallWatchdog::NewNumber() {
   return ++last_number_;
 }
 
-void CallWatchdog::Watch(uint64_t number, int stream, std::weak_ptr<WatchedCall> call) {
+void CallWatchdog::Watch(uint64_t number, int stream, const std::shared_ptr<WatchedCall>& call) {
+  const OwnCall own = call->Look();
   absl::MutexLock lock(&mutex_);
-  entries_.push_back({number, stream, std::move(call), CallWatch(clock_.Now(), patience_.now())});
+  Patience& patience = own.is_push ? push_patience_ : pull_patience_;
+  entries_.push_back({number, stream, call, own.is_trial ? nullptr : &patience,
+                      CallWatch(clock_.Now(), own.is_trial ? least_patience_ : patience.now(),
+                                !still_.contains(stream))});
 }
 
 void CallWatchdog::Forget(uint64_t number, const absl::Status& status) {
@@ -69,8 +74,20 @@ void CallWatchdog::Forget(uint64_t number, const absl::Status& status) {
   const auto entry = std::find_if(entries_.begin(), entries_.end(),
                                   [number](const Entry& each) { return each.number == number; });
   if (entry == entries_.end()) return;
-  if (status.ok()) patience_.OnDone(entry->watch.longest_quiet());
+  if (status.ok() || entry->watch.TakeProof()) still_.OnProof(entry->stream);
+  if (status.ok()) {
+    if (entry->patience != nullptr) entry->patience->OnDone(entry->watch.longest_quiet());
+  } else if (absl::IsUnavailable(status)) {
+    still_.OnStill(entry->stream, entry->watch.good_at());
+  }
   entries_.erase(entry);
+}
+
+std::optional<std::pair<int, absl::Duration>> CallWatchdog::Standstill() {
+  absl::MutexLock lock(&mutex_);
+  const std::optional<std::pair<int, absl::Time>> first = still_.First();
+  if (!first.has_value()) return std::nullopt;
+  return std::pair(first->first, clock_.Now() - first->second);
 }
 
 void CallWatchdog::Run() {
@@ -108,6 +125,7 @@ void CallWatchdog::LookAtAll() {
   std::map<int, std::vector<uint64_t>> questions;
   std::vector<std::pair<uint64_t, absl::Status>> still;
   std::set<int> streams;
+  std::set<Patience*> ended;
   {
     absl::MutexLock lock(&mutex_);
     if (is_over_) return;
@@ -122,6 +140,7 @@ void CallWatchdog::LookAtAll() {
           break;
         case CallWatch::Verdict::kEnd:
           streams.insert(entry.stream);
+          if (entry.patience != nullptr) ended.insert(entry.patience);
           still.emplace_back(
               entry.number,
               absl::UnavailableError(absl::StrCat(
@@ -129,8 +148,9 @@ void CallWatchdog::LookAtAll() {
                   ", and the server does not hold the call: something was lost on the way")));
           break;
       }
+      if (entry.watch.TakeProof()) still_.OnProof(entry.stream);
     }
-    if (!still.empty()) patience_.OnEnded();
+    for (Patience* const patience : ended) patience->OnEnded();
     for (const auto& question : questions_) {
       if (streams.contains(question->stream)) question->context.TryCancel();
     }
@@ -153,7 +173,7 @@ void CallWatchdog::AskLocked(int stream, const std::vector<uint64_t>& numbers) {
   question->stream = stream;
   question->stub = v1::ParameterService::NewStub(channel_of_(stream));
   for (const uint64_t number : numbers) question->request.add_calls(number);
-  question->context.set_deadline(After(patience_.now()));
+  question->context.set_deadline(After(std::max(push_patience_.now(), pull_patience_.now())));
   question->reader =
       question->stub->AsyncDescribeCalls(&question->context, question->request, &answers_);
   question->reader->Finish(&question->reply, &question->status, question.get());

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -42,16 +44,19 @@ class CallWatchdog {
   // A number for a call's metadata, unlike that of any other.
   uint64_t NewNumber() ABSL_LOCKS_EXCLUDED(mutex_);
   // From now on the call is watched, until it is gone or Forget().
-  void Watch(uint64_t number, int stream, std::weak_ptr<WatchedCall> call)
+  void Watch(uint64_t number, int stream, const std::shared_ptr<WatchedCall>& call)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // The call is over; `status` is its own.
   void Forget(uint64_t number, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The stream on which nothing has moved for longest, and since when, if a call stood still there.
+  std::optional<std::pair<int, absl::Duration>> Standstill() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Entry {
     uint64_t number = 0;
     int stream = 0;
     std::weak_ptr<WatchedCall> call;
+    Patience* patience = nullptr;  // that learns from it; null: it moves nothing
     CallWatch watch;
   };
   // What became of some calls of one stream. At most one of a stream is under way.
@@ -71,7 +76,10 @@ class CallWatchdog {
   grpc::CompletionQueue answers_;
 
   absl::Mutex mutex_;
-  Patience patience_ ABSL_GUARDED_BY(mutex_);
+  // A path may be slow in one direction only.
+  Patience push_patience_ ABSL_GUARDED_BY(mutex_);
+  Patience pull_patience_ ABSL_GUARDED_BY(mutex_);
+  StillPaths still_ ABSL_GUARDED_BY(mutex_);  // by stream
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_);
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Question>> questions_ ABSL_GUARDED_BY(mutex_);

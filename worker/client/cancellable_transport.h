@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
@@ -21,6 +22,7 @@ class CancellableTransport final : public ParameterTransport {
   std::unique_ptr<PullSession> StartTrial() override;
   uint64_t bytes_pushed() const override { return inner_->bytes_pushed(); }
   uint64_t bytes_pulled() const override { return inner_->bytes_pulled(); }
+  std::optional<Standstill> standstill() const override { return inner_->standstill(); }
 
   // Ends the sessions under way and every later one with Cancelled. Thread-safe.
   void Cancel();

@@ -293,6 +293,10 @@ absl::StatusOr<std::string> ClusterSession::SendHeartbeat(const Activity& activi
   request.set_bytes_pushed(activity.bytes_pushed);
   request.set_bytes_pulled(activity.bytes_pulled);
   request.set_activity(activity.activity);
+  if (activity.standstill.has_value()) {
+    request.mutable_standstill()->set_shard(activity.standstill->shard);
+    request.mutable_standstill()->set_age_ms(absl::ToInt64Milliseconds(activity.standstill->age));
+  }
   grpc::ClientContext context;
   context.set_deadline(Deadline(patience));
   v1::HeartbeatReply reply;

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/standstill.h"
 #include "worker/client/work_grant.h"
 
 namespace lodestar {
@@ -25,6 +26,7 @@ class CoordinatorLink {
     uint64_t bytes_pushed = 0;
     uint64_t bytes_pulled = 0;
     std::string activity;
+    std::optional<Standstill> standstill = {};
   };
 
   // All called on the heartbeat thread.
