@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <utility>
 
 namespace lodestar {
 namespace {
@@ -18,17 +17,17 @@ constexpr char kStopping[] = "the server is stopping";
 
 }  // namespace
 
-// One WatchStatus stream: write, wait for the alarm, write. `mutex_` orders Finish() against the
-// rest; deletes itself when gRPC is done and no alarm is out.
+// One WatchStatus stream: write, wait for the alarm, write. Deletes itself when gRPC is done and no
+// alarm is out. The alarm's thread is not one for which the gRPC server waits before it is gone, and
+// the owner with it: so under `mutex_` the owner is asked before Finish() or not at all.
 class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
  public:
   StatusWatch(StatusRpc* owner, int64_t interval_ms) : owner_(owner), interval_ms_(interval_ms) {}
 
   void WriteNow() ABSL_LOCKS_EXCLUDED(mutex_) {
-    v1::ClusterStatus status = owner_->read_();
     absl::MutexLock lock(&mutex_);
     if (is_finished_) return;
-    message_ = std::move(status);
+    message_ = owner_->read_();
     StartWrite(&message_);
   }
 

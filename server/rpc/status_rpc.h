@@ -26,7 +26,8 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   grpc::ServerWriteReactor<v1::ClusterStatus>* WatchStatus(
       grpc::CallbackServerContext* context, const v1::WatchStatusRequest* request) override;
 
-  // Ends all watches: with OK if the job is over, else with UNAVAILABLE, as later ones.
+  // Ends all watches: with OK if the job is over, else with UNAVAILABLE, as later ones. Waits for
+  // what they read now; they read nothing afterwards.
   void Stop(bool is_job_over) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
