@@ -2,15 +2,37 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_io.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_directory.h"
 
 namespace lodestar {
 namespace {
+
+// With those above it, and so that a crash of the machine does not take it away again, with the
+// checkpoints that were published in it.
+absl::Status CreateForGood(FileSystem& file_system, const std::string& folder) {
+  std::vector<std::string> upwards = {folder};
+  while (DirectoryOf(upwards.back()) != upwards.back()) {
+    upwards.push_back(DirectoryOf(upwards.back()));
+  }
+  const auto there = std::find_if(upwards.begin(), upwards.end(), [&](const std::string& path) {
+    return file_system.Exists(path);
+  });
+  RETURN_IF_ERROR(file_system.CreateDirectories(folder));
+  for (auto above = upwards.begin() + 1; above < upwards.end(); ++above) {
+    const absl::Status synced = file_system.SyncDirectory(*above);
+    // What was there may be of a start that was cut short before it had synced this; but then it
+    // need not be a directory that this process can read, nor one of a file system that syncs.
+    if (above <= there) RETURN_IF_ERROR(synced);
+  }
+  return absl::OkStatus();
+}
 
 absl::Status WriteProbe(FileSystem& file_system, const std::string& path) {
   ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(file_system, path));
@@ -30,7 +52,7 @@ absl::Status WriteAndRename(FileSystem& file_system, const std::string& folder,
 
 absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const std::string& folder,
                                                 int64_t checkpoint_bytes, int num_checkpoints) {
-  RETURN_IF_ERROR(file_system.CreateDirectories(folder));
+  RETURN_IF_ERROR(CreateForGood(file_system, folder));
   const std::string probe = absl::StrCat(folder, "/.tried-", getpid());
   const absl::Status tried = WriteAndRename(file_system, folder, probe);
   RemoveDirectory(file_system, probe);

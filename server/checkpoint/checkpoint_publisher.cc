@@ -82,9 +82,12 @@ absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round n
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
   int kept = 1;  // the newest
   for (const CheckpointEntry& entry : entries) {
-    if (!entry.suffix.empty() || entry.round >= newest) continue;
+    const bool is_replaced = entry.suffix == kReplacedSuffix;
+    if (!(entry.suffix.empty() || is_replaced) || entry.round >= newest) continue;
     if (file_system.AreSame(entry.path, spared)) continue;
-    if (++kept > keep) RemoveDirectory(file_system, entry.path);
+    const bool is_left_over =
+        is_replaced && file_system.Exists(absl::StrCat(root, "/", CheckpointName(entry.round)));
+    if (is_left_over || ++kept > keep) RemoveDirectory(file_system, entry.path);
   }
   return absl::OkStatus();
 }

@@ -32,7 +32,8 @@ absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std
 absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
                            const std::string& spared);
 
-// Removes the checkpoints before `newest` but for the last `keep` (at least 1, counting `newest`).
+// Removes the checkpoints before `newest` but for the last `keep` (at least 1, counting `newest`),
+// and those that were replaced.
 absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest, int keep,
                        const std::string& spared);
 

@@ -1,19 +1,31 @@
 #include "server/fleet/checkpoint_keeper.h"
 
+#include <algorithm>
+#include <functional>
 #include <memory>
+#include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/checkpoint_manifest.h"
 #include "common/executor.h"
 #include "common/layout.h"
 #include "common/model_spec_json.h"
+#include "common/status_macros.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/checkpoint/checkpoint_directory.h"
+#include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/shard_files.h"
 #include "server/shard/page.h"
 #include "server/shard/shard_state.h"
@@ -22,6 +34,9 @@ namespace lodestar {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -45,33 +60,46 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   // With the config as it is now.
   void StartProcess() {
     keeper_ = std::make_unique<CheckpointKeeper>(
-        config_,
-        CheckpointKeeper::Deps{.executor = &executor_, .file_system = &disk_, .reports = this});
+        config_, CheckpointKeeper::Deps{
+                     .executor = &executor_, .file_system = disk_.get(), .reports = this});
   }
   std::string Path(int64_t round) const { return absl::StrFormat("%s/round-%08d", root_, round); }
 
-  // The outcome is in published_.
-  void TrySave(int64_t round, const LedgerState& ledger = {}) {
-    CheckpointRecord record;
-    record.directory = Path(round) + ".7-1.tmp";
-    record.round = Round(round);
-    record.state.ledger = ledger;
-    ASSERT_OK(disk_.CreateDirectories(record.directory));
+  // What a shard does: all of its weights are `weight`.
+  absl::StatusOr<std::string> WriteShard(const std::string& directory, int64_t round,
+                                         float weight) {
+    RETURN_IF_ERROR(disk_->CreateDirectories(directory));
     ShardState state;
     state.range = {0, layout_.num_elements()};
     BucketState& bucket = state.buckets.emplace_back();
     bucket.range = state.range;
     bucket.version = Version(round);
-    bucket.weights = Page::Create(state.range.size());
-    const auto part = WriteShardFiles(
-        disk_, {record.directory, 0, 1, ModelSpecToJson(config_.job.model)}, layout_, state);
-    ASSERT_OK(part);
-    record.manifest_parts = {FormatShardManifest(*part)};
+    const std::shared_ptr<Page> page = Page::Create(state.range.size());
+    std::fill_n(page->data(), state.range.size(), weight);
+    bucket.weights = page;
+    ASSIGN_OR_RETURN(const ShardManifest part,
+                     WriteShardFiles(*disk_, {directory, 0, 1, ModelSpecToJson(config_.job.model)},
+                                     layout_, state));
+    return FormatShardManifest(part);
+  }
+
+  // The outcome is in published_.
+  void TrySave(int64_t round, const LedgerState& ledger = {}, float weight = 0) {
+    CheckpointRecord record;
+    record.directory = Path(round) + ".7-1.tmp";
+    record.round = Round(round);
+    record.state.ledger = ledger;
     record.layout = layout_;
+    const absl::StatusOr<std::string> part = WriteShard(record.directory, round, weight);
+    if (!part.ok()) {
+      published_ = part.status();
+      return;
+    }
+    record.manifest_parts = {*part};
     keeper_->Do(std::move(record));
   }
-  void Save(int64_t round, const LedgerState& ledger = {}) {
-    TrySave(round, ledger);
+  void Save(int64_t round, const LedgerState& ledger = {}, float weight = 0) {
+    TrySave(round, ledger, weight);
     ASSERT_OK(published_);
     EXPECT_THAT(published_->alarm, IsEmpty());
   }
@@ -86,9 +114,9 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     return checkpoint == nullptr ? "" : checkpoint->directory;
   }
 
-  SimulatedFileSystem disk_;
+  std::unique_ptr<SimulatedFileSystem> disk_ = std::make_unique<SimulatedFileSystem>();
   InlineExecutor executor_;
-  const std::string root_ = "/checkpoints";
+  std::string root_ = "/checkpoints";
   CheckpointKeeper::Config config_;
   Layout layout_;
   absl::StatusOr<RestoreChoice> choice_;
@@ -106,7 +134,7 @@ TEST_F(CheckpointKeeperTest, NothingIsMovedIntoAFolderThatIsAnothers) {
   TrySave(4);
   EXPECT_THAT(published_,
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("held by another server")));
-  EXPECT_FALSE(disk_.Exists(Path(4)));
+  EXPECT_FALSE(disk_->Exists(Path(4)));
 }
 
 TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
@@ -116,7 +144,7 @@ TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   StartProcess();
   EXPECT_EQ(SourceOf(Choose()), Path(2));
-  EXPECT_TRUE(disk_.Exists(Path(4) + ".abandoned"));
+  EXPECT_TRUE(disk_->Exists(Path(4) + ".abandoned"));
   keeper_->Do(SetAsideTask{Round(2)});
   const RestoreChoice choice = Choose();
   EXPECT_EQ(SourceOf(choice), "");
@@ -130,7 +158,7 @@ TEST_F(CheckpointKeeperTest, RunThatHasSavedNothingSpeaksAgainstNoCheckpoint) {
   StartProcess();
   keeper_->Do(SetAsideTask{Round(1)});
   EXPECT_THAT(Choose().alarm, HasSubstr("the newest is " + Path(2)));
-  EXPECT_TRUE(disk_.Exists(Path(2)));
+  EXPECT_TRUE(disk_->Exists(Path(2)));
 }
 
 TEST_F(CheckpointKeeperTest, PathThatIsResumedFromStaysAndWhatIsLaterIsNamed) {
@@ -142,7 +170,7 @@ TEST_F(CheckpointKeeperTest, PathThatIsResumedFromStaysAndWhatIsLaterIsNamed) {
   EXPECT_THAT(Choose().alarm, IsEmpty());
   Save(2);
   Save(3);
-  EXPECT_FALSE(disk_.Exists(Path(2)));
+  EXPECT_FALSE(disk_->Exists(Path(2)));
   StartProcess();
   const RestoreChoice again = Choose();
   EXPECT_EQ(SourceOf(again), Path(1));
@@ -179,9 +207,155 @@ TEST_F(CheckpointKeeperTest, ACrashedHolderIsToldOfOnce) {
 TEST_F(CheckpointKeeperTest, LeftOversOfFailedOnesGoWithTheNextThatIsPublished) {
   Save(1);
   const std::string late = Path(2) + ".7-9.tmp";
-  ASSERT_OK(disk_.CreateDirectories(late));
+  ASSERT_OK(disk_->CreateDirectories(late));
   Save(3);
-  EXPECT_FALSE(disk_.Exists(late));
+  EXPECT_FALSE(disk_->Exists(late));
+}
+
+// Runs on disks that fail. The checkpoints are numbered, and all of their weights are their
+// numbers.
+class CheckpointFaultTest : public CheckpointKeeperTest {
+ protected:
+  // Of changes of the disk.
+  enum class Fault {
+    kOne,      // one is refused
+    kAllFrom,  // and all later ones: the process is killed
+  };
+  struct Step {
+    std::function<void()> act;
+    // What is started from once `act` has succeeded; 0: no checkpoint.
+    int newest;
+    // What may be, beside what was before, while it has not.
+    std::set<int> meanwhile;
+  };
+
+  CheckpointFaultTest() {
+    config_.root = root_ = "/data/checkpoints";
+    config_.keep = 2;
+  }
+
+  void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override {
+    CheckpointKeeperTest::OnRestoreChosen(choice);
+    outcome_ = choice.status();
+  }
+  void OnCheckpointPublished(const std::string& directory,
+                             const absl::StatusOr<PublishedCheckpoint>& published) override {
+    CheckpointKeeperTest::OnCheckpointPublished(directory, published);
+    outcome_ = published.status();
+  }
+
+  void StartServer() {
+    outcome_ = TryCheckpointFolder(*disk_, root_, 0, 1).status();
+    if (!outcome_.ok()) outcome_ = TryCheckpointFolder(*disk_, root_, 0, 1).status();  // again
+  }
+  std::vector<Step> Steps() {
+    const auto publish = [this](int64_t round, int number) {
+      return Step{[=, this] { TrySave(round, {}, static_cast<float>(number)); }, number, {number}};
+    };
+    const auto set_aside = [this](int64_t first_bad, int newest, std::set<int> meanwhile) {
+      return Step{[=, this] {
+                    keeper_->Do(SetAsideTask{Round(first_bad)});
+                    keeper_->Do(ChooseRestoreTask{});
+                  },
+                  newest, std::move(meanwhile)};
+    };
+    return {
+        {[this] { StartServer(); }, 0, {0}},
+        publish(2, 1),
+        publish(4, 2),
+        publish(4, 3),  // in place of the other one
+        publish(6, 4),  // and the oldest goes
+        set_aside(5, 3, {3}),
+        publish(6, 5),
+        set_aside(5, 3, {3}),  // and what was set aside before goes
+        publish(7, 6),
+    };
+  }
+
+  // Does all on a new disk, with a fault at its change number `fault_at`. Returns what may be
+  // started from afterwards; nothing if there were no changes as many as that.
+  std::set<int> Run(const std::vector<Step>& steps, Fault fault, int64_t fault_at) {
+    disk_ = std::make_unique<SimulatedFileSystem>();
+    bool is_killed = false;
+    int64_t num_changes = 0;
+    disk_->SetFaultHook([&](FileOperation operation, const std::string&) {
+      const bool is_fault = operation != FileOperation::kRead && num_changes++ == fault_at;
+      is_killed |= is_fault && fault == Fault::kAllFrom;
+      return is_fault || is_killed ? absl::InternalError("fault") : absl::OkStatus();
+    });
+    StartProcess();
+    std::set<int> newest;
+    for (const Step& step : steps) {
+      outcome_ = absl::InternalError("no answer");
+      step.act();
+      if (outcome_.ok()) {
+        newest = {step.newest};
+      } else {
+        newest.insert(step.meanwhile.begin(), step.meanwhile.end());
+      }
+      if (is_killed) break;
+    }
+    disk_->SetFaultHook(nullptr);
+    return num_changes > fault_at ? newest : std::set<int>();
+  }
+
+  // The checkpoint that a new process starts from.
+  int NewestNumber() {
+    StartProcess();
+    const RestoreChoice choice = Choose();
+    const std::string path = SourceOf(choice);
+    if (path.empty()) return 0;
+    EXPECT_THAT(choice.alarm, IsEmpty());
+    const auto reader = CheckpointReader::Open(*disk_, path);
+    EXPECT_OK(reader);
+    if (!reader.ok()) return -1;
+    const auto bucket = (*reader)->ReadBucket({0, layout_.num_elements()}, {});
+    EXPECT_OK(bucket);
+    if (!bucket.ok()) return -1;
+    const absl::Span<const float> weights = bucket->weights->span();
+    EXPECT_THAT(weights, Each(weights[0]));
+    return static_cast<int>(weights[0]);
+  }
+
+  std::string Names() const {
+    return absl::StrJoin(disk_->List(root_).value_or(std::vector<std::string>()), " ");
+  }
+
+  // Every fault and after it the end of the process, with the power `num_crashes` times; and once
+  // without, if the fault is that.
+  void TryEvery(Fault fault, uint64_t num_crashes) {
+    const std::vector<Step> steps = Steps();
+    int64_t fault_at = 0;
+    for (bool is_over = false; !is_over && !HasFailure(); ++fault_at) {
+      for (uint64_t crash = fault == Fault::kAllFrom ? 0 : 1; crash <= num_crashes; ++crash) {
+        const std::set<int> expected = Run(steps, fault, fault_at);
+        is_over = expected.empty();
+        if (is_over) break;
+        std::mt19937_64 chance(static_cast<uint64_t>(fault_at) << 32 | crash);
+        if (crash > 0) disk_->Crash(chance);
+        SCOPED_TRACE(absl::StrCat("fault at change ", fault_at, ", crash ", crash, ": ", Names()));
+        EXPECT_THAT(expected, Contains(NewestNumber()));
+        for (int64_t round : {20, 21}) Save(round, {}, static_cast<float>(round));
+        EXPECT_EQ(NewestNumber(), 21);
+        std::vector<std::string> names = disk_->List(root_).value_or(std::vector<std::string>());
+        std::erase_if(names, [](const std::string& name) {
+          return absl::EndsWith(name, kAbandonedSuffix) || absl::StartsWith(name, ".tried");
+        });
+        EXPECT_THAT(names, ElementsAre("round-00000020", "round-00000021"));
+      }
+    }
+    EXPECT_GT(fault_at, 80) << "hardly anything is written";
+  }
+
+  absl::Status outcome_;
+};
+
+TEST_F(CheckpointFaultTest, WhateverChangeIsTheLastNothingPublishedIsLost) {
+  TryEvery(Fault::kAllFrom, /*num_crashes=*/4);
+}
+
+TEST_F(CheckpointFaultTest, WhateverChangeFailsNothingPublishedIsLost) {
+  TryEvery(Fault::kOne, /*num_crashes=*/1);
 }
 
 }  // namespace
