@@ -4,7 +4,10 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -75,6 +78,19 @@ class UniqueKeys {
   absl::Status status_;
 };
 
+// The parser's message quotes what it has read, which need not be text; errors must be, to travel.
+std::string TextOf(const Json::exception& error) {
+  std::string text;
+  for (const char c : absl::string_view(error.what())) {
+    if (absl::ascii_isprint(static_cast<unsigned char>(c))) {
+      text.push_back(c);
+    } else {
+      absl::StrAppend(&text, absl::CHexEscape(absl::string_view(&c, 1)));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<Json> ParseJson(absl::string_view text, const JsonLimits& limits) {
@@ -94,9 +110,9 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, const JsonLimits& limits)
     return json;
   } catch (const Json::parse_error& error) {
     return absl::InvalidArgumentError(
-        absl::StrCat("JSON is malformed at byte ", error.byte, ": ", error.what()));
+        absl::StrCat("JSON is malformed at byte ", error.byte, ": ", TextOf(error)));
   } catch (const Json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("JSON is malformed: ", error.what()));
+    return absl::InvalidArgumentError(absl::StrCat("JSON is malformed: ", TextOf(error)));
   }
 }
 

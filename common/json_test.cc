@@ -69,6 +69,11 @@ TEST(JsonTest, KeepsItsLimits) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("5 bytes")));
 }
 
+TEST(JsonTest, AnErrorIsTextWhateverItQuotes) {
+  EXPECT_THAT(ParseJson("{\"f\xef\": 1}"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("last read: '\"f\\xef")));
+}
+
 TEST(JsonTest, FormatsWhatIsNotUtf8) { EXPECT_EQ(FormatJson(Json("a\xff")), "\"a\xef\xbf\xbd\""); }
 
 }  // namespace
