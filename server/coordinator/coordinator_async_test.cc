@@ -32,6 +32,10 @@ TEST(CoordinatorAsyncTest, BoundHoldsTheFastestAndReleasesIt) {
   EXPECT_THAT(answer.pending_reason, AllOf(HasSubstr("fast is 2"), HasSubstr("waits for slow")));
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
               HasSubstr("waits for slow"));
+  const HeartbeatCall still{slow.life, 0, 0, "pull", Standstill{.shard = 1, .age = {}}};
+  EXPECT_TRUE(cluster.coordinator().Heartbeat(still, cluster.now()).ok());
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+              HasSubstr("waits for slow; worker slow: no bytes from shard 1 at host:1"));
   cluster.Ask(slow, CoordinatorHarness::ReportOf(slow_grant));
   EXPECT_TRUE(cluster.Ask(fast).grant.has_value()) << "released";
   EXPECT_TRUE(cluster.fleet().plans.empty()) << "no rosters";

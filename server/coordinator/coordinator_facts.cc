@@ -97,17 +97,12 @@ std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
   if (has_round && !open_.empty()) {
     const OpenRound& round = open_.begin()->second;
     std::vector<std::string> names;
-    std::string standstills;
-    for (WorkerId worker : Awaited(round, desks_)) {
-      names.push_back(NameOf(worker));
-      const std::string what = StandstillOf(worker, age_at);
-      if (!what.empty()) absl::StrAppend(&standstills, "; worker ", NameOf(worker), ": ", what);
-    }
+    for (WorkerId worker : Awaited(round, desks_)) names.push_back(NameOf(worker));
     return absl::StrCat(round.is_evaluation() ? "the final evaluation" : "round ",
                         round.is_evaluation() ? "" : absl::StrCat(round.round().value()),
                         " waits for ", absl::StrJoin(names, ", "),
                         has_ages ? ", open for " + AgeText(now - round.opened_at()) : "",
-                        standstills);
+                        Standstills(age_at));
   }
   if (is_work_held()) {
     const std::string save = WaitingForLastSave(now, ages);
@@ -123,9 +118,21 @@ std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
   if (std::string held = Held(policy_->OnOpening(view.Facts())); !held.empty()) return held;
   for (const MemberProgress& member : view.members) {
     if (!member.waiting) continue;
-    if (std::string held = Held(policy_->OnGrant(member, view.Facts())); !held.empty()) return held;
+    std::string held = Held(policy_->OnGrant(member, view.Facts()));
+    if (!held.empty()) return held + Standstills(age_at);
   }
   return "";
+}
+
+std::string CoordinatorFacts::Standstills(std::optional<absl::Time> age_at) const {
+  std::string text;
+  for (const auto& [number, round] : open_) {
+    for (WorkerId worker : round.Missing()) {
+      const std::string what = StandstillOf(worker, age_at);
+      if (!what.empty()) absl::StrAppend(&text, "; worker ", NameOf(worker), ": ", what);
+    }
+  }
+  return text;
 }
 
 std::string CoordinatorFacts::StandstillOf(WorkerId worker,
@@ -183,6 +190,8 @@ std::vector<std::string> CoordinatorFacts::Returning(absl::Time now) const {
 
 absl::Duration CoordinatorFacts::WaitPatience() const {
   if (open_.empty()) return kWaitPatience;
+  // It has lasted before it was told.
+  if (!Standstills(/*age_at=*/std::nullopt).empty()) return kWaitPatience;
   // Rounds take their time; one that only waits for some is held up by them.
   const bool has_stragglers = !open_.begin()->second.Arrived().empty();
   return std::max({config_.lease, has_stragglers ? kWaitPatience : kRoundPatience,

@@ -94,6 +94,9 @@ class CoordinatorFacts {
   enum class Ages : uint8_t { kShown, kLeftOut };
   std::string WaitingFor(absl::Time now, Ages ages = Ages::kShown) const;
   std::string WaitingForLastSave(absl::Time now, Ages ages) const;
+  // "; worker gpu-3: no bytes to shard 1 at host:port for 12s", of each that an open round waits
+  // for.
+  std::string Standstills(std::optional<absl::Time> age_at) const;
   // "no bytes to shard 1 at host:port for 12s"; empty if the worker tells of no standstill. Without
   // its age if `age_at` is not given.
   std::string StandstillOf(WorkerId worker, std::optional<absl::Time> age_at) const;
