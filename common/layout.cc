@@ -1,6 +1,7 @@
 #include "common/layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -122,10 +123,6 @@ absl::StatusOr<Layout> Layout::FromTensors(std::vector<TensorSpec> tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     TensorSpec& tensor = tensors[i];
     RETURN_IF_ERROR(CheckName(tensor, i));
-    if (!layout.index_by_name_.try_emplace(tensor.name, i).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("layout: two tensors are called '", tensor.name, "'"));
-    }
     ASSIGN_OR_RETURN(const int64_t elements, CheckShape(tensor));
     if (elements > kMaxElements - layout.num_elements_) {
       return absl::InvalidArgumentError(absl::StrCat("layout: with tensor '", tensor.name,
@@ -143,14 +140,27 @@ absl::StatusOr<Layout> Layout::FromTensors(std::vector<TensorSpec> tensors) {
     if (tensor.block > last_block) layout.blocks_.push_back({tensor.offset, tensor.offset});
     layout.blocks_.back().end = layout.num_elements_;
   }
+  const auto name_of = [&tensors](size_t index) -> const std::string& {
+    return tensors[index].name;
+  };
+  layout.by_name_.resize(tensors.size());
+  std::iota(layout.by_name_.begin(), layout.by_name_.end(), size_t{0});
+  std::ranges::sort(layout.by_name_, {}, name_of);
+  const auto repeated = std::ranges::adjacent_find(layout.by_name_, {}, name_of);
+  if (repeated != layout.by_name_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout: two tensors are called '", name_of(*repeated), "'"));
+  }
   layout.hash_ = HashOf(tensors);
   layout.tensors_ = std::move(tensors);
   return layout;
 }
 
 const TensorSpec* Layout::Find(const std::string& name) const {
-  const auto entry = index_by_name_.find(name);
-  return entry == index_by_name_.end() ? nullptr : &tensors_[entry->second];
+  const auto name_of = [this](size_t index) -> const std::string& { return tensors_[index].name; };
+  const auto entry = std::ranges::lower_bound(by_name_, name, {}, name_of);
+  if (entry == by_name_.end() || name_of(*entry) != name) return nullptr;
+  return &tensors_[*entry];
 }
 
 absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Layout& b,

@@ -2,11 +2,11 @@
 // immutable once built.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model_spec.h"
@@ -71,7 +71,7 @@ class Layout {
   std::vector<ElementRange> blocks_;
   int64_t num_elements_ = 0;
   std::string hash_;
-  absl::flat_hash_map<std::string, size_t> index_by_name_;
+  std::vector<size_t> by_name_;  // indices of tensors_ in the order of their names
 };
 
 // Tensors of a known architecture. Pure: both sides get the same layout from the same spec.
