@@ -197,7 +197,7 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
   config.job.push_encoding = GetParam();
   config.job.pull_encoding = GetParam();
   config.job.min_workers = 2;
-  config.job.schedule.total_rounds = 400;
+  config.job.schedule.total_rounds = 200;
   config.durability.checkpoint_dir =
       testing::TempDir() + "/encodings_" + std::string(EncodingName(GetParam()));
   config.durability.checkpoint_every = 5;
@@ -234,7 +234,7 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
   await_checkpoint("00000010");
   cluster->Stop(0, Server::StopKind::kImmediate);
   ASSERT_OK(cluster->StartAgain(0));
-  await_checkpoint("00000100");
+  await_checkpoint("00000050");
   leaves->RequestStop();
   leaves_thread.join();
   const std::unique_ptr<Worker> joins = start("joins", 3);

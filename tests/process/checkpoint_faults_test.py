@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import cluster_processes
@@ -146,10 +147,18 @@ class FullDiskTest(CheckpointTestCase):
 
 class DamagedCheckpointTest(CheckpointTestCase):
 
+  trained = None  # a folder after three runs, for all tests to copy
+
   def setUp(self):
     super().setUp()
-    for rounds in (10, 20, 30):  # each goes on where the one before has ended
-      self.train(rounds=rounds)
+    if self.trained is None:
+      for rounds in (10, 20, 30):  # each goes on where the one before has ended
+        self.train(rounds=rounds)
+      folder = tempfile.TemporaryDirectory()
+      self.addClassCleanup(folder.cleanup)
+      DamagedCheckpointTest.trained = shutil.copytree(self.folder, folder.name, dirs_exist_ok=True)
+    else:
+      shutil.copytree(self.trained, self.folder, dirs_exist_ok=True)
     self.assertEqual(self.saved(), [os.path.basename(self.checkpoint(r)) for r in (10, 20, 30)])
 
   def train(self, **flags):
