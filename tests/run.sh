@@ -27,9 +27,11 @@ trap 'rm -rf "$work"' EXIT
 bazel query --noshow_progress \
   '(kind(".*_test rule", //...) except attr(tags, "manual", //...)) + kind("cc_binary rule", //...)' \
   >"$work/targets" || exit 1
+# Tests of processes mostly wait: one action more than there are processors.
+jobs=$(($(nproc) + 1))
 timeout --foreground --signal=INT --kill-after=60 "$limit_seconds" \
-  bazel test --nobuild_tests_only --keep_going --build_event_json_file="$work/events.json" \
-  --target_pattern_file="$work/targets"
+  bazel test --jobs="$jobs" --local_cpu_resources="$jobs" --nobuild_tests_only --keep_going \
+  --build_event_json_file="$work/events.json" --target_pattern_file="$work/targets"
 bazel_code=$?
 case $bazel_code in
   0) ;;
