@@ -1,7 +1,6 @@
 #include "worker/client/bulk_connections.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +18,15 @@ std::vector<int64_t> BytesByShard(const BulkGrpcTransportConfig& config) {
     bytes[bucket.shard] += bucket.range.size() * static_cast<int64_t>(sizeof(float));
   }
   return bytes;
+}
+
+// The smallest of those that are large enough, else the largest.
+bool IsBetterForTrial(const Bucket& bucket, const Bucket& other) {
+  constexpr int64_t kEnough = 65536 / sizeof(float);
+  const int64_t size = bucket.range.size();
+  const int64_t other_size = other.range.size();
+  if ((size >= kEnough) != (other_size >= kEnough)) return size >= kEnough;
+  return size >= kEnough ? size < other_size : size > other_size;
 }
 
 }  // namespace
@@ -138,10 +146,13 @@ int BulkConnections::StreamOf(const Bucket& bucket) const {
   return first + static_cast<int>(bucket.index % config_.channels_per_server);
 }
 
-std::vector<int> BulkConnections::UsedStreams() const {
-  std::set<int> streams;
-  for (const Bucket& bucket : config_.buckets) streams.insert(StreamOf(bucket));
-  return {streams.begin(), streams.end()};
+std::map<int, const Bucket*> BulkConnections::TrialBuckets() const {
+  std::map<int, const Bucket*> chosen;
+  for (const Bucket& bucket : config_.buckets) {
+    const Bucket*& best = chosen[StreamOf(bucket)];
+    if (best == nullptr || IsBetterForTrial(bucket, *best)) best = &bucket;
+  }
+  return chosen;
 }
 
 }  // namespace lodestar

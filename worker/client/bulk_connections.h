@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,8 +35,9 @@ class BulkConnections {
     return static_cast<int>(config_.servers.size()) * config_.channels_per_server;
   }
   grpc::GenericStub stub(int stream) { return grpc::GenericStub(ChannelOf(stream)); }
-  // Those that carry buckets, in order.
-  std::vector<int> UsedStreams() const;
+  // Of each stream that carries buckets one of them, by stream: enough of it to show that the path
+  // takes more than small packets, and no more than it needs.
+  std::map<int, const Bucket*> TrialBuckets() const;
   // Address of the server, for error texts.
   const std::string& server(int stream) const;
 

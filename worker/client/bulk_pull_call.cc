@@ -11,9 +11,10 @@
 namespace lodestar {
 
 std::shared_ptr<BulkPullCall> BulkPullCall::Start(BulkConnections* connections, int stream,
-                                                  PullSpec spec, Callbacks callbacks) {
+                                                  WorkerId reader, PullSpec spec,
+                                                  Callbacks callbacks) {
   std::shared_ptr<BulkPullCall> call(
-      new BulkPullCall(connections, stream, std::move(spec), std::move(callbacks)));
+      new BulkPullCall(connections, stream, reader, std::move(spec), std::move(callbacks)));
   call->self_ = call;
   call->number_ = connections->BeginCall(stream, call, call->context_);
   connections->stub(stream).PrepareBidiStreamingCall(
@@ -24,7 +25,7 @@ std::shared_ptr<BulkPullCall> BulkPullCall::Start(BulkConnections* connections, 
   return call;
 }
 
-BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, PullSpec spec,
+BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, WorkerId reader, PullSpec spec,
                            Callbacks callbacks)
     : connections_(connections),
       stream_(stream),
@@ -35,7 +36,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, PullSpec sp
       shared_(connections->SharedMemory(stream)),
       region_(shared_ == nullptr ? 0 : shared_->name()) {
   v1::PullRequest request;
-  request.set_worker_id(connections->config().worker.value());
+  request.set_worker_id(reader.value());
   request.set_incarnation(connections->config().incarnation.value());
   request.set_min_round(min_round_.value());
   request.set_encoding(ToProto(encoding_));
@@ -148,7 +149,7 @@ absl::Status BulkPullCall::TakeChunk() {
 
 OwnCall BulkPullCall::Look() {
   const uint64_t received = bytes_received_;
-  return {.moved = received, .received = received, .is_trial = targets_.empty()};
+  return {.moved = received, .received = received};
 }
 
 void BulkPullCall::End(const absl::Status& status) {

@@ -34,9 +34,10 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     std::function<void(const absl::Status&)> done;
   };
 
-  // With targets of one stream, in the order wanted.
+  // With targets of one stream, in the order wanted. `reader`: this worker; 0: nobody, for whom
+  // there are weights as soon as there are any.
   static std::shared_ptr<BulkPullCall> Start(BulkConnections* connections, int stream,
-                                             PullSpec spec, Callbacks callbacks);
+                                             WorkerId reader, PullSpec spec, Callbacks callbacks);
 
   // Thread-safe.
   void Cancel() { context_.TryCancel(); }
@@ -48,7 +49,8 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void OnDone(const grpc::Status& status) override;
 
  private:
-  BulkPullCall(BulkConnections* connections, int stream, PullSpec spec, Callbacks callbacks);
+  BulkPullCall(BulkConnections* connections, int stream, WorkerId reader, PullSpec spec,
+               Callbacks callbacks);
 
   // Takes the chunk in message_.
   absl::Status TakeChunk();

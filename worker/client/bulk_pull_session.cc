@@ -13,7 +13,12 @@ BulkPullSession::BulkPullSession(BulkConnections* connections, PullSpec spec,
 
 BulkPullSession::BulkPullSession(BulkConnections* connections) : connections_(connections) {
   absl::MutexLock lock(&mutex_);
-  for (const int stream : connections->UsedStreams()) StartCallLocked(stream, {});
+  for (const auto& [stream, bucket] : connections->TrialBuckets()) {
+    std::vector<float>& memory = tried_.emplace_back(bucket->range.size());
+    // Servers need not know this worker yet.
+    StartCallLocked(stream, WorkerId(),
+                    {Round(0), {{bucket->index, absl::MakeSpan(memory)}}, Encoding::kFp32});
+  }
 }
 
 BulkPullSession::~BulkPullSession() {
@@ -32,14 +37,15 @@ void BulkPullSession::StartCalls(const PullSpec& spec) {
   }
   for (int stream = 0; stream < connections_->num_streams(); ++stream) {
     if (targets[stream].empty()) continue;
-    StartCallLocked(stream, {spec.min_round, std::move(targets[stream]), spec.encoding});
+    StartCallLocked(stream, connections_->config().worker,
+                    {spec.min_round, std::move(targets[stream]), spec.encoding});
   }
 }
 
-void BulkPullSession::StartCallLocked(int stream, PullSpec spec) {
+void BulkPullSession::StartCallLocked(int stream, WorkerId reader, PullSpec spec) {
   ++num_open_;
   calls_.push_back(
-      BulkPullCall::Start(connections_, stream, std::move(spec),
+      BulkPullCall::Start(connections_, stream, reader, std::move(spec),
                           {.arrived = [this](const PulledBucket& bucket) { OnArrived(bucket); },
                            .done = [this](const absl::Status& status) { OnPartDone(status); }}));
 }

@@ -17,7 +17,7 @@ class BulkPullSession final : public PullSession {
  public:
   BulkPullSession(BulkConnections* connections, PullSpec spec,
                   ParameterTransport::BucketCallback on_bucket);
-  // Pulls nothing, over every path that a bucket takes.
+  // Pulls one bucket over every path that buckets take, to see that it comes.
   explicit BulkPullSession(BulkConnections* connections);
   ~BulkPullSession() override;
 
@@ -27,13 +27,15 @@ class BulkPullSession final : public PullSession {
  private:
   void StartCalls(const PullSpec& spec) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnArrived(const PulledBucket& bucket) ABSL_LOCKS_EXCLUDED(mutex_);
-  void StartCallLocked(int stream, PullSpec spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartCallLocked(int stream, WorkerId reader, PullSpec spec)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // One of what Wait() waits for has ended.
   void OnPartDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   BulkConnections* const connections_;
   const ParameterTransport::BucketCallback on_bucket_;
+  std::vector<std::vector<float>> tried_;  // what a trial pulls
 
   absl::Mutex mutex_;
   std::vector<std::shared_ptr<BulkPullCall>> calls_ ABSL_GUARDED_BY(mutex_);

@@ -108,8 +108,8 @@ class ParameterTransport {
   virtual std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) = 0;
   virtual std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) = 0;
 
-  // Tries the path that each bucket takes, without moving any. Errors: the one of a server that
-  // cannot be reached, or is not ready.
+  // Tries every path that buckets take, by pulling one of them: small packets alone may pass where
+  // bulk does not. Errors: the one of a server that cannot be reached, or is not ready.
   virtual std::unique_ptr<PullSession> StartTrial() { return StartPull({}, nullptr); }
 
   // Payload since the transport was made; of buckets that the servers have acknowledged, and that

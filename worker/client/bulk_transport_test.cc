@@ -382,8 +382,21 @@ TEST_F(BulkTransportTest, ACallThatTheServerHoldsIsWaitedFor) {
   EXPECT_OK(transport_->StartPull({Round(0), {{0, PartOf(weights, 0)}}}, nullptr)->Wait());
 }
 
-TEST_F(BulkTransportTest, ATrialTakesEveryPathAndNamesTheOneThatDoesNotWork) {
+TEST_F(BulkTransportTest, ATrialMovesBulkOnEveryPathAndNamesTheOneThatDoesNotWork) {
+  // The largest on each channel: none is of 64 KiB.
+  for (const uint32_t bucket : {2, 3, 6, 7}) {
+    services_[bucket / 4].buckets[bucket] =
+        std::string(PartOf(values_, bucket).size() * sizeof(float), 'x');
+  }
   EXPECT_OK(transport_->StartTrial()->Wait());
+  EXPECT_EQ(services_[0].peers.size(), 2);
+  EXPECT_EQ(services_[1].last_pull.worker_id(), 0) << "servers do not know it before it joins";
+  services_[0].hold_pull = true;
+  config_.patience = absl::Milliseconds(60);
+  transport_ = MakeBulkGrpcTransport(config_);
+  EXPECT_THAT(transport_->StartTrial()->Wait(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr(config_.servers[0])));
+  services_[0].hold_pull = false;
   servers_[1]->Shutdown();
   servers_[1].reset();
   EXPECT_THAT(transport_->StartTrial()->Wait(),

@@ -21,8 +21,7 @@ struct OwnCall {
   uint64_t moved = 0;     // chunks or bytes, either way: changes when something moves
   uint64_t received = 0;  // payload that a pull has brought
   bool is_push = false;
-  bool is_idle = false;   // a push that has sent all it was given so far, and will be given more
-  bool is_trial = false;  // nothing is to move: whether the path works is all there is to know
+  bool is_idle = false;  // a push that has sent all it was given so far, and will be given more
 };
 
 // The same call as its server knows it: CallState in proto/parameter_service.proto.

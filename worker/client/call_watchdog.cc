@@ -64,9 +64,8 @@ void CallWatchdog::Watch(uint64_t number, int stream, const std::shared_ptr<Watc
   const OwnCall own = call->Look();
   absl::MutexLock lock(&mutex_);
   Patience& patience = own.is_push ? push_patience_ : pull_patience_;
-  entries_.push_back({number, stream, call, own.is_trial ? nullptr : &patience,
-                      CallWatch(clock_.Now(), own.is_trial ? least_patience_ : patience.now(),
-                                !still_.contains(stream))});
+  entries_.push_back({number, stream, call, &patience,
+                      CallWatch(clock_.Now(), patience.now(), !still_.contains(stream))});
 }
 
 void CallWatchdog::Forget(uint64_t number, const absl::Status& status) {
@@ -76,7 +75,7 @@ void CallWatchdog::Forget(uint64_t number, const absl::Status& status) {
   if (entry == entries_.end()) return;
   if (status.ok() || entry->watch.TakeProof()) still_.OnProof(entry->stream);
   if (status.ok()) {
-    if (entry->patience != nullptr) entry->patience->OnDone(entry->watch.longest_quiet());
+    entry->patience->OnDone(entry->watch.longest_quiet());
   } else if (absl::IsUnavailable(status)) {
     still_.OnStill(entry->stream, entry->watch.good_at());
   }
@@ -140,7 +139,7 @@ void CallWatchdog::LookAtAll() {
           break;
         case CallWatch::Verdict::kEnd:
           streams.insert(entry.stream);
-          if (entry.patience != nullptr) ended.insert(entry.patience);
+          ended.insert(entry.patience);
           still.emplace_back(
               entry.number,
               absl::UnavailableError(absl::StrCat(

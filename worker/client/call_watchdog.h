@@ -56,7 +56,7 @@ class CallWatchdog {
     uint64_t number = 0;
     int stream = 0;
     std::weak_ptr<WatchedCall> call;
-    Patience* patience = nullptr;  // that learns from it; null: it moves nothing
+    Patience* patience = nullptr;  // that learns from it
     CallWatch watch;
   };
   // What became of some calls of one stream. At most one of a stream is under way.
