@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
 #include <algorithm>
@@ -9,13 +10,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/executor.h"
 #include "common/host_memory.h"
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/status_macros.h"
+#include "common/trace_recorder.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "server/advertised_address.h"
+#include "server/coordinator_role.h"
+#include "server/fleet/shard_host.h"
+#include "server/rpc/coordinator_redirect.h"
+#include "server/rpc/parameter_rpc.h"
+#include "server/rpc/shard_agent.h"
 
 namespace lodestar {
 namespace {

@@ -2,8 +2,6 @@
 // No globals besides gRPC's: tests run several in one process.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -17,16 +15,22 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/executor.h"
-#include "common/trace_recorder.h"
-#include "server/coordinator_role.h"
-#include "server/fleet/shard_host.h"
-#include "server/rpc/coordinator_redirect.h"
-#include "server/rpc/parameter_rpc.h"
-#include "server/rpc/shard_agent.h"
 #include "server/server_config.h"
 
+namespace grpc {
+class Server;
+}  // namespace grpc
+
 namespace lodestar {
+
+class CoordinatorRedirect;
+class CoordinatorRole;
+class ParameterRpc;
+class ShardAgent;
+class ShardHost;
+class ThreadPool;
+class TraceRecorder;
+struct ShardReading;
 
 class Server {
  public:
