@@ -138,6 +138,7 @@ class Coordinator final : public CoordinatorFacts {
   // Goes on as far as the facts allow.
   void Advance(absl::Time now);
   bool AdvanceOnce(absl::Time now);
+  bool AdvanceLoading(absl::Time now);
   bool AdvanceTraining(absl::Time now);
   bool AdvanceEvaluation(absl::Time now);
   bool AdvanceSaving(absl::Time now);

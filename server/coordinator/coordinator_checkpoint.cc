@@ -28,7 +28,7 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   stop_reason_ = std::string(reason);
   Tell(absl::StrCat("stop requested: ", reason));
   Touch();
-  if (!CheckReady(now).ok()) {
+  if (!is_ready()) {
     EndLastSave(absl::FailedPreconditionError(WaitingFor(now)));
     quota_.OnReady(now);
     Enter(CoordinatorPhase::kDone);

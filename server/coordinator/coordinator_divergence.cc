@@ -14,7 +14,7 @@ namespace lodestar {
 void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
   const WorkerRecord* record = membership_.Find(fault.worker);
   // Also of a life that has just ended: whoever is refused may leave before the shard is heard.
-  if (record == nullptr || record->incarnation != fault.incarnation || !CheckReady(now).ok()) {
+  if (record == nullptr || record->incarnation != fault.incarnation || !is_ready()) {
     return;
   }
   switch (fault.kind) {
@@ -62,7 +62,7 @@ void Coordinator::OnShardDiverged(int shard, uint64_t server_incarnation, Round 
 }
 
 void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now) {
-  if (!CheckReady(now).ok() || !failure_.ok() || should_exit_) return;
+  if (!is_ready() || !failure_.ok() || should_exit_) return;
   const std::optional<PublishedCheckpoint>& last = checkpoints_.last();
   const bool is_last_bad = last.has_value() && last->round >= first_bad;
   const std::string good = !last.has_value() ? "none"

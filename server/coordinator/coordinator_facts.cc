@@ -58,7 +58,7 @@ CoordinatorFacts::CoordinatorFacts(CoordinatorConfig config, std::optional<Layou
 std::string CoordinatorFacts::WaitingFor(absl::Time now, Ages ages) const {
   const bool has_ages = ages == Ages::kShown;
   const std::optional<absl::Time> age_at = has_ages ? std::optional(now) : std::nullopt;
-  if (is_shard_away() && CheckReady(now).ok()) {
+  if (is_shard_away() && (is_ready() || phase_ == CoordinatorPhase::kLoading)) {
     return absl::StrCat("waits for the server of ", shards_.Away(age_at));
   }
   switch (phase_) {
@@ -278,14 +278,23 @@ ClusterSnapshot CoordinatorFacts::Snapshot(absl::Time now) const {
   return snapshot;
 }
 
-absl::Status CoordinatorFacts::CheckReady(absl::Time now) const {
+bool CoordinatorFacts::is_ready() const {
   switch (phase_) {
     case CoordinatorPhase::kRunning:
     case CoordinatorPhase::kEvaluating:
     case CoordinatorPhase::kSaving:
-      return absl::OkStatus();
+      return true;
     case CoordinatorPhase::kDone:
-      if (map_ != nullptr) return absl::OkStatus();
+      return map_ != nullptr;
+    default:
+      return false;
+  }
+}
+
+absl::Status CoordinatorFacts::CheckReady(absl::Time now) const {
+  if (is_ready()) return absl::OkStatus();
+  switch (phase_) {
+    case CoordinatorPhase::kDone:
       return absl::UnavailableError("the job was stopped before it began");
     case CoordinatorPhase::kFailed:
       return absl::FailedPreconditionError(
@@ -304,10 +313,9 @@ std::string CoordinatorFacts::NameOf(WorkerId worker) const {
 GrantAnswer CoordinatorFacts::AnswerFor(WorkerId worker, absl::Time now) const {
   GrantAnswer answer;
   const WorkerDesk& desk = desks_.at(worker);
-  const bool is_ready = CheckReady(now).ok();
   const bool is_over = phase_ == CoordinatorPhase::kDone || phase_ == CoordinatorPhase::kFailed;
-  const bool may_leave = desk.is_leaving() && !(is_ready && desk.grant().has_value());
-  if (!is_ready && !is_over && !may_leave) {
+  const bool may_leave = desk.is_leaving() && !(is_ready() && desk.grant().has_value());
+  if (!is_ready() && !is_over && !may_leave) {
     answer.pending_reason = WaitingFor(now);
   } else if (is_over || may_leave) {
     Grant done;

@@ -78,6 +78,8 @@ class CoordinatorFacts {
   CoordinatorFacts(CoordinatorConfig config, std::optional<Layout> layout, absl::Time now);
   ~CoordinatorFacts() = default;
 
+  // Whether the servers have weights, and workers may call.
+  bool is_ready() const;
   absl::Status CheckReady(absl::Time now) const;
   GrantAnswer AnswerFor(WorkerId worker, absl::Time now) const;
   std::string PendingReason(WorkerId worker, absl::Time now) const;

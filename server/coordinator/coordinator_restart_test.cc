@@ -73,6 +73,24 @@ TEST(CoordinatorRestartTest, SaveComesBeforeTheRoundItBelongsTo) {
             "ckpt/round-00000002");
 }
 
+TEST(CoordinatorRestartTest, AServerThatGoesAwayWhileItLoadsIsWaitedForByName) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.AttachAll();
+  Coordinator& coordinator = cluster.coordinator();
+  coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 1000},
+                              cluster.now());
+  coordinator.OnShardDisconnected(1, 71, cluster.now());
+  TestWorker worker{"a", 1, {}};
+  const absl::Status refused = cluster.Register(worker).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_THAT(Message(refused), HasSubstr("waits for the server of shard 1"));
+  // What it reports once it is back, or before it went away, is enough.
+  cluster.LoadAll();
+  EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kLoading);
+  ASSERT_TRUE(coordinator.OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now()).ok());
+  EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kRunning);
+}
+
 TEST(CoordinatorRestartTest, ByTimeACheckpointComesBetweenTheRoundsWhereItIsDue) {
   Coordinator::Config config = SavingConfig(0);
   config.checkpoint_schedule.interval = absl::Minutes(5);

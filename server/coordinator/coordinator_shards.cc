@@ -166,7 +166,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (!choice.alarm.empty()) RaiseAlarm(choice.alarm, now);
   CoordinatorState state;
   state.membership = membership_.Export();
+  Incarnation last_life = state.membership.last_incarnation;
   if (choice.state.has_value()) state = *choice.state;
+  last_life = std::max(last_life, state.membership.last_incarnation);
   const bool is_client_model =
       std::holds_alternative<ClientModelSpec>(config_.job.model.architecture);
   if (choice.layout.has_value() && layout_.has_value() && !is_client_model) {
@@ -175,8 +177,8 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (choice.layout.has_value()) layout_ = choice.layout;
   const LedgerState on_disk = state.ledger;
   divergence_.Reconcile(state.ledger);
-  server_incarnation_ =
-      std::max({choice.server_incarnation, state.server_incarnation + 1, server_incarnation_ + 1});
+  server_incarnation_ = std::max({choice.server_incarnation, state.server_incarnation + 1,
+                                  server_incarnation_ + 1, last_life.value() + 1});
   // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
   // server incarnations lie above them.
   ASSIGN_OR_RETURN(membership_, MembershipTable::Restore(membership_.config(), state.membership,
@@ -264,15 +266,19 @@ void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const ab
     return Advance(now);
   }
   shards_.MarkServing(shard, now);
-  if (!shards_.all_serving()) return;
-  schedule_.Restart(ledger_.next_round(), now);
-  quota_.OnReady(now);
-  Enter(CoordinatorPhase::kRunning);
   Advance(now);
 }
 
+bool Coordinator::AdvanceLoading(absl::Time now) {
+  if (!shards_.all_serving()) return false;
+  schedule_.Restart(ledger_.next_round(), now);
+  quota_.OnReady(now);
+  Enter(CoordinatorPhase::kRunning);
+  return true;
+}
+
 void Coordinator::OnShardFailing(int shard, const absl::Status& error, absl::Time now) {
-  if (!CheckReady(now).ok()) return;
+  if (!is_ready()) return;
   const absl::Status failure(error.code(), absl::StrCat("shard ", shard, ": ", error.message()));
   RaiseAlarm(failure.message(), now);
   if (!shard_failure_.ok()) return;

@@ -41,7 +41,7 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
         absl::StrCat("worker '", NameOf(life.worker), "' has not joined; call Join first"));
   }
   // Before the servers are ready again, everything since the checkpoint is void: so is the report.
-  if (CheckReady(now).ok()) {
+  if (is_ready()) {
     if (report.has_value()) RETURN_IF_ERROR(CountReport(life.worker, *report, now));
     desks_[life.worker].SetWaiting();
     Advance(now);
@@ -97,7 +97,7 @@ bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl
 // pulls. Computing is not judged. Where nobody gets on, as when it is the server that cannot be
 // reached, nobody is dropped: it would serve no one, and all go on where they were once they can.
 void Coordinator::DropStalled(absl::Time now) {
-  if (is_shard_away() || !CheckReady(now).ok()) return;
+  if (is_shard_away() || !is_ready()) return;
   std::map<WorkerId, Round> stalled;
   for (const auto& [number, round] : open_) {
     for (WorkerId worker : round.Missing()) {
@@ -133,6 +133,8 @@ void Coordinator::Advance(absl::Time now) {
 
 bool Coordinator::AdvanceOnce(absl::Time now) {
   switch (phase_) {
+    case CoordinatorPhase::kLoading:
+      return AdvanceLoading(now);
     case CoordinatorPhase::kRunning:
       return !is_shard_away() && AdvanceTraining(now);
     case CoordinatorPhase::kEvaluating:
