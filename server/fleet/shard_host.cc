@@ -116,8 +116,17 @@ ShardHost::ShardHost(int shard, const Deps& deps)
       norms_(deps.reports),
       current_(absl::UnavailableError(
           absl::StrCat("shard ", shard, " has no assignment from the coordinator yet"))),
-      disk_(1, "shard-disk"),
-      commands_(1, "shard-commands") {}
+      writer_(deps.writer),
+      commands_(deps.commands) {
+  if (writer_ == nullptr) {
+    writer_thread_ = std::make_unique<ThreadPool>(1, "shard-writer");
+    writer_ = writer_thread_.get();
+  }
+  if (commands_ == nullptr) {
+    commands_thread_ = std::make_unique<ThreadPool>(1, "shard-commands");
+    commands_ = commands_thread_.get();
+  }
+}
 
 ShardHost::~ShardHost() { Shutdown(absl::UnavailableError("the server stops")); }
 
@@ -161,7 +170,7 @@ void ShardHost::Shutdown(const absl::Status& status) {
 void ShardHost::Obey(const ShardCommand& command) {
   if (const auto* assign = std::get_if<AssignCommand>(&command)) return Assign(*assign);
   if (const auto* save = std::get_if<SaveCommand>(&command)) return Save(*save);
-  commands_.Schedule([this, command] {
+  commands_->Schedule([this, command] {
     const auto current = shard();
     if (!current.ok()) return;
     ParameterShard& shard = **current;
@@ -189,9 +198,9 @@ void ShardHost::Assign(const AssignCommand& command) {
   }
   // The end of a shard waits for its updates under way. One that has diverged is telling the
   // coordinator so, and the coordinator calls this under the lock that the update waits for.
-  commands_.Schedule([this, assignment = command,
-                      old = Exchange(absl::UnavailableError(
-                          absl::StrCat("shard ", shard_, " is loading its weights")))]() mutable {
+  commands_->Schedule([this, assignment = command,
+                       old = Exchange(absl::UnavailableError(
+                           absl::StrCat("shard ", shard_, " is loading its weights")))]() mutable {
     if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start anew; register again"));
     old = absl::UnavailableError("ended");  // before there is another one in memory
     Load(assignment);
@@ -255,10 +264,10 @@ absl::StatusOr<int64_t> ShardHost::CheckMemory(const JobSpec& job, int64_t num_e
 }
 
 void ShardHost::Save(const SaveCommand& command) {
-  commands_.Schedule([this, command] {
+  commands_->Schedule([this, command] {
     const auto write = [this, assignment = assignment_,
                         directory = command.directory](absl::StatusOr<ShardState> state) {
-      disk_.Schedule([this, assignment, directory, state = std::move(state)] {
+      writer_->Schedule([this, assignment, directory, state = std::move(state)] {
         WriteFiles(assignment, directory, state);
       });
     };

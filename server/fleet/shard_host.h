@@ -73,13 +73,17 @@ class NormRelay final : public NormExchange {
 };
 
 // Thread-safe. Commands return at once, whatever locks the caller holds; they are obeyed in the
-// order given on a thread of the host. Files are written on another one, so that rounds go on
-// meanwhile.
+// order given, one at a time. Files are written apart from them, so that rounds go on meanwhile.
 class ShardHost {
  public:
   // Not owned; outlive the host, and `executor` all calls on its shards.
   struct Deps {
     Executor* executor = nullptr;
+    // Where commands are obeyed and files are written: each runs one task at a time, first in,
+    // first out, and is done with those of the host before that is destroyed. Null: on threads of
+    // the host.
+    Executor* commands = nullptr;
+    Executor* writer = nullptr;
     ShardReports* reports = nullptr;
     TraceRecorder* trace = nullptr;  // null: no trace
     FileSystem* file_system = &FileSystem::Real();
@@ -126,11 +130,13 @@ class ShardHost {
   uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::StatusOr<std::shared_ptr<ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the commands' thread only.
+  // Of commands only.
   AssignCommand assignment_;
   bool has_checked_memory_ = false;
-  ThreadPool disk_;
-  ThreadPool commands_;  // destroyed first: its tasks use all the others
+  Executor* writer_;
+  Executor* commands_;
+  std::unique_ptr<ThreadPool> writer_thread_;
+  std::unique_ptr<ThreadPool> commands_thread_;  // destroyed first: its tasks use all the others
 };
 
 }  // namespace lodestar

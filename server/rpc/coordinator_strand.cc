@@ -24,7 +24,7 @@ void CoordinatorStrand::Start(std::unique_ptr<Coordinator> coordinator, CarryOut
     carry_out_ = std::move(carry_out);
     asked_at_version_ = coordinator_->state_version();
   }
-  timer_ = std::thread([this] { RunTimer(); });
+  if (tick_ != absl::InfiniteDuration()) timer_ = std::thread([this] { RunTimer(); });
 }
 
 void CoordinatorStrand::RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call) {
@@ -114,21 +114,29 @@ void CoordinatorStrand::EndWaiters(absl::Time now, Occasion occasion,
   CarryOutEffects();
 }
 
+void CoordinatorStrand::Tick() {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return;
+    const absl::Time now = clock_->Now();
+    coordinator_->Tick(now);
+    Settle(now, &deliveries);
+    EndWaiters(
+        now, Occasion::kPatienceOver,
+        [now](const Waiter& waiter) { return waiter.deadline <= now; }, &deliveries);
+  }
+  Deliver(deliveries);
+}
+
 void CoordinatorStrand::RunTimer() {
   const auto is_stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
   while (true) {
-    std::vector<Delivery> deliveries;
     {
       absl::MutexLock lock(&mutex_);
       if (mutex_.AwaitWithTimeout(absl::Condition(&is_stopping), tick_)) return;
-      const absl::Time now = clock_->Now();
-      coordinator_->Tick(now);
-      Settle(now, &deliveries);
-      EndWaiters(
-          now, Occasion::kPatienceOver,
-          [now](const Waiter& waiter) { return waiter.deadline <= now; }, &deliveries);
     }
-    Deliver(deliveries);
+    Tick();
   }
 }
 

@@ -34,7 +34,7 @@ class CoordinatorStrand {
   // Called with the lock, so that effects keep their order: must only queue.
   using CarryOut = std::function<void(Effect)>;
 
-  // Leases and patience are looked at every `tick`.
+  // Leases and patience are looked at every `tick`; infinite: whenever the owner calls Tick().
   CoordinatorStrand(Clock* clock, absl::Duration tick);
   ~CoordinatorStrand();
 
@@ -65,6 +65,9 @@ class CoordinatorStrand {
   // with the same key (not 0) replaces this one, so that a client which reconnects leaves nothing
   // behind.
   void Await(uint64_t key, absl::Duration patience, Attempt attempt) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Time has passed.
+  void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Answers all that wait, with kStopping, as will be every later Await(); no more ticks. Joins the
   // timer thread: not from an attempt or a delivery. Repeats are harmless.
