@@ -37,6 +37,7 @@ struct SharedFolder {
 
 // Discards everything and starts from the source. Answer: OnShardLoaded().
 struct AssignCommand {
+  // Above that of every worker's life that began with earlier ones, and below all that begin now.
   uint64_t server_incarnation = 0;
   JobSpec job;  // with the learning rate that rollbacks have left of the configured one
   std::shared_ptr<const ClusterMap> map;

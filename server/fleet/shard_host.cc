@@ -232,6 +232,7 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   config.range = map.shards[shard_].range;
   config.layout = map.layout;
   config.job = assignment.job;
+  config.last_of_others = Incarnation(assignment.server_incarnation);
   for (const Bucket& bucket : map.buckets) {
     if (bucket.shard == shard_) config.buckets.push_back(bucket);
   }

@@ -53,10 +53,10 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
   reports.first_loaded.WaitForNotification();
 
   // An update that overflows.
-  const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
+  const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(2), 1}};
   ContributionKey key;
   key.worker = WorkerId(1);
-  key.incarnation = Incarnation(1);
+  key.incarnation = Incarnation(2);
   {
     // Without the host's thread, which may hold the shard for longer than a command takes effect.
     const std::shared_ptr<ParameterShard> shard = *host.shard();
@@ -78,7 +78,7 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
   }
   reports.diverged.WaitForNotification();
 
-  command.server_incarnation = 2;
+  command.server_incarnation = 3;
   host.Obey(command);
   EXPECT_THAT(host.shard(), StatusIs(absl::StatusCode::kUnavailable));
   reports.unlocked.Notify();

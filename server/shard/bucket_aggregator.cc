@@ -23,7 +23,10 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
       protocol_({.policy = context_->policy.get(),
                  .job = &context_->job,
                  .awaits_norm = context_->norm != nullptr,
-                 .bucket = bucket.index}) {}
+                 .bucket = bucket.index}) {
+  absl::MutexLock lock(&mutex_);
+  protocol_.OnRoster(context_->roster.Now());
+}
 
 absl::Status BucketAggregator::Load(const Filler& fill) {
   ASSIGN_OR_RETURN(const absl::Span<float> weights, weights_.InitialWeights());

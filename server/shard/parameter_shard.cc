@@ -137,6 +137,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
       .executor = deps.executor,
       .trace = deps.trace,
       .counters = ShardCounters(num_buckets),
+      .roster = ShardRoster(config.last_of_others),
   });
   if (deps.observer != nullptr) context->observer = std::move(deps.observer);
   std::vector<std::shared_ptr<BucketAggregator>> buckets;

@@ -45,6 +45,8 @@ class ParameterShard {
     std::vector<Bucket> buckets;  // those of this shard, in order; Bucket::index is their name
     Layout layout;
     JobSpec job;
+    // Workers' lives up to this incarnation have ended: they began with servers before these.
+    Incarnation last_of_others = {};
     // For contributions on their way in; at least two buckets' worth is taken.
     int64_t staging_bytes = kStagingBytes;
     int64_t max_bytes = 0;  // see PagePool::Config

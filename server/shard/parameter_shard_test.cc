@@ -63,6 +63,17 @@ TEST(ParameterShardTest, ABucketAdvancesWhenAllHaveContributed) {
   EXPECT_EQ(cluster.shard(0).stats().pending_buckets, 0);
 }
 
+TEST(ParameterShardTest, AWorkerThatOtherServersHaveKnownGetsNoWeightsOfThese) {
+  TestCluster cluster({.job = SgdJob(), .last_of_others = Incarnation(1)});
+  cluster.LoadConstant(0.0f);
+  absl::StatusOr<PublishedBucket> read = PublishedBucket();
+  cluster.shard(0).ReadBucket(WorkerId(1), Incarnation(1), 0, Round(0),
+                              [&](absl::StatusOr<PublishedBucket> answer) { read = answer; });
+  EXPECT_THAT(read, StatusIs(absl::StatusCode::kAborted, HasSubstr("register again")));
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster)),
+              StatusIs(absl::StatusCode::kAborted));
+}
+
 TEST(ParameterShardTest, ABrokenStreamLeavesNoTrace) {
   TestCluster cluster({.job = SgdJob()});
   cluster.LoadConstant(0.0f);

@@ -29,7 +29,7 @@ struct ShardContext {
   Executor* const executor;
   TraceRecorder* const trace;  // null: no trace
   ShardCounters counters;
-  ShardRoster roster = {};
+  ShardRoster roster;
   // Set once, before there are buckets.
   std::shared_ptr<ShardObserver> observer = std::make_shared<ShardObserver>();
 };

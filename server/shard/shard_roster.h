@@ -17,6 +17,11 @@ namespace lodestar {
 // One moment of it. Never changes, so buckets read it without a lock.
 class RosterView {
  public:
+  RosterView() = default;
+  // See MemberDirectory.
+  explicit RosterView(Incarnation last_of_others)
+      : directory_(std::make_shared<const MemberDirectory>(last_of_others)) {}
+
   Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
   bool has_members() const { return has_members_; }
   int num_members() const;
@@ -40,6 +45,10 @@ class RosterView {
 // Thread-safe. Its lock is a leaf: buckets ask while they hold their own.
 class ShardRoster {
  public:
+  // See MemberDirectory.
+  explicit ShardRoster(Incarnation last_of_others = Incarnation())
+      : now_(std::make_shared<const RosterView>(last_of_others)) {}
+
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
   void Drop(WorkerId worker, Incarnation incarnation);
   // Rounds come in order; plans of rounds below `oldest_needed` are forgotten.
@@ -49,8 +58,7 @@ class ShardRoster {
 
  private:
   mutable absl::Mutex mutex_;
-  std::shared_ptr<const RosterView> now_ ABSL_GUARDED_BY(mutex_) =
-      std::make_shared<const RosterView>();
+  std::shared_ptr<const RosterView> now_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

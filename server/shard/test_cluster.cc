@@ -93,6 +93,7 @@ TestCluster::TestCluster(Options options)
                  [i](const Bucket& bucket) { return bucket.shard == i; });
     config.layout = layout_;
     config.job = options_.job;
+    config.last_of_others = options_.last_of_others;
     config.staging_bytes = options_.staging_bytes;
     config.max_bytes = options_.max_bytes;
     ports_.push_back(norms_.ForShard(i));

@@ -46,6 +46,7 @@ class TestCluster {
   struct Options {
     JobSpec job;
     int num_shards = 1;
+    Incarnation last_of_others = {};
     int64_t staging_bytes = 1 << 20;
     int64_t max_bytes = 0;              // of each shard
     int64_t system_bytes = 0;           // what the system gives to all shards; 0: all it has

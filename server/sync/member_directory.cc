@@ -21,6 +21,7 @@ void MemberDirectory::Drop(WorkerId worker, Incarnation incarnation) {
 }
 
 Standing MemberDirectory::StandingOf(WorkerId worker, Incarnation incarnation) const {
+  if (incarnation <= last_of_others_) return Standing::kGone;
   auto ended = last_ended_.find(worker);
   if (ended != last_ended_.end() && incarnation <= ended->second) return Standing::kGone;
   auto member = members_.find(worker);

@@ -23,6 +23,10 @@ class MemberDirectory {
  public:
   static constexpr int kMaxEnded = 1 << 12;
 
+  MemberDirectory() = default;
+  // Lives up to this incarnation have ended: they began with servers before these.
+  explicit MemberDirectory(Incarnation last_of_others) : last_of_others_(last_of_others) {}
+
   // Replaces the members. A view older than the last one is ignored.
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
   // Ends this and every earlier life of the worker.
@@ -33,6 +37,7 @@ class MemberDirectory {
   int num_members() const { return static_cast<int>(members_.size()); }
 
  private:
+  Incarnation last_of_others_;
   ViewId view_;
   absl::flat_hash_map<WorkerId, Incarnation> members_;
   absl::flat_hash_map<WorkerId, Incarnation> last_ended_;

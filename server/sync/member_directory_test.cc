@@ -14,6 +14,12 @@ TEST(MemberDirectoryTest, TellsMembersFromTheGoneAndTheUnannounced) {
   EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(6)), Standing::kUnknown);
 }
 
+TEST(MemberDirectoryTest, LivesThatBeganWithOtherServersAreGoneBeforeAnybodyIsAnnounced) {
+  MemberDirectory directory(/*last_of_others=*/Incarnation(5));
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(5)), Standing::kGone);
+  EXPECT_EQ(directory.StandingOf(WorkerId(1), Incarnation(6)), Standing::kUnknown);
+}
+
 TEST(MemberDirectoryTest, DropEndsALifeBeforeTheNextViewSaysSo) {
   MemberDirectory directory;
   directory.SetMembers(ViewId(1), {{WorkerId(1), Incarnation(5), 0}});
