@@ -10,6 +10,9 @@
 namespace lodestar {
 namespace {
 
+// As often as a process that is gone cannot renew a lease.
+constexpr int kMaxRenewals = 3;
+
 absl::Status ToldToStop() { return absl::CancelledError("told to stop"); }
 
 }  // namespace
@@ -30,7 +33,7 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
   LODESTAR_CHECK(state_ == State::kConnecting);
   lost_ = absl::OkStatus();
   if (!life.ok()) return EndLife(now, life.status());
-  name_is_free_at_.reset();
+  rest_of_lease_.reset();
   if (std::exchange(life_, *life) != *life) {
     unsent_report_.reset();
     round_at_hand_.reset();
@@ -149,7 +152,7 @@ Lifecycle::Effects Lifecycle::EndLife(absl::Time now, const absl::Status& status
   if (status.ok()) return Leave(now, "job is done");
   if (is_stopping_ && !is_refused_) return Leave(now, "told to stop");
   Effects effects;
-  if (is_refused_ || !MayTryAgain(now, status, effects)) {
+  if (is_refused_ || !MayTryAgain(status, effects)) {
     is_refused_ = true;
     // The reason travels to the server's log; nobody waits for this worker's lease.
     return Leave(now, std::string(status.message()));
@@ -194,23 +197,27 @@ Lifecycle::Effects Lifecycle::Conclude(const absl::Status& status) {
   return {Task(Finish{status})};
 }
 
-bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects& effects) {
+bool Lifecycle::MayTryAgain(const absl::Status& status, Effects& effects) {
   const Remedy remedy = RemedyFor(status);
   if (unknown_calls_.IsFinal(status, did_work_)) return false;
   if (remedy != Remedy::kAwaitLease) {
-    name_is_free_at_.reset();
+    rest_of_lease_.reset();
     return remedy != Remedy::kGiveUp;
   }
-  // Mostly this worker before it was started again. If the holder lives, it renews its lease.
-  if (!name_is_free_at_.has_value()) {
-    const absl::Duration rest = RetryAfterOf(status).value_or(config_.longest_backoff);
-    name_is_free_at_ = now + rest + config_.longest_backoff;
+  // Mostly this worker before it was started again: then the lease ends, at the latest when what it
+  // had sent has arrived. A holder that lives renews it again and again, so that its rest grows.
+  const absl::Duration rest = RetryAfterOf(status).value_or(config_.longest_backoff);
+  if (!rest_of_lease_.has_value()) {
+    times_renewed_ = 0;
     effects.push_back(
         Tell{LogLevel::kWarn, absl::StrCat(status.message(), "; waits up to ",
                                            absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
                                            " for the end of that lease")});
+  } else if (rest > *rest_of_lease_) {
+    ++times_renewed_;
   }
-  return now < *name_is_free_at_;
+  rest_of_lease_ = rest;
+  return times_renewed_ < kMaxRenewals;
 }
 
 absl::Duration Lifecycle::PauseAfter(int failures) const {
@@ -230,7 +237,7 @@ Lifecycle::Effects Lifecycle::BackOff(absl::Time now, const absl::Status& reason
   // Said once per outage, and then now and then: an unreachable server is the usual case when
   // starting in any order.
   const bool is_due = failed_lives_ == 1 || failed_lives_ % 16 == 0;
-  if (!is_due || name_is_free_at_.has_value()) return {};
+  if (!is_due || rest_of_lease_.has_value()) return {};
   return {
       Tell{LogLevel::kWarn, absl::StrCat("not connected (", reason.message(), "); trying again")}};
 }

@@ -135,8 +135,8 @@ class Lifecycle {
   Effects EndLife(absl::Time now, const absl::Status& status);
   Effects Leave(absl::Time now, std::string reason);
   Effects BackOff(absl::Time now, const absl::Status& reason);
-  // Whether another life may go better; remembers until when a name that is held is waited for.
-  bool MayTryAgain(absl::Time now, const absl::Status& status, Effects& effects);
+  // Whether another life may go better; counts the signs of life of who holds this worker's name.
+  bool MayTryAgain(const absl::Status& status, Effects& effects);
   Effects Conclude(const absl::Status& status);
   // What Finish says of a worker that was told to stop; `left`: what its good-bye has brought.
   absl::Status OutcomeOfStop(const absl::Status& left) const;
@@ -166,12 +166,14 @@ class Lifecycle {
   absl::Status end_;      // kLeaving: what the last life has ended with
   bool is_refused_ = false;
 
-  bool retries_paths_ = false;                 // kBackingOff: within a life
-  absl::Time wake_at_;                         // kBackingOff
-  int path_failures_ = 0;                      // in a row
-  int failed_lives_ = 0;                       // in a row
-  bool did_work_ = false;                      // in this life
-  std::optional<absl::Time> name_is_free_at_;  // while another process holds this worker's name
+  bool retries_paths_ = false;  // kBackingOff: within a life
+  absl::Time wake_at_;          // kBackingOff
+  int path_failures_ = 0;       // in a row
+  int failed_lives_ = 0;        // in a row
+  bool did_work_ = false;       // in this life
+  // While another process holds this worker's name: as last told, and how often it has grown.
+  std::optional<absl::Duration> rest_of_lease_;
+  int times_renewed_ = 0;
   UnknownCalls unknown_calls_;
 };
 
