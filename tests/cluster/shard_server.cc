@@ -21,8 +21,14 @@ ShardServer::ShardServer(Config config)
   ParameterShard::Deps deps;
   deps.executor = executor_.get();
   deps.norm_exchange = &norm_exchange_;
-  absl::StatusOr<std::unique_ptr<ParameterShard>> shard = ParameterShard::Create(
-      {all, buckets_, config_.layout, config_.job, config_.staging_bytes}, std::move(deps));
+  ParameterShard::Config shard_config;
+  shard_config.range = all;
+  shard_config.buckets = buckets_;
+  shard_config.layout = config_.layout;
+  shard_config.job = config_.job;
+  shard_config.staging_bytes = config_.staging_bytes;
+  absl::StatusOr<std::unique_ptr<ParameterShard>> shard =
+      ParameterShard::Create(std::move(shard_config), std::move(deps));
   LODESTAR_CHECK(shard.ok()) << shard.status().ToString();
   shard_ = *std::move(shard);
   LODESTAR_CHECK(shard_->LoadInitial(config_.job.seed).ok());

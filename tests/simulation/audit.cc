@@ -1,0 +1,504 @@
+#include "tests/simulation/audit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "common/check.h"
+#include "common/gradient_clip.h"
+#include "common/overloaded.h"
+
+namespace lodestar::simulation {
+namespace {
+
+// Far more than fp32 sums err, and far less than one contribution of whole numbers is off.
+constexpr double kTolerance = 4e-3;
+// Lives of the servers and rounds that late messages may still be of.
+constexpr size_t kLivesKept = 8;
+constexpr size_t kWritersKept = 64;
+constexpr size_t kRoundsKept = 2048;
+
+bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// As many samples as it was computed on, but not more than the plan has for the worker.
+int64_t WeightIn(const RoundPlan& plan, WorkerId worker, int64_t num_samples) {
+  int64_t total = 0;
+  int64_t mine = -1;
+  for (const RosterMember& member : plan.roster) {
+    total += member.num_samples;
+    if (member.worker == worker) mine = member.num_samples;
+  }
+  if (mine < 0) return 0;
+  if (total == 0) return 1;
+  return num_samples == 0 ? mine : std::min(num_samples, mine);
+}
+
+}  // namespace
+
+BucketAudit::BucketAudit(Audit* audit, uint64_t server_incarnation, const Bucket& bucket)
+    : audit_(audit), server_incarnation_(server_incarnation), bucket_(bucket) {}
+
+template <typename... Pieces>
+void BucketAudit::Fail(const Pieces&... pieces) const {
+  audit_->Fail("bucket ", bucket_.index, " of servers' life ", server_incarnation_, ": ",
+               pieces...);
+}
+
+const BucketSnapshot* BucketAudit::Find(Version version) const {
+  const int64_t index = version - first_;
+  if (index < 0 || index >= static_cast<int64_t>(history_.size())) return nullptr;
+  return history_[index].get();
+}
+
+bool BucketAudit::IsNear(absl::Span<const float> seen, const BucketSnapshot& expected) const {
+  if (expected.is_exact) return SameBits(seen, expected.weights);
+  for (size_t i = 0; i < seen.size(); ++i) {
+    if (!(std::abs(seen[i] - expected.weights[i]) <= kTolerance)) return false;
+  }
+  return true;
+}
+
+void BucketAudit::OnLoaded(Version version, absl::Span<const float> weights,
+                           absl::Span<const float> shadow, std::optional<Round> next_round,
+                           const std::vector<const BucketAudit*>& candidates) {
+  BucketSnapshot snapshot;
+  snapshot.round = Round(-1);
+  snapshot.weights.assign(weights.begin(), weights.end());
+  snapshot.momentum.assign(weights.size(), 0.0);
+  const BucketAudit* parent = nullptr;
+  for (const BucketAudit* candidate : candidates) {
+    const BucketSnapshot* written = candidate->Find(version);
+    if (written == nullptr || !IsNear(weights, *written)) continue;
+    const BucketSnapshot* next = candidate->Find(version + 1);
+    // With rosters it must have the rounds before the one that comes next, and no other.
+    if (audit_->uses_rosters() && next_round.has_value() &&
+        (written->round >= *next_round || (next != nullptr && next->round < *next_round))) {
+      continue;
+    }
+    parent = candidate;
+    snapshot.round = written->round;
+    snapshot.momentum = written->momentum;
+  }
+  if (!candidates.empty() && parent == nullptr) {
+    return Fail("was restored at version ", version.value(), " for round ",
+                next_round.value_or(Round(-1)).value(),
+                ", which is not what was counted until its checkpoint was taken");
+  }
+  if (is_loaded_) {
+    // Another process has loaded the same.
+    if (history_.empty() || !SameBits(history_.front()->weights, weights)) {
+      Fail("was loaded twice with different weights");
+    }
+    return;
+  }
+  is_loaded_ = true;
+  snapshot.shadow.assign(shadow.begin(), shadow.end());
+  first_ = version;
+  history_.push_back(std::make_shared<const BucketSnapshot>(std::move(snapshot)));
+  if (parent == nullptr) return;
+  for (const auto& [key, counted_at] : parent->counted_) {
+    if (counted_at <= version) counted_.emplace(key, counted_at);
+  }
+}
+
+void BucketAudit::OnAnswered(const ContributionKey& key, PushOutcome outcome) {
+  const std::pair name(key.incarnation, key.round);
+  const bool is_counted = counted_.contains(name);
+  switch (outcome) {
+    case PushOutcome::kCounted: {
+      if (is_counted) {
+        return Fail("round ", key.round.value(), " of worker life ", key.incarnation.value(),
+                    " was counted twice");
+      }
+      counted_.emplace(name, Version(INT64_MAX));
+      answered_.push_back(key);
+      return;
+    }
+    case PushOutcome::kDuplicate:
+      if (!is_counted) {
+        Fail("round ", key.round.value(), " of worker life ", key.incarnation.value(),
+             " was called a duplicate and is not counted");
+      }
+      return;
+    case PushOutcome::kLate:
+      if (is_counted) {
+        Fail("round ", key.round.value(), " of worker life ", key.incarnation.value(),
+             " was called late and is counted");
+      }
+      return;
+  }
+}
+
+std::vector<ContributionKey> BucketAudit::NextGroup() {
+  std::vector<ContributionKey> group;
+  while (!answered_.empty() &&
+         (group.empty() || (audit_->uses_rosters() && answered_.front().round == group[0].round))) {
+    group.push_back(answered_.front());
+    answered_.pop_front();
+  }
+  return group;
+}
+
+std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& group) const {
+  std::vector<double> mean(bucket_.range.size(), 0.0);
+  Audit::ServersLife& life = *audit_->Find(server_incarnation_);
+  const Round round = group[0].round;
+  const auto plan = life.plans.find(round);
+  if (audit_->uses_rosters() && plan == life.plans.end()) {
+    Fail("counted for round ", round.value(), ", which was never opened");
+    return mean;
+  }
+  int64_t total = 0;
+  std::vector<int64_t> weights;
+  for (const ContributionKey& key : group) {
+    weights.push_back(audit_->uses_rosters() ? WeightIn(plan->second, key.worker, key.num_samples)
+                                             : 1);
+    total += weights.back();
+  }
+  for (size_t i = 0; i < group.size(); ++i) {
+    const auto& made = life.made[round];
+    const auto found = made.find({group[i].incarnation, bucket_.index});
+    if (found == made.end()) {
+      Fail("round ", round.value(), " counted what worker life ", group[i].incarnation.value(),
+           " has not made");
+      return mean;
+    }
+    const double share = static_cast<double>(weights[i]) / static_cast<double>(total);
+    for (size_t e = 0; e < mean.size(); ++e) mean[e] += share * found->second.elements[e];
+  }
+  return mean;
+}
+
+BucketSnapshot BucketAudit::Apply(const BucketSnapshot& before, Version version,
+                                  const std::vector<ContributionKey>& group) {
+  const JobSpec& job = audit_->job();
+  const std::vector<double> mean = MeanOf(group);
+  BucketSnapshot after = before;
+  after.is_exact = false;
+  after.round = group[0].round;
+  const ContributionKind kind = group[0].kind;
+  double rate = 1.0;
+  double momentum = 0.0;
+  bool is_nesterov = false;
+  if (job.mode == Mode::kLocalSgd) {
+    is_nesterov = job.outer_optimizer == OuterOptimizerKind::kNesterov;
+    rate = is_nesterov ? job.outer_learning_rate : 1.0;
+    momentum = is_nesterov ? job.outer_momentum : 0.0;
+  } else {
+    rate = job.schedule.peak;
+    momentum = job.optimizer.kind == OptimizerKind::kMomentum ? job.optimizer.momentum : 0.0;
+    if (!audit_->uses_rosters() && job.staleness_scaling == StalenessScaling::kInverse) {
+      const int64_t staleness = (version - group[0].base_version) - 1;
+      rate /= 1.0 + static_cast<double>(std::max<int64_t>(staleness, 0));
+    }
+  }
+  for (size_t e = 0; e < mean.size(); ++e) {
+    if (kind == ContributionKind::kWeights) {
+      after.weights[e] = static_cast<float>(mean[e]);
+      continue;
+    }
+    after.momentum[e] = momentum * before.momentum[e] + mean[e];
+    const double step = is_nesterov ? mean[e] + momentum * after.momentum[e] : after.momentum[e];
+    after.weights[e] = static_cast<float>(before.weights[e] - rate * step);
+  }
+  return after;
+}
+
+void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
+                              absl::Span<const float> shadow) {
+  if (!is_loaded_ || !audit_->violation().empty()) return;
+  Version newest = first_ + (static_cast<int64_t>(history_.size()) - 1);
+  if (version < newest) {
+    return Fail("went back from version ", newest.value(), " to ", version.value());
+  }
+  while (newest < version) {
+    const std::vector<ContributionKey> group = NextGroup();
+    ++newest;
+    if (group.empty()) {
+      return Fail("version ", newest.value(), " has no contribution that was answered as counted");
+    }
+    const Round last = history_.back()->round;
+    if (audit_->uses_rosters() && group[0].round <= last) {
+      return Fail("counts round ", group[0].round.value(), " after round ", last.value());
+    }
+    if (audit_->uses_rosters() && group[0].round < promised_) {
+      return Fail("counts round ", group[0].round.value(), " after somebody has pulled it as over");
+    }
+    for (const ContributionKey& key : group) counted_[{key.incarnation, key.round}] = newest;
+    audit_->num_counted_ += static_cast<int64_t>(group.size());
+    history_.push_back(
+        std::make_shared<const BucketSnapshot>(Apply(*history_.back(), newest, group)));
+    if (newest < version) continue;
+
+    BucketSnapshot seen = *history_.back();
+    const BucketSnapshot& before = *history_[history_.size() - 2];
+    double clip = 1.0;
+    if (audit_->job().clip_norm > 0 && audit_->uses_rosters()) {
+      // What all elements have in common with the step that is not clipped.
+      size_t largest = 0;
+      double square_sum = 0.0;
+      const std::vector<double> mean = MeanOf(group);
+      for (size_t e = 0; e < mean.size(); ++e) {
+        square_sum += mean[e] * mean[e];
+        if (std::abs(mean[e]) > std::abs(mean[largest])) largest = e;
+      }
+      // Thirds that cancel leave a trace.
+      const bool shows = std::abs(mean[largest]) > kTolerance;
+      if (shows) clip = (before.weights[largest] - weights[largest]) / mean[largest];
+      audit_->CheckClip(*audit_->Find(server_incarnation_), group[0].round, bucket_.index,
+                        square_sum, shows ? clip : -1.0);
+      for (size_t e = 0; e < mean.size(); ++e) {
+        seen.weights[e] = static_cast<float>(before.weights[e] - clip * mean[e]);
+      }
+    }
+    for (size_t e = 0; e < weights.size(); ++e) {
+      if (std::abs(weights[e] - seen.weights[e]) <= kTolerance) continue;
+      return Fail("version ", version.value(), " (round ", seen.round.value(), ", ", group.size(),
+                  " contributions): element ", e, " is ", weights[e], ", must be ", seen.weights[e],
+                  "; before it was ", before.weights[e]);
+    }
+    seen.weights.assign(weights.begin(), weights.end());
+    seen.shadow.assign(shadow.begin(), shadow.end());
+    seen.is_exact = true;
+    history_.back() = std::make_shared<const BucketSnapshot>(std::move(seen));
+  }
+  if (!SameBits(history_.back()->weights, weights)) {
+    Fail("version ", version.value(), " has changed after it was published");
+  }
+}
+
+void BucketAudit::OnPulled(Version version, absl::Span<const float> elements, bool is_shadow,
+                           Round min_round) {
+  const BucketSnapshot* published = Find(version);
+  if (published == nullptr) {
+    return Fail("version ", version.value(), " was pulled and never published");
+  }
+  promised_ = std::max(promised_, min_round);
+  if (audit_->uses_rosters()) {
+    const BucketSnapshot* next = Find(version + 1);
+    if (next != nullptr && next->round < min_round) {
+      return Fail("version ", version.value(), " was pulled for round ", min_round.value(),
+                  " and lacks round ", next->round.value());
+    }
+  }
+  if (is_shadow) {
+    if (published->is_exact && !SameBits(published->shadow, elements)) {
+      Fail("version ", version.value(), " was pulled, and a worker has made ", elements[0], ", ",
+           elements[1], ", ... of it, which are ", published->shadow[0], ", ", published->shadow[1],
+           ", ...");
+    }
+  } else if (!IsNear(elements, *published)) {
+    Fail("version ", version.value(), " was pulled with other weights than were published");
+  }
+}
+
+void ShardAudit::OnAnswered(const ContributionKey& key, uint32_t bucket, PushOutcome outcome) {
+  Audit::ServersLife* life = audit_->Find(server_incarnation_);
+  if (life == nullptr) return;
+  if (outcome == PushOutcome::kCounted) {
+    const auto [owner, is_first] = life->owners.try_emplace(shard_, process_);
+    if (!is_first && owner->second != process_) {
+      audit_->Fail("shard ", shard_, " of servers' life ", server_incarnation_, " is counted by ",
+                   owner->second, " and by ", process_);
+    }
+  }
+  life->buckets[bucket]->OnAnswered(key, outcome);
+}
+
+void ShardAudit::Inspect(ParameterShard& shard, bool all) {
+  Audit::ServersLife* life = audit_->Find(server_incarnation_);
+  if (life == nullptr) return;
+  for (const Bucket& bucket : life->map->buckets) {
+    BucketAudit& audit = *life->buckets[bucket.index];
+    if (bucket.shard != shard_ || (!all && !audit.has_news())) continue;
+    absl::StatusOr<PublishedBucket> weights = absl::UnavailableError("");
+    PendingCall call =
+        shard.ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
+                         [&](absl::StatusOr<PublishedBucket> read) { weights = std::move(read); });
+    // Being written just now.
+    if (call.Cancel() || !weights.ok()) continue;
+    absl::StatusOr<PublishedBucket> shadow = PublishedBucket();
+    if (audit_->job().pull_encoding != Encoding::kFp32) {
+      shard
+          .ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
+                      [&](absl::StatusOr<PublishedBucket> read) { shadow = std::move(read); },
+                      {.shadow = true})
+          .Cancel();
+      LODESTAR_CHECK(shadow.ok() && shadow->version == weights->version) << shadow.status();
+    }
+    const absl::Span<const float> shadow_elements =
+        shadow->page == nullptr ? absl::Span<const float>() : shadow->data();
+    audit.OnPublished(weights->version, weights->data(), shadow_elements);
+  }
+}
+
+Audit::ServersLife* Audit::Find(uint64_t server_incarnation) {
+  const auto found = lives_.find(server_incarnation);
+  return found == lives_.end() ? nullptr : &found->second;
+}
+
+void Audit::CheckClip(ServersLife& life, Round round, uint32_t bucket, double square_sum,
+                      double scale) {
+  std::map<uint32_t, double>& sums = life.square_sums[round];
+  sums[bucket] = square_sum;
+  if (scale >= 0) {
+    const auto [seen, is_first] = life.clip_scales.try_emplace(round, scale);
+    if (!is_first && std::abs(seen->second - scale) > kTolerance) {
+      Fail("round ", round.value(), " is clipped by ", seen->second, " and by ", scale);
+    }
+  }
+  if (sums.size() < life.buckets.size() || !life.clip_scales.contains(round)) return;
+  double total = 0.0;
+  for (const auto& [index, sum] : sums) total += sum;
+  const double wanted = GradientClipScale(total, job_.clip_norm);
+  const double seen = life.clip_scales[round];
+  if (std::abs(seen - wanted) > kTolerance) {
+    Fail("round ", round.value(), " is clipped by ", seen, ", its norm ", std::sqrt(total),
+         " asks for ", wanted);
+  }
+}
+
+void Audit::OnCommand(const ShardCommand& command) {
+  if (const auto* assign = std::get_if<AssignCommand>(&command)) {
+    ServersLife& life = lives_[assign->server_incarnation];
+    life.map = assign->map;
+    life.source = assign->source;
+    if (std::holds_alternative<CheckpointSource>(assign->source)) life.next_round = next_round_;
+    for (const Bucket& bucket : life.map->buckets) {
+      life.buckets.push_back(
+          std::make_unique<BucketAudit>(this, assign->server_incarnation, bucket));
+    }
+    ForgetOldLives();
+  } else if (const auto* open = std::get_if<OpenRoundCommand>(&command)) {
+    auto& plans = lives_.rbegin()->second.plans;
+    plans[open->plan.round] = open->plan;
+    while (plans.size() > kRoundsKept) plans.erase(plans.begin());
+  } else if (const auto* drop = std::get_if<DropCommand>(&command)) {
+    if (is_quiet_ && !absl::StartsWith(drop->reason, "left")) {
+      Fail("nothing is broken, and the life ", drop->incarnation.value(), " of worker ",
+           drop->worker.value(), " is ended: ", drop->reason);
+    }
+  }
+}
+
+// Those that have written a checkpoint may be gone back to.
+void Audit::ForgetOldLives() {
+  std::set<uint64_t> writers;
+  for (const auto& [path, lives] : writers_) writers.insert(lives.begin(), lives.end());
+  size_t num_later = 0;
+  for (auto life = lives_.end(); life != lives_.begin();) {
+    --life;
+    const bool may_return = writers.contains(life->first);
+    if (++num_later > (may_return ? kWritersKept : kLivesKept)) life = lives_.erase(life);
+  }
+}
+
+void Audit::OnTask(const CheckpointTask& task, uint64_t server_incarnation) {
+  const auto* record = std::get_if<CheckpointRecord>(&task);
+  if (record != nullptr) writers_[record->final_directory].insert(server_incarnation);
+}
+
+void Audit::OnPublished(const PublishedCheckpoint& published) {
+  published_ = std::max(published_, published.round);
+}
+
+void Audit::OnAnnouncement(const Announcement& announcement) {
+  std::visit(Overloaded{
+                 [this](const RestoredPoint& point) {
+                   ++num_restores_;
+                   next_round_ = point.next_round;
+                   rounds_since_restore_ = 0;
+                   if (point.next_round < published_) {
+                     Fail("goes on from round ", point.next_round.value(),
+                          ", and a checkpoint of round ", published_.value(), " was published");
+                   }
+                 },
+                 [this](const RoundSummary& summary) {
+                   if (!summary.trained) return;
+                   ++rounds_committed_;
+                   ++rounds_since_restore_;
+                 },
+                 [this](const Event& event) {
+                   if (story_ != nullptr) story_(absl::StrCat("coordinator: ", event.text));
+                 },
+                 [this](const Alarm& alarm) {
+                   if (story_ != nullptr) story_(absl::StrCat("coordinator: ALARM ", alarm.text));
+                 },
+             },
+             announcement);
+}
+
+ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string process,
+                            ParameterShard& loaded) {
+  shards_.push_back(
+      std::make_unique<ShardAudit>(this, server_incarnation, shard, std::move(process)));
+  ServersLife* life = Find(server_incarnation);
+  if (life == nullptr) return shards_.back().get();
+  std::vector<ServersLife*> writers;
+  if (const auto* checkpoint = std::get_if<CheckpointSource>(&life->source)) {
+    for (uint64_t writer : writers_[checkpoint->directory]) {
+      if (ServersLife* known = Find(writer); known != nullptr) writers.push_back(known);
+    }
+    // All that could tell is long gone.
+    if (writers.empty() && writers_[checkpoint->directory].empty()) {
+      Fail("starts from ", checkpoint->directory, ", which nobody has written");
+    }
+  }
+  for (const Bucket& bucket : life->map->buckets) {
+    if (bucket.shard != shard) continue;
+    std::vector<const BucketAudit*> candidates;
+    for (ServersLife* writer : writers) candidates.push_back(writer->buckets[bucket.index].get());
+    for (const bool is_shadow : {false}) {
+      loaded.ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
+                        [&](const absl::StatusOr<PublishedBucket>& read) {
+                          LODESTAR_CHECK(read.ok()) << read.status();
+                          std::vector<float> shadow;
+                          if (job_.pull_encoding != Encoding::kFp32) {
+                            shadow.assign(read->data().begin(), read->data().end());
+                          }
+                          life->buckets[bucket.index]->OnLoaded(read->version, read->data(), shadow,
+                                                                life->next_round, candidates);
+                        },
+                        {.shadow = is_shadow});
+    }
+  }
+  return shards_.back().get();
+}
+
+void Audit::OnMade(uint64_t server_incarnation, Incarnation incarnation, Round round,
+                   uint32_t bucket, std::vector<float> elements, int64_t num_samples) {
+  ServersLife* life = Find(server_incarnation);
+  if (life == nullptr) return;
+  const auto [entry, is_new] =
+      life->made[round].try_emplace({incarnation, bucket}, Made{std::move(elements), num_samples});
+  if (!is_new) {
+    Fail("worker life ", incarnation.value(), " has computed round ", round.value(), " twice");
+  }
+  while (life->made.size() > kRoundsKept) life->made.erase(life->made.begin());
+}
+
+void Audit::OnDelivered(uint64_t server_incarnation, Incarnation incarnation, Round round,
+                        absl::Span<const uint32_t> late) {
+  ServersLife* life = Find(server_incarnation);
+  if (life == nullptr) return;
+  for (size_t bucket = 0; bucket < life->buckets.size(); ++bucket) {
+    const bool is_late = std::find(late.begin(), late.end(), bucket) != late.end();
+    if (life->buckets[bucket]->HasCounted(incarnation, round) == !is_late) continue;
+    Fail("worker life ", incarnation.value(), " takes bucket ", bucket, " of round ", round.value(),
+         is_late ? " for late, and it is counted" : " for counted, and it is not");
+  }
+}
+
+void Audit::OnPulled(uint64_t server_incarnation, uint32_t bucket, Version version,
+                     absl::Span<const float> elements, bool is_shadow, Round min_round) {
+  ServersLife* life = Find(server_incarnation);
+  if (life != nullptr) {
+    life->buckets[bucket]->OnPulled(version, elements, is_shadow, min_round);
+  }
+}
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,203 @@
+// Audit: what must hold at every moment of a simulated run. It sees all contributions that workers
+// make, all answers that shards give, all weights that shards publish and all that workers pull,
+// and computes by itself, in fp64 and from the answers alone, what the weights have to be.
+//
+// It holds:
+//   each contribution that was answered "counted" is in the weights exactly once, in the round it
+//   was made for, and nothing else is: so no repeat counts, and no divisor is wrong;
+//   a contribution is computed once, however often it is sent;
+//   versions go back only with a new life of the servers, and then to the weights of a checkpoint
+//   that has exactly what was counted until it was taken;
+//   what a worker pulls is what was published, and has all rounds that it was promised;
+//   one process at a time counts for a shard of one life of the servers;
+//   no checkpoint that was said to be published is missing when the job goes on;
+//   while nothing is broken, no life of a worker is ended but by the worker.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/bucket_plan.h"
+#include "common/ids.h"
+#include "common/job_spec.h"
+#include "server/coordinator/announcement.h"
+#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/shard_command.h"
+#include "server/shard/contribution.h"
+#include "server/shard/parameter_shard.h"
+
+namespace lodestar::simulation {
+
+class Audit;
+
+// One version of a bucket.
+struct BucketSnapshot {
+  Round round;  // whose contributions it has as the last; -1: none
+  std::vector<float> weights;
+  std::vector<double> momentum;
+  std::vector<float> shadow;  // what workers have of it, where weights travel as changes
+  bool is_exact = true;       // seen; else computed, because it was not the newest for long
+};
+
+// One bucket during one life of the servers.
+class BucketAudit {
+ public:
+  // `parent`: of the life before, which a checkpoint was taken in; null: none.
+  BucketAudit(Audit* audit, uint64_t server_incarnation, const Bucket& bucket);
+
+  // The shard has loaded it. `candidates`: lives that may have written what was loaded.
+  void OnLoaded(Version version, absl::Span<const float> weights, absl::Span<const float> shadow,
+                std::optional<Round> next_round, const std::vector<const BucketAudit*>& candidates);
+  void OnAnswered(const ContributionKey& key, PushOutcome outcome);
+  void OnPublished(Version version, absl::Span<const float> weights,
+                   absl::Span<const float> shadow);
+  void OnPulled(Version version, absl::Span<const float> elements, bool is_shadow, Round min_round);
+  bool HasCounted(Incarnation incarnation, Round round) const {
+    return counted_.contains({incarnation, round});
+  }
+  bool has_news() const { return !answered_.empty(); }
+
+ private:
+  // Takes those of the next version out of answered_.
+  std::vector<ContributionKey> NextGroup();
+  BucketSnapshot Apply(const BucketSnapshot& before, Version version,
+                       const std::vector<ContributionKey>& group);
+  std::vector<double> MeanOf(const std::vector<ContributionKey>& group) const;
+  bool IsNear(absl::Span<const float> seen, const BucketSnapshot& expected) const;
+  template <typename... Pieces>
+  void Fail(const Pieces&... pieces) const;
+  // The index in history_ of a version that is kept.
+  const BucketSnapshot* Find(Version version) const;
+
+  Audit* const audit_;
+  const uint64_t server_incarnation_;
+  const Bucket bucket_;
+  bool is_loaded_ = false;
+  Version first_;  // of history_
+  std::vector<std::shared_ptr<const BucketSnapshot>> history_;
+  std::map<std::pair<Incarnation, Round>, Version> counted_;  // and the version that has it
+  std::deque<ContributionKey> answered_;                      // counted, and not published yet
+  Round promised_;  // that the rounds before it are over in what somebody has pulled
+};
+
+// One shard as one process has it, during one life of the servers.
+class ShardAudit {
+ public:
+  ShardAudit(Audit* audit, uint64_t server_incarnation, int shard, std::string process)
+      : audit_(audit),
+        server_incarnation_(server_incarnation),
+        shard_(shard),
+        process_(std::move(process)) {}
+
+  void OnAnswered(const ContributionKey& key, uint32_t bucket, PushOutcome outcome);
+  // Looks at buckets that something was counted in since it was last called; `all`: at every one.
+  void Inspect(ParameterShard& shard, bool all = false);
+  uint64_t server_incarnation() const { return server_incarnation_; }
+
+ private:
+  friend class Audit;
+
+  Audit* const audit_;
+  const uint64_t server_incarnation_;
+  const int shard_;
+  const std::string process_;
+};
+
+class Audit {
+ public:
+  using Story = std::function<void(const std::string&)>;
+
+  Audit(JobSpec job, bool uses_rosters, Story story)
+      : job_(std::move(job)), uses_rosters_(uses_rosters), story_(std::move(story)) {}
+
+  const JobSpec& job() const { return job_; }
+  bool uses_rosters() const { return uses_rosters_; }
+
+  // The first that was found; empty: none.
+  const std::string& violation() const { return violation_; }
+  template <typename... Pieces>
+  void Fail(const Pieces&... pieces) {
+    if (violation_.empty()) violation_ = absl::StrCat(pieces...);
+  }
+
+  // Whether nothing has been broken for long enough that nobody has a reason to miss anybody.
+  void SetQuiet(bool is_quiet) { is_quiet_ = is_quiet; }
+
+  // The coordinator.
+  void OnCommand(const ShardCommand& command);
+  void OnTask(const CheckpointTask& task, uint64_t server_incarnation);
+  void OnPublished(const PublishedCheckpoint& published);
+  void OnAnnouncement(const Announcement& announcement);
+
+  // A shard has loaded. The result is there until the end.
+  ShardAudit* OnLoaded(uint64_t server_incarnation, int shard, std::string process,
+                       ParameterShard& loaded);
+
+  // Workers. `elements`: what the servers will decode.
+  void OnMade(uint64_t server_incarnation, Incarnation incarnation, Round round, uint32_t bucket,
+              std::vector<float> elements, int64_t num_samples);
+  void OnDelivered(uint64_t server_incarnation, Incarnation incarnation, Round round,
+                   absl::Span<const uint32_t> late);
+  void OnPulled(uint64_t server_incarnation, uint32_t bucket, Version version,
+                absl::Span<const float> elements, bool is_shadow, Round min_round);
+
+  int64_t rounds_committed() const { return rounds_committed_; }
+  int64_t num_restores() const { return num_restores_; }
+  int64_t num_counted() const { return num_counted_; }
+  // Where the cluster went on from when it last did, and how many rounds came then.
+  Round next_round() const { return next_round_; }
+  int64_t rounds_since_restore() const { return rounds_since_restore_; }
+
+ private:
+  friend class BucketAudit;
+  friend class ShardAudit;
+
+  struct Made {
+    std::vector<float> elements;
+    int64_t num_samples = 0;
+  };
+  using MadeKey = std::pair<Incarnation, uint32_t>;  // and bucket
+  // One life of the servers.
+  struct ServersLife {
+    std::shared_ptr<const ClusterMap> map;
+    WeightsSource source;
+    std::optional<Round> next_round;  // that it began with
+    std::map<Round, RoundPlan> plans;
+    std::map<Round, std::map<MadeKey, Made>> made;
+    std::vector<std::unique_ptr<BucketAudit>> buckets;
+    std::map<int, std::string> owners;                        // of shards
+    std::map<Round, std::map<uint32_t, double>> square_sums;  // of means, by bucket
+    std::map<Round, double> clip_scales;                      // that were seen
+  };
+
+  ServersLife* Find(uint64_t server_incarnation);
+  void ForgetOldLives();
+  void CheckClip(ServersLife& life, Round round, uint32_t bucket, double square_sum, double scale);
+
+  const JobSpec job_;
+  const bool uses_rosters_;
+  const Story story_;
+  std::string violation_;
+  bool is_quiet_ = false;
+  std::map<uint64_t, ServersLife> lives_;
+  std::vector<std::unique_ptr<ShardAudit>> shards_;
+  std::map<std::string, std::set<uint64_t>> writers_;  // of checkpoints, by path
+  Round published_ = Round(-1);                        // of the newest checkpoint
+  Round next_round_;
+  int64_t rounds_committed_ = 0;
+  int64_t rounds_since_restore_ = 0;
+  int64_t num_restores_ = 0;
+  int64_t num_counted_ = 0;
+};
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,116 @@
+#include "tests/simulation/scenario.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace lodestar::simulation {
+namespace {
+
+constexpr Encoding kEncodings[] = {Encoding::kFp32, Encoding::kFp32, Encoding::kFp32,
+                                   Encoding::kBf16, Encoding::kInt8};
+
+std::string ModeText(const JobSpec& job) {
+  switch (job.mode) {
+    case Mode::kSync:
+      return job.quorum > 0 ? absl::StrCat("sync with quorum ", job.quorum) : "sync";
+    case Mode::kAsync:
+      return absl::StrCat("async at most ", job.max_rounds_ahead, " ahead");
+    case Mode::kLocalSgd:
+      return absl::StrCat("local_sgd ", OuterOptimizerKindName(job.outer_optimizer),
+                          " H=", job.local_steps);
+  }
+  return "";
+}
+
+void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
+  job.optimizer.kind = chance.OneIn(3) ? OptimizerKind::kMomentum : OptimizerKind::kSgd;
+  job.optimizer.momentum = 0.5;
+  switch (chance.Below(6)) {
+    case 0:
+    case 1:
+      job.mode = Mode::kSync;
+      break;
+    case 2:
+      job.mode = Mode::kSync;
+      job.quorum = static_cast<int>(chance.Between(1, num_workers));
+      break;
+    case 3: {
+      const int bounds[] = {-1, 0, 1, 3};
+      job.mode = Mode::kAsync;
+      job.max_rounds_ahead = chance.Of(bounds);
+      if (chance.OneIn(2)) job.staleness_scaling = StalenessScaling::kInverse;
+      // Whose order nobody can tell: see BucketAudit.
+      if (job.max_rounds_ahead != 0) job.optimizer.kind = OptimizerKind::kSgd;
+      break;
+    }
+    case 4:
+    case 5:
+      job.mode = Mode::kLocalSgd;
+      job.local_steps = static_cast<int>(chance.Between(2, 4));
+      job.outer_optimizer =
+          chance.OneIn(2) ? OuterOptimizerKind::kAverage : OuterOptimizerKind::kNesterov;
+      job.outer_learning_rate = 1.0;
+      job.outer_momentum = 0.5;
+      break;
+  }
+}
+
+}  // namespace
+
+Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
+  Chance chance(Chance::Mix(seed));
+  Scenario scenario;
+  scenario.num_workers = static_cast<int>(chance.Between(1, 4));
+  CoordinatorConfig& config = scenario.coordinator;
+  JobSpec& job = config.job;
+  job.model = {"whole-numbers", MlpSpec{{5, 4, 3}}};
+  ChooseMode(chance, scenario.num_workers, job);
+  job.schedule.total_rounds = num_rounds;
+  job.schedule.peak = 1.0;
+  job.schedule.minimum = 1.0;
+  if (chance.OneIn(2)) {
+    job.batch_size = chance.Between(1, 4);
+  } else {
+    job.global_batch_size = chance.Between(scenario.num_workers, 9);
+  }
+  job.min_workers = static_cast<int>(chance.Between(std::max(job.quorum, 1), scenario.num_workers));
+  job.seed = seed;
+  job.eval_samples = 0;
+  job.bucket_bytes = chance.OneIn(2) ? 64 : 4096;
+  job.push_encoding = chance.Of(kEncodings);
+  job.pull_encoding = chance.Of(kEncodings);
+  if (job.mode == Mode::kSync && job.optimizer.kind == OptimizerKind::kSgd && chance.OneIn(2)) {
+    job.clip_norm = static_cast<double>(chance.Between(1, 30));
+  }
+  config.num_shards = static_cast<int>(chance.Between(1, 3));
+  config.lease = absl::Seconds(chance.Between(1, 5));
+  config.exit_when_done = true;
+  if (!chance.OneIn(5)) {
+    config.checkpoint_dir = "/checkpoints";
+    config.checkpoint_schedule.every_rounds = chance.Between(3, 40);
+  }
+  scenario.keep = static_cast<int>(chance.Between(1, 3));
+  scenario.has_old_worker = chance.OneIn(10) && (job.push_encoding != Encoding::kFp32 ||
+                                                 job.pull_encoding != Encoding::kFp32);
+  scenario.longest_delay = chance.Between(absl::Microseconds(100), absl::Milliseconds(10));
+  scenario.longest_step = chance.Between(absl::Milliseconds(1), absl::Milliseconds(50));
+  // From one a round to one in a hundred.
+  scenario.fault_pause = absl::Milliseconds(30 << chance.Below(8));
+  const absl::Status valid = ValidateJobSpec(job);
+  LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
+  scenario.text = absl::StrCat(
+      ModeText(job), ", ", OptimizerKindName(job.optimizer.kind), ", ", config.num_shards,
+      " servers, ", scenario.num_workers, " workers (at least ", job.min_workers, "), push ",
+      EncodingName(job.push_encoding), ", pull ", EncodingName(job.pull_encoding), ", clip ",
+      job.clip_norm, ", lease ", absl::FormatDuration(config.lease), ", ",
+      config.checkpoint_dir.empty()
+          ? "no checkpoints"
+          : absl::StrCat("checkpoints every ", config.checkpoint_schedule.every_rounds, " rounds"),
+      ", a fault every ",
+      absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))));
+  return scenario;
+}
+
+}  // namespace lodestar::simulation

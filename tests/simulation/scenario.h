@@ -1,0 +1,29 @@
+// Scenario: what one seed makes of a cluster: the job, its servers and workers, and how hostile the
+// world is to them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/encoding.h"
+#include "server/coordinator/coordinator_config.h"
+#include "tests/simulation/chance.h"
+
+namespace lodestar::simulation {
+
+struct Scenario {
+  CoordinatorConfig coordinator;
+  int keep = 3;                  // checkpoints
+  int num_workers = 1;           // that know the job's encodings
+  bool has_old_worker = false;   // and one that does not
+  absl::Duration longest_delay;  // of the network
+  absl::Duration longest_step;   // of computing
+  absl::Duration fault_pause;    // mean between two faults
+  std::string text;              // of all that, for people
+};
+
+Scenario MakeScenario(uint64_t seed, int64_t num_rounds);
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,506 @@
+#include "tests/simulation/server.h"
+
+#include <algorithm>
+#include <random>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/remedy.h"
+#include "server/checkpoint/checkpoint_folder.h"
+
+namespace lodestar::simulation {
+namespace {
+
+// As in server/coordinator_role.cc, server.cc, rpc/cluster_rpc.cc and rpc/shard_agent.cc; leases
+// are seconds here, too.
+constexpr absl::Duration kStrandTick = absl::Milliseconds(100);
+constexpr absl::Duration kShardTick = absl::Seconds(1);
+constexpr absl::Duration kStatsInterval = absl::Seconds(1);
+constexpr absl::Duration kRegisterHold = absl::Seconds(3);
+constexpr absl::Duration kGrantHold = absl::Seconds(5);
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(2);
+constexpr absl::Duration kReportDeadline = absl::Seconds(5);
+
+constexpr absl::Duration kLongestTask = absl::Microseconds(200);
+constexpr absl::Duration kLongestWrite = absl::Milliseconds(20);
+constexpr absl::Duration kRestartPause = absl::Seconds(1);
+constexpr absl::Duration kExitTime = absl::Milliseconds(50);
+
+template <typename Calls>
+void ForgetCallsThatAreOver(Calls& calls) {
+  if (calls.size() > 32)
+    std::erase_if(calls, [](const auto& call) { return call.second.expired(); });
+}
+
+}  // namespace
+
+SimulatedServer::Life::Life(SimulatedServer* server, Process* process)
+    : arithmetic(process, kLongestTask, [server] { server->InspectShard(/*all=*/false); }),
+      commands(process, kLongestTask),
+      writer(process, kLongestWrite),
+      keeper_tasks(process, kLongestWrite),
+      instance_id(process->world().chance()() | 1) {}
+
+void SimulatedServer::Life::Drain() {
+  ProcessExecutor* const executors[] = {&arithmetic, &commands, &writer, &keeper_tasks};
+  bool has_done_any = true;
+  while (has_done_any) {
+    has_done_any = false;
+    for (ProcessExecutor* executor : executors) has_done_any |= executor->Drain();
+  }
+}
+
+SimulatedServer::SimulatedServer(ClusterContext* cluster, int shard)
+    : cluster_(cluster), shard_(shard), process_(cluster->world, absl::StrCat("server ", shard)) {}
+
+SimulatedServer::~SimulatedServer() {
+  if (process_.is_alive()) Crash(/*with_machine=*/false);
+}
+
+// What a server does before it listens.
+absl::Status SimulatedServer::TryFolder() {
+  const std::string& folder = cluster_->coordinator.checkpoint_dir;
+  if (shard_ != 0 || folder.empty()) return absl::OkStatus();
+  return TryCheckpointFolder(*cluster_->disk, folder, /*checkpoint_bytes=*/0, cluster_->keep + 1)
+      .status();
+}
+
+void SimulatedServer::Start() {
+  if (const absl::Status tried = TryFolder(); !tried.ok()) {
+    process_.world().Tell(process_.name(), " cannot start: ", tried.message());
+    process_.world().After(kRestartPause, [this] {
+      if (!process_.is_alive()) Start();
+    });
+    return;
+  }
+  process_.Begin();
+  cluster_->network->OnBegun(process_);
+  process_.world().Tell(process_.name(), " starts");
+  exit_.reset();
+  life_ = std::make_unique<Life>(this, &process_);
+  ShardHost::Deps deps;
+  deps.executor = &life_->arithmetic;
+  deps.commands = &life_->commands;
+  deps.writer = &life_->writer;
+  deps.file_system = cluster_->disk;
+  deps.reports = this;
+  life_->host = std::make_unique<ShardHost>(shard_, deps);
+  if (shard_ == 0) {
+    StartCoordinator();
+  } else {
+    life_->pause = kFirstPause;
+    Attach();
+    process_.After(kStatsInterval, [this] { SendStats(); });
+  }
+  process_.After(kShardTick, [this] { TickShard(); });
+}
+
+void SimulatedServer::Crash(bool with_machine) {
+  World& world = process_.world();
+  world.Tell(process_.name(), with_machine ? " loses power" : " ends");
+  process_.End();
+  cluster_->network->OnEnded(process_, with_machine);
+  const std::unique_ptr<Life> life = std::move(life_);
+  cluster_->is_draining = true;
+  if (life->strand != nullptr) life->strand->Stop();
+  life->Drain();
+  life->host->Shutdown(absl::UnavailableError("the process has ended"));
+  life->Drain();
+  life->host.reset();
+  life->Drain();
+  cluster_->is_draining = false;
+  if (!with_machine) return;
+  std::mt19937_64 chance(world.chance()());
+  cluster_->disk->Crash(chance);
+}
+
+void SimulatedServer::Exit(const absl::Status& status) {
+  if (exit_.has_value()) return;
+  exit_ = status;
+  process_.world().Tell(process_.name(), " exits: ", status.ToString());
+  process_.After(kExitTime, [this] {
+    // Not within a callback of what goes.
+    process_.world().After(absl::ZeroDuration(), [this, life = process_.life()] {
+      if (process_.is_alive() && process_.life() == life) Crash(/*with_machine=*/false);
+    });
+  });
+}
+
+void SimulatedServer::StartCoordinator() {
+  World& world = process_.world();
+  CheckpointKeeper::Config keeper;
+  keeper.root = cluster_->coordinator.checkpoint_dir;
+  keeper.keep = cluster_->keep;
+  keeper.job = cluster_->coordinator.job;
+  CheckpointKeeper::Deps deps;
+  deps.file_system = cluster_->disk;
+  deps.executor = &life_->keeper_tasks;
+  deps.reports = this;
+  // Later starts get higher numbers.
+  deps.new_server_incarnation = [&world] {
+    return static_cast<uint64_t>(absl::ToUnixMillis(world.Now()) + 1) << 16 |
+           (world.chance()() & 0xffff);
+  };
+  life_->keeper = std::make_unique<CheckpointKeeper>(keeper, deps);
+  auto coordinator = Coordinator::Create(cluster_->coordinator, world.Now());
+  LODESTAR_CHECK(coordinator.ok()) << coordinator.status();
+  life_->coordinator = coordinator->get();
+  life_->strand = std::make_unique<CoordinatorStrand>(&world, absl::InfiniteDuration());
+  life_->strand->Start(*std::move(coordinator), [this](Effect effect) {
+    if (!cluster_->is_draining) CarryOut(std::move(effect));
+  });
+  life_->strand->Run([&](Coordinator& own, absl::Time now) {
+    const absl::Status attached =
+        own.OnShardAttached(0, cluster_->coordinator.num_shards, life_->instance_id,
+                            /*memory_of=*/0, process_.name(), now);
+    LODESTAR_CHECK(attached.ok()) << attached;
+  });
+  process_.After(kStrandTick, [this] { Tick(); });
+}
+
+void SimulatedServer::CarryOut(Effect effect) {
+  if (auto* command = std::get_if<ShardCommand>(&effect)) {
+    cluster_->audit->OnCommand(*command);
+    Obey(*command);
+    for (const auto& [shard, remote] : life_->remotes) SendCommand(remote.stream, shard, *command);
+  } else if (auto* repeated = std::get_if<RepeatedCommand>(&effect)) {
+    const auto remote = life_->remotes.find(repeated->shard);
+    if (remote != life_->remotes.end()) {
+      SendCommand(remote->second.stream, repeated->shard, repeated->command);
+    }
+  } else if (auto* task = std::get_if<CheckpointTask>(&effect)) {
+    cluster_->audit->OnTask(*task, life_->coordinator->server_incarnation());
+    life_->keeper->Do(std::move(*task));
+  } else {
+    cluster_->audit->OnAnnouncement(std::get<Announcement>(effect));
+  }
+}
+
+void SimulatedServer::Tick() {
+  life_->strand->Tick();
+  const std::optional<absl::Status> outcome = life_->coordinator->outcome();
+  if (outcome.has_value()) Exit(*outcome);
+  process_.After(kStrandTick, [this] { Tick(); });
+}
+
+void SimulatedServer::TickShard() {
+  if (const auto shard = life_->host->shard(); shard.ok()) (*shard)->Tick();
+  InspectShard(/*all=*/true);
+  process_.After(kShardTick, [this] { TickShard(); });
+}
+
+void SimulatedServer::InspectShard(bool all) {
+  if (life_->audit == nullptr) return;
+  if (const auto shard = life_->host->shard(); shard.ok()) life_->audit->Inspect(**shard, all);
+}
+
+void SimulatedServer::Attach() {
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  life_->is_attached = false;
+  std::shared_ptr<Stream> stream = cluster_->network->Open(
+      process_, coordinator->process(), Lane::kControl,
+      [coordinator, shard = shard_, instance_id = life_->instance_id,
+       memory_of = life_->host->server_incarnation()](const std::shared_ptr<Stream>& opened) {
+        coordinator->OnAttach(shard, instance_id, memory_of, opened);
+      });
+  life_->attachment = stream;
+  stream->OnBroken(Stream::kClient,
+                   [this](const absl::Status& status) { OnAttachmentEnded(status); });
+}
+
+void SimulatedServer::OnAttachmentEnded(const absl::Status& status) {
+  if (exit_.has_value()) return;
+  if (std::exchange(life_->is_attached, false)) life_->pause = kFirstPause;
+  process_.world().Tell(process_.name(), " is not attached any more: ", status.message());
+  if (RemedyFor(status) == Remedy::kGiveUp) return Exit(status);
+  process_.After(life_->pause, [this] { Attach(); });
+  life_->pause = std::min(life_->pause * 2, kLongestPause);
+}
+
+void SimulatedServer::OnAttach(int shard, uint64_t instance_id, uint64_t memory_of,
+                               const std::shared_ptr<Stream>& stream) {
+  std::shared_ptr<Stream> old;
+  const absl::Status status =
+      life_->strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+        absl::Status attached =
+            coordinator.OnShardAttached(shard, cluster_->coordinator.num_shards, instance_id,
+                                        memory_of, absl::StrCat("server ", shard), now);
+        if (!attached.ok()) return attached;
+        old = std::exchange(life_->remotes[shard], Remote{instance_id, stream}).stream;
+        return absl::OkStatus();
+      });
+  if (old != nullptr) old->Close(Stream::kServer, absl::AbortedError("replaced by a newer one"));
+  if (!status.ok()) return stream->Close(Stream::kServer, status);
+  stream->OnBroken(Stream::kServer,
+                   [this, shard, instance_id, raw = stream.get()](const absl::Status&) {
+                     life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
+                       const auto remote = life_->remotes.find(shard);
+                       if (remote == life_->remotes.end() || remote->second.stream.get() != raw)
+                         return;
+                       life_->remotes.erase(remote);
+                       coordinator.OnShardDisconnected(shard, instance_id, now);
+                     });
+                   });
+}
+
+void SimulatedServer::SendCommand(const std::shared_ptr<Stream>& stream, int shard,
+                                  const ShardCommand& command) {
+  SimulatedServer* const server = cluster_->servers[shard];
+  stream->Send(Stream::kServer, [server, command, raw = stream.get()] {
+    if (server->life_->attachment.get() != raw) return;
+    server->life_->is_attached = true;
+    server->Obey(command);
+  });
+}
+
+void SimulatedServer::Obey(const ShardCommand& command) {
+  life_->host->Obey(command);
+  const auto* stop = std::get_if<StopCommand>(&command);
+  if (stop == nullptr || shard_ == 0) return;
+  Exit(stop->failure.empty() ? absl::OkStatus() : absl::FailedPreconditionError(stop->failure));
+}
+
+void SimulatedServer::SendStats() {
+  process_.After(kStatsInterval, [this] { SendStats(); });
+  if (!life_->is_attached) return;
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  cluster_->network->Call(
+      process_, coordinator->process(), Lane::kControl, kReportDeadline,
+      [coordinator, shard = shard_, instance_id = life_->instance_id](const Responder& responder) {
+        coordinator
+            ->TakeReport(shard, instance_id,
+                         [shard, instance_id](SimulatedServer& server) {
+                           server.life_->strand->Run([&](Coordinator& own, absl::Time now) {
+                             own.OnShardHeard(shard, instance_id, now);
+                           });
+                         })
+            .IgnoreError();
+        responder.Reply([] {});
+      },
+      [](const absl::Status&) {});
+}
+
+void SimulatedServer::SendReport(Report report) {
+  if (cluster_->is_draining) return;
+  if (shard_ == 0) return report(*this);
+  life_->reports.push_back(std::move(report));
+  if (life_->reports.size() > 1) return;
+  life_->report_pause = kFirstPause;
+  SendFirstReport();
+}
+
+void SimulatedServer::SendFirstReport() {
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  const auto on_answer = [this](const absl::Status& status) {
+    if (status.ok() || RemedyFor(status) == Remedy::kGiveUp) {
+      life_->reports.pop_front();
+      life_->report_pause = kFirstPause;
+      if (!life_->reports.empty()) SendFirstReport();
+      return;
+    }
+    process_.After(life_->report_pause, [this] { SendFirstReport(); });
+    life_->report_pause = std::min(life_->report_pause * 2, kLongestPause);
+  };
+  cluster_->network->Call(
+      process_, coordinator->process(), Lane::kControl, kReportDeadline,
+      [coordinator, on_answer, shard = shard_, instance_id = life_->instance_id,
+       report = life_->reports.front()](const Responder& responder) {
+        const absl::Status status = coordinator->TakeReport(shard, instance_id, report);
+        responder.Reply([on_answer, status] { on_answer(status); });
+      },
+      on_answer);
+}
+
+absl::Status SimulatedServer::TakeReport(int shard, uint64_t instance_id, const Report& report) {
+  const auto remote = life_->remotes.find(shard);
+  if (remote == life_->remotes.end() || remote->second.instance_id != instance_id) {
+    return absl::AbortedError(absl::StrCat("shard ", shard, " is not attached; attach again"));
+  }
+  report(*this);
+  return absl::OkStatus();
+}
+
+void SimulatedServer::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {
+  if (cluster_->is_draining) return;
+  const auto shard = life_->host->shard();
+  life_->audit = nullptr;
+  if (status.ok() && shard.ok()) {
+    life_->audit = cluster_->audit->OnLoaded(
+        server_incarnation, shard_, absl::StrCat(process_.name(), " life ", process_.life()),
+        **shard);
+  }
+  SendReport([shard = shard_, server_incarnation, status](SimulatedServer& server) {
+    server.life_->strand->Run([&](Coordinator& own, absl::Time now) {
+      own.OnShardLoaded(shard, server_incarnation, status, now);
+    });
+  });
+}
+
+void SimulatedServer::OnSaved(uint64_t server_incarnation, const std::string& directory,
+                              const absl::StatusOr<std::string>& manifest_part) {
+  SendReport(
+      [shard = shard_, server_incarnation, directory, manifest_part](SimulatedServer& server) {
+        server.life_->strand->Run([&](Coordinator& own, absl::Time now) {
+          own.OnShardSaved(shard, server_incarnation, directory, manifest_part, now);
+        });
+      });
+}
+
+void SimulatedServer::OnSquareSums(uint64_t server_incarnation, Round round,
+                                   std::vector<double> segment_sums) {
+  SendReport([shard = shard_, server_incarnation, round, segment_sums](SimulatedServer& server) {
+    server.life_->strand->Run([&](Coordinator& own, absl::Time now) {
+      own.OnSquareSums(shard, server_incarnation, round, segment_sums, now);
+    });
+  });
+}
+
+void SimulatedServer::OnDiverged(uint64_t, Round round, absl::string_view text) {
+  cluster_->audit->Fail("round ", round.value(), " of whole numbers diverged: ", text);
+}
+
+void SimulatedServer::OnFault(const WorkerFault& fault) {
+  process_.world().Tell(process_.name(), ": ", fault.text);
+  SendReport([fault](SimulatedServer& server) {
+    server.life_->strand->Run(
+        [&](Coordinator& own, absl::Time now) { own.OnWorkerFault(fault, now); });
+  });
+}
+
+void SimulatedServer::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) {
+  if (cluster_->is_draining) return;
+  life_->strand->Report(
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnRestoreChosen(choice, now); });
+}
+
+void SimulatedServer::OnCheckpointPublished(const std::string& directory,
+                                            const absl::StatusOr<PublishedCheckpoint>& published) {
+  if (cluster_->is_draining) return;
+  if (published.ok()) cluster_->audit->OnPublished(*published);
+  process_.world().Tell("checkpoint ", directory, ": ",
+                        published.ok() ? "published" : published.status().ToString());
+  life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnCheckpointPublished(directory, published, now);
+  });
+}
+
+void SimulatedServer::Register(const RegisterCall& call, Reply<RegisterAnswer> reply) {
+  life_->strand->Await(
+      0, kRegisterHold,
+      [call, reply](Coordinator& coordinator, absl::Time now,
+                    CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+        absl::StatusOr<RegisterAnswer> answer = coordinator.Register(call, now);
+        if (absl::IsUnavailable(answer.status()) &&
+            occasion == CoordinatorStrand::Occasion::kChange) {
+          return nullptr;
+        }
+        return [reply, answer = std::move(answer)] { reply(answer); };
+      });
+}
+
+void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_hash,
+                           const DatasetClaim& data, const Reply<ViewId>& reply) {
+  reply(life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
+    return coordinator.Join(life, layout_hash, data, now);
+  }));
+}
+
+void SimulatedServer::Heartbeat(const HeartbeatCall& call, const Reply<HeartbeatAnswer>& reply) {
+  reply(life_->strand->Run(
+      [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(call, now); }));
+}
+
+void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<GrantReport>& report,
+                                bool is_leaving, Reply<GrantAnswer> reply) {
+  using Occasion = CoordinatorStrand::Occasion;
+  life_->strand->Await(life.incarnation.value(), kGrantHold,
+                       [life, report, is_leaving, reply, has_asked = false](
+                           Coordinator& coordinator, absl::Time now,
+                           Occasion occasion) mutable -> CoordinatorStrand::Delivery {
+                         const auto finish = [reply](const absl::StatusOr<GrantAnswer>& answer) {
+                           return [reply, answer] { reply(answer); };
+                         };
+                         if (occasion == Occasion::kStopping)
+                           return finish(absl::UnavailableError("stopping"));
+                         if (occasion == Occasion::kReplaced)
+                           return finish(absl::CancelledError("replaced"));
+                         if (is_leaving && !has_asked) {
+                           const absl::Status begun = coordinator.BeginLeave(life, now);
+                           if (!begun.ok()) return finish(begun);
+                         }
+                         const absl::StatusOr<GrantAnswer> answer =
+                             std::exchange(has_asked, true)
+                                 ? coordinator.PollGrant(life, now)
+                                 : coordinator.RequestGrant(life, report, now);
+                         const bool is_pending = answer.ok() && !answer->grant.has_value();
+                         if (is_pending && occasion != Occasion::kPatienceOver) return nullptr;
+                         return finish(answer);
+                       });
+}
+
+void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,
+                            const std::optional<GrantReport>& report, const Reply<bool>& reply) {
+  const absl::Status left = life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
+    return coordinator.Leave(life, reason, report, now);
+  });
+  reply(left.ok() ? absl::StatusOr<bool>(true) : left);
+}
+
+void SimulatedServer::RequestCheckpoint() {
+  life_->strand->Run([](Coordinator& coordinator, absl::Time now) {
+    coordinator.RequestCheckpoint(now).IgnoreError();
+  });
+}
+
+void SimulatedServer::BeginPush(uint64_t call, std::shared_ptr<Stream> stream,
+                                ServedPush::Answer answer) {
+  const auto shard = life_->host->shard();
+  if (!shard.ok() || life_->audit == nullptr) {
+    return answer(shard.ok() ? absl::UnavailableError("not loaded") : shard.status());
+  }
+  ForgetCallsThatAreOver(life_->pushes);
+  auto push = std::make_shared<ServedPush>(*shard, life_->audit, std::move(answer));
+  life_->pushes[call] = push;
+  // The stream owns the call.
+  stream->OnBroken(Stream::kServer, [push](const absl::Status&) { push->Abandon(); });
+}
+
+void SimulatedServer::TakeBucket(uint64_t call, PushedBucket bucket) {
+  if (const auto found = life_->pushes.find(call); found != life_->pushes.end()) {
+    if (const auto push = found->second.lock(); push != nullptr) push->Take(std::move(bucket));
+  }
+}
+
+void SimulatedServer::EndPush(uint64_t call) {
+  if (const auto found = life_->pushes.find(call); found != life_->pushes.end()) {
+    if (const auto push = found->second.lock(); push != nullptr) push->OnClientDone();
+  }
+}
+
+void SimulatedServer::Pull(uint64_t call, const std::shared_ptr<Stream>& stream, PullOrder order,
+                           ServedPull::Deliver deliver, ServedPull::Answer answer) {
+  const auto shard = life_->host->shard();
+  if (!shard.ok()) return answer(shard.status());
+  ForgetCallsThatAreOver(life_->pulls);
+  auto pull =
+      std::make_shared<ServedPull>(*shard, std::move(order), std::move(deliver), std::move(answer));
+  life_->pulls[call] = pull;
+  stream->OnBroken(Stream::kServer, [pull](const absl::Status&) { pull->Abandon(); });
+  pull->ReadNext();
+}
+
+std::optional<ServedCall> SimulatedServer::Describe(uint64_t call) const {
+  if (const auto push = life_->pushes.find(call); push != life_->pushes.end()) {
+    if (const auto known = push->second.lock(); known != nullptr) return known->Describe();
+  }
+  if (const auto pull = life_->pulls.find(call); pull != life_->pulls.end()) {
+    if (const auto known = pull->second.lock(); known != nullptr) return known->Describe();
+  }
+  return std::nullopt;
+}
+
+absl::Status SimulatedServer::TryPath() const { return life_->host->shard().status(); }
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,157 @@
+// SimulatedServer: one server process of a simulated cluster. The coordinator with its strand, the
+// shard host and the keeper of checkpoints are the real ones; their threads are events, their disk
+// is a SimulatedFileSystem, and what gRPC does between servers is done here as server/rpc does it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/testing/simulated_file_system.h"
+#include "server/coordinator/coordinator.h"
+#include "server/fleet/checkpoint_keeper.h"
+#include "server/fleet/shard_host.h"
+#include "server/rpc/coordinator_strand.h"
+#include "tests/simulation/audit.h"
+#include "tests/simulation/bulk_service.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/world.h"
+
+namespace lodestar::simulation {
+
+class SimulatedServer;
+
+// What all processes of a cluster share. Not owned.
+struct ClusterContext {
+  World* world = nullptr;
+  Network* network = nullptr;
+  Audit* audit = nullptr;
+  SimulatedFileSystem* disk = nullptr;  // that all servers mount
+  Coordinator::Config coordinator;
+  int keep = 3;                           // checkpoints
+  std::vector<SimulatedServer*> servers;  // by shard
+  bool is_draining = false;               // what a process that has ended left undone
+};
+
+class SimulatedServer final : public ShardReports, public CheckpointReports {
+ public:
+  SimulatedServer(ClusterContext* cluster, int shard);
+  ~SimulatedServer() override;
+
+  Process& process() { return process_; }
+  void Start();
+  // `with_machine`: what the machine has not synced is lost, and nobody is told.
+  void Crash(bool with_machine);
+  // It was told to exit, or is refused for good.
+  bool has_exited() const { return exit_.has_value(); }
+  const absl::Status& exit_status() const { return *exit_; }
+
+  // Of shard 0. Called where calls of workers arrive; `answer` may be called later.
+  template <typename Answer>
+  using Reply = std::function<void(const absl::StatusOr<Answer>&)>;
+  void Register(const RegisterCall& call, Reply<RegisterAnswer> reply);
+  void Join(const WorkerLife& life, const std::string& layout_hash, const DatasetClaim& data,
+            const Reply<ViewId>& reply);
+  void Heartbeat(const HeartbeatCall& call, const Reply<HeartbeatAnswer>& reply);
+  // With a grant, or the reason why there is none yet.
+  void NextGrant(const WorkerLife& life, const std::optional<GrantReport>& report, bool is_leaving,
+                 Reply<GrantAnswer> reply);
+  void Leave(const WorkerLife& life, const std::string& reason,
+             const std::optional<GrantReport>& report, const Reply<bool>& reply);
+  // An operator asks for one.
+  void RequestCheckpoint();
+  Coordinator* coordinator() { return life_ == nullptr ? nullptr : life_->coordinator; }
+
+  // Bulk calls, known by numbers that differ.
+  void BeginPush(uint64_t call, std::shared_ptr<Stream> stream, ServedPush::Answer answer);
+  void TakeBucket(uint64_t call, PushedBucket bucket);
+  void EndPush(uint64_t call);
+  void Pull(uint64_t call, const std::shared_ptr<Stream>& stream, PullOrder order,
+            ServedPull::Deliver deliver, ServedPull::Answer answer);
+  // Nothing: not known.
+  std::optional<ServedCall> Describe(uint64_t call) const;
+  // OK if bulk calls would be served.
+  absl::Status TryPath() const;
+
+ private:
+  // From where the coordinator's commands go.
+  struct Remote {
+    uint64_t instance_id = 0;
+    std::shared_ptr<Stream> stream;
+  };
+  using Report = std::function<void(SimulatedServer& coordinator)>;
+  // What is gone when the process ends.
+  struct Life {
+    Life(SimulatedServer* server, Process* process);
+    // Until nothing is left to do.
+    void Drain();
+
+    ProcessExecutor arithmetic;
+    ProcessExecutor commands;
+    ProcessExecutor writer;
+    ProcessExecutor keeper_tasks;
+    uint64_t instance_id = 0;
+    // Of shard 0.
+    std::unique_ptr<CoordinatorStrand> strand;
+    std::unique_ptr<CheckpointKeeper> keeper;
+    Coordinator* coordinator = nullptr;
+    std::map<int, Remote> remotes;
+    // Of the others.
+    std::shared_ptr<Stream> attachment;
+    bool is_attached = false;
+    absl::Duration pause;
+    std::deque<Report> reports;  // the first is under way
+    absl::Duration report_pause;
+
+    std::map<uint64_t, std::weak_ptr<ServedPush>> pushes;
+    std::map<uint64_t, std::weak_ptr<ServedPull>> pulls;
+    ShardAudit* audit = nullptr;  // of the shard that is loaded
+    std::unique_ptr<ShardHost> host;
+  };
+
+  absl::Status TryFolder();
+  void StartCoordinator();
+  void CarryOut(Effect effect);
+  void Tick();
+  void TickShard();
+  void InspectShard(bool all);
+  void Exit(const absl::Status& status);
+
+  void Attach();
+  void OnAttach(int shard, uint64_t instance_id, uint64_t memory_of,
+                const std::shared_ptr<Stream>& stream);
+  void OnAttachmentEnded(const absl::Status& status);
+  void SendCommand(const std::shared_ptr<Stream>& stream, int shard, const ShardCommand& command);
+  void Obey(const ShardCommand& command);
+  void SendStats();
+  // To the coordinator: at once if it is here, else until it is answered.
+  void SendReport(Report report);
+  void SendFirstReport();
+  absl::Status TakeReport(int shard, uint64_t instance_id, const Report& report);
+
+  void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
+  void OnSaved(uint64_t server_incarnation, const std::string& directory,
+               const absl::StatusOr<std::string>& manifest_part) override;
+  void OnSquareSums(uint64_t server_incarnation, Round round,
+                    std::vector<double> segment_sums) override;
+  void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
+  void OnFault(const WorkerFault& fault) override;
+  void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
+  void OnCheckpointPublished(const std::string& directory,
+                             const absl::StatusOr<PublishedCheckpoint>& published) override;
+
+  ClusterContext* const cluster_;
+  const int shard_;
+  Process process_;
+  std::unique_ptr<Life> life_;
+  std::optional<absl::Status> exit_;
+};
+
+}  // namespace lodestar::simulation

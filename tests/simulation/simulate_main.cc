@@ -1,0 +1,100 @@
+// Runs simulated clusters: bazel-bin/tests/simulation/simulate --seeds=1000
+// One story in words: --seed=17 --log. For hours: --minutes=120 --jobs=2.
+// Exit code 0 only if everything held; else the seeds that show what did not are named.
+#include <atomic>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/logging.h"
+#include "tests/simulation/simulation.h"
+
+ABSL_FLAG(uint64_t, seed, 1, "The first seed.");
+ABSL_FLAG(int64_t, seeds, 1, "How many seeds, one after the other.");
+ABSL_FLAG(int64_t, rounds, 200, "Rounds of each job.");
+ABSL_FLAG(double, minutes, 0, "Goes on with further seeds for so long; 0: as --seeds says.");
+ABSL_FLAG(int, jobs, 1, "Seeds at the same time, each in a thread of its own.");
+ABSL_FLAG(int64_t, failures, 10, "Ends after so many seeds that show a violation.");
+ABSL_FLAG(bool, log, false, "Tells what happens, in words and in virtual seconds.");
+
+namespace lodestar::simulation {
+namespace {
+
+struct Totals {
+  absl::Mutex mutex;
+  int64_t seeds = 0, rounds = 0, contributions = 0, restores = 0, faults = 0, failures = 0;
+  uint64_t fingerprint = 0;
+  absl::Duration time;
+};
+
+void RunSeed(uint64_t seed, Totals& totals) {
+  SimulationOptions options;
+  options.seed = seed;
+  options.num_rounds = absl::GetFlag(FLAGS_rounds);
+  if (absl::GetFlag(FLAGS_log)) {
+    options.story = [](absl::string_view line) { absl::PrintF("%s\n", line); };
+  }
+  const SimulationResult result = Simulate(options);
+  absl::MutexLock lock(&totals.mutex);
+  ++totals.seeds;
+  totals.rounds += result.rounds;
+  totals.contributions += result.contributions;
+  totals.restores += result.restores;
+  totals.faults += result.faults;
+  totals.time += result.time;
+  totals.fingerprint ^= result.fingerprint;
+  if (result.violation.empty()) return;
+  ++totals.failures;
+  absl::PrintF("seed %d: %s\n  (%s)\n", seed, result.violation, result.scenario);
+  std::fflush(stdout);
+}
+
+int Main() {
+  Totals totals;
+  const uint64_t first = absl::GetFlag(FLAGS_seed);
+  const double minutes = absl::GetFlag(FLAGS_minutes);
+  const int64_t num_seeds = absl::GetFlag(FLAGS_seeds);
+  const absl::Time start = absl::Now();
+  std::atomic<int64_t> next{0};
+  const auto work = [&] {
+    while (true) {
+      const int64_t index = next.fetch_add(1);
+      const bool is_over =
+          minutes > 0 ? absl::Now() - start > absl::Minutes(minutes) : index >= num_seeds;
+      {
+        absl::MutexLock lock(&totals.mutex);
+        if (is_over || totals.failures >= absl::GetFlag(FLAGS_failures)) return;
+      }
+      RunSeed(first + index, totals);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < absl::GetFlag(FLAGS_jobs); ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  absl::PrintF(
+      "%d seeds from %d: %d rounds, %d contributions, %d faults, %d restores, %s of virtual time "
+      "in %.1f s (%.0f rounds per minute), fingerprint %016x: %d violations\n",
+      totals.seeds, first, totals.rounds, totals.contributions, totals.faults, totals.restores,
+      absl::FormatDuration(absl::Trunc(totals.time, absl::Seconds(1))), seconds,
+      static_cast<double>(totals.rounds) * 60 / seconds, totals.fingerprint, totals.failures);
+  return totals.failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lodestar::simulation
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("Runs simulated clusters; see tests/simulation/README.md.");
+  absl::ParseCommandLine(argc, argv);
+  lodestar::InitLogging("simulate", lodestar::LogLevel::kError);
+  return lodestar::simulation::Main();
+}

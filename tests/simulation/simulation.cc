@@ -1,0 +1,405 @@
+#include "tests/simulation/simulation.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/testing/simulated_file_system.h"
+#include "tests/simulation/audit.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/server.h"
+#include "tests/simulation/worker.h"
+
+namespace lodestar::simulation {
+namespace {
+
+// From the last fault on: until a round is committed, the next one is, and the job is over.
+constexpr absl::Duration kLongestPause = absl::Seconds(60);
+constexpr absl::Duration kLongestStorm = absl::Seconds(40);
+constexpr absl::Duration kLongestLull = absl::Seconds(30);
+// And two leases: until all have found each other again after the last fault.
+constexpr absl::Duration kSettlingTime = absl::Seconds(5);
+constexpr int kMaxStorms = 20;
+
+class Run {
+ public:
+  explicit Run(const SimulationOptions& options);
+  ~Run() { world_.Finish(); }
+  SimulationResult Go();
+
+ private:
+  enum class Fault : uint8_t {
+    kKillWorker,
+    kFreezeWorker,
+    kStopWorker,
+    kKillServer,
+    kFreezeServer,
+    kCut,
+    kSilence,
+    kSlowDown,
+    kDamage,
+    kFillDisk,
+    kFailDisk,
+    kCrashOnDisk,
+    kCheckpoint,
+    kLast,
+  };
+
+  void BeginStorm();
+  void EndStorm();
+  void PlanFault(int storm);
+  void Strike(Fault fault);
+  void BeginCalm();
+  // Whatever is broken.
+  void Mend();
+  void Supervise();
+  void StartAgain(SimulatedWorker& worker, absl::Duration pause);
+  void StartAgain(SimulatedServer& server, absl::Duration pause);
+  void KillServer(SimulatedServer& server, bool with_machine);
+  void FaultOnPath();
+  absl::Status OnFileOperation(FileOperation operation);
+  void CheckProgress();
+  bool IsOver();
+  absl::Duration UpTo(absl::Duration longest) {
+    return chance_.Between(absl::Milliseconds(1), longest);
+  }
+  SimulatedWorker& AnyWorker() { return *workers_[chance_.Below(num_workers_)]; }
+  SimulatedServer& AnyServer() { return *servers_[chance_.Below(servers_.size())]; }
+
+  const SimulationOptions options_;
+  const Scenario scenario_;
+  World world_;
+  Chance chance_;  // of the faults
+  Network network_;
+  SimulatedFileSystem disk_;
+  Audit audit_;
+  ClusterContext cluster_;
+  std::vector<std::unique_ptr<SimulatedServer>> servers_;
+  std::vector<std::unique_ptr<SimulatedWorker>> workers_;
+  const int num_workers_;  // that can take part; the old one comes after them
+
+  bool is_calm_ = false;
+  bool is_stormy_ = false;
+  int num_storms_ = 0;
+  absl::Time mended_at_;
+  int64_t num_faults_ = 0;
+  absl::Time disk_fails_until_ = absl::InfinitePast();
+  int64_t operations_until_crash_ = -1;
+  SimulatedServer* crashes_on_disk_ = nullptr;
+  int64_t rounds_seen_ = 0;
+  absl::Time progress_at_;
+};
+
+Run::Run(const SimulationOptions& options)
+    : options_(options),
+      scenario_(MakeScenario(options.seed, options.num_rounds)),
+      world_(options.seed, options.story),
+      chance_(Chance::Mix(options.seed + 1)),
+      network_(&world_, scenario_.longest_delay),
+      audit_(
+          scenario_.coordinator.job,
+          scenario_.coordinator.job.mode != Mode::kAsync ||
+              scenario_.coordinator.job.max_rounds_ahead == 0,
+          options.story == nullptr ? Audit::Story(nullptr)
+                                   : [this](const std::string& line) { world_.Tell(line); }),
+      num_workers_(scenario_.num_workers) {
+  cluster_.world = &world_;
+  cluster_.network = &network_;
+  cluster_.audit = &audit_;
+  cluster_.disk = &disk_;
+  cluster_.coordinator = scenario_.coordinator;
+  cluster_.keep = scenario_.keep;
+  disk_.SetFaultHook(
+      [this](FileOperation operation, const std::string&) { return OnFileOperation(operation); });
+  for (int shard = 0; shard < scenario_.coordinator.num_shards; ++shard) {
+    servers_.push_back(std::make_unique<SimulatedServer>(&cluster_, shard));
+    cluster_.servers.push_back(servers_.back().get());
+  }
+  for (int i = 0; i < num_workers_ + (scenario_.has_old_worker ? 1 : 0); ++i) {
+    SimulatedWorker::Config config;
+    config.name = absl::StrCat(i < num_workers_ ? "worker-" : "old-worker-", i);
+    config.longest_step = scenario_.longest_step * (i == 0 ? 3 : 1);
+    config.encodings = {Encoding::kFp32};
+    if (i < num_workers_)
+      config.encodings.assign(std::begin(kAllEncodings), std::end(kAllEncodings));
+    workers_.push_back(std::make_unique<SimulatedWorker>(&cluster_, config));
+  }
+}
+
+SimulationResult Run::Go() {
+  world_.Tell("seed ", options_.seed, ": ", scenario_.text);
+  for (auto& server : servers_) StartAgain(*server, UpTo(absl::Seconds(2)));
+  for (auto& worker : workers_) StartAgain(*worker, UpTo(absl::Seconds(2)));
+  world_.After(absl::Milliseconds(200), [this] { Supervise(); });
+  BeginStorm();
+  while (!IsOver() && audit_.violation().empty() && world_.Step()) {
+  }
+  SimulationResult result;
+  result.violation = audit_.violation();
+  result.scenario = scenario_.text;
+  result.rounds = audit_.rounds_committed();
+  result.contributions = audit_.num_counted();
+  result.restores = audit_.num_restores();
+  result.faults = num_faults_;
+  result.events = world_.num_events();
+  result.time = world_.Now() - absl::UnixEpoch();
+  result.fingerprint = Chance::Mix(static_cast<uint64_t>(result.events)) ^
+                       Chance::Mix(static_cast<uint64_t>(absl::ToInt64Nanoseconds(result.time))) ^
+                       world_.chance()();
+  world_.Tell(result.violation.empty() ? "the end" : "VIOLATION: ", result.violation);
+  return result;
+}
+
+void Run::BeginStorm() {
+  if (is_calm_) return;
+  audit_.SetQuiet(false);
+  is_stormy_ = true;
+  PlanFault(++num_storms_);
+  world_.After(UpTo(kLongestStorm), [this] { EndStorm(); });
+}
+
+void Run::EndStorm() {
+  if (is_calm_) return;
+  if (num_storms_ == kMaxStorms) return BeginCalm();
+  is_stormy_ = false;
+  Mend();
+  world_.After(UpTo(kLongestLull), [this] { BeginStorm(); });
+}
+
+void Run::PlanFault(int storm) {
+  world_.After(UpTo(2 * scenario_.fault_pause), [this, storm] {
+    if (!is_stormy_ || storm != num_storms_) return;
+    ++num_faults_;
+    Strike(static_cast<Fault>(chance_.Below(static_cast<int>(Fault::kLast))));
+    PlanFault(storm);
+  });
+}
+
+void Run::Strike(Fault fault) {
+  const absl::Duration lease = scenario_.coordinator.lease;
+  switch (fault) {
+    case Fault::kKillWorker: {
+      SimulatedWorker& worker = AnyWorker();
+      if (!worker.process().is_alive()) return;
+      worker.Crash(/*with_machine=*/chance_.OneIn(2));
+      return StartAgain(worker, UpTo(2 * lease));
+    }
+    case Fault::kFreezeWorker: {
+      SimulatedWorker& worker = AnyWorker();
+      if (!worker.process().is_alive() || worker.process().is_frozen()) return;
+      const absl::Duration time = UpTo(3 * lease);
+      world_.Tell(worker.process().name(), " freezes for ", absl::FormatDuration(time));
+      worker.process().Freeze();
+      world_.After(time, [&worker] {
+        if (worker.process().is_frozen()) worker.process().Thaw();
+      });
+      return;
+    }
+    case Fault::kStopWorker: {
+      SimulatedWorker& worker = AnyWorker();
+      if (worker.process().is_alive()) worker.RequestStop();
+      return;
+    }
+    case Fault::kKillServer: {
+      // What nobody saves, every server that ends loses.
+      if (scenario_.coordinator.checkpoint_dir.empty() && !chance_.OneIn(8)) return;
+      SimulatedServer& server = AnyServer();
+      if (server.process().is_alive()) KillServer(server, /*with_machine=*/chance_.OneIn(2));
+      return;
+    }
+    case Fault::kFreezeServer: {
+      SimulatedServer& server = AnyServer();
+      if (!server.process().is_alive() || server.process().is_frozen()) return;
+      const absl::Duration time = UpTo(chance_.OneIn(4) ? absl::Seconds(40) : 2 * lease);
+      world_.Tell(server.process().name(), " freezes for ", absl::FormatDuration(time));
+      server.process().Freeze();
+      world_.After(time, [&server] {
+        if (server.process().is_frozen()) server.process().Thaw();
+      });
+      return;
+    }
+    case Fault::kCut:
+    case Fault::kSilence:
+    case Fault::kSlowDown:
+      return FaultOnPath();
+    case Fault::kDamage: {
+      SimulatedWorker& worker = AnyWorker();
+      const absl::Duration time = UpTo(absl::Seconds(1));
+      world_.Tell("pushes of ", worker.process().name(), " are damaged for ",
+                  absl::FormatDuration(time));
+      return worker.DamagePushes(time);
+    }
+    case Fault::kFillDisk: {
+      world_.Tell("the disk is full");
+      disk_.SetCapacity(0);
+      world_.After(UpTo(absl::Seconds(5)),
+                   [this] { disk_.SetCapacity(std::numeric_limits<int64_t>::max()); });
+      return;
+    }
+    case Fault::kFailDisk:
+      disk_fails_until_ = world_.Now() + UpTo(absl::Seconds(3));
+      world_.Tell("the disk fails now and then");
+      return;
+    case Fault::kCrashOnDisk:
+      crashes_on_disk_ = &AnyServer();
+      operations_until_crash_ = chance_.Below(60);
+      return;
+    case Fault::kCheckpoint: {
+      Coordinator* const coordinator = servers_[0]->coordinator();
+      if (coordinator == nullptr || servers_[0]->process().is_frozen()) return;
+      servers_[0]->RequestCheckpoint();
+      return;
+    }
+    case Fault::kLast:
+      return;
+  }
+}
+
+void Run::FaultOnPath() {
+  const absl::Duration lease = scenario_.coordinator.lease;
+  SimulatedServer& server = AnyServer();
+  Process* other = &AnyWorker().process();
+  Lane lane = chance_.OneIn(2) ? Lane::kBulk : Lane::kControl;
+  if (servers_.size() > 1 && chance_.OneIn(3)) {
+    other = &servers_[0]->process();
+    lane = Lane::kControl;
+  }
+  if (other == &server.process()) return;
+  const absl::Duration time = UpTo(chance_.OneIn(4) ? absl::Seconds(40) : 2 * lease);
+  const absl::string_view lane_text = lane == Lane::kBulk ? " for weights" : " for calls";
+  switch (chance_.Below(3)) {
+    case 0:
+      world_.Tell("the path of ", server.process().name(), " and ", other->name(), lane_text,
+                  " is cut for ", absl::FormatDuration(time));
+      return network_.Cut(server.process(), *other, lane, time);
+    case 1: {
+      const bool both_ways = chance_.OneIn(2);
+      world_.Tell("the path of ", server.process().name(), " and ", other->name(), lane_text,
+                  " is silent for ", absl::FormatDuration(time), both_ways ? "" : ", one way");
+      if (chance_.OneIn(2)) {
+        return network_.Silence(server.process(), *other, lane, both_ways, time);
+      }
+      return network_.Silence(*other, server.process(), lane, both_ways, time);
+    }
+    default:
+      return network_.SlowDown(server.process(), *other, lane, UpTo(absl::Seconds(2)), time);
+  }
+}
+
+void Run::KillServer(SimulatedServer& server, bool with_machine) {
+  server.Crash(with_machine);
+  StartAgain(server, UpTo(absl::Seconds(10)));
+}
+
+absl::Status Run::OnFileOperation(FileOperation operation) {
+  if (cluster_.is_draining) return absl::UnavailableError("the process has ended");
+  const bool writes = operation != FileOperation::kRead && operation != FileOperation::kRemove;
+  if (writes && operations_until_crash_ >= 0 && crashes_on_disk_->process().is_alive() &&
+      operations_until_crash_-- == 0) {
+    SimulatedServer* const server = crashes_on_disk_;
+    world_.After(absl::ZeroDuration(), [this, server] {
+      if (server->process().is_alive()) KillServer(*server, /*with_machine=*/true);
+    });
+    return absl::UnavailableError("the machine loses power");
+  }
+  if (writes && world_.Now() < disk_fails_until_ && chance_.OneIn(10)) {
+    return absl::DataLossError("the disk answers with an error");
+  }
+  return absl::OkStatus();
+}
+
+void Run::StartAgain(SimulatedWorker& worker, absl::Duration pause) {
+  world_.After(pause, [&worker] {
+    if (!worker.process().is_alive()) worker.Start();
+  });
+}
+
+void Run::StartAgain(SimulatedServer& server, absl::Duration pause) {
+  world_.After(pause, [&server] {
+    if (!server.process().is_alive()) server.Start();
+  });
+}
+
+bool Run::IsOver() {
+  const SimulatedServer& coordinator = *servers_[0];
+  return coordinator.has_exited() && coordinator.exit_status().ok();
+}
+
+// What a supervisor does with processes that exit, and what nobody may exit with.
+void Run::Supervise() {
+  world_.After(absl::Milliseconds(200), [this] { Supervise(); });
+  for (auto& server : servers_) {
+    if (server->process().is_alive() || !server->has_exited()) continue;
+    if (!server->exit_status().ok()) {
+      audit_.Fail(server->process().name(), " exits: ", server->exit_status().ToString());
+    }
+  }
+  for (auto& worker : workers_) {
+    if (worker->process().is_alive() || !worker->has_exited()) continue;
+    const absl::Status& status = worker->exit_status();
+    const bool can_take_part = &worker != &workers_.back() || !scenario_.has_old_worker;
+    // Told to stop, and the servers were not there to take its round.
+    const bool is_content = status.ok() || absl::IsDeadlineExceeded(status) ||
+                            (!can_take_part && absl::IsFailedPrecondition(status));
+    if (!is_content) audit_.Fail(worker->process().name(), " gives up: ", status.ToString());
+    if (can_take_part) StartAgain(*worker, UpTo(absl::Seconds(2)));
+  }
+  // What is left of the job is done in the calm.
+  if (!is_calm_ &&
+      audit_.next_round() + audit_.rounds_since_restore() >= Round(options_.num_rounds * 3 / 4)) {
+    BeginCalm();
+  }
+  const absl::Duration settling = 2 * scenario_.coordinator.lease + kSettlingTime;
+  const absl::Time settles = std::max(mended_at_, network_.held_up_until());
+  audit_.SetQuiet(!is_stormy_ && world_.Now() - settles > settling);
+  if (is_calm_) CheckProgress();
+}
+
+void Run::BeginCalm() {
+  if (std::exchange(is_calm_, true)) return;
+  is_stormy_ = false;
+  Mend();
+  progress_at_ = world_.Now();
+}
+
+void Run::Mend() {
+  mended_at_ = world_.Now();
+  world_.Tell(is_calm_ ? "calm" : "a lull");
+  network_.Heal();
+  disk_.SetCapacity(std::numeric_limits<int64_t>::max());
+  disk_fails_until_ = absl::InfinitePast();
+  operations_until_crash_ = -1;
+  for (auto& server : servers_) {
+    if (server->process().is_frozen()) server->process().Thaw();
+    if (!server->process().is_alive()) StartAgain(*server, UpTo(absl::Seconds(1)));
+  }
+  for (auto& worker : workers_) {
+    if (worker->process().is_frozen()) worker->process().Thaw();
+    if (!worker->process().is_alive()) StartAgain(*worker, UpTo(absl::Seconds(1)));
+  }
+}
+
+void Run::CheckProgress() {
+  const absl::Time now = world_.Now();
+  if (audit_.rounds_committed() != rounds_seen_) {
+    rounds_seen_ = audit_.rounds_committed();
+    progress_at_ = now;
+  }
+  const absl::Duration longest = kLongestPause + 6 * scenario_.coordinator.lease;
+  if (now - progress_at_ < longest) return;
+  std::string reason = "the coordinator is not there";
+  if (Coordinator* const coordinator = servers_[0]->coordinator(); coordinator != nullptr) {
+    const ClusterSnapshot snapshot = coordinator->Snapshot(now);
+    reason = absl::StrCat(snapshot.state, ", ", snapshot.waiting_for);
+  }
+  audit_.Fail("nothing is broken, and no round was committed for ", absl::FormatDuration(longest),
+              ": ", reason);
+}
+
+}  // namespace
+
+SimulationResult Simulate(const SimulationOptions& options) { return Run(options).Go(); }
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,58 @@
+// Seeds without a violation, and that a seed is a run. What the simulator finds if something is
+// wrong, planted_faults.sh shows.
+#include "tests/simulation/simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+
+namespace lodestar::simulation {
+namespace {
+
+// Of each of the tests below, which run beside each other.
+constexpr uint64_t kSeeds = 500;
+
+void ExpectNoViolation(uint64_t first_seed) {
+  for (uint64_t seed = first_seed; seed < first_seed + kSeeds; ++seed) {
+    SimulationOptions options;
+    options.seed = seed;
+    options.num_rounds = 100;
+    const SimulationResult result = Simulate(options);
+    EXPECT_EQ(result.violation, "")
+        << "bazel-bin/tests/simulation/simulate --log --rounds=100 --seed=" << seed << " ("
+        << result.scenario << ")";
+    EXPECT_GE(result.rounds, options.num_rounds / 2) << seed;
+  }
+}
+
+TEST(SimulationTest, SeedsFrom1) { ExpectNoViolation(1); }
+TEST(SimulationTest, SeedsFrom501) { ExpectNoViolation(501); }
+TEST(SimulationTest, SeedsFrom1001) { ExpectNoViolation(1001); }
+TEST(SimulationTest, SeedsFrom1501) { ExpectNoViolation(1501); }
+
+TEST(SimulationTest, ASeedIsARunToTheBit) {
+  for (uint64_t seed = 1; seed < 20; ++seed) {
+    SimulationOptions options;
+    options.seed = seed;
+    options.num_rounds = 50;
+    const SimulationResult first = Simulate(options);
+    std::string told;
+    options.story = [&told](absl::string_view line) { absl::StrAppend(&told, line, "\n"); };
+    const SimulationResult second = Simulate(options);
+    EXPECT_EQ(first.fingerprint, second.fingerprint) << seed;
+    EXPECT_EQ(first.events, second.events) << seed;
+    EXPECT_NE(told, "");
+  }
+}
+
+}  // namespace
+}  // namespace lodestar::simulation
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  lodestar::InitLogging("simulation_test", lodestar::LogLevel::kError);
+  return RUN_ALL_TESTS();
+}

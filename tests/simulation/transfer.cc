@@ -1,0 +1,185 @@
+#include "tests/simulation/transfer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lodestar::simulation {
+
+size_t Transfer::Begin(size_t shard, bool is_push,
+                       absl::AnyInvocable<void(std::shared_ptr<Stream>, uint64_t)> accept) {
+  const size_t index = calls_.size();
+  World& world = *cluster_->world;
+  const uint64_t number = world.chance()();
+  SimulatedServer* const server = cluster_->servers[shard];
+  const int path = static_cast<int>(shard);
+  calls_.push_back({number,
+                    server,
+                    path,
+                    nullptr,
+                    CallWatch(world.Now(), patience_, !still_->contains(path)),
+                    {},
+                    false});
+  calls_.back().own.is_push = is_push;
+  calls_.back().stream = cluster_->network->Open(
+      *worker_, server->process(), Lane::kBulk,
+      [accept = std::move(accept), number](std::shared_ptr<Stream> stream) mutable {
+        accept(std::move(stream), number);
+      });
+  calls_.back().stream->OnBroken(Stream::kClient,
+                                 [self = shared_from_this(), index](const absl::Status& status) {
+                                   self->OnCallEnded(index, status);
+                                 });
+  if (index == 0) worker_->After(patience_ / 6, [self = shared_from_this()] { self->Look(); });
+  return index;
+}
+
+void Transfer::Push(const std::vector<std::vector<PushedBucket>>& by_shard,
+                    std::function<void(const PushResult&)> on_result) {
+  for (size_t shard = 0; shard < by_shard.size(); ++shard) {
+    SimulatedServer* const server = cluster_->servers[shard];
+    const size_t index = calls_.size();
+    const auto accept = [self = shared_from_this(), server, index, on_result](
+                            const std::shared_ptr<Stream>& stream, uint64_t number) {
+      server->BeginPush(
+          number, stream,
+          [self, index, on_result, raw = stream.get()](const absl::StatusOr<PushResult>& result) {
+            if (!result.ok()) return raw->Close(Stream::kServer, result.status());
+            raw->Send(Stream::kServer, [self, index, on_result, result] {
+              if (self->done_ == nullptr) return;
+              on_result(*result);
+              self->OnCallEnded(index, absl::OkStatus());
+            });
+          });
+    };
+    Begin(shard, /*is_push=*/true, accept);
+    const std::shared_ptr<Stream> stream = calls_[index].stream;
+    for (const PushedBucket& bucket : by_shard[shard]) {
+      calls_[index].own.moved += bucket.bytes->size();
+      stream->Send(Stream::kClient, [server, number = calls_[index].number, bucket] {
+        server->TakeBucket(number, bucket);
+      });
+    }
+    stream->Send(Stream::kClient,
+                 [server, number = calls_[index].number] { server->EndPush(number); });
+  }
+}
+
+void Transfer::Pull(const std::vector<PullOrder>& by_shard,
+                    std::function<void(const DeliveredBucket&)> on_bucket) {
+  bool has_calls = false;
+  for (size_t shard = 0; shard < by_shard.size(); ++shard) {
+    const PullOrder& order = by_shard[shard];
+    if (order.buckets.empty()) continue;
+    has_calls = true;
+    SimulatedServer* const server = cluster_->servers[shard];
+    const size_t index = calls_.size();
+    Begin(shard, /*is_push=*/false,
+          [self = shared_from_this(), server, index, order, on_bucket](
+              const std::shared_ptr<Stream>& stream, uint64_t number) {
+            server->Pull(
+                number, stream, order,
+                [self, index, on_bucket, raw = stream.get()](DeliveredBucket delivered) {
+                  raw->Send(Stream::kServer,
+                            [self, index, on_bucket, delivered = std::move(delivered)] {
+                              if (self->done_ == nullptr) return;
+                              OwnCall& own = self->calls_[index].own;
+                              own.received += delivered.elements.size() * sizeof(float);
+                              for (const auto& change : delivered.changes) {
+                                own.received += change.size();
+                              }
+                              own.moved = own.received;
+                              on_bucket(delivered);
+                            });
+                },
+                [self, index, raw = stream.get()](const absl::Status& status) {
+                  if (!status.ok()) return raw->Close(Stream::kServer, status);
+                  raw->Send(Stream::kServer,
+                            [self, index] { self->OnCallEnded(index, absl::OkStatus()); });
+                });
+          });
+  }
+  if (!has_calls) End(absl::OkStatus());
+}
+
+void Transfer::TryPaths() {
+  for (size_t shard = 0; shard < cluster_->servers.size(); ++shard) {
+    SimulatedServer* const server = cluster_->servers[shard];
+    const size_t index = calls_.size();
+    Begin(shard, /*is_push=*/false,
+          [self = shared_from_this(), server, index](const std::shared_ptr<Stream>& stream,
+                                                     uint64_t) {
+            const absl::Status status = server->TryPath();
+            if (!status.ok()) return stream->Close(Stream::kServer, status);
+            stream->Send(Stream::kServer,
+                         [self, index] { self->OnCallEnded(index, absl::OkStatus()); });
+          });
+  }
+}
+
+void Transfer::OnCallEnded(size_t index, const absl::Status& status) {
+  Call& call = calls_[index];
+  if (done_ == nullptr || call.is_over) return;
+  call.is_over = true;
+  Learn(call, status, absl::IsUnavailable(status));
+  if (!status.ok()) return End(status);
+  call.stream->Close(Stream::kClient, absl::OkStatus());
+  const bool is_complete =
+      std::all_of(calls_.begin(), calls_.end(), [](const Call& one) { return one.is_over; });
+  if (is_complete) End(absl::OkStatus());
+}
+
+void Transfer::Learn(Call& call, const absl::Status& status, bool stands_still) {
+  if (status.ok() || call.watch.TakeProof()) {
+    still_->OnProof(call.shard);
+  } else if (stands_still) {
+    still_->OnStill(call.shard, call.watch.good_at());
+  }
+}
+
+void Transfer::Look() {
+  if (done_ == nullptr) return;
+  for (size_t index = 0; index < calls_.size(); ++index) {
+    Call& call = calls_[index];
+    if (call.is_over) continue;
+    if (call.watch.TakeProof()) still_->OnProof(call.shard);
+    switch (call.watch.Check(cluster_->world->Now(), call.own)) {
+      case CallWatch::Verdict::kFine:
+        break;
+      case CallWatch::Verdict::kAsk:
+        Ask(index);
+        break;
+      case CallWatch::Verdict::kEnd:
+        Learn(call, absl::UnavailableError("nothing moves"), /*stands_still=*/true);
+        return End(absl::UnavailableError("nothing moves, and the server does not say why"));
+    }
+  }
+  worker_->After(patience_ / 6, [self = shared_from_this()] { self->Look(); });
+}
+
+void Transfer::Ask(size_t index) {
+  SimulatedServer* const server = calls_[index].server;
+  cluster_->network->Call(
+      *worker_, server->process(), Lane::kBulk, patience_,
+      [self = shared_from_this(), server, index,
+       number = calls_[index].number](const Responder& responder) {
+        responder.Reply([self, index, served = server->Describe(number)] {
+          if (self->done_ == nullptr || !served.has_value()) return;
+          self->calls_[index].watch.OnAnswer(self->cluster_->world->Now(), *served);
+        });
+      },
+      [](const absl::Status&) {});
+}
+
+void Transfer::End(const absl::Status& status) {
+  const Done done = std::exchange(done_, nullptr);
+  if (done == nullptr) return;
+  for (Call& call : calls_) {
+    if (!std::exchange(call.is_over, true)) {
+      call.stream->Close(Stream::kClient, absl::CancelledError("given up"));
+    }
+  }
+  // Not within the call that has brought it.
+  worker_->After(absl::ZeroDuration(), [done, status] { done(status); });
+}
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,72 @@
+// Transfer: one attempt of a simulated worker to push to, or pull from, the servers: a call to each
+// of them, ended early when nothing moves and nobody says why (the real CallWatch), as the calls of
+// worker/client are.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "tests/simulation/bulk_service.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/server.h"
+#include "worker/client/call_watch.h"
+
+namespace lodestar::simulation {
+
+class Transfer : public std::enable_shared_from_this<Transfer> {
+ public:
+  // Called once: when all calls have ended well, or with the first error.
+  using Done = std::function<void(const absl::Status&)>;
+
+  // `still` is of the worker's life and learns of its paths; it outlives the transfer.
+  Transfer(ClusterContext* cluster, Process* worker, absl::Duration patience, StillPaths* still,
+           Done done)
+      : cluster_(cluster),
+        worker_(worker),
+        patience_(patience),
+        still_(still),
+        done_(std::move(done)) {}
+
+  void Push(const std::vector<std::vector<PushedBucket>>& by_shard,
+            std::function<void(const PushResult&)> on_result);
+  void Pull(const std::vector<PullOrder>& by_shard,
+            std::function<void(const DeliveredBucket&)> on_bucket);
+  // Without moving anything.
+  void TryPaths();
+  // Ends soon, with Cancelled.
+  void Cancel() { End(absl::CancelledError("this worker has given the transfer up")); }
+
+ private:
+  struct Call {
+    uint64_t number = 0;
+    SimulatedServer* server = nullptr;
+    int shard = 0;
+    std::shared_ptr<Stream> stream;
+    CallWatch watch;
+    OwnCall own;
+    bool is_over = false;
+  };
+
+  // The index of a new call.
+  size_t Begin(size_t shard, bool is_push,
+               absl::AnyInvocable<void(std::shared_ptr<Stream>, uint64_t number)> accept);
+  void OnCallEnded(size_t index, const absl::Status& status);
+  // What a call that is over tells of its path; `stands_still`: nothing moved, or it broke.
+  void Learn(Call& call, const absl::Status& status, bool stands_still);
+  void Look();
+  void Ask(size_t index);
+  void End(const absl::Status& status);
+
+  ClusterContext* const cluster_;
+  Process* const worker_;
+  const absl::Duration patience_;
+  StillPaths* const still_;
+  Done done_;
+  std::vector<Call> calls_;
+};
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,548 @@
+#include "tests/simulation/worker.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/contribution.h"
+#include "common/remedy.h"
+#include "kernels/codec/encoded_vectors.h"
+
+namespace lodestar::simulation {
+namespace {
+
+// As in worker/client/cluster_session.h and worker/trainer/retry.h.
+constexpr absl::Duration kGrantTimeout = absl::Seconds(15);
+constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+
+DatasetClaim Data() {
+  return {.fingerprint = "whole numbers",
+          .num_train_samples = 1000,
+          .num_heldout_samples = 8,
+          .tokens_per_sample = 1};
+}
+
+WorkGrant FromAnswer(const GrantAnswer& answer) {
+  WorkGrant grant;
+  if (!answer.grant.has_value()) {
+    grant.kind = GrantKind::kWait;
+    grant.reason = answer.pending_reason;
+    return grant;
+  }
+  const Grant& given = *answer.grant;
+  switch (given.kind) {
+    case Grant::Kind::kTrain:
+      grant.kind = GrantKind::kTrain;
+      break;
+    case Grant::Kind::kEvaluate:
+      grant.kind = GrantKind::kEvaluate;
+      break;
+    case Grant::Kind::kDone:
+      grant.kind = GrantKind::kDone;
+      break;
+  }
+  grant.round = given.round;
+  grant.num_samples = given.num_samples;
+  grant.local_steps = given.local_steps;
+  grant.min_round = given.min_round;
+  grant.num_heldout_samples = given.num_heldout_samples;
+  grant.reason = given.reason;
+  grant.has_failed = given.has_failed;
+  return grant;
+}
+
+std::optional<GrantReport> ToGrantReport(const std::optional<RoundReport>& report) {
+  if (!report.has_value()) return std::nullopt;
+  GrantReport result;
+  result.round = report->round;
+  result.loss_sum = report->loss_sum;
+  result.num_predictions = report->num_predictions;
+  result.num_samples = report->num_samples;
+  result.compute = report->compute;
+  result.heldout_predictions = report->heldout_predictions;
+  result.base_version = report->base_version;
+  return result;
+}
+
+}  // namespace
+
+SimulatedWorker::SimulatedWorker(ClusterContext* cluster, Config config)
+    : cluster_(cluster), config_(std::move(config)), process_(cluster->world, config_.name) {}
+
+void SimulatedWorker::Start() {
+  process_.Begin();
+  cluster_->network->OnBegun(process_);
+  process_.world().Tell(process_.name(), " starts");
+  exit_.reset();
+  life_ = std::make_unique<Life>();
+  life_->instance_id = process_.world().chance()() | 1;
+  Perform(life_->lifecycle.Start(now()));
+}
+
+void SimulatedWorker::Crash(bool with_machine) {
+  process_.world().Tell(process_.name(), with_machine ? " loses power" : " ends");
+  process_.End();
+  cluster_->network->OnEnded(process_, with_machine);
+  life_.reset();
+}
+
+void SimulatedWorker::RequestStop() {
+  process_.Take(process_.life(), [this] {
+    process_.world().Tell(process_.name(), " is told to stop");
+    Perform(life_->lifecycle.OnStopRequested(now()));
+  });
+}
+
+void SimulatedWorker::DamagePushes(absl::Duration duration) {
+  pushes_are_damaged_until_ = now() + duration;
+}
+
+void SimulatedWorker::Exit(const absl::Status& status) {
+  exit_ = status;
+  process_.world().Tell(process_.name(), " exits: ", status.ToString());
+  process_.End();
+  cluster_->network->OnEnded(process_, /*with_machine=*/false);
+  // What runs now may still look at it.
+  process_.world().After(absl::ZeroDuration(), [life = std::shared_ptr<Life>(std::move(life_))] {});
+}
+
+LifeId SimulatedWorker::life_id() const {
+  return {life_->registration->server_incarnation, life_->registration->incarnation};
+}
+
+void SimulatedWorker::Perform(const Lifecycle::Effects& effects) {
+  for (const Lifecycle::Effect& effect : effects) {
+    std::visit([this](const auto& what) { Perform(what); }, effect);
+  }
+  PlanWake();
+}
+
+void SimulatedWorker::PlanWake() {
+  const absl::Time wake = life_->lifecycle.next_wake();
+  if (wake == life_->wake_at) return;
+  life_->wake_at = wake;
+  if (wake == absl::InfiniteFuture()) return;
+  process_.After(wake - now(), [this, wake] {
+    if (life_->wake_at != wake) return;
+    life_->wake_at = absl::InfiniteFuture();
+    Perform(life_->lifecycle.OnTick(now()));
+  });
+}
+
+void SimulatedWorker::Perform(const Lifecycle::Task& task) {
+  life_->calls_are_cancelled = false;
+  const int number = ++life_->task;
+  process_.After(absl::ZeroDuration(), [this, number, task] {
+    LODESTAR_CHECK(life_->task == number) << "a task was given before the last one was over";
+    std::visit([this](const auto& one) { Do(one); }, task);
+  });
+}
+
+void SimulatedWorker::Perform(const Lifecycle::CancelCalls&) {
+  life_->calls_are_cancelled = true;
+  if (life_->call == nullptr) return;
+  std::exchange(life_->call, nullptr)->Cancel();
+  process_.After(absl::ZeroDuration(), [failed = std::exchange(life_->call_failed, nullptr)] {
+    failed(absl::CancelledError("the worker stops, or its life is over"));
+  });
+}
+
+void SimulatedWorker::Perform(const Lifecycle::CancelTransfers&) {
+  life_->transfers_are_cancelled = true;
+  if (life_->transfer != nullptr) life_->transfer->Cancel();
+}
+
+void SimulatedWorker::Perform(const Lifecycle::Tell& tell) {
+  process_.world().Tell(process_.name(), ": ", tell.text);
+}
+
+template <typename Answer>
+void SimulatedWorker::CallCoordinator(
+    absl::Duration timeout,
+    std::function<void(SimulatedServer&, const SimulatedServer::Reply<Answer>&)> serve,
+    std::function<void(const absl::StatusOr<Answer>&)> done) {
+  const auto fail = [done](const absl::Status& status) { done(status); };
+  if (life_->calls_are_cancelled) {
+    process_.After(absl::ZeroDuration(),
+                   [fail] { fail(absl::CancelledError("the worker stops")); });
+    return;
+  }
+  life_->call_failed = fail;
+  const auto finish = [this, done](const absl::StatusOr<Answer>& answer) {
+    life_->call = nullptr;
+    life_->call_failed = nullptr;
+    done(answer);
+  };
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  life_->call = cluster_->network->Call(
+      process_, coordinator->process(), Lane::kControl, timeout,
+      [coordinator, serve, finish](const Responder& responder) {
+        serve(*coordinator, [responder, finish](const absl::StatusOr<Answer>& answer) {
+          responder.Reply([finish, answer] { finish(answer); });
+        });
+      },
+      [finish](const absl::Status& status) { finish(absl::UnavailableError(status.message())); });
+}
+
+void SimulatedWorker::Do(const Lifecycle::Connect&) {
+  StopHeartbeats();
+  life_->transfer = nullptr;
+  RegisterCall call;
+  call.name = config_.name;
+  call.instance_id = life_->instance_id;
+  call.device = "simulated";
+  call.encodings = config_.encodings;
+  CallCoordinator<RegisterAnswer>(
+      kCallTimeout,
+      [call](SimulatedServer& server, const SimulatedServer::Reply<RegisterAnswer>& reply) {
+        server.Register(call, reply);
+      },
+      [this](const absl::StatusOr<RegisterAnswer>& answer) {
+        if (!answer.ok()) return Perform(life_->lifecycle.OnRegistered(now(), answer.status()));
+        life_->registration = *answer;
+        life_->still = StillPaths();
+        life_->transfers_are_cancelled = false;
+        Perform(life_->lifecycle.OnRegistered(now(), life_id()));
+      });
+}
+
+void SimulatedWorker::Do(const Lifecycle::Prepare&) {
+  StartHeartbeats();
+  const size_t num_buckets = life_->registration->map->buckets.size();
+  const uint64_t servers = life_->registration->server_incarnation;
+  if (std::exchange(life_->server_incarnation, servers) != servers) {
+    life_->shadow.assign(num_buckets, {});
+    life_->held.assign(num_buckets, std::nullopt);
+    life_->residual.clear();
+    for (const Bucket& bucket : life_->registration->map->buckets) {
+      life_->residual.emplace_back(bucket.range.size(), 0.0f);
+    }
+  }
+  const absl::Duration time =
+      process_.world().chance().Between(absl::ZeroDuration(), config_.longest_step);
+  process_.After(time, [this] { Perform(life_->lifecycle.OnPrepared(now(), absl::OkStatus())); });
+}
+
+void SimulatedWorker::Do(const Lifecycle::TryPaths&) {
+  life_->transfer =
+      std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat,
+                                 &life_->still, [this](const absl::Status& status) {
+                                   life_->transfer = nullptr;
+                                   Perform(life_->lifecycle.OnPathsTried(now(), status));
+                                 });
+  if (life_->transfers_are_cancelled) return life_->transfer->Cancel();
+  life_->transfer->TryPaths();
+}
+
+void SimulatedWorker::Do(const Lifecycle::Join&) {
+  const WorkerLife life = {life_->registration->worker, life_->registration->incarnation};
+  CallCoordinator<ViewId>(
+      kCallTimeout,
+      [life, hash = life_->registration->map->layout.hash()](
+          SimulatedServer& server, const SimulatedServer::Reply<ViewId>& reply) {
+        server.Join(life, hash, Data(), reply);
+      },
+      [this](const absl::StatusOr<ViewId>& answer) {
+        Perform(life_->lifecycle.OnJoined(now(), answer.status()));
+      });
+}
+
+void SimulatedWorker::Do(const Lifecycle::AskForGrant& ask) {
+  const WorkerLife life = {life_->registration->worker, life_->registration->incarnation};
+  CallCoordinator<GrantAnswer>(
+      kGrantTimeout,
+      [life, report = ToGrantReport(ask.report), leaving = ask.leaving](
+          SimulatedServer& server, const SimulatedServer::Reply<GrantAnswer>& reply) {
+        server.NextGrant(life, report, leaving, reply);
+      },
+      [this](const absl::StatusOr<GrantAnswer>& answer) {
+        if (!answer.ok()) return Perform(life_->lifecycle.OnGrant(now(), answer.status()));
+        Perform(life_->lifecycle.OnGrant(now(), FromAnswer(*answer)));
+      });
+}
+
+void SimulatedWorker::Do(const Lifecycle::SayGoodbye& goodbye) {
+  if (!life_->registration.has_value()) {
+    return Perform(life_->lifecycle.OnLeft(now(), absl::OkStatus()));
+  }
+  const WorkerLife life = {life_->registration->worker, life_->registration->incarnation};
+  CallCoordinator<bool>(
+      kCallTimeout,
+      [life, reason = goodbye.reason, report = ToGrantReport(goodbye.report)](
+          SimulatedServer& server, const SimulatedServer::Reply<bool>& reply) {
+        server.Leave(life, reason, report, reply);
+      },
+      [this](const absl::StatusOr<bool>& answer) {
+        Perform(life_->lifecycle.OnLeft(now(), answer.status()));
+      });
+}
+
+void SimulatedWorker::Do(const Lifecycle::Finish& finish) { Exit(finish.status); }
+
+void SimulatedWorker::StartHeartbeats() {
+  StopHeartbeats();
+  life_->pace.emplace(life_->registration->heartbeat, now());
+  SendHeartbeat(life_->heartbeats);
+}
+
+void SimulatedWorker::StopHeartbeats() {
+  ++life_->heartbeats;
+  if (life_->heartbeat != nullptr) std::exchange(life_->heartbeat, nullptr)->Cancel();
+}
+
+void SimulatedWorker::SendHeartbeat(int series) {
+  life_->pace->OnSent(now());
+  HeartbeatCall call;
+  call.life = {life_->registration->worker, life_->registration->incarnation};
+  call.activity = life_->lifecycle.activity();
+  if (const auto first = life_->still.First(); first.has_value()) {
+    call.standstill = Standstill{first->first, now() - first->second};
+  }
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  life_->heartbeat = cluster_->network->Call(
+      process_, coordinator->process(), Lane::kControl, life_->pace->patience(),
+      [this, series, coordinator, call](const Responder& responder) {
+        coordinator->Heartbeat(
+            call, [this, series, responder](const absl::StatusOr<HeartbeatAnswer>& answer) {
+              responder.Reply([this, series, answer] { OnHeartbeat(series, answer); });
+            });
+      },
+      [this, series](const absl::Status& status) { OnHeartbeat(series, status); });
+}
+
+void SimulatedWorker::OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnswer>& answer) {
+  if (series != life_->heartbeats) return;
+  const absl::Status& status = answer.status();
+  if (absl::IsAborted(status)) {
+    ++life_->heartbeats;
+    return Perform(life_->lifecycle.OnLifeLost(now(), status));
+  }
+  if (status.ok()) {
+    life_->pace->OnAnswered(now());
+    Perform(life_->lifecycle.OnHeartbeat(answer->waiting_for));
+  } else if (absl::IsDeadlineExceeded(status) && life_->pace->OnSilence(now()) &&
+             life_->call != nullptr) {
+    // Its connection is in doubt.
+    std::exchange(life_->call, nullptr)->Cancel();
+    std::exchange(life_->call_failed,
+                  nullptr)(absl::UnavailableError("has not answered on this connection any more"));
+  }
+  process_.After(life_->pace->next() - now(), [this, series] {
+    if (series == life_->heartbeats) SendHeartbeat(series);
+  });
+}
+
+void SimulatedWorker::Do(const Lifecycle::CarryOut& order) {
+  life_->grant = order.grant;
+  life_->pause = kFirstPause;
+  const bool is_made = life_->made.has_value() && life_->made->life == life_id() &&
+                       life_->made->grant.round == order.grant.round &&
+                       order.grant.kind == GrantKind::kTrain;
+  if (is_made) return PushMade();
+  life_->made.reset();
+  const size_t num_buckets = life_->registration->map->buckets.size();
+  life_->pulled.assign(num_buckets, std::nullopt);
+  life_->weights.assign(num_buckets, {});
+  PullMissing();
+}
+
+void SimulatedWorker::PullMissing() {
+  life_->lifecycle.OnActivity(now(), "pull");
+  const ClusterMap& map = *life_->registration->map;
+  std::vector<PullOrder> orders(map.shards.size());
+  for (PullOrder& order : orders) {
+    order.worker = life_->registration->worker;
+    order.incarnation = life_->registration->incarnation;
+    order.min_round = life_->grant->min_round;
+    order.encoding = job().pull_encoding;
+  }
+  for (const Bucket& bucket : map.buckets) {
+    if (life_->pulled[bucket.index].has_value()) continue;
+    orders[bucket.shard].buckets.push_back(bucket.index);
+    orders[bucket.shard].held.push_back(life_->held[bucket.index]);
+  }
+  life_->transfer =
+      std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat,
+                                 &life_->still, [this](const absl::Status& status) {
+                                   life_->transfer = nullptr;
+                                   if (!status.ok())
+                                     return TryAgain(status, &SimulatedWorker::PullMissing);
+                                   life_->lifecycle.OnActivity(now(), "compute");
+                                   Compute();
+                                 });
+  if (life_->transfers_are_cancelled) return life_->transfer->Cancel();
+  life_->transfer->Pull(orders, [this](const DeliveredBucket& delivered) { OnBucket(delivered); });
+}
+
+void SimulatedWorker::OnBucket(const DeliveredBucket& delivered) {
+  const uint32_t bucket = delivered.bucket;
+  std::vector<float>& weights = life_->weights[bucket];
+  const Encoding encoding = job().pull_encoding;
+  if (encoding == Encoding::kFp32) {
+    weights = delivered.elements;
+  } else {
+    std::vector<float>& shadow = life_->shadow[bucket];
+    if (delivered.changes.empty() && !delivered.elements.empty()) shadow = delivered.elements;
+    for (const std::vector<std::byte>& change : delivered.changes) {
+      AccumulateDecoded(encoding, change.data(), static_cast<int64_t>(shadow.size()), 1.0f,
+                        shadow.data(), Accumulate::kAdd);
+    }
+    life_->held[bucket] = delivered.version;
+    weights = shadow;
+  }
+  life_->pulled[bucket] = delivered.version;
+  cluster_->audit->OnPulled(life_->registration->server_incarnation, bucket, delivered.version,
+                            weights, encoding != Encoding::kFp32, life_->grant->min_round);
+}
+
+void SimulatedWorker::Compute() {
+  const absl::Duration time =
+      process_.world().chance().Between(absl::Microseconds(100), config_.longest_step);
+  process_.After(time, [this] {
+    if (life_->lifecycle.is_life_over()) {
+      return EndRound(absl::AbortedError("this life ended while it computed"));
+    }
+    const WorkGrant& grant = *life_->grant;
+    if (grant.kind == GrantKind::kTrain) {
+      MakeContribution();
+      return PushMade();
+    }
+    RoundReport report;
+    report.round = grant.round;
+    report.heldout_predictions = grant.num_heldout_samples;
+    EndRound(report);
+  });
+}
+
+void SimulatedWorker::MakeContribution() {
+  const WorkGrant& grant = *life_->grant;
+  const RegisterAnswer& registration = *life_->registration;
+  const Encoding encoding = job().push_encoding;
+  Made made = {.life = life_id(),
+               .grant = grant,
+               .report = {},
+               .by_shard = {},
+               .values = {},
+               .base_versions = {}};
+  made.report.round = grant.round;
+  made.report.num_samples = grant.num_samples;
+  made.report.heldout_predictions = grant.num_heldout_samples;
+  ContributionKey key = {.worker = registration.worker,
+                         .incarnation = registration.incarnation,
+                         .round = grant.round,
+                         .base_version = Version(0),
+                         .kind = RoundContributionKind(job()),
+                         .encoding = encoding};
+  if (grant.local_steps > 1) {
+    // The steps after a request to stop are left out.
+    if (life_->lifecycle.is_stopping()) made.report.num_samples /= grant.local_steps;
+    key.num_samples = made.report.num_samples;
+  }
+  made.report.num_predictions = made.report.num_samples;
+  made.report.loss_sum = static_cast<double>(made.report.num_samples);
+  made.report.base_version = *life_->pulled[0];
+  made.by_shard.resize(registration.map->shards.size());
+  Chance numbers(Chance::Mix(registration.incarnation.value()) ^
+                 static_cast<uint64_t>(grant.round.value()) ^
+                 static_cast<uint64_t>(life_->num_computed++) << 40);
+  for (const Bucket& bucket : registration.map->buckets) {
+    const int64_t n = bucket.range.size();
+    std::vector<float> values(n);
+    for (int64_t e = 0; e < n; ++e) {
+      values[e] = static_cast<float>(numbers.Between(-4, 4));
+      if (key.kind == ContributionKind::kWeights) values[e] += life_->weights[bucket.index][e];
+    }
+    auto bytes = std::make_shared<std::vector<std::byte>>(EncodedBytes(encoding, n));
+    std::vector<float> decoded = values;
+    if (encoding == Encoding::kFp32) {
+      std::memcpy(bytes->data(), values.data(), bytes->size());
+    } else {
+      EncodeWithResidual(encoding, values.data(), 1.0f,
+                         job().error_feedback ? life_->residual[bucket.index].data() : nullptr, n,
+                         {.key = registration.worker.value(),
+                          .stream = static_cast<uint64_t>(grant.round.value()),
+                          .first_element = bucket.range.begin},
+                         bytes->data());
+      AccumulateDecoded(encoding, bytes->data(), n, 1.0f, decoded.data(), Accumulate::kSet);
+    }
+    cluster_->audit->OnMade(registration.server_incarnation, registration.incarnation, grant.round,
+                            bucket.index, std::move(decoded), key.num_samples);
+    key.base_version = *life_->pulled[bucket.index];
+    made.by_shard[bucket.shard].push_back({key, bucket.index, bytes, false});
+    made.values.push_back(std::move(values));
+  }
+  life_->made = std::move(made);
+}
+
+void SimulatedWorker::PushMade() {
+  life_->lifecycle.OnActivity(now(), "push");
+  auto result = std::make_shared<PushResult>();
+  life_->transfer =
+      std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat,
+                                 &life_->still, [this, result](const absl::Status& status) {
+                                   life_->transfer = nullptr;
+                                   if (!status.ok())
+                                     return TryAgain(status, &SimulatedWorker::PushMade);
+                                   OnDelivered(*result);
+                                 });
+  if (life_->transfers_are_cancelled) return life_->transfer->Cancel();
+  std::vector<std::vector<PushedBucket>> by_shard = life_->made->by_shard;
+  if (now() < pushes_are_damaged_until_) {
+    std::vector<PushedBucket>& some = by_shard[process_.world().chance().Below(by_shard.size())];
+    some[process_.world().chance().Below(some.size())].is_damaged = true;
+  }
+  life_->transfer->Push(by_shard, [result](const PushResult& part) {
+    result->late.insert(result->late.end(), part.late.begin(), part.late.end());
+  });
+}
+
+void SimulatedWorker::OnDelivered(const PushResult& result) {
+  Made& made = *life_->made;
+  cluster_->audit->OnDelivered(made.life.server_incarnation, made.life.incarnation,
+                               made.grant.round, result.late);
+  const Encoding encoding = job().push_encoding;
+  if (encoding != Encoding::kFp32 && job().error_feedback) {
+    for (const std::vector<PushedBucket>& buckets : made.by_shard) {
+      for (const PushedBucket& pushed : buckets) {
+        if (std::find(result.late.begin(), result.late.end(), pushed.bucket) != result.late.end()) {
+          continue;
+        }
+        std::vector<float>& residual = life_->residual[pushed.bucket];
+        UpdateResidual(encoding, made.values[pushed.bucket].data(), 1.0f, pushed.bytes->data(),
+                       static_cast<int64_t>(residual.size()), residual.data());
+      }
+    }
+  }
+  const RoundReport report = made.report;
+  life_->made.reset();
+  EndRound(report);
+}
+
+void SimulatedWorker::TryAgain(const absl::Status& status, void (SimulatedWorker::*attempt)()) {
+  if (RemedyFor(status) != Remedy::kRepeat) return EndRound(status);
+  process_.world().Tell(process_.name(), ": ", life_->lifecycle.activity(), " of round ",
+                        life_->grant->round.value(), " failed: ", status.message());
+  process_.After(life_->pause, [this, attempt, task = life_->task] {
+    if (life_->task == task) (this->*attempt)();
+  });
+  life_->pause = std::min(2 * life_->pause, kLongestPause);
+}
+
+void SimulatedWorker::EndRound(const absl::StatusOr<RoundReport>& report) {
+  life_->grant.reset();
+  if (report.ok()) return Perform(life_->lifecycle.OnCarriedOut(now(), report));
+  // As RoundRunner::Run().
+  const Remedy remedy = RemedyFor(report.status());
+  if (remedy == Remedy::kRejoin || remedy == Remedy::kReconnect) {
+    return Perform(life_->lifecycle.OnCarriedOut(now(), report));
+  }
+  life_->made.reset();
+  Perform(life_->lifecycle.OnCarriedOut(now(), AsFinal(report.status())));
+}
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,133 @@
+// SimulatedWorker: one worker process of a simulated cluster. Its life (Lifecycle), its heartbeats
+// (HeartbeatPace) and its encodings are the real ones; it computes whole numbers that follow from
+// its name, the round and how many it has computed, so that whatever is lost or counted twice
+// shows in the weights.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tests/simulation/server.h"
+#include "tests/simulation/transfer.h"
+#include "worker/life/heartbeat_pace.h"
+#include "worker/life/lifecycle.h"
+
+namespace lodestar::simulation {
+
+class SimulatedWorker {
+ public:
+  struct Config {
+    std::string name;
+    absl::Duration longest_step = absl::Milliseconds(20);  // computing
+    std::vector<Encoding> encodings;                       // that it knows
+  };
+
+  SimulatedWorker(ClusterContext* cluster, Config config);
+
+  Process& process() { return process_; }
+  void Start();
+  void Crash(bool with_machine);
+  void RequestStop();
+  // Pushes are damaged on their way for a while.
+  void DamagePushes(absl::Duration duration);
+  bool has_exited() const { return exit_.has_value(); }
+  const absl::Status& exit_status() const { return *exit_; }
+
+ private:
+  // A contribution whose bytes are made.
+  struct Made {
+    LifeId life;
+    WorkGrant grant;
+    RoundReport report;
+    std::vector<std::vector<PushedBucket>> by_shard;
+    std::vector<std::vector<float>> values;  // before they were encoded, by bucket
+    std::vector<Version> base_versions;
+  };
+  struct Life {
+    uint64_t instance_id = 0;
+    Lifecycle lifecycle{Lifecycle::Config()};
+    int task = 0;  // counts them: what belongs to an earlier one is late
+    bool calls_are_cancelled = false;
+    bool transfers_are_cancelled = false;
+    std::shared_ptr<UnaryCall> call;  // of the task
+    std::function<void(const absl::Status&)> call_failed;
+    std::shared_ptr<Transfer> transfer;
+    StillPaths still;  // of the life that is registered
+    absl::Time wake_at = absl::InfiniteFuture();
+
+    std::optional<RegisterAnswer> registration;
+    int heartbeats = 0;  // counts the series of them
+    std::optional<HeartbeatPace> pace;
+    std::shared_ptr<UnaryCall> heartbeat;
+
+    std::optional<WorkGrant> grant;  // that is carried out
+    std::vector<std::optional<Version>> pulled;
+    std::vector<std::vector<float>> weights;  // by bucket
+    absl::Duration pause;                     // before the next attempt of a transfer
+    std::optional<Made> made;                 // and not acknowledged
+    int64_t num_computed = 0;
+
+    // Where weights travel as changes, and contributions are encoded: of one life of the servers.
+    uint64_t server_incarnation = 0;
+    std::vector<std::vector<float>> shadow;
+    std::vector<std::optional<Version>> held;
+    std::vector<std::vector<float>> residual;
+  };
+
+  void Perform(const Lifecycle::Effects& effects);
+  void Perform(const Lifecycle::Task& task);
+  void Perform(const Lifecycle::CancelCalls&);
+  void Perform(const Lifecycle::CancelTransfers&);
+  void Perform(const Lifecycle::Tell& tell);
+  void Perform(const Lifecycle::TellWait&) {}
+  void PlanWake();
+
+  void Do(const Lifecycle::Connect&);
+  void Do(const Lifecycle::Prepare&);
+  void Do(const Lifecycle::TryPaths&);
+  void Do(const Lifecycle::Join&);
+  void Do(const Lifecycle::AskForGrant& ask);
+  void Do(const Lifecycle::CarryOut& order);
+  void Do(const Lifecycle::SayGoodbye& goodbye);
+  void Do(const Lifecycle::Finish& finish);
+
+  // A call of the task at hand, which Lifecycle::CancelCalls ends.
+  template <typename Answer>
+  void CallCoordinator(
+      absl::Duration timeout,
+      std::function<void(SimulatedServer&, const SimulatedServer::Reply<Answer>&)> serve,
+      std::function<void(const absl::StatusOr<Answer>&)> done);
+
+  void StartHeartbeats();
+  void StopHeartbeats();
+  void SendHeartbeat(int series);
+  void OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnswer>& answer);
+
+  absl::Time now() { return process_.world().Now(); }
+  LifeId life_id() const;
+  const JobSpec& job() const { return cluster_->coordinator.job; }
+  void PullMissing();
+  void OnBucket(const DeliveredBucket& delivered);
+  void Compute();
+  void MakeContribution();
+  void PushMade();
+  void OnDelivered(const PushResult& result);
+  // Again after a while, if that may help.
+  void TryAgain(const absl::Status& status, void (SimulatedWorker::*attempt)());
+  void EndRound(const absl::StatusOr<RoundReport>& report);
+  void Exit(const absl::Status& status);
+
+  ClusterContext* const cluster_;
+  const Config config_;
+  Process process_;
+  std::unique_ptr<Life> life_;
+  std::optional<absl::Status> exit_;
+  absl::Time pushes_are_damaged_until_ = absl::InfinitePast();
+};
+
+}  // namespace lodestar::simulation
