@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/coordinator_fixture.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
 
 namespace lodestar {
 namespace {

@@ -1,7 +1,7 @@
 // Which clients may register, by the encodings that they know.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/coordinator_fixture.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
 
 namespace lodestar {
 namespace {

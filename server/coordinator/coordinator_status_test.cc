@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/coordinator_fixture.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
 
 namespace lodestar {
 namespace {

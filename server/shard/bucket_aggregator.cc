@@ -9,7 +9,6 @@
 #include "common/status_macros.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/reduce.h"
-#include "server/shard/contribution_check.h"
 
 namespace lodestar {
 

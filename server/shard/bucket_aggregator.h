@@ -20,20 +20,44 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/bucket_plan.h"
+#include "common/executor.h"
 #include "common/ids.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "common/trace_recorder.h"
+#include "server/optimizer/optimizer.h"
 #include "server/shard/bucket_calls.h"
+#include "server/shard/bucket_handles.h"
 #include "server/shard/bucket_protocol.h"
 #include "server/shard/bucket_weights.h"
 #include "server/shard/contribution.h"
-#include "server/shard/deferred_calls.h"
-#include "server/shard/pending_call.h"
-#include "server/shard/published_bucket.h"
-#include "server/shard/shard_context.h"
+#include "server/shard/norm_exchange.h"
+#include "server/shard/page.h"
+#include "server/shard/shard_counters.h"
+#include "server/shard/shard_observer.h"
+#include "server/shard/shard_roster.h"
 #include "server/shard/shard_state.h"
-#include "server/shard/staged_bucket.h"
 #include "server/shard/staging_pool.h"
+#include "server/sync/bucket_policy.h"
 
 namespace lodestar {
+
+// What all buckets of a shard share. Every member is thread-safe or never changes.
+struct ShardContext {
+  const JobSpec job;
+  const Layout layout;
+  const std::unique_ptr<const BucketPolicy> policy;
+  const std::unique_ptr<const Optimizer> optimizer;
+  const std::shared_ptr<PagePool> pages;
+  const std::shared_ptr<StagingPool> staging;
+  const std::unique_ptr<RoundNorm> norm;  // null: updates do not wait for a norm
+  Executor* const executor;
+  TraceRecorder* const trace;  // null: no trace
+  ShardCounters counters;
+  ShardRoster roster;
+  // Set once, before there are buckets.
+  std::shared_ptr<ShardObserver> observer = std::make_shared<ShardObserver>();
+};
 
 class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
  public:

@@ -1,4 +1,5 @@
-// Calls at a bucket until they are answered, and the table that names them.
+// Calls at a bucket until they are answered: each kind of call, the table that names them, and the
+// answers that go out once the lock is released.
 #pragma once
 
 #include <functional>
@@ -8,12 +9,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/shard/bucket_handles.h"
 #include "server/shard/bucket_protocol.h"
 #include "server/shard/contribution.h"
-#include "server/shard/pending_call.h"
-#include "server/shard/published_bucket.h"
 #include "server/shard/shard_state.h"
-#include "server/shard/staged_bucket.h"
 #include "server/shard/staging_pool.h"
 
 namespace lodestar {
@@ -78,6 +77,24 @@ class CallTable {
  private:
   std::vector<std::optional<Call>> calls_;
   std::vector<CallId> free_;
+};
+
+// Callbacks collected under a lock, to be called after it is released. Declare it before the lock,
+// so that its destructor, which calls, runs after the lock's.
+class DeferredCalls {
+ public:
+  DeferredCalls() = default;
+  DeferredCalls(const DeferredCalls&) = delete;
+  DeferredCalls& operator=(const DeferredCalls&) = delete;
+  ~DeferredCalls() {
+    for (std::function<void()>& call : calls_) call();
+  }
+
+  bool empty() const { return calls_.empty(); }
+  void Add(std::function<void()> call) { calls_.push_back(std::move(call)); }
+
+ private:
+  std::vector<std::function<void()>> calls_;
 };
 
 }  // namespace lodestar

@@ -16,8 +16,8 @@
 #include "common/job_spec.h"
 #include "common/layout.h"
 #include "server/optimizer/optimizer.h"
+#include "server/shard/bucket_handles.h"
 #include "server/shard/page.h"
-#include "server/shard/published_bucket.h"
 #include "server/shard/shard_state.h"
 #include "server/shard/weights_shadow.h"
 

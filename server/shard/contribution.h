@@ -1,11 +1,15 @@
-// What a worker pushes, as the shard sees it.
+// What a worker pushes, as the shard sees it, and which of it may be counted.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "common/bucket_plan.h"
 #include "common/contribution.h"  // ContributionKind, shared with the worker: //common:contribution
 #include "common/encoding.h"
 #include "common/ids.h"
+#include "common/job_spec.h"
 
 namespace lodestar {
 
@@ -26,5 +30,15 @@ enum class PushOutcome : uint8_t {
   kDuplicate,  // counted before
   kLate,       // the round was committed without it; dropped
 };
+
+// Whether the job takes contributions of this kind, encoding and scale. Errors: InvalidArgument.
+absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const JobSpec& job,
+                       bool awaits_first_weights);
+
+// Whether the bucket's elements, times the scale of the key, are finite and within
+// kMaxContribution. Errors: Aborted, naming worker, bucket and element: begin anew from other
+// weights; InvalidArgument for first weights, which nothing can mend.
+absl::Status CheckNumbers(const ContributionKey& key, const Bucket& bucket,
+                          const std::byte* elements);
 
 }  // namespace lodestar

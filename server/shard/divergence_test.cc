@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/shard/parameter_shard.h"
-#include "server/shard/test_cluster.h"
+#include "server/shard/testing/test_cluster.h"
 
 namespace lodestar {
 namespace {

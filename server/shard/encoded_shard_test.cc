@@ -9,7 +9,7 @@
 
 #include "common/testing/status_matchers.h"
 #include "kernels/codec/encoded_vectors.h"
-#include "server/shard/test_cluster.h"
+#include "server/shard/testing/test_cluster.h"
 
 namespace lodestar {
 namespace {

@@ -4,11 +4,29 @@
 
 namespace lodestar {
 
-void SingleShardNormExchange::Submit(Round /*round*/, std::vector<double> segment_sums,
-                                     std::function<void(absl::StatusOr<double>)> done) {
-  double total = 0.0;
-  for (double sum : segment_sums) total += sum;
-  std::move(done)(total);
+RoundNorm::RoundNorm(int num_buckets, NormExchange* exchange)
+    : num_buckets_(num_buckets), exchange_(exchange) {}
+
+void RoundNorm::Submit(Round round, int bucket, std::vector<double> segment_sums, Done done) {
+  Collected complete;
+  {
+    absl::MutexLock lock(&mutex_);
+    Collected& collected = rounds_[round];
+    collected.sums.resize(num_buckets_);
+    collected.sums[bucket] = std::move(segment_sums);
+    collected.done.push_back(std::move(done));
+    if (++collected.num_buckets < num_buckets_) return;
+    complete = std::move(collected);
+    rounds_.erase(round);
+  }
+  std::vector<double> sums;
+  for (const std::vector<double>& part : complete.sums) {
+    sums.insert(sums.end(), part.begin(), part.end());
+  }
+  exchange_->Submit(round, std::move(sums),
+                    [all = std::move(complete.done)](absl::StatusOr<double> total) {
+                      for (const Done& one : all) one(total);
+                    });
 }
 
 }  // namespace lodestar

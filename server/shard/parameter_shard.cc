@@ -12,7 +12,6 @@
 #include "common/initial_weights.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/bucket_aggregator.h"
-#include "server/shard/shard_context.h"
 #include "server/sync/policy_factory.h"
 
 namespace lodestar {

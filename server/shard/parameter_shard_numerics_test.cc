@@ -11,7 +11,7 @@
 #include "common/testing/status_matchers.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/parameter_shard.h"
-#include "server/shard/test_cluster.h"
+#include "server/shard/testing/test_cluster.h"
 
 namespace lodestar {
 namespace {

@@ -12,7 +12,7 @@
 #include "common/executor.h"
 #include "common/testing/status_matchers.h"
 #include "server/shard/parameter_shard.h"
-#include "server/shard/test_cluster.h"
+#include "server/shard/testing/test_cluster.h"
 
 namespace lodestar {
 namespace {

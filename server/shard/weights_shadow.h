@@ -14,8 +14,8 @@
 #include "common/encoding.h"
 #include "common/ids.h"
 #include "common/layout.h"
+#include "server/shard/bucket_handles.h"
 #include "server/shard/page.h"
-#include "server/shard/published_bucket.h"
 
 namespace lodestar {
 

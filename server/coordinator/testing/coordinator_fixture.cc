@@ -1,4 +1,4 @@
-#include "server/coordinator/coordinator_fixture.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,5 @@
-#include "server/shard/staged_bucket.h"
+#include "server/shard/bucket_handles.h"
 
-#include "common/encoding.h"
 #include "server/shard/staging_pool.h"
 
 namespace lodestar {

@@ -1,4 +1,4 @@
-#include "server/shard/contribution_check.h"
+#include "server/shard/contribution.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/contribution.h"
 #include "kernels/codec/encoded_vectors.h"
 
 namespace lodestar {

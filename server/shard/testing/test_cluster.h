@@ -2,15 +2,12 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "common/bucket_plan.h"
 #include "common/executor.h"
 #include "common/job_spec.h"
@@ -18,28 +15,9 @@
 #include "common/trace_recorder.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
+#include "server/shard/testing/in_process_norms.h"
 
 namespace lodestar {
-
-// Adds up what all shards of one process submit, in order of shard.
-class InProcessNorms {
- public:
-  explicit InProcessNorms(int num_shards) : num_shards_(num_shards) {}
-  std::unique_ptr<NormExchange> ForShard(int shard);
-
- private:
-  class Port;
-  struct Collected {
-    std::map<int, std::vector<double>> sums;
-    std::vector<std::function<void(absl::StatusOr<double>)>> done;
-  };
-  void Submit(int shard, Round round, std::vector<double> sums,
-              std::function<void(absl::StatusOr<double>)> done);
-
-  const int num_shards_;
-  absl::Mutex mutex_;
-  std::map<Round, Collected> rounds_ ABSL_GUARDED_BY(mutex_);
-};
 
 class TestCluster {
  public:

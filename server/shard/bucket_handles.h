@@ -1,0 +1,103 @@
+// What callers of a shard hold: a bucket of theirs on its way in, a bucket that they read, and a
+// call that waits for either.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/encoding.h"
+#include "common/ids.h"
+#include "server/shard/contribution.h"
+#include "server/shard/page.h"
+
+namespace lodestar {
+
+class BucketAggregator;
+class StagingSlot;
+
+// One bucket of one contribution while it arrives: space to receive into. Destroyed without
+// ParameterShard::FinishBucket() it leaves no trace and its space goes back, which may call the
+// `ready` of whoever waits for space: never destroy one under a lock that such a callback takes.
+// Not thread-safe; movable between threads.
+class StagedBucket {
+ public:
+  StagedBucket();
+  StagedBucket(StagedBucket&&) noexcept;
+  StagedBucket& operator=(StagedBucket&&) noexcept;
+  ~StagedBucket();
+
+  // Room for the bucket in the encoding of its key; empty if is_discard().
+  absl::Span<std::byte> bytes();
+  // The same if that is fp32.
+  absl::Span<float> data();
+  int64_t num_elements() const { return num_elements_; }
+  // True for what would not count anyway (a repeat, or too late): receive and throw away, then
+  // FinishBucket() tells which it was.
+  bool is_discard() const { return slot_ == nullptr; }
+  uint32_t bucket() const { return bucket_; }
+  const ContributionKey& key() const { return key_; }
+
+ private:
+  friend class BucketAggregator;
+  friend class ParameterShard;
+
+  std::shared_ptr<BucketAggregator> owner_;
+  std::shared_ptr<StagingSlot> slot_;
+  ContributionKey key_;
+  uint32_t bucket_ = 0;
+  int64_t num_elements_ = 0;
+  PushOutcome discard_outcome_ = PushOutcome::kDuplicate;
+  absl::Time given_at_;  // for traces
+};
+
+// Which of a bucket's numbers are read: the weights, or what workers have of them where weights
+// travel as encoded changes.
+struct ReadView {
+  bool shadow = false;
+  std::optional<Version> held = {};  // of the shadow; the changes since then are enough
+};
+
+// A bucket's weights, or their shadow, at one version; immutable and whole as long as it is held.
+struct PublishedBucket {
+  std::shared_ptr<const Page> page;
+  int64_t num_elements = 0;
+  Version version;
+  // Instead of a page: the changes of the shadow that lead to `version`, oldest first.
+  Encoding encoding = Encoding::kFp32;
+  std::vector<std::shared_ptr<const Page>> changes = {};
+
+  absl::Span<const float> data() const { return {page->data(), static_cast<size_t>(num_elements)}; }
+};
+
+// Shared by the one who waits and the one who will answer: exactly one of them gets the call.
+class CallTicket {
+ public:
+  // True for the first caller only.
+  bool Claim() { return !claimed_.exchange(true, std::memory_order_acq_rel); }
+  bool is_claimed() const { return claimed_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<bool> claimed_{false};
+};
+
+// What a call that may wait returns. Copyable; dropping it cancels nothing.
+class PendingCall {
+ public:
+  PendingCall() = default;
+  explicit PendingCall(std::shared_ptr<CallTicket> ticket) : ticket_(std::move(ticket)) {}
+
+  // True: the callback will not be called. False: it has been, or is being called now.
+  bool Cancel() { return ticket_ != nullptr && ticket_->Claim(); }
+
+ private:
+  std::shared_ptr<CallTicket> ticket_;
+};
+
+}  // namespace lodestar
