@@ -3,10 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "common/job_spec.h"
-#include "worker/trainer/device_timeline.h"
-#include "worker/trainer/exchange_state.h"
 #include "worker/trainer/gradient_clipper.h"
 #include "worker/trainer/round_runner.h"
 
@@ -22,17 +21,14 @@ class GradientRounds final : public RoundRunner {
                                                                 double client_clip_norm);
 
  private:
-  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant) override;
   GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
-      : RoundRunner(deps),
-        client_clip_norm_(client_clip_norm),
-        timeline_(deps.device, deps.trace) {}
+      : RoundRunner(deps), client_clip_norm_(client_clip_norm) {}
+  absl::Status Train(const LifeContext& life, const WorkGrant& grant, WeightsPull& pull,
+                     std::optional<ContributionPush>& push, RoundReport* report) override;
   // Whether pushing has to wait for the end of backward.
   bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }
 
   const double client_clip_norm_;
-  DeviceTimeline timeline_;
-  std::unique_ptr<ExchangeState> exchange_;
   std::unique_ptr<GradientClipper> clipper_;
   HostBatch batch_;
 };

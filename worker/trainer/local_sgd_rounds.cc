@@ -4,11 +4,8 @@
 
 #include "common/logging.h"
 #include "common/status_macros.h"
-#include "worker/trainer/contribution_push.h"
 #include "worker/trainer/grant_samples.h"
-#include "worker/trainer/heldout_evaluator.h"
 #include "worker/trainer/step_trace.h"
-#include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
 
@@ -83,29 +80,13 @@ void LocalSgdRounds::MakeContribution() {
   deps_.device->Subtract(deps_.model->gradients(), start_weights_, deps_.model->parameters());
 }
 
-absl::StatusOr<RoundReport> LocalSgdRounds::RunRound(const LifeContext& life,
-                                                     const WorkGrant& grant) {
-  const absl::Time start = deps_.clock->Now();
-  RoundReport report;
-  report.round = grant.round;
-  RETURN_IF_ERROR(timeline_.BeginRound());
+absl::Status LocalSgdRounds::Train(const LifeContext& life, const WorkGrant& grant,
+                                   WeightsPull& pull, std::optional<ContributionPush>& push,
+                                   RoundReport* report) {
   // Servers that began anew may have gone back to other weights than those the state belongs to.
   const uint64_t servers = life.registration->server_incarnation;
   if (std::exchange(server_incarnation_, servers) != servers) inner_optimizer_->Reset();
-  WeightsPull pull(*life.registration, grant.min_round, exchange_->weights(),
-                   exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
-                   deps_.trace);
-  pull.TellActivity(deps_.on_activity);
-  if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
-  RETURN_IF_ERROR(EvaluateHeldout(life, grant, deps_, &pull, &report));
-  if (grant.kind == GrantKind::kEvaluate) {
-    RETURN_IF_ERROR(pull.WaitForAll());
-    report.communication = pull.blocked();
-    report.compute = deps_.clock->Now() - start - report.communication;
-    return report;
-  }
-
-  RETURN_IF_ERROR(RunLocalSteps(life, grant, &pull, &report));
+  RETURN_IF_ERROR(RunLocalSteps(life, grant, &pull, report));
   ASSIGN_OR_RETURN(const bool is_finite,
                    inner_optimizer_->ResetUnlessFinite(deps_.model->parameters()));
   if (!is_finite) {
@@ -114,20 +95,13 @@ absl::StatusOr<RoundReport> LocalSgdRounds::RunRound(const LifeContext& life,
         "begins anew",
         grant.round);
   }
-  report.base_version = pull.version(0);
   MakeContribution();
   // Fewer than granted if the worker was told to stop meanwhile.
   const ContributionHeader header{
-      .round = grant.round, .kind = contribution_kind_, .num_samples = report.num_samples};
-  ContributionPush push(*life.registration, header, exchange_->contribution(), &pull,
-                        life.transport, deps_.clock, deps_.trace);
-  RETURN_IF_ERROR(push.AllBlocksReady());
-  report.communication = pull.blocked();
-  report.compute = deps_.clock->Now() - start - report.communication;
-  RETURN_IF_ERROR(HandOver(life, grant, push, &report));
-  RETURN_IF_ERROR(timeline_.EndRound());
-  report.compute = deps_.clock->Now() - start - report.communication;
-  return report;
+      .round = grant.round, .kind = contribution_kind_, .num_samples = report->num_samples};
+  push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,
+               deps_.clock, deps_.trace);
+  return push->AllBlocksReady();
 }
 
 }  // namespace lodestar

@@ -6,14 +6,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "common/contribution.h"
 #include "common/job_spec.h"
-#include "worker/trainer/device_timeline.h"
-#include "worker/trainer/exchange_state.h"
 #include "worker/trainer/inner_optimizer.h"
 #include "worker/trainer/round_runner.h"
-#include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
 
@@ -25,11 +23,10 @@ class LocalSgdRounds final : public RoundRunner {
   ~LocalSgdRounds() override;
 
  private:
-  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant) override;
   LocalSgdRounds(const JobSpec& job, const RoundRunnerDeps& deps)
-      : RoundRunner(deps),
-        contribution_kind_(RoundContributionKind(job)),
-        timeline_(deps.device, deps.trace) {}
+      : RoundRunner(deps), contribution_kind_(RoundContributionKind(job)) {}
+  absl::Status Train(const LifeContext& life, const WorkGrant& grant, WeightsPull& pull,
+                     std::optional<ContributionPush>& push, RoundReport* report) override;
   // Steps until the grant is used up or the worker is told to stop.
   absl::Status RunLocalSteps(const LifeContext& life, const WorkGrant& grant, WeightsPull* pull,
                              RoundReport* report);
@@ -40,9 +37,7 @@ class LocalSgdRounds final : public RoundRunner {
   void MakeContribution();
 
   const ContributionKind contribution_kind_;
-  DeviceTimeline timeline_;
   std::unique_ptr<InnerOptimizer> inner_optimizer_;
-  std::unique_ptr<ExchangeState> exchange_;
   Buf start_weights_;                // of the round
   uint64_t server_incarnation_ = 0;  // that inner_optimizer_'s state belongs to; 0 before a round
   HostBatch batch_;

@@ -1,10 +1,17 @@
 #include "worker/trainer/round_runner.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "common/remedy.h"
 #include "common/status_macros.h"
+#include "worker/trainer/grant_samples.h"
 
 namespace lodestar {
 namespace {
+
+// Held-out samples read at once: bounds the memory of a batch, not the arithmetic.
+constexpr int64_t kSamplesPerRead = 256;
 
 // Another life, or another connection, may bring what this one did not.
 bool MayGoBetter(const absl::Status& status) {
@@ -22,6 +29,60 @@ absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Work
   if (report.ok() || MayGoBetter(report.status())) return report;
   kept_.reset();
   return AsFinal(report.status());
+}
+
+absl::StatusOr<RoundReport> RoundRunner::RunRound(const LifeContext& life, const WorkGrant& grant) {
+  const absl::Time start = deps_.clock->Now();
+  RoundReport report;
+  report.round = grant.round;
+  RETURN_IF_ERROR(timeline_.BeginRound());
+  WeightsPull pull(*life.registration, grant.min_round, exchange_->weights(),
+                   exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
+                   deps_.trace);
+  pull.TellActivity(deps_.on_activity);
+  if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
+  RETURN_IF_ERROR(EvaluateHeldout(life, grant, pull, &report));
+  std::optional<ContributionPush> push;
+  if (grant.kind == GrantKind::kEvaluate) {
+    RETURN_IF_ERROR(pull.WaitForAll());
+  } else {
+    RETURN_IF_ERROR(Train(life, grant, pull, push, &report));
+    report.base_version = pull.version(0);
+  }
+  report.communication = pull.blocked();
+  report.compute = deps_.clock->Now() - start - report.communication;
+  if (!push.has_value()) return report;
+  RETURN_IF_ERROR(HandOver(life, grant, *push, &report));
+  RETURN_IF_ERROR(timeline_.EndRound());
+  report.compute = deps_.clock->Now() - start - report.communication;
+  return report;
+}
+
+absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const WorkGrant& grant,
+                                          WeightsPull& pull, RoundReport* report) {
+  if (grant.num_heldout_samples == 0) return absl::OkStatus();
+  const absl::Time start = deps_.clock->Now();
+  const absl::Duration blocked_before = pull.blocked();
+  TraceSpan span(deps_.trace, "training", "evaluation");
+  const Dataset& dataset = *deps_.dataset;
+  HostBatch batch;
+  std::vector<int64_t> samples;
+  const int64_t end = grant.first_heldout_sample + grant.num_heldout_samples;
+  for (int64_t k = grant.first_heldout_sample; k < end; k += kSamplesPerRead) {
+    RETURN_IF_ERROR(life.Check());
+    samples.clear();
+    for (int64_t i = k; i < std::min(end, k + kSamplesPerRead); ++i) {
+      samples.push_back(
+          HeldoutSampleAt(i, grant.evaluation_set_size, dataset.num_heldout_samples()));
+    }
+    RETURN_IF_ERROR(dataset.ReadHeldout(samples, &batch));
+    ASSIGN_OR_RETURN(const BatchResult result, deps_.model->Evaluate(batch, &pull));
+    report->heldout_loss_sum += result.loss_sum;
+    report->heldout_correct += result.num_correct;
+    report->heldout_predictions += result.num_predictions;
+  }
+  report->evaluation += deps_.clock->Now() - start - (pull.blocked() - blocked_before);
+  return absl::OkStatus();
 }
 
 absl::Status RoundRunner::HandOver(const LifeContext& life, const WorkGrant& grant,

@@ -1,9 +1,11 @@
-// RoundRunner: what a worker does with one grant. It outlives a loss of the connection, and so does
-// the state of a local optimizer in it. One class per way of training (gradients every step, many
-// local steps), chosen in round_runner_factory.h.
+// RoundRunner: what a worker does with one grant: pulls the weights, evaluates its part of the
+// evaluation set, trains, hands the contribution over. It outlives a loss of the connection, and so
+// does the state of a local optimizer in it. One class per way of training (gradients every step,
+// many local steps), chosen in round_runner_factory.h.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -18,6 +20,9 @@
 #include "worker/data/sample_order.h"
 #include "worker/model/model.h"
 #include "worker/trainer/contribution_push.h"
+#include "worker/trainer/device_timeline.h"
+#include "worker/trainer/exchange_state.h"
+#include "worker/trainer/weights_pull.h"
 
 namespace lodestar {
 
@@ -53,7 +58,6 @@ struct LifeContext {
 
 class RoundRunner {
  public:
-  explicit RoundRunner(const RoundRunnerDeps& deps) : deps_(deps) {}
   virtual ~RoundRunner() = default;
 
   // Carries out a kTrain or kEvaluate grant; returns when every server has acknowledged the
@@ -66,16 +70,31 @@ class RoundRunner {
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant);
 
  protected:
+  explicit RoundRunner(const RoundRunnerDeps& deps)
+      : deps_(deps), timeline_(deps.device, deps.trace) {}
+
+  const RoundRunnerDeps deps_;
+  DeviceTimeline timeline_;
+  std::unique_ptr<ExchangeState> exchange_;  // set before the first round
+
+ private:
+  // Trains on the grant's samples while the weights still arrive. Begins `push` and puts all of the
+  // contribution into it; sums up losses and samples in *report. When it returns, all weights have
+  // been waited for.
+  virtual absl::Status Train(const LifeContext& life, const WorkGrant& grant, WeightsPull& pull,
+                             std::optional<ContributionPush>& push, RoundReport* report) = 0;
+
+  // Transfers that may succeed later are tried again within. Other errors are as they come.
+  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant);
+  absl::StatusOr<RoundReport> RunAgain(const LifeContext& life);
+  // Adds loss and accuracy over the grant's held-out samples, with the model's present weights, to
+  // *report, and the time that computing it took, without waiting for `pull`. Does nothing if the
+  // grant has none. Errors: those of data, model and pull; Aborted if the life is over.
+  absl::Status EvaluateHeldout(const LifeContext& life, const WorkGrant& grant, WeightsPull& pull,
+                               RoundReport* report);
   // Finishes `push`, the last step of a round that `report` tells of. Adds its time to the report.
   absl::Status HandOver(const LifeContext& life, const WorkGrant& grant, ContributionPush& push,
                         RoundReport* report);
-
-  const RoundRunnerDeps deps_;
-
- private:
-  // Transfers that may succeed later are tried again within. Other errors are as they come.
-  virtual absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant) = 0;
-  absl::StatusOr<RoundReport> RunAgain(const LifeContext& life);
 
   // Not acknowledged yet.
   struct Kept {
