@@ -104,7 +104,7 @@ struct DivergenceSnapshot {
 struct ClusterSnapshot {
   uint64_t server_incarnation = 0;
   absl::Duration uptime;
-  std::string state;  // see CoordinatorPhaseName()
+  std::string state;  // see StateName() in cluster_words.h
   std::string
       waiting_for;  // one sentence: who, which round, how long; empty if nobody is waited for
   bool is_held_up = false;  // by that, for longer than rounds take

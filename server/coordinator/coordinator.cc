@@ -1,16 +1,21 @@
-// Lives of workers: registration, joining, heartbeats, leaving, leases.
 #include "server/coordinator/coordinator.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "common/bucket_plan.h"
 #include "common/remedy.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
+#include "server/coordinator/cluster_words.h"
 
 namespace lodestar {
 namespace {
@@ -28,6 +33,27 @@ absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding>& kno
         "; use another client, or start the job with --", flag, "=", EncodingName(known.front())));
   }
   return absl::OkStatus();
+}
+
+// For a worker whose pace is not known yet. For a chunk of 4 MiB that is 7 kB/s: no path that is
+// worth training over is as slow.
+constexpr absl::Duration kStallPatience = absl::Minutes(10);
+
+void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
+  summary->heldout_complete = heldout.complete;
+  if (heldout.predictions == 0) return;
+  const auto predictions = static_cast<double>(heldout.predictions);
+  summary->heldout_loss = heldout.loss_sum / predictions;
+  summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
+}
+
+bool IsFinite(const GrantReport& report) {
+  return (report.num_predictions == 0 || std::isfinite(report.loss_sum)) &&
+         (report.heldout_predictions == 0 || std::isfinite(report.heldout_loss_sum));
+}
+
+std::string LostWhileSaving(int shard) {
+  return absl::StrCat("the server of shard ", shard, " was lost while the checkpoint was written");
 }
 
 }  // namespace
@@ -50,7 +76,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, 
 }
 
 Coordinator::Coordinator(Config config, std::optional<Layout> layout, absl::Time now)
-    : CoordinatorFacts(std::move(config), std::move(layout), now) {}
+    : state_(std::move(config), std::move(layout), now) {}
 
 void Coordinator::Command(ShardCommand command) { effects_.emplace_back(std::move(command)); }
 
@@ -60,10 +86,31 @@ void Coordinator::Tell(absl::string_view event) {
   effects_.emplace_back(Announcement(Event{std::string(event)}));
 }
 
+void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind) {
+  if (state_.alarms.Raise(text, now, kind)) {
+    effects_.push_back(Announcement(Alarm{std::string(text)}));
+  }
+}
+
+void Coordinator::TellWait(absl::Time now) {
+  if (!state_.waits.IsDue(now)) return;
+  if (!state_.waits.Look(WaitingFor(state_, now, Ages::kLeftOut), WaitPatience(state_), now)) {
+    return;
+  }
+  Tell(absl::StrCat("cluster ", WaitingFor(state_, now)));
+}
+
+void Coordinator::Enter(CoordinatorPhase phase) {
+  state_.phase = phase;
+  Touch();
+  Tell(absl::StrCat("cluster state=", StateName(state_),
+                    " round=", state_.ledger.next_round().value()));
+}
+
 absl::StatusOr<RegisterAnswer> Coordinator::Register(const RegisterCall& call, absl::Time now) {
   absl::StatusOr<RegisterAnswer> answer = Admit(call, now);
   if (answer.ok()) {
-    refusals_.Forget(call.name);
+    state_.refusals.Forget(call.name);
   } else {
     NoteRefusal(call.name, call.peer, answer.status(), now);
   }
@@ -74,27 +121,27 @@ void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
                               const absl::Status& reason, absl::Time now) {
   // Others try again by themselves.
   if (RemedyFor(reason) != Remedy::kGiveUp) return;
-  if (!refusals_.Note(name, peer, reason, now)) return;
+  if (!state_.refusals.Note(name, peer, reason, now)) return;
   Tell(absl::StrCat("worker refused name=", absl::CHexEscape(name), " peer=", peer,
                     " reason=", reason.message()));
 }
 
 absl::StatusOr<RegisterAnswer> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
-  RETURN_IF_ERROR(CheckEncodings(config_.job, call.encodings));
-  if (phase_ == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
-  RETURN_IF_ERROR(CheckReady(now));
-  if (is_shard_away()) {
+  RETURN_IF_ERROR(CheckEncodings(state_.config.job, call.encodings));
+  if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
+  RETURN_IF_ERROR(CheckReady(state_, now));
+  if (state_.is_shard_away()) {
     return absl::UnavailableError(
-        absl::StrCat("not ready: ", WaitingFor(now), "; the same call again"));
+        absl::StrCat("not ready: ", WaitingFor(state_, now), "; the same call again"));
   }
   if (call.layout.has_value()) {
-    absl::Status same = CheckSameLayout(*layout_, "the job", *call.layout, "this client");
+    absl::Status same = CheckSameLayout(*state_.layout, "the job", *call.layout, "this client");
     if (!same.ok()) return absl::InvalidArgumentError(same.message());
   }
   RETURN_IF_ERROR(CheckSound(call));
   ASSIGN_OR_RETURN(const MembershipTable::Admission admission,
-                   membership_.Register(call.name, call.instance_id, now));
-  WorkerDesk& desk = desks_[admission.id];
+                   state_.membership.Register(call.name, call.instance_id, now));
+  WorkerDesk& desk = state_.desks[admission.id];
   if (admission.is_reconnect) {
     desk.SetPeer(call.peer);
   } else {
@@ -105,18 +152,18 @@ absl::StatusOr<RegisterAnswer> Coordinator::Admit(const RegisterCall& call, absl
   RegisterAnswer answer;
   answer.worker = admission.id;
   answer.incarnation = admission.incarnation;
-  answer.server_incarnation = server_incarnation_;
-  answer.lease = config_.lease;
-  answer.heartbeat = config_.lease / 3;
-  answer.map = map_;
-  answer.needs_initial_weights = supply_.Claim({admission.id, admission.incarnation});
+  answer.server_incarnation = state_.server_incarnation;
+  answer.lease = state_.config.lease;
+  answer.heartbeat = state_.config.lease / 3;
+  answer.map = state_.map;
+  answer.needs_initial_weights = state_.supply.Claim({admission.id, admission.incarnation});
   return answer;
 }
 
 absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
-  const WorkerRecord* record = membership_.FindByName(call.name);
-  const auto desk = record == nullptr ? desks_.end() : desks_.find(record->id);
-  if (desk == desks_.end() || !desk->second.IsSick(call.instance_id)) return absl::OkStatus();
+  const WorkerRecord* record = state_.membership.FindByName(call.name);
+  const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
+  if (desk == state_.desks.end() || !desk->second.IsSick(call.instance_id)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "worker '", call.name,
       "' has sent NaN or Inf again and again, while the numbers of others were finite; check its "
@@ -125,90 +172,87 @@ absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
 
 absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_view layout_hash,
                                          const DatasetClaim& dataset, absl::Time now) {
-  RETURN_IF_ERROR(membership_.Renew(life.worker, life.incarnation, now));
-  RETURN_IF_ERROR(CheckReady(now));
-  std::vector<const WorkerRecord*> members = membership_.Members();
-  if (membership_.Find(life.worker)->is_member()) return membership_.view();
+  RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
+  RETURN_IF_ERROR(CheckReady(state_, now));
+  std::vector<const WorkerRecord*> members = state_.membership.Members();
+  if (state_.membership.Find(life.worker)->is_member()) return state_.membership.view();
   absl::Status admitted = CheckLayoutHash(layout_hash);
   if (admitted.ok()) {
     DatasetClaim claim = dataset;
-    claim.claimant = NameOf(life.worker);
-    admitted = ledger_.AdmitWorker(life.worker, claim);
+    claim.claimant = state_.NameOf(life.worker);
+    admitted = state_.ledger.AdmitWorker(life.worker, claim);
   }
   if (!admitted.ok()) {
-    NoteRefusal(NameOf(life.worker), desks_[life.worker].peer(), admitted, now);
+    NoteRefusal(state_.NameOf(life.worker), state_.desks[life.worker].peer(), admitted, now);
     return admitted;
   }
-  int64_t slowest = members.empty() ? 0 : desks_[members.front()->id].progress();
+  int64_t slowest = members.empty() ? 0 : state_.desks[members.front()->id].progress();
   for (const WorkerRecord* member : members) {
-    slowest = std::min(slowest, desks_[member->id].progress());
+    slowest = std::min(slowest, state_.desks[member->id].progress());
   }
-  RETURN_IF_ERROR(membership_.Join(life.worker, life.incarnation, now));
-  desks_[life.worker].set_progress(slowest);
-  supply_.OnJoined(life);
-  Tell(absl::StrCat(
-      "worker joined name=", NameOf(life.worker), " worker=", life.worker.value(),
-      " view=", membership_.view().value(), " data=", dataset.own_partition ? "own" : "shared",
-      " fingerprint=", dataset.fingerprint, " train_samples=", dataset.num_train_samples,
-      " heldout_samples=", dataset.num_heldout_samples));
+  RETURN_IF_ERROR(state_.membership.Join(life.worker, life.incarnation, now));
+  state_.desks[life.worker].set_progress(slowest);
+  state_.supply.OnJoined(life);
+  Tell(absl::StrCat("worker joined name=", state_.NameOf(life.worker),
+                    " worker=", life.worker.value(), " view=", state_.membership.view().value(),
+                    " data=", dataset.own_partition ? "own" : "shared", " fingerprint=",
+                    dataset.fingerprint, " train_samples=", dataset.num_train_samples,
+                    " heldout_samples=", dataset.num_heldout_samples));
   AnnounceMembers();
   Touch();
   Advance(now);
-  return membership_.view();
+  return state_.membership.view();
 }
 
 absl::Status Coordinator::CheckLayoutHash(absl::string_view layout_hash) const {
-  if (layout_hash == layout_->hash()) return absl::OkStatus();
+  if (layout_hash == state_.layout->hash()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("layout hash of this worker is ", layout_hash,
-                                                    ", the job's is ", layout_->hash(),
+                                                    ", the job's is ", state_.layout->hash(),
                                                     "; build the model from the job's settings"));
 }
 
 absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call, absl::Time now) {
-  if (call.standstill.has_value() && call.standstill->shard >= config_.num_shards) {
+  if (call.standstill.has_value() && call.standstill->shard >= state_.config.num_shards) {
     return absl::InvalidArgumentError(absl::StrCat("standstill.shard=", call.standstill->shard,
-                                                   ", but the cluster has ", config_.num_shards,
-                                                   " shards"));
+                                                   ", but the cluster has ",
+                                                   state_.config.num_shards, " shards"));
   }
-  RETURN_IF_ERROR(membership_.Renew(call.life.worker, call.life.incarnation, now));
-  desks_[call.life.worker].OnHeartbeat(call, now);
+  RETURN_IF_ERROR(state_.membership.Renew(call.life.worker, call.life.incarnation, now));
+  state_.desks[call.life.worker].OnHeartbeat(call, now);
   HeartbeatAnswer answer;
-  answer.view = membership_.view();
+  answer.view = state_.membership.view();
   // A round takes its time; only one that is older than a worker could be silent is worth a word.
-  const bool is_usual = !open_.empty() && now - open_.begin()->second.opened_at() < config_.lease;
-  if (!is_usual) answer.waiting_for = WaitingFor(now);
+  const bool is_usual =
+      !state_.open.empty() && now - state_.open.begin()->second.opened_at() < state_.config.lease;
+  if (!is_usual) answer.waiting_for = WaitingFor(state_, now);
   return answer;
 }
 
 absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason,
                                 const std::optional<GrantReport>& report, absl::Time now) {
-  RETURN_IF_ERROR(membership_.Check(life.worker, life.incarnation));
+  RETURN_IF_ERROR(state_.membership.Check(life.worker, life.incarnation));
   // A report that does not fit is no reason to stay.
   if (report.has_value()) CountReport(life.worker, *report, now).IgnoreError();
   ASSIGN_OR_RETURN(const EndedLife ended,
-                   membership_.Leave(life.worker, life.incarnation, reason, now));
+                   state_.membership.Leave(life.worker, life.incarnation, reason, now));
   EndLives({ended}, now);
   return absl::OkStatus();
 }
 
+void Coordinator::DropWorker(WorkerId worker, absl::string_view reason, absl::Time now) {
+  absl::StatusOr<EndedLife> ended =
+      state_.membership.Drop(worker, state_.membership.Find(worker)->incarnation, reason, now);
+  if (ended.ok()) EndLives({*std::move(ended)}, now);
+}
+
 void Coordinator::Tick(absl::Time now) {
   LookForSilence(now);
-  EndLives(membership_.Expire(now), now);
+  EndLives(state_.membership.Expire(now), now);
   DropStalled(now);
   TellWait(now);
-  if (now < drop_missing_at_) return;
-  drop_missing_at_ = absl::InfiniteFuture();
+  if (now < state_.drop_missing_at) return;
+  state_.drop_missing_at = absl::InfiniteFuture();
   DropMissing(now);
-}
-
-void Coordinator::TellWait(absl::Time now) {
-  if (!waits_.IsDue(now)) return;
-  if (!waits_.Look(WaitingFor(now, Ages::kLeftOut), WaitPatience(), now)) return;
-  Tell(absl::StrCat("cluster ", WaitingFor(now)));
-}
-
-void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind) {
-  if (alarms_.Raise(text, now, kind)) effects_.push_back(Announcement(Alarm{std::string(text)}));
 }
 
 absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) {
@@ -216,9 +260,9 @@ absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) 
     return absl::UnavailableError(
         "not ready: waits for a client that brings the layout of its model; the same call again");
   }
-  layout_ = call.layout;
+  state_.layout = call.layout;
   absl::Status assigned = Assign(now);
-  if (!assigned.ok()) layout_.reset();
+  if (!assigned.ok()) state_.layout.reset();
   return assigned;
 }
 
@@ -226,17 +270,17 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
   bool view_changed = false;
   bool supplier_lost = false;
   for (const EndedLife& life : lives) {
-    desks_[life.id].EndLife();
-    ledger_.ReleaseWorker(life.id);
-    for (auto& [number, round] : open_) round.Lose(life.id);
+    state_.desks[life.id].EndLife();
+    state_.ledger.ReleaseWorker(life.id);
+    for (auto& [number, round] : state_.open) round.Lose(life.id);
     Command(DropCommand{life.id, life.incarnation, life.reason});
     Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
                       " incarnation=", life.incarnation.value(), " reason=", life.reason));
     view_changed |= life.was_member;
-    supplier_lost |= supply_.OnEnded(life.incarnation);
+    supplier_lost |= state_.supply.OnEnded(life.incarnation);
   }
-  std::erase_if(desks_, [this](const auto& desk) {
-    return membership_.Find(desk.first) == nullptr;  // forgotten
+  std::erase_if(state_.desks, [this](const auto& desk) {
+    return state_.membership.Find(desk.first) == nullptr;  // forgotten
   });
   if (view_changed) AnnounceMembers();
   if (!lives.empty()) Touch();
@@ -247,28 +291,922 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
 
 void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
   std::vector<WorkerLife> lives;
-  for (const auto& [id, record] : membership_.workers()) {
+  for (const auto& [id, record] : state_.membership.workers()) {
     if (record.is_alive()) lives.push_back({id, record.incarnation});
   }
   std::vector<EndedLife> ended;
   for (const WorkerLife& life : lives) {
-    ended.push_back(*membership_.Drop(life.worker, life.incarnation, reason, now));
+    ended.push_back(*state_.membership.Drop(life.worker, life.incarnation, reason, now));
   }
   EndLives(ended, now);
 }
 
 void Coordinator::AnnounceMembers() {
   // A shard that knows of members takes no first weights any more.
-  if (supply_.is_awaited()) return;
+  if (state_.supply.is_awaited()) return;
   Command(Members());
 }
 
 MembersCommand Coordinator::Members() const {
-  MembersCommand command = {.view = membership_.view(), .members = {}};
-  for (const WorkerRecord* record : membership_.Members()) {
+  MembersCommand command = {.view = state_.membership.view(), .members = {}};
+  for (const WorkerRecord* record : state_.membership.Members()) {
     command.members.push_back({record->id, record->incarnation, 0});
   }
   return command;
+}
+
+absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
+                                                      const std::optional<GrantReport>& report,
+                                                      absl::Time now) {
+  RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
+  if (!state_.membership.Find(life.worker)->is_member()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker '", state_.NameOf(life.worker), "' has not joined; call Join first"));
+  }
+  // Before the servers are ready again, everything since the checkpoint is void: so is the report.
+  if (state_.is_ready()) {
+    if (report.has_value()) RETURN_IF_ERROR(CountReport(life.worker, *report, now));
+    state_.desks[life.worker].SetWaiting();
+    Advance(now);
+  }
+  return AnswerFor(life.worker, now);
+}
+
+absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
+  RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
+  state_.desks[life.worker].BeginLeave();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GrantAnswer> Coordinator::PollGrant(const WorkerLife& life, absl::Time now) const {
+  RETURN_IF_ERROR(state_.membership.Check(life.worker, life.incarnation));
+  return AnswerFor(life.worker, now);
+}
+
+GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
+  GrantAnswer answer;
+  const WorkerDesk& desk = state_.desks.at(worker);
+  const bool is_over =
+      state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
+  const bool may_leave = desk.is_leaving() && !(state_.is_ready() && desk.grant().has_value());
+  if (!state_.is_ready() && !is_over && !may_leave) {
+    answer.pending_reason = WaitingFor(state_, now);
+  } else if (is_over || may_leave) {
+    Grant done;
+    done.kind = Grant::Kind::kDone;
+    done.round = state_.ledger.next_round();
+    done.view = state_.membership.view();
+    done.total_rounds = state_.config.job.schedule.total_rounds;
+    done.loss = state_.progress.loss();
+    done.has_failed = !state_.failure.ok();
+    if (!is_over) {
+      done.reason = "there is nothing to hand in";
+    } else if (done.has_failed) {
+      done.reason = std::string(state_.failure.message());
+    } else {
+      done.reason = state_.is_stopping()
+                        ? absl::StrCat("stopped: ", *state_.stop_reason)
+                        : absl::StrCat("all ", done.total_rounds, " rounds are done");
+    }
+    answer.grant = std::move(done);
+  } else if (desk.grant().has_value()) {
+    answer.grant = desk.grant();
+  } else {
+    answer.pending_reason = PendingReason(state_, worker, now);
+  }
+  return answer;
+}
+
+absl::Status Coordinator::CountReport(WorkerId worker, const GrantReport& report, absl::Time now) {
+  WorkerDesk& desk = state_.desks[worker];
+  ASSIGN_OR_RETURN(const WorkerDesk::Match match, desk.Classify(report));
+  if (match == WorkerDesk::Match::kRepeat) return absl::OkStatus();
+  if (!IsFinite(report)) {
+    const Incarnation incarnation = state_.membership.Find(worker)->incarnation;
+    OnNotFinite(worker, report.round,
+                absl::StrCat("the loss of worker '", state_.NameOf(worker), "' is not finite"),
+                now);
+    return state_.membership.Check(worker, incarnation);
+  }
+  desk.CountFinite();
+  ++state_.finite_reports;
+  // A round that is not open any more was committed without this worker.
+  if (auto round = state_.open.find(report.round); round != state_.open.end()) {
+    round->second.Report(worker, report);
+  }
+  desk.Complete(report, now);
+  return absl::OkStatus();
+}
+
+bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const {
+  const absl::Duration patience = state_.config.lease + state_.progress.usual_round();
+  const absl::Duration long_patience = std::max(patience, kStallPatience);
+  const absl::Time begin = std::max(round.opened_at(), state_.servers_back_at);
+  if (desk.still().has_value()) {
+    // How slow its path is shows in its first round.
+    return now - std::max(begin, desk.still()->since) >
+           (desk.has_reported() ? patience : long_patience);
+  }
+  // Bytes that are pushed may be told once all are taken, which over a slow path lasts.
+  return desk.is_pulling() && now - std::max(begin, desk.same_since()) > long_patience;
+}
+
+// A round waits without end for a worker whose heartbeats come, but not a byte of what it pushes or
+// pulls. Computing is not judged. Where nobody gets on, as when it is the server that cannot be
+// reached, nobody is dropped: it would serve no one, and all go on where they were once they can.
+void Coordinator::DropStalled(absl::Time now) {
+  if (state_.is_shard_away() || !state_.is_ready()) return;
+  std::map<WorkerId, Round> stalled;
+  for (const auto& [number, round] : state_.open) {
+    for (WorkerId worker : round.Missing()) {
+      if (IsStalled(state_.desks.at(worker), round, now)) stalled.emplace(worker, number);
+    }
+  }
+  const std::vector<const WorkerRecord*> members = state_.membership.Members();
+  const bool others_get_on =
+      std::any_of(members.begin(), members.end(), [&](const WorkerRecord* member) {
+        return !stalled.contains(member->id) && !state_.desks.at(member->id).still().has_value();
+      });
+  if (!others_get_on) return;
+  std::vector<EndedLife> ended;
+  for (const auto& [worker, round] : stalled) {
+    std::string what = StandstillOf(state_, worker, now);
+    if (what.empty()) what = "its pull moves no byte";
+    RaiseAlarm(absl::StrCat("worker '", state_.NameOf(worker), "' held up rounds: ", what,
+                            "; it is dropped, and comes back once it reaches every server. See to "
+                            "its path to the servers"),
+               now);
+    absl::StatusOr<EndedLife> life =
+        state_.membership.Drop(worker, state_.membership.Find(worker)->incarnation,
+                               absl::StrCat("held up round ", round.value(), ": ", what), now);
+    if (life.ok()) ended.push_back(*std::move(life));
+  }
+  if (!ended.empty()) EndLives(ended, now);
+}
+
+void Coordinator::Advance(absl::Time now) {
+  while (AdvanceOnce(now)) {
+  }
+}
+
+bool Coordinator::AdvanceOnce(absl::Time now) {
+  switch (state_.phase) {
+    case CoordinatorPhase::kLoading:
+      return AdvanceLoading(now);
+    case CoordinatorPhase::kRunning:
+      return !state_.is_shard_away() && AdvanceTraining(now);
+    case CoordinatorPhase::kEvaluating:
+      return !state_.is_shard_away() && AdvanceEvaluation(now);
+    case CoordinatorPhase::kSaving:
+      return !state_.is_shard_away() && AdvanceSaving(now);
+    case CoordinatorPhase::kDone:
+      return AdvanceDone(now);
+    case CoordinatorPhase::kFailed:
+      return state_.Returning(now).empty() && AdvanceFailed();
+    default:
+      return false;
+  }
+}
+
+bool Coordinator::AdvanceTraining(absl::Time now) {
+  if (CloseRounds(now)) return true;
+  if (state_.policy->uses_rosters() && !state_.open.empty()) return false;
+  if (state_.is_stopping() || state_.ledger.is_exhausted()) {
+    if (!state_.open.empty()) return false;
+    Enter(state_.is_stopping() ? CoordinatorPhase::kSaving : CoordinatorPhase::kEvaluating);
+    return true;
+  }
+  if (state_.is_work_held()) return state_.open.empty() && AdvanceLastSave(now);
+  if (state_.supply.is_awaited()) return false;
+  MaybeCheckpoint(now);
+  return GrantNext(now);
+}
+
+bool Coordinator::AdvanceEvaluation(absl::Time now) {
+  if (!state_.open.empty()) {
+    const OpenRound round = state_.open.begin()->second;
+    if (!round.Missing().empty()) return false;
+    state_.open.clear();
+    if (round.was_lost_from()) {
+      ++state_.evaluation_attempt;
+      Tell("final evaluation is repeated: a worker was lost during it");
+    } else {
+      state_.ledger.FinishFinalEvaluation();
+      CloseRound(round, now);
+    }
+    Touch();
+    return true;
+  }
+  if (state_.is_stopping() || !state_.ledger.needs_final_evaluation()) {
+    Enter(CoordinatorPhase::kSaving);
+    return true;
+  }
+  if (state_.is_work_held()) return AdvanceLastSave(now);
+  const std::vector<RosterMember> roster = state_.Waiting();
+  if (roster.empty() || !state_.ledger.LackingFor(roster).empty()) return false;
+  Give(state_.ledger.OpenFinalEvaluation(state_.membership.view(), roster,
+                                         state_.ledger.next_round() + state_.evaluation_attempt,
+                                         state_.committed_round()),
+       now);
+  return true;
+}
+
+// Closes the rounds that are over.
+bool Coordinator::CloseRounds(absl::Time now) {
+  bool has_closed = false;
+  for (auto it = state_.open.begin(); it != state_.open.end();) {
+    const std::vector<MemberProgress> missing = state_.MissingOf(it->second);
+    if (state_.policy->OnRoundEnd({it->first, it->second.reported(), missing}).action !=
+        Action::kApply) {
+      ++it;
+      continue;
+    }
+    const OpenRound round = std::move(it->second);
+    it = state_.open.erase(it);
+    CloseRound(round, now);
+    has_closed = true;
+  }
+  return has_closed;
+}
+
+void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
+  Touch();
+  if (state_.policy->uses_rosters() && !round.is_evaluation() && round.reported() > 0) {
+    Command(CloseRoundCommand{round.round(), round.Reported()});
+  }
+  RoundSummary summary = round.Summarize(now);
+  if (summary.committed_short) {
+    Tell(absl::StrCat("round ", summary.round.value(), " went on with ", summary.workers, " of ",
+                      round.plan().roster.size(), " workers; ", summary.samples, " of ",
+                      round.plan().total_samples(), " samples counted"));
+  }
+  if (!state_.policy->uses_rosters() && summary.workers == 0) {
+    state_.ledger.LoseRound(summary.round);
+    state_.progress.OnRoundLost();
+    return;
+  }
+  const std::optional<HeldoutSums> heldout =
+      round.is_evaluation()
+          ? round.Heldout()
+          : state_.ledger.CloseRound(summary.round, summary.samples, round.Heldout());
+  if (heldout.has_value()) SetHeldout(*heldout, &summary);
+  summary.total_samples = state_.ledger.trained_samples();
+  summary.epoch = state_.ledger.epoch();
+  state_.progress.OnRound(summary);
+  summary.trained_time = state_.progress.trained_time();
+  effects_.push_back(Announcement(summary));
+}
+
+// Opens the next round for those that wait and may be in it.
+bool Coordinator::GrantNext(absl::Time now) {
+  const ClusterView view = state_.View(now);
+  const ClusterFacts facts = view.Facts();
+  if (state_.policy->OnOpening(facts).action != Action::kApply) return false;
+  const int max_roster = std::min(state_.policy->max_roster(), state_.ledger.max_roster());
+  std::vector<RosterMember> roster;
+  for (const MemberProgress& member : view.members) {
+    if (static_cast<int>(roster.size()) == max_roster) break;
+    if (!member.waiting || state_.policy->OnGrant(member, facts).action != Action::kApply) continue;
+    roster.push_back({member.worker, state_.membership.Find(member.worker)->incarnation, 0});
+  }
+  if (roster.empty()) return false;
+  const WorkLedger::Work work =
+      state_.ledger.OpenRound(state_.membership.view(), roster, state_.committed_round());
+  if (state_.policy->uses_rosters()) Command(OpenRoundCommand{work.plan});
+  state_.quota.OnWork();
+  Give(work, now);
+  return true;
+}
+
+void Coordinator::Give(const WorkLedger::Work& work, absl::Time now) {
+  for (size_t i = 0; i < work.grants.size(); ++i) {
+    Grant grant = work.grants[i];
+    grant.loss = state_.progress.loss();
+    state_.desks[work.plan.roster[i].worker].Give(grant);
+  }
+  state_.open.emplace(work.plan.round, OpenRound(work, now));
+  state_.progress.OnOpened(now);
+  Touch();
+}
+
+void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
+  const WorkerRecord* record = state_.membership.Find(fault.worker);
+  // Also of a life that has just ended: whoever is refused may leave before the shard is heard.
+  if (record == nullptr || record->incarnation != fault.incarnation || !state_.is_ready()) {
+    return;
+  }
+  switch (fault.kind) {
+    case WorkerFault::Kind::kNotFinite:
+      OnNotFinite(fault.worker, fault.round, fault.text, now);
+      return;
+    case WorkerFault::Kind::kNotPushed:
+      RaiseAlarm(absl::StrCat("worker '", record->name,
+                              "' reports rounds that it has not pushed; it is dropped"),
+                 now);
+      DropWorker(fault.worker, fault.text, now);
+      return;
+  }
+}
+
+// One worker whose numbers are not finite, while those of others are, is sick: it loses its life,
+// may come back, and is turned away after some times. If no member is left whose last numbers were
+// finite or are still to come, nobody is to blame: the run has diverged.
+void Coordinator::OnNotFinite(WorkerId worker, Round round, absl::string_view text,
+                              absl::Time now) {
+  const WorkerRecord* record = state_.membership.Find(worker);
+  // Once per life, however many buckets say so.
+  if (!state_.desks[worker].CountNotFinite(record->incarnation, state_.finite_reports)) return;
+  RaiseAlarm(absl::StrCat("worker '", record->name,
+                          "' has sent what is NaN, infinite or beyond all reason; it is not "
+                          "counted"),
+             now);
+  for (const WorkerRecord* member : state_.membership.Members()) {
+    if (state_.desks[member->id].is_finite()) return DropWorker(worker, text, now);
+  }
+  // They were computed on the weights after `round` updates.
+  Diverge(round, round, absl::StrCat("no worker's numbers are finite any more: ", text), now);
+}
+
+void Coordinator::OnShardDiverged(int shard, uint64_t server_incarnation, Round round,
+                                  absl::string_view text, absl::Time now) {
+  if (server_incarnation != state_.server_incarnation) return;
+  // What was saved was finite. Asynchronous rounds do not end in order: a checkpoint of more rounds
+  // may have come before this one's update.
+  const Round first_bad =
+      state_.policy->uses_rosters() ? round + 1 : state_.ledger.next_round() + 1;
+  Diverge(round, first_bad, absl::StrCat("shard ", shard, ": ", text), now);
+}
+
+void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now) {
+  if (!state_.is_ready() || !state_.failure.ok() || state_.should_exit) return;
+  const std::optional<PublishedCheckpoint>& last = state_.checkpoints.last();
+  const bool is_last_bad = last.has_value() && last->round >= first_bad;
+  const std::string good = !last.has_value() ? "none"
+                           : is_last_bad
+                               ? absl::StrCat("the one before ", last->path,
+                                              ", which has these weights and is set aside")
+                               : absl::StrCat("round ", last->round.value(), ", ", last->path);
+  const std::string what = absl::StrCat("diverged at round ", round.value(),
+                                        "; last good checkpoint: ", good, ". ", why);
+  state_.divergence.Note(round, what, now);
+  if (state_.checkpoints.is_active()) {
+    Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
+  }
+  state_.checkpoints.Abort(absl::FailedPreconditionError(what));
+  state_.open.clear();
+  // Before anything is restored, and for the servers that are started after this one, too.
+  Do(SetAsideTask{first_bad});
+  if (state_.divergence.MayRollBack() && !state_.is_stopping() && !state_.is_work_held()) {
+    state_.divergence.RollBack();
+    RaiseAlarm(
+        absl::StrCat(what, ". Goes back to ",
+                     last.has_value() ? "that checkpoint" : "the first weights",
+                     " with the learning rate times ", state_.divergence.learning_rate_scale(),
+                     " (rollback ", state_.divergence.rollbacks(), " of ",
+                     state_.divergence.max_rollbacks(), ")"),
+        now);
+    Enter(CoordinatorPhase::kRestoring);
+    Do(ChooseRestoreTask{});
+    return;
+  }
+  const std::string after =
+      state_.divergence.rollbacks() > 0
+          ? absl::StrCat(" (after ", state_.divergence.rollbacks(), " rollbacks)")
+          : "";
+  if (is_last_bad) state_.checkpoints.ForgetLast();
+  state_.failure = absl::FailedPreconditionError(
+      absl::StrCat(what, after, ". Lower --learning_rate, or set --clip_norm, and start again"));
+  RaiseAlarm(state_.failure.message(), now);
+  state_.stop_reason = what;
+  state_.last_save.Begin(/*gives_up=*/true, now);
+  Enter(CoordinatorPhase::kDone);
+  Advance(now);
+}
+
+absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
+                                          uint64_t memory_of, absl::string_view address,
+                                          absl::Time now) {
+  RETURN_IF_ERROR(state_.shards.CheckFits(shard, num_shards));
+  const bool is_known = state_.shards.IsHeldBy(shard, instance_id);
+  if (is_known && memory_of == state_.server_incarnation && has_memory()) {
+    Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
+    state_.shards.Reconnect(shard, address, now);
+    RepeatCommands(shard);
+    OnShardBack(shard, now);
+    return absl::OkStatus();
+  }
+  if (is_known || state_.shards.entries()[shard].is_away()) LoseMemory(shard, now);
+  RETURN_IF_ERROR(state_.shards.Attach(shard, instance_id, address, now));
+  Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
+  if (state_.phase == CoordinatorPhase::kAwaitingShards && state_.shards.all_attached()) {
+    Enter(CoordinatorPhase::kRestoring);
+    Do(ChooseRestoreTask{});
+  }
+  return absl::OkStatus();
+}
+
+bool Coordinator::has_memory() const {
+  return state_.phase == CoordinatorPhase::kLoading || state_.is_ready();
+}
+
+void Coordinator::RepeatCommands(int shard) {
+  const auto repeat = [&](ShardCommand command) {
+    effects_.emplace_back(RepeatedCommand{shard, std::move(command)});
+  };
+  if (!state_.supply.is_awaited()) repeat(Members());
+  for (const auto& [id, record] : state_.membership.workers()) {
+    if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, "its life is over"});
+  }
+  for (const auto& [number, round] : state_.open) {
+    if (state_.policy->uses_rosters() && !round.is_evaluation()) {
+      repeat(OpenRoundCommand{round.plan()});
+    }
+  }
+  for (const auto& [round, total] : state_.norms.totals()) repeat(NormTotalCommand{round, total});
+  if (state_.should_exit) repeat(StopCommand{std::string(state_.failure.message())});
+}
+
+void Coordinator::OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now) {
+  if (state_.should_exit || !state_.shards.IsHeldBy(shard, instance_id)) return;
+  if (!has_memory()) return LoseMemory(shard, now);
+  if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
+}
+
+void Coordinator::OnShardHeard(int shard, uint64_t instance_id, absl::Time now) {
+  if (state_.shards.IsHeldBy(shard, instance_id) && state_.shards.Hear(shard, now)) {
+    OnShardBack(shard, now);
+  }
+}
+
+void Coordinator::OnShardAway(int shard, absl::Time now) {
+  Touch();
+  Tell(absl::StrCat("shard away shard=", shard));
+  // What it has written, and the command, may be lost on their way.
+  if (!state_.checkpoints.is_active()) return;
+  const std::string directory(state_.checkpoints.active_directory());
+  const absl::Status lost = absl::UnavailableError(
+      absl::StrCat("the server of shard ", shard, " was away while the checkpoint was written"));
+  state_.checkpoints.Abort(lost);
+  OnCheckpointFailed(directory, lost, now);
+}
+
+void Coordinator::OnShardBack(int shard, absl::Time now) {
+  Touch();
+  state_.servers_back_at = now;
+  state_.told_away.erase(shard);
+  Tell(absl::StrCat("shard back shard=", shard));
+  Advance(now);
+}
+
+absl::Duration Coordinator::ShardPatience() const {
+  // Several of the reports that servers send once a second.
+  return std::max(state_.config.lease, absl::Seconds(5));
+}
+
+void Coordinator::LookForSilence(absl::Time now) {
+  if (state_.should_exit || !has_memory()) return;
+  for (const int shard : state_.shards.MarkSilent(now - ShardPatience())) OnShardAway(shard, now);
+  for (size_t shard = 0; shard < state_.shards.entries().size(); ++shard) {
+    const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
+    if (!entry.is_away() || now - *entry.away_since < ShardPatience()) continue;
+    if (state_.last_save.is_begun() && !state_.last_save.outcome().has_value()) {
+      EndLastSave(absl::DataLossError(LostWhileSaving(static_cast<int>(shard))));
+    }
+    if (!state_.told_away.insert(static_cast<int>(shard)).second) continue;
+    RaiseAlarm(absl::StrCat("the server of shard ", shard, " at ", entry.address,
+                            " gives no sign of life, and training waits for it. If its process is "
+                            "gone, start it again: then the cluster goes on from the newest "
+                            "checkpoint"),
+               now);
+  }
+}
+
+void Coordinator::LoseMemory(int shard, absl::Time now) {
+  state_.shards.Lose(shard, now);
+  state_.told_away.erase(shard);
+  Tell(absl::StrCat("shard lost shard=", shard));
+  // A job that is over and has nothing to go back to stays over.
+  const bool stays_done = state_.phase == CoordinatorPhase::kDone && !state_.saves();
+  if (stays_done || state_.phase == CoordinatorPhase::kFailed ||
+      state_.phase == CoordinatorPhase::kAwaitingShards) {
+    return;
+  }
+  RaiseAlarm(absl::StrCat("the server of shard ", shard,
+                          " has lost its memory; when it is back, the cluster goes on from the "
+                          "newest checkpoint"),
+             now);
+  if (state_.checkpoints.is_active()) {
+    Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
+  }
+  const std::string lost = LostWhileSaving(shard);
+  state_.checkpoints.Abort(absl::UnavailableError(lost));
+  if (state_.last_save.is_begun()) EndLastSave(absl::DataLossError(lost));
+  // The loss of the server that was failing anyway is the end.
+  if (state_.phase == CoordinatorPhase::kFailed) return Advance(now);
+  Enter(CoordinatorPhase::kAwaitingShards);
+}
+
+void Coordinator::OnSquareSums(int shard, uint64_t server_incarnation, Round round,
+                               std::vector<double> segment_sums, absl::Time) {
+  if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
+  if (!state_.norms.Add(round, shard, std::move(segment_sums))) return;
+  Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
+}
+
+void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now) {
+  if (state_.phase != CoordinatorPhase::kRestoring) return;
+  const absl::Status restored = choice.ok() ? Restore(*choice, now) : choice.status();
+  if (restored.ok()) return;
+  Fail(restored);
+  RaiseAlarm(state_.failure.message(), now);
+  Advance(now);
+}
+
+absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
+  if (!choice.alarm.empty()) RaiseAlarm(choice.alarm, now);
+  CoordinatorState saved;
+  saved.membership = state_.membership.Export();
+  Incarnation last_life = saved.membership.last_incarnation;
+  if (choice.state.has_value()) saved = *choice.state;
+  last_life = std::max(last_life, saved.membership.last_incarnation);
+  const bool is_client_model =
+      std::holds_alternative<ClientModelSpec>(state_.config.job.model.architecture);
+  if (choice.layout.has_value() && state_.layout.has_value() && !is_client_model) {
+    RETURN_IF_ERROR(
+        CheckSameLayout(*state_.layout, "the job", *choice.layout, "the weights on disk"));
+  }
+  if (choice.layout.has_value()) state_.layout = choice.layout;
+  const LedgerState on_disk = saved.ledger;
+  state_.divergence.Reconcile(saved.ledger);
+  state_.server_incarnation = std::max({choice.server_incarnation, saved.server_incarnation + 1,
+                                        state_.server_incarnation + 1, last_life.value() + 1});
+  // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
+  // server incarnations lie above them.
+  ASSIGN_OR_RETURN(state_.membership,
+                   MembershipTable::Restore(state_.membership.config(), saved.membership,
+                                            Incarnation(state_.server_incarnation), now));
+  state_.ledger = WorkLedger(state_.config.job, saved.ledger);
+  state_.progress.Restore(saved.progress);
+  state_.source = choice.source;
+  state_.desks.clear();
+  state_.open.clear();
+  state_.norms.Clear();
+  state_.supply.Begin(std::holds_alternative<ClientSource>(state_.source));
+  state_.evaluation_attempt = 0;
+  state_.last_save = LastSave(!state_.config.fallback_dir.empty());
+  state_.hold_reason.clear();
+  state_.shard_failure = absl::OkStatus();
+  state_.drop_missing_at = absl::InfiniteFuture();
+  if (const auto* checkpoint = std::get_if<CheckpointSource>(&state_.source)) {
+    const bool is_fallback =
+        !state_.config.fallback_dir.empty() &&
+        absl::StartsWith(checkpoint->directory, state_.config.fallback_dir + "/");
+    // In the fallback it is no reason not to save where it belongs.
+    state_.checkpoints.SetLast({checkpoint->directory, state_.ledger.next_round(), 0},
+                               is_fallback ? LedgerState{.next_round = -1} : on_disk, now);
+  } else {
+    state_.checkpoints.ForgetLast();
+  }
+  state_.resumed = choice.resumed;
+  if (!choice.note.empty()) Tell(choice.note);
+  if (state_.ledger.is_exhausted() && !state_.ledger.needs_final_evaluation()) {
+    Tell(absl::StrCat("complete already at round ", state_.ledger.next_round().value(), " of ",
+                      state_.config.job.schedule.total_rounds,
+                      ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
+                      state_.config.exit_when_done
+                          ? "ends, because of --exit_when_done"
+                          : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
+  }
+  const int64_t next_round = state_.ledger.next_round().value();
+  effects_.emplace_back(
+      Announcement(RestoredPoint{state_.ledger.next_round(), state_.ledger.trained_samples(),
+                                 state_.ledger.state().final_evaluation_round == next_round}));
+  if (!state_.layout.has_value()) {
+    Enter(CoordinatorPhase::kAwaitingLayout);
+    return absl::OkStatus();
+  }
+  return Assign(now);
+}
+
+absl::Status Coordinator::Assign(absl::Time now) {
+  ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
+                   PlanShards(*state_.layout, state_.config.num_shards));
+  ASSIGN_OR_RETURN(std::vector<Bucket> buckets,
+                   PlanBuckets(*state_.layout, ranges, state_.config.job.bucket_bytes));
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *state_.layout;
+  map->buckets = std::move(buckets);
+  for (int i = 0; i < state_.config.num_shards; ++i) {
+    map->shards.push_back({i, state_.shards.entries()[i].address, ranges[i]});
+  }
+  state_.map = std::move(map);
+  state_.shards.MarkLoading(now);
+  Enter(CoordinatorPhase::kLoading);
+  AssignCommand command = {.server_incarnation = state_.server_incarnation,
+                           .job = state_.config.job,
+                           .map = state_.map,
+                           .source = state_.source,
+                           .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id}};
+  const double learning_rate_scale = state_.ledger.state().learning_rate_scale;
+  command.job.schedule.peak *= learning_rate_scale;
+  command.job.schedule.minimum *= learning_rate_scale;
+  Command(std::move(command));
+  return absl::OkStatus();
+}
+
+void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const absl::Status& status,
+                                absl::Time now) {
+  if (state_.phase != CoordinatorPhase::kLoading ||
+      server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) {
+    return;
+  }
+  if (!status.ok()) {
+    Fail(absl::Status(status.code(),
+                      absl::StrCat("shard ", shard, " could not load: ", status.message())));
+    RaiseAlarm(state_.failure.message(), now);
+    // Workers whose lives the restart has ended come back, and learn that it was in vain.
+    state_.quota.OnReady(now);
+    return Advance(now);
+  }
+  state_.shards.MarkServing(shard, now);
+  Advance(now);
+}
+
+bool Coordinator::AdvanceLoading(absl::Time now) {
+  if (!state_.shards.all_serving()) return false;
+  state_.schedule.Restart(state_.ledger.next_round(), now);
+  state_.quota.OnReady(now);
+  Enter(CoordinatorPhase::kRunning);
+  return true;
+}
+
+void Coordinator::OnShardFailing(int shard, const absl::Status& error, absl::Time now) {
+  if (!state_.is_ready()) return;
+  const absl::Status failure(error.code(), absl::StrCat("shard ", shard, ": ", error.message()));
+  RaiseAlarm(failure.message(), now);
+  if (!state_.shard_failure.ok()) return;
+  state_.shard_failure = failure;
+  BeginLastSave(state_.shard_failure.message(), state_.config.stop_timeout, now);
+}
+
+absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {
+  if (!state_.saves()) {
+    return absl::FailedPreconditionError(
+        "nowhere to save: start the servers with --checkpoint_dir");
+  }
+  if (state_.phase == CoordinatorPhase::kDone && !state_.failure.ok()) return state_.failure;
+  if (absl::Status ready = CheckReady(state_, now); !ready.ok() || state_.supply.is_awaited()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nothing to save yet: ", WaitingFor(state_, now)));
+  }
+  const uint64_t ticket = state_.checkpoints.Request();
+  Advance(now);
+  return ticket;
+}
+
+void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
+  // What has failed ends by itself.
+  if (state_.is_stopping() || state_.phase == CoordinatorPhase::kFailed) return;
+  state_.stop_reason = std::string(reason);
+  Tell(absl::StrCat("stop requested: ", reason));
+  Touch();
+  if (!state_.is_ready()) {
+    EndLastSave(absl::FailedPreconditionError(WaitingFor(state_, now)));
+    state_.quota.OnReady(now);
+    Enter(CoordinatorPhase::kDone);
+  } else if (state_.phase == CoordinatorPhase::kDone) {
+    state_.last_save.Begin(/*gives_up=*/true, now);
+  }
+  Advance(now);
+}
+
+void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now) {
+  if (state_.should_exit) return;
+  state_.hold_reason = std::string(reason);
+  state_.drop_missing_at = std::min(state_.drop_missing_at, now + patience / 2);
+  const absl::Status ready = CheckReady(state_, now);
+  // A server that has just gone away may be back in time, if anything is missing at all.
+  const bool may_save =
+      state_.shards.all_serving() ||
+      (state_.told_away.empty() && !state_.checkpoints.HoldsLast(state_.ledger.state()));
+  if (ready.ok() && may_save) {
+    state_.last_save.Begin(/*gives_up=*/true, now);
+  } else if (!state_.last_save.outcome().has_value()) {
+    const std::string reason_not = WaitingFor(state_, now);
+    EndLastSave(ready.ok() ? absl::DataLossError(reason_not)
+                           : absl::FailedPreconditionError(reason_not));
+  }
+  Touch();
+  Advance(now);
+}
+
+// There is no try (any more); what is on disk already is good enough if nothing came after it.
+void Coordinator::EndLastSave(const absl::Status& error) {
+  Touch();
+  if (state_.last_save.outcome().has_value() && state_.last_save.outcome()->ok()) return;
+  if (state_.checkpoints.HoldsLast(state_.ledger.state())) {
+    state_.last_save.End(*state_.checkpoints.last());
+  } else {
+    const std::string unsaved = Unsaved();
+    state_.last_save.End(absl::Status(
+        error.code(), absl::StrCat(unsaved, unsaved.empty() ? "" : ": ", error.message())));
+  }
+  if (state_.shard_failure.ok()) return;
+  const LastSave::Outcome& outcome = *state_.last_save.outcome();
+  Fail(absl::Status(state_.shard_failure.code(),
+                    absl::StrCat(state_.shard_failure.message(), "; ",
+                                 outcome.ok() ? absl::StrCat("all is saved in ", outcome->path)
+                                              : std::string(outcome.status().message()))));
+}
+
+// A worker that holds up the last checkpoint goes, and with it its part of the round; the round is
+// closed without it.
+void Coordinator::DropMissing(absl::Time now) {
+  const std::string reason = absl::StrCat("held up the last checkpoint: ", state_.hold_reason);
+  std::vector<EndedLife> ended;
+  for (const auto& [number, round] : state_.open) {
+    for (WorkerId worker : round.Missing()) {
+      const WorkerRecord* record = state_.membership.Find(worker);
+      auto life = state_.membership.Drop(worker, record->incarnation, reason, now);
+      if (life.ok()) ended.push_back(*std::move(life));
+    }
+  }
+  EndLives(ended, now);
+}
+
+void Coordinator::Fail(const absl::Status& status) {
+  state_.failure = status;
+  Enter(CoordinatorPhase::kFailed);
+}
+
+void Coordinator::OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
+                               const absl::StatusOr<std::string>& manifest_part, absl::Time now) {
+  // What a shard has written since then would stay there, and take the room of later tries.
+  if (state_.checkpoints.IsGivenUp(directory)) Do(DiscardTask{std::string(directory)});
+  if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
+  auto record = state_.checkpoints.OnSaved(shard, directory, manifest_part);
+  if (!record.has_value()) return;
+  if (record->ok()) {
+    (*record)->layout = *state_.layout;
+    Do(**std::move(record));
+  } else {
+    OnCheckpointFailed(directory, record->status(), now);
+  }
+}
+
+void Coordinator::OnCheckpointPublished(absl::string_view directory,
+                                        const absl::StatusOr<PublishedCheckpoint>& published,
+                                        absl::Time now) {
+  // Copied: it may be a view of what Finish() ends.
+  const std::string temporary(directory);
+  if (!state_.checkpoints.Finish(temporary, published, now)) return;
+  if (!published.ok()) {
+    return OnCheckpointFailed(
+        temporary,
+        absl::Status(published.status().code(),
+                     absl::StrCat("checkpoint ", temporary, ": ", published.status().message())),
+        now);
+  }
+  const absl::Duration write_time = state_.checkpoints.Snapshot(now)->write_time;
+  state_.schedule.OnWritten(write_time);
+  if (!published->alarm.empty()) RaiseAlarm(published->alarm, now);
+  Tell(absl::StrCat(
+      "checkpoint published path=", published->path, " round=", published->round.value(),
+      " bytes=", published->bytes,
+      " took=", absl::FormatDuration(absl::Trunc(write_time, absl::Milliseconds(1))),
+      state_.schedule.is_stretched()
+          ? absl::StrCat(" next_in=", absl::FormatDuration(absl::Trunc(state_.schedule.interval(),
+                                                                       absl::Seconds(1))))
+          : ""));
+  Touch();
+  Advance(now);
+}
+
+void Coordinator::OnCheckpointFailed(absl::string_view directory, const absl::Status& error,
+                                     absl::Time now) {
+  Do(DiscardTask{std::string(directory)});
+  // The same words for every round and try, so that a full disk is one alarm and not one per try.
+  const size_t folder_end = directory.rfind('/');
+  const std::string any = absl::StrCat(directory.substr(0, folder_end), "/round-*");
+  RaiseAlarm(absl::StrReplaceAll(error.message(), {{directory, any}}), now);
+  state_.last_save.OnFailed(error, now);
+  if (state_.last_save.outcome().has_value()) {
+    EndLastSave(error);
+    RaiseAlarm(absl::StrCat("NOT SAVED: ", state_.last_save.outcome()->status().message()), now);
+  }
+  Touch();
+  Advance(now);
+}
+
+// Between rounds: when one is scheduled for the coming round or was asked for.
+void Coordinator::MaybeCheckpoint(absl::Time now) {
+  if (!state_.saves()) return;
+  const Round round = state_.ledger.next_round();
+  const bool is_due_by_round = state_.schedule.IsDueByRound(round);
+  if (state_.checkpoints.is_active()) {
+    if (!is_due_by_round) return;
+    state_.schedule.OnBegun(round, now);
+    RaiseAlarm(
+        "a checkpoint was left out because the one before it was still being written; "
+        "raise --checkpoint_every",
+        now);
+    return;
+  }
+  if (!is_due_by_round && !state_.schedule.IsDueByTime(now) && !state_.checkpoints.is_requested()) {
+    return;
+  }
+  if (ServeRequestsWithLast()) return;
+  state_.schedule.OnBegun(round, now);
+  if (!state_.checkpoints.HoldsLast(state_.ledger.state())) {
+    StartCheckpoint(state_.config.checkpoint_dir, now);
+  }
+}
+
+// Whether what is on disk already serves those who asked for a checkpoint.
+bool Coordinator::ServeRequestsWithLast() {
+  if (!state_.checkpoints.is_requested() || !state_.checkpoints.HoldsLast(state_.ledger.state())) {
+    return false;
+  }
+  state_.checkpoints.ServeWithLast();
+  Touch();
+  return true;
+}
+
+void Coordinator::StartCheckpoint(absl::string_view folder, absl::Time now) {
+  const CoordinatorState state{state_.server_incarnation, state_.ledger.state(),
+                               state_.membership.Export(), state_.progress.Export()};
+  const std::string directory =
+      state_.checkpoints.Begin(folder, state_.ledger.next_round(), state, now);
+  SaveCommand command = {.round = std::nullopt, .directory = directory};
+  if (state_.policy->uses_rosters()) command.round = state_.ledger.next_round();
+  Command(std::move(command));
+  Tell(absl::StrCat("checkpoint begun directory=", directory));
+}
+
+// Carries out the tries. Returns whether anything has changed.
+bool Coordinator::AdvanceLastSave(absl::Time now) {
+  if (state_.checkpoints.is_active()) return false;
+  if (ServeRequestsWithLast()) return true;
+  if (!state_.last_save.is_begun() || state_.last_save.outcome().has_value()) return false;
+  if (!state_.failure.ok()) {
+    EndLastSave(state_.failure);
+    return true;
+  }
+  if (!state_.saves() || state_.supply.is_awaited() ||
+      state_.checkpoints.HoldsLast(state_.ledger.state())) {
+    EndLastSave(absl::FailedPreconditionError(state_.saves() ? WaitingFor(state_, now)
+                                                             : "no --checkpoint_dir"));
+    return true;
+  }
+  if (state_.is_shard_away()) return false;
+  const std::optional<LastSave::Place> place = state_.last_save.Due(now);
+  if (!place.has_value()) return false;
+  StartCheckpoint(*place == LastSave::Place::kFallback ? state_.config.fallback_dir
+                                                       : state_.config.checkpoint_dir,
+                  now);
+  return true;
+}
+
+bool Coordinator::AdvanceSaving(absl::Time now) {
+  if (!state_.last_save.is_begun()) {
+    state_.last_save.Begin(/*gives_up=*/state_.is_stopping() || state_.config.exit_when_done, now);
+  }
+  if (AdvanceLastSave(now)) return true;
+  if (state_.checkpoints.is_active()) return false;
+  // Workers need not wait for the tries that follow.
+  Enter(CoordinatorPhase::kDone);
+  return true;
+}
+
+bool Coordinator::AdvanceDone(absl::Time now) {
+  if (AdvanceLastSave(now)) return true;
+  if (state_.should_exit || state_.checkpoints.is_active()) return false;
+  if (state_.checkpoints.is_requested()) {
+    if (state_.is_shard_away()) return false;
+    StartCheckpoint(state_.config.checkpoint_dir, now);
+    return true;
+  }
+  if (!state_.is_stopping() && !state_.config.exit_when_done) return false;
+  if (!state_.last_save.outcome().has_value()) return false;
+  if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
+  if (state_.awaits_strangers(now)) return false;
+  // A server that is away for long is not waited for to be told.
+  if (state_.is_shard_away() && state_.told_away.empty()) return false;
+  Exit("the job is over");
+  return true;
+}
+
+bool Coordinator::AdvanceFailed() {
+  if (state_.should_exit || !state_.Present().empty()) return false;
+  Exit("the job has failed");
+  return true;
+}
+
+void Coordinator::Exit(absl::string_view why) {
+  state_.should_exit = true;
+  Command(StopCommand{std::string(state_.failure.message())});
+  Tell(absl::StrCat(why, " and the workers have left: the servers exit"));
+  Touch();
 }
 
 }  // namespace lodestar

@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -31,12 +30,15 @@
 #include "common/layout.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/cluster_state.h"
+#include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator_config.h"
-#include "server/coordinator/coordinator_facts.h"
 #include "server/coordinator/messages.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/shard_command.h"
 #include "server/coordinator/work_ledger.h"
+#include "server/coordinator/worker_desk.h"
 #include "server/membership/membership_table.h"
 #include "server/sync/worker_fault.h"
 
@@ -45,7 +47,7 @@ namespace lodestar {
 // What follows from a call: carried out in order, before what the call answered goes out.
 using Effect = std::variant<ShardCommand, RepeatedCommand, CheckpointTask, Announcement>;
 
-class Coordinator final : public CoordinatorFacts {
+class Coordinator {
  public:
   using Config = CoordinatorConfig;
   // Errors: InvalidArgument, as ValidateJobSpec() and BuildLayout(), or for num_shards.
@@ -113,29 +115,56 @@ class Coordinator final : public CoordinatorFacts {
   void BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now);
   void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm);
 
+  // How it stands. state_version() changes whenever a pending grant, registration or checkpoint
+  // could have a new answer.
+  uint64_t state_version() const { return state_version_; }
+  CoordinatorPhase phase() const { return state_.phase; }
+  uint64_t server_incarnation() const { return state_.server_incarnation; }
+  std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null: no layout yet
+  Round committed_round() const { return state_.committed_round(); }
+  int64_t rounds_done() const { return state_.rounds_done(); }
+  ClusterSnapshot Snapshot(absl::Time now) const { return SnapshotOf(state_, now); }
+  // Empty while it is under way; NotFound for tickets long gone.
+  std::optional<absl::StatusOr<PublishedCheckpoint>> CheckpointOutcome(uint64_t ticket) const {
+    return state_.checkpoints.OutcomeOf(ticket);
+  }
+  // Not set before it is over. Errors: FailedPrecondition (nothing to save, or nowhere); else why
+  // it failed. Each says what is in no checkpoint.
+  const std::optional<LastSave::Outcome>& LastSaveOutcome() const {
+    return state_.last_save.outcome();
+  }
+  std::string Unsaved() const { return UnsavedText(state_); }
+  std::optional<absl::StatusOr<JobEnding>> Ending() const { return EndingOf(state_); }
+  // How it ended, failed or over. Not set before the workers have left and the servers were told to
+  // exit.
+  std::optional<absl::Status> outcome() const {
+    return state_.should_exit ? std::optional(state_.failure) : std::nullopt;
+  }
+
  private:
   Coordinator(Config config, std::optional<Layout> layout, absl::Time now);
+
+  // Effects.
   void Command(ShardCommand command);
   void Do(CheckpointTask task);
   void Tell(absl::string_view event);
-  absl::Status CheckSound(const RegisterCall& call) const;
-  absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
+  // Tells the log what has been waited for for a while, once.
+  void TellWait(absl::Time now);
+  void Touch() { ++state_version_; }
+  void Enter(CoordinatorPhase phase);
+
+  // Lives of workers.
   absl::StatusOr<RegisterAnswer> Admit(const RegisterCall& call, absl::Time now);
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
-  void EndLives(const std::vector<EndedLife>& lives, absl::Time now);
+  absl::Status CheckSound(const RegisterCall& call) const;
+  absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
+  void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
+  void EndLives(const std::vector<EndedLife>& lives, absl::Time now);
   void AnnounceMembers();
   MembersCommand Members() const;
-  void OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
-  void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
-  // Weights after `first_bad` updates are not to be used any more.
-  void Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
 
-  absl::Status CountReport(WorkerId worker, const GrantReport& report, absl::Time now);
-  // Whether the round has waited long enough for the worker, whose transfers do not move.
-  bool IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const;
-  void DropStalled(absl::Time now);
-  // Goes on as far as the facts allow.
+  // Goes on as far as the facts allow. The others return whether anything has changed.
   void Advance(absl::Time now);
   bool AdvanceOnce(absl::Time now);
   bool AdvanceLoading(absl::Time now);
@@ -143,22 +172,31 @@ class Coordinator final : public CoordinatorFacts {
   bool AdvanceEvaluation(absl::Time now);
   bool AdvanceSaving(absl::Time now);
   bool AdvanceDone(absl::Time now);
-  bool CloseRounds(absl::Time now);
-  void CloseRound(const OpenRound& round, absl::Time now);
+  bool AdvanceFailed();
+
+  // Rounds and grants.
+  GrantAnswer AnswerFor(WorkerId worker, absl::Time now) const;
+  absl::Status CountReport(WorkerId worker, const GrantReport& report, absl::Time now);
+  // Whether the round has waited long enough for the worker, whose transfers do not move.
+  bool IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const;
+  void DropStalled(absl::Time now);
   bool GrantNext(absl::Time now);
   void Give(const WorkLedger::Work& work, absl::Time now);
-  void MaybeCheckpoint(absl::Time now);
-  void StartCheckpoint(absl::string_view folder, absl::Time now);
-  bool AdvanceLastSave(absl::Time now);
-  void OnCheckpointFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
-  void EndLastSave(const absl::Status& error);
-  void DropMissing(absl::Time now);
-  bool ServeRequestsWithLast();
+  bool CloseRounds(absl::Time now);
+  void CloseRound(const OpenRound& round, absl::Time now);
 
-  // The server has come with another memory than that of the job: all start over.
-  void LoseMemory(int shard, absl::Time now);
+  // Numbers that are not finite.
+  void OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
+  // Weights after `first_bad` updates are not to be used any more.
+  void Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
+
+  // Servers.
+  absl::Status Restore(const RestoreChoice& choice, absl::Time now);
+  absl::Status Assign(absl::Time now);
   // Whether shards have an assignment, and with it something to lose.
   bool has_memory() const;
+  // The server has come with another memory than that of the job: all start over.
+  void LoseMemory(int shard, absl::Time now);
   void OnShardAway(int shard, absl::Time now);
   void OnShardBack(int shard, absl::Time now);
   void RepeatCommands(int shard);
@@ -166,20 +204,21 @@ class Coordinator final : public CoordinatorFacts {
   // For how long a server may be silent, or away until people are told.
   absl::Duration ShardPatience() const;
 
-  absl::Status Restore(const RestoreChoice& choice, absl::Time now);
-  absl::Status Assign(absl::Time now);
+  // Checkpoints and the end of the job.
+  void MaybeCheckpoint(absl::Time now);
+  void StartCheckpoint(absl::string_view folder, absl::Time now);
+  void OnCheckpointFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
+  bool ServeRequestsWithLast();
+  bool AdvanceLastSave(absl::Time now);
+  void EndLastSave(const absl::Status& error);
+  void DropMissing(absl::Time now);
   void Fail(const absl::Status& status);
-  bool AdvanceFailed();
   // Whoever is to learn how the job ended has learned it: ends the servers.
   void Exit(absl::string_view why);
-  void Enter(CoordinatorPhase phase);
-  void Touch() { ++state_version_; }
-  // Tells the log what has been waited for for a while, once.
-  void TellWait(absl::Time now);
 
+  ClusterState state_;
+  uint64_t state_version_ = 1;
   std::vector<Effect> effects_;
-  absl::Time servers_back_at_ = absl::InfinitePast();  // the last that were away
-  std::set<int> told_away_;  // shards whose servers are away, once people were told
 };
 
 }  // namespace lodestar

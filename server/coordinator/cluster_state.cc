@@ -1,0 +1,107 @@
+#include "server/coordinator/cluster_state.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/sync/policy_factory.h"
+
+namespace lodestar {
+
+ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout,
+                           absl::Time now)
+    : config(std::move(the_config)),
+      started_at(now),
+      policy(MakeClusterPolicy(config.job)),
+      layout(std::move(the_layout)),
+      shards(config.num_shards, now),
+      norms(config.num_shards),
+      membership(MembershipTable::Config{.lease = config.lease}),
+      ledger(config.job, LedgerState{}),
+      quota(config.job, config.lease),
+      checkpoints(config.num_shards),
+      schedule(config.checkpoint_schedule),
+      last_save(!config.fallback_dir.empty()),
+      divergence(config.divergence) {}
+
+bool ClusterState::is_ready() const {
+  switch (phase) {
+    case CoordinatorPhase::kRunning:
+    case CoordinatorPhase::kEvaluating:
+    case CoordinatorPhase::kSaving:
+      return true;
+    case CoordinatorPhase::kDone:
+      return map != nullptr;
+    default:
+      return false;
+  }
+}
+
+std::string ClusterState::NameOf(WorkerId worker) const {
+  const WorkerRecord* record = membership.Find(worker);
+  return record == nullptr ? absl::StrCat("worker ", worker.value()) : record->name;
+}
+
+std::vector<std::string> ClusterState::Present() const {
+  std::vector<std::string> names;
+  for (const auto& [id, record] : membership.workers()) {
+    if (record.is_alive()) names.push_back(record.name);
+  }
+  return names;
+}
+
+std::vector<std::string> ClusterState::Returning(absl::Time now) const {
+  std::vector<std::string> names;
+  if (!quota.IsGathering(now)) return names;
+  for (const auto& [id, record] : membership.workers()) {
+    if (record.is_away()) names.push_back(record.name);
+  }
+  return names;
+}
+
+std::vector<RosterMember> ClusterState::Waiting() const {
+  std::vector<RosterMember> waiting;
+  for (const WorkerRecord* record : membership.Members()) {
+    if (desks.at(record->id).is_waiting()) waiting.push_back({record->id, record->incarnation, 0});
+  }
+  return waiting;
+}
+
+ClusterView ClusterState::View(absl::Time now) const {
+  ClusterView view;
+  view.required = quota.Required(now);
+  for (const WorkerRecord* record : membership.Members()) {
+    const WorkerDesk& desk = desks.at(record->id);
+    view.members.push_back(
+        {record->id, record->name, desk.progress(), desk.is_waiting(), desk.grant().has_value()});
+  }
+  if (open.empty()) return view;
+  const OpenRound& round = open.begin()->second;
+  view.open_round = round.round();
+  view.reported = round.reported();
+  view.missing = MissingOf(round);
+  return view;
+}
+
+std::vector<MemberProgress> ClusterState::MissingOf(const OpenRound& round) const {
+  std::vector<MemberProgress> missing;
+  for (WorkerId worker : round.Missing()) {
+    const WorkerDesk& desk = desks.at(worker);
+    missing.push_back(
+        {worker, NameOf(worker), desk.progress(), desk.is_waiting(), desk.grant().has_value()});
+  }
+  return missing;
+}
+
+// Weights of all rounds that are over. Without rosters any weights will do.
+Round ClusterState::committed_round() const {
+  if (!policy->uses_rosters()) return Round(0);
+  const bool is_one_open = !open.empty() && !open.begin()->second.is_evaluation();
+  return is_one_open ? open.begin()->first : ledger.next_round();
+}
+
+int64_t ClusterState::rounds_done() const {
+  if (policy->uses_rosters()) return committed_round().value();
+  return ledger.next_round().value() - static_cast<int64_t>(open.size());
+}
+
+}  // namespace lodestar

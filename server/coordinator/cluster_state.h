@@ -1,0 +1,140 @@
+// All that the coordinator knows of its job, and what its decisions and its words both ask of it.
+// Plain data: only Coordinator changes it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "common/layout.h"
+#include "server/coordinator/alarm_book.h"
+#include "server/coordinator/checkpoint_course.h"
+#include "server/coordinator/checkpoint_schedule.h"
+#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/coordinator_config.h"
+#include "server/coordinator/divergence_record.h"
+#include "server/coordinator/job_progress.h"
+#include "server/coordinator/last_save.h"
+#include "server/coordinator/member_quota.h"
+#include "server/coordinator/messages.h"
+#include "server/coordinator/norm_book.h"
+#include "server/coordinator/open_round.h"
+#include "server/coordinator/refusal_book.h"
+#include "server/coordinator/shard_registry.h"
+#include "server/coordinator/wait_log.h"
+#include "server/coordinator/weights_supply.h"
+#include "server/coordinator/work_ledger.h"
+#include "server/coordinator/worker_desk.h"
+#include "server/membership/membership_table.h"
+#include "server/sync/cluster_policy.h"
+
+namespace lodestar {
+
+// Where the coordinator is in the life of a job; the transitions are drawn in coordinator.h.
+enum class CoordinatorPhase : uint8_t {
+  kAwaitingShards,
+  kRestoring,
+  kAwaitingLayout,
+  kLoading,
+  kRunning,
+  kEvaluating,
+  kSaving,
+  kDone,
+  kFailed,  // the servers cannot go on: see Coordinator::outcome()
+};
+
+// Owns what ClusterFacts points to: one moment of the cluster for the policy.
+struct ClusterView {
+  RequiredMembers required;
+  std::vector<MemberProgress> members;  // ascending by worker
+  std::optional<Round> open_round;
+  int reported = 0;
+  std::vector<MemberProgress> missing;
+
+  // Valid while this object is unchanged.
+  ClusterFacts Facts() const {
+    ClusterFacts facts;
+    facts.required = required;
+    facts.members = members;
+    if (open_round.has_value()) facts.open_round = OpenRoundFacts{*open_round, reported, missing};
+    return facts;
+  }
+};
+
+struct ClusterState {
+  ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout, absl::Time now);
+
+  CoordinatorConfig config;
+  absl::Time started_at;
+  std::unique_ptr<const ClusterPolicy> policy;
+  CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;
+  absl::Status failure;        // not OK: the servers cannot go on, or the run has diverged
+  absl::Status shard_failure;  // for which the job fails once the last checkpoint is taken
+  uint64_t server_incarnation = 0;
+  std::optional<std::string> stop_reason;               // once asked to stop
+  std::string hold_reason;                              // empty: work is handed out
+  absl::Time drop_missing_at = absl::InfiniteFuture();  // who then holds up the last save
+  bool should_exit = false;
+
+  std::optional<Layout> layout;
+  std::shared_ptr<const ClusterMap> map;
+  WeightsSource source;
+  WeightsSupply supply;
+
+  ShardRegistry shards;
+  NormBook norms;
+  MembershipTable membership;
+  WorkLedger ledger;
+  MemberQuota quota;
+  CheckpointCourse checkpoints;
+  CheckpointSchedule schedule;
+  LastSave last_save;
+  std::optional<ResumeSnapshot> resumed;
+  DivergenceRecord divergence;
+  AlarmBook alarms;
+  RefusalBook refusals;
+  WaitLog waits;
+  JobProgress progress;
+  std::map<WorkerId, WorkerDesk> desks;
+  std::map<Round, OpenRound> open;  // one at most with rosters; else one per grant that is out
+  int64_t evaluation_attempt = 0;
+  uint64_t finite_reports = 0;                        // of all workers
+  absl::Time servers_back_at = absl::InfinitePast();  // the last that were away
+  std::set<int> told_away;  // shards whose servers are away, once people were told
+
+  // Whether the servers have weights, and workers may call.
+  bool is_ready() const;
+  bool is_stopping() const { return stop_reason.has_value(); }
+  bool is_work_held() const { return !hold_reason.empty(); }
+  // No round is opened, closed or saved: a server cannot be told.
+  bool is_shard_away() const { return shards.any_away(); }
+  bool saves() const { return !config.checkpoint_dir.empty(); }
+
+  std::string NameOf(WorkerId worker) const;
+  // Workers that have not left yet.
+  std::vector<std::string> Present() const;
+  // Who may still come back after the servers started anew, to learn that the job is over.
+  std::vector<std::string> Returning(absl::Time now) const;
+  // Whether workers of a server before this one may still come, and learn that the job is over: it
+  // has left no checkpoint that names them.
+  bool awaits_strangers(absl::Time now) const {
+    return map != nullptr && membership.workers().empty() && now < started_at + config.lease;
+  }
+  // Members that have asked for work and have none.
+  std::vector<RosterMember> Waiting() const;
+  ClusterView View(absl::Time now) const;
+  // Of the round's roster: alive and not reported.
+  std::vector<MemberProgress> MissingOf(const OpenRound& round) const;
+  Round committed_round() const;  // before which all rounds are over; 0 without rosters
+  // Rounds that are over, and in all weights once everything is applied.
+  int64_t rounds_done() const;
+};
+
+}  // namespace lodestar

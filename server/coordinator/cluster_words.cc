@@ -1,0 +1,356 @@
+#include "server/coordinator/cluster_words.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace lodestar {
+namespace {
+
+// Of the workers whose life has ended: for this long, and the latest of them.
+constexpr absl::Duration kEndedShownFor = absl::Hours(1);
+constexpr size_t kMaxEndedShown = 32;
+
+// How long a wait lasts before the log is told.
+constexpr absl::Duration kWaitPatience = absl::Seconds(2);
+constexpr absl::Duration kRoundPatience = absl::Minutes(1);
+
+std::string AgeText(absl::Duration age) {
+  return absl::FormatDuration(absl::Trunc(age, absl::Milliseconds(100)));
+}
+
+std::string Held(const Decision& decision) {
+  return decision.action == Action::kApply ? "" : decision.reason;
+}
+
+// The missing of a round, without those who have sent theirs and only wait behind others for the
+// acknowledgement (sums have a fixed order). One whose transfers do not move does not only wait.
+std::vector<WorkerId> Awaited(const OpenRound& round, const std::map<WorkerId, WorkerDesk>& desks) {
+  const std::vector<WorkerId> missing = round.Missing();
+  std::vector<WorkerId> awaited;
+  for (WorkerId worker : missing) {
+    auto desk = desks.find(worker);
+    const bool only_waits =
+        desk != desks.end() && desk->second.is_delivering() && !desk->second.still().has_value();
+    if (!only_waits) awaited.push_back(worker);
+  }
+  return awaited.empty() ? missing : awaited;
+}
+
+std::string Standstills(const ClusterState& state, std::optional<absl::Time> age_at) {
+  std::string text;
+  for (const auto& [number, round] : state.open) {
+    for (WorkerId worker : round.Missing()) {
+      const std::string what = StandstillOf(state, worker, age_at);
+      if (!what.empty()) absl::StrAppend(&text, "; worker ", state.NameOf(worker), ": ", what);
+    }
+  }
+  return text;
+}
+
+std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
+  const std::vector<std::string> returning = state.Returning(now);
+  if (!returning.empty()) {
+    return absl::StrCat("gives ", absl::StrJoin(returning, ", "),
+                        " time to come back and learn that the job is over");
+  }
+  const bool ends = state.is_stopping() || state.config.exit_when_done ||
+                    state.phase == CoordinatorPhase::kFailed;
+  if (!ends) return "";
+  if (state.awaits_strangers(now)) {
+    return "gives workers of an earlier server time to come back and learn that the job is over";
+  }
+  const std::vector<std::string> names = state.Present();
+  return names.empty() ? "" : absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to leave");
+}
+
+std::string WaitingForLastSave(const ClusterState& state, absl::Time now, Ages ages) {
+  if (!state.last_save.is_begun() || state.last_save.outcome().has_value()) return "";
+  if (state.checkpoints.is_active() || state.last_save.error().ok()) {
+    return "waits for the last checkpoint to be written";
+  }
+  const absl::Duration pause = std::max(state.last_save.next_try() - now, absl::ZeroDuration());
+  return absl::StrCat("the last checkpoint failed and is tried again",
+                      ages == Ages::kShown ? " in " + AgeText(pause) : "", ": ",
+                      state.last_save.error().message());
+}
+
+absl::Time ShownSince(const MembershipTable& membership, absl::Time now) {
+  std::vector<absl::Time> ends;
+  for (const auto& [id, record] : membership.workers()) {
+    if (!record.is_alive()) ends.push_back(record.ended_at);
+  }
+  std::sort(ends.begin(), ends.end(), std::greater<>());
+  const absl::Time since = now - kEndedShownFor;
+  return ends.size() > kMaxEndedShown ? std::max(since, ends[kMaxEndedShown - 1]) : since;
+}
+
+// By id, the refused last.
+std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time now) {
+  const int64_t newest = state.ledger.next_round().value() - 1;
+  std::vector<WorkerSnapshot> refused = state.refusals.Snapshot(now);
+  std::set<std::string> refused_names;
+  for (const WorkerSnapshot& worker : refused) refused_names.insert(worker.name);
+  const absl::Time shown_since = ShownSince(state.membership, now);
+  std::vector<WorkerSnapshot> workers;
+  const WorkerDesk none;
+  for (const auto& [id, record] : state.membership.workers()) {
+    // Who registered and was refused afterwards has one line, with the refusal.
+    const bool is_shown = record.is_alive() ||
+                          (record.ended_at >= shown_since && !refused_names.contains(record.name));
+    if (!is_shown) continue;
+    const auto desk = state.desks.find(id);
+    workers.push_back(
+        (desk == state.desks.end() ? none : desk->second).Snapshot(record, newest, now));
+    if (const DataSetState* data = state.ledger.DataOf(id); data != nullptr) {
+      workers.back().data = DataSnapshot{data->claim.own_partition, data->claim.fingerprint,
+                                         data->claim.num_train_samples,
+                                         data->claim.num_heldout_samples, EpochOf(*data)};
+    }
+  }
+  std::move(refused.begin(), refused.end(), std::back_inserter(workers));
+  return workers;
+}
+
+}  // namespace
+
+std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
+  const bool has_ages = ages == Ages::kShown;
+  const std::optional<absl::Time> age_at = has_ages ? std::optional(now) : std::nullopt;
+  if (state.is_shard_away() && (state.is_ready() || state.phase == CoordinatorPhase::kLoading)) {
+    return absl::StrCat("waits for the server of ", state.shards.Away(age_at));
+  }
+  switch (state.phase) {
+    case CoordinatorPhase::kAwaitingShards:
+      return absl::StrCat("waits for the server of ",
+                          state.shards.Lacking(ShardRegistry::State::kAttached, age_at));
+    case CoordinatorPhase::kRestoring:
+      return "looks for the newest checkpoint that verifies";
+    case CoordinatorPhase::kAwaitingLayout:
+      return "waits for a client that brings the layout of its model";
+    case CoordinatorPhase::kLoading:
+      return absl::StrCat("waits for weights to be loaded by ",
+                          state.shards.Lacking(ShardRegistry::State::kServing, age_at));
+    case CoordinatorPhase::kSaving:
+      return "waits for the last checkpoint to be written";
+    case CoordinatorPhase::kDone: {
+      const std::string save = WaitingForLastSave(state, now, ages);
+      return save.empty() ? WaitingForLeave(state, now) : save;
+    }
+    case CoordinatorPhase::kFailed: {
+      const std::string leave = WaitingForLeave(state, now);
+      return absl::StrCat(state.failure.message(), leave.empty() ? "" : "; ", leave);
+    }
+    case CoordinatorPhase::kRunning:
+    case CoordinatorPhase::kEvaluating:
+      break;
+  }
+  if (state.supply.is_awaited()) {
+    return state.supply.supplier().has_value()
+               ? absl::StrCat("waits for ", state.NameOf(state.supply.supplier()->worker),
+                              " to supply the initial weights")
+               : "waits for a client that supplies the initial weights";
+  }
+  const bool has_round = state.policy->uses_rosters() ||
+                         state.phase == CoordinatorPhase::kEvaluating || state.is_stopping() ||
+                         state.is_work_held() || state.ledger.is_exhausted();
+  if (has_round && !state.open.empty()) {
+    const OpenRound& round = state.open.begin()->second;
+    std::vector<std::string> names;
+    for (WorkerId worker : Awaited(round, state.desks)) names.push_back(state.NameOf(worker));
+    return absl::StrCat(round.is_evaluation() ? "the final evaluation" : "round ",
+                        round.is_evaluation() ? "" : absl::StrCat(round.round().value()),
+                        " waits for ", absl::StrJoin(names, ", "),
+                        has_ages ? ", open for " + AgeText(now - round.opened_at()) : "",
+                        Standstills(state, age_at));
+  }
+  if (state.is_work_held()) {
+    const std::string save = WaitingForLastSave(state, now, ages);
+    return absl::StrCat("no work is handed out: ", state.hold_reason, save.empty() ? "" : "; ",
+                        save);
+  }
+  if (state.phase == CoordinatorPhase::kEvaluating) {
+    std::vector<std::string> names;
+    for (WorkerId worker : state.ledger.LackingFor(state.Waiting())) {
+      names.push_back(state.NameOf(worker));
+    }
+    return absl::StrCat("the final evaluation waits for ",
+                        names.empty() ? "a worker" : absl::StrJoin(names, ", "));
+  }
+  const ClusterView view = state.View(now);
+  if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) return held;
+  for (const MemberProgress& member : view.members) {
+    if (!member.waiting) continue;
+    std::string held = Held(state.policy->OnGrant(member, view.Facts()));
+    if (!held.empty()) return held + Standstills(state, age_at);
+  }
+  return "";
+}
+
+std::string StandstillOf(const ClusterState& state, WorkerId worker,
+                         std::optional<absl::Time> age_at) {
+  const auto desk = state.desks.find(worker);
+  if (desk == state.desks.end() || !desk->second.still().has_value()) return "";
+  const WorkerDesk::Still& still = *desk->second.still();
+  return absl::StrCat("no bytes ", desk->second.is_pulling() ? "from" : "to", " shard ",
+                      still.shard, " at ", state.shards.entries()[still.shard].address,
+                      age_at.has_value() ? " for " + AgeText(*age_at - still.since) : "");
+}
+
+absl::Duration WaitPatience(const ClusterState& state) {
+  if (state.open.empty()) return kWaitPatience;
+  // It has lasted before it was told.
+  if (!Standstills(state, /*age_at=*/std::nullopt).empty()) return kWaitPatience;
+  // Rounds take their time; one that only waits for some is held up by them.
+  const bool has_stragglers = !state.open.begin()->second.Arrived().empty();
+  return std::max({state.config.lease, has_stragglers ? kWaitPatience : kRoundPatience,
+                   2 * state.progress.usual_round()});
+}
+
+std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now) {
+  if (state.is_shard_away() || state.phase != CoordinatorPhase::kRunning || state.is_stopping() ||
+      state.is_work_held() || state.ledger.is_exhausted() || state.supply.is_awaited()) {
+    return WaitingFor(state, now);
+  }
+  const ClusterView view = state.View(now);
+  if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) return held;
+  auto self = std::find_if(view.members.begin(), view.members.end(),
+                           [&](const MemberProgress& m) { return m.worker == worker; });
+  if (self != view.members.end()) {
+    if (std::string held = Held(state.policy->OnGrant(*self, view.Facts())); !held.empty()) {
+      return held;
+    }
+  }
+  return absl::StrCat("there are more workers than --global_batch_size=",
+                      state.config.job.global_batch_size, " has samples; waits for one to leave");
+}
+
+absl::Status CheckReady(const ClusterState& state, absl::Time now) {
+  if (state.is_ready()) return absl::OkStatus();
+  if (state.phase == CoordinatorPhase::kDone) {
+    return absl::UnavailableError("the job was stopped before it began");
+  }
+  if (state.phase == CoordinatorPhase::kFailed) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job has failed: ", state.failure.message()));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
+}
+
+std::string UnsavedText(const ClusterState& state) {
+  const std::optional<PublishedCheckpoint>& last = state.checkpoints.last();
+  const int64_t begin = last.has_value() ? last->round.value() : 0;
+  const int64_t end = state.ledger.next_round().value();
+  if (end <= begin) return "";
+  return absl::StrCat(
+      "rounds ", begin, " to ", end - 1, " are in no checkpoint",
+      last.has_value() ? absl::StrCat("; the newest is ", last->path) : ", and there is none");
+}
+
+std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
+  const bool is_over =
+      state.phase == CoordinatorPhase::kDone && state.last_save.outcome().has_value();
+  if (!is_over && state.phase != CoordinatorPhase::kFailed) return std::nullopt;
+  if (!state.failure.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job has failed: ", state.failure.message()));
+  }
+  const int64_t rounds = state.rounds_done();
+  const int64_t total = state.config.job.schedule.total_rounds;
+  return JobEnding{rounds < total ? absl::StrCat("stopped after ", rounds, " of ", total, " rounds")
+                                  : absl::StrCat("complete after all ", total, " rounds"),
+                   *state.last_save.outcome()};
+}
+
+absl::string_view StateName(const ClusterState& state) {
+  const bool needs_servers = state.phase == CoordinatorPhase::kRunning ||
+                             state.phase == CoordinatorPhase::kEvaluating ||
+                             state.phase == CoordinatorPhase::kSaving;
+  if (state.is_shard_away() && needs_servers) return "waiting_for_servers";
+  switch (state.phase) {
+    case CoordinatorPhase::kAwaitingShards:
+      return "waiting_for_servers";
+    case CoordinatorPhase::kRestoring:
+      return "restoring";
+    case CoordinatorPhase::kAwaitingLayout:
+      return "waiting_for_layout";
+    case CoordinatorPhase::kLoading:
+      return "loading";
+    case CoordinatorPhase::kEvaluating:
+      return "evaluating";
+    case CoordinatorPhase::kSaving:
+      return "saving";
+    case CoordinatorPhase::kDone:
+      return state.failure.ok() ? "done" : "diverged";
+    case CoordinatorPhase::kFailed:
+      return "failed";
+    case CoordinatorPhase::kRunning:
+      break;
+  }
+  if (state.is_stopping()) return "stopping";
+  return state.open.empty() ? "waiting_for_workers" : "training";
+}
+
+ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
+  ClusterSnapshot snapshot;
+  const LedgerState ledger = state.ledger.state();
+  snapshot.server_incarnation = state.server_incarnation;
+  snapshot.uptime = now - state.started_at;
+  snapshot.state = std::string(StateName(state));
+  snapshot.waiting_for = WaitingFor(state, now);
+  snapshot.is_held_up = state.waits.IsTold(WaitingFor(state, now, Ages::kLeftOut));
+  snapshot.round = ledger.next_round;
+  snapshot.total_rounds = state.config.job.schedule.total_rounds;
+  snapshot.epoch = state.ledger.epoch();
+  snapshot.samples = ledger.next_sample;
+  snapshot.learning_rate =
+      state.ledger.LearningRate(Round(std::max<int64_t>(0, ledger.next_round - 1)), /*step=*/0);
+  state.divergence.Describe(now, snapshot);
+  const auto open_rounds = static_cast<int64_t>(state.open.size());
+  state.progress.Describe(
+      {.remaining_rounds = snapshot.total_rounds - ledger.next_round + open_rounds,
+       .tokens_per_sample = state.ledger.tokens_per_sample(),
+       .is_training = state.phase == CoordinatorPhase::kRunning && !state.open.empty()},
+      now, snapshot);
+  snapshot.view = state.membership.view();
+  snapshot.workers = ShownWorkers(state, now);
+  if (!state.open.empty()) {
+    const OpenRound& round = state.open.begin()->second;
+    snapshot.open_round = OpenRoundSnapshot{round.round(), now - round.opened_at(), {}, {}};
+    for (WorkerId worker : round.Arrived()) {
+      snapshot.open_round->arrived.push_back(state.NameOf(worker));
+    }
+    for (WorkerId worker : round.Missing()) {
+      auto desk = state.desks.find(worker);
+      const bool delivers = desk != state.desks.end() && desk->second.is_delivering();
+      snapshot.open_round->missing.push_back({state.NameOf(worker), now - round.opened_at(),
+                                              round.is_evaluation() ? "evaluation"
+                                              : delivers            ? "acknowledgement"
+                                                                    : "contribution"});
+    }
+  }
+  for (size_t i = 0; i < state.shards.entries().size(); ++i) {
+    const ShardRegistry::Entry& entry = state.shards.entries()[i];
+    snapshot.shards.push_back({static_cast<int>(i), entry.address,
+                               std::string(ShardRegistry::StateName(entry)),
+                               state.map == nullptr ? ElementRange{} : state.map->shards[i].range});
+  }
+  snapshot.last_checkpoint = state.checkpoints.Snapshot(now);
+  snapshot.resumed = state.resumed;
+  snapshot.alarms = state.alarms.Snapshot(now);
+  if (state.layout.has_value()) {
+    snapshot.num_parameters = static_cast<uint64_t>(state.layout->num_elements());
+    snapshot.layout_hash = state.layout->hash();
+  }
+  return snapshot;
+}
+
+}  // namespace lodestar

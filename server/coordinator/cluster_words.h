@@ -1,0 +1,50 @@
+// What can be said of a cluster: to operators, to workers that wait, and to the log. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/cluster_state.h"
+#include "server/coordinator/last_save.h"
+
+namespace lodestar {
+
+enum class Ages : uint8_t { kShown, kLeftOut };
+
+// Who is waited for, in which round, and for how long; empty if nobody is.
+std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
+// Why this worker, which has asked for work, has none.
+std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now);
+// "no bytes to shard 1 at host:port for 12s"; empty if the worker tells of no standstill. Without
+// its age if `age_at` is not given.
+std::string StandstillOf(const ClusterState& state, WorkerId worker,
+                         std::optional<absl::Time> age_at);
+// How long what is waited for now may last before the log is told.
+absl::Duration WaitPatience(const ClusterState& state);
+// Not OK unless state.is_ready(): what is waited for, or why it is in vain.
+absl::Status CheckReady(const ClusterState& state, absl::Time now);
+
+// "training", "waiting_for_workers", ...
+absl::string_view StateName(const ClusterState& state);
+ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now);
+
+// "rounds 200 to 216 are in no checkpoint; ..."; empty if everything is.
+std::string UnsavedText(const ClusterState& state);
+
+// How a job came to its end.
+struct JobEnding {
+  std::string text;         // "stopped after 7 of 20 rounds", "complete after all 20 rounds"
+  LastSave::Outcome saved;  // errors: those of Coordinator::LastSaveOutcome()
+};
+// Not set before the job is over and no last checkpoint is tried any more; workers may still have
+// to leave. Error: FailedPrecondition (it has failed).
+std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state);
+
+}  // namespace lodestar
