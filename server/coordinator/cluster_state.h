@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -105,9 +104,7 @@ struct ClusterState {
   std::map<WorkerId, WorkerDesk> desks;
   std::map<Round, OpenRound> open;  // one at most with rosters; else one per grant that is out
   int64_t evaluation_attempt = 0;
-  uint64_t finite_reports = 0;                        // of all workers
-  absl::Time servers_back_at = absl::InfinitePast();  // the last that were away
-  std::set<int> told_away;  // shards whose servers are away, once people were told
+  uint64_t finite_reports = 0;  // of all workers
 
   // Whether the servers have weights, and workers may call.
   bool is_ready() const;

@@ -401,7 +401,7 @@ absl::Status Coordinator::CountReport(WorkerId worker, const GrantReport& report
 bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const {
   const absl::Duration patience = state_.config.lease + state_.progress.usual_round();
   const absl::Duration long_patience = std::max(patience, kStallPatience);
-  const absl::Time begin = std::max(round.opened_at(), state_.servers_back_at);
+  const absl::Time begin = std::max(round.opened_at(), state_.shards.back_at());
   if (desk.still().has_value()) {
     // How slow its path is shows in its first round.
     return now - std::max(begin, desk.still()->since) >
@@ -752,8 +752,6 @@ void Coordinator::OnShardAway(int shard, absl::Time now) {
 
 void Coordinator::OnShardBack(int shard, absl::Time now) {
   Touch();
-  state_.servers_back_at = now;
-  state_.told_away.erase(shard);
   Tell(absl::StrCat("shard back shard=", shard));
   Advance(now);
 }
@@ -772,7 +770,7 @@ void Coordinator::LookForSilence(absl::Time now) {
     if (state_.last_save.is_begun() && !state_.last_save.outcome().has_value()) {
       EndLastSave(absl::DataLossError(LostWhileSaving(static_cast<int>(shard))));
     }
-    if (!state_.told_away.insert(static_cast<int>(shard)).second) continue;
+    if (!state_.shards.MarkTold(static_cast<int>(shard))) continue;
     RaiseAlarm(absl::StrCat("the server of shard ", shard, " at ", entry.address,
                             " gives no sign of life, and training waits for it. If its process is "
                             "gone, start it again: then the cluster goes on from the newest "
@@ -783,7 +781,6 @@ void Coordinator::LookForSilence(absl::Time now) {
 
 void Coordinator::LoseMemory(int shard, absl::Time now) {
   state_.shards.Lose(shard, now);
-  state_.told_away.erase(shard);
   Tell(absl::StrCat("shard lost shard=", shard));
   // A job that is over and has nothing to go back to stays over.
   const bool stays_done = state_.phase == CoordinatorPhase::kDone && !state_.saves();
@@ -988,7 +985,7 @@ void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patienc
   // A server that has just gone away may be back in time, if anything is missing at all.
   const bool may_save =
       state_.shards.all_serving() ||
-      (state_.told_away.empty() && !state_.checkpoints.HoldsLast(state_.ledger.state()));
+      (!state_.shards.any_told() && !state_.checkpoints.HoldsLast(state_.ledger.state()));
   if (ready.ok() && may_save) {
     state_.last_save.Begin(/*gives_up=*/true, now);
   } else if (!state_.last_save.outcome().has_value()) {
@@ -1191,7 +1188,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
   if (state_.awaits_strangers(now)) return false;
   // A server that is away for long is not waited for to be told.
-  if (state_.is_shard_away() && state_.told_away.empty()) return false;
+  if (state_.is_shard_away() && !state_.shards.any_told()) return false;
   Exit("the job is over");
   return true;
 }

@@ -56,6 +56,7 @@ void ShardRegistry::Lose(int shard, absl::Time now) {
   entry.since = now;
   entry.is_connected = false;
   entry.away_since.reset();
+  entry.is_told = false;
 }
 
 bool ShardRegistry::Disconnect(int shard, absl::Time now) {
@@ -71,13 +72,18 @@ bool ShardRegistry::Reconnect(int shard, absl::string_view address, absl::Time n
   entry.is_connected = true;
   entry.address = std::string(address);
   entry.heard_at = now;
-  return std::exchange(entry.away_since, std::nullopt).has_value();
+  return ComeBack(entry, now);
 }
 
 bool ShardRegistry::Hear(int shard, absl::Time now) {
   Entry& entry = entries_[shard];
   entry.heard_at = now;
-  if (!entry.is_connected) return false;
+  return entry.is_connected && entry.is_away() && ComeBack(entry, now);
+}
+
+bool ShardRegistry::ComeBack(Entry& entry, absl::Time now) {
+  back_at_ = now;
+  entry.is_told = false;
   return std::exchange(entry.away_since, std::nullopt).has_value();
 }
 
@@ -91,6 +97,8 @@ std::vector<int> ShardRegistry::MarkSilent(absl::Time silent_since) {
   }
   return silent;
 }
+
+bool ShardRegistry::MarkTold(int shard) { return !std::exchange(entries_[shard].is_told, true); }
 
 void ShardRegistry::MarkLoading(absl::Time now) {
   for (Entry& entry : entries_) {
@@ -110,6 +118,10 @@ bool ShardRegistry::all_serving() const { return AllAtLeast(State::kServing) && 
 bool ShardRegistry::any_away() const {
   return std::any_of(entries_.begin(), entries_.end(),
                      [](const Entry& entry) { return entry.is_away(); });
+}
+
+bool ShardRegistry::any_told() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& e) { return e.is_told; });
 }
 
 std::string ShardRegistry::Away(std::optional<absl::Time> now) const {

@@ -31,6 +31,7 @@ class ShardRegistry {
     absl::Time heard_at;  // last
     // Not connected, or silent.
     std::optional<absl::Time> away_since = std::nullopt;
+    bool is_told = false;  // people have been told that it is away
     bool is_away() const { return away_since.has_value(); }
   };
 
@@ -51,12 +52,18 @@ class ShardRegistry {
   // Servers above shard 0 that were heard of for the last time before `silent_since` are away. The
   // shards of which this is news.
   std::vector<int> MarkSilent(absl::Time silent_since);
+  // People are told that the server is away. False if they have been already.
+  bool MarkTold(int shard);
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
 
   bool all_attached() const;  // or further
   bool all_serving() const;
   bool any_away() const;
+  // Away for so long that people were told.
+  bool any_told() const;
+  // When a server was back the last time.
+  absl::Time back_at() const { return back_at_; }
   // "shard 1 (away for 3s) and ...".
   std::string Away(std::optional<absl::Time> now) const;
   // "shard 1 (missing for 3s) and shard 2 (...)": those not yet in `wanted` or further. Without
@@ -68,7 +75,11 @@ class ShardRegistry {
 
  private:
   bool AllAtLeast(State wanted) const;
+  // Returns whether the server was away.
+  bool ComeBack(Entry& entry, absl::Time now);
+
   std::vector<Entry> entries_;
+  absl::Time back_at_ = absl::InfinitePast();
 };
 
 }  // namespace lodestar
