@@ -87,6 +87,13 @@ class RulesCanFail(unittest.TestCase):
         files["kernels/cuda/b.cu.cc"] = kernel.replace("Add", "Subtract")
         self.assertEqual(violations_of_files(files), [])
 
+    def test_planted_faults_apply(self):
+        fault = "--- a/server/a.cc\n+++ b/server/a.cc\n@@ -1,2 +1,2 @@\n int a;\n-int b;\n+int c;\n"
+        path = "tests/simulation/faults/a.patch"
+        self.assertEqual(violations_of_files({path: fault, "server/a.cc": "int a;\nint b;\n"}), [])
+        self.assertNotEqual(violations_of_files({path: fault, "server/a.cc": "int a;\n"}), [])
+        self.assertNotEqual(violations_of_files({path: fault, "server/b.cc": "int a;\n"}), [])
+
     def test_names(self):
         for name in ("utils.h", "string_util.cc", "helpers.cc", "test_helper.h", "misc.cc"):
             self.assert_refused(f"server/{name}", "\n")

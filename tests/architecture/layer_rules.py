@@ -53,6 +53,9 @@ CUDA_POINTER = re.compile(
     r"^ +(?:const )?(?:T|To|From|Shadow|Bf16|void|float|float2|double|u?int\d+_t|unsigned char)\*"
     r"(?: const)? (\w+)(?: = nullptr)?;(.*)$", re.MULTILINE)
 
+# One patch of one place each; see planted_faults.sh there.
+PLANTED_FAULTS = "tests/simulation/faults/"
+
 # Where generated wire types may be seen.
 WIRE_FOLDERS = ("proto/", "server/rpc/", "worker/client/", "deploy/psctl/", "tests/")
 # Where a synchronisation mode may be told apart: facts of a job, and the factories.
@@ -133,6 +136,24 @@ def check_modes(path, text):
         yield f"{path}: a mode is told apart outside of a factory"
 
 
+def check_planted_faults(root):
+    """A fault that does not apply to the sources of today is one that nobody looks for."""
+    folder = os.path.join(root, PLANTED_FAULTS)
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        path = next(line[6:] for line in lines if line.startswith("--- a/"))
+        first = next(i for i, line in enumerate(lines) if line.startswith("@@"))
+        wanted = "".join(line[1:] + "\n" for line in lines[first + 1:] if line[:1] in (" ", "-"))
+        try:
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                applies = wanted in file.read()
+        except FileNotFoundError:
+            applies = False
+        if not applies:
+            yield f"{PLANTED_FAULTS}{name}: does not apply to {path}; plant the same fault anew"
+
+
 def check_tree(root):
     violations = []
     texts = []
@@ -143,4 +164,5 @@ def check_tree(root):
         for check in (check_includes, check_shape, check_cuda, check_kernel_shapes, check_modes):
             violations.extend(check(path, text))
     violations.extend(check_kernel_names(texts))
+    violations.extend(check_planted_faults(root))
     return violations
