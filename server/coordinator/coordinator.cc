@@ -689,6 +689,8 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   RETURN_IF_ERROR(state_.shards.CheckFits(shard, num_shards));
   const bool is_known = state_.shards.IsHeldBy(shard, instance_id);
   if (is_known && memory_of == state_.server_incarnation && has_memory()) {
+    // This connection may come before the end of the old one is noticed.
+    if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
     Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
     state_.shards.Reconnect(shard, address, now);
     RepeatCommands(shard);

@@ -509,6 +509,20 @@ TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithItsShard) {
   EXPECT_TRUE(cluster.store().published.empty());
 }
 
+TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithTheOldConnectionOfAShardThatHasANewOne) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  RunUntil(cluster, a, 2);
+  // The coordinator has not seen the old one die; the command to save may have been lost with it.
+  ASSERT_TRUE(
+      cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now()).ok());
+  EXPECT_THAT(cluster.store().discarded, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
+  RunUntil(cluster, a, 4);
+  EXPECT_THAT(cluster.fleet().save_directories,
+              ElementsAre("ckpt/round-00000002.1000-1.tmp", "ckpt/round-00000004.1000-2.tmp"));
+}
+
 TEST(CoordinatorRestartTest, AttachingRefusesWrongNumbersAndSecondServers) {
   CoordinatorHarness cluster;
   cluster.AttachAll();
