@@ -743,13 +743,15 @@ void Coordinator::OnShardHeard(int shard, uint64_t instance_id, absl::Time now) 
 void Coordinator::OnShardAway(int shard, absl::Time now) {
   Touch();
   Tell(absl::StrCat("shard away shard=", shard));
-  // What it has written, and the command, may be lost on their way.
+  // What it has written, and the command, may be lost on their way. For the last save that is no
+  // failed try: the next one comes once the server is back.
   if (!state_.checkpoints.is_active()) return;
-  const std::string directory(state_.checkpoints.active_directory());
-  const absl::Status lost = absl::UnavailableError(
-      absl::StrCat("the server of shard ", shard, " was away while the checkpoint was written"));
-  state_.checkpoints.Abort(lost);
-  OnCheckpointFailed(directory, lost, now);
+  Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
+  const std::string lost =
+      absl::StrCat("the server of shard ", shard, " was away while the checkpoint was written");
+  state_.checkpoints.Abort(absl::UnavailableError(lost));
+  RaiseAlarm(lost, now);
+  Advance(now);
 }
 
 void Coordinator::OnShardBack(int shard, absl::Time now) {
@@ -769,7 +771,9 @@ void Coordinator::LookForSilence(absl::Time now) {
   for (size_t shard = 0; shard < state_.shards.entries().size(); ++shard) {
     const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
     if (!entry.is_away() || now - *entry.away_since < ShardPatience()) continue;
-    if (state_.last_save.is_begun() && !state_.last_save.outcome().has_value()) {
+    // Without a process that waits to exit there is time until the server is back.
+    if (state_.is_work_held() && state_.last_save.is_begun() &&
+        !state_.last_save.outcome().has_value()) {
       EndLastSave(absl::DataLossError(LostWhileSaving(static_cast<int>(shard))));
     }
     if (!state_.shards.MarkTold(static_cast<int>(shard))) continue;

@@ -346,6 +346,24 @@ TEST_F(ExitWhenDoneTest, AfterAResumeFromTheFallbackTheFolderGetsItsCheckpoint) 
   EXPECT_THAT(complete.fleet().save_directories, IsEmpty());
 }
 
+TEST_F(ExitWhenDoneTest, AServerThatIsSilentForLongIsWaitedForAndSaves) {
+  ASSERT_TRUE(coordinator().Leave(worker_.life, "done", {}, cluster_.now()).ok());
+  for (int i = 1; i <= LastSave::kTries + 1; ++i) {
+    cluster_.silent_shard = 1;
+    cluster_.Pass(absl::Seconds(11));
+    cluster_.Pass(absl::Seconds(11));
+    EXPECT_FALSE(coordinator().LastSaveOutcome().has_value()) << Error();
+    EXPECT_FALSE(coordinator().outcome().has_value());
+    cluster_.silent_shard = -1;
+    cluster_.Pass(absl::Seconds(1));
+    EXPECT_EQ(cluster_.fleet().save_directories.size(), i + 1) << "a silence is no failed try";
+  }
+  cluster_.FinishSave();
+  ASSERT_EQ(Code(), absl::StatusCode::kOk) << Error();
+  EXPECT_EQ((*coordinator().LastSaveOutcome())->path, "ckpt/round-00000004");
+  EXPECT_TRUE(coordinator().outcome().has_value());
+}
+
 TEST_F(ExitWhenDoneTest, ExitsAfterTheLastTry) {
   ASSERT_TRUE(coordinator().Leave(worker_.life, "done", {}, cluster_.now()).ok());
   for (int i = 0; i <= LastSave::kTries; ++i) {
