@@ -150,11 +150,12 @@ ShardStats ShardHost::stats() const {
   return current.ok() ? (*current)->stats() : ShardStats{};
 }
 
-absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::Exchange(
-    absl::StatusOr<std::shared_ptr<ParameterShard>> shard) {
+bool ShardHost::Install(uint64_t server_incarnation,
+                        absl::StatusOr<std::shared_ptr<ParameterShard>> shard) {
   absl::MutexLock lock(&mutex_);
-  if (!is_shut_down_) std::swap(current_, shard);
-  return shard;
+  if (is_shut_down_ || server_incarnation != server_incarnation_) return false;
+  current_ = std::move(shard);
+  return true;
 }
 
 void ShardHost::Shutdown(const absl::Status& status) {
@@ -192,15 +193,16 @@ void ShardHost::Obey(const ShardCommand& command) {
 }
 
 void ShardHost::Assign(const AssignCommand& command) {
+  absl::StatusOr<std::shared_ptr<ParameterShard>> current =
+      absl::UnavailableError(absl::StrCat("shard ", shard_, " is loading its weights"));
   {
     absl::MutexLock lock(&mutex_);
     server_incarnation_ = command.server_incarnation;
+    if (!is_shut_down_) std::swap(current_, current);
   }
   // The end of a shard waits for its updates under way. One that has diverged is telling the
   // coordinator so, and the coordinator calls this under the lock that the update waits for.
-  commands_->Schedule([this, assignment = command,
-                       old = Exchange(absl::UnavailableError(
-                           absl::StrCat("shard ", shard_, " is loading its weights")))]() mutable {
+  commands_->Schedule([this, assignment = command, old = std::move(current)]() mutable {
     if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start anew; register again"));
     old = absl::UnavailableError("ended");  // before there is another one in memory
     Load(assignment);
@@ -216,8 +218,7 @@ void ShardHost::Load(const AssignCommand& assignment) {
     built = absl::UnavailableError(
         absl::StrCat("shard ", shard_, " could not load its weights: ", status.message()));
   }
-  // After Shutdown() the new shard comes back, and ends here.
-  Exchange(std::move(built)).IgnoreError();
+  if (!Install(assignment.server_incarnation, std::move(built))) return;
   deps_.reports->OnLoaded(assignment.server_incarnation, status);
 }
 

@@ -119,9 +119,9 @@ class ShardHost {
   absl::StatusOr<int64_t> CheckMemory(const JobSpec& job, int64_t num_elements);
   void WriteFiles(const AssignCommand& assignment, const std::string& directory,
                   const absl::StatusOr<ShardState>& state);
-  // Returns what was current before; after Shutdown() the argument.
-  absl::StatusOr<std::shared_ptr<ParameterShard>> Exchange(
-      absl::StatusOr<std::shared_ptr<ParameterShard>> shard) ABSL_LOCKS_EXCLUDED(mutex_);
+  // False, and the argument ends, if a later assignment has come meanwhile, or Shutdown().
+  bool Install(uint64_t server_incarnation, absl::StatusOr<std::shared_ptr<ParameterShard>> shard)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int shard_;
   const Deps deps_;

@@ -1,6 +1,7 @@
 #include "server/fleet/shard_host.h"
 
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +17,9 @@
 
 namespace lodestar {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 // Waits as the coordinator's lock makes the reports of shards wait.
 class LockedReports final : public ShardReports {
@@ -36,7 +40,8 @@ class LockedReports final : public ShardReports {
   bool was_unlocked = false;
 };
 
-TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
+// The whole of a small model for one shard.
+AssignCommand Assignment(uint64_t server_incarnation) {
   JobSpec job;
   job.model = {"small-mlp", MlpSpec{{13, 17, 9, 5}}};
   auto map = std::make_shared<ClusterMap>();
@@ -44,11 +49,63 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
   const ElementRange all = {0, map->layout.num_elements()};
   map->shards = {{0, "nowhere:1", all}};
   map->buckets = *PlanBuckets(map->layout, {all}, /*bucket_bytes=*/256);
+  return {
+      .server_incarnation = server_incarnation, .job = job, .map = map, .source = InitialSource{}};
+}
+
+// Tasks run when the test says so.
+class QueueExecutor final : public Executor {
+ public:
+  void Schedule(Task task) override { tasks_.push_back(std::move(task)); }
+  int num_threads() const override { return 1; }
+  void RunNext() {
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    std::move(task)();
+  }
+
+ private:
+  std::deque<Task> tasks_;
+};
+
+class RecordedReports final : public ShardReports {
+ public:
+  void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override {
+    EXPECT_OK(status);
+    loaded.push_back(server_incarnation);
+  }
+  void OnSaved(uint64_t, const std::string&, const absl::StatusOr<std::string>&) override {}
+
+  std::vector<uint64_t> loaded;
+};
+
+TEST(ShardHostTest, AShardWhoseAssignmentIsReplacedWhileItLoadsIsNeverServed) {
+  InlineExecutor executor;
+  QueueExecutor commands;
+  RecordedReports reports;
+  ShardHost* assigned = nullptr;
+  ShardHost::Deps deps = {.executor = &executor, .commands = &commands, .reports = &reports};
+  deps.read_memory = [&] {  // in the midst of the first load
+    assigned->Obey(Assignment(3));
+    return HostMemory{};
+  };
+  ShardHost host(0, deps);
+  assigned = &host;
+  host.Obey(Assignment(1));
+  commands.RunNext();
+  EXPECT_EQ(host.server_incarnation(), 3);
+  EXPECT_THAT(host.shard(), StatusIs(absl::StatusCode::kUnavailable)) << "of another life";
+  EXPECT_THAT(reports.loaded, IsEmpty());
+  commands.RunNext();
+  EXPECT_OK(host.shard());
+  EXPECT_THAT(reports.loaded, ElementsAre(3));
+}
+
+TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
   LockedReports reports;
   ThreadPool executor(1);
   ShardHost host(0, {.executor = &executor, .reports = &reports});
-  AssignCommand command = {
-      .server_incarnation = 1, .job = job, .map = map, .source = InitialSource{}};
+  AssignCommand command = Assignment(1);
   host.Obey(command);
   reports.first_loaded.WaitForNotification();
 
