@@ -1,5 +1,6 @@
-// Between generated messages and native types of common/. With chunk_codec.h the only code that
-// knows both vocabularies; coordinator messages are converted in server/rpc and worker/client.
+// Between generated messages and native types of common/: a job and what it is made of. With
+// convert_cluster.h and chunk_codec.h the code that knows both vocabularies; what only servers say
+// to each other, and status, is converted in server/rpc.
 //
 // FromProto checks everything: an enum of a newer version, a negative or huge count and a missing
 // part are InvalidArgument and name the field.

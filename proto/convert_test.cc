@@ -4,15 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 
 #include "common/testing/status_matchers.h"
+#include "proto/convert_cluster.h"
 
 namespace lodestar {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 JobSpec SomeJob() {
   JobSpec job;
@@ -39,6 +43,20 @@ JobSpec SomeJob() {
   job.push_encoding = Encoding::kInt8;
   job.pull_encoding = Encoding::kBf16;
   return job;
+}
+
+// Fields of the message that are not set: a field that ToProto() forgets is noticed when it is
+// added to the message.
+std::vector<std::string> UnsetFields(const google::protobuf::Message& message) {
+  std::vector<std::string> unset;
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = message.GetDescriptor()->field(i);
+    const bool is_set = field->is_repeated()
+                            ? message.GetReflection()->FieldSize(message, field) > 0
+                            : message.GetReflection()->HasField(message, field);
+    if (!is_set) unset.push_back(field->name());
+  }
+  return unset;
 }
 
 TEST(ConvertTest, ModelSpecOfEveryPresetSurvives) {
@@ -69,18 +87,13 @@ TEST(ConvertTest, JobWithoutEncodingsIsFp32) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pull_encoding is 99")));
 }
 
-// Every field of the message is set by SomeJob() or listed here, so that a field that ToProto()
-// forgets is noticed when it is added to the message.
 TEST(ConvertTest, EveryFieldOfJobSpecIsWritten) {
   JobSpec job = SomeJob();
   job.quorum = 1;
   job.max_rounds_ahead = 3;
   job.global_batch_size = 32;
   job.staleness_scaling = StalenessScaling::kInverse;
-  const v1::JobSpec wire = ToProto(job);
-  std::vector<const google::protobuf::FieldDescriptor*> set;
-  wire.GetReflection()->ListFields(wire, &set);
-  EXPECT_EQ(set.size(), wire.GetDescriptor()->field_count());
+  EXPECT_THAT(UnsetFields(ToProto(job)), IsEmpty());
 }
 
 TEST(ConvertTest, UnknownEnumValueIsNamed) {
@@ -182,6 +195,225 @@ TEST(ConvertTest, ALossThatIsNotKnownStaysUnknown) {
   loss.heldout_accuracy = 0.5;
   loss.heldout_round = Round(8);
   EXPECT_EQ(FromProto(ToProto(loss)), loss);
+}
+
+Registration SomeRegistration() {
+  Registration registration;
+  registration.life = {WorkerId(3), Incarnation(0xfedcba9876543210)};
+  registration.server_incarnation = 9;
+  registration.lease = absl::Seconds(10);
+  registration.heartbeat_interval = absl::Milliseconds(3333);
+  registration.job = SomeJob();
+  registration.needs_initial_weights = true;
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *BuildLayout(registration.job.model);
+  const int64_t half = map->layout.num_elements() / 2;
+  map->servers = {{0, "a:1", {0, half}}, {1, "b:2", {half, map->layout.num_elements()}}};
+  map->buckets = *PlanBuckets(map->layout, {map->servers[0].range, map->servers[1].range},
+                              registration.job.bucket_bytes);
+  registration.map = std::move(map);
+  return registration;
+}
+
+Grant SomeGrant() {
+  Grant grant;
+  grant.kind = Grant::Kind::kTrain;
+  grant.round = Round(5);
+  grant.view = ViewId(6);
+  grant.first_sample = 70;
+  grant.first_position = 71;
+  grant.num_samples = 8;
+  grant.local_steps = 2;
+  grant.learning_rates = {0.5, 0.25};
+  grant.min_round = Round(4);
+  grant.first_heldout_sample = 9;
+  grant.num_heldout_samples = 10;
+  grant.evaluation_set_size = 11;
+  grant.reason = "why";
+  grant.has_failed = true;
+  grant.total_rounds = 12;
+  grant.loss.train = 1.5;
+  grant.loss.train_round = Round(3);
+  return grant;
+}
+
+v1::RoundReport SomeReport() {
+  RoundReport report;
+  report.round = Round(5);
+  report.loss_sum = 1.25;
+  report.num_predictions = 6;
+  report.num_samples = 7;
+  report.compute = absl::Milliseconds(125);
+  report.communication = absl::Milliseconds(250);
+  report.wait = absl::Milliseconds(500);
+  report.heldout_loss_sum = 2.5;
+  report.heldout_correct = 8;
+  report.heldout_predictions = 9;
+  report.base_version = Version(10);
+  return ToProto(report);
+}
+
+template <typename Message>
+void ExpectRefused(const Message& message, const std::string& text) {
+  EXPECT_THAT(FromProto(message), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text)));
+}
+
+TEST(ConvertClusterTest, RegistrationSurvives) {
+  const v1::RegisterReply wire = ToProto(SomeRegistration());
+  EXPECT_THAT(UnsetFields(wire), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const Registration back, FromProto(wire));
+  EXPECT_EQ(back.life, SomeRegistration().life);
+  EXPECT_EQ(back.servers()[1].address, "b:2");
+  EXPECT_EQ(ToProto(back).SerializeAsString(), wire.SerializeAsString());
+}
+
+TEST(ConvertClusterTest, ARegistrationWhosePartsDoNotFitIsRefused) {
+  const v1::RegisterReply good = ToProto(SomeRegistration());
+  for (const int64_t milliseconds : {0, -1}) {
+    v1::RegisterReply wire = good;
+    wire.set_heartbeat_ms(milliseconds);
+    ExpectRefused(wire, "heartbeat interval");
+  }
+  v1::RegisterReply wire = good;
+  wire.mutable_servers()->SwapElements(0, 1);
+  ExpectRefused(wire, "server of shard 1 at place 0");
+  wire = good;
+  wire.mutable_buckets()->RemoveLast();
+  ExpectRefused(wire, "the server plans");
+  wire = good;
+  wire.mutable_buckets(1)->set_end(wire.buckets(1).end() - 1);
+  ExpectRefused(wire, "bucket 1 is elements");
+  wire = good;
+  wire.mutable_servers(1)->set_end(std::numeric_limits<int64_t>::max());
+  EXPECT_FALSE(FromProto(wire).ok());
+}
+
+TEST(ConvertClusterTest, RegisterCallSurvives) {
+  RegisterCall call;
+  call.name = "ann";
+  call.instance_id = 7;
+  call.device = "cpu";
+  call.encodings = {Encoding::kFp32, Encoding::kInt8};
+  call.layout = *BuildLayout(SomeJob().model);
+  v1::RegisterRequest wire = ToProto(call);
+  EXPECT_THAT(UnsetFields(wire), IsEmpty());
+  wire.add_encodings(static_cast<v1::Encoding>(99));  // of a newer release
+  ASSERT_OK_AND_ASSIGN(const RegisterCall back, FromProto(wire));
+  EXPECT_EQ(back.name, "ann");
+  EXPECT_EQ(back.instance_id, 7);
+  EXPECT_EQ(back.device, "cpu");
+  EXPECT_EQ(back.layout->hash(), call.layout->hash());
+  EXPECT_THAT(back.encodings, ElementsAre(Encoding::kFp32, Encoding::kInt8));
+}
+
+TEST(ConvertClusterTest, ARegisterCallOfAnotherWireVersionOrWithLongTextsIsRefused) {
+  v1::RegisterRequest wire = ToProto(RegisterCall());
+  wire.set_wire_version(wire.wire_version() + 1);
+  ExpectRefused(wire, "wire_version=");
+  wire = ToProto(RegisterCall());
+  wire.set_name(std::string(257, 'x'));
+  ExpectRefused(wire, "name has 257 bytes");
+  wire = ToProto(RegisterCall());
+  wire.set_device(std::string(257, 'x'));
+  ExpectRefused(wire, "device has 257 bytes");
+  wire = ToProto(RegisterCall());
+  wire.mutable_layout()->add_tensors()->add_shape(-3);
+  EXPECT_FALSE(FromProto(wire).ok());
+}
+
+TEST(ConvertClusterTest, DatasetInfoSurvivesWithoutNegativeSizes) {
+  const DatasetInfo dataset = {"f00d", 10, 2, 65, true};
+  const v1::DatasetInfo good = ToProto(dataset);
+  EXPECT_THAT(UnsetFields(good), IsEmpty());
+  EXPECT_THAT(FromProto(good), IsOkAndHolds(dataset));
+  EXPECT_THAT(FromProto(v1::DatasetInfo()), IsOkAndHolds(DatasetInfo()));
+  v1::DatasetInfo wire = good;
+  wire.set_fingerprint(std::string(257, 'x'));
+  ExpectRefused(wire, "dataset.fingerprint has 257 bytes");
+  for (const char* field : {"num_train_samples", "num_heldout_samples", "tokens_per_sample"}) {
+    wire = good;
+    wire.GetReflection()->SetInt64(&wire, wire.GetDescriptor()->FindFieldByName(field), -1);
+    ExpectRefused(wire, field);
+  }
+}
+
+TEST(ConvertClusterTest, HeartbeatSurvivesWithoutNegativeNumbers) {
+  const HeartbeatCall call = {
+      {WorkerId(3), Incarnation(4)}, 5, 6, "push", Standstill{1, absl::Milliseconds(1500)}};
+  const v1::HeartbeatRequest good = ToProto(call);
+  EXPECT_THAT(UnsetFields(good), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const HeartbeatCall back, FromProto(good));
+  EXPECT_EQ(back.life, call.life);
+  EXPECT_EQ(back.standstill->age, call.standstill->age);
+  EXPECT_EQ(ToProto(back).SerializeAsString(), good.SerializeAsString());
+  EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->standstill.has_value());
+  v1::HeartbeatRequest wire = good;
+  wire.set_activity(std::string(257, 'x'));
+  ExpectRefused(wire, "activity has 257 bytes");
+  wire = good;
+  wire.mutable_standstill()->set_shard(-1);
+  ExpectRefused(wire, "standstill.shard=-1");
+  wire = good;
+  wire.mutable_standstill()->set_age_ms(-1);
+  ExpectRefused(wire, "standstill.age_ms=-1");
+}
+
+TEST(ConvertClusterTest, GrantOfEveryKindSurvives) {
+  EXPECT_THAT(UnsetFields(ToProto(SomeGrant())), IsEmpty());
+  for (const Grant::Kind kind : {Grant::Kind::kTrain, Grant::Kind::kEvaluate, Grant::Kind::kDone}) {
+    Grant grant = SomeGrant();
+    grant.kind = kind;
+    EXPECT_THAT(FromProto(ToProto(grant)), IsOkAndHolds(grant));
+  }
+  Grant wait = SomeGrant();
+  wait.kind = Grant::Kind::kWait;
+  v1::Grant reason_only;
+  reason_only.set_kind(v1::Grant::KIND_WAIT);
+  reason_only.set_reason("why");
+  EXPECT_EQ(ToProto(wait).SerializeAsString(), reason_only.SerializeAsString());
+  EXPECT_EQ(FromProto(reason_only)->reason, "why");
+  EXPECT_EQ(FromProto(v1::Grant())->kind, Grant::Kind::kWait) << "of a newer release";
+}
+
+TEST(ConvertClusterTest, AGrantToTrainWhoseNumbersDoNotFitIsRefused) {
+  const auto refused = [](void (*spoil)(Grant&)) {
+    Grant grant = SomeGrant();
+    spoil(grant);
+    ExpectRefused(ToProto(grant), "do not fit each other");
+  };
+  refused([](Grant& grant) { grant.num_samples = 0; });
+  refused([](Grant& grant) { grant.first_sample = -1; });
+  refused([](Grant& grant) { grant.first_position = -1; });
+  refused([](Grant& grant) { grant.local_steps = 0; });
+  refused([](Grant& grant) { grant.num_samples = 1; });
+  refused([](Grant& grant) { grant.learning_rates.pop_back(); });
+}
+
+TEST(ConvertClusterTest, RoundReportSurvives) {
+  const v1::RoundReport wire = SomeReport();
+  EXPECT_THAT(UnsetFields(wire), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const RoundReport back, FromProto(wire));
+  EXPECT_EQ(ToProto(back).SerializeAsString(), wire.SerializeAsString());
+}
+
+TEST(ConvertClusterTest, AReportWithNegativeCountsOrImpossibleTimesIsRefused) {
+  for (const char* field :
+       {"round", "num_predictions", "num_samples", "heldout_correct", "heldout_predictions"}) {
+    v1::RoundReport wire = SomeReport();
+    wire.GetReflection()->SetInt64(&wire, wire.GetDescriptor()->FindFieldByName(field), -1);
+    ExpectRefused(wire, field);
+  }
+  for (const char* field : {"compute_seconds", "communication_seconds", "wait_seconds"}) {
+    for (const double value : {-1.0, std::numeric_limits<double>::quiet_NaN(),
+                               std::numeric_limits<double>::infinity()}) {
+      v1::RoundReport wire = SomeReport();
+      wire.GetReflection()->SetDouble(&wire, wire.GetDescriptor()->FindFieldByName(field), value);
+      ExpectRefused(wire, field);
+    }
+  }
+  v1::RoundReport diverged = SomeReport();
+  diverged.set_loss_sum(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_OK(FromProto(diverged)) << "a diverged worker says so";
 }
 
 }  // namespace

@@ -165,8 +165,7 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator,
                    Coordinator::Create(CoordinatorSettings(), deps_.clock->Now()));
   strand_.Start(std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); });
-  cluster_rpc_ =
-      std::make_unique<ClusterRpc>(config_.job, ClusterRpc::Deps{&strand_, fleet_.get(), &board_});
+  cluster_rpc_ = std::make_unique<ClusterRpc>(ClusterRpc::Deps{&strand_, fleet_.get(), &board_});
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });
   admin_rpc_ = std::make_unique<AdminRpc>(config_.job, &strand_, local);
   return absl::OkStatus();

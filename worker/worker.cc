@@ -34,11 +34,11 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
       LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
     }
   };
-  for (const ServerEndpoint& server : registration.servers)
+  for (const ServerAddress& server : registration.servers())
     config.servers.push_back(server.address);
-  config.buckets = registration.buckets;
-  config.worker = registration.identity.worker;
-  config.incarnation = registration.identity.incarnation;
+  config.buckets = registration.buckets();
+  config.worker = registration.life.worker;
+  config.incarnation = registration.life.incarnation;
   // Two thirds of a lease: before the coordinator takes the worker for the one that holds it up.
   config.patience = 2 * registration.heartbeat_interval;
   return std::make_shared<CancellableTransport>(MakeBulkGrpcTransport(std::move(config)));
@@ -152,10 +152,10 @@ void Worker::Do(const Lifecycle::Connect&) {
   absl::StatusOr<LifeId> life = LifeId();
   if (registration.ok()) {
     LogInfo("registered with {}: worker={} incarnation={} mode={} model={} parameters={}",
-            registration->servers.front().address, registration->identity.worker,
-            registration->identity.incarnation, ModeName(registration->job.mode),
-            registration->job.model.name, registration->layout.num_elements());
-    life = registration->life();
+            registration->servers().front().address, registration->life.worker,
+            registration->life.incarnation, ModeName(registration->job.mode),
+            registration->job.model.name, registration->layout().num_elements());
+    life = LifeId{registration->server_incarnation, registration->life.incarnation};
     registration_ = *std::move(registration);
   } else {
     life = registration.status();
@@ -183,17 +183,17 @@ void Worker::Do(const Lifecycle::TryPaths&) {
 }
 
 void Worker::Do(const Lifecycle::Join&) {
-  const absl::Status joined = link_->Join(registration_->layout.hash(), FactsOfData());
+  const absl::Status joined = link_->Join(registration_->layout().hash(), InfoOfData());
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnJoined(clock_->Now(), joined));
 }
 
 void Worker::Do(const Lifecycle::AskForGrant& ask) {
   const absl::Time asked = clock_->Now();
-  const absl::StatusOr<WorkGrant> grant = link_->NextGrant(ask.report, ask.leaving);
+  const absl::StatusOr<Grant> grant = link_->NextGrant(ask.report, ask.leaving);
   if (grant.ok()) TellProgress(*grant);
   const bool has_work =
-      grant.ok() && (grant->kind == GrantKind::kTrain || grant->kind == GrantKind::kEvaluate);
+      grant.ok() && (grant->kind == Grant::Kind::kTrain || grant->kind == Grant::Kind::kEvaluate);
   if (trace_ != nullptr && has_work) {
     trace_->BeginRound(grant->round.value());
     trace_->Add("training", "grant wait", asked, clock_->Now());
@@ -241,9 +241,9 @@ void Worker::StartHeartbeats() {
                               }});
 }
 
-CoordinatorLink::Activity Worker::CurrentActivity() {
+HeartbeatCall Worker::CurrentActivity() {
   absl::MutexLock lock(&mutex_);
-  CoordinatorLink::Activity result;
+  HeartbeatCall result;
   result.activity = lifecycle_.activity();
   if (transport_ != nullptr) {
     result.bytes_pushed = transport_->bytes_pushed();
@@ -293,7 +293,7 @@ absl::Status Worker::PrepareModel(const Registration& registration) {
     model_seed_ = job.seed;
     model_share_ = share;
   }
-  return CheckSameLayout(registration.layout, "the server", model_->layout(), "this worker");
+  return CheckSameLayout(registration.layout(), "the server", model_->layout(), "this worker");
 }
 
 absl::Status Worker::PlanMemory(const JobSpec& job, ModelConfig* config) {
@@ -324,7 +324,7 @@ absl::Status Worker::PrepareData(const JobSpec& job) {
   return absl::OkStatus();
 }
 
-DatasetFacts Worker::FactsOfData() const {
+DatasetInfo Worker::InfoOfData() const {
   return {.fingerprint = dataset_->fingerprint(),
           .num_train_samples = dataset_->num_train_samples(),
           .num_heldout_samples = dataset_->num_heldout_samples(),
@@ -352,7 +352,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RoundReport> Worker::RunRound(const WorkGrant& grant) {
+absl::StatusOr<RoundReport> Worker::RunRound(const Grant& grant) {
   std::shared_ptr<CancellableTransport> transport;
   {
     absl::MutexLock lock(&mutex_);
@@ -366,7 +366,7 @@ absl::StatusOr<RoundReport> Worker::RunRound(const WorkGrant& grant) {
                       grant);
 }
 
-void Worker::TellProgress(const WorkGrant& grant) {
+void Worker::TellProgress(const Grant& grant) {
   const std::string line = progress_->Tell(clock_->Now(), grant);
   if (line.empty()) return;
   LogInfo("{}", line);

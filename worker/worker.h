@@ -106,10 +106,10 @@ class Worker {
   absl::Status PrepareData(const JobSpec& job);
   absl::Status PrepareRunner(const JobSpec& job);
   absl::Status Prepare(const Registration& registration);
-  absl::StatusOr<RoundReport> RunRound(const WorkGrant& grant);
-  void TellProgress(const WorkGrant& grant);
-  DatasetFacts FactsOfData() const;
-  CoordinatorLink::Activity CurrentActivity() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<RoundReport> RunRound(const Grant& grant);
+  void TellProgress(const Grant& grant);
+  DatasetInfo InfoOfData() const;
+  HeartbeatCall CurrentActivity() ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsStopping() ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsLifeOver() ABSL_LOCKS_EXCLUDED(mutex_);
 

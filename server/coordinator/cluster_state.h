@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/layout.h"
 #include "server/coordinator/alarm_book.h"
@@ -22,7 +23,6 @@
 #include "server/coordinator/job_progress.h"
 #include "server/coordinator/last_save.h"
 #include "server/coordinator/member_quota.h"
-#include "server/coordinator/messages.h"
 #include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/refusal_book.h"

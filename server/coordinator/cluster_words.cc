@@ -110,9 +110,9 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
     workers.push_back(
         (desk == state.desks.end() ? none : desk->second).Snapshot(record, newest, now));
     if (const DataSetState* data = state.ledger.DataOf(id); data != nullptr) {
-      workers.back().data = DataSnapshot{data->claim.own_partition, data->claim.fingerprint,
-                                         data->claim.num_train_samples,
-                                         data->claim.num_heldout_samples, EpochOf(*data)};
+      workers.back().data = DataSnapshot{data->info.own_partition, data->info.fingerprint,
+                                         data->info.num_train_samples,
+                                         data->info.num_heldout_samples, EpochOf(*data)};
     }
   }
   std::move(refused.begin(), refused.end(), std::back_inserter(workers));
@@ -339,9 +339,9 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   }
   for (size_t i = 0; i < state.shards.entries().size(); ++i) {
     const ShardRegistry::Entry& entry = state.shards.entries()[i];
-    snapshot.shards.push_back({static_cast<int>(i), entry.address,
-                               std::string(ShardRegistry::StateName(entry)),
-                               state.map == nullptr ? ElementRange{} : state.map->shards[i].range});
+    snapshot.shards.push_back(
+        {static_cast<int>(i), entry.address, std::string(ShardRegistry::StateName(entry)),
+         state.map == nullptr ? ElementRange{} : state.map->servers[i].range});
   }
   snapshot.last_checkpoint = state.checkpoints.Snapshot(now);
   snapshot.resumed = state.resumed;

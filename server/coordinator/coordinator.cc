@@ -47,7 +47,7 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
 }
 
-bool IsFinite(const GrantReport& report) {
+bool IsFinite(const RoundReport& report) {
   return (report.num_predictions == 0 || std::isfinite(report.loss_sum)) &&
          (report.heldout_predictions == 0 || std::isfinite(report.heldout_loss_sum));
 }
@@ -107,8 +107,8 @@ void Coordinator::Enter(CoordinatorPhase phase) {
                     " round=", state_.ledger.next_round().value()));
 }
 
-absl::StatusOr<RegisterAnswer> Coordinator::Register(const RegisterCall& call, absl::Time now) {
-  absl::StatusOr<RegisterAnswer> answer = Admit(call, now);
+absl::StatusOr<Registration> Coordinator::Register(const RegisterCall& call, absl::Time now) {
+  absl::StatusOr<Registration> answer = Admit(call, now);
   if (answer.ok()) {
     state_.refusals.Forget(call.name);
   } else {
@@ -126,7 +126,7 @@ void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
                     " reason=", reason.message()));
 }
 
-absl::StatusOr<RegisterAnswer> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
+absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
   RETURN_IF_ERROR(CheckEncodings(state_.config.job, call.encodings));
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
@@ -149,14 +149,14 @@ absl::StatusOr<RegisterAnswer> Coordinator::Admit(const RegisterCall& call, absl
     Tell(absl::StrCat("worker registered name=", call.name, " worker=", admission.id.value(),
                       " incarnation=", admission.incarnation.value(), " peer=", call.peer));
   }
-  RegisterAnswer answer;
-  answer.worker = admission.id;
-  answer.incarnation = admission.incarnation;
+  Registration answer;
+  answer.life = {admission.id, admission.incarnation};
   answer.server_incarnation = state_.server_incarnation;
   answer.lease = state_.config.lease;
-  answer.heartbeat = state_.config.lease / 3;
+  answer.heartbeat_interval = state_.config.lease / 3;
+  answer.job = state_.config.job;
   answer.map = state_.map;
-  answer.needs_initial_weights = state_.supply.Claim({admission.id, admission.incarnation});
+  answer.needs_initial_weights = state_.supply.Claim(answer.life);
   return answer;
 }
 
@@ -171,16 +171,14 @@ absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
 }
 
 absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_view layout_hash,
-                                         const DatasetClaim& dataset, absl::Time now) {
+                                         const DatasetInfo& dataset, absl::Time now) {
   RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
   std::vector<const WorkerRecord*> members = state_.membership.Members();
   if (state_.membership.Find(life.worker)->is_member()) return state_.membership.view();
   absl::Status admitted = CheckLayoutHash(layout_hash);
   if (admitted.ok()) {
-    DatasetClaim claim = dataset;
-    claim.claimant = state_.NameOf(life.worker);
-    admitted = state_.ledger.AdmitWorker(life.worker, claim);
+    admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
   }
   if (!admitted.ok()) {
     NoteRefusal(state_.NameOf(life.worker), state_.desks[life.worker].peer(), admitted, now);
@@ -229,7 +227,7 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
 }
 
 absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason,
-                                const std::optional<GrantReport>& report, absl::Time now) {
+                                const std::optional<RoundReport>& report, absl::Time now) {
   RETURN_IF_ERROR(state_.membership.Check(life.worker, life.incarnation));
   // A report that does not fit is no reason to stay.
   if (report.has_value()) CountReport(life.worker, *report, now).IgnoreError();
@@ -316,7 +314,7 @@ MembersCommand Coordinator::Members() const {
 }
 
 absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
-                                                      const std::optional<GrantReport>& report,
+                                                      const std::optional<RoundReport>& report,
                                                       absl::Time now) {
   RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
   if (!state_.membership.Find(life.worker)->is_member()) {
@@ -377,7 +375,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
   return answer;
 }
 
-absl::Status Coordinator::CountReport(WorkerId worker, const GrantReport& report, absl::Time now) {
+absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report, absl::Time now) {
   WorkerDesk& desk = state_.desks[worker];
   ASSIGN_OR_RETURN(const WorkerDesk::Match match, desk.Classify(report));
   if (match == WorkerDesk::Match::kRepeat) return absl::OkStatus();
@@ -900,7 +898,7 @@ absl::Status Coordinator::Assign(absl::Time now) {
   map->layout = *state_.layout;
   map->buckets = std::move(buckets);
   for (int i = 0; i < state_.config.num_shards; ++i) {
-    map->shards.push_back({i, state_.shards.entries()[i].address, ranges[i]});
+    map->servers.push_back({i, state_.shards.entries()[i].address, ranges[i]});
   }
   state_.map = std::move(map);
   state_.shards.MarkLoading(now);

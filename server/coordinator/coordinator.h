@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/layout.h"
 #include "server/coordinator/announcement.h"
@@ -34,7 +35,6 @@
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator_config.h"
-#include "server/coordinator/messages.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/shard_command.h"
 #include "server/coordinator/work_ledger.h"
@@ -47,6 +47,21 @@ namespace lodestar {
 // What follows from a call: carried out in order, before what the call answered goes out.
 using Effect = std::variant<ShardCommand, RepeatedCommand, CheckpointTask, Announcement>;
 
+// No grant: hold the call, ask again after state_version() has changed, answer OrWait() when the
+// caller's patience is over.
+struct GrantAnswer {
+  std::optional<Grant> grant;
+  std::string pending_reason;
+
+  Grant OrWait() const {
+    if (grant.has_value()) return *grant;
+    Grant wait;
+    wait.kind = Grant::Kind::kWait;
+    wait.reason = pending_reason;
+    return wait;
+  }
+};
+
 class Coordinator {
  public:
   using Config = CoordinatorConfig;
@@ -57,17 +72,17 @@ class Coordinator {
   std::vector<Effect> TakeEffects() { return std::exchange(effects_, {}); }
 
   // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
-  absl::StatusOr<RegisterAnswer> Register(const RegisterCall& call, absl::Time now);
+  absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
   // A worker was turned away, here or before the call came here; for log and status.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);
   absl::StatusOr<ViewId> Join(const WorkerLife& life, absl::string_view layout_hash,
-                              const DatasetClaim& dataset, absl::Time now);
+                              const DatasetInfo& dataset, absl::Time now);
   absl::StatusOr<HeartbeatAnswer> Heartbeat(const HeartbeatCall& call, absl::Time now);
   // Counts the report (once, however often it comes), then answers with the worker's grant: the one
   // it holds and has not reported, to the bit as given before, or a new one, or none yet.
   absl::StatusOr<GrantAnswer> RequestGrant(const WorkerLife& life,
-                                           const std::optional<GrantReport>& report,
+                                           const std::optional<RoundReport>& report,
                                            absl::Time now);
   // From now on RequestGrant() answers at once: with the grant that the worker has, or kDone.
   // Errors: those of RequestGrant().
@@ -75,7 +90,7 @@ class Coordinator {
   // What RequestGrant() would answer now, for calls being held: renews no lease, counts nothing.
   absl::StatusOr<GrantAnswer> PollGrant(const WorkerLife& life, absl::Time now) const;
   absl::Status Leave(const WorkerLife& life, absl::string_view reason,
-                     const std::optional<GrantReport>& report, absl::Time now);
+                     const std::optional<RoundReport>& report, absl::Time now);
   // Time passes: leases end.
   void Tick(absl::Time now);
 
@@ -154,7 +169,7 @@ class Coordinator {
   void Enter(CoordinatorPhase phase);
 
   // Lives of workers.
-  absl::StatusOr<RegisterAnswer> Admit(const RegisterCall& call, absl::Time now);
+  absl::StatusOr<Registration> Admit(const RegisterCall& call, absl::Time now);
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
   absl::Status CheckSound(const RegisterCall& call) const;
   absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
@@ -176,7 +191,7 @@ class Coordinator {
 
   // Rounds and grants.
   GrantAnswer AnswerFor(WorkerId worker, absl::Time now) const;
-  absl::Status CountReport(WorkerId worker, const GrantReport& report, absl::Time now);
+  absl::Status CountReport(WorkerId worker, const RoundReport& report, absl::Time now);
   // Whether the round has waited long enough for the worker, whose transfers do not move.
   bool IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const;
   void DropStalled(absl::Time now);

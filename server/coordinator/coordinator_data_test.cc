@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-DatasetClaim Own(const std::string& fingerprint, int64_t train, int64_t heldout) {
+DatasetInfo Own(const std::string& fingerprint, int64_t train, int64_t heldout) {
   return {.fingerprint = fingerprint,
           .num_train_samples = train,
           .num_heldout_samples = heldout,
@@ -22,8 +22,8 @@ DatasetClaim Own(const std::string& fingerprint, int64_t train, int64_t heldout)
 }
 
 // A report with this loss for each held-out sample.
-GrantReport ReportOf(const Grant& grant, double heldout_loss) {
-  GrantReport report = CoordinatorHarness::ReportOf(grant);
+RoundReport ReportOf(const Grant& grant, double heldout_loss) {
+  RoundReport report = CoordinatorHarness::ReportOf(grant);
   report.heldout_loss_sum = heldout_loss * static_cast<double>(grant.num_heldout_samples);
   return report;
 }
@@ -41,7 +41,7 @@ TEST(CoordinatorDataTest, SharedWorkersMustAgreeAlsoIfAnOwnOneJoinedFirst) {
   cluster.Start();
   cluster.Add("own", Own("o", 10, 1));
   cluster.Add("a");
-  DatasetClaim other = TestDataset();
+  DatasetInfo other = TestDataset();
   other.fingerprint = "beef";
   TestWorker b{"b", 2, {}};
   ASSERT_TRUE(cluster.Register(b).ok());
@@ -59,7 +59,7 @@ TEST(CoordinatorDataTest, AnOwnWorkerDoesNotSpareTheJobItsSharedData) {
   cluster.Ask(a);
   cluster.Pass(absl::Seconds(11));
   cluster.Add("own", Own("o", 10, 1));
-  DatasetClaim other = TestDataset();
+  DatasetInfo other = TestDataset();
   other.fingerprint = "beef";
   TestWorker b{"b", 2, {}};
   ASSERT_TRUE(cluster.Register(b).ok());

@@ -324,7 +324,7 @@ TEST_F(CoordinatorDivergenceTest, WhenNobodysNumbersAreFiniteTheRunHasDiverged) 
 TEST_F(CoordinatorDivergenceTest, LossThatIsNotFiniteCountsAsSuch) {
   Start(Config(2));
   for (const TestWorker& worker : workers_) cluster_->Ask(worker);
-  GrantReport report = CoordinatorHarness::ReportOf(GrantOf(0));
+  RoundReport report = CoordinatorHarness::ReportOf(GrantOf(0));
   report.loss_sum = std::nan("");
   EXPECT_EQ(coordinator().RequestGrant(workers_[0].life, report, cluster_->now()).status().code(),
             absl::StatusCode::kAborted);

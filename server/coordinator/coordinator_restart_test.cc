@@ -373,7 +373,7 @@ TEST(CoordinatorRestartTest, ServerThatIsStartedAnewSendsAllBackToTheCheckpoint)
   cluster.coordinator().OnRestoreChosen(ChoiceOf(record), cluster.now());
   cluster.LoadAll();
   EXPECT_EQ(cluster.fleet().assignments.size(), 2);
-  EXPECT_EQ(cluster.fleet().assignments[1].map->shards[1].address, "host:9");
+  EXPECT_EQ(cluster.fleet().assignments[1].map->servers[1].address, "host:9");
   EXPECT_GT(cluster.fleet().assignments[1].server_incarnation, 1000);
   EXPECT_EQ(cluster.coordinator().RequestGrant(a.life, {}, cluster.now()).status().code(),
             absl::StatusCode::kAborted);
@@ -590,7 +590,7 @@ TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
   EXPECT_THAT(cluster.Ask(plain).pending_reason, HasSubstr("waits for a to supply"));
   // Shards take first weights only as long as they know of no member.
   EXPECT_THAT(cluster.fleet().commands, Not(Contains(StartsWith("members"))));
-  ASSERT_TRUE(cluster.Join({"a", 1, {a->worker, a->incarnation}}).ok());
+  ASSERT_TRUE(cluster.Join({"a", 1, a->life}).ok());
   EXPECT_THAT(cluster.fleet().commands, Contains("members 2"));
   EXPECT_TRUE(cluster.Ask(plain).grant.has_value());
 

@@ -3,20 +3,23 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/cluster_messages.h"
 #include "common/job_loss.h"
-#include "server/coordinator/messages.h"
 #include "server/membership/membership_table.h"
 
 namespace lodestar {
 
 // A data set and how far it is.
 struct DataSetState {
-  // Of the first worker that had it. own_partition: not the one that all with shared data have.
-  DatasetClaim claim;
-  int64_t next_sample = 0;  // position of its cursor
+  // As the first worker that had it told. own_partition: not the one that all with shared data
+  // have.
+  DatasetInfo info;
+  int64_t next_sample = 0;    // position of its cursor
+  std::string claimant = {};  // name of that worker, for people; empty: not known
   friend bool operator==(const DataSetState&, const DataSetState&) = default;
 };
 

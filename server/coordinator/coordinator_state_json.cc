@@ -50,17 +50,19 @@ absl::StatusOr<std::string> String(const Json& object, const char* field) {
 }
 
 Json DataSetToJson(const DataSetState& set) {
-  return {{"fingerprint", set.claim.fingerprint},
-          {"num_train_samples", set.claim.num_train_samples},
-          {"num_heldout_samples", set.claim.num_heldout_samples},
-          {"tokens_per_sample", set.claim.tokens_per_sample},
-          {"own_partition", set.claim.own_partition},
-          {"claimant", set.claim.claimant},
+  return {{"fingerprint", set.info.fingerprint},
+          {"num_train_samples", set.info.num_train_samples},
+          {"num_heldout_samples", set.info.num_heldout_samples},
+          {"tokens_per_sample", set.info.tokens_per_sample},
+          {"own_partition", set.info.own_partition},
+          {"claimant", set.claimant},
           {"next_sample", set.next_sample}};
 }
 
-absl::StatusOr<DatasetClaim> ClaimFromJson(const Json& json) {
-  DatasetClaim dataset;
+// But for the position of its cursor.
+absl::StatusOr<DataSetState> DataSetFromJson(const Json& json) {
+  DataSetState set;
+  DatasetInfo& dataset = set.info;
   ASSIGN_OR_RETURN(dataset.fingerprint, String(json, "fingerprint"));
   ASSIGN_OR_RETURN(dataset.num_train_samples, Integer(json, "num_train_samples", 0));
   ASSIGN_OR_RETURN(dataset.num_heldout_samples, Integer(json, "num_heldout_samples", 0));
@@ -70,17 +72,18 @@ absl::StatusOr<DatasetClaim> ClaimFromJson(const Json& json) {
   dataset.own_partition = own->get<bool>();
   // For people only: a checkpoint without it is as good.
   if (json.contains("claimant")) {
-    ASSIGN_OR_RETURN(dataset.claimant, String(json, "claimant"));
+    ASSIGN_OR_RETURN(set.claimant, String(json, "claimant"));
   }
-  return dataset;
+  return set;
 }
 
 // Checkpoints of version 0.1.0 have one data set, that of the worker that joined first, and the
 // position of the whole job as its cursor.
 absl::Status SingleDataSetFromJson(const Json& dataset, LedgerState& ledger) {
   if (dataset.is_null() || ledger.next_sample == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const DatasetClaim claim, ClaimFromJson(dataset));
-  ledger.data_sets.push_back({claim, ledger.next_sample});
+  ASSIGN_OR_RETURN(DataSetState set, DataSetFromJson(dataset));
+  set.next_sample = ledger.next_sample;
+  ledger.data_sets.push_back(std::move(set));
   return absl::OkStatus();
 }
 
@@ -105,8 +108,7 @@ absl::StatusOr<LedgerState> LedgerFromJson(const Json& json) {
   ASSIGN_OR_RETURN(const Json* data_sets, Member(json, "data_sets"));
   if (!data_sets->is_array()) return Refuse("data_sets", "a list");
   for (const Json& entry : *data_sets) {
-    DataSetState set;
-    ASSIGN_OR_RETURN(set.claim, ClaimFromJson(entry));
+    ASSIGN_OR_RETURN(DataSetState set, DataSetFromJson(entry));
     ASSIGN_OR_RETURN(set.next_sample, Integer(entry, "next_sample", 0));
     ledger.data_sets.push_back(std::move(set));
   }

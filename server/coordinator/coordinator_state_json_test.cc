@@ -18,8 +18,8 @@ CoordinatorState SomeState() {
   state.ledger.next_sample = int64_t{1} << 60;
   state.ledger.trained_samples = 3;
   state.ledger.final_evaluation_round = -1;
-  state.ledger.data_sets = {{DatasetClaim{"f\"00d", 10, 2, 65, false, "a"}, 7},
-                            {DatasetClaim{"own", 20, 0, 65, true}, int64_t{1} << 59}};
+  state.ledger.data_sets = {{DatasetInfo{"f\"00d", 10, 2, 65, false}, 7, "a"},
+                            {DatasetInfo{"own", 20, 0, 65, true}, int64_t{1} << 59}};
   state.ledger.rollbacks = 2;
   state.ledger.learning_rate_scale = 0.09;
   state.membership.names = {{"a", WorkerId(1)}, {"b.c", WorkerId(3), /*was_alive=*/false}};

@@ -69,7 +69,7 @@ TEST(CoordinatorTest, TheCommittedVersionIsThatOfTheRoundsThatAreOver) {
   CoordinatorHarness cluster;
   cluster.Start();
   const TestWorker worker = cluster.Add("a");
-  std::optional<GrantReport> report;
+  std::optional<RoundReport> report;
   for (int64_t round = 0; round < 4; ++round) {
     EXPECT_EQ(cluster.coordinator().committed_round(), Round(round > 0 ? round - 1 : 0));
     const GrantAnswer answer = cluster.Ask(worker, report);
@@ -113,7 +113,7 @@ TEST(CoordinatorTest, RegistrationIsUnavailableUntilEveryShardServes) {
   const auto answer = cluster.Register(worker);
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->server_incarnation, 50);
-  EXPECT_EQ(answer->map->shards.size(), 2);
+  EXPECT_EQ(answer->map->servers.size(), 2);
   EXPECT_FALSE(answer->needs_initial_weights);
 }
 
@@ -137,7 +137,7 @@ TEST(CoordinatorTest, LostReplyIsAnsweredWithTheSameGrant) {
   const TestWorker a = cluster.Add("a");
   const Grant first = *cluster.Ask(a).grant;
   EXPECT_EQ(*cluster.Ask(a).grant, first);
-  const GrantReport report = CoordinatorHarness::ReportOf(first);
+  const RoundReport report = CoordinatorHarness::ReportOf(first);
   const Grant second = *cluster.Ask(a, report).grant;
   EXPECT_EQ(second.round, Round(1));
   EXPECT_EQ(*cluster.Ask(a, report).grant, second) << "a repeated report";
@@ -149,7 +149,7 @@ TEST(CoordinatorTest, ReportsThatFitNoGrantAreRefused) {
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const Grant grant = *cluster.Ask(a).grant;
-  GrantReport report = CoordinatorHarness::ReportOf(grant);
+  RoundReport report = CoordinatorHarness::ReportOf(grant);
   report.round = Round(3);
   const auto ahead = cluster.coordinator().RequestGrant(a.life, report, cluster.now());
   EXPECT_EQ(ahead.status().code(), absl::StatusCode::kInvalidArgument);
@@ -169,7 +169,7 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   const TestWorker c = cluster.Add("c");
   for (const TestWorker& worker : {a, b, c}) cluster.Ask(worker);
   ASSERT_EQ(cluster.fleet().plans[0].roster.size(), 2) << "c came after the opening";
-  const GrantReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
+  const RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
   EXPECT_THAT(cluster.Ask(a, report).pending_reason, HasSubstr("waits for b"));
   cluster.Pass(absl::Seconds(6), {a, c});
   const ClusterSnapshot waiting = cluster.coordinator().Snapshot(cluster.now());

@@ -38,7 +38,7 @@ TEST(CoordinatorWorkersTest, MinWorkersIsForTheStartAndKeepWorkersForGoingOn) {
   cluster.Ask(a);
   cluster.Ask(b);
   cluster.Pass(absl::Seconds(11), {a});  // b is lost
-  const GrantReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
+  const RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
   const GrantAnswer next = cluster.Ask(a, report);
   ASSERT_TRUE(next.grant.has_value()) << next.pending_reason;
   EXPECT_EQ(next.grant->round, Round(1));
@@ -75,7 +75,7 @@ TEST(CoordinatorWorkersTest, WorkersThatAreGoneAreShownForAWhileWithTheReason) {
   ASSERT_TRUE(cluster.coordinator().Leave(leaves.life, "told to stop", {}, cluster.now()).ok());
   TestWorker other{"other", 9, {}};
   ASSERT_TRUE(cluster.Register(other).ok());
-  DatasetClaim dataset = TestDataset();
+  DatasetInfo dataset = TestDataset();
   dataset.fingerprint = "beef";
   ASSERT_FALSE(cluster.Join(other, dataset).ok());
   ASSERT_TRUE(cluster.coordinator().Leave(other.life, "refused", {}, cluster.now()).ok());
@@ -203,7 +203,7 @@ TEST(CoordinatorWorkersTest, TakenNameAndOtherDataAreRefused) {
   EXPECT_EQ(cluster.Register(impostor).status().code(), absl::StatusCode::kAlreadyExists);
   TestWorker b{"b", 2, {}};
   ASSERT_TRUE(cluster.Register(b).ok());
-  DatasetClaim other = TestDataset();
+  DatasetInfo other = TestDataset();
   other.fingerprint = "beef";
   const absl::Status refused = cluster.Join(b, other);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);

@@ -10,44 +10,44 @@
 namespace lodestar {
 namespace {
 
-std::string ClaimText(const DatasetClaim& claim) {
-  return absl::StrCat("fingerprint ", claim.fingerprint, ", ", claim.num_train_samples,
-                      " training and ", claim.num_heldout_samples, " held-out samples of ",
-                      claim.tokens_per_sample, " tokens");
+std::string Describe(const DatasetInfo& data) {
+  return absl::StrCat("fingerprint ", data.fingerprint, ", ", data.num_train_samples,
+                      " training and ", data.num_heldout_samples, " held-out samples of ",
+                      data.tokens_per_sample, " tokens");
 }
 
-absl::Status CheckClaim(const DatasetClaim& claim) {
-  if (claim.num_train_samples >= 0 && claim.num_heldout_samples >= 0 &&
-      claim.tokens_per_sample >= 0 && (claim.fingerprint.empty() || claim.num_train_samples > 0)) {
+absl::Status CheckSound(const DatasetInfo& data) {
+  if (data.num_train_samples >= 0 && data.num_heldout_samples >= 0 && data.tokens_per_sample >= 0 &&
+      (data.fingerprint.empty() || data.num_train_samples > 0)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("data set without training samples or with negative sizes: ", ClaimText(claim),
+      absl::StrCat("data set without training samples or with negative sizes: ", Describe(data),
                    "; check --data"));
 }
 
-bool HaveSameData(const DatasetClaim& a, const DatasetClaim& b) {
+bool HaveSameData(const DatasetInfo& a, const DatasetInfo& b) {
   return a.fingerprint == b.fingerprint && a.num_train_samples == b.num_train_samples &&
          a.num_heldout_samples == b.num_heldout_samples &&
          a.tokens_per_sample == b.tokens_per_sample;
 }
 
-bool IsCompared(const DatasetClaim& claim) {
-  return !claim.own_partition && !claim.fingerprint.empty();
+bool IsCompared(const DatasetInfo& data) {
+  return !data.own_partition && !data.fingerprint.empty();
 }
 
 }  // namespace
 
-absl::Status DataSets::Admit(WorkerId worker, const DatasetClaim& claim) {
-  RETURN_IF_ERROR(CheckClaim(claim));
+absl::Status DataSets::Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data) {
+  RETURN_IF_ERROR(CheckSound(data));
   Release(worker);
-  if (IsCompared(claim)) RETURN_IF_ERROR(CheckShared(claim));
-  DataSetState admitted = {claim, 0};
-  if (claim.own_partition && claim.fingerprint.empty()) {
-    admitted.claim.fingerprint = absl::StrCat("worker ", worker.value());
+  if (IsCompared(data)) RETURN_IF_ERROR(CheckShared(data));
+  DataSetState admitted = {data, 0, std::string(name)};
+  if (data.own_partition && data.fingerprint.empty()) {
+    admitted.info.fingerprint = absl::StrCat("worker ", worker.value());
   }
   Index set = 0;
-  while (set < sets_.size() && !HaveSameData(sets_[set].claim, admitted.claim)) ++set;
+  while (set < sets_.size() && !HaveSameData(sets_[set].info, admitted.info)) ++set;
   if (set == sets_.size()) {
     set = 0;
     while (set < sets_.size() && Counts(set)) ++set;
@@ -59,22 +59,22 @@ absl::Status DataSets::Admit(WorkerId worker, const DatasetClaim& claim) {
     sets_[set] = std::move(admitted);
   } else {
     // Own data that turns out to be the shared set.
-    sets_[set].claim.own_partition &= claim.own_partition;
+    sets_[set].info.own_partition &= data.own_partition;
   }
   set_of_[worker] = set;
   return absl::OkStatus();
 }
 
-absl::Status DataSets::CheckShared(const DatasetClaim& claim) const {
+absl::Status DataSets::CheckShared(const DatasetInfo& data) const {
   for (Index set = 0; set < sets_.size(); ++set) {
-    const DatasetClaim& job = sets_[set].claim;
-    if (!Counts(set) || !IsCompared(job) || HaveSameData(job, claim)) continue;
+    const DataSetState& job = sets_[set];
+    if (!Counts(set) || !IsCompared(job.info) || HaveSameData(job.info, data)) continue;
     const std::string holder =
         job.claimant.empty() ? "" : absl::StrCat("worker '", job.claimant, "'");
     return absl::FailedPreconditionError(absl::StrCat(
         "data set differs from the job's, ",
         holder.empty() ? "as its checkpoint has it" : absl::StrCat("which ", holder, " brought"),
-        ": this worker has ", ClaimText(claim), "; the job has ", ClaimText(job),
+        ": this worker has ", Describe(data), "; the job has ", Describe(job.info),
         "; give the same data under --data", holder.empty() ? "" : absl::StrCat(" as ", holder),
         ", or --data_partition=own"));
   }
@@ -101,7 +101,7 @@ std::vector<DataSets::Index> DataSets::Present() const {
 
 int64_t DataSets::tokens_per_sample() const {
   for (Index set = 0; set < sets_.size(); ++set) {
-    if (Counts(set)) return sets_[set].claim.tokens_per_sample;
+    if (Counts(set)) return sets_[set].info.tokens_per_sample;
   }
   return 0;
 }
@@ -110,9 +110,9 @@ double DataSets::Epoch() const {
   double handed_out = 0.0;
   double samples = 0.0;
   for (Index set = 0; set < sets_.size(); ++set) {
-    if (!Counts(set) || sets_[set].claim.num_train_samples == 0) continue;
+    if (!Counts(set) || sets_[set].info.num_train_samples == 0) continue;
     handed_out += static_cast<double>(sets_[set].next_sample);
-    samples += static_cast<double>(sets_[set].claim.num_train_samples);
+    samples += static_cast<double>(sets_[set].info.num_train_samples);
   }
   return samples > 0.0 ? handed_out / samples : 0.0;
 }
@@ -131,8 +131,8 @@ bool DataSets::Counts(Index set) const {
 }
 
 double EpochOf(const DataSetState& set) {
-  if (set.claim.num_train_samples == 0) return 0.0;
-  return static_cast<double>(set.next_sample) / static_cast<double>(set.claim.num_train_samples);
+  if (set.info.num_train_samples == 0) return 0.0;
+  return static_cast<double>(set.next_sample) / static_cast<double>(set.info.num_train_samples);
 }
 
 }  // namespace lodestar

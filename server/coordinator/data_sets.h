@@ -14,9 +14,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "server/coordinator/coordinator_state.h"
-#include "server/coordinator/messages.h"
 
 namespace lodestar {
 
@@ -31,10 +32,10 @@ class DataSets {
   DataSets() = default;
   explicit DataSets(std::vector<DataSetState> sets) : sets_(std::move(sets)) {}
 
-  // The worker has this data from here on. Errors: FailedPrecondition with both fingerprints and
-  // sizes, and who brought the job's data, if shared data differs from it; InvalidArgument if the
-  // claim contradicts itself; ResourceExhausted (kMaxSets).
-  absl::Status Admit(WorkerId worker, const DatasetClaim& claim);
+  // The worker of this name has this data from here on. Errors: FailedPrecondition with both
+  // fingerprints and sizes, and who brought the job's data, if shared data differs from it;
+  // InvalidArgument if the data contradicts itself; ResourceExhausted (kMaxSets).
+  absl::Status Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data);
   void Release(WorkerId worker) { set_of_.erase(worker); }
 
   // Requires: admitted, not released.
@@ -55,7 +56,7 @@ class DataSets {
 
  private:
   bool Counts(Index set) const;
-  absl::Status CheckShared(const DatasetClaim& claim) const;
+  absl::Status CheckShared(const DatasetInfo& data) const;
 
   std::vector<DataSetState> sets_;
   std::map<WorkerId, Index> set_of_;

@@ -15,14 +15,14 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-DatasetClaim Shared(const std::string& fingerprint, int64_t samples = 100) {
+DatasetInfo Shared(const std::string& fingerprint, int64_t samples = 100) {
   return {.fingerprint = fingerprint, .num_train_samples = samples, .num_heldout_samples = 9};
 }
 
-DatasetClaim Own(const std::string& fingerprint, int64_t samples = 100) {
-  DatasetClaim claim = Shared(fingerprint, samples);
-  claim.own_partition = true;
-  return claim;
+DatasetInfo Own(const std::string& fingerprint, int64_t samples = 100) {
+  DatasetInfo data = Shared(fingerprint, samples);
+  data.own_partition = true;
+  return data;
 }
 
 constexpr WorkerId kAnn(1);
@@ -31,47 +31,45 @@ constexpr WorkerId kEve(3);
 
 TEST(DataSetsTest, SharedDataIsComparedWhoeverJoinedFirst) {
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, Own("ann's")));
-  ASSERT_OK(data.Admit(kBob, Shared("a")));
-  const absl::Status refused = data.Admit(kEve, Shared("b", 77));
+  ASSERT_OK(data.Admit(kAnn, "ann", Own("ann's")));
+  ASSERT_OK(data.Admit(kBob, "bob", Shared("a")));
+  const absl::Status refused = data.Admit(kEve, "eve", Shared("b", 77));
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
                                 AllOf(HasSubstr("fingerprint a"), HasSubstr("fingerprint b"),
                                       HasSubstr("77 training"), HasSubstr("100 training"),
                                       HasSubstr("--data_partition=own"))));
-  EXPECT_OK(data.Admit(kEve, Own("b", 77)));
+  EXPECT_OK(data.Admit(kEve, "eve", Own("b", 77)));
   EXPECT_EQ(data.Present().size(), 3);
 }
 
 TEST(DataSetsTest, ARefusalNamesWhoBroughtTheJobsData) {
-  DatasetClaim anns = Shared("a");
-  anns.claimant = "ann";
-  DatasetClaim bobs = Shared("a");
-  bobs.claimant = "bob";
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, anns));
-  ASSERT_OK(data.Admit(kBob, bobs));
-  EXPECT_THAT(data.Admit(kEve, Shared("b")), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                                      AllOf(HasSubstr("which worker 'ann' brought"),
-                                                            HasSubstr("as worker 'ann'"))));
+  ASSERT_OK(data.Admit(kAnn, "ann", Shared("a")));
+  ASSERT_OK(data.Admit(kBob, "bob", Shared("a")));
+  EXPECT_THAT(
+      data.Admit(kEve, "eve", Shared("b")),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("which worker 'ann' brought"), HasSubstr("as worker 'ann'"))));
   DataSets restored({{Shared("a"), 5}});  // of a release that did not keep the name
-  EXPECT_THAT(restored.Admit(kEve, Shared("b")), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                                          HasSubstr("as its checkpoint has it")));
+  EXPECT_THAT(
+      restored.Admit(kEve, "eve", Shared("b")),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("as its checkpoint has it")));
 }
 
 TEST(DataSetsTest, EqualSizesDoNotMakeEqualData) {
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, Shared("a")));
-  DatasetClaim other = Shared("a");
+  ASSERT_OK(data.Admit(kAnn, "ann", Shared("a")));
+  DatasetInfo other = Shared("a");
   other.num_heldout_samples = 8;
-  EXPECT_FALSE(data.Admit(kBob, other).ok());
-  EXPECT_FALSE(data.Admit(kBob, Shared("b")).ok());
+  EXPECT_FALSE(data.Admit(kBob, "bob", other).ok());
+  EXPECT_FALSE(data.Admit(kBob, "bob", Shared("b")).ok());
 }
 
 TEST(DataSetsTest, WorkersWithTheSameDataShareItsCursor) {
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, Own("a")));
-  ASSERT_OK(data.Admit(kBob, Own("b")));
-  ASSERT_OK(data.Admit(kEve, Own("a")));
+  ASSERT_OK(data.Admit(kAnn, "ann", Own("a")));
+  ASSERT_OK(data.Admit(kBob, "bob", Own("b")));
+  ASSERT_OK(data.Admit(kEve, "eve", Own("a")));
   EXPECT_EQ(data.Take(data.SetOf(kAnn), 5), 0);
   EXPECT_EQ(data.Take(data.SetOf(kBob), 7), 0);
   EXPECT_EQ(data.Take(data.SetOf(kEve), 5), 5);
@@ -80,46 +78,46 @@ TEST(DataSetsTest, WorkersWithTheSameDataShareItsCursor) {
 
 TEST(DataSetsTest, OwnDataThatIsTheSharedSetIsThatSet) {
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, Own("a")));
+  ASSERT_OK(data.Admit(kAnn, "ann", Own("a")));
   data.Take(data.SetOf(kAnn), 5);
-  ASSERT_OK(data.Admit(kBob, Shared("a")));
+  ASSERT_OK(data.Admit(kBob, "bob", Shared("a")));
   EXPECT_EQ(data.Take(data.SetOf(kBob), 5), 5);
-  EXPECT_FALSE(data.Admit(kEve, Shared("b")).ok()) << "now the job has shared data";
+  EXPECT_FALSE(data.Admit(kEve, "eve", Shared("b")).ok()) << "now the job has shared data";
 }
 
 TEST(DataSetsTest, ASetGoesOnWhereItsWorkerLeftIt) {
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, Own("a")));
+  ASSERT_OK(data.Admit(kAnn, "ann", Own("a")));
   data.Take(data.SetOf(kAnn), 5);
   data.Release(kAnn);
   EXPECT_TRUE(data.Present().empty());
-  ASSERT_OK(data.Admit(kBob, Own("a"))) << "under another name";
+  ASSERT_OK(data.Admit(kBob, "bob", Own("a"))) << "under another name";
   EXPECT_EQ(data.Take(data.SetOf(kBob), 1), 5);
 }
 
 TEST(DataSetsTest, DataMayChangeWhileNothingWasHandedOutAndNobodyIsThere) {
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, Shared("wrong")));
-  EXPECT_FALSE(data.Admit(kBob, Shared("a")).ok());
+  ASSERT_OK(data.Admit(kAnn, "ann", Shared("wrong")));
+  EXPECT_FALSE(data.Admit(kBob, "bob", Shared("a")).ok());
   data.Release(kAnn);
-  ASSERT_OK(data.Admit(kBob, Shared("a")));
+  ASSERT_OK(data.Admit(kBob, "bob", Shared("a")));
   data.Take(data.SetOf(kBob), 1);
   data.Release(kBob);
-  EXPECT_FALSE(data.Admit(kAnn, Shared("wrong")).ok());
+  EXPECT_FALSE(data.Admit(kAnn, "ann", Shared("wrong")).ok());
 }
 
 TEST(DataSetsTest, AWorkerThatComesBackWithOtherDataHasThat) {
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, Shared("a")));
-  ASSERT_OK(data.Admit(kAnn, Shared("b")));
-  EXPECT_EQ(data.at(data.SetOf(kAnn)).claim.fingerprint, "b");
+  ASSERT_OK(data.Admit(kAnn, "ann", Shared("a")));
+  ASSERT_OK(data.Admit(kAnn, "ann", Shared("b")));
+  EXPECT_EQ(data.at(data.SetOf(kAnn)).info.fingerprint, "b");
 }
 
 TEST(DataSetsTest, EpochsGoByTheSumOfSizes) {
   DataSets data;
   EXPECT_EQ(data.Epoch(), 0.0);
-  ASSERT_OK(data.Admit(kAnn, Own("small", 10)));
-  ASSERT_OK(data.Admit(kBob, Own("large", 90)));
+  ASSERT_OK(data.Admit(kAnn, "ann", Own("small", 10)));
+  ASSERT_OK(data.Admit(kBob, "bob", Own("large", 90)));
   data.Take(data.SetOf(kAnn), 25);
   data.Take(data.SetOf(kBob), 25);
   EXPECT_DOUBLE_EQ(data.Epoch(), 0.5);
@@ -128,39 +126,39 @@ TEST(DataSetsTest, EpochsGoByTheSumOfSizes) {
 
 TEST(DataSetsTest, ClientsWithoutFingerprintAreComparedWithNobody) {
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, Shared("a")));
-  ASSERT_OK(data.Admit(kBob, {}));
-  ASSERT_OK(data.Admit(kEve, {.fingerprint = "", .num_train_samples = 5}));
+  ASSERT_OK(data.Admit(kAnn, "ann", Shared("a")));
+  ASSERT_OK(data.Admit(kBob, "bob", {}));
+  ASSERT_OK(data.Admit(kEve, "eve", {.fingerprint = "", .num_train_samples = 5}));
   data.Take(data.SetOf(kBob), 3);
   EXPECT_EQ(data.Epoch(), 0.0) << "no size, no epoch";
 }
 
 TEST(DataSetsTest, OwnDataWithoutFingerprintIsOfOneWorker) {
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, {.fingerprint = "", .own_partition = true}));
-  ASSERT_OK(data.Admit(kBob, {.fingerprint = "", .own_partition = true}));
+  ASSERT_OK(data.Admit(kAnn, "ann", {.fingerprint = "", .own_partition = true}));
+  ASSERT_OK(data.Admit(kBob, "bob", {.fingerprint = "", .own_partition = true}));
   data.Take(data.SetOf(kAnn), 3);
   EXPECT_EQ(data.Take(data.SetOf(kBob), 3), 0);
 }
 
 TEST(DataSetsTest, ClaimsThatContradictThemselvesAreRefused) {
   DataSets data;
-  for (const DatasetClaim& claim :
-       {DatasetClaim{.fingerprint = "a"}, DatasetClaim{.fingerprint = "", .num_train_samples = -1},
-        DatasetClaim{.fingerprint = "", .num_heldout_samples = -1},
-        DatasetClaim{.fingerprint = "", .tokens_per_sample = -1}}) {
-    EXPECT_THAT(data.Admit(kAnn, claim), StatusIs(absl::StatusCode::kInvalidArgument));
+  for (const DatasetInfo& claim :
+       {DatasetInfo{.fingerprint = "a"}, DatasetInfo{.fingerprint = "", .num_train_samples = -1},
+        DatasetInfo{.fingerprint = "", .num_heldout_samples = -1},
+        DatasetInfo{.fingerprint = "", .tokens_per_sample = -1}}) {
+    EXPECT_THAT(data.Admit(kAnn, "ann", claim), StatusIs(absl::StatusCode::kInvalidArgument));
   }
 }
 
 TEST(DataSetsTest, ExportsWhatWasHandedOutOf) {
   DataSets data;
-  ASSERT_OK(data.Admit(kAnn, Own("untouched")));
-  ASSERT_OK(data.Admit(kBob, Own("b")));
+  ASSERT_OK(data.Admit(kAnn, "ann", Own("untouched")));
+  ASSERT_OK(data.Admit(kBob, "bob", Own("b")));
   data.Take(data.SetOf(kBob), 3);
-  EXPECT_THAT(data.Export(), ElementsAre(DataSetState{Own("b"), 3}));
+  EXPECT_THAT(data.Export(), ElementsAre(DataSetState{Own("b"), 3, "bob"}));
   DataSets restored(data.Export());
-  ASSERT_OK(restored.Admit(kAnn, Own("b")));
+  ASSERT_OK(restored.Admit(kAnn, "ann", Own("b")));
   EXPECT_EQ(restored.Take(restored.SetOf(kAnn), 1), 3);
 }
 

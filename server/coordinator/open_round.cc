@@ -10,7 +10,7 @@ OpenRound::OpenRound(const WorkLedger::Work& work, absl::Time opened_at)
   }
 }
 
-void OpenRound::Report(WorkerId worker, const GrantReport& report) {
+void OpenRound::Report(WorkerId worker, const RoundReport& report) {
   auto share = shares_.find(worker);
   if (share == shares_.end() || share->second.state != State::kMissing) return;
   share->second.state = State::kReported;

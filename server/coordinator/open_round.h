@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/evaluation_course.h"
-#include "server/coordinator/messages.h"
 #include "server/coordinator/work_ledger.h"
 
 namespace lodestar {
@@ -20,7 +20,7 @@ class OpenRound {
   OpenRound(const WorkLedger::Work& work, absl::Time opened_at);
 
   // Counts each member once; others are ignored.
-  void Report(WorkerId worker, const GrantReport& report);
+  void Report(WorkerId worker, const RoundReport& report);
   void Lose(WorkerId worker);
 
   const RoundPlan& plan() const { return plan_; }

@@ -10,9 +10,9 @@
 #include <variant>
 #include <vector>
 
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
-#include "server/coordinator/messages.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar {

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "server/coordinator/messages.h"
+#include "common/cluster_messages.h"
 
 namespace lodestar {
 

@@ -95,7 +95,7 @@ std::vector<WorkerId> WorkLedger::LackingFor(absl::Span<const RosterMember> rost
   const std::vector<size_t> there = DataSetsOf(roster);
   std::vector<WorkerId> lacking;
   for (const auto& [worker, data_set] : data_.workers()) {
-    const bool is_needed = data_.at(data_set).claim.num_heldout_samples > 0;
+    const bool is_needed = data_.at(data_set).info.num_heldout_samples > 0;
     if (is_needed && !std::binary_search(there.begin(), there.end(), data_set)) {
       lacking.push_back(worker);
     }
@@ -132,13 +132,13 @@ int64_t WorkLedger::SamplesPerStep(int index, int count) const {
 std::vector<EvaluationCourse::Part> WorkLedger::EvaluationParts(
     absl::Span<const size_t> data_sets) const {
   int64_t total = 0;
-  for (const size_t set : data_sets) total += data_.at(set).claim.num_heldout_samples;
+  for (const size_t set : data_sets) total += data_.at(set).info.num_heldout_samples;
   const int64_t wanted = job_.eval_samples == 0 ? total : std::min(job_.eval_samples, total);
   std::vector<EvaluationCourse::Part> parts;
   int64_t places = 0;
   int64_t given = 0;
   for (const size_t set : data_sets) {
-    places += data_.at(set).claim.num_heldout_samples;
+    places += data_.at(set).info.num_heldout_samples;
     const int64_t due =
         total == 0 ? 0 : static_cast<int64_t>(absl::int128(wanted) * places / total);
     parts.push_back({set, due - given});

@@ -12,12 +12,12 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/data_sets.h"
 #include "server/coordinator/evaluation_course.h"
-#include "server/coordinator/messages.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar {
@@ -35,8 +35,8 @@ class WorkLedger {
 
   // A worker must be admitted before it is in a roster, and released when its life ends. Errors of
   // AdmitWorker(): those of DataSets::Admit().
-  absl::Status AdmitWorker(WorkerId worker, const DatasetClaim& claim) {
-    return data_.Admit(worker, claim);
+  absl::Status AdmitWorker(WorkerId worker, absl::string_view name, const DatasetInfo& data) {
+    return data_.Admit(worker, name, data);
   }
   void ReleaseWorker(WorkerId worker);
 

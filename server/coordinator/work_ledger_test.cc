@@ -27,21 +27,21 @@ std::vector<RosterMember> RosterOf(int count) {
   return roster;
 }
 
-DatasetClaim Dataset(int64_t heldout) {
+DatasetInfo Dataset(int64_t heldout) {
   return {.fingerprint = "a", .num_train_samples = 100, .num_heldout_samples = heldout};
 }
 
 // Of a job whose workers 1 to 8 all have `dataset`.
 WorkLedger LedgerOf(const JobSpec& job, const LedgerState& state = {},
-                    const DatasetClaim& dataset = Dataset(0)) {
+                    const DatasetInfo& dataset = Dataset(0)) {
   WorkLedger ledger(job, state);
   for (const RosterMember& member : RosterOf(8)) {
-    EXPECT_TRUE(ledger.AdmitWorker(member.worker, dataset).ok());
+    EXPECT_TRUE(ledger.AdmitWorker(member.worker, "w", dataset).ok());
   }
   return ledger;
 }
 
-DatasetClaim OwnData(const std::string& fingerprint, int64_t train, int64_t heldout) {
+DatasetInfo OwnData(const std::string& fingerprint, int64_t train, int64_t heldout) {
   return {.fingerprint = fingerprint,
           .num_train_samples = train,
           .num_heldout_samples = heldout,
@@ -151,8 +151,8 @@ class OwnDataTest : public testing::Test {
     return job;
   }
   void SetUp() override {
-    ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(1), OwnData("a", 10, 1)).ok());
-    ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(2), OwnData("b", 30, 3)).ok());
+    ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 1)).ok());
+    ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 3)).ok());
   }
   std::vector<Grant> Open() { return ledger_.OpenRound(ViewId(1), RosterOf(2), Round(0)).grants; }
 
@@ -173,8 +173,8 @@ TEST_F(OwnDataTest, PassesOverOwnDataNeitherRepeatNorSkip) {
 }
 
 TEST_F(OwnDataTest, SharedWorkersHaveOneCursorBesideThem) {
-  ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(3), Dataset(0)).ok());
-  ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(4), Dataset(0)).ok());
+  ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(3), "w3", Dataset(0)).ok());
+  ASSERT_TRUE(ledger_.AdmitWorker(WorkerId(4), "w4", Dataset(0)).ok());
   for (int round = 0; round < 3; ++round) {
     const auto grants = ledger_.OpenRound(ViewId(1), RosterOf(4), Round(0)).grants;
     EXPECT_EQ(grants[0].first_sample, 4 * round);
@@ -194,8 +194,8 @@ TEST_F(OwnDataTest, CursorsOutliveARestart) {
   Open();
   WorkLedger restored(Job(), ledger_.state());
   // They come back in another order, one of them under another name.
-  ASSERT_TRUE(restored.AdmitWorker(WorkerId(1), OwnData("b", 30, 3)).ok());
-  ASSERT_TRUE(restored.AdmitWorker(WorkerId(7), OwnData("a", 10, 1)).ok());
+  ASSERT_TRUE(restored.AdmitWorker(WorkerId(1), "w1", OwnData("b", 30, 3)).ok());
+  ASSERT_TRUE(restored.AdmitWorker(WorkerId(7), "w7", OwnData("a", 10, 1)).ok());
   const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(2), 0},
                                             {WorkerId(7), Incarnation(2), 0}};
   for (const Grant& grant : restored.OpenRound(ViewId(2), roster, Round(0)).grants) {
@@ -218,9 +218,9 @@ TEST_F(OwnDataTest, FewerEvaluationSamplesAreSharedOutBySize) {
   JobSpec job = Job();
   job.eval_samples = 10;
   WorkLedger ledger(job, LedgerState{});
-  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), OwnData("a", 10, 60)).ok());
-  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), OwnData("b", 30, 25)).ok());
-  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(3), OwnData("c", 30, 15)).ok());
+  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 60)).ok());
+  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 25)).ok());
+  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(3), "w3", OwnData("c", 30, 15)).ok());
   const auto grants =
       ledger.OpenFinalEvaluation(ViewId(1), RosterOf(3), Round(10), Round(10)).grants;
   EXPECT_EQ(grants[0].num_heldout_samples, 6);
@@ -239,8 +239,8 @@ TEST_F(OwnDataTest, WhoTheBatchHasNoSamplesForIsNotWaitedForByEvaluations) {
   JobSpec job = JobOf(1);
   job.eval_every = 1;
   WorkLedger ledger(job, LedgerState{});
-  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), OwnData("a", 10, 1)).ok());
-  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), OwnData("b", 30, 3)).ok());
+  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(1), "w1", OwnData("a", 10, 1)).ok());
+  ASSERT_TRUE(ledger.AdmitWorker(WorkerId(2), "w2", OwnData("b", 30, 3)).ok());
   for (int64_t round = 0; round < 4; ++round) {
     const Grant grant = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
     EXPECT_EQ(grant.num_heldout_samples, round == 0 ? 0 : 1);

@@ -74,7 +74,7 @@ void WorkerDesk::Give(const Grant& grant) {
   last_granted_ = grant.round.value();
 }
 
-absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const GrantReport& report) const {
+absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report) const {
   const int64_t round = report.round.value();
   if (grant_.has_value() && grant_->round == report.round) {
     const bool has_negative = report.num_predictions < 0 || report.num_samples < 0 ||
@@ -96,7 +96,7 @@ absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const GrantReport& report
                    "; report only rounds that were granted to this incarnation"));
 }
 
-void WorkerDesk::Complete(const GrantReport& report, absl::Time now) {
+void WorkerDesk::Complete(const RoundReport& report, absl::Time now) {
   last_reported_ = report.round.value();
   if (grant_.has_value() && grant_->kind == Grant::Kind::kTrain) {
     ++progress_;
@@ -107,7 +107,7 @@ void WorkerDesk::Complete(const GrantReport& report, absl::Time now) {
   CountTimes(report);
 }
 
-void WorkerDesk::CountTimes(const GrantReport& report) {
+void WorkerDesk::CountTimes(const RoundReport& report) {
   compute_seconds_ = compute_seconds_ * kTimeMemory + NonNegativeSeconds(report.compute);
   communication_seconds_ =
       communication_seconds_ * kTimeMemory + NonNegativeSeconds(report.communication);

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
-#include "server/coordinator/messages.h"
 #include "server/coordinator/rate_meter.h"
 #include "server/membership/membership_table.h"
 
@@ -28,9 +28,9 @@ class WorkerDesk {
   void Give(const Grant& grant);
   // What a report is: of the grant held, of one reported before, or of none (InvalidArgument).
   enum class Match : uint8_t { kCurrent, kRepeat };
-  absl::StatusOr<Match> Classify(const GrantReport& report) const;
+  absl::StatusOr<Match> Classify(const RoundReport& report) const;
   // The grant held is done.
-  void Complete(const GrantReport& report, absl::Time now);
+  void Complete(const RoundReport& report, absl::Time now);
   // Asked for a grant; kept until it gets one or its life ends.
   void SetWaiting() { is_waiting_ = !grant_.has_value() && !is_leaving_; }
   // Wants no new work in this life.
@@ -76,7 +76,7 @@ class WorkerDesk {
   bool has_reported() const { return last_reported_ >= 0; }
 
  private:
-  void CountTimes(const GrantReport& report);
+  void CountTimes(const RoundReport& report);
 
   static constexpr int kMaxTimesNotFinite = 3;
 

@@ -225,12 +225,12 @@ void ShardHost::Load(const AssignCommand& assignment) {
 absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
     const AssignCommand& assignment) {
   const ClusterMap& map = *assignment.map;
-  if (shard_ >= static_cast<int>(map.shards.size())) {
+  if (shard_ >= static_cast<int>(map.servers.size())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("shard ", shard_, " is not one of the job's ", map.shards.size()));
+        absl::StrCat("shard ", shard_, " is not one of the job's ", map.servers.size()));
   }
   ParameterShard::Config config;
-  config.range = map.shards[shard_].range;
+  config.range = map.servers[shard_].range;
   config.layout = map.layout;
   config.job = assignment.job;
   config.last_of_others = Incarnation(assignment.server_incarnation);
@@ -287,7 +287,7 @@ void ShardHost::WriteFiles(const AssignCommand& assignment, const std::string& d
     ShardFilesSpec spec;
     spec.directory = directory;
     spec.shard = shard_;
-    spec.num_shards = static_cast<int>(assignment.map->shards.size());
+    spec.num_shards = static_cast<int>(assignment.map->servers.size());
     spec.model = ModelSpecToJson(assignment.job.model);
     ASSIGN_OR_RETURN(const ShardManifest manifest,
                      WriteShardFiles(*deps_.file_system, spec, assignment.map->layout, *state));

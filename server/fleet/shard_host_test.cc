@@ -47,7 +47,7 @@ AssignCommand Assignment(uint64_t server_incarnation) {
   auto map = std::make_shared<ClusterMap>();
   map->layout = *BuildLayout(job.model);
   const ElementRange all = {0, map->layout.num_elements()};
-  map->shards = {{0, "nowhere:1", all}};
+  map->servers = {{0, "nowhere:1", all}};
   map->buckets = *PlanBuckets(map->layout, {all}, /*bucket_bytes=*/256);
   return {
       .server_incarnation = server_incarnation, .job = job, .map = map, .source = InitialSource{}};

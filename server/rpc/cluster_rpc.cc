@@ -10,9 +10,10 @@
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "proto/convert_cluster.h"
 #include "proto/status_mapping.h"
 #include "server/rpc/checkpoint_calls.h"
-#include "server/rpc/cluster_convert.h"
+#include "server/rpc/shard_convert.h"
 
 namespace lodestar {
 namespace {
@@ -30,10 +31,10 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
-absl::StatusOr<std::optional<GrantReport>> ReportOf(bool has_report,
+absl::StatusOr<std::optional<RoundReport>> ReportOf(bool has_report,
                                                     const v1::RoundReport& report) {
   if (!has_report) return std::nullopt;
-  ASSIGN_OR_RETURN(GrantReport result, FromProto(report));
+  ASSIGN_OR_RETURN(RoundReport result, FromProto(report));
   return result;
 }
 
@@ -52,9 +53,23 @@ absl::Status StoppingStatus() {
   return absl::UnavailableError("the server is stopping; connect again when it is back");
 }
 
+CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, grpc::ServerUnaryReactor* reactor,
+                                           v1::RegisterReply* reply) {
+  return [call = std::move(call), reactor, reply](
+             Coordinator& coordinator, absl::Time now,
+             CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+    const absl::StatusOr<Registration> answer = coordinator.Register(call, now);
+    if (absl::IsUnavailable(answer.status()) && occasion == CoordinatorStrand::Occasion::kChange) {
+      return nullptr;
+    }
+    if (answer.ok()) *reply = ToProto(*answer);
+    return [reactor, status = answer.status()] { reactor->Finish(ToGrpcStatus(status)); };
+  };
+}
+
 // Asks the coordinator for a grant and answers the held call with it. Only the first attempt is a
 // sign of life: the caller may have died meanwhile.
-CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<GrantReport> report,
+CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundReport> report,
                                         bool is_leaving, grpc::ServerUnaryReactor* reactor,
                                         v1::Grant* reply) {
   const auto finish = [reactor](const absl::Status& status) {
@@ -76,20 +91,13 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<GrantRepo
                                                    ? coordinator.PollGrant(life, now)
                                                    : coordinator.RequestGrant(life, report, now);
     if (!answer.ok()) return finish(answer.status());
-    if (answer->grant.has_value()) {
-      *reply = ToProto(*answer->grant);
-    } else if (occasion == Occasion::kPatienceOver) {
-      *reply = WaitGrant(answer->pending_reason);
-    } else {
-      return nullptr;
-    }
+    if (!answer->grant.has_value() && occasion != Occasion::kPatienceOver) return nullptr;
+    *reply = ToProto(answer->OrWait());
     return finish(absl::OkStatus());
   };
 }
 
 }  // namespace
-
-ClusterRpc::ClusterRpc(JobSpec job, const Deps& deps) : job_(std::move(job)), deps_(deps) {}
 
 absl::Status ClusterRpc::CheckNotDraining() const {
   return is_draining_ ? StoppingStatus() : absl::OkStatus();
@@ -99,31 +107,17 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
                                                const v1::RegisterRequest* request,
                                                v1::RegisterReply* reply) {
   if (const absl::Status status = CheckNotDraining(); !status.ok()) return Answer(context, status);
-  absl::StatusOr<RegisterCall> call = FromProto(*request, context->peer());
+  absl::StatusOr<RegisterCall> call = FromProto(*request);
   if (!call.ok()) {
     deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
       coordinator.NoteRefusal(request->name(), context->peer(), call.status(), now);
     });
     return Answer(context, call.status());
   }
+  call->peer = context->peer();
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->Await(0, kRegisterHold, RegisterAttempt(*std::move(call), reactor, reply));
   return reactor;
-}
-
-CoordinatorStrand::Attempt ClusterRpc::RegisterAttempt(RegisterCall call,
-                                                       grpc::ServerUnaryReactor* reactor,
-                                                       v1::RegisterReply* reply) const {
-  return [this, call = std::move(call), reactor, reply](
-             Coordinator& coordinator, absl::Time now,
-             CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
-    const absl::StatusOr<RegisterAnswer> answer = coordinator.Register(call, now);
-    if (absl::IsUnavailable(answer.status()) && occasion == CoordinatorStrand::Occasion::kChange) {
-      return nullptr;
-    }
-    if (answer.ok()) *reply = ToProto(*answer, job_);
-    return [reactor, status = answer.status()] { reactor->Finish(ToGrpcStatus(status)); };
-  };
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
@@ -133,8 +127,8 @@ grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
 
 absl::Status ClusterRpc::DoJoin(const v1::JoinRequest& request, v1::JoinReply* reply) {
   RETURN_IF_ERROR(CheckNotDraining());
-  ASSIGN_OR_RETURN(const DatasetClaim dataset, FromProto(request.dataset()));
-  const WorkerLife life{WorkerId(request.worker_id()), Incarnation(request.incarnation())};
+  ASSIGN_OR_RETURN(const DatasetInfo dataset, FromProto(request.dataset()));
+  const WorkerLife life = LifeFromProto(request);
   ASSIGN_OR_RETURN(const ViewId view,
                    deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
                      return coordinator.Join(life, request.layout_hash(), dataset, now);
@@ -156,8 +150,7 @@ absl::Status ClusterRpc::DoHeartbeat(const v1::HeartbeatRequest& request,
                    deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
                      return coordinator.Heartbeat(call, now);
                    }));
-  reply->set_view_id(answer.view.value());
-  reply->set_waiting_for(answer.waiting_for);
+  *reply = ToProto(answer);
   return absl::OkStatus();
 }
 
@@ -165,7 +158,7 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
                                                 const v1::GrantRequest* request, v1::Grant* reply) {
   auto report = ReportOf(request->has_report(), request->report());
   if (!report.ok()) return Answer(context, report.status());
-  const WorkerLife life{WorkerId(request->worker_id()), Incarnation(request->incarnation())};
+  const WorkerLife life = LifeFromProto(*request);
   const absl::Duration hold = request->hold_ms() > 0
                                   ? std::min(absl::Milliseconds(request->hold_ms()), kMaxHold)
                                   : kDefaultHold;
@@ -181,9 +174,9 @@ grpc::ServerUnaryReactor* ClusterRpc::Leave(grpc::CallbackServerContext* context
 }
 
 absl::Status ClusterRpc::DoLeave(const v1::LeaveRequest& request) {
-  ASSIGN_OR_RETURN(const std::optional<GrantReport> report,
+  ASSIGN_OR_RETURN(const std::optional<RoundReport> report,
                    ReportOf(request.has_report(), request.report()));
-  const WorkerLife life{WorkerId(request.worker_id()), Incarnation(request.incarnation())};
+  const WorkerLife life = LifeFromProto(request);
   return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
     return coordinator.Leave(life, ReasonText(request.reason()), report, now);
   });

@@ -22,7 +22,7 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
     StatusBoard* board = nullptr;
   };
 
-  ClusterRpc(JobSpec job, const Deps& deps);
+  explicit ClusterRpc(const Deps& deps) : deps_(deps) {}
 
   // New calls of workers get Unavailable from now on: the server is about to stop.
   void BeginDrain() { is_draining_ = true; }
@@ -48,8 +48,6 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
 
  private:
   absl::Status CheckNotDraining() const;
-  CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, grpc::ServerUnaryReactor* reactor,
-                                             v1::RegisterReply* reply) const;
   absl::Status DoJoin(const v1::JoinRequest& request, v1::JoinReply* reply);
   absl::Status DoHeartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply);
   absl::Status DoLeave(const v1::LeaveRequest& request);
@@ -61,7 +59,6 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
                                                 v1::ShardReportReply* reply);
   absl::Status TakeReport(const v1::ShardReport& report);
 
-  const JobSpec job_;
   const Deps deps_;
   std::atomic<bool> is_draining_ = false;
 };

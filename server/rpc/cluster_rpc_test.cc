@@ -38,7 +38,7 @@ TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
   strand.Start(*Coordinator::Create(TwoServers(), clock.Now()), [](Effect) {});
   ServerFleet fleet(nullptr);
-  ClusterRpc rpc(TwoServers().job, {&strand, &fleet, nullptr});
+  ClusterRpc rpc({&strand, &fleet, nullptr});
   v1::AttachShardRequest request;
   request.set_wire_version(kWireVersion);
   request.set_shard(1);

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/rpc/cluster_convert.h"
+#include "server/rpc/shard_convert.h"
 
 namespace lodestar {
 

@@ -13,7 +13,7 @@
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
-#include "server/rpc/cluster_convert.h"
+#include "server/rpc/shard_convert.h"
 
 namespace lodestar {
 namespace {
@@ -185,7 +185,7 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
   ASSIGN_OR_RETURN(const ShardCommand command, FromProto(wire));
   if (const auto* assign = std::get_if<AssignCommand>(&command)) {
     absl::MutexLock lock(&mutex_);
-    advertised_coordinator_ = assign->map->shards.front().address;
+    advertised_coordinator_ = assign->map->servers.front().address;
   }
   if (const auto* stop = std::get_if<StopCommand>(&command)) {
     deps_.on_stop(stop->failure.empty() ? absl::OkStatus()

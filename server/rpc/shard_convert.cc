@@ -1,4 +1,7 @@
+#include "server/rpc/shard_convert.h"
+
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -6,7 +9,7 @@
 #include "common/overloaded.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
-#include "server/rpc/cluster_convert.h"
+#include "proto/convert_cluster.h"
 
 namespace lodestar {
 namespace {
@@ -45,12 +48,8 @@ void SetAssign(const AssignCommand& command, v1::ShardCommand::Assign* assign) {
   *assign->mutable_layout() = ToProto(command.map->layout);
   assign->set_checkpoint_dir(command.folder.path);
   assign->set_folder_claim_id(command.folder.claim_id);
-  for (const ShardAddress& shard : command.map->shards) {
-    v1::ServerAddress* server = assign->add_servers();
-    server->set_shard(shard.shard);
-    server->set_address(shard.address);
-    server->set_begin(shard.range.begin);
-    server->set_end(shard.range.end);
+  for (const ServerAddress& server : command.map->servers) {
+    *assign->add_servers() = ToProto(server);
   }
   std::visit(Overloaded{
                  [&](const InitialSource&) { assign->set_initial(true); },
@@ -71,8 +70,8 @@ absl::StatusOr<AssignCommand> AssignFromProto(const v1::ShardCommand::Assign& as
   ASSIGN_OR_RETURN(map->layout, LayoutOf(assign, result.job));
   std::vector<ElementRange> ranges;
   for (const v1::ServerAddress& server : assign.servers()) {
-    map->shards.push_back({server.shard(), server.address(), {server.begin(), server.end()}});
-    ranges.push_back(map->shards.back().range);
+    map->servers.push_back(FromProto(server));
+    ranges.push_back(map->servers.back().range);
   }
   ASSIGN_OR_RETURN(map->buckets, PlanBuckets(map->layout, ranges, result.job.bucket_bytes));
   result.map = std::move(map);

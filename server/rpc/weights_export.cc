@@ -52,8 +52,8 @@ absl::Status WeightsExport::WriteTo(Sink sink) const {
   for (const Bucket& bucket : map_->buckets) {
     if (bucket.shard == 0) RETURN_IF_ERROR(WriteLocalBucket(bucket, sink));
   }
-  for (const ShardAddress& shard : map_->shards) {
-    if (shard.shard != 0) RETURN_IF_ERROR(WriteRemoteBuckets(shard, sink));
+  for (const ServerAddress& server : map_->servers) {
+    if (server.shard != 0) RETURN_IF_ERROR(WriteRemoteBuckets(server, sink));
   }
   return absl::OkStatus();
 }
@@ -93,16 +93,16 @@ absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) co
   return WritePieces(AsBytes(answer->bucket->data()), sink);
 }
 
-absl::Status WeightsExport::WriteRemoteBuckets(const ShardAddress& shard, Sink sink) const {
+absl::Status WeightsExport::WriteRemoteBuckets(const ServerAddress& server, Sink sink) const {
   const auto stub = v1::ParameterService::NewStub(grpc::CreateCustomChannel(
-      shard.address, grpc::InsecureChannelCredentials(), DataChannelArguments()));
+      server.address, grpc::InsecureChannelCredentials(), DataChannelArguments()));
   for (const Bucket& bucket : map_->buckets) {
-    if (bucket.shard != shard.shard) continue;
+    if (bucket.shard != server.shard) continue;
     // Whole before any of it is handed on: a slow reader must not look like a slow server.
     const absl::StatusOr<std::string> bytes = PullBucket(*stub, bucket);
     if (!bytes.ok()) {
       return absl::Status(bytes.status().code(),
-                          absl::StrCat("shard ", shard.shard, " at ", shard.address, ", bucket ",
+                          absl::StrCat("shard ", server.shard, " at ", server.address, ", bucket ",
                                        bucket.index, ": ", bytes.status().message()));
     }
     RETURN_IF_ERROR(WritePieces(*bytes, sink));

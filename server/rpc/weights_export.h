@@ -10,10 +10,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "proto/parameter_service.grpc.pb.h"
-#include "server/coordinator/messages.h"
 #include "server/fleet/shard_host.h"
 #include "server/rpc/outgoing_calls.h"
 
@@ -43,7 +43,7 @@ class WeightsExport {
  private:
   absl::Status WriteHeader(Sink sink) const;
   absl::Status WriteLocalBucket(const Bucket& bucket, Sink sink) const;
-  absl::Status WriteRemoteBuckets(const ShardAddress& shard, Sink sink) const;
+  absl::Status WriteRemoteBuckets(const ServerAddress& server, Sink sink) const;
   absl::StatusOr<std::string> PullBucket(v1::ParameterService::Stub& stub,
                                          const Bucket& bucket) const;
 

@@ -71,7 +71,7 @@ class WeightsExportTest : public ::testing::Test {
     auto map = std::make_shared<ClusterMap>();
     map->layout = *BuildLayout(job_.model);
     const ElementRange all = {0, map->layout.num_elements()};
-    map->shards = {{0, "nowhere:1", all}};
+    map->servers = {{0, "nowhere:1", all}};
     map->buckets = *PlanBuckets(map->layout, {all}, /*bucket_bytes=*/256);
     map_ = map;
     host_.Obey(AssignCommand{
@@ -119,7 +119,7 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheRoundWanted) {
 TEST_F(WeightsExportTest, DoesNotWaitForAFrozenServerOnceCancelled) {
   FrozenServer frozen;
   auto map = std::make_shared<ClusterMap>(*map_);
-  map->shards.push_back({1, frozen.address(), {}});
+  map->servers.push_back({1, frozen.address(), {}});
   map->buckets.back().shard = 1;
   WeightsExport weights(map, job_, Round(0), &host_, &calls_);
   std::thread stopper([&] {

@@ -35,11 +35,13 @@ class Exchange {
         contribution_(server.layout().num_elements()),
         exchange_(*ExchangeState::Create(job, server.layout(), device_.get(), View(weights_),
                                          View(contribution_))) {
-    registration_.identity = {WorkerId(worker), Incarnation(1)};
+    registration_.life = {WorkerId(worker), Incarnation(1)};
     registration_.server_incarnation = 1;
     registration_.job = job;
-    registration_.layout = server.layout();
-    registration_.buckets = server.buckets();
+    auto map = std::make_shared<ClusterMap>();
+    map->layout = server.layout();
+    map->buckets = server.buckets();
+    registration_.map = std::move(map);
   }
 
   absl::Status Pull(int64_t version) {

@@ -217,7 +217,7 @@ TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
   absl::Notification told;
   std::string reason;
   link->StartHeartbeats(absl::Milliseconds(10),
-                        {.activity = [] { return CoordinatorLink::Activity{}; },
+                        {.activity = [] { return HeartbeatCall{}; },
                          .on_waiting =
                              [&](const std::string& waiting_for) {
                                if (waiting_for.empty() || told.HasBeenNotified()) return;

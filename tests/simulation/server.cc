@@ -386,12 +386,12 @@ void SimulatedServer::OnCheckpointPublished(const std::string& directory,
   });
 }
 
-void SimulatedServer::Register(const RegisterCall& call, Reply<RegisterAnswer> reply) {
+void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> reply) {
   life_->strand->Await(
       0, kRegisterHold,
       [call, reply](Coordinator& coordinator, absl::Time now,
                     CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
-        absl::StatusOr<RegisterAnswer> answer = coordinator.Register(call, now);
+        absl::StatusOr<Registration> answer = coordinator.Register(call, now);
         if (absl::IsUnavailable(answer.status()) &&
             occasion == CoordinatorStrand::Occasion::kChange) {
           return nullptr;
@@ -401,7 +401,7 @@ void SimulatedServer::Register(const RegisterCall& call, Reply<RegisterAnswer> r
 }
 
 void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_hash,
-                           const DatasetClaim& data, const Reply<ViewId>& reply) {
+                           const DatasetInfo& data, const Reply<ViewId>& reply) {
   reply(life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
     return coordinator.Join(life, layout_hash, data, now);
   }));
@@ -412,7 +412,7 @@ void SimulatedServer::Heartbeat(const HeartbeatCall& call, const Reply<Heartbeat
       [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(call, now); }));
 }
 
-void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<GrantReport>& report,
+void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report,
                                 bool is_leaving, Reply<GrantAnswer> reply) {
   using Occasion = CoordinatorStrand::Occasion;
   life_->strand->Await(life.incarnation.value(), kGrantHold,
@@ -441,7 +441,7 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Gran
 }
 
 void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,
-                            const std::optional<GrantReport>& report, const Reply<bool>& reply) {
+                            const std::optional<RoundReport>& report, const Reply<bool>& reply) {
   const absl::Status left = life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
     return coordinator.Leave(life, reason, report, now);
   });

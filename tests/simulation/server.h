@@ -56,15 +56,15 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // Of shard 0. Called where calls of workers arrive; `answer` may be called later.
   template <typename Answer>
   using Reply = std::function<void(const absl::StatusOr<Answer>&)>;
-  void Register(const RegisterCall& call, Reply<RegisterAnswer> reply);
-  void Join(const WorkerLife& life, const std::string& layout_hash, const DatasetClaim& data,
+  void Register(const RegisterCall& call, Reply<Registration> reply);
+  void Join(const WorkerLife& life, const std::string& layout_hash, const DatasetInfo& data,
             const Reply<ViewId>& reply);
   void Heartbeat(const HeartbeatCall& call, const Reply<HeartbeatAnswer>& reply);
   // With a grant, or the reason why there is none yet.
-  void NextGrant(const WorkerLife& life, const std::optional<GrantReport>& report, bool is_leaving,
+  void NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report, bool is_leaving,
                  Reply<GrantAnswer> reply);
   void Leave(const WorkerLife& life, const std::string& reason,
-             const std::optional<GrantReport>& report, const Reply<bool>& reply);
+             const std::optional<RoundReport>& report, const Reply<bool>& reply);
   // An operator asks for one.
   void RequestCheckpoint();
   Coordinator* coordinator() { return life_ == nullptr ? nullptr : life_->coordinator; }

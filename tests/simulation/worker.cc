@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/cluster_messages.h"
 #include "common/contribution.h"
 #include "common/remedy.h"
 #include "kernels/codec/encoded_vectors.h"
@@ -20,53 +21,11 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 
-DatasetClaim Data() {
+DatasetInfo Data() {
   return {.fingerprint = "whole numbers",
           .num_train_samples = 1000,
           .num_heldout_samples = 8,
           .tokens_per_sample = 1};
-}
-
-WorkGrant FromAnswer(const GrantAnswer& answer) {
-  WorkGrant grant;
-  if (!answer.grant.has_value()) {
-    grant.kind = GrantKind::kWait;
-    grant.reason = answer.pending_reason;
-    return grant;
-  }
-  const Grant& given = *answer.grant;
-  switch (given.kind) {
-    case Grant::Kind::kTrain:
-      grant.kind = GrantKind::kTrain;
-      break;
-    case Grant::Kind::kEvaluate:
-      grant.kind = GrantKind::kEvaluate;
-      break;
-    case Grant::Kind::kDone:
-      grant.kind = GrantKind::kDone;
-      break;
-  }
-  grant.round = given.round;
-  grant.num_samples = given.num_samples;
-  grant.local_steps = given.local_steps;
-  grant.min_round = given.min_round;
-  grant.num_heldout_samples = given.num_heldout_samples;
-  grant.reason = given.reason;
-  grant.has_failed = given.has_failed;
-  return grant;
-}
-
-std::optional<GrantReport> ToGrantReport(const std::optional<RoundReport>& report) {
-  if (!report.has_value()) return std::nullopt;
-  GrantReport result;
-  result.round = report->round;
-  result.loss_sum = report->loss_sum;
-  result.num_predictions = report->num_predictions;
-  result.num_samples = report->num_samples;
-  result.compute = report->compute;
-  result.heldout_predictions = report->heldout_predictions;
-  result.base_version = report->base_version;
-  return result;
 }
 
 }  // namespace
@@ -112,7 +71,7 @@ void SimulatedWorker::Exit(const absl::Status& status) {
 }
 
 LifeId SimulatedWorker::life_id() const {
-  return {life_->registration->server_incarnation, life_->registration->incarnation};
+  return {life_->registration->server_incarnation, life_->registration->life.incarnation};
 }
 
 void SimulatedWorker::Perform(const Lifecycle::Effects& effects) {
@@ -197,12 +156,12 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
   call.instance_id = life_->instance_id;
   call.device = "simulated";
   call.encodings = config_.encodings;
-  CallCoordinator<RegisterAnswer>(
+  CallCoordinator<Registration>(
       kCallTimeout,
-      [call](SimulatedServer& server, const SimulatedServer::Reply<RegisterAnswer>& reply) {
+      [call](SimulatedServer& server, const SimulatedServer::Reply<Registration>& reply) {
         server.Register(call, reply);
       },
-      [this](const absl::StatusOr<RegisterAnswer>& answer) {
+      [this](const absl::StatusOr<Registration>& answer) {
         if (!answer.ok()) return Perform(life_->lifecycle.OnRegistered(now(), answer.status()));
         life_->registration = *answer;
         life_->still = StillPaths();
@@ -230,7 +189,7 @@ void SimulatedWorker::Do(const Lifecycle::Prepare&) {
 
 void SimulatedWorker::Do(const Lifecycle::TryPaths&) {
   life_->transfer =
-      std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat,
+      std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
                                  &life_->still, [this](const absl::Status& status) {
                                    life_->transfer = nullptr;
                                    Perform(life_->lifecycle.OnPathsTried(now(), status));
@@ -240,7 +199,7 @@ void SimulatedWorker::Do(const Lifecycle::TryPaths&) {
 }
 
 void SimulatedWorker::Do(const Lifecycle::Join&) {
-  const WorkerLife life = {life_->registration->worker, life_->registration->incarnation};
+  const WorkerLife life = life_->registration->life;
   CallCoordinator<ViewId>(
       kCallTimeout,
       [life, hash = life_->registration->map->layout.hash()](
@@ -253,16 +212,16 @@ void SimulatedWorker::Do(const Lifecycle::Join&) {
 }
 
 void SimulatedWorker::Do(const Lifecycle::AskForGrant& ask) {
-  const WorkerLife life = {life_->registration->worker, life_->registration->incarnation};
+  const WorkerLife life = life_->registration->life;
   CallCoordinator<GrantAnswer>(
       kGrantTimeout,
-      [life, report = ToGrantReport(ask.report), leaving = ask.leaving](
+      [life, report = ask.report, leaving = ask.leaving](
           SimulatedServer& server, const SimulatedServer::Reply<GrantAnswer>& reply) {
         server.NextGrant(life, report, leaving, reply);
       },
       [this](const absl::StatusOr<GrantAnswer>& answer) {
         if (!answer.ok()) return Perform(life_->lifecycle.OnGrant(now(), answer.status()));
-        Perform(life_->lifecycle.OnGrant(now(), FromAnswer(*answer)));
+        Perform(life_->lifecycle.OnGrant(now(), answer->OrWait()));
       });
 }
 
@@ -270,10 +229,10 @@ void SimulatedWorker::Do(const Lifecycle::SayGoodbye& goodbye) {
   if (!life_->registration.has_value()) {
     return Perform(life_->lifecycle.OnLeft(now(), absl::OkStatus()));
   }
-  const WorkerLife life = {life_->registration->worker, life_->registration->incarnation};
+  const WorkerLife life = life_->registration->life;
   CallCoordinator<bool>(
       kCallTimeout,
-      [life, reason = goodbye.reason, report = ToGrantReport(goodbye.report)](
+      [life, reason = goodbye.reason, report = goodbye.report](
           SimulatedServer& server, const SimulatedServer::Reply<bool>& reply) {
         server.Leave(life, reason, report, reply);
       },
@@ -286,7 +245,7 @@ void SimulatedWorker::Do(const Lifecycle::Finish& finish) { Exit(finish.status);
 
 void SimulatedWorker::StartHeartbeats() {
   StopHeartbeats();
-  life_->pace.emplace(life_->registration->heartbeat, now());
+  life_->pace.emplace(life_->registration->heartbeat_interval, now());
   SendHeartbeat(life_->heartbeats);
 }
 
@@ -298,7 +257,7 @@ void SimulatedWorker::StopHeartbeats() {
 void SimulatedWorker::SendHeartbeat(int series) {
   life_->pace->OnSent(now());
   HeartbeatCall call;
-  call.life = {life_->registration->worker, life_->registration->incarnation};
+  call.life = life_->registration->life;
   call.activity = life_->lifecycle.activity();
   if (const auto first = life_->still.First(); first.has_value()) {
     call.standstill = Standstill{first->first, now() - first->second};
@@ -342,7 +301,7 @@ void SimulatedWorker::Do(const Lifecycle::CarryOut& order) {
   life_->pause = kFirstPause;
   const bool is_made = life_->made.has_value() && life_->made->life == life_id() &&
                        life_->made->grant.round == order.grant.round &&
-                       order.grant.kind == GrantKind::kTrain;
+                       order.grant.kind == Grant::Kind::kTrain;
   if (is_made) return PushMade();
   life_->made.reset();
   const size_t num_buckets = life_->registration->map->buckets.size();
@@ -354,10 +313,10 @@ void SimulatedWorker::Do(const Lifecycle::CarryOut& order) {
 void SimulatedWorker::PullMissing() {
   life_->lifecycle.OnActivity(now(), "pull");
   const ClusterMap& map = *life_->registration->map;
-  std::vector<PullOrder> orders(map.shards.size());
+  std::vector<PullOrder> orders(map.servers.size());
   for (PullOrder& order : orders) {
-    order.worker = life_->registration->worker;
-    order.incarnation = life_->registration->incarnation;
+    order.worker = life_->registration->life.worker;
+    order.incarnation = life_->registration->life.incarnation;
     order.min_round = life_->grant->min_round;
     order.encoding = job().pull_encoding;
   }
@@ -367,7 +326,7 @@ void SimulatedWorker::PullMissing() {
     orders[bucket.shard].held.push_back(life_->held[bucket.index]);
   }
   life_->transfer =
-      std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat,
+      std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
                                  &life_->still, [this](const absl::Status& status) {
                                    life_->transfer = nullptr;
                                    if (!status.ok())
@@ -407,8 +366,8 @@ void SimulatedWorker::Compute() {
     if (life_->lifecycle.is_life_over()) {
       return EndRound(absl::AbortedError("this life ended while it computed"));
     }
-    const WorkGrant& grant = *life_->grant;
-    if (grant.kind == GrantKind::kTrain) {
+    const Grant& grant = *life_->grant;
+    if (grant.kind == Grant::Kind::kTrain) {
       MakeContribution();
       return PushMade();
     }
@@ -420,8 +379,8 @@ void SimulatedWorker::Compute() {
 }
 
 void SimulatedWorker::MakeContribution() {
-  const WorkGrant& grant = *life_->grant;
-  const RegisterAnswer& registration = *life_->registration;
+  const Grant& grant = *life_->grant;
+  const Registration& registration = *life_->registration;
   const Encoding encoding = job().push_encoding;
   Made made = {.life = life_id(),
                .grant = grant,
@@ -432,8 +391,8 @@ void SimulatedWorker::MakeContribution() {
   made.report.round = grant.round;
   made.report.num_samples = grant.num_samples;
   made.report.heldout_predictions = grant.num_heldout_samples;
-  ContributionKey key = {.worker = registration.worker,
-                         .incarnation = registration.incarnation,
+  ContributionKey key = {.worker = registration.life.worker,
+                         .incarnation = registration.life.incarnation,
                          .round = grant.round,
                          .base_version = Version(0),
                          .kind = RoundContributionKind(job()),
@@ -446,8 +405,8 @@ void SimulatedWorker::MakeContribution() {
   made.report.num_predictions = made.report.num_samples;
   made.report.loss_sum = static_cast<double>(made.report.num_samples);
   made.report.base_version = *life_->pulled[0];
-  made.by_shard.resize(registration.map->shards.size());
-  Chance numbers(Chance::Mix(registration.incarnation.value()) ^
+  made.by_shard.resize(registration.map->servers.size());
+  Chance numbers(Chance::Mix(registration.life.incarnation.value()) ^
                  static_cast<uint64_t>(grant.round.value()) ^
                  static_cast<uint64_t>(life_->num_computed++) << 40);
   for (const Bucket& bucket : registration.map->buckets) {
@@ -464,14 +423,14 @@ void SimulatedWorker::MakeContribution() {
     } else {
       EncodeWithResidual(encoding, values.data(), 1.0f,
                          job().error_feedback ? life_->residual[bucket.index].data() : nullptr, n,
-                         {.key = registration.worker.value(),
+                         {.key = registration.life.worker.value(),
                           .stream = static_cast<uint64_t>(grant.round.value()),
                           .first_element = bucket.range.begin},
                          bytes->data());
       AccumulateDecoded(encoding, bytes->data(), n, 1.0f, decoded.data(), Accumulate::kSet);
     }
-    cluster_->audit->OnMade(registration.server_incarnation, registration.incarnation, grant.round,
-                            bucket.index, std::move(decoded), key.num_samples);
+    cluster_->audit->OnMade(registration.server_incarnation, registration.life.incarnation,
+                            grant.round, bucket.index, std::move(decoded), key.num_samples);
     key.base_version = *life_->pulled[bucket.index];
     made.by_shard[bucket.shard].push_back({key, bucket.index, bytes, false});
     made.values.push_back(std::move(values));
@@ -483,7 +442,7 @@ void SimulatedWorker::PushMade() {
   life_->lifecycle.OnActivity(now(), "push");
   auto result = std::make_shared<PushResult>();
   life_->transfer =
-      std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat,
+      std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
                                  &life_->still, [this, result](const absl::Status& status) {
                                    life_->transfer = nullptr;
                                    if (!status.ok())

@@ -42,7 +42,7 @@ class SimulatedWorker {
   // A contribution whose bytes are made.
   struct Made {
     LifeId life;
-    WorkGrant grant;
+    Grant grant;
     RoundReport report;
     std::vector<std::vector<PushedBucket>> by_shard;
     std::vector<std::vector<float>> values;  // before they were encoded, by bucket
@@ -60,12 +60,12 @@ class SimulatedWorker {
     StillPaths still;  // of the life that is registered
     absl::Time wake_at = absl::InfiniteFuture();
 
-    std::optional<RegisterAnswer> registration;
+    std::optional<Registration> registration;
     int heartbeats = 0;  // counts the series of them
     std::optional<HeartbeatPace> pace;
     std::shared_ptr<UnaryCall> heartbeat;
 
-    std::optional<WorkGrant> grant;  // that is carried out
+    std::optional<Grant> grant;  // that is carried out
     std::vector<std::optional<Version>> pulled;
     std::vector<std::vector<float>> weights;  // by bucket
     absl::Duration pause;                     // before the next attempt of a transfer

@@ -13,10 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/cluster_messages.h"
 #include "common/contribution.h"
 #include "common/encoding.h"
 #include "common/ids.h"
-#include "common/standstill.h"
 
 namespace lodestar {
 

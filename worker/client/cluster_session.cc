@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -15,12 +16,10 @@
 #include "common/remedy.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
-#include "common/version.h"
 #include "proto/bulk_options.h"
 #include "proto/cluster_service.grpc.pb.h"
-#include "proto/convert.h"
+#include "proto/convert_cluster.h"
 #include "proto/status_mapping.h"
-#include "worker/client/cluster_convert.h"
 #include "worker/life/heartbeat_pace.h"
 
 namespace lodestar {
@@ -39,9 +38,8 @@ class ClusterSession final : public CoordinatorLink {
   ~ClusterSession() override { StopHeartbeats(); }
 
   absl::StatusOr<Registration> Register() override;
-  absl::Status Join(const std::string& layout_hash, const DatasetFacts& dataset) override;
-  absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report,
-                                      bool leaving) override;
+  absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) override;
+  absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report, bool leaving) override;
   absl::Status Leave(const std::string& reason, const std::optional<RoundReport>& report) override;
   void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) override;
   void StopHeartbeats() override;
@@ -82,20 +80,19 @@ class ClusterSession final : public CoordinatorLink {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls);
   // Returns why the cluster does not go on. Errors: DeadlineExceeded if nobody has answered.
-  absl::StatusOr<std::string> SendHeartbeat(const Activity& activity, absl::Duration patience);
+  absl::StatusOr<std::string> SendHeartbeat(HeartbeatCall call, absl::Duration patience);
   // Fills in who is calling. After Register().
   template <typename Request>
   Request Identified() const {
     Request request;
-    request.set_worker_id(identity_->worker.value());
-    request.set_incarnation(identity_->incarnation.value());
+    SetLife(*life_, &request);
     return request;
   }
 
   const ClusterSessionConfig config_;
   // Written by Register() while no heartbeats run.
   std::string coordinator_;  // host:port that is being asked
-  std::optional<WorkerIdentity> identity_;
+  std::optional<WorkerLife> life_;
   std::thread heartbeats_;
 
   absl::Mutex mutex_;
@@ -193,21 +190,20 @@ absl::StatusOr<Registration> ClusterSession::Register() {
 }
 
 absl::StatusOr<Registration> ClusterSession::TryRegister() {
-  v1::RegisterRequest request;
-  request.set_wire_version(kWireVersion);
-  request.set_software_version(SoftwareVersion());
-  request.set_name(config_.name);
-  request.set_instance_id(config_.instance_id);
-  request.set_device(config_.device);
-  for (const Encoding encoding : kAllEncodings) request.add_encodings(ToProto(encoding));
+  RegisterCall call;
+  call.name = config_.name;
+  call.instance_id = config_.instance_id;
+  call.device = config_.device;
+  call.encodings.assign(std::begin(kAllEncodings), std::end(kAllEncodings));
   v1::RegisterReply reply;
-  RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::Register, request, config_.call_timeout, &reply));
+  RETURN_IF_ERROR(
+      Call(&v1::ClusterService::Stub::Register, ToProto(call), config_.call_timeout, &reply));
   ASSIGN_OR_RETURN(Registration registration, FromProto(reply));
-  identity_ = registration.identity;
+  life_ = registration.life;
   return registration;
 }
 
-absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetFacts& dataset) {
+absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetInfo& dataset) {
   auto request = Identified<v1::JoinRequest>();
   request.set_layout_hash(layout_hash);
   *request.mutable_dataset() = ToProto(dataset);
@@ -215,8 +211,8 @@ absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetF
   return Call(&v1::ClusterService::Stub::Join, request, config_.call_timeout, &reply);
 }
 
-absl::StatusOr<WorkGrant> ClusterSession::NextGrant(const std::optional<RoundReport>& report,
-                                                    bool leaving) {
+absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>& report,
+                                                bool leaving) {
   auto request = Identified<v1::GrantRequest>();
   request.set_hold_ms(absl::ToInt64Milliseconds(config_.grant_hold));
   request.set_leaving(leaving);
@@ -229,7 +225,7 @@ absl::StatusOr<WorkGrant> ClusterSession::NextGrant(const std::optional<RoundRep
 
 absl::Status ClusterSession::Leave(const std::string& reason,
                                    const std::optional<RoundReport>& report) {
-  if (!identity_.has_value()) return absl::OkStatus();
+  if (!life_.has_value()) return absl::OkStatus();
   auto request = Identified<v1::LeaveRequest>();
   request.set_reason(reason);
   if (report.has_value()) *request.mutable_report() = ToProto(*report);
@@ -287,16 +283,9 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
   }
 }
 
-absl::StatusOr<std::string> ClusterSession::SendHeartbeat(const Activity& activity,
+absl::StatusOr<std::string> ClusterSession::SendHeartbeat(HeartbeatCall call,
                                                           absl::Duration patience) {
-  auto request = Identified<v1::HeartbeatRequest>();
-  request.set_bytes_pushed(activity.bytes_pushed);
-  request.set_bytes_pulled(activity.bytes_pulled);
-  request.set_activity(activity.activity);
-  if (activity.standstill.has_value()) {
-    request.mutable_standstill()->set_shard(activity.standstill->shard);
-    request.mutable_standstill()->set_age_ms(absl::ToInt64Milliseconds(activity.standstill->age));
-  }
+  call.life = *life_;
   grpc::ClientContext context;
   context.set_deadline(Deadline(patience));
   v1::HeartbeatReply reply;
@@ -305,7 +294,7 @@ absl::StatusOr<std::string> ClusterSession::SendHeartbeat(const Activity& activi
     if (stop_heartbeats_) return absl::CancelledError("no more heartbeats");
     heartbeat_in_progress_ = &context;
   }
-  const grpc::Status status = stub()->Heartbeat(&context, request, &reply);
+  const grpc::Status status = stub()->Heartbeat(&context, ToProto(call), &reply);
   absl::MutexLock lock(&mutex_);
   heartbeat_in_progress_ = nullptr;
   const absl::Status outcome = Outcome(status, patience);
@@ -313,7 +302,7 @@ absl::StatusOr<std::string> ClusterSession::SendHeartbeat(const Activity& activi
     return absl::DeadlineExceededError(outcome.message());
   }
   RETURN_IF_ERROR(outcome);
-  return reply.waiting_for();
+  return FromProto(reply).waiting_for;
 }
 
 }  // namespace

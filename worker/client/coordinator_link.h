@@ -6,7 +6,6 @@
 // any thread; everything else is called by one thread.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,24 +13,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/standstill.h"
-#include "worker/client/work_grant.h"
+#include "common/cluster_messages.h"
 
 namespace lodestar {
 
 class CoordinatorLink {
  public:
-  // What the worker tells with each heartbeat.
-  struct Activity {
-    uint64_t bytes_pushed = 0;
-    uint64_t bytes_pulled = 0;
-    std::string activity;
-    std::optional<Standstill> standstill = {};
-  };
-
   // All called on the heartbeat thread.
   struct HeartbeatCalls {
-    std::function<Activity()> activity;
+    // What the worker tells with each heartbeat; its life is filled in.
+    std::function<HeartbeatCall()> activity;
     // After each heartbeat: why the cluster does not go on; empty if it does.
     std::function<void(const std::string& reason)> on_waiting = [](const std::string&) {};
     // Once, if the coordinator refuses this life (Aborted).
@@ -44,13 +35,13 @@ class CoordinatorLink {
   // answers.
   virtual absl::StatusOr<Registration> Register() = 0;
   // Makes the worker a member. Errors: FailedPrecondition if layout or data differ from the job's.
-  virtual absl::Status Join(const std::string& layout_hash, const DatasetFacts& dataset) = 0;
+  virtual absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) = 0;
   // Blocks until there is a grant or the coordinator says what is waited for (kWait). `leaving`: no
   // new work is wanted, now or later: returns at once, with the grant that this worker has been
   // given already, known to it or not, or kDone. Errors: Aborted: this life is over, register
   // again; Cancelled after Cancel().
-  virtual absl::StatusOr<WorkGrant> NextGrant(const std::optional<RoundReport>& report,
-                                              bool leaving) = 0;
+  virtual absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report,
+                                          bool leaving) = 0;
   // Best effort: returns within a timeout of its own whatever happens. A worker that has never
   // registered has nothing to leave: OK.
   virtual absl::Status Leave(const std::string& reason,

@@ -56,8 +56,8 @@ struct Words {
   std::string operator()(const Lifecycle::TellWait& wait) const { return "wait: " + wait.reason; }
 };
 
-WorkGrant Grant(GrantKind kind, int64_t round = 0) {
-  WorkGrant grant;
+Grant GrantOf(Grant::Kind kind, int64_t round = 0) {
+  Grant grant;
   grant.kind = kind;
   grant.round = Round(round);
   grant.reason = "so it is";
@@ -92,7 +92,7 @@ class LifecycleTest : public testing::Test {
   std::string Try(const absl::Status& status) {
     return Take(lifecycle_->OnPathsTried(now_, status));
   }
-  std::string Get(const absl::StatusOr<WorkGrant>& grant) {
+  std::string Get(const absl::StatusOr<Grant>& grant) {
     return Take(lifecycle_->OnGrant(now_, grant));
   }
   std::string Work(const absl::StatusOr<RoundReport>& report) {
@@ -127,7 +127,7 @@ class LifecycleTest : public testing::Test {
   // Until round `round` is carried out.
   void StartRound(int64_t round) {
     EXPECT_EQ(Start(), "ask");
-    EXPECT_EQ(Get(Grant(GrantKind::kTrain, round)), absl::StrCat("work ", round));
+    EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, round)), absl::StrCat("work ", round));
   }
 
   absl::Time now_ = absl::UnixEpoch();
@@ -142,20 +142,20 @@ TEST_F(LifecycleTest, WorksFromGrantToGrantUntilTheJobIsDone) {
   EXPECT_EQ(lifecycle_->activity(), "compute");
   EXPECT_EQ(Work(Report(0)), "ask report=0");
   EXPECT_EQ(lifecycle_->activity(), "wait");
-  EXPECT_EQ(Get(Grant(GrantKind::kWait)), "ask");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kWait)), "ask");
   EXPECT_EQ(told_, "wait: so it is");
-  EXPECT_EQ(Get(Grant(GrantKind::kEvaluate, 1)), "work 1");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kEvaluate, 1)), "work 1");
   EXPECT_EQ(Work(Report(1)), "ask report=1");
-  EXPECT_EQ(Get(Grant(GrantKind::kDone)), "leave (job is done)");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (job is done)");
   EXPECT_EQ(Left(kAway), "finish OK");
 }
 
 TEST_F(LifecycleTest, AReportTellsHowLongItsGrantsWereWaitedFor) {
   EXPECT_EQ(Start(), "ask");
   now_ += absl::Seconds(5);
-  EXPECT_EQ(Get(Grant(GrantKind::kWait)), "ask");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kWait)), "ask");
   now_ += absl::Seconds(2);
-  EXPECT_EQ(Get(Grant(GrantKind::kTrain, 0)), "work 0");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 0)), "work 0");
   now_ += absl::Seconds(100);
   const Lifecycle::Effects effects = lifecycle_->OnCarriedOut(now_, Report(0));
   const auto& ask = std::get<Lifecycle::AskForGrant>(std::get<Lifecycle::Task>(effects.back()));
@@ -191,7 +191,7 @@ TEST_F(LifecycleTest, PausesGrowWhileNothingWorksAndBeginAnewAfterWork) {
   }
   EXPECT_EQ(told_, "tell: not connected (nobody answers); trying again");
   EXPECT_EQ(Begin(), "ask");
-  EXPECT_EQ(Get(Grant(GrantKind::kTrain, 0)), "work 0");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 0)), "work 0");
   EXPECT_EQ(Work(Report(0)), "ask report=0");
   EXPECT_EQ(Get(kAway), "");
   EXPECT_EQ(lifecycle_->next_wake() - now_, absl::Milliseconds(100));
@@ -266,7 +266,7 @@ TEST_F(LifecycleTest, AFailedJobFailsItsWorkersAlsoThoseThatStop) {
   StartRound(0);
   EXPECT_EQ(Stop(), "");
   EXPECT_EQ(Work(Report(0)), "ask report=0 leaving");
-  WorkGrant done = Grant(GrantKind::kDone);
+  Grant done = GrantOf(Grant::Kind::kDone);
   done.has_failed = true;
   EXPECT_EQ(Get(done), "leave (the job has failed: so it is)");
   EXPECT_THAT(Left(), HasSubstr("finish FAILED_PRECONDITION"));
@@ -289,9 +289,9 @@ TEST_F(LifecycleTest, ToldToStopItFinishesItsRoundAndAsksWhatItWasGrantedMeanwhi
   StartRound(0);
   EXPECT_EQ(Stop(), "");
   EXPECT_EQ(Work(Report(0)), "ask report=0 leaving");
-  EXPECT_EQ(Get(Grant(GrantKind::kTrain, 1)), "work 1");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 1)), "work 1");
   EXPECT_EQ(Work(Report(1)), "ask report=1 leaving");
-  EXPECT_EQ(Get(Grant(GrantKind::kDone)), "leave (told to stop)");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
   EXPECT_EQ(Left(), "finish OK");
 }
 
@@ -300,7 +300,7 @@ TEST_F(LifecycleTest, ToldToStopWhileItAsksItAsksAgainSinceAGrantMayHaveBeenOnIt
   EXPECT_EQ(Stop(), "cancel calls");
   EXPECT_EQ(Stop(), "");
   EXPECT_EQ(Get(absl::CancelledError("")), "ask leaving");
-  EXPECT_EQ(Get(Grant(GrantKind::kTrain, 0)), "work 0");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, 0)), "work 0");
 }
 
 TEST_F(LifecycleTest, ToldToStopBeforeItHasWorkItLeavesAtOnce) {

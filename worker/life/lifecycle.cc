@@ -86,7 +86,7 @@ Lifecycle::Effects Lifecycle::Ask(absl::Time now) {
   return Go(State::kAsking, now, AskForGrant{unsent_report_, asks_leaving_});
 }
 
-Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<WorkGrant>& grant) {
+Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant>& grant) {
   LODESTAR_CHECK(state_ == State::kAsking);
   waited_ += now - asked_at_;
   if (!grant.ok()) {
@@ -97,7 +97,7 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<WorkG
   unsent_report_.reset();  // the coordinator has it
   round_at_hand_.reset();  // unless it is granted again
   switch (grant->kind) {
-    case GrantKind::kDone: {
+    case Grant::Kind::kDone: {
       if (grant->has_failed) {
         return EndLife(now, absl::FailedPreconditionError(
                                 absl::StrCat("the job has failed: ", grant->reason)));
@@ -107,13 +107,13 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<WorkG
       for (Effect& effect : EndLife(now, absl::OkStatus())) effects.push_back(std::move(effect));
       return effects;
     }
-    case GrantKind::kWait: {
+    case Grant::Kind::kWait: {
       Effects effects = {TellWait{grant->reason}};
       for (Effect& effect : Ask(now)) effects.push_back(std::move(effect));
       return effects;
     }
-    case GrantKind::kTrain:
-    case GrantKind::kEvaluate:
+    case Grant::Kind::kTrain:
+    case Grant::Kind::kEvaluate:
       break;
   }
   round_at_hand_ = grant->round;

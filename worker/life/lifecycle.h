@@ -31,11 +31,19 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/cluster_messages.h"
 #include "common/logging.h"
 #include "common/remedy.h"
-#include "worker/client/work_grant.h"
 
 namespace lodestar {
+
+// A life of this worker under one life of the servers: what a contribution and its report belong
+// to.
+struct LifeId {
+  uint64_t server_incarnation = 0;
+  Incarnation incarnation;
+  friend bool operator==(const LifeId&, const LifeId&) = default;
+};
 
 // Not thread-safe. Times are of one clock and never go back.
 class Lifecycle {
@@ -56,7 +64,7 @@ class Lifecycle {
     bool leaving = false;  // no new work is wanted
   };                       // OnGrant()
   struct CarryOut {
-    WorkGrant grant;
+    Grant grant;
   };  // evaluate, or pull, compute and push: OnCarriedOut()
   struct SayGoodbye {
     std::string reason;
@@ -93,7 +101,7 @@ class Lifecycle {
   Effects OnPrepared(absl::Time now, const absl::Status& status);
   Effects OnPathsTried(absl::Time now, const absl::Status& status);
   Effects OnJoined(absl::Time now, const absl::Status& status);
-  Effects OnGrant(absl::Time now, const absl::StatusOr<WorkGrant>& grant);
+  Effects OnGrant(absl::Time now, const absl::StatusOr<Grant>& grant);
   Effects OnCarriedOut(absl::Time now, const absl::StatusOr<RoundReport>& report);
   Effects OnLeft(absl::Time now, const absl::Status& status);
 

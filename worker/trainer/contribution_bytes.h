@@ -9,10 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/bucket_plan.h"
+#include "common/cluster_messages.h"
 #include "common/encoding.h"
 #include "common/ids.h"
 #include "kernels/device.h"
-#include "worker/client/work_grant.h"
 
 namespace lodestar {
 

@@ -61,7 +61,7 @@ ContributionPush::ContributionPush(const Registration& registration,
 ContributionPush::~ContributionPush() { JoinPusher(/*drop=*/true); }
 
 absl::Status ContributionPush::BlockReady(int block) {
-  for (const Bucket& bucket : registration_.buckets) {
+  for (const Bucket& bucket : registration_.buckets()) {
     if (bucket.block != block) continue;
     ready_.push_back(&bucket);
     if (bytes_->is_inline()) {
@@ -76,7 +76,7 @@ absl::Status ContributionPush::BlockReady(int block) {
 }
 
 absl::Status ContributionPush::AllBlocksReady() {
-  for (int block = registration_.layout.num_blocks() - 1; block >= 0; --block) {
+  for (int block = registration_.layout().num_blocks() - 1; block >= 0; --block) {
     RETURN_IF_ERROR(BlockReady(block));
   }
   return absl::OkStatus();
@@ -159,7 +159,7 @@ absl::Status ContributionPush::Finish() {
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
                        ParameterTransport* transport, Clock* clock) {
   const auto fill = [&](PushSession& session) {
-    for (const Bucket& bucket : registration.buckets) {
+    for (const Bucket& bucket : registration.buckets()) {
       session.AddBucket(bucket.index, made.base_versions[bucket.index], made.bytes->Of(bucket));
     }
   };

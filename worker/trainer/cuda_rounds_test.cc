@@ -77,16 +77,16 @@ void ExpectBytesOfTheCpu(const JobSpec& job, emulator::StreamOrder order) {
   const auto cpu = *MakeDevice("cpu", 1, nullptr);
   TrainingRig training(job, card.get(), /*overlap=*/true);
   const Registration& registration = training.server().registration();
-  std::vector<float> vector(registration.layout.num_elements());
-  const Buf buf = {vector.data(), DType::kF32, registration.layout.num_elements()};
-  const auto on_cpu = *ExchangeState::Create(job, registration.layout, cpu.get(), buf, buf);
+  std::vector<float> vector(registration.layout().num_elements());
+  const Buf buf = {vector.data(), DType::kF32, registration.layout().num_elements()};
+  const auto on_cpu = *ExchangeState::Create(job, registration.layout(), cpu.get(), buf, buf);
   ContributionBytes& expected = *on_cpu->contribution();
   for (int64_t round = 0; round < 3; ++round) {
     ASSERT_OK(training.RunRound(round));
     const std::vector<float> gradient = GradientOf(training, *card);
     vector.assign(gradient.begin(), gradient.end());
     expected.Begin(registration, Round(round), /*scale=*/1.0f);
-    for (const Bucket& bucket : registration.buckets) {
+    for (const Bucket& bucket : registration.buckets()) {
       expected.Prepare(bucket);
       const absl::Span<const std::byte> bytes = expected.Of(bucket);
       ASSERT_EQ(training.server().pushed()[bucket.index],

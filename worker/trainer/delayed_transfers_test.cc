@@ -40,7 +40,7 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
   std::unique_ptr<ExchangeState> MakeExchange(Encoding encoding) {
     JobSpec job;
     job.push_encoding = encoding;
-    return *ExchangeState::Create(job, registration_.layout, &device_, vector_, vector_);
+    return *ExchangeState::Create(job, registration_.layout(), &device_, vector_, vector_);
   }
   float* host() const { return exchange_->weights()->data(); }
   std::vector<float> OnHost() const { return {host(), host() + 4}; }

@@ -77,8 +77,8 @@ EncodedContribution::~EncodedContribution() {
 }
 
 void EncodedContribution::Begin(const Registration& registration, Round round, float scale) {
-  buckets_ = registration.buckets;
-  noise_key_ = NoiseKey(registration.job.seed, registration.identity.worker);
+  buckets_ = registration.buckets();
+  noise_key_ = NoiseKey(registration.job.seed, registration.life.worker);
   round_ = round;
   scale_ = scale;
   if (residual_ && server_incarnation_ != registration.server_incarnation) {
@@ -87,12 +87,12 @@ void EncodedContribution::Begin(const Registration& registration, Round round, f
   }
   int64_t end = 0;
   places_.clear();
-  for (const Bucket& bucket : registration.buckets) {
+  for (const Bucket& bucket : registration.buckets()) {
     places_.push_back(end);
     end += EncodedBytes(encoding_, bucket.range.size());
     end = (end + kAlignment - 1) / kAlignment * kAlignment;
   }
-  LODESTAR_CHECK(end <= room_) << registration.buckets.size() << " buckets take " << end << " of "
+  LODESTAR_CHECK(end <= room_) << registration.buckets().size() << " buckets take " << end << " of "
                                << room_ << " bytes";
 }
 

@@ -33,9 +33,11 @@ constexpr int64_t kElements = 3000;
 Registration SomeRegistration() {
   Registration registration;
   TensorSpec tensor{.name = "w", .shape = {kElements}, .block = 0, .initializer = {}};
-  registration.layout = *Layout::FromTensors({tensor});
-  registration.buckets = {{0, 0, 0, {0, 1000}}, {1, 0, 0, {1000, 2024}}, {2, 0, 0, {2024, 3000}}};
-  registration.identity = {WorkerId(1), Incarnation(1)};
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *Layout::FromTensors({tensor});
+  map->buckets = {{0, 0, 0, {0, 1000}}, {1, 0, 0, {1000, 2024}}, {2, 0, 0, {2024, 3000}}};
+  registration.map = std::move(map);
+  registration.life = {WorkerId(1), Incarnation(1)};
   registration.server_incarnation = 77;
   registration.job.seed = 5;
   return registration;
@@ -78,7 +80,8 @@ class Sender {
     job.push_encoding = encoding;
     job.error_feedback = error_feedback;
     const Buf weights = {gradient_.as<float>() + kElements, DType::kF32, kElements};
-    exchange_ = *ExchangeState::Create(job, SomeRegistration().layout, device, weights, gradient_);
+    exchange_ =
+        *ExchangeState::Create(job, SomeRegistration().layout(), device, weights, gradient_);
   }
   ~Sender() { Synchronize(); }
 
@@ -90,9 +93,10 @@ class Sender {
     device_->Copy(gradient_.data, computed_.back().data(), kElements * sizeof(float),
                   StreamKind::kCompute);
     std::vector<EventId> prepared;
-    for (const Bucket& bucket : registration.buckets) prepared.push_back(bytes()->Prepare(bucket));
+    for (const Bucket& bucket : registration.buckets())
+      prepared.push_back(bytes()->Prepare(bucket));
     std::vector<std::byte> sent;
-    for (const Bucket& bucket : registration.buckets) {
+    for (const Bucket& bucket : registration.buckets()) {
       EXPECT_OK(bytes()->Await(prepared[bucket.index]));
       const absl::Span<const std::byte> part = bytes()->Of(bucket);
       EXPECT_EQ(part.size(), EncodedBytes(bytes()->encoding(), bucket.range.size()));
@@ -120,7 +124,7 @@ class EncodedContributionTest : public testing::TestWithParam<std::tuple<Kind, E
   std::vector<float> Decoded(const std::vector<std::byte>& sent) const {
     std::vector<float> decoded(kElements);
     const std::byte* from = sent.data();
-    for (const Bucket& bucket : registration_.buckets) {
+    for (const Bucket& bucket : registration_.buckets()) {
       CodecOf(encoding()).Decode(from, bucket.range.size(), decoded.data() + bucket.range.begin);
       from += EncodedBytes(encoding(), bucket.range.size());
     }
@@ -198,7 +202,7 @@ TEST_P(EncodedContributionTest, ContributionThatCameToNothingIsMadeAgainToTheBit
   sender.Commit();
   const std::vector<std::byte> lost = sender.Send(registration_, 1, Gradient(1));
   // The life is over; in the next one the same round is handed out again.
-  registration_.identity.incarnation = Incarnation(2);
+  registration_.life.incarnation = Incarnation(2);
   EXPECT_EQ(sender.Send(registration_, 1, Gradient(1)), lost);
 }
 
@@ -219,7 +223,7 @@ TEST_P(EncodedContributionTest, ALateBucketLeavesNothingForTheNext) {
   const std::vector<std::byte> bytes = sender.Send(registration_, 1, Gradient(1));
   const std::vector<std::byte> without = fresh.Send(registration_, 1, Gradient(1));
   int64_t begin = 0;
-  for (const Bucket& bucket : registration_.buckets) {
+  for (const Bucket& bucket : registration_.buckets()) {
     const int64_t end = begin + EncodedBytes(encoding(), bucket.range.size());
     const bool is_alike =
         std::equal(bytes.begin() + begin, bytes.begin() + end, without.begin() + begin);
@@ -234,10 +238,10 @@ TEST_P(EncodedContributionTest, NoiseDiffersBetweenWorkersAndRounds) {
   const std::vector<float> values = Gradient(0);
   const std::vector<std::byte> first = sender.Send(registration_, 0, values);
   EXPECT_NE(sender.Send(registration_, 1, values), first);
-  registration_.identity.worker = WorkerId(2);
+  registration_.life.worker = WorkerId(2);
   EXPECT_NE(sender.Send(registration_, 0, values), first);
   registration_.job.seed = 6;
-  registration_.identity.worker = WorkerId(1);
+  registration_.life.worker = WorkerId(1);
   EXPECT_NE(sender.Send(registration_, 0, values), first);
 }
 
@@ -245,23 +249,25 @@ TEST_P(EncodedContributionTest, NoiseDiffersBetweenWorkersAndRounds) {
 TEST(EncodedContributionRoomTest, BucketsHavePlacesOfTheirOwn) {
   const auto device = MakeIt(Kind::kCpu);
   Registration registration;
-  registration.layout = *Layout::FromTensors({{"a", {7}, 0, 0, false, {}},
-                                              {"b", {1}, 0, 1, false, {}},
-                                              {"c", {301, 100}, 0, 2, false, {}}});
-  const int64_t n = registration.layout.num_elements();
+  auto map = std::make_shared<ClusterMap>();
+  registration.map = map;
+  map->layout = *Layout::FromTensors({{"a", {7}, 0, 0, false, {}},
+                                      {"b", {1}, 0, 1, false, {}},
+                                      {"c", {301, 100}, 0, 2, false, {}}});
+  const int64_t n = registration.layout().num_elements();
   std::vector<float> vector(n);
   const Buf buf = {vector.data(), DType::kF32, n};
   for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
     JobSpec job;
     job.push_encoding = encoding;
-    const auto exchange = *ExchangeState::Create(job, registration.layout, device.get(), buf, buf);
+    const auto exchange =
+        *ExchangeState::Create(job, registration.layout(), device.get(), buf, buf);
     for (int servers : {1, 2, 7, kMaxServers}) {
       for (int64_t bucket_bytes : {4, 1000, 1 << 20}) {
-        registration.buckets = *PlanBuckets(
-            registration.layout, *PlanShards(registration.layout, servers), bucket_bytes);
+        map->buckets = *PlanBuckets(map->layout, *PlanShards(map->layout, servers), bucket_bytes);
         exchange->contribution()->Begin(registration, Round(0), 1.0f);
         const std::byte* end = nullptr;
-        for (const Bucket& bucket : registration.buckets) {
+        for (const Bucket& bucket : registration.buckets()) {
           const absl::Span<const std::byte> place = exchange->contribution()->Of(bucket);
           ASSERT_GE(place.data(), end);
           ASSERT_EQ(reinterpret_cast<uintptr_t>(place.data()) % 64, 0);
@@ -296,12 +302,12 @@ TEST(EncodedContributionRoomTest, WhatACardHasNoMemoryForIsAnErrorThatNamesTheEn
   for (int allocations : {0, 1}) {
     emulator::FailAllocationsAfter(allocations);
     EXPECT_THAT(
-        ExchangeState::Create(job, SomeRegistration().layout, device.get(), vector, vector),
+        ExchangeState::Create(job, SomeRegistration().layout(), device.get(), vector, vector),
         StatusIs(absl::StatusCode::kResourceExhausted,
                  AllOf(HasSubstr("--push_encoding=int8"), HasSubstr("could not allocate"))));
   }
   emulator::ClearStickyError();
-  EXPECT_OK(ExchangeState::Create(job, SomeRegistration().layout, device.get(), vector, vector));
+  EXPECT_OK(ExchangeState::Create(job, SomeRegistration().layout(), device.get(), vector, vector));
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "common/cluster_messages.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
-#include "worker/client/work_grant.h"
 #include "worker/trainer/contribution_bytes.h"
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/host_mirror.h"

@@ -19,9 +19,8 @@ absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const Job
   return rounds;
 }
 
-absl::Status GradientRounds::Train(const LifeContext& life, const WorkGrant& grant,
-                                   WeightsPull& pull, std::optional<ContributionPush>& push,
-                                   RoundReport* report) {
+absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
+                                   std::optional<ContributionPush>& push, RoundReport* report) {
   {
     TraceSpan span(deps_.trace, "training", "read data");
     RETURN_IF_ERROR(

@@ -23,7 +23,7 @@ class GradientRounds final : public RoundRunner {
  private:
   GradientRounds(const RoundRunnerDeps& deps, double client_clip_norm)
       : RoundRunner(deps), client_clip_norm_(client_clip_norm) {}
-  absl::Status Train(const LifeContext& life, const WorkGrant& grant, WeightsPull& pull,
+  absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, RoundReport* report) override;
   // Whether pushing has to wait for the end of backward.
   bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }

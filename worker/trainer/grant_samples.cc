@@ -4,7 +4,7 @@
 
 namespace lodestar {
 
-SampleSpan SamplesOfStep(const WorkGrant& grant, int step) {
+SampleSpan SamplesOfStep(const Grant& grant, int step) {
   const int64_t begin = grant.num_samples * step / grant.local_steps;
   const int64_t end = grant.num_samples * (step + 1) / grant.local_steps;
   return {grant.first_sample + begin, end - begin, grant.first_position + begin};

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/client/work_grant.h"
+#include "common/cluster_messages.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sample_order.h"
 
@@ -21,7 +21,7 @@ struct SampleSpan {
 };
 
 // The part of `grant` for local step `step` in [0, grant.local_steps).
-SampleSpan SamplesOfStep(const WorkGrant& grant, int step);
+SampleSpan SamplesOfStep(const Grant& grant, int step);
 
 // Reads the training samples at the positions of `span`.
 absl::Status ReadTrainSpan(const Dataset& dataset, const SampleOrder& order, SampleSpan span,

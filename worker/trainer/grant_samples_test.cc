@@ -11,7 +11,7 @@ TEST(GrantSamplesTest, LocalStepsCoverTheGrantOnceInOrder) {
   for (const int64_t num_samples : {1, 7, 12, 240}) {
     for (const int steps : {1, 2, 5, 7}) {
       if (num_samples < steps) continue;
-      WorkGrant grant;
+      Grant grant;
       grant.first_sample = 1000;
       grant.first_position = 5000;
       grant.num_samples = num_samples;

@@ -32,7 +32,7 @@ LocalSgdRounds::~LocalSgdRounds() {
   if (start_weights_) deps_.device->Release(start_weights_.data);
 }
 
-absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const WorkGrant& grant,
+absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant& grant,
                                            WeightsPull* pull, RoundReport* report) {
   const double clip_norm = life.registration->job.clip_norm;
   for (int step = 0; step < grant.local_steps; ++step) {
@@ -80,9 +80,8 @@ void LocalSgdRounds::MakeContribution() {
   deps_.device->Subtract(deps_.model->gradients(), start_weights_, deps_.model->parameters());
 }
 
-absl::Status LocalSgdRounds::Train(const LifeContext& life, const WorkGrant& grant,
-                                   WeightsPull& pull, std::optional<ContributionPush>& push,
-                                   RoundReport* report) {
+absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
+                                   std::optional<ContributionPush>& push, RoundReport* report) {
   // Servers that began anew may have gone back to other weights than those the state belongs to.
   const uint64_t servers = life.registration->server_incarnation;
   if (std::exchange(server_incarnation_, servers) != servers) inner_optimizer_->Reset();

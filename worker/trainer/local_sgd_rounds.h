@@ -25,10 +25,10 @@ class LocalSgdRounds final : public RoundRunner {
  private:
   LocalSgdRounds(const JobSpec& job, const RoundRunnerDeps& deps)
       : RoundRunner(deps), contribution_kind_(RoundContributionKind(job)) {}
-  absl::Status Train(const LifeContext& life, const WorkGrant& grant, WeightsPull& pull,
+  absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, RoundReport* report) override;
   // Steps until the grant is used up or the worker is told to stop.
-  absl::Status RunLocalSteps(const LifeContext& life, const WorkGrant& grant, WeightsPull* pull,
+  absl::Status RunLocalSteps(const LifeContext& life, const Grant& grant, WeightsPull* pull,
                              RoundReport* report);
   // On batch_. `gate` may be null.
   absl::StatusOr<BatchResult> TrainStep(WeightsGate* gate);

@@ -20,11 +20,11 @@ void Progress::Add(absl::Time now, const RoundReport& report) {
   last_round_ = report.round;
 }
 
-std::string Progress::Tell(absl::Time now, const WorkGrant& grant) {
+std::string Progress::Tell(absl::Time now, const Grant& grant) {
   const JobLoss& loss = grant.loss;
   const bool has_trained = loss.train.has_value() && loss.train_round != told_train_round_;
   const bool was_evaluated = loss.heldout.has_value() && loss.heldout_round != told_heldout_round_;
-  const bool is_time = now - window_start_ >= config_.interval || grant.kind == GrantKind::kDone;
+  const bool is_time = now - window_start_ >= config_.interval || grant.kind == Grant::Kind::kDone;
   if (!was_evaluated && !(has_trained && is_time)) return "";
 
   const std::string line = absl::StrCat(JobLossText(loss, grant.total_rounds, config_.loss_unit),

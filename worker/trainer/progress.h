@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/cluster_messages.h"
 #include "common/job_loss.h"
-#include "worker/client/work_grant.h"
 
 namespace lodestar {
 
@@ -26,7 +26,7 @@ class Progress {
   // Takes in what a round took this worker.
   void Add(absl::Time now, const RoundReport& report);
   // Takes in what the server tells with a grant; returns the line to show, or an empty string.
-  std::string Tell(absl::Time now, const WorkGrant& grant);
+  std::string Tell(absl::Time now, const Grant& grant);
 
  private:
   void ClearWindow();

@@ -25,9 +25,9 @@ RoundReport Report(int64_t round) {
 }
 
 // What the server tells when `round` rounds of ten are over; `loss` is of the last one.
-WorkGrant GrantAfter(int64_t round, double loss) {
-  WorkGrant grant;
-  grant.kind = GrantKind::kTrain;
+Grant GrantAfter(int64_t round, double loss) {
+  Grant grant;
+  grant.kind = Grant::Kind::kTrain;
   grant.round = Round(round);
   grant.total_rounds = 10;
   grant.loss.train = loss;
@@ -46,8 +46,8 @@ TEST(ProgressTest, OneLinePerIntervalWithTheJobsLossAndTheWorkersSpeed) {
 
 TEST(ProgressTest, ALineNeedsNews) {
   Progress progress({});
-  WorkGrant grant;
-  grant.kind = GrantKind::kWait;
+  Grant grant;
+  grant.kind = Grant::Kind::kWait;
   EXPECT_EQ(progress.Tell(kStart, grant), "");
   EXPECT_EQ(progress.Tell(kStart, GrantAfter(4, 2.0)), "round 3/10  loss 2.0000 nats");
   EXPECT_EQ(progress.Tell(kStart + absl::Hours(1), GrantAfter(4, 2.0)), "");
@@ -56,7 +56,7 @@ TEST(ProgressTest, ALineNeedsNews) {
 TEST(ProgressTest, EvaluationIsToldAtOnceAndOnce) {
   Progress progress({.interval = absl::Hours(1)});
   progress.Add(kStart, Report(0));
-  WorkGrant grant = GrantAfter(1, 4.0);
+  Grant grant = GrantAfter(1, 4.0);
   EXPECT_EQ(progress.Tell(kStart, grant), "");
   grant.loss.heldout = 1.5;
   grant.loss.heldout_round = Round(0);
@@ -68,9 +68,9 @@ TEST(ProgressTest, EvaluationIsToldAtOnceAndOnce) {
 TEST(ProgressTest, TheEndIsTold) {
   Progress progress({.loss_unit = LossUnit::kBitsPerByte, .interval = absl::Hours(1)});
   progress.Add(kStart, Report(9));
-  WorkGrant grant = GrantAfter(10, 4.0);
+  Grant grant = GrantAfter(10, 4.0);
   EXPECT_EQ(progress.Tell(kStart, grant), "");
-  grant.kind = GrantKind::kDone;
+  grant.kind = Grant::Kind::kDone;
   EXPECT_EQ(progress.Tell(kStart, grant),
             "round 9/10  loss 5.771 bits/byte (4.0000 nats)  5 samples/s  waiting 25 %");
 }
@@ -109,8 +109,8 @@ TEST(ProgressTest, AnEvaluationAloneHasNoRate) {
   report.num_samples = 0;
   report.evaluation = report.compute;
   progress.Add(kStart, report);
-  WorkGrant grant = GrantAfter(10, 2.0);
-  grant.kind = GrantKind::kDone;
+  Grant grant = GrantAfter(10, 2.0);
+  grant.kind = Grant::Kind::kDone;
   grant.loss.heldout = 3.0;
   grant.loss.heldout_round = Round(10);
   EXPECT_EQ(progress.Tell(kStart, grant), "round 10/10  held-out 3.0000 nats");

@@ -21,9 +21,12 @@ bool MayGoBetter(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const WorkGrant& grant) {
-  const bool is_made = kept_.has_value() && kept_->life == life.registration->life() &&
-                       kept_->round == grant.round && grant.kind == GrantKind::kTrain;
+absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Grant& grant) {
+  const Registration& registration = *life.registration;
+  const bool is_made = kept_.has_value() &&
+                       kept_->server_incarnation == registration.server_incarnation &&
+                       kept_->life == registration.life && kept_->round == grant.round &&
+                       grant.kind == Grant::Kind::kTrain;
   if (!is_made) kept_.reset();
   absl::StatusOr<RoundReport> report = is_made ? RunAgain(life) : RunRound(life, grant);
   if (report.ok() || MayGoBetter(report.status())) return report;
@@ -31,7 +34,7 @@ absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Work
   return AsFinal(report.status());
 }
 
-absl::StatusOr<RoundReport> RoundRunner::RunRound(const LifeContext& life, const WorkGrant& grant) {
+absl::StatusOr<RoundReport> RoundRunner::RunRound(const LifeContext& life, const Grant& grant) {
   const absl::Time start = deps_.clock->Now();
   RoundReport report;
   report.round = grant.round;
@@ -43,7 +46,7 @@ absl::StatusOr<RoundReport> RoundRunner::RunRound(const LifeContext& life, const
   if (!deps_.overlap) RETURN_IF_ERROR(pull.WaitForAll());
   RETURN_IF_ERROR(EvaluateHeldout(life, grant, pull, &report));
   std::optional<ContributionPush> push;
-  if (grant.kind == GrantKind::kEvaluate) {
+  if (grant.kind == Grant::Kind::kEvaluate) {
     RETURN_IF_ERROR(pull.WaitForAll());
   } else {
     RETURN_IF_ERROR(Train(life, grant, pull, push, &report));
@@ -58,7 +61,7 @@ absl::StatusOr<RoundReport> RoundRunner::RunRound(const LifeContext& life, const
   return report;
 }
 
-absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const WorkGrant& grant,
+absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& grant,
                                           WeightsPull& pull, RoundReport* report) {
   if (grant.num_heldout_samples == 0) return absl::OkStatus();
   const absl::Time start = deps_.clock->Now();
@@ -85,9 +88,10 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const WorkGra
   return absl::OkStatus();
 }
 
-absl::Status RoundRunner::HandOver(const LifeContext& life, const WorkGrant& grant,
+absl::Status RoundRunner::HandOver(const LifeContext& life, const Grant& grant,
                                    ContributionPush& push, RoundReport* report) {
-  kept_ = {life.registration->life(), grant.round, push.made(), *report};
+  kept_ = {life.registration->server_incarnation, life.registration->life, grant.round, push.made(),
+           *report};
   deps_.on_activity("push");
   RETURN_IF_ERROR(push.Finish());
   kept_.reset();

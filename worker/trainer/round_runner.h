@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/cluster_messages.h"
 #include "common/trace_recorder.h"
 #include "kernels/device.h"
 #include "worker/client/bulk_transport.h"
-#include "worker/client/work_grant.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sample_order.h"
 #include "worker/model/model.h"
@@ -67,7 +67,7 @@ class RoundRunner {
   // Errors: Aborted: this life is over, register again; Cancelled; Unimplemented: see UnknownCalls;
   // anything else will not succeed by retrying: data and device of this machine fail with
   // FailedPrecondition, where their own code would promise more.
-  absl::StatusOr<RoundReport> Run(const LifeContext& life, const WorkGrant& grant);
+  absl::StatusOr<RoundReport> Run(const LifeContext& life, const Grant& grant);
 
  protected:
   explicit RoundRunner(const RoundRunnerDeps& deps)
@@ -81,24 +81,25 @@ class RoundRunner {
   // Trains on the grant's samples while the weights still arrive. Begins `push` and puts all of the
   // contribution into it; sums up losses and samples in *report. When it returns, all weights have
   // been waited for.
-  virtual absl::Status Train(const LifeContext& life, const WorkGrant& grant, WeightsPull& pull,
+  virtual absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                              std::optional<ContributionPush>& push, RoundReport* report) = 0;
 
   // Transfers that may succeed later are tried again within. Other errors are as they come.
-  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const WorkGrant& grant);
+  absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant);
   absl::StatusOr<RoundReport> RunAgain(const LifeContext& life);
   // Adds loss and accuracy over the grant's held-out samples, with the model's present weights, to
   // *report, and the time that computing it took, without waiting for `pull`. Does nothing if the
   // grant has none. Errors: those of data, model and pull; Aborted if the life is over.
-  absl::Status EvaluateHeldout(const LifeContext& life, const WorkGrant& grant, WeightsPull& pull,
+  absl::Status EvaluateHeldout(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                                RoundReport* report);
   // Finishes `push`, the last step of a round that `report` tells of. Adds its time to the report.
-  absl::Status HandOver(const LifeContext& life, const WorkGrant& grant, ContributionPush& push,
+  absl::Status HandOver(const LifeContext& life, const Grant& grant, ContributionPush& push,
                         RoundReport* report);
 
   // Not acknowledged yet.
   struct Kept {
-    LifeId life;
+    uint64_t server_incarnation = 0;
+    WorkerLife life;
     Round round;
     MadeContribution made;
     RoundReport report;

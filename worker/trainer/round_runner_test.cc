@@ -166,7 +166,7 @@ TEST_P(RoundRunnerTest, WhatAnotherLifeHasMadeIsNotPushed) {
 
 TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
   const auto cpu = *MakeDevice("cpu", 1, nullptr);
-  for (const GrantKind kind : {GrantKind::kTrain, GrantKind::kEvaluate}) {
+  for (const Grant::Kind kind : {Grant::Kind::kTrain, Grant::Kind::kEvaluate}) {
     SimulatedClock clock;
     TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
     ASSERT_OK(training.RunRound(0));
@@ -196,7 +196,7 @@ std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
     computed.push_back(device.num_run(StreamKind::kCompute));
   };
   EXPECT_OK(training.RunRound(0));
-  EXPECT_EQ(computed.size(), training.server().registration().buckets.size());
+  EXPECT_EQ(computed.size(), training.server().registration().buckets().size());
   return computed;
 }
 

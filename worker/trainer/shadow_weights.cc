@@ -9,11 +9,11 @@ namespace lodestar {
 void ShadowWeights::Attach(const Registration& registration) {
   if (!held_.empty() && server_incarnation_ == registration.server_incarnation) return;
   server_incarnation_ = registration.server_incarnation;
-  shadow_.resize(registration.layout.num_elements());
-  held_.assign(registration.buckets.size(), std::nullopt);
+  shadow_.resize(registration.layout().num_elements());
+  held_.assign(registration.buckets().size(), std::nullopt);
   places_.clear();
   int64_t bytes = 0;
-  for (const Bucket& bucket : registration.buckets) {
+  for (const Bucket& bucket : registration.buckets()) {
     places_.push_back(bytes);
     const int64_t elements = bucket.range.size();
     bytes += ChangesKept(encoding_, elements) * EncodedBytes(encoding_, elements);

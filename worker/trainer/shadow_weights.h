@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "common/bucket_plan.h"
+#include "common/cluster_messages.h"
 #include "common/encoding.h"
 #include "common/ids.h"
 #include "worker/client/bulk_transport.h"
-#include "worker/client/work_grant.h"
 
 namespace lodestar {
 

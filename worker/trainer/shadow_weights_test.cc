@@ -1,6 +1,7 @@
 #include "worker/trainer/shadow_weights.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -15,8 +16,10 @@ using ::testing::Each;
 Registration SomeRegistration() {
   Registration registration;
   TensorSpec tensor{.name = "w", .shape = {1300}, .block = 0, .initializer = {}};
-  registration.layout = *Layout::FromTensors({tensor});
-  registration.buckets = {{0, 0, 0, {0, 300}}, {1, 0, 0, {300, 1300}}};
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *Layout::FromTensors({tensor});
+  map->buckets = {{0, 0, 0, {0, 300}}, {1, 0, 0, {300, 1300}}};
+  registration.map = std::move(map);
   registration.server_incarnation = 77;
   return registration;
 }
@@ -28,11 +31,11 @@ class ShadowWeightsTest : public testing::Test {
   }
 
   PullTarget Target(int bucket) {
-    const Bucket& plan = registration_.buckets[bucket];
+    const Bucket& plan = registration_.buckets()[bucket];
     return shadow_.TargetOf(plan, weights_.data() + plan.range.begin);
   }
   void Complete(int bucket, int64_t version, int64_t num_changes) {
-    const Bucket& plan = registration_.buckets[bucket];
+    const Bucket& plan = registration_.buckets()[bucket];
     shadow_.Complete(plan, {plan.index, Version(version), num_changes},
                      weights_.data() + plan.range.begin);
   }
@@ -99,7 +102,7 @@ TEST_F(ShadowWeightsTest, ThereIsRoomForAsManyChangesAsServersKeep) {
 TEST_F(ShadowWeightsTest, HeldOverLivesButNotOverServers) {
   ArriveWhole(0, 4, 1.0f);
   Registration next = registration_;
-  next.identity.incarnation = Incarnation(2);
+  next.life.incarnation = Incarnation(2);
   shadow_.Attach(next);
   EXPECT_EQ(Target(0).held, Version(4));
   next.server_incarnation = 78;

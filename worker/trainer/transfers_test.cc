@@ -28,7 +28,7 @@ class TransfersTest : public ::testing::Test {
   // Of one vector that is pulled and pushed.
   std::unique_ptr<ExchangeState> MakeExchange(const JobSpec& job) {
     const Buf vector = {values_.data(), DType::kF32, 4};
-    return *ExchangeState::Create(job, registration_.layout, device_.get(), vector, vector);
+    return *ExchangeState::Create(job, registration_.layout(), device_.get(), vector, vector);
   }
 
   std::unique_ptr<Device> device_;

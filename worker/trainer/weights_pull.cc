@@ -19,10 +19,10 @@ WeightsPull::WeightsPull(const Registration& registration, Round min_round, Host
       clock_(clock),
       trace_(trace),
       started_at_(clock->Now()),
-      versions_(registration.buckets.size()),
-      missing_by_block_(registration.layout.num_blocks(), 0),
-      on_device_(registration.layout.num_blocks(), false) {
-  for (const Bucket& bucket : registration.buckets) ++missing_by_block_[bucket.block];
+      versions_(registration.buckets().size()),
+      missing_by_block_(registration.layout().num_blocks(), 0),
+      on_device_(registration.layout().num_blocks(), false) {
+  for (const Bucket& bucket : registration.buckets()) ++missing_by_block_[bucket.block];
   const absl::Status ready = weights_->BeginToDevice();
   if (!ready.ok()) {
     absl::MutexLock lock(&mutex_);
@@ -71,7 +71,7 @@ PullSpec WeightsPull::MissingBuckets() {
   spec.min_round = min_round_;
   if (shadow_ != nullptr) spec.encoding = shadow_->encoding();
   // Buckets are in order of the parameter space, which is the order of forward.
-  for (const Bucket& bucket : registration_.buckets) {
+  for (const Bucket& bucket : registration_.buckets()) {
     if (versions_[bucket.index].has_value()) continue;
     float* const weights = weights_->data() + bucket.range.begin;
     spec.targets.push_back(
@@ -83,7 +83,7 @@ PullSpec WeightsPull::MissingBuckets() {
 }
 
 void WeightsPull::OnBucket(const PulledBucket& pulled) {
-  const Bucket& bucket = registration_.buckets[pulled.bucket];
+  const Bucket& bucket = registration_.buckets()[pulled.bucket];
   if (trace_ != nullptr) {
     // With the time that the server took to have this version.
     trace_->Add("pull", "pull", started_at_, clock_->Now(), {.bucket = pulled.bucket});
@@ -125,13 +125,13 @@ absl::Status WeightsPull::WaitForBlock(int block) {
     if (missing_by_block_[block] != 0) return failure_;
   }
   blocked_ += clock_->Now() - start;
-  weights_->ToDevice(registration_.layout.block(block));
+  weights_->ToDevice(registration_.layout().block(block));
   on_device_[block] = true;
   return absl::OkStatus();
 }
 
 absl::Status WeightsPull::WaitForAll() {
-  for (int block = 0; block < registration_.layout.num_blocks(); ++block) {
+  for (int block = 0; block < registration_.layout().num_blocks(); ++block) {
     RETURN_IF_ERROR(WaitForBlock(block));
   }
   return absl::OkStatus();
@@ -145,7 +145,7 @@ Version WeightsPull::version(uint32_t bucket) {
 
 std::vector<Version> WeightsPull::versions() {
   std::vector<Version> versions;
-  for (const Bucket& bucket : registration_.buckets) versions.push_back(version(bucket.index));
+  for (const Bucket& bucket : registration_.buckets()) versions.push_back(version(bucket.index));
   return versions;
 }
 

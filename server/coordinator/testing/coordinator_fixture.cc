@@ -25,7 +25,7 @@ Coordinator::Config TestConfig(int min_workers) {
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
-DatasetClaim TestDataset() {
+DatasetInfo TestDataset() {
   return {.fingerprint = "f00d",
           .num_train_samples = 12,
           .num_heldout_samples = 7,
@@ -145,22 +145,22 @@ void CoordinatorHarness::FinishSave() {
       directory, PublishedCheckpoint{record.final_directory, record.round, 123}, now_);
 }
 
-absl::StatusOr<RegisterAnswer> CoordinatorHarness::Register(TestWorker& worker) {
+absl::StatusOr<Registration> CoordinatorHarness::Register(TestWorker& worker) {
   RegisterCall call;
   call.name = worker.name;
   call.instance_id = worker.instance_id;
   call.device = "cpu";
   auto answer = coordinator_->Register(call, now_);
-  if (answer.ok()) worker.life = {answer->worker, answer->incarnation};
+  if (answer.ok()) worker.life = answer->life;
   return answer;
 }
 
-absl::Status CoordinatorHarness::Join(const TestWorker& worker, const DatasetClaim& dataset) {
+absl::Status CoordinatorHarness::Join(const TestWorker& worker, const DatasetInfo& dataset) {
   return coordinator_->Join(worker.life, coordinator_->map()->layout.hash(), dataset, now_)
       .status();
 }
 
-TestWorker CoordinatorHarness::Add(const std::string& name, const DatasetClaim& dataset) {
+TestWorker CoordinatorHarness::Add(const std::string& name, const DatasetInfo& dataset) {
   TestWorker worker{name, std::hash<std::string>()(name), {}};
   const auto registered = Register(worker);
   EXPECT_TRUE(registered.ok()) << registered.status();
@@ -170,7 +170,7 @@ TestWorker CoordinatorHarness::Add(const std::string& name, const DatasetClaim& 
 }
 
 GrantAnswer CoordinatorHarness::Ask(const TestWorker& worker,
-                                    const std::optional<GrantReport>& report) {
+                                    const std::optional<RoundReport>& report) {
   auto answer = coordinator_->RequestGrant(worker.life, report, now_);
   if (!answer.ok()) {
     ADD_FAILURE() << worker.name << ": " << answer.status();
@@ -194,8 +194,8 @@ void CoordinatorHarness::Pass(absl::Duration duration, const std::vector<TestWor
   coordinator_->Tick(now_);
 }
 
-GrantReport CoordinatorHarness::ReportOf(const Grant& grant) {
-  GrantReport report;
+RoundReport CoordinatorHarness::ReportOf(const Grant& grant) {
+  RoundReport report;
   report.round = grant.round;
   report.num_samples = grant.num_samples;
   report.num_predictions = grant.num_samples;
@@ -210,7 +210,7 @@ GrantReport CoordinatorHarness::ReportOf(const Grant& grant) {
 
 std::vector<Grant> CoordinatorHarness::RunToEnd(const std::vector<TestWorker>& workers) {
   std::vector<Grant> grants;
-  std::vector<std::optional<GrantReport>> reports(workers.size());
+  std::vector<std::optional<RoundReport>> reports(workers.size());
   for (int lap = 0; lap < 1000; ++lap) {
     size_t done = 0;
     now_ += absl::Milliseconds(100);

@@ -45,7 +45,7 @@ struct TestWorker {
 
 // A sync job of 4 rounds of 6 samples for the mlp, unless the test changes it before Start().
 Coordinator::Config TestConfig(int min_workers = 1);
-DatasetClaim TestDataset();
+DatasetInfo TestDataset();
 std::string Message(const absl::Status& status);
 
 class CoordinatorHarness {
@@ -59,17 +59,17 @@ class CoordinatorHarness {
   // Answers the newest Save of all shards, and its publication.
   void FinishSave();
 
-  absl::StatusOr<RegisterAnswer> Register(TestWorker& worker);
-  absl::Status Join(const TestWorker& worker, const DatasetClaim& dataset = TestDataset());
+  absl::StatusOr<Registration> Register(TestWorker& worker);
+  absl::Status Join(const TestWorker& worker, const DatasetInfo& dataset = TestDataset());
   // Register and Join; the test fails if they do.
-  TestWorker Add(const std::string& name, const DatasetClaim& dataset = TestDataset());
+  TestWorker Add(const std::string& name, const DatasetInfo& dataset = TestDataset());
   // The grant, or none with `pending_reason`. The test fails on errors.
-  GrantAnswer Ask(const TestWorker& worker, const std::optional<GrantReport>& report = {});
+  GrantAnswer Ask(const TestWorker& worker, const std::optional<RoundReport>& report = {});
   void Heartbeat(const TestWorker& worker);
   // Time passes; those named send heartbeats at its end, and all servers but one a sign of life.
   void Pass(absl::Duration duration, const std::vector<TestWorker>& beating = {});
   // A report of the whole grant: loss 2 per sample, held-out loss 3 with every second one right.
-  static GrantReport ReportOf(const Grant& grant);
+  static RoundReport ReportOf(const Grant& grant);
   // All workers ask, compute and report until nobody gets anything but DONE; returns the grants,
   // by round and first sample.
   std::vector<Grant> RunToEnd(const std::vector<TestWorker>& workers);

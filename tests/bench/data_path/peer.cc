@@ -118,22 +118,24 @@ void RunServer() {
 class BenchWorker {
  public:
   BenchWorker() {
-    registration_.layout = TensorLayout();
+    auto map = std::make_shared<ClusterMap>();
+    map->layout = TensorLayout();
     registration_.server_incarnation = 1;
-    registration_.identity = {WorkerId(absl::GetFlag(FLAGS_worker)), Incarnation(1)};
-    const ElementRange all{0, registration_.layout.num_elements()};
+    registration_.life = {WorkerId(absl::GetFlag(FLAGS_worker)), Incarnation(1)};
+    const ElementRange all{0, map->layout.num_elements()};
     absl::StatusOr<std::vector<Bucket>> buckets =
-        PlanBuckets(registration_.layout, {all}, kDefaultBucketBytes);
+        PlanBuckets(map->layout, {all}, kDefaultBucketBytes);
     LODESTAR_CHECK(buckets.ok()) << buckets.status().ToString();
-    registration_.buckets = *std::move(buckets);
+    map->buckets = *std::move(buckets);
+    registration_.map = std::move(map);
     gradient_.assign(all.end, 0.001f);
     weights_.assign(all.end, 0.0f);
     MakeExchange();
     BulkGrpcTransportConfig config;
     config.servers = {absl::GetFlag(FLAGS_parameter_server)};
-    config.buckets = registration_.buckets;
-    config.worker = registration_.identity.worker;
-    config.incarnation = registration_.identity.incarnation;
+    config.buckets = registration_.buckets();
+    config.worker = registration_.life.worker;
+    config.incarnation = registration_.life.incarnation;
     config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
     absl::Notification settled;
     config.on_shared_memory = [&settled](int /*shard*/, const absl::Status& status) {
@@ -201,8 +203,8 @@ class BenchWorker {
     const auto view = [](std::vector<float>& vector) {
       return Buf{vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
     };
-    auto exchange = ExchangeState::Create(job, registration_.layout, device_.get(), view(weights_),
-                                          view(gradient_));
+    auto exchange = ExchangeState::Create(job, registration_.layout(), device_.get(),
+                                          view(weights_), view(gradient_));
     Expect(exchange.status());
     exchange_ = *std::move(exchange);
     shadow_ = exchange_->ShadowFor(registration_);
@@ -213,7 +215,7 @@ class BenchWorker {
     bytes.Begin(registration_, round, /*scale=*/1.0f);
     auto session = transport_->StartPush(
         {round, ContributionKind::kGradient, /*scale=*/1.0f, bytes.encoding()});
-    for (const Bucket& bucket : registration_.buckets) {
+    for (const Bucket& bucket : registration_.buckets()) {
       bytes.Prepare(bucket);
       session->AddBucket(bucket.index, Version(round.value()), bytes.Of(bucket));
     }
@@ -230,7 +232,7 @@ class BenchWorker {
     PullSpec spec;
     spec.min_round = min_round;
     spec.encoding = EncodingOfFlag();
-    for (const Bucket& bucket : registration_.buckets) {
+    for (const Bucket& bucket : registration_.buckets()) {
       float* const weights = weights_.data() + bucket.range.begin;
       if (shadow_ != nullptr) {
         spec.targets.push_back(shadow_->TargetOf(bucket, weights));
@@ -241,7 +243,7 @@ class BenchWorker {
     }
     if (shadow_ == nullptr) return transport_->StartPull(std::move(spec), nullptr);
     return transport_->StartPull(std::move(spec), [this](const PulledBucket& pulled) {
-      const Bucket& bucket = registration_.buckets[pulled.bucket];
+      const Bucket& bucket = registration_.buckets()[pulled.bucket];
       shadow_->Complete(bucket, pulled, weights_.data() + bucket.range.begin);
     });
   }

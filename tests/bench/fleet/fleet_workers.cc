@@ -81,7 +81,7 @@ class LightWorker {
   absl::Status Join() {
     ASSIGN_OR_RETURN(registration_, link_->Register());
     link_->StartHeartbeats(registration_.heartbeat_interval,
-                           {.activity = [] { return CoordinatorLink::Activity{}; },
+                           {.activity = [] { return HeartbeatCall{}; },
                             .on_lost =
                                 [](const absl::Status& status) {
                                   LODESTAR_CHECK(false)
@@ -89,21 +89,21 @@ class LightWorker {
                                 }});
     std::mt19937 generator(seed_);
     std::normal_distribution<float> normal(0.0f, 1e-3f);
-    gradient_.resize(registration_.layout.num_elements());
+    gradient_.resize(registration_.layout().num_elements());
     for (float& value : gradient_) value = normal(generator);
     weights_.resize(gradient_.size());
     BulkGrpcTransportConfig config;
-    for (const ServerEndpoint& server : registration_.servers) {
+    for (const ServerAddress& server : registration_.servers()) {
       config.servers.push_back(server.address);
     }
-    config.buckets = registration_.buckets;
-    config.worker = registration_.identity.worker;
-    config.incarnation = registration_.identity.incarnation;
+    config.buckets = registration_.buckets();
+    config.worker = registration_.life.worker;
+    config.incarnation = registration_.life.incarnation;
     config.num_threads = 1;
     config.shared_memory = false;
     transport_ = MakeBulkGrpcTransport(std::move(config));
     return link_->Join(
-        registration_.layout.hash(),
+        registration_.layout().hash(),
         {.fingerprint = "random numbers", .num_train_samples = 1 << 20, .num_heldout_samples = 1});
   }
 
@@ -112,10 +112,10 @@ class LightWorker {
   absl::Status Work(OnGrant on_grant) {
     std::optional<RoundReport> report;
     while (true) {
-      ASSIGN_OR_RETURN(const WorkGrant grant, link_->NextGrant(report, /*leaving=*/false));
+      ASSIGN_OR_RETURN(const Grant grant, link_->NextGrant(report, /*leaving=*/false));
       report.reset();
-      if (grant.kind == GrantKind::kWait) continue;
-      if (grant.kind != GrantKind::kTrain || !on_grant(grant.round.value())) {
+      if (grant.kind == Grant::Kind::kWait) continue;
+      if (grant.kind != Grant::Kind::kTrain || !on_grant(grant.round.value())) {
         return absl::OkStatus();
       }
       RETURN_IF_ERROR(Pull(grant.min_round));
@@ -134,16 +134,16 @@ class LightWorker {
  private:
   absl::Status Pull(Round min_round) {
     PullSpec spec{min_round, {}};
-    for (const Bucket& bucket : registration_.buckets) {
+    for (const Bucket& bucket : registration_.buckets()) {
       spec.targets.push_back({bucket.index, PartOf(weights_, bucket)});
     }
     return transport_->StartPull(std::move(spec), nullptr)->Wait();
   }
 
-  absl::Status Push(const WorkGrant& grant) {
+  absl::Status Push(const Grant& grant) {
     const auto session =
         transport_->StartPush({grant.round, ContributionKind::kGradient, /*scale=*/1.0f});
-    for (const Bucket& bucket : registration_.buckets) {
+    for (const Bucket& bucket : registration_.buckets()) {
       session->AddBucket(bucket.index, Version(grant.min_round.value()),
                          BytesOf(PartOf(gradient_, bucket)));
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "common/check.h"
@@ -21,7 +22,7 @@ class LocalParameterServer::Push final : public PushSession {
     LODESTAR_CHECK(is_duplicate() || base_version == owner_->version_)
         << "computed on version " << base_version;
     owner_->on_add_(bucket);
-    const ElementRange range = owner_->registration_.buckets[bucket].range;
+    const ElementRange range = owner_->registration_.buckets()[bucket].range;
     LODESTAR_CHECK(data.size() == static_cast<size_t>(EncodedBytes(header_.encoding, range.size())))
         << data.size() << " bytes of bucket " << bucket;
     CodecOf(header_.encoding).Decode(data.data(), range.size(), contribution_.data() + range.begin);
@@ -61,7 +62,7 @@ class LocalParameterServer::Pull final : public PullSession {
     owner_->on_pull_();
     for (const PullTarget& target : spec_.targets) {
       const auto begin =
-          owner_->weights_.begin() + owner_->registration_.buckets[target.bucket].range.begin;
+          owner_->weights_.begin() + owner_->registration_.buckets()[target.bucket].range.begin;
       std::copy(begin, begin + target.destination.size(), target.destination.begin());
       on_bucket_({target.bucket, owner_->version_});
     }
@@ -78,13 +79,15 @@ class LocalParameterServer::Pull final : public PullSession {
 LocalParameterServer::LocalParameterServer(const JobSpec& job, double learning_rate)
     : learning_rate_(static_cast<float>(learning_rate)) {
   registration_.job = job;
-  registration_.layout = *BuildLayout(job.model);
-  const int64_t size = registration_.layout.num_elements();
-  registration_.servers = {{0, "nowhere:1", {0, size}}};
-  registration_.buckets = *PlanBuckets(registration_.layout, {{0, size}}, job.bucket_bytes);
-  pushed_.resize(registration_.buckets.size());
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *BuildLayout(job.model);
+  const int64_t size = map->layout.num_elements();
+  map->servers = {{0, "nowhere:1", {0, size}}};
+  map->buckets = *PlanBuckets(map->layout, {{0, size}}, job.bucket_bytes);
+  registration_.map = std::move(map);
+  pushed_.resize(registration_.buckets().size());
   weights_.resize(size);
-  FillInitialRange(registration_.layout, job.seed, {0, size}, absl::MakeSpan(weights_));
+  FillInitialRange(registration_.layout(), job.seed, {0, size}, absl::MakeSpan(weights_));
 }
 
 std::unique_ptr<PushSession> LocalParameterServer::StartPush(const ContributionHeader& header) {

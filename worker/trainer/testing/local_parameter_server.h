@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/cluster_messages.h"
 #include "common/contribution.h"
 #include "worker/client/bulk_transport.h"
-#include "worker/client/work_grant.h"
 
 namespace lodestar {
 
@@ -23,8 +23,7 @@ class LocalParameterServer final : public ParameterTransport {
   const Registration& registration() const { return registration_; }
   // The worker has lost its lease, and has registered again.
   void BeginAnotherLife() {
-    registration_.identity.incarnation =
-        Incarnation(registration_.identity.incarnation.value() + 1);
+    registration_.life.incarnation = Incarnation(registration_.life.incarnation.value() + 1);
   }
   const std::vector<float>& weights() const { return weights_; }
   Version version() const { return version_; }

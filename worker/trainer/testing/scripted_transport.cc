@@ -1,5 +1,6 @@
 #include "worker/trainer/testing/scripted_transport.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -96,9 +97,11 @@ Registration TwoBlocks() {
   Registration registration;
   TensorSpec first{.name = "first", .shape = {2}, .block = 0, .initializer = {}};
   TensorSpec second{.name = "second", .shape = {2}, .block = 1, .initializer = {}};
-  registration.layout = *Layout::FromTensors({first, second});
-  registration.servers = {{0, "nowhere:1", {0, 4}}};
-  registration.buckets = *PlanBuckets(registration.layout, {{0, 4}}, kDefaultBucketBytes);
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *Layout::FromTensors({first, second});
+  map->servers = {{0, "nowhere:1", {0, 4}}};
+  map->buckets = *PlanBuckets(map->layout, {{0, 4}}, kDefaultBucketBytes);
+  registration.map = std::move(map);
   return registration;
 }
 

@@ -9,8 +9,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/clock.h"
+#include "common/cluster_messages.h"
 #include "worker/client/bulk_transport.h"
-#include "worker/client/work_grant.h"
 
 namespace lodestar {
 

@@ -76,8 +76,8 @@ TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorde
 
 TrainingRig::~TrainingRig() = default;
 
-absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, GrantKind kind) {
-  WorkGrant grant;
+absl::StatusOr<RoundReport> TrainingRig::RunRound(int64_t round, Grant::Kind kind) {
+  Grant grant;
   grant.kind = kind;
   grant.round = Round(round);
   grant.first_sample = round * kRigBatch;

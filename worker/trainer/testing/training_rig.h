@@ -30,7 +30,7 @@ class TrainingRig {
   ~TrainingRig();
 
   // Round 1 evaluates first.
-  absl::StatusOr<RoundReport> RunRound(int64_t round, GrantKind kind = GrantKind::kTrain);
+  absl::StatusOr<RoundReport> RunRound(int64_t round, Grant::Kind kind = Grant::Kind::kTrain);
 
   LocalParameterServer& server() { return server_; }
   Model& model() { return *model_; }

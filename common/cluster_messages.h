@@ -1,0 +1,130 @@
+// What passes between workers and the coordinator, in native types; both sides have the same ones.
+// Meaning of each field: proto/cluster_service.proto. Wire form: proto/convert_cluster.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/bucket_plan.h"
+#include "common/encoding.h"
+#include "common/ids.h"
+#include "common/job_loss.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+
+namespace lodestar {
+
+// A life of a worker, as carried by every call but Register.
+struct WorkerLife {
+  WorkerId worker;
+  Incarnation incarnation;
+  friend bool operator==(const WorkerLife&, const WorkerLife&) = default;
+};
+
+struct ServerAddress {
+  int shard = 0;
+  std::string address;  // where workers reach it
+  ElementRange range;
+};
+
+// Where each parameter lives. Immutable once built; shared with calls in flight.
+struct ClusterMap {
+  Layout layout;
+  std::vector<ServerAddress> servers;  // by shard
+  std::vector<Bucket> buckets;         // by index
+};
+
+struct RegisterCall {
+  std::string name;
+  uint64_t instance_id = 0;
+  std::string device;
+  std::string peer;                                     // address of the connection, for people
+  std::optional<Layout> layout;                         // model `client` only
+  std::vector<Encoding> encodings = {Encoding::kFp32};  // that the client can send and take
+};
+
+// The answer to it.
+struct Registration {
+  WorkerLife life;
+  uint64_t server_incarnation = 0;
+  absl::Duration lease;
+  absl::Duration heartbeat_interval;
+  JobSpec job;
+  std::shared_ptr<const ClusterMap> map;
+  bool needs_initial_weights = false;
+
+  const Layout& layout() const { return map->layout; }
+  const std::vector<ServerAddress>& servers() const { return map->servers; }
+  const std::vector<Bucket>& buckets() const { return map->buckets; }
+};
+
+struct DatasetInfo {
+  std::string fingerprint;  // empty: the client's own business
+  int64_t num_train_samples = 0;
+  int64_t num_heldout_samples = 0;
+  int64_t tokens_per_sample = 1;
+  bool own_partition = false;
+  friend bool operator==(const DatasetInfo&, const DatasetInfo&) = default;
+};
+
+// A path between a worker and a server on which nothing moves although something should, call after
+// call.
+struct Standstill {
+  int shard = 0;
+  absl::Duration age;  // since anything has moved, or its server gave a reason why not
+};
+
+struct HeartbeatCall {
+  WorkerLife life;
+  uint64_t bytes_pushed = 0;  // since Register
+  uint64_t bytes_pulled = 0;
+  std::string activity;
+  std::optional<Standstill> standstill = {};
+};
+
+struct HeartbeatAnswer {
+  ViewId view;
+  std::string waiting_for;  // why the cluster does not go on; empty if it does
+};
+
+struct Grant {
+  enum class Kind : uint8_t { kTrain, kEvaluate, kWait, kDone };
+  Kind kind = Kind::kTrain;
+  Round round;
+  ViewId view;
+  int64_t first_sample = 0;    // position in the order of this worker's data set
+  int64_t first_position = 0;  // place among all samples of the job
+  int64_t num_samples = 0;     // for all local steps together
+  int local_steps = 1;
+  std::vector<double> learning_rates;  // one per local step
+  Round min_round;                     // whose rounds before are over in the weights to be pulled
+  int64_t first_heldout_sample = 0;
+  int64_t num_heldout_samples = 0;
+  int64_t evaluation_set_size = 0;
+  std::string reason;       // kWait, kDone
+  bool has_failed = false;  // kDone: the job has, and `reason` says why
+  int64_t total_rounds = 0;
+  JobLoss loss;  // of the job when the grant was given, over all workers; not with kWait
+  friend bool operator==(const Grant&, const Grant&) = default;
+};
+
+struct RoundReport {
+  Round round;
+  double loss_sum = 0.0;  // nats
+  int64_t num_predictions = 0;
+  int64_t num_samples = 0;
+  absl::Duration compute;
+  absl::Duration communication;  // not hidden behind computing
+  absl::Duration wait;           // for grants
+  absl::Duration evaluation;     // part of `compute`; does not travel
+  double heldout_loss_sum = 0.0;
+  int64_t heldout_correct = 0;
+  int64_t heldout_predictions = 0;
+  Version base_version;
+};
+
+}  // namespace lodestar

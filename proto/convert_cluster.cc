@@ -1,0 +1,350 @@
+#include "proto/convert_cluster.h"
+
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "proto/convert.h"
+
+namespace lodestar {
+namespace {
+
+constexpr size_t kMaxTextBytes = 256;
+
+absl::Status CheckText(absl::string_view field, const std::string& text) {
+  if (text.size() <= kMaxTextBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has ", text.size(), " bytes; allowed are ", kMaxTextBytes));
+}
+
+absl::Status CheckCount(absl::string_view field, int64_t value) {
+  if (value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, "=", value, " must not be negative"));
+}
+
+absl::Status CheckSeconds(absl::string_view field, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, "=", value, " must be a finite number of at least 0"));
+}
+
+absl::StatusOr<std::vector<ServerAddress>> ServersFromProto(const v1::RegisterReply& reply) {
+  std::vector<ServerAddress> servers;
+  servers.reserve(reply.servers_size());
+  for (const v1::ServerAddress& server : reply.servers()) {
+    if (server.shard() != static_cast<int>(servers.size())) {
+      return absl::InvalidArgumentError(absl::StrCat("registration lists the server of shard ",
+                                                     server.shard(), " at place ", servers.size(),
+                                                     "; the coordinator's version may differ"));
+    }
+    servers.push_back(FromProto(server));
+  }
+  return servers;
+}
+
+// The worker relies on its own plan, so it must be the server's.
+absl::Status CheckBuckets(const v1::RegisterReply& reply, const std::vector<Bucket>& plan) {
+  if (reply.buckets_size() != static_cast<int>(plan.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("the server plans ", reply.buckets_size(),
+                                                   " buckets, this worker ", plan.size(),
+                                                   "; use the same version on both sides"));
+  }
+  for (int i = 0; i < reply.buckets_size(); ++i) {
+    const v1::BucketSpec& theirs = reply.buckets(i);
+    const Bucket& ours = plan[i];
+    if (theirs.shard() != ours.shard || theirs.block() != ours.block ||
+        theirs.begin() != ours.range.begin || theirs.end() != ours.range.end) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("bucket ", i, " is elements ", theirs.begin(), "..", theirs.end(),
+                       " for the server and ", ours.range.begin, "..", ours.range.end,
+                       " for this worker; use the same version on both sides"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Grant::Kind KindFromProto(v1::Grant::Kind kind) {
+  switch (kind) {
+    case v1::Grant::KIND_TRAIN:
+      return Grant::Kind::kTrain;
+    case v1::Grant::KIND_EVALUATE:
+      return Grant::Kind::kEvaluate;
+    case v1::Grant::KIND_DONE:
+      return Grant::Kind::kDone;
+    default:
+      return Grant::Kind::kWait;
+  }
+}
+
+v1::Grant::Kind KindToProto(Grant::Kind kind) {
+  switch (kind) {
+    case Grant::Kind::kTrain:
+      return v1::Grant::KIND_TRAIN;
+    case Grant::Kind::kEvaluate:
+      return v1::Grant::KIND_EVALUATE;
+    case Grant::Kind::kWait:
+      return v1::Grant::KIND_WAIT;
+    case Grant::Kind::kDone:
+      return v1::Grant::KIND_DONE;
+  }
+  return v1::Grant::KIND_UNSPECIFIED;
+}
+
+}  // namespace
+
+v1::ServerAddress ToProto(const ServerAddress& server) {
+  v1::ServerAddress proto;
+  proto.set_shard(server.shard);
+  proto.set_address(server.address);
+  proto.set_begin(server.range.begin);
+  proto.set_end(server.range.end);
+  return proto;
+}
+
+ServerAddress FromProto(const v1::ServerAddress& server) {
+  return {server.shard(), server.address(), {server.begin(), server.end()}};
+}
+
+v1::RegisterRequest ToProto(const RegisterCall& call) {
+  v1::RegisterRequest request;
+  request.set_wire_version(kWireVersion);
+  request.set_software_version(SoftwareVersion());
+  request.set_name(call.name);
+  request.set_instance_id(call.instance_id);
+  request.set_device(call.device);
+  for (const Encoding encoding : call.encodings) request.add_encodings(ToProto(encoding));
+  if (call.layout.has_value()) *request.mutable_layout() = ToProto(*call.layout);
+  return request;
+}
+
+absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
+  if (request.wire_version() != kWireVersion) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "wire_version=", request.wire_version(), " of worker \"", absl::CHexEscape(request.name()),
+        "\" (software ", absl::CHexEscape(request.software_version()), "); this server (software ",
+        SoftwareVersion(), ") speaks ", kWireVersion, ": use the same release on both sides"));
+  }
+  RETURN_IF_ERROR(CheckText("name", request.name()));
+  RETURN_IF_ERROR(CheckText("device", request.device()));
+  RegisterCall call;
+  call.name = request.name();
+  call.instance_id = request.instance_id();
+  call.device = request.device();
+  for (const int wire : request.encodings()) {
+    // Those of newer versions are no use to this job.
+    const absl::StatusOr<Encoding> known = FromProto(static_cast<v1::Encoding>(wire));
+    if (known.ok() && *known != Encoding::kFp32) call.encodings.push_back(*known);
+  }
+  if (request.has_layout()) {
+    ASSIGN_OR_RETURN(call.layout, FromProto(request.layout()));
+  }
+  return call;
+}
+
+v1::RegisterReply ToProto(const Registration& registration) {
+  v1::RegisterReply reply;
+  SetLife(registration.life, &reply);
+  reply.set_server_incarnation(registration.server_incarnation);
+  reply.set_lease_ms(absl::ToInt64Milliseconds(registration.lease));
+  reply.set_heartbeat_ms(absl::ToInt64Milliseconds(registration.heartbeat_interval));
+  *reply.mutable_job() = ToProto(registration.job);
+  reply.set_needs_initial_weights(registration.needs_initial_weights);
+  if (registration.map == nullptr) return reply;
+  *reply.mutable_layout() = ToProto(registration.layout());
+  for (const ServerAddress& server : registration.servers()) *reply.add_servers() = ToProto(server);
+  for (const Bucket& bucket : registration.buckets()) {
+    v1::BucketSpec* spec = reply.add_buckets();
+    spec->set_shard(bucket.shard);
+    spec->set_block(bucket.block);
+    spec->set_begin(bucket.range.begin);
+    spec->set_end(bucket.range.end);
+  }
+  return reply;
+}
+
+absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply) {
+  Registration registration;
+  registration.life = LifeFromProto(reply);
+  registration.server_incarnation = reply.server_incarnation();
+  registration.lease = absl::Milliseconds(reply.lease_ms());
+  registration.heartbeat_interval = absl::Milliseconds(reply.heartbeat_ms());
+  if (registration.heartbeat_interval <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("registration gives a heartbeat interval of ", reply.heartbeat_ms(), " ms"));
+  }
+  ASSIGN_OR_RETURN(registration.job, FromProto(reply.job()));
+  registration.needs_initial_weights = reply.needs_initial_weights();
+  auto map = std::make_shared<ClusterMap>();
+  ASSIGN_OR_RETURN(map->layout, FromProto(reply.layout()));
+  ASSIGN_OR_RETURN(map->servers, ServersFromProto(reply));
+  std::vector<ElementRange> shards;
+  for (const ServerAddress& server : map->servers) shards.push_back(server.range);
+  ASSIGN_OR_RETURN(map->buckets, PlanBuckets(map->layout, shards, registration.job.bucket_bytes));
+  RETURN_IF_ERROR(CheckBuckets(reply, map->buckets));
+  registration.map = std::move(map);
+  return registration;
+}
+
+v1::DatasetInfo ToProto(const DatasetInfo& dataset) {
+  v1::DatasetInfo proto;
+  proto.set_fingerprint(dataset.fingerprint);
+  proto.set_num_train_samples(dataset.num_train_samples);
+  proto.set_num_heldout_samples(dataset.num_heldout_samples);
+  proto.set_tokens_per_sample(dataset.tokens_per_sample);
+  proto.set_own_partition(dataset.own_partition);
+  return proto;
+}
+
+absl::StatusOr<DatasetInfo> FromProto(const v1::DatasetInfo& dataset) {
+  RETURN_IF_ERROR(CheckText("dataset.fingerprint", dataset.fingerprint()));
+  RETURN_IF_ERROR(CheckCount("dataset.num_train_samples", dataset.num_train_samples()));
+  RETURN_IF_ERROR(CheckCount("dataset.num_heldout_samples", dataset.num_heldout_samples()));
+  RETURN_IF_ERROR(CheckCount("dataset.tokens_per_sample", dataset.tokens_per_sample()));
+  DatasetInfo result;
+  result.fingerprint = dataset.fingerprint();
+  result.num_train_samples = dataset.num_train_samples();
+  result.num_heldout_samples = dataset.num_heldout_samples();
+  if (dataset.tokens_per_sample() > 0) result.tokens_per_sample = dataset.tokens_per_sample();
+  result.own_partition = dataset.own_partition();
+  return result;
+}
+
+v1::HeartbeatRequest ToProto(const HeartbeatCall& call) {
+  v1::HeartbeatRequest request;
+  SetLife(call.life, &request);
+  request.set_bytes_pushed(call.bytes_pushed);
+  request.set_bytes_pulled(call.bytes_pulled);
+  request.set_activity(call.activity);
+  if (call.standstill.has_value()) {
+    request.mutable_standstill()->set_shard(call.standstill->shard);
+    request.mutable_standstill()->set_age_ms(absl::ToInt64Milliseconds(call.standstill->age));
+  }
+  return request;
+}
+
+absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request) {
+  RETURN_IF_ERROR(CheckText("activity", request.activity()));
+  HeartbeatCall call;
+  call.life = LifeFromProto(request);
+  call.bytes_pushed = request.bytes_pushed();
+  call.bytes_pulled = request.bytes_pulled();
+  call.activity = request.activity();
+  if (request.has_standstill()) {
+    const v1::Standstill& standstill = request.standstill();
+    RETURN_IF_ERROR(CheckCount("standstill.shard", standstill.shard()));
+    RETURN_IF_ERROR(CheckCount("standstill.age_ms", standstill.age_ms()));
+    call.standstill = {standstill.shard(), absl::Milliseconds(standstill.age_ms())};
+  }
+  return call;
+}
+
+v1::HeartbeatReply ToProto(const HeartbeatAnswer& answer) {
+  v1::HeartbeatReply reply;
+  reply.set_view_id(answer.view.value());
+  reply.set_waiting_for(answer.waiting_for);
+  return reply;
+}
+
+HeartbeatAnswer FromProto(const v1::HeartbeatReply& reply) {
+  return {ViewId(reply.view_id()), reply.waiting_for()};
+}
+
+v1::Grant ToProto(const Grant& grant) {
+  v1::Grant result;
+  result.set_kind(KindToProto(grant.kind));
+  result.set_reason(grant.reason);
+  if (grant.kind == Grant::Kind::kWait) return result;
+  result.set_round(grant.round.value());
+  result.set_view_id(grant.view.value());
+  result.set_first_sample(grant.first_sample);
+  result.set_first_position(grant.first_position);
+  result.set_num_samples(grant.num_samples);
+  result.set_local_steps(grant.local_steps);
+  for (const double rate : grant.learning_rates) result.add_learning_rates(rate);
+  result.set_min_round(grant.min_round.value());
+  result.set_first_heldout_sample(grant.first_heldout_sample);
+  result.set_num_heldout_samples(grant.num_heldout_samples);
+  result.set_evaluation_set_size(grant.evaluation_set_size);
+  result.set_has_failed(grant.has_failed);
+  result.set_total_rounds(grant.total_rounds);
+  *result.mutable_loss() = ToProto(grant.loss);
+  return result;
+}
+
+absl::StatusOr<Grant> FromProto(const v1::Grant& grant) {
+  Grant result;
+  result.kind = KindFromProto(grant.kind());
+  result.round = Round(grant.round());
+  result.view = ViewId(grant.view_id());
+  result.first_sample = grant.first_sample();
+  result.first_position =
+      grant.has_first_position() ? grant.first_position() : grant.first_sample();
+  result.num_samples = grant.num_samples();
+  result.local_steps = grant.local_steps();
+  result.learning_rates.assign(grant.learning_rates().begin(), grant.learning_rates().end());
+  result.min_round = Round(grant.min_round());
+  result.first_heldout_sample = grant.first_heldout_sample();
+  result.num_heldout_samples = grant.num_heldout_samples();
+  result.evaluation_set_size = grant.evaluation_set_size();
+  result.reason = grant.reason();
+  result.has_failed = grant.has_failed();
+  result.total_rounds = grant.total_rounds();
+  result.loss = FromProto(grant.loss());
+  if (result.kind == Grant::Kind::kTrain &&
+      (result.num_samples < 1 || result.first_sample < 0 || result.first_position < 0 ||
+       result.local_steps < 1 || result.num_samples < result.local_steps ||
+       static_cast<int>(result.learning_rates.size()) != result.local_steps)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "grant of round ", grant.round(), " has ", grant.num_samples(), " samples from ",
+        grant.first_sample(), ", ", grant.local_steps(), " local steps and ",
+        grant.learning_rates_size(), " learning rates, which do not fit each other"));
+  }
+  return result;
+}
+
+v1::RoundReport ToProto(const RoundReport& report) {
+  v1::RoundReport proto;
+  proto.set_round(report.round.value());
+  proto.set_loss_sum(report.loss_sum);
+  proto.set_num_predictions(report.num_predictions);
+  proto.set_num_samples(report.num_samples);
+  proto.set_compute_seconds(absl::ToDoubleSeconds(report.compute));
+  proto.set_communication_seconds(absl::ToDoubleSeconds(report.communication));
+  proto.set_wait_seconds(absl::ToDoubleSeconds(report.wait));
+  proto.set_heldout_loss_sum(report.heldout_loss_sum);
+  proto.set_heldout_correct(report.heldout_correct);
+  proto.set_heldout_predictions(report.heldout_predictions);
+  proto.set_base_version(report.base_version.value());
+  return proto;
+}
+
+absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
+  RETURN_IF_ERROR(CheckCount("report.round", report.round()));
+  RETURN_IF_ERROR(CheckCount("report.num_predictions", report.num_predictions()));
+  RETURN_IF_ERROR(CheckCount("report.num_samples", report.num_samples()));
+  RETURN_IF_ERROR(CheckCount("report.heldout_correct", report.heldout_correct()));
+  RETURN_IF_ERROR(CheckCount("report.heldout_predictions", report.heldout_predictions()));
+  RETURN_IF_ERROR(CheckSeconds("report.compute_seconds", report.compute_seconds()));
+  RETURN_IF_ERROR(CheckSeconds("report.communication_seconds", report.communication_seconds()));
+  RETURN_IF_ERROR(CheckSeconds("report.wait_seconds", report.wait_seconds()));
+  RoundReport result;
+  result.round = Round(report.round());
+  result.loss_sum = report.loss_sum();  // may be NaN: a diverged worker says so
+  result.num_predictions = report.num_predictions();
+  result.num_samples = report.num_samples();
+  result.compute = absl::Seconds(report.compute_seconds());
+  result.communication = absl::Seconds(report.communication_seconds());
+  result.wait = absl::Seconds(report.wait_seconds());
+  result.heldout_loss_sum = report.heldout_loss_sum();
+  result.heldout_correct = report.heldout_correct();
+  result.heldout_predictions = report.heldout_predictions();
+  result.base_version = Version(report.base_version());
+  return result;
+}
+
+}  // namespace lodestar

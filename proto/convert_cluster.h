@@ -1,0 +1,52 @@
+// Between the messages of workers and coordinator in proto/cluster_service.proto and
+// common/cluster_messages.h, for both sides.
+//
+// FromProto checks sizes of texts, signs, finite numbers, and that the parts of a message fit each
+// other. Errors are InvalidArgument and name the field.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "common/cluster_messages.h"
+#include "proto/cluster_service.pb.h"
+
+namespace lodestar {
+
+// Who is calling: in every request but Register's, and in the reply to that.
+template <typename Request>
+WorkerLife LifeFromProto(const Request& request) {
+  return {WorkerId(request.worker_id()), Incarnation(request.incarnation())};
+}
+template <typename Request>
+void SetLife(const WorkerLife& life, Request* request) {
+  request->set_worker_id(life.worker.value());
+  request->set_incarnation(life.incarnation.value());
+}
+
+v1::ServerAddress ToProto(const ServerAddress& server);
+ServerAddress FromProto(const v1::ServerAddress& server);
+
+// With the wire version and the release of this software.
+v1::RegisterRequest ToProto(const RegisterCall& call);
+// Without `peer`. Also InvalidArgument: another wire version.
+absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request);
+
+v1::RegisterReply ToProto(const Registration& registration);
+// Also InvalidArgument if layout, servers and buckets do not fit each other: a worker relies on a
+// bucket plan of its own, so the plan is computed again and must be equal.
+absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply);
+
+v1::DatasetInfo ToProto(const DatasetInfo& dataset);
+absl::StatusOr<DatasetInfo> FromProto(const v1::DatasetInfo& dataset);
+
+v1::HeartbeatRequest ToProto(const HeartbeatCall& call);
+absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request);
+v1::HeartbeatReply ToProto(const HeartbeatAnswer& answer);
+HeartbeatAnswer FromProto(const v1::HeartbeatReply& reply);
+
+v1::Grant ToProto(const Grant& grant);
+absl::StatusOr<Grant> FromProto(const v1::Grant& grant);
+
+v1::RoundReport ToProto(const RoundReport& report);
+absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report);
+
+}  // namespace lodestar
