@@ -48,7 +48,7 @@ BucketWeights::BucketWeights(ElementRange range, const JobSpec& job, const Layou
       decay_(DecayRanges(layout, range)) {
   if (job.pull_encoding == Encoding::kFp32) return;
   shadow_.emplace(
-      WeightsShadow::Config{
+      BucketShadow::Config{
           .encoding = job.pull_encoding, .error_feedback = job.error_feedback, .seed = job.seed},
       range, pages);
 }

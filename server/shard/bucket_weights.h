@@ -17,9 +17,9 @@
 #include "common/layout.h"
 #include "server/optimizer/optimizer.h"
 #include "server/shard/bucket_handles.h"
+#include "server/shard/bucket_shadow.h"
 #include "server/shard/page.h"
 #include "server/shard/shard_state.h"
-#include "server/shard/weights_shadow.h"
 
 namespace lodestar {
 
@@ -90,7 +90,7 @@ class BucketWeights {
   std::shared_ptr<Page> weights_;
   std::vector<std::shared_ptr<Page>> state_;
   std::shared_ptr<Page> accumulator_;
-  std::optional<WeightsShadow> shadow_;  // where weights travel as encoded changes
+  std::optional<BucketShadow> shadow_;  // where weights travel as encoded changes
 };
 
 }  // namespace lodestar

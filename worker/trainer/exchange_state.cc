@@ -31,7 +31,7 @@ int64_t ExchangeState::DeviceBytes(const JobSpec& job, const Layout& layout) {
   return EncodedContribution::DeviceBytes(job, layout);
 }
 
-ShadowWeights* ExchangeState::ShadowFor(const Registration& registration) {
+ShadowReplica* ExchangeState::ShadowFor(const Registration& registration) {
   if (!shadow_.has_value()) return nullptr;
   shadow_->Attach(registration);
   return &*shadow_;

@@ -12,7 +12,7 @@
 #include "worker/trainer/contribution_bytes.h"
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/host_mirror.h"
-#include "worker/trainer/shadow_weights.h"
+#include "worker/trainer/shadow_replica.h"
 
 namespace lodestar {
 
@@ -31,7 +31,7 @@ class ExchangeState {
   HostMirror* weights() { return weights_.get(); }
   ContributionBytes* contribution() { return contribution_.get(); }
   // Attached to the registration; null where weights travel as they are.
-  ShadowWeights* ShadowFor(const Registration& registration);
+  ShadowReplica* ShadowFor(const Registration& registration);
 
  private:
   ExchangeState() = default;
@@ -39,7 +39,7 @@ class ExchangeState {
   std::unique_ptr<HostMirror> weights_;
   std::unique_ptr<HostMirror> gradient_;  // of what is contributed; null: encoded, or the weights
   std::unique_ptr<ContributionBytes> contribution_;
-  std::optional<ShadowWeights> shadow_;
+  std::optional<ShadowReplica> shadow_;
 };
 
 }  // namespace lodestar

@@ -9,7 +9,7 @@
 namespace lodestar {
 
 WeightsPull::WeightsPull(const Registration& registration, Round min_round, HostMirror* weights,
-                         ShadowWeights* shadow, ParameterTransport* transport, Clock* clock,
+                         ShadowReplica* shadow, ParameterTransport* transport, Clock* clock,
                          TraceRecorder* trace)
     : registration_(registration),
       min_round_(min_round),

@@ -19,7 +19,7 @@
 #include "worker/client/bulk_transport.h"
 #include "worker/model/model.h"
 #include "worker/trainer/host_mirror.h"
-#include "worker/trainer/shadow_weights.h"
+#include "worker/trainer/shadow_replica.h"
 
 namespace lodestar {
 
@@ -30,7 +30,7 @@ class WeightsPull final : public WeightsGate {
   // earlier pull or push left in `weights`. `shadow`: where weights travel as encoded changes,
   // attached to the registration; else null. `trace` may be null. All arguments outlive the pull.
   WeightsPull(const Registration& registration, Round min_round, HostMirror* weights,
-              ShadowWeights* shadow, ParameterTransport* transport, Clock* clock,
+              ShadowReplica* shadow, ParameterTransport* transport, Clock* clock,
               TraceRecorder* trace = nullptr);
   ~WeightsPull() override;
 
@@ -65,7 +65,7 @@ class WeightsPull final : public WeightsGate {
   const Registration& registration_;
   const Round min_round_;
   HostMirror* const weights_;
-  ShadowWeights* const shadow_;
+  ShadowReplica* const shadow_;
   ParameterTransport* const transport_;
   Clock* const clock_;
   TraceRecorder* const trace_;

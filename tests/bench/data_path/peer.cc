@@ -253,7 +253,7 @@ class BenchWorker {
   std::vector<float> weights_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<ExchangeState> exchange_;
-  ShadowWeights* shadow_ = nullptr;  // null: fp32
+  ShadowReplica* shadow_ = nullptr;  // null: fp32
   std::unique_ptr<ParameterTransport> transport_;
   std::unique_ptr<RawTcpClient> raw_;
   std::unique_ptr<RawTcpClient> raw_both_;

@@ -20,7 +20,7 @@
 namespace lodestar {
 
 // Not thread-safe. Advance() may run without the owner's lock if nothing is lent meanwhile.
-class WeightsShadow {
+class BucketShadow {
  public:
   struct Config {
     Encoding encoding = Encoding::kInt8;
@@ -31,7 +31,7 @@ class WeightsShadow {
   };
 
   // `pages` outlives the shadow.
-  WeightsShadow(const Config& config, ElementRange range, PagePool& pages);
+  BucketShadow(const Config& config, ElementRange range, PagePool& pages);
 
   // Pages for Reset(); false if there is no memory for them.
   bool Allocate();

@@ -1,4 +1,4 @@
-#include "server/shard/weights_shadow.h"
+#include "server/shard/bucket_shadow.h"
 
 #include <cstring>
 #include <utility>
@@ -20,10 +20,10 @@ uint64_t NoiseKey(uint64_t seed) {
 
 }  // namespace
 
-WeightsShadow::WeightsShadow(const Config& config, ElementRange range, PagePool& pages)
+BucketShadow::BucketShadow(const Config& config, ElementRange range, PagePool& pages)
     : config_(config), range_(range), pages_(pages) {}
 
-bool WeightsShadow::MakeWritable(std::shared_ptr<Page>& page) {
+bool BucketShadow::MakeWritable(std::shared_ptr<Page>& page) {
   if (page != nullptr && !page->is_lent()) return true;
   std::shared_ptr<Page> other = pages_.Allocate(range_.size());
   if (other == nullptr) return false;
@@ -32,11 +32,11 @@ bool WeightsShadow::MakeWritable(std::shared_ptr<Page>& page) {
   return true;
 }
 
-bool WeightsShadow::Allocate() {
+bool BucketShadow::Allocate() {
   return MakeWritable(shadow_) && (config_.error_feedback || MakeWritable(last_weights_));
 }
 
-void WeightsShadow::Reset(const Page& weights, Version version) {
+void BucketShadow::Reset(const Page& weights, Version version) {
   const size_t bytes = range_.size() * sizeof(float);
   std::memcpy(shadow_->data(), weights.data(), bytes);
   if (!config_.error_feedback) std::memcpy(last_weights_->data(), weights.data(), bytes);
@@ -44,7 +44,7 @@ void WeightsShadow::Reset(const Page& weights, Version version) {
   version_ = version;
 }
 
-void WeightsShadow::Advance(const Page& weights, Version version) {
+void BucketShadow::Advance(const Page& weights, Version version) {
   LODESTAR_CHECK(shadow_ != nullptr && version == version_ + 1)
       << "version " << version << " after " << version_;
   const int64_t floats = (EncodedBytes(config_.encoding, range_.size()) + 3) / 4;
@@ -65,8 +65,8 @@ void WeightsShadow::Advance(const Page& weights, Version version) {
 }
 
 // From the weights that the shadow stands for to these, rounded; the shadow moves along.
-void WeightsShadow::Encode(const Page& weights, Version version,
-                           const std::shared_ptr<Page>& change) {
+void BucketShadow::Encode(const Page& weights, Version version,
+                          const std::shared_ptr<Page>& change) {
   auto* const encoded = reinterpret_cast<std::byte*>(change->data());
   const Page& base = config_.error_feedback ? *shadow_ : *last_weights_;
   EncodeChange(config_.encoding, weights.data(), base.data(), range_.size(),
@@ -78,7 +78,7 @@ void WeightsShadow::Encode(const Page& weights, Version version,
                     Accumulate::kAdd);
 }
 
-PublishedBucket WeightsShadow::Lend(std::optional<Version> held) const {
+PublishedBucket BucketShadow::Lend(std::optional<Version> held) const {
   const auto num_kept = static_cast<int64_t>(changes_.size());
   if (held.has_value() && *held < version_ && version_ - *held <= num_kept) {
     const auto first = changes_.end() - (version_ - *held);

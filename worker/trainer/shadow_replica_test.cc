@@ -1,4 +1,4 @@
-#include "worker/trainer/shadow_weights.h"
+#include "worker/trainer/shadow_replica.h"
 
 #include <algorithm>
 #include <memory>
@@ -24,9 +24,9 @@ Registration SomeRegistration() {
   return registration;
 }
 
-class ShadowWeightsTest : public testing::Test {
+class ShadowReplicaTest : public testing::Test {
  protected:
-  ShadowWeightsTest() : registration_(SomeRegistration()), weights_(1300, 0.0f) {
+  ShadowReplicaTest() : registration_(SomeRegistration()), weights_(1300, 0.0f) {
     shadow_.Attach(registration_);
   }
 
@@ -59,17 +59,17 @@ class ShadowWeightsTest : public testing::Test {
   absl::Span<const float> Weights(int bucket) { return Target(bucket).destination; }
 
   const Registration registration_;
-  ShadowWeights shadow_{Encoding::kInt8};
+  ShadowReplica shadow_{Encoding::kInt8};
   std::vector<float> weights_;
 };
 
-TEST_F(ShadowWeightsTest, NothingIsHeldAtFirst) {
+TEST_F(ShadowReplicaTest, NothingIsHeldAtFirst) {
   EXPECT_EQ(Target(0).held, std::nullopt);
   EXPECT_EQ(Target(0).destination.size(), 300);
   EXPECT_EQ(Target(1).destination.data(), weights_.data() + 300);
 }
 
-TEST_F(ShadowWeightsTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights) {
+TEST_F(ShadowReplicaTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights) {
   ArriveWhole(0, 4, 1.0f);
   ArriveWhole(1, 4, 2.0f);
   EXPECT_EQ(Target(0).held, Version(4));
@@ -84,7 +84,7 @@ TEST_F(ShadowWeightsTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights)
 }
 
 // A bucket that came whole in part only: the weights are torn, what is held is not.
-TEST_F(ShadowWeightsTest, BrokenPullLeavesWhatIsHeld) {
+TEST_F(ShadowReplicaTest, BrokenPullLeavesWhatIsHeld) {
   ArriveWhole(0, 4, 1.0f);
   const PullTarget broken = Target(0);
   std::fill_n(broken.destination.begin(), 100, 7.0f);
@@ -94,12 +94,12 @@ TEST_F(ShadowWeightsTest, BrokenPullLeavesWhatIsHeld) {
   EXPECT_THAT(Weights(0), Each(2.0f));
 }
 
-TEST_F(ShadowWeightsTest, ThereIsRoomForAsManyChangesAsServersKeep) {
+TEST_F(ShadowReplicaTest, ThereIsRoomForAsManyChangesAsServersKeep) {
   EXPECT_EQ(Target(1).changes.size(),
             ChangesKept(Encoding::kInt8, 1000) * EncodedBytes(Encoding::kInt8, 1000));
 }
 
-TEST_F(ShadowWeightsTest, HeldOverLivesButNotOverServers) {
+TEST_F(ShadowReplicaTest, HeldOverLivesButNotOverServers) {
   ArriveWhole(0, 4, 1.0f);
   Registration next = registration_;
   next.life.incarnation = Incarnation(2);

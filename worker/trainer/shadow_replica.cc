@@ -1,4 +1,4 @@
-#include "worker/trainer/shadow_weights.h"
+#include "worker/trainer/shadow_replica.h"
 
 #include <cstring>
 
@@ -6,7 +6,7 @@
 
 namespace lodestar {
 
-void ShadowWeights::Attach(const Registration& registration) {
+void ShadowReplica::Attach(const Registration& registration) {
   if (!held_.empty() && server_incarnation_ == registration.server_incarnation) return;
   server_incarnation_ = registration.server_incarnation;
   shadow_.resize(registration.layout().num_elements());
@@ -21,7 +21,7 @@ void ShadowWeights::Attach(const Registration& registration) {
   changes_.resize(bytes);
 }
 
-PullTarget ShadowWeights::TargetOf(const Bucket& bucket, float* weights) {
+PullTarget ShadowReplica::TargetOf(const Bucket& bucket, float* weights) {
   const int64_t elements = bucket.range.size();
   const int64_t room = ChangesKept(encoding_, elements) * EncodedBytes(encoding_, elements);
   return {.bucket = bucket.index,
@@ -30,7 +30,7 @@ PullTarget ShadowWeights::TargetOf(const Bucket& bucket, float* weights) {
           .changes = {changes_.data() + places_[bucket.index], static_cast<size_t>(room)}};
 }
 
-void ShadowWeights::Complete(const Bucket& bucket, const PulledBucket& pulled, float* weights) {
+void ShadowReplica::Complete(const Bucket& bucket, const PulledBucket& pulled, float* weights) {
   const int64_t elements = bucket.range.size();
   float* const shadow = shadow_.data() + bucket.range.begin;
   if (pulled.num_changes == 0) {

@@ -1,4 +1,4 @@
-// ShadowWeights: what this worker has of the servers' weights where they travel as encoded changes:
+// ShadowReplica: what this worker has of the servers' weights where they travel as encoded changes:
 // see ParameterService.Pull in proto/parameter_service.proto. All workers that are at one version
 // have the same bits.
 //
@@ -18,9 +18,9 @@
 
 namespace lodestar {
 
-class ShadowWeights {
+class ShadowReplica {
  public:
-  explicit ShadowWeights(Encoding encoding) : encoding_(encoding) {}
+  explicit ShadowReplica(Encoding encoding) : encoding_(encoding) {}
 
   Encoding encoding() const { return encoding_; }
 
