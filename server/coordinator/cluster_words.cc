@@ -55,6 +55,27 @@ std::string Standstills(const ClusterState& state, std::optional<absl::Time> age
   return text;
 }
 
+// Where nobody is held up, and nobody asks for work or hands any in.
+std::string WaitingForMembers(const ClusterState& state, absl::Time now,
+                              std::optional<absl::Time> age_at) {
+  std::vector<std::string> names;
+  if (state.open.empty()) {
+    for (const WorkerRecord* member : state.membership.Members()) names.push_back(member->name);
+    if (names.empty()) return "";
+    return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to ask for work");
+  }
+  absl::Time newest = absl::InfinitePast();
+  for (const auto& [number, round] : state.open) {
+    newest = std::max(newest, round.opened_at());
+    for (WorkerId worker : round.Missing()) names.push_back(state.NameOf(worker));
+  }
+  // As long as some come back for more, those who take longer are slow at most.
+  if (now - newest <= std::max(state.config.lease, 2 * state.progress.usual_round())) return "";
+  return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to hand in a round",
+                      age_at.has_value() ? ", for " + AgeText(*age_at - newest) : "",
+                      Standstills(state, age_at));
+}
+
 std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
   const std::vector<std::string> returning = state.Returning(now);
   if (!returning.empty()) {
@@ -191,7 +212,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     std::string held = Held(state.policy->OnGrant(member, view.Facts()));
     if (!held.empty()) return held + Standstills(state, age_at);
   }
-  return "";
+  return WaitingForMembers(state, now, age_at);
 }
 
 std::string StandstillOf(const ClusterState& state, WorkerId worker,

@@ -41,6 +41,28 @@ TEST(CoordinatorAsyncTest, BoundHoldsTheFastestAndReleasesIt) {
   EXPECT_TRUE(cluster.fleet().plans.empty()) << "no rosters";
 }
 
+TEST(CoordinatorAsyncTest, WhereAllAreSilentTheyAreNamed) {
+  Coordinator::Config config = TestConfig(2);
+  config.job.mode = Mode::kAsync;
+  config.lease = absl::Seconds(10);
+  config.job.schedule.total_rounds = 100;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
+  const auto waiting_for = [&] {
+    return cluster.coordinator().Snapshot(cluster.now()).waiting_for;
+  };
+  EXPECT_EQ(waiting_for(), "waits for a, b to ask for work");
+  const GrantAnswer first = cluster.Ask(workers[0]);
+  cluster.Ask(workers[1]);
+  EXPECT_EQ(waiting_for(), "");
+  for (int i = 0; i < 4; ++i) cluster.Pass(absl::Seconds(3), workers);
+  EXPECT_EQ(waiting_for(), "waits for a, b to hand in a round, for 12s");
+  // One that goes on is enough.
+  cluster.Ask(workers[0], CoordinatorHarness::ReportOf(*first.grant));
+  EXPECT_EQ(waiting_for(), "");
+}
+
 TEST(CoordinatorAsyncTest, BoundDoesNotWaitForTheDeadNorForNewcomersPast) {
   Coordinator::Config config = TestConfig();
   config.job.mode = Mode::kAsync;

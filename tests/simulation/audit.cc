@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <variant>
 
 #include "absl/strings/match.h"
@@ -364,6 +365,7 @@ void Audit::CheckClip(ServersLife& life, Round round, uint32_t bucket, double sq
 
 void Audit::OnCommand(const ShardCommand& command) {
   if (const auto* assign = std::get_if<AssignCommand>(&command)) {
+    members_.clear();
     ServersLife& life = lives_[assign->server_incarnation];
     life.map = assign->map;
     life.source = assign->source;
@@ -378,9 +380,63 @@ void Audit::OnCommand(const ShardCommand& command) {
     plans[open->plan.round] = open->plan;
     while (plans.size() > kRoundsKept) plans.erase(plans.begin());
   } else if (const auto* drop = std::get_if<DropCommand>(&command)) {
+    members_.erase(drop->worker);
     if (is_quiet_ && !absl::StartsWith(drop->reason, "left")) {
       Fail("nothing is broken, and the life ", drop->incarnation.value(), " of worker ",
            drop->worker.value(), " is ended: ", drop->reason);
+    }
+  }
+}
+
+void Audit::OnRegistered(WorkerId worker, absl::string_view name) {
+  names_[std::string(name)] = worker;
+}
+
+int64_t Audit::SlowestBut(WorkerId except) const {
+  int64_t slowest = std::numeric_limits<int64_t>::max();
+  for (const auto& [worker, progress] : members_) {
+    if (worker != except) slowest = std::min(slowest, progress.rounds);
+  }
+  return slowest == std::numeric_limits<int64_t>::max() ? 0 : slowest;
+}
+
+void Audit::OnJoined(WorkerId worker) {
+  members_.try_emplace(worker, Progress{SlowestBut(worker), Round(-1)});
+}
+
+void Audit::OnReported(WorkerId worker, Round round) {
+  const auto member = members_.find(worker);
+  if (member == members_.end() || round <= member->second.last_reported) return;
+  member->second.last_reported = round;
+  ++member->second.rounds;
+}
+
+void Audit::OnGranted(WorkerId worker) {
+  if (uses_rosters_ || job_.max_rounds_ahead < 0) return;
+  const auto member = members_.find(worker);
+  if (member == members_.end()) {
+    return Fail("worker ", worker.value(), " is granted a round and is no member");
+  }
+  if (members_.size() == 1) return;
+  const int64_t ahead = member->second.rounds - SlowestBut(worker);
+  if (ahead > job_.max_rounds_ahead) {
+    Fail("worker ", worker.value(), " is granted a round ", ahead,
+         " ahead of the slowest; allowed are ", job_.max_rounds_ahead);
+  }
+}
+
+void Audit::OnSnapshot(const ClusterSnapshot& snapshot, bool is_stuck) {
+  if (is_stuck && snapshot.waiting_for.empty()) {
+    Fail("nothing goes on in state ", snapshot.state, ", and nobody is said to be waited for");
+  }
+  if (!snapshot.open_round.has_value() || !uses_rosters_) return;
+  for (const MissingSnapshot& missing : snapshot.open_round->missing) {
+    const auto worker = names_.find(missing.worker);
+    if (worker == names_.end()) continue;  // of an earlier coordinator
+    const auto member = members_.find(worker->second);
+    if (member != members_.end() && member->second.last_reported == snapshot.open_round->round) {
+      Fail("round ", snapshot.open_round->round.value(), " is said to wait for ", missing.worker,
+           ", which has reported it");
     }
   }
 }
@@ -410,6 +466,7 @@ void Audit::OnAnnouncement(const Announcement& announcement) {
   std::visit(Overloaded{
                  [this](const RestoredPoint& point) {
                    ++num_restores_;
+                   if (rounds_since_restore_ > 0) ++times_gone_back_;
                    next_round_ = point.next_round;
                    rounds_since_restore_ = 0;
                    if (point.next_round < published_) {
@@ -452,19 +509,17 @@ ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string 
     if (bucket.shard != shard) continue;
     std::vector<const BucketAudit*> candidates;
     for (ServersLife* writer : writers) candidates.push_back(writer->buckets[bucket.index].get());
-    for (const bool is_shadow : {false}) {
-      loaded.ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
-                        [&](const absl::StatusOr<PublishedBucket>& read) {
-                          LODESTAR_CHECK(read.ok()) << read.status();
-                          std::vector<float> shadow;
-                          if (job_.pull_encoding != Encoding::kFp32) {
-                            shadow.assign(read->data().begin(), read->data().end());
-                          }
-                          life->buckets[bucket.index]->OnLoaded(read->version, read->data(), shadow,
-                                                                life->next_round, candidates);
-                        },
-                        {.shadow = is_shadow});
-    }
+    loaded.ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
+                      [&](const absl::StatusOr<PublishedBucket>& read) {
+                        LODESTAR_CHECK(read.ok()) << read.status();
+                        // Whoever begins with these weights has them as they are.
+                        std::vector<float> shadow;
+                        if (job_.pull_encoding != Encoding::kFp32) {
+                          shadow.assign(read->data().begin(), read->data().end());
+                        }
+                        life->buckets[bucket.index]->OnLoaded(read->version, read->data(), shadow,
+                                                              life->next_round, candidates);
+                      });
   }
   return shards_.back().get();
 }

@@ -10,8 +10,11 @@
 //   that has exactly what was counted until it was taken;
 //   what a worker pulls is what was published, and has all rounds that it was promised;
 //   one process at a time counts for a shard of one life of the servers;
-//   no checkpoint that was said to be published is missing when the job goes on;
-//   while nothing is broken, no life of a worker is ended but by the worker.
+//   no checkpoint that was said to be published is missing when the job goes on, or at its end;
+//   rounds are gone back only when a server has ended;
+//   while nothing is broken, no life of a worker is ended but by the worker;
+//   nobody is granted a round who is further ahead of the slowest than the job allows;
+//   who is said to be waited for has not reported, and if nothing goes on, something is said.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +35,7 @@
 #include "common/job_spec.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/shard_command.h"
 #include "server/shard/contribution.h"
 #include "server/shard/parameter_shard.h"
@@ -137,6 +141,13 @@ class Audit {
   void OnCommand(const ShardCommand& command);
   void OnTask(const CheckpointTask& task, uint64_t server_incarnation);
   void OnPublished(const PublishedCheckpoint& published);
+  void OnRegistered(WorkerId worker, absl::string_view name);
+  void OnJoined(WorkerId worker);
+  // A report is taken, perhaps not for the first time.
+  void OnReported(WorkerId worker, Round round);
+  void OnGranted(WorkerId worker);
+  // What people are told, now and then; `is_stuck`: no round was committed for a while.
+  void OnSnapshot(const ClusterSnapshot& snapshot, bool is_stuck);
   void OnAnnouncement(const Announcement& announcement);
 
   // A shard has loaded. The result is there until the end.
@@ -153,9 +164,12 @@ class Audit {
 
   int64_t rounds_committed() const { return rounds_committed_; }
   int64_t num_restores() const { return num_restores_; }
+  // Restores that rounds had been committed before.
+  int64_t times_gone_back() const { return times_gone_back_; }
   int64_t num_counted() const { return num_counted_; }
   // Where the cluster went on from when it last did, and how many rounds came then.
   Round next_round() const { return next_round_; }
+  Round published() const { return published_; }
   int64_t rounds_since_restore() const { return rounds_since_restore_; }
 
  private:
@@ -184,6 +198,14 @@ class Audit {
   void ForgetOldLives();
   void CheckClip(ServersLife& life, Round round, uint32_t bucket, double square_sum, double scale);
 
+  // Of a member.
+  struct Progress {
+    int64_t rounds = 0;  // reported; who joins begins where the slowest is
+    Round last_reported = Round(-1);
+  };
+  // Of those that are members but for `except`; 0 if there are none.
+  int64_t SlowestBut(WorkerId except) const;
+
   const JobSpec job_;
   const bool uses_rosters_;
   const Story story_;
@@ -191,12 +213,15 @@ class Audit {
   bool is_quiet_ = false;
   std::map<uint64_t, ServersLife> lives_;
   std::vector<std::unique_ptr<ShardAudit>> shards_;
+  std::map<std::string, WorkerId> names_;
+  std::map<WorkerId, Progress> members_;
   std::map<std::string, std::set<uint64_t>> writers_;  // of checkpoints, by path
   Round published_ = Round(-1);                        // of the newest checkpoint
   Round next_round_;
   int64_t rounds_committed_ = 0;
   int64_t rounds_since_restore_ = 0;
   int64_t num_restores_ = 0;
+  int64_t times_gone_back_ = 0;
   int64_t num_counted_ = 0;
 };
 

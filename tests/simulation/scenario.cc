@@ -98,6 +98,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   scenario.longest_step = chance.Between(absl::Milliseconds(1), absl::Milliseconds(50));
   // From one a round to one in a hundred.
   scenario.fault_pause = absl::Milliseconds(30 << chance.Below(8));
+  scenario.is_stormy_to_the_end = chance.OneIn(2);
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(

@@ -15,13 +15,14 @@ namespace lodestar::simulation {
 
 struct Scenario {
   CoordinatorConfig coordinator;
-  int keep = 3;                  // checkpoints
-  int num_workers = 1;           // that know the job's encodings
-  bool has_old_worker = false;   // and one that does not
-  absl::Duration longest_delay;  // of the network
-  absl::Duration longest_step;   // of computing
-  absl::Duration fault_pause;    // mean between two faults
-  std::string text;              // of all that, for people
+  int keep = 3;                       // checkpoints
+  int num_workers = 1;                // that know the job's encodings
+  bool has_old_worker = false;        // and one that does not
+  absl::Duration longest_delay;       // of the network
+  absl::Duration longest_step;        // of computing
+  absl::Duration fault_pause;         // mean between two faults
+  bool is_stormy_to_the_end = false;  // else the last quarter of the job is calm
+  std::string text;                   // of all that, for people
 };
 
 Scenario MakeScenario(uint64_t seed, int64_t num_rounds);

@@ -387,23 +387,26 @@ void SimulatedServer::OnCheckpointPublished(const std::string& directory,
 }
 
 void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> reply) {
-  life_->strand->Await(
-      0, kRegisterHold,
-      [call, reply](Coordinator& coordinator, absl::Time now,
-                    CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
-        absl::StatusOr<Registration> answer = coordinator.Register(call, now);
-        if (absl::IsUnavailable(answer.status()) &&
-            occasion == CoordinatorStrand::Occasion::kChange) {
-          return nullptr;
-        }
-        return [reply, answer = std::move(answer)] { reply(answer); };
-      });
+  life_->strand->Await(0, kRegisterHold,
+                       [call, reply, audit = cluster_->audit](
+                           Coordinator& coordinator, absl::Time now,
+                           CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+                         absl::StatusOr<Registration> answer = coordinator.Register(call, now);
+                         if (absl::IsUnavailable(answer.status()) &&
+                             occasion == CoordinatorStrand::Occasion::kChange) {
+                           return nullptr;
+                         }
+                         if (answer.ok()) audit->OnRegistered(answer->life.worker, call.name);
+                         return [reply, answer = std::move(answer)] { reply(answer); };
+                       });
 }
 
 void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_hash,
                            const DatasetInfo& data, const Reply<ViewId>& reply) {
   reply(life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
-    return coordinator.Join(life, layout_hash, data, now);
+    absl::StatusOr<ViewId> joined = coordinator.Join(life, layout_hash, data, now);
+    if (joined.ok()) cluster_->audit->OnJoined(life.worker);
+    return joined;
   }));
 }
 
@@ -415,29 +418,38 @@ void SimulatedServer::Heartbeat(const HeartbeatCall& call, const Reply<Heartbeat
 void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report,
                                 bool is_leaving, Reply<GrantAnswer> reply) {
   using Occasion = CoordinatorStrand::Occasion;
-  life_->strand->Await(life.incarnation.value(), kGrantHold,
-                       [life, report, is_leaving, reply, has_asked = false](
-                           Coordinator& coordinator, absl::Time now,
-                           Occasion occasion) mutable -> CoordinatorStrand::Delivery {
-                         const auto finish = [reply](const absl::StatusOr<GrantAnswer>& answer) {
-                           return [reply, answer] { reply(answer); };
-                         };
-                         if (occasion == Occasion::kStopping)
-                           return finish(absl::UnavailableError("stopping"));
-                         if (occasion == Occasion::kReplaced)
-                           return finish(absl::CancelledError("replaced"));
-                         if (is_leaving && !has_asked) {
-                           const absl::Status begun = coordinator.BeginLeave(life, now);
-                           if (!begun.ok()) return finish(begun);
-                         }
-                         const absl::StatusOr<GrantAnswer> answer =
-                             std::exchange(has_asked, true)
-                                 ? coordinator.PollGrant(life, now)
-                                 : coordinator.RequestGrant(life, report, now);
-                         const bool is_pending = answer.ok() && !answer->grant.has_value();
-                         if (is_pending && occasion != Occasion::kPatienceOver) return nullptr;
-                         return finish(answer);
-                       });
+  life_->strand->Await(
+      life.incarnation.value(), kGrantHold,
+      [life, report, is_leaving, reply, audit = cluster_->audit, has_asked = false](
+          Coordinator& coordinator, absl::Time now,
+          Occasion occasion) mutable -> CoordinatorStrand::Delivery {
+        const auto finish = [reply](const absl::StatusOr<GrantAnswer>& answer) {
+          return [reply, answer] { reply(answer); };
+        };
+        if (occasion == Occasion::kStopping) return finish(absl::UnavailableError("stopping"));
+        if (occasion == Occasion::kReplaced) return finish(absl::CancelledError("replaced"));
+        if (is_leaving && !has_asked) {
+          const absl::Status begun = coordinator.BeginLeave(life, now);
+          if (!begun.ok()) return finish(begun);
+        }
+        const bool is_first = !std::exchange(has_asked, true);
+        const absl::StatusOr<GrantAnswer> answer = is_first
+                                                       ? coordinator.RequestGrant(life, report, now)
+                                                       : coordinator.PollGrant(life, now);
+        if (answer.ok() && is_first && report.has_value()) {
+          audit->OnReported(life.worker, report->round);
+        }
+        const bool is_pending = answer.ok() && !answer->grant.has_value();
+        if (is_pending && occasion != Occasion::kPatienceOver) return nullptr;
+        const bool has_work =
+            answer.ok() && answer->grant.has_value() && answer->grant->kind == Grant::Kind::kTrain;
+        if (!has_work) return finish(answer);
+        // Once the audit knows what has led to it.
+        return [audit, life, deliver = finish(answer)] {
+          audit->OnGranted(life.worker);
+          deliver();
+        };
+      });
 }
 
 void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,

@@ -61,6 +61,8 @@ class Run {
   void FaultOnPath();
   absl::Status OnFileOperation(FileOperation operation);
   void CheckProgress();
+  void CheckEnd();
+  void CheckReasons();
   bool IsOver();
   absl::Duration UpTo(absl::Duration longest) {
     return chance_.Between(absl::Milliseconds(1), longest);
@@ -82,12 +84,16 @@ class Run {
 
   bool is_calm_ = false;
   bool is_stormy_ = false;
+  bool has_ended_ = false;  // in the calm
+  int64_t num_server_ends_ = 0;
   int num_storms_ = 0;
   absl::Time mended_at_;
   int64_t num_faults_ = 0;
   absl::Time disk_fails_until_ = absl::InfinitePast();
   int64_t operations_until_crash_ = -1;
   SimulatedServer* crashes_on_disk_ = nullptr;
+  int64_t rounds_told_ = 0;
+  absl::Time told_at_;
   int64_t rounds_seen_ = 0;
   absl::Time progress_at_;
 };
@@ -289,6 +295,7 @@ void Run::FaultOnPath() {
 }
 
 void Run::KillServer(SimulatedServer& server, bool with_machine) {
+  ++num_server_ends_;
   server.Crash(with_machine);
   StartAgain(server, UpTo(absl::Seconds(10)));
 }
@@ -324,7 +331,23 @@ void Run::StartAgain(SimulatedServer& server, absl::Duration pause) {
 
 bool Run::IsOver() {
   const SimulatedServer& coordinator = *servers_[0];
-  return coordinator.has_exited() && coordinator.exit_status().ok();
+  if (!coordinator.has_exited() || !coordinator.exit_status().ok()) return false;
+  if (!is_calm_) return true;
+  if (!has_ended_) CheckEnd();
+  // The others hear of it.
+  return std::all_of(servers_.begin(), servers_.end(), [](const auto& server) {
+    return server->has_exited() && server->exit_status().ok();
+  });
+}
+
+void Run::CheckEnd() {
+  has_ended_ = true;
+  progress_at_ = world_.Now();
+  const int64_t total = options_.num_rounds;
+  if (!scenario_.coordinator.checkpoint_dir.empty() && audit_.published() != Round(total)) {
+    audit_.Fail("the job is over, and the newest checkpoint is of round ",
+                audit_.published().value(), " of ", total);
+  }
 }
 
 // What a supervisor does with processes that exit, and what nobody may exit with.
@@ -344,17 +367,36 @@ void Run::Supervise() {
     const bool is_content = status.ok() || absl::IsDeadlineExceeded(status) ||
                             (!can_take_part && absl::IsFailedPrecondition(status));
     if (!is_content) audit_.Fail(worker->process().name(), " gives up: ", status.ToString());
-    if (can_take_part) StartAgain(*worker, UpTo(absl::Seconds(2)));
+    if (can_take_part && !has_ended_) StartAgain(*worker, UpTo(absl::Seconds(2)));
   }
   // What is left of the job is done in the calm.
-  if (!is_calm_ &&
+  if (!is_calm_ && !scenario_.is_stormy_to_the_end &&
       audit_.next_round() + audit_.rounds_since_restore() >= Round(options_.num_rounds * 3 / 4)) {
     BeginCalm();
   }
   const absl::Duration settling = 2 * scenario_.coordinator.lease + kSettlingTime;
   const absl::Time settles = std::max(mended_at_, network_.held_up_until());
   audit_.SetQuiet(!is_stormy_ && world_.Now() - settles > settling);
+  CheckReasons();
+  if (audit_.times_gone_back() > num_server_ends_) {
+    audit_.Fail("rounds were gone back ", audit_.times_gone_back(),
+                " times, and servers have ended ", num_server_ends_, " times");
+  }
   if (is_calm_) CheckProgress();
+}
+
+void Run::CheckReasons() {
+  const absl::Time now = world_.Now();
+  Coordinator* const coordinator = servers_[0]->coordinator();
+  if (coordinator == nullptr || servers_[0]->process().is_frozen()) {
+    told_at_ = now;
+    return;
+  }
+  const ClusterSnapshot snapshot = coordinator->Snapshot(now);
+  const bool goes_on =
+      std::exchange(rounds_told_, audit_.rounds_committed()) != audit_.rounds_committed();
+  if (goes_on || !snapshot.waiting_for.empty()) told_at_ = now;
+  audit_.OnSnapshot(snapshot, now - told_at_ > scenario_.coordinator.lease + absl::Seconds(2));
 }
 
 void Run::BeginCalm() {
