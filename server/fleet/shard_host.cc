@@ -57,6 +57,8 @@ absl::Status LoadFrom(FileSystem& file_system, const WeightsSource& source,
   return shard.LoadInitial(config.job.seed);
 }
 
+constexpr absl::string_view kServersStartAnew = "the servers start anew";
+
 // Tells the reports of which life of the servers a shard is.
 class AssignedObserver final : public ShardObserver {
  public:
@@ -78,24 +80,25 @@ class AssignedObserver final : public ShardObserver {
 
 }  // namespace
 
-void NormRelay::Begin(uint64_t server_incarnation) {
+void NormRelay::End() {
   std::map<Round, DoneCallback> ended;
   {
     absl::MutexLock lock(&mutex_);
-    server_incarnation_ = server_incarnation;
+    is_over_ = true;
     ended.swap(waiting_);
   }
-  for (auto& [round, done] : ended) done(absl::AbortedError("the servers start anew"));
+  for (auto& [round, done] : ended) done(absl::AbortedError(kServersStartAnew));
 }
 
 void NormRelay::Submit(Round round, std::vector<double> segment_sums, DoneCallback done) {
-  uint64_t server_incarnation = 0;
+  bool is_over = false;
   {
     absl::MutexLock lock(&mutex_);
-    server_incarnation = server_incarnation_;
-    waiting_[round] = std::move(done);
+    is_over = is_over_;
+    if (!is_over) waiting_[round] = std::move(done);
   }
-  reports_->OnSquareSums(server_incarnation, round, std::move(segment_sums));
+  if (is_over) return done(absl::AbortedError(kServersStartAnew));
+  reports_->OnSquareSums(server_incarnation_, round, std::move(segment_sums));
 }
 
 void NormRelay::OnTotal(Round round, double total_square_sum) {
@@ -113,7 +116,6 @@ void NormRelay::OnTotal(Round round, double total_square_sum) {
 ShardHost::ShardHost(int shard, const Deps& deps)
     : shard_(shard),
       deps_(deps),
-      norms_(deps.reports),
       current_(absl::UnavailableError(
           absl::StrCat("shard ", shard, " has no assignment from the coordinator yet"))),
       writer_(deps.writer),
@@ -128,7 +130,12 @@ ShardHost::ShardHost(int shard, const Deps& deps)
   }
 }
 
-ShardHost::~ShardHost() { Shutdown(absl::UnavailableError("the server stops")); }
+ShardHost::~ShardHost() {
+  Shutdown(absl::UnavailableError("the server stops"));
+  commands_thread_.reset();
+  // Rounds that wait for their norm hold the shard, and with it the relay that they wait in.
+  if (norms_ != nullptr) norms_->End();
+}
 
 absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::shard() const {
   absl::MutexLock lock(&mutex_);
@@ -184,7 +191,7 @@ void ShardHost::Obey(const ShardCommand& command) {
               shard.Drop(drop.worker, drop.incarnation, drop.reason);
             },
             [&](const NormTotalCommand& norm) {
-              norms_.OnTotal(norm.round, norm.total_square_sum);
+              norms_->OnTotal(norm.round, norm.total_square_sum);
             },
             [](const auto&) {},
         },
@@ -211,7 +218,8 @@ void ShardHost::Assign(const AssignCommand& command) {
 
 void ShardHost::Load(const AssignCommand& assignment) {
   assignment_ = assignment;
-  norms_.Begin(assignment.server_incarnation);
+  if (norms_ != nullptr) norms_->End();
+  norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
   absl::StatusOr<std::shared_ptr<ParameterShard>> built = BuildShard(assignment);
   const absl::Status status = built.status();
   if (!status.ok()) {
@@ -243,7 +251,7 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   ASSIGN_OR_RETURN(config.max_bytes, CheckMemory(assignment.job, config.range.size()));
   ParameterShard::Deps deps;
   deps.executor = deps_.executor;
-  deps.norm_exchange = &norms_;
+  deps.norm_exchange = norms_;
   deps.observer = std::make_shared<AssignedObserver>(assignment.server_incarnation, deps_.reports);
   deps.trace = deps_.trace;
   ASSIGN_OR_RETURN(std::shared_ptr<ParameterShard> shard,

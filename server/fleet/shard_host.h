@@ -50,13 +50,15 @@ class ShardReports {
   virtual void OnNotice(absl::string_view /*text*/) {}
 };
 
-// The NormExchange of a shard: reports its sums, and passes on the totals that come as commands.
+// The NormExchange of the shard of one assignment: reports its sums, and passes on the totals that
+// come as commands.
 class NormRelay final : public NormExchange {
  public:
-  explicit NormRelay(ShardReports* reports) : reports_(reports) {}
+  NormRelay(uint64_t server_incarnation, ShardReports* reports)
+      : server_incarnation_(server_incarnation), reports_(reports) {}
 
-  // From now on the shard is one of this life; what was submitted before gets Aborted.
-  void Begin(uint64_t server_incarnation) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Another assignment has come: what waits, and what the shard still submits, gets Aborted.
+  void End() ABSL_LOCKS_EXCLUDED(mutex_);
   void Submit(Round round, std::vector<double> segment_sums,
               std::function<void(absl::StatusOr<double>)> done) override
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -66,9 +68,10 @@ class NormRelay final : public NormExchange {
  private:
   using DoneCallback = std::function<void(absl::StatusOr<double>)>;
 
+  const uint64_t server_incarnation_;
   ShardReports* const reports_;
   absl::Mutex mutex_;
-  uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<Round, DoneCallback> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -125,13 +128,13 @@ class ShardHost {
 
   const int shard_;
   const Deps deps_;
-  NormRelay norms_;
   mutable absl::Mutex mutex_;
   uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::StatusOr<std::shared_ptr<ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   // Of commands only.
   AssignCommand assignment_;
+  std::shared_ptr<NormRelay> norms_;  // null before the first
   bool has_checked_memory_ = false;
   Executor* writer_;
   Executor* commands_;

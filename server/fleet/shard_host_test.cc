@@ -76,8 +76,34 @@ class RecordedReports final : public ShardReports {
   }
   void OnSaved(uint64_t, const std::string&, const absl::StatusOr<std::string>&) override {}
 
+  void OnSquareSums(uint64_t server_incarnation, Round, std::vector<double>) override {
+    sums_of.push_back(server_incarnation);
+  }
+
   std::vector<uint64_t> loaded;
+  std::vector<uint64_t> sums_of;
 };
+
+TEST(NormRelayTest, SumsOfAnEndedLifeAreReportedAsNoOthers) {
+  RecordedReports reports;
+  NormRelay first(1, &reports);
+  absl::StatusOr<double> total = absl::UnknownError("");
+  const auto done = [&](absl::StatusOr<double> answer) { total = std::move(answer); };
+  first.Submit(Round(5), {1.0}, done);
+  EXPECT_THAT(reports.sums_of, ElementsAre(1));
+  first.OnTotal(Round(5), 4.0);
+  EXPECT_THAT(total, IsOkAndHolds(4.0));
+
+  first.Submit(Round(6), {1.0}, done);
+  first.End();
+  EXPECT_THAT(total, StatusIs(absl::StatusCode::kAborted)) << "it waited";
+  NormRelay second(3, &reports);
+  second.Submit(Round(6), {1.0}, [](const absl::StatusOr<double>&) {});
+  total = 0.0;
+  first.Submit(Round(6), {1.0}, done);
+  EXPECT_THAT(total, StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(reports.sums_of, ElementsAre(1, 1, 3));
+}
 
 TEST(ShardHostTest, AShardWhoseAssignmentIsReplacedWhileItLoadsIsNeverServed) {
   InlineExecutor executor;

@@ -4,8 +4,8 @@
 
 namespace lodestar {
 
-RoundNorm::RoundNorm(int num_buckets, NormExchange* exchange)
-    : num_buckets_(num_buckets), exchange_(exchange) {}
+RoundNorm::RoundNorm(int num_buckets, std::shared_ptr<NormExchange> exchange)
+    : num_buckets_(num_buckets), exchange_(std::move(exchange)) {}
 
 void RoundNorm::Submit(Round round, int bucket, std::vector<double> segment_sums, Done done) {
   Collected complete;

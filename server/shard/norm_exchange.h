@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -33,8 +34,7 @@ class RoundNorm {
   // Called once per bucket and round, from any thread.
   using Done = std::function<void(absl::StatusOr<double> total_square_sum)>;
 
-  // The exchange must outlive every round submitted to it.
-  RoundNorm(int num_buckets, NormExchange* exchange);
+  RoundNorm(int num_buckets, std::shared_ptr<NormExchange> exchange);
 
   // `bucket` counts from 0 within the shard. All `done` of a round are called when the last bucket
   // has come and the other shards have answered.
@@ -48,7 +48,7 @@ class RoundNorm {
   };
 
   const int num_buckets_;
-  NormExchange* const exchange_;
+  const std::shared_ptr<NormExchange> exchange_;
   absl::Mutex mutex_;
   std::map<Round, Collected> rounds_ ABSL_GUARDED_BY(mutex_);
 };

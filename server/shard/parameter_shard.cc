@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   std::unique_ptr<RoundNorm> norm;
   if (ClipsMean(config.job)) {
     LODESTAR_CHECK(deps.norm_exchange != nullptr) << "clipping needs a NormExchange";
-    norm = std::make_unique<RoundNorm>(num_buckets, deps.norm_exchange);
+    norm = std::make_unique<RoundNorm>(num_buckets, std::move(deps.norm_exchange));
   }
   std::unique_ptr<const BucketPolicy> policy = MakeBucketPolicy(config.job);
   std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(config.job);

@@ -50,10 +50,10 @@ class ParameterShard {
     int64_t max_bytes = 0;  // see PagePool::Config
   };
   struct Deps {
-    Executor* executor = nullptr;                       // outlives the shard
-    NormExchange* norm_exchange = nullptr;              // outlives the shard; needed if ClipsMean()
-    std::shared_ptr<ShardObserver> observer = nullptr;  // may be null
-    TraceRecorder* trace = nullptr;                     // null: no trace; outlives the shard
+    Executor* executor = nullptr;                           // outlives the shard
+    std::shared_ptr<NormExchange> norm_exchange = nullptr;  // needed if ClipsMean()
+    std::shared_ptr<ShardObserver> observer = nullptr;      // may be null
+    TraceRecorder* trace = nullptr;                         // null: no trace; outlives the shard
     std::function<std::unique_ptr<Page>(int64_t elements)> create_page = &Page::Create;
   };
   using ReadyCallback = std::function<void(absl::StatusOr<StagedBucket>)>;

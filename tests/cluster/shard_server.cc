@@ -20,7 +20,7 @@ ShardServer::ShardServer(Config config)
 
   ParameterShard::Deps deps;
   deps.executor = executor_.get();
-  deps.norm_exchange = norm_exchange_.get();
+  deps.norm_exchange = norms_.ForShard(0);
   ParameterShard::Config shard_config;
   shard_config.range = all;
   shard_config.buckets = buckets_;

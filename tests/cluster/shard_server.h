@@ -16,7 +16,6 @@
 #include "common/job_spec.h"
 #include "common/layout.h"
 #include "server/rpc/parameter_rpc.h"
-#include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/in_process_norms.h"
 #include "worker/client/bulk_grpc_transport.h"
@@ -59,7 +58,6 @@ class ShardServer {
   std::vector<Bucket> buckets_;
   std::unique_ptr<ThreadPool> executor_;
   InProcessNorms norms_{1};
-  const std::unique_ptr<NormExchange> norm_exchange_ = norms_.ForShard(0);
   std::shared_ptr<ParameterShard> shard_;
   absl::Mutex mutex_;
   absl::Status detached_ ABSL_GUARDED_BY(mutex_);

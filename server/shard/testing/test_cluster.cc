@@ -60,10 +60,9 @@ TestCluster::TestCluster(Options options)
     config.last_of_others = options_.last_of_others;
     config.staging_bytes = options_.staging_bytes;
     config.max_bytes = options_.max_bytes;
-    ports_.push_back(norms_.ForShard(i));
     ParameterShard::Deps deps;
     deps.executor = options_.executor != nullptr ? options_.executor : &inline_executor_;
-    deps.norm_exchange = ports_.back().get();
+    deps.norm_exchange = norms_.ForShard(i);
     // Not owned: the test does.
     deps.observer = std::shared_ptr<ShardObserver>(std::shared_ptr<void>(), options_.observer);
     deps.trace = options_.trace;

@@ -13,7 +13,6 @@
 #include "common/job_spec.h"
 #include "common/layout.h"
 #include "common/trace_recorder.h"
-#include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/in_process_norms.h"
 
@@ -78,7 +77,6 @@ class TestCluster {
   std::vector<ElementRange> ranges_;
   std::vector<Bucket> buckets_;
   InProcessNorms norms_;
-  std::vector<std::unique_ptr<NormExchange>> ports_;
   int64_t created_bytes_ = 0;  // while system_bytes counts
   std::vector<std::unique_ptr<ParameterShard>> shards_;
 };
