@@ -298,10 +298,10 @@ void CoordinatorRole::OnFault(const WorkerFault& fault) {
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnWorkerFault(fault, now); });
 }
 
-void CoordinatorRole::OnOutOfMemory(absl::string_view text) {
+void CoordinatorRole::OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) {
   const absl::Status status = absl::ResourceExhaustedError(text);
   strand_.Report([&](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnShardFailing(0, status, now);
+    coordinator.OnShardFailing(0, server_incarnation, status, now);
   });
 }
 

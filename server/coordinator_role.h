@@ -83,7 +83,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
                     std::vector<double> segment_sums) override;
   void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
   void OnFault(const WorkerFault& fault) override;
-  void OnOutOfMemory(absl::string_view text) override;
+  void OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;

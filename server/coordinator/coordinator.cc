@@ -941,8 +941,9 @@ bool Coordinator::AdvanceLoading(absl::Time now) {
   return true;
 }
 
-void Coordinator::OnShardFailing(int shard, const absl::Status& error, absl::Time now) {
-  if (!state_.is_ready()) return;
+void Coordinator::OnShardFailing(int shard, uint64_t server_incarnation, const absl::Status& error,
+                                 absl::Time now) {
+  if (!state_.is_ready() || server_incarnation != state_.server_incarnation) return;
   const absl::Status failure(error.code(), absl::StrCat("shard ", shard, ": ", error.message()));
   RaiseAlarm(failure.message(), now);
   if (!state_.shard_failure.ok()) return;

@@ -110,7 +110,8 @@ class Coordinator {
   void OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
                     const absl::StatusOr<std::string>& manifest_part, absl::Time now);
   // It cannot go on: the job ends with this error after a last checkpoint.
-  void OnShardFailing(int shard, const absl::Status& error, absl::Time now);
+  void OnShardFailing(int shard, uint64_t server_incarnation, const absl::Status& error,
+                      absl::Time now);
   void OnSquareSums(int shard, uint64_t server_incarnation, Round round,
                     std::vector<double> segment_sums, absl::Time now);
   // What shards find by themselves.

@@ -201,7 +201,8 @@ TEST_F(CoordinatorLastSaveTest, ACheckpointAskedForMeanwhileIsServed) {
 TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
   const TestWorker a = cluster_.Add("a");
   const Grant grant = *cluster_.Ask(a).grant;
-  coordinator().OnShardFailing(1, absl::ResourceExhaustedError("out of memory"), cluster_.now());
+  coordinator().OnShardFailing(1, 1000, absl::ResourceExhaustedError("out of memory"),
+                               cluster_.now());
   EXPECT_THAT(Snapshot().alarms.at(0).text, HasSubstr("shard 1: out of memory"));
   EXPECT_THAT(cluster_.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
               HasSubstr("out of memory"));
@@ -227,17 +228,27 @@ TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
       AllOf(HasSubstr("shard 1: out of memory"), HasSubstr("all is saved in ckpt/round-00000001")));
 }
 
+TEST_F(CoordinatorLastSaveTest, WhatAShardOfAnEarlierLifeReportsEndsNoJob) {
+  coordinator().OnShardFailing(1, 999, absl::ResourceExhaustedError("out of memory"),
+                               cluster_.now());
+  EXPECT_THAT(Snapshot().alarms, IsEmpty());
+  EXPECT_THAT(cluster_.fleet().save_directories, IsEmpty());
+  EXPECT_TRUE(cluster_.Ask(cluster_.Add("a")).grant.has_value());
+}
+
 TEST_F(CoordinatorLastSaveTest, WithoutAFolderAShardThatCannotGoOnEndsTheJobAtOnce) {
   CoordinatorHarness nowhere;
   nowhere.Start();
-  nowhere.coordinator().OnShardFailing(0, absl::ResourceExhaustedError("full"), nowhere.now());
+  nowhere.coordinator().OnShardFailing(0, 1000, absl::ResourceExhaustedError("full"),
+                                       nowhere.now());
   EXPECT_EQ(nowhere.coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_TRUE(nowhere.coordinator().outcome().has_value()) << "nobody has to be told";
 }
 
 TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
   const TestWorker a = cluster_.Add("a");
-  coordinator().OnShardFailing(1, absl::ResourceExhaustedError("out of memory"), cluster_.now());
+  coordinator().OnShardFailing(1, 1000, absl::ResourceExhaustedError("out of memory"),
+                               cluster_.now());
   cluster_.Pass(kPatience / 2);
   ASSERT_EQ(cluster_.fleet().save_directories.size(), 1);
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
@@ -249,7 +260,8 @@ TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
 
 TEST_F(CoordinatorLastSaveTest, AFailedJobDoesNotWaitForWorkersThatAreDead) {
   const TestWorker a = cluster_.Add("a");
-  coordinator().OnShardFailing(1, absl::ResourceExhaustedError("out of memory"), cluster_.now());
+  coordinator().OnShardFailing(1, 1000, absl::ResourceExhaustedError("out of memory"),
+                               cluster_.now());
   cluster_.FinishSave();
   cluster_.Pass(absl::Seconds(9));
   EXPECT_FALSE(coordinator().outcome().has_value());

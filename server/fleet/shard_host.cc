@@ -69,7 +69,9 @@ class AssignedObserver final : public ShardObserver {
     reports_->OnDiverged(server_incarnation_, round, text);
   }
   void OnFault(const WorkerFault& fault) override { reports_->OnFault(fault); }
-  void OnOutOfMemory(absl::string_view text) override { reports_->OnOutOfMemory(text); }
+  void OnOutOfMemory(absl::string_view text) override {
+    reports_->OnOutOfMemory(server_incarnation_, text);
+  }
   void OnDropped(absl::string_view text) override { reports_->OnDropped(text); }
   void OnNotice(absl::string_view text) override { reports_->OnNotice(text); }
 

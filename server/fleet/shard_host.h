@@ -45,7 +45,7 @@ class ShardReports {
   virtual void OnDiverged(uint64_t /*server_incarnation*/, Round /*round*/,
                           absl::string_view /*text*/) {}
   virtual void OnFault(const WorkerFault& /*fault*/) {}
-  virtual void OnOutOfMemory(absl::string_view /*text*/) {}
+  virtual void OnOutOfMemory(uint64_t /*server_incarnation*/, absl::string_view /*text*/) {}
   virtual void OnDropped(absl::string_view /*text*/) {}
   virtual void OnNotice(absl::string_view /*text*/) {}
 };

@@ -295,7 +295,7 @@ absl::Status ClusterRpc::TakeReport(const v1::ShardReport& report) {
     case v1::ShardReport::kFailing: {
       const absl::Status error = absl::ResourceExhaustedError(report.failing().error());
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardFailing(shard, error, now);
+        coordinator.OnShardFailing(shard, incarnation, error, now);
       });
       return absl::OkStatus();
     }

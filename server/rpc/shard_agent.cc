@@ -279,9 +279,10 @@ void ShardAgent::OnFault(const WorkerFault& fault) {
   SendLater(std::move(report));
 }
 
-void ShardAgent::OnOutOfMemory(absl::string_view text) {
+void ShardAgent::OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) {
   LogError("shard={} {}", config_.shard, text);
   v1::ShardReport report = NewReport();
+  report.set_server_incarnation(server_incarnation);
   report.mutable_failing()->set_error(std::string(text));
   SendLater(std::move(report));
 }

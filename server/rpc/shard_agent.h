@@ -66,7 +66,7 @@ class ShardAgent : public ShardReports {
                     std::vector<double> segment_sums) override;
   void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
   void OnFault(const WorkerFault& fault) override;
-  void OnOutOfMemory(absl::string_view text) override;
+  void OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
 
