@@ -214,6 +214,7 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
             request.shard(), request.num_shards(), request.instance_id(),
             request.server_incarnation(), request.address(), now));
         old = deps_.fleet->Attach(request.shard(), request.instance_id(), stream);
+        stream->Send({});  // else the server would learn of it with the first command only
         return absl::OkStatus();
       });
   if (old != nullptr) old->End(absl::AbortedError("replaced by a newer connection"));

@@ -1,11 +1,14 @@
 #include "server/rpc/cluster_rpc.h"
 
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "common/version.h"
 #include "server/rpc/server_fleet.h"
 
@@ -32,6 +35,43 @@ CoordinatorConfig TwoServers() {
   return config;
 }
 
+v1::AttachShardRequest Shard1() {
+  v1::AttachShardRequest request;
+  request.set_wire_version(kWireVersion);
+  request.set_shard(1);
+  request.set_num_shards(2);
+  request.set_instance_id(7);
+  request.set_address("host:1");
+  return request;
+}
+
+// There may be no command for long, as while a client has still to supply the weights; a server
+// that does not know that it is attached gives no sign of life.
+TEST(ClusterRpcTest, AnAttachIsAnsweredBeforeThereIsACommand) {
+  TellingClock clock;
+  CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
+  strand.Start(*Coordinator::Create(TwoServers(), clock.Now()), [](Effect) {});
+  ServerFleet fleet(nullptr);
+  ClusterRpc rpc({&strand, &fleet, nullptr});
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&rpc);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto stub = v1::ClusterService::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  // The limit is for an answer that does not come.
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  const auto reader = stub->AttachShard(&context, Shard1());
+  v1::ShardCommand command;
+  ASSERT_TRUE(reader->Read(&command));
+  EXPECT_EQ(command.command_case(), v1::ShardCommand::COMMAND_NOT_SET);
+  context.TryCancel();
+  EXPECT_FALSE(reader->Finish().ok());
+  server->Shutdown();
+}
+
 // Else a server that attaches again in between would be given up with the connection that it left.
 TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   TellingClock clock;
@@ -39,12 +79,7 @@ TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   strand.Start(*Coordinator::Create(TwoServers(), clock.Now()), [](Effect) {});
   ServerFleet fleet(nullptr);
   ClusterRpc rpc({&strand, &fleet, nullptr});
-  v1::AttachShardRequest request;
-  request.set_wire_version(kWireVersion);
-  request.set_shard(1);
-  request.set_num_shards(2);
-  request.set_instance_id(7);
-  request.set_address("host:1");
+  const v1::AttachShardRequest request = Shard1();
   auto* const stream = rpc.AttachShard(nullptr, &request);
   ASSERT_NE(fleet.Find(1, 7), nullptr);
 

@@ -173,7 +173,8 @@ absl::Status ShardAgent::RunOneAttachment() {
       SetConnection(absl::OkStatus());
       LogInfo("shard={} coordinator={} state=attached", config_.shard, config_.coordinator);
     }
-    obeyed = Obey(command);
+    const bool is_answer = command.command_case() == v1::ShardCommand::COMMAND_NOT_SET;
+    if (!is_answer) obeyed = Obey(command);
   }
   if (!obeyed.ok()) context.TryCancel();
   const absl::Status finished = EndCall(&context, reader->Finish());
