@@ -247,14 +247,14 @@ absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
 // For the other servers, which wait for this one to come back and may be told to stop meanwhile.
 absl::Status CoordinatorRole::Farewell() {
   std::string text = "the coordinator is stopping";
-  if (fleet_ == nullptr) return absl::UnavailableError(text);
+  if (fleet_ == nullptr) return absl::AbortedError(text);
   strand_.Run([&](Coordinator& coordinator, absl::Time) {
     const auto& saved = coordinator.LastSaveOutcome();
     if (!saved.has_value()) return;
     absl::StrAppend(&text, saved->ok() ? absl::StrCat("; all is saved in ", (*saved)->path)
                                        : absl::StrCat("; ", saved->status().message()));
   });
-  return absl::UnavailableError(text);
+  return absl::AbortedError(text);  // see ShardAgent::connection()
 }
 
 void CoordinatorRole::Stop() {

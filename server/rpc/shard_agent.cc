@@ -38,6 +38,12 @@ std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator
       coordinator, grpc::InsecureChannelCredentials(), ControlChannelArguments()));
 }
 
+// Whether an error says something of the connection only, and nothing of the last checkpoint.
+bool MayComeOtherwise(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status) ||  // not attached (yet)
+         RemedyFor(status) == Remedy::kReconnect;
+}
+
 }  // namespace
 
 ShardAgent::ShardAgent(Config config, Deps deps)
@@ -66,9 +72,30 @@ void ShardAgent::CancelCalls() {
 
 absl::StatusOr<PublishedCheckpoint> ShardAgent::SaveBeforeStop(
     absl::Duration patience, const std::function<bool()>& is_interrupted) {
-  if (const absl::Status attached = connection(); !attached.ok()) return attached;
+  const absl::Time deadline = absl::Now() + patience;
+  const bool has_memory = host_ != nullptr && host_->server_incarnation() != 0;
+  if (!has_memory) RETURN_IF_ERROR(connection());
   LogInfo("shard={} serves until the last checkpoint is written, at most {}", config_.shard,
           absl::FormatDuration(patience));
+  bool was_attached = false;
+  absl::StatusOr<PublishedCheckpoint> saved = absl::UnknownError("");
+  do {
+    const absl::Status attached = connection();
+    was_attached = was_attached || attached.ok();
+    // The coordinator has let go of this server.
+    if (absl::IsAborted(attached)) return attached;
+    saved = attached.ok() ? AskForLastCheckpoint(deadline - absl::Now(), is_interrupted) : attached;
+    if (!MayComeOtherwise(saved.status())) return saved;
+    if (is_interrupted()) return absl::CancelledError("told to stop at once");
+  } while (PauseBefore(kStopTick) && absl::Now() < deadline);
+  if (!was_attached) return saved;
+  return absl::DataLossError(absl::StrCat("the coordinator did not answer within ",
+                                          absl::FormatDuration(patience), ": ",
+                                          saved.status().message()));
+}
+
+absl::StatusOr<PublishedCheckpoint> ShardAgent::AskForLastCheckpoint(
+    absl::Duration patience, const std::function<bool()>& is_interrupted) {
   v1::ShardReport report = NewReport();
   report.mutable_stopping()->set_patience_ms(absl::ToInt64Milliseconds(patience));
   absl::Notification answered;
@@ -139,8 +166,12 @@ void ShardAgent::RunAttachments() {
     const absl::Status ended = RunOneAttachment();
     const bool was_attached = connection().ok();
     if (was_attached) pause = kFirstPause;
-    SetConnection(absl::UnavailableError(absl::StrCat("not connected to the coordinator ",
-                                                      config_.coordinator, ": ", ended.message())));
+    // One that was let go remains so, whatever becomes of its attempts, until it is attached again.
+    if (absl::IsAborted(ended) || !absl::IsAborted(connection())) {
+      const auto code = absl::IsAborted(ended) ? ended.code() : absl::StatusCode::kUnavailable;
+      SetConnection(absl::Status(code, absl::StrCat("not connected to the coordinator ",
+                                                    config_.coordinator, ": ", ended.message())));
+    }
     if (!PauseBefore(absl::ZeroDuration())) return;
     log.Log(LogLevel::kWarn, "coordinator",
             absl::StrCat("shard=", config_.shard, " coordinator=", config_.coordinator,

@@ -45,16 +45,18 @@ class ShardAgent : public ShardReports {
   // server.
   void Start(ShardHost* host, const std::string& address);
   // This server was told to stop: asks the coordinator for the last checkpoint and blocks until it
-  // is published. Errors: those of Coordinator::LastSaveOutcome(); DeadlineExceeded after
-  // `patience`; Unavailable if the coordinator is not there, when nothing of this server can be
-  // saved; Cancelled once `is_interrupted`, after which only Stop() may be called.
+  // is published. While the connection is cut it waits for the next one, if there is anything to
+  // save. Errors: those of the coordinator's outcome; DeadlineExceeded or DataLoss after
+  // `patience`; Unavailable if the coordinator was not there for all of it, and Aborted if it has
+  // let go of this server, when nothing of it can be saved; Cancelled once `is_interrupted`, after
+  // which only Stop() may be called.
   absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
                                                      const std::function<bool()>& is_interrupted)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Detaches and joins. Repeats are harmless.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Why there is no connection; OK while attached.
+  // Why there is no connection; OK while attached. Aborted if the coordinator has ended it.
   absl::Status connection() const ABSL_LOCKS_EXCLUDED(mutex_);
   // HOST:PORT of the coordinator: under which workers are told to reach it, once it has said so.
   std::string coordinator() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -71,6 +73,8 @@ class ShardAgent : public ShardReports {
   void OnNotice(absl::string_view text) override;
 
  private:
+  absl::StatusOr<PublishedCheckpoint> AskForLastCheckpoint(
+      absl::Duration patience, const std::function<bool()>& is_interrupted);
   void RunAttachments();
   void RunStats();
   // Until the stream ends; returns how.
