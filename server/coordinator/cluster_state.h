@@ -80,6 +80,8 @@ struct ClusterState {
   std::optional<std::string> stop_reason;               // once asked to stop
   std::string hold_reason;                              // empty: work is handed out
   absl::Time drop_missing_at = absl::InfiniteFuture();  // who then holds up the last save
+  // For how long the last save waits for servers that are away: some process waits to exit.
+  absl::Time away_until = absl::InfinitePast();
   bool should_exit = false;
 
   std::optional<Layout> layout;

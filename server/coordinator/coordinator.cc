@@ -770,9 +770,11 @@ void Coordinator::LookForSilence(absl::Time now) {
     const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
     if (!entry.is_away() || now - *entry.away_since < ShardPatience()) continue;
     // Without a process that waits to exit there is time until the server is back.
-    if (state_.is_work_held() && state_.last_save.is_begun() &&
+    if (state_.is_work_held() && now >= state_.away_until && state_.last_save.is_begun() &&
         !state_.last_save.outcome().has_value()) {
-      EndLastSave(absl::DataLossError(LostWhileSaving(static_cast<int>(shard))));
+      EndLastSave(absl::DataLossError(absl::StrCat("the server of shard ", shard,
+                                                   " gives no sign of life, and there is no "
+                                                   "time left to wait for it")));
     }
     if (!state_.shards.MarkTold(static_cast<int>(shard))) continue;
     RaiseAlarm(absl::StrCat("the server of shard ", shard, " at ", entry.address,
@@ -986,6 +988,7 @@ void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patienc
   if (state_.should_exit) return;
   state_.hold_reason = std::string(reason);
   state_.drop_missing_at = std::min(state_.drop_missing_at, now + patience / 2);
+  state_.away_until = std::max(state_.away_until, now + patience / 2);
   const absl::Status ready = CheckReady(state_, now);
   // A server that has just gone away may be back in time, if anything is missing at all.
   const bool may_save =
