@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/testing/coordinator_fixture.h"
 #include "server/coordinator/coordinator_state_json.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
 
 namespace lodestar {
 namespace {
@@ -515,8 +515,7 @@ TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithTheOldConnectionOfAShard
   const TestWorker a = cluster.Add("a");
   RunUntil(cluster, a, 2);
   // The coordinator has not seen the old one die; the command to save may have been lost with it.
-  ASSERT_TRUE(
-      cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now()).ok());
+  ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now()).ok());
   EXPECT_THAT(cluster.store().discarded, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
   RunUntil(cluster, a, 4);
   EXPECT_THAT(cluster.fleet().save_directories,

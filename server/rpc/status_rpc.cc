@@ -18,8 +18,8 @@ constexpr char kStopping[] = "the server is stopping";
 }  // namespace
 
 // One WatchStatus stream: write, wait for the alarm, write. Deletes itself when gRPC is done and no
-// alarm is out. The alarm's thread is not one for which the gRPC server waits before it is gone, and
-// the owner with it: so under `mutex_` the owner is asked before Finish() or not at all.
+// alarm is out. The alarm's thread is not one for which the gRPC server waits before it is gone,
+// and the owner with it: so under `mutex_` the owner is asked before Finish() or not at all.
 class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
  public:
   StatusWatch(StatusRpc* owner, int64_t interval_ms) : owner_(owner), interval_ms_(interval_ms) {}
