@@ -267,16 +267,18 @@ BucketStep BucketProtocol::StepOfPhase() {
     }
   }
   if (phase_ != Phase::kCommitting && phase_ != Phase::kNormKnown) return {};
-  LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " commits without a plan";
   BucketStep step = {
       .kind = Step::kApply,
       .round = round_,
       .has_update = arrived_weight_ > 0,
-      .call = {.step = version_.value() + 1, .learning_rate = now_.plan->learning_rate},
   };
-  const int64_t planned = now_.plan->total_weight();
-  if (!is_rescaled_ && step.has_update && arrived_weight_ != planned) {
-    step.rescale = static_cast<float>(static_cast<double>(planned) / arrived_weight_);
+  if (step.has_update) {
+    LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " updates without a plan";
+    step.call = {.step = version_.value() + 1, .learning_rate = now_.plan->learning_rate};
+    const int64_t planned = now_.plan->total_weight();
+    if (!is_rescaled_ && arrived_weight_ != planned) {
+      step.rescale = static_cast<float>(static_cast<double>(planned) / arrived_weight_);
+    }
   }
   is_rescaled_ = true;
   if (phase_ == Phase::kCommitting && config_.awaits_norm) {

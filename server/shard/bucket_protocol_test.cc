@@ -501,7 +501,12 @@ class AnyOrder {
   }
 
   bool Open() {
-    if (!policy_->uses_rosters() || next_round_ > bucket_->round().value() + 1) return true;
+    if (!policy_->uses_rosters()) return true;
+    // The next one opens once all that was reported of this one is counted, so that it commits.
+    const bool commits = step_.kind != Step::kNone || norm_asked_.has_value();
+    if (next_round_ > bucket_->round().value() + (commits ? 1 : 0)) return true;
+    // Some come and go while this server is not connected.
+    if (Flip(0.05)) ++next_round_;
     RoundPlan plan{Round(next_round_++), ViewId(view_), {}, 0.1};
     for (size_t i = 0; i < workers_.size(); ++i) {
       plan.roster.push_back({WorkerId(static_cast<uint32_t>(i + 1)), workers_[i].incarnation,

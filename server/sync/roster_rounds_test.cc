@@ -82,6 +82,20 @@ TEST_F(RosterRoundsTest, ADroppedMembersContributionStays) {
   EXPECT_EQ(everyone_.OnRosterChange(Facts()).action, Action::kDrop);
 }
 
+TEST_F(RosterRoundsTest, ARoundThatLaterOnesHaveLeftBehindIsOverWithWhatIsHere) {
+  BucketFacts facts = Facts();
+  facts.newest_opened = Round(7);
+  EXPECT_EQ(everyone_.OnRosterChange(facts).action, Action::kDrop);
+  facts.plan = nullptr;
+  facts.live = {};
+  EXPECT_EQ(everyone_.OnRosterChange(facts).action, Action::kDrop) << "opened while it was away";
+  facts = Facts();
+  facts.newest_opened = Round(6);
+  contributed_ = Ids({1});
+  facts.contributed = contributed_;
+  EXPECT_EQ(everyone_.OnRosterChange(facts).action, Action::kApply);
+}
+
 TEST_F(RosterRoundsTest, QuorumAppliesAtItsCountInAnyOrder) {
   EXPECT_FALSE(quorum_.fixed_order());
   EXPECT_EQ(quorum_.OnPush(PushOf(3), Facts()).action, Action::kAccumulate);

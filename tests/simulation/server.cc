@@ -460,6 +460,12 @@ void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,
   reply(left.ok() ? absl::StatusOr<bool>(true) : left);
 }
 
+std::string SimulatedServer::ShardWaitsFor() const {
+  if (life_ == nullptr) return "has no process";
+  const auto shard = life_->host->shard();
+  return shard.ok() ? (*shard)->WaitingFor() : std::string(shard.status().message());
+}
+
 void SimulatedServer::RequestCheckpoint() {
   life_->strand->Run([](Coordinator& coordinator, absl::Time now) {
     coordinator.RequestCheckpoint(now).IgnoreError();

@@ -65,6 +65,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
                  Reply<GrantAnswer> reply);
   void Leave(const WorkerLife& life, const std::string& reason,
              const std::optional<RoundReport>& report, const Reply<bool>& reply);
+  // What its shard waits for, for people.
+  std::string ShardWaitsFor() const;
   // An operator asks for one.
   void RequestCheckpoint();
   Coordinator* coordinator() { return life_ == nullptr ? nullptr : life_->coordinator; }

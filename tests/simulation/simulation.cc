@@ -94,6 +94,8 @@ class Run {
   SimulatedServer* crashes_on_disk_ = nullptr;
   int64_t rounds_told_ = 0;
   absl::Time told_at_;
+  absl::Time committed_at_;
+  absl::Duration longest_round_;
   int64_t rounds_seen_ = 0;
   absl::Time progress_at_;
 };
@@ -395,8 +397,15 @@ void Run::CheckReasons() {
   const ClusterSnapshot snapshot = coordinator->Snapshot(now);
   const bool goes_on =
       std::exchange(rounds_told_, audit_.rounds_committed()) != audit_.rounds_committed();
+  if (goes_on) {
+    longest_round_ = std::max(longest_round_, now - committed_at_);
+    committed_at_ = now;
+  }
   if (goes_on || !snapshot.waiting_for.empty()) told_at_ = now;
-  audit_.OnSnapshot(snapshot, now - told_at_ > scenario_.coordinator.lease + absl::Seconds(2));
+  // What is usual may be as long as it has ever been.
+  const absl::Duration patience =
+      std::max(scenario_.coordinator.lease, 2 * longest_round_) + absl::Seconds(2);
+  audit_.OnSnapshot(snapshot, now - told_at_ > patience);
 }
 
 void Run::BeginCalm() {
@@ -435,6 +444,9 @@ void Run::CheckProgress() {
   if (Coordinator* const coordinator = servers_[0]->coordinator(); coordinator != nullptr) {
     const ClusterSnapshot snapshot = coordinator->Snapshot(now);
     reason = absl::StrCat(snapshot.state, ", ", snapshot.waiting_for);
+  }
+  for (const auto& server : servers_) {
+    absl::StrAppend(&reason, "; ", server->process().name(), ": ", server->ShardWaitsFor());
   }
   audit_.Fail("nothing is broken, and no round was committed for ", absl::FormatDuration(longest),
               ": ", reason);
