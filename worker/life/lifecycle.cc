@@ -33,7 +33,7 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
   LODESTAR_CHECK(state_ == State::kConnecting);
   lost_ = absl::OkStatus();
   if (!life.ok()) return EndLife(now, life.status());
-  rest_of_lease_.reset();
+  held_until_.reset();
   if (std::exchange(life_, *life) != *life) {
     unsent_report_.reset();
     round_at_hand_.reset();
@@ -152,7 +152,7 @@ Lifecycle::Effects Lifecycle::EndLife(absl::Time now, const absl::Status& status
   if (status.ok()) return Leave(now, "job is done");
   if (is_stopping_ && !is_refused_) return Leave(now, "told to stop");
   Effects effects;
-  if (is_refused_ || !MayTryAgain(status, effects)) {
+  if (is_refused_ || !MayTryAgain(now, status, effects)) {
     is_refused_ = true;
     // The reason travels to the server's log; nobody waits for this worker's lease.
     return Leave(now, std::string(status.message()));
@@ -197,26 +197,33 @@ Lifecycle::Effects Lifecycle::Conclude(const absl::Status& status) {
   return {Task(Finish{status})};
 }
 
-bool Lifecycle::MayTryAgain(const absl::Status& status, Effects& effects) {
+bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects& effects) {
   const Remedy remedy = RemedyFor(status);
   if (unknown_calls_.IsFinal(status, did_work_)) return false;
   if (remedy != Remedy::kAwaitLease) {
-    rest_of_lease_.reset();
+    held_until_.reset();
     return remedy != Remedy::kGiveUp;
   }
   // Mostly this worker before it was started again: then the lease ends, at the latest when what it
-  // had sent has arrived. A holder that lives renews it again and again, so that its rest grows.
+  // had sent has arrived. A holder that lives renews it again and again.
   const absl::Duration rest = RetryAfterOf(status).value_or(config_.longest_backoff);
-  if (!rest_of_lease_.has_value()) {
+  const absl::Time held_until = now + rest;
+  if (!held_until_.has_value()) {
+    held_until_ = held_until;
+    longest_rest_ = rest;
     times_renewed_ = 0;
     effects.push_back(
         Tell{LogLevel::kWarn, absl::StrCat(status.message(), "; waits up to ",
                                            absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
                                            " for the end of that lease")});
-  } else if (rest > *rest_of_lease_) {
+    return true;
+  }
+  longest_rest_ = std::max(longest_rest_, rest);
+  // Answers that travel for a moment longer, or a server that ends the lease late, renew nothing.
+  if (rest > absl::ZeroDuration() && held_until - *held_until_ > longest_rest_ / 4) {
+    held_until_ = held_until;
     ++times_renewed_;
   }
-  rest_of_lease_ = rest;
   return times_renewed_ < kMaxRenewals;
 }
 
@@ -237,7 +244,7 @@ Lifecycle::Effects Lifecycle::BackOff(absl::Time now, const absl::Status& reason
   // Said once per outage, and then now and then: an unreachable server is the usual case when
   // starting in any order.
   const bool is_due = failed_lives_ == 1 || failed_lives_ % 16 == 0;
-  if (!is_due || rest_of_lease_.has_value()) return {};
+  if (!is_due || held_until_.has_value()) return {};
   return {
       Tell{LogLevel::kWarn, absl::StrCat("not connected (", reason.message(), "); trying again")}};
 }

@@ -144,7 +144,7 @@ class Lifecycle {
   Effects Leave(absl::Time now, std::string reason);
   Effects BackOff(absl::Time now, const absl::Status& reason);
   // Whether another life may go better; counts the signs of life of who holds this worker's name.
-  bool MayTryAgain(const absl::Status& status, Effects& effects);
+  bool MayTryAgain(absl::Time now, const absl::Status& status, Effects& effects);
   Effects Conclude(const absl::Status& status);
   // What Finish says of a worker that was told to stop; `left`: what its good-bye has brought.
   absl::Status OutcomeOfStop(const absl::Status& left) const;
@@ -179,8 +179,10 @@ class Lifecycle {
   int path_failures_ = 0;       // in a row
   int failed_lives_ = 0;        // in a row
   bool did_work_ = false;       // in this life
-  // While another process holds this worker's name: as last told, and how often it has grown.
-  std::optional<absl::Duration> rest_of_lease_;
+  // While another process holds this worker's name: the end of its lease when that was last found
+  // renewed, its longest rest, and how often it was renewed.
+  std::optional<absl::Time> held_until_;
+  absl::Duration longest_rest_;
   int times_renewed_ = 0;
   UnknownCalls unknown_calls_;
 };
