@@ -176,16 +176,16 @@ class Device {
   virtual void MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
                                int64_t width) = 0;
 
-  // Optimizers over StatisticsDType vectors, in place. `shadow` (may be empty) is set to the new
+  // Optimizers over StatisticsDType vectors, in place. `narrow` (may be empty) is set to the new
   // weights, rounded to its dtype. weight_decay is decoupled: w -= lr * weight_decay * w. momentum
   // state (state empty: plain SGD): v = momentum * v + g; w -= lr * (nesterov ? g + momentum * v :
   // v).
-  virtual void MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+  virtual void MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf narrow,
                               const MomentumStep& step) = 0;
   // Loshchilov & Hutter 2019 (arXiv:1711.05101), algorithm 2, with PyTorch's placement of epsilon:
   // w -= lr * weight_decay * w; w -= lr * m_hat / (sqrt(v_hat) + epsilon).
   virtual void AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                           Buf shadow, const AdamWStep& step) = 0;
+                           Buf narrow, const AdamWStep& step) = 0;
 };
 
 }  // namespace lodestar

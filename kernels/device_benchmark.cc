@@ -156,7 +156,7 @@ void AdamW(benchmark::State& state) {
   const Buf w = bench.Floats(n), m = bench.Floats(n), v = bench.Floats(n), g = bench.Floats(n);
   const AdamWStep step{
       .learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
-  for (auto _ : state) bench.device().AdamWUpdate(w, m, v, g, /*shadow=*/{}, step);
+  for (auto _ : state) bench.device().AdamWUpdate(w, m, v, g, /*narrow=*/{}, step);
   CountBytes(state, 28.0 * n);
 }
 BENCHMARK(AdamW)->ArgsProduct({{1 << 20, 1 << 25}, {1, 2}})->UseRealTime();
@@ -199,7 +199,7 @@ class GptStep {
     d.EmbedBackward(table_, positions_, grad_, ids_, s_.rows(), s_.context, s_.width,
                     s_.vocabulary);
     d.AdamWUpdate(
-        w_, m_, v_, g_, /*shadow=*/{},
+        w_, m_, v_, g_, /*narrow=*/{},
         {.learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1});
   }
 

@@ -93,11 +93,11 @@ TEST(OptimizerStepTest, CpuDeviceGivesTheSameBits) {
   State server(kSize), worker(kSize);
   StepAdamW(server, 0, kSize);
   device->AdamWUpdate(buf(worker.weights), buf(worker.first), buf(worker.second),
-                      buf(worker.gradient), /*shadow=*/{}, kAdamW);
+                      buf(worker.gradient), /*narrow=*/{}, kAdamW);
   EXPECT_EQ(server.weights, worker.weights);
   StepMomentum(server, 0, kSize);
   device->MomentumUpdate(buf(worker.weights), buf(worker.first), buf(worker.gradient),
-                         /*shadow=*/{}, kMomentum);
+                         /*narrow=*/{}, kMomentum);
   EXPECT_EQ(server.weights, worker.weights);
   EXPECT_EQ(server.first, worker.first);
 }

@@ -106,7 +106,7 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, bool long_paths) {
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
   if (!long_paths) {
-    // The probe opens every stream's window to 4 MiB and more: a fleet of workers whose turn has
+    // The probe opens every stream's window to 4 MiB and more: many workers whose turn has
     // not come would fill the server's memory with what it does not read yet.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kReceiveWindowBytes);

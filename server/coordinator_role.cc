@@ -148,8 +148,8 @@ CoordinatorRole::~CoordinatorRole() { Stop(); }
 
 void CoordinatorRole::CarryOut(Effect effect) {
   std::visit(Overloaded{
-                 [this](const ShardCommand& command) { fleet_->Send(command); },
-                 [this](const RepeatedCommand& repeated) { fleet_->Repeat(repeated); },
+                 [this](const ShardCommand& command) { shards_->Send(command); },
+                 [this](const RepeatedCommand& repeated) { shards_->Repeat(repeated); },
                  [this](CheckpointTask& task) { checkpoints_->Do(std::move(task)); },
                  [this](Announcement& announcement) { recorder_->Note(std::move(announcement)); },
              },
@@ -158,14 +158,14 @@ void CoordinatorRole::CarryOut(Effect effect) {
 
 absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading()> read_local) {
   read_local_ = std::move(read_local);
-  fleet_ = std::make_unique<ServerFleet>(local);
+  shards_ = std::make_unique<CommandedShards>(local);
   checkpoints_ = std::make_unique<CheckpointKeeper>(
       KeeperSettings(), CheckpointKeeper::Deps{.executor = &checkpoint_thread_, .reports = this});
   RETURN_IF_ERROR(checkpoints_->CheckSettings());
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator,
                    Coordinator::Create(CoordinatorSettings(), deps_.clock->Now()));
   strand_.Start(std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); });
-  cluster_rpc_ = std::make_unique<ClusterRpc>(ClusterRpc::Deps{&strand_, fleet_.get(), &board_});
+  cluster_rpc_ = std::make_unique<ClusterRpc>(ClusterRpc::Deps{&strand_, shards_.get(), &board_});
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });
   admin_rpc_ = std::make_unique<AdminRpc>(config_.job, &strand_, local);
   return absl::OkStatus();
@@ -247,7 +247,7 @@ absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
 // For the other servers, which wait for this one to come back and may be told to stop meanwhile.
 absl::Status CoordinatorRole::Farewell() {
   std::string text = "the coordinator is stopping";
-  if (fleet_ == nullptr) return absl::AbortedError(text);
+  if (shards_ == nullptr) return absl::AbortedError(text);
   strand_.Run([&](Coordinator& coordinator, absl::Time) {
     const auto& saved = coordinator.LastSaveOutcome();
     if (!saved.has_value()) return;
@@ -262,7 +262,7 @@ void CoordinatorRole::Stop() {
   strand_.Stop();
   admin_rpc_->EndExports();
   const absl::Status farewell = Farewell();
-  if (fleet_ != nullptr) fleet_->EndAll(farewell);
+  if (shards_ != nullptr) shards_->EndAll(farewell);
   if (status_rpc_ != nullptr) status_rpc_->Stop(outcome().has_value());
 }
 

@@ -1,5 +1,5 @@
 // All that the server of shard 0 has and the others have not: the coordinator on its strand, the
-// fleet it commands, checkpoints, progress, and the services for workers, operators and other
+// shards it commands, checkpoints, progress, and the services for workers, operators and other
 // servers.
 #pragma once
 
@@ -19,12 +19,12 @@
 #include "common/host_memory.h"
 #include "common/logging.h"
 #include "server/checkpoint/folder_lock.h"
-#include "server/fleet/checkpoint_keeper.h"
-#include "server/fleet/shard_host.h"
+#include "server/host/checkpoint_keeper.h"
+#include "server/host/shard_host.h"
 #include "server/rpc/admin_rpc.h"
 #include "server/rpc/cluster_rpc.h"
+#include "server/rpc/commanded_shards.h"
 #include "server/rpc/coordinator_strand.h"
-#include "server/rpc/server_fleet.h"
 #include "server/rpc/status_rpc.h"
 #include "server/server_config.h"
 #include "server/status/progress_recorder.h"
@@ -114,7 +114,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   ChangeLogger notices_;
   std::function<ShardReading()> read_local_;
   std::unique_ptr<ProgressRecorder> recorder_;
-  std::unique_ptr<ServerFleet> fleet_;
+  std::unique_ptr<CommandedShards> shards_;
   std::unique_ptr<CheckpointKeeper> checkpoints_;
   ThreadPool checkpoint_thread_{1, "checkpoints"};  // ends before the keeper, whose tasks it runs
   std::unique_ptr<ClusterRpc> cluster_rpc_;

@@ -20,7 +20,7 @@
 #include "proto/bulk_options.h"
 #include "server/advertised_address.h"
 #include "server/coordinator_role.h"
-#include "server/fleet/shard_host.h"
+#include "server/host/shard_host.h"
 #include "server/rpc/coordinator_redirect.h"
 #include "server/rpc/parameter_rpc.h"
 #include "server/rpc/shard_agent.h"

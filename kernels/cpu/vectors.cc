@@ -219,7 +219,7 @@ void CpuDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
   });
 }
 
-void CpuDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+void CpuDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf narrow,
                                const MomentumStep& step) {
   const int64_t n = gradient.num_elements;
   for (const Buf& buf : {weights, gradient}) CheckBuf(buf, DType::kF32, n);
@@ -228,11 +228,11 @@ void CpuDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
     const absl::Span<float> w = Part(weights, begin, end);
     SgdMomentumStep(w, w, Part(state, begin, end), Part(gradient, begin, end), step);
   });
-  if (shadow) Cast(shadow, weights.Slice(0, n), 1.0, StreamKind::kCompute);
+  if (narrow) Cast(narrow, weights.Slice(0, n), 1.0, StreamKind::kCompute);
 }
 
 void CpuDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                            Buf shadow, const AdamWStep& step) {
+                            Buf narrow, const AdamWStep& step) {
   const int64_t n = gradient.num_elements;
   for (const Buf& buf : {weights, first_moment, second_moment, gradient}) {
     CheckBuf(buf, DType::kF32, n);
@@ -242,7 +242,7 @@ void CpuDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Bu
     AdamWStepCpu(w, w, Part(first_moment, begin, end), Part(second_moment, begin, end),
                  Part(gradient, begin, end), step);
   });
-  if (shadow) Cast(shadow, weights.Slice(0, n), 1.0, StreamKind::kCompute);
+  if (narrow) Cast(narrow, weights.Slice(0, n), 1.0, StreamKind::kCompute);
 }
 
 }  // namespace lodestar

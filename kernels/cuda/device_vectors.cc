@@ -127,29 +127,29 @@ void CudaDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
   });
 }
 
-void CudaDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+void CudaDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf narrow,
                                 const MomentumStep& step) {
   const int64_t n = gradient.num_elements;
   for (const Buf& buf : {weights, gradient}) CheckBuf(buf, DType::kF32, n);
   CheckOptionalBuf(state, DType::kF32, n);
-  CheckOptionalBuf(shadow, shadow.dtype, n);
-  WithComputeType(shadow.dtype, [&]<typename Shadow>() {
+  CheckOptionalBuf(narrow, narrow.dtype, n);
+  WithComputeType(narrow.dtype, [&]<typename Narrow>() {
     Check(cuda::Momentum(weights.as<float>(), state.as<float>(), gradient.as<const float>(),
-                         shadow.as<Shadow>(), n, MomentumFactorsOf(step), Compute()),
+                         narrow.as<Narrow>(), n, MomentumFactorsOf(step), Compute()),
           "Momentum");
   });
 }
 
 void CudaDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                             Buf shadow, const AdamWStep& step) {
+                             Buf narrow, const AdamWStep& step) {
   const int64_t n = gradient.num_elements;
   for (const Buf& buf : {weights, first_moment, second_moment, gradient}) {
     CheckBuf(buf, DType::kF32, n);
   }
-  CheckOptionalBuf(shadow, shadow.dtype, n);
-  WithComputeType(shadow.dtype, [&]<typename Shadow>() {
+  CheckOptionalBuf(narrow, narrow.dtype, n);
+  WithComputeType(narrow.dtype, [&]<typename Narrow>() {
     Check(cuda::AdamW(weights.as<float>(), first_moment.as<float>(), second_moment.as<float>(),
-                      gradient.as<const float>(), shadow.as<Shadow>(), n, AdamWFactorsOf(step),
+                      gradient.as<const float>(), narrow.as<Narrow>(), n, AdamWFactorsOf(step),
                       Compute()),
           "AdamW");
   });

@@ -10,13 +10,13 @@ namespace {
 
 constexpr int kFloatLanes = kVectorLanes<float>;
 
-template <typename Shadow>
+template <typename Narrow>
 struct AdamWOperation {
   float* w;        // [n]
   float* m;        // [n]
   float* v;        // [n]
   const float* g;  // [n]
-  Shadow* shadow;  // [n]; null: none
+  Narrow* narrow;  // [n]; null: none
   simd::AdamWFactors f;
 
   template <int kLanes>
@@ -41,16 +41,16 @@ struct AdamWOperation {
     Store(m + i, first);
     Store(v + i, second);
     Store(w + i, weight);
-    if (shadow != nullptr) Store(shadow + i, weight);
+    if (narrow != nullptr) Store(narrow + i, weight);
   }
 };
 
-template <typename Shadow>
+template <typename Narrow>
 struct MomentumOperation {
   float* w;        // [n]
   float* state;    // [n]; null: plain SGD
   const float* g;  // [n]
-  Shadow* shadow;  // [n]; null: none
+  Narrow* narrow;  // [n]; null: none
   simd::MomentumFactors f;
 
   template <int kLanes>
@@ -77,27 +77,27 @@ struct MomentumOperation {
       weight[k] = fmaf(update[k], -f.learning_rate, weight[k]);
     }
     Store(w + i, weight);
-    if (shadow != nullptr) Store(shadow + i, weight);
+    if (narrow != nullptr) Store(narrow + i, weight);
   }
 };
 
 }  // namespace
 
-template <typename Shadow>
+template <typename Narrow>
 cudaError_t AdamW(float* weights, float* first_moment, float* second_moment, const float* gradient,
-                  Shadow* shadow, int64_t n, const simd::AdamWFactors& factors,
+                  Narrow* narrow, int64_t n, const simd::AdamWFactors& factors,
                   cudaStream_t stream) {
   return MapVectors<kFloatLanes>(
-      AdamWOperation<Shadow>{weights, first_moment, second_moment, gradient, shadow, factors}, n,
-      AreVectorsAligned(weights, first_moment, second_moment, gradient, shadow), stream);
+      AdamWOperation<Narrow>{weights, first_moment, second_moment, gradient, narrow, factors}, n,
+      AreVectorsAligned(weights, first_moment, second_moment, gradient, narrow), stream);
 }
 
-template <typename Shadow>
-cudaError_t Momentum(float* weights, float* state, const float* gradient, Shadow* shadow, int64_t n,
+template <typename Narrow>
+cudaError_t Momentum(float* weights, float* state, const float* gradient, Narrow* narrow, int64_t n,
                      const simd::MomentumFactors& factors, cudaStream_t stream) {
   return MapVectors<kFloatLanes>(
-      MomentumOperation<Shadow>{weights, state, gradient, shadow, factors}, n,
-      AreVectorsAligned(weights, state, gradient, shadow), stream);
+      MomentumOperation<Narrow>{weights, state, gradient, narrow, factors}, n,
+      AreVectorsAligned(weights, state, gradient, narrow), stream);
 }
 
 template cudaError_t AdamW(float*, float*, float*, const float*, float*, int64_t,

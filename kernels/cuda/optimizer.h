@@ -10,15 +10,15 @@
 
 namespace lodestar::cuda {
 
-// Shadow: float, __nv_bfloat16; `shadow` (may be null) gets the new weights, rounded to nearest.
-template <typename Shadow>
+// Narrow: float, __nv_bfloat16; `narrow` (may be null) gets the new weights, rounded to nearest.
+template <typename Narrow>
 cudaError_t AdamW(float* weights, float* first_moment, float* second_moment, const float* gradient,
-                  Shadow* shadow, int64_t n, const simd::AdamWFactors& factors,
+                  Narrow* narrow, int64_t n, const simd::AdamWFactors& factors,
                   cudaStream_t stream);
 
 // `state` may be null: plain SGD.
-template <typename Shadow>
-cudaError_t Momentum(float* weights, float* state, const float* gradient, Shadow* shadow, int64_t n,
+template <typename Narrow>
+cudaError_t Momentum(float* weights, float* state, const float* gradient, Narrow* narrow, int64_t n,
                      const simd::MomentumFactors& factors, cudaStream_t stream);
 
 }  // namespace lodestar::cuda

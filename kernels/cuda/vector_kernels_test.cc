@@ -76,7 +76,7 @@ TEST(VectorKernelsTest, CutsDoNotShowInSumsAndOptimizers) {
                     MomentumFactorsOf({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}),
                     stream);
   });
-  // The second moment and the shadow are one vector here: the shadow is written last.
+  // The second moment and the narrow weights are one vector here: the narrow ones come last.
   ExpectCutsDoNotShow<float>("adamw", [](cudaStream_t stream, float** v, int64_t at, int64_t n) {
     return AdamW(v[1] + at, v[2] + at, v[3] + at, v[0] + at, v[0] + at, n,
                  AdamWFactorsOf({.learning_rate = 0.1,

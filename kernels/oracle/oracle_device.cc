@@ -127,7 +127,7 @@ void OracleDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
   }
 }
 
-void OracleDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+void OracleDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf narrow,
                                   const MomentumStep& step) {
   CheckBuf(weights, DType::kF64, gradient.num_elements);
   CheckBuf(gradient, DType::kF64, gradient.num_elements);
@@ -144,11 +144,11 @@ void OracleDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shad
     w -= step.learning_rate * step.weight_decay * w;
     w -= step.learning_rate * update;
   }
-  if (shadow) Cast(shadow, weights.Slice(0, gradient.num_elements), 1.0, StreamKind::kCompute);
+  if (narrow) Cast(narrow, weights.Slice(0, gradient.num_elements), 1.0, StreamKind::kCompute);
 }
 
 void OracleDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                               Buf shadow, const AdamWStep& step) {
+                               Buf narrow, const AdamWStep& step) {
   CheckBuf(weights, DType::kF64, gradient.num_elements);
   CheckBuf(first_moment, DType::kF64, gradient.num_elements);
   CheckBuf(second_moment, DType::kF64, gradient.num_elements);
@@ -167,7 +167,7 @@ void OracleDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment,
     w -= step.learning_rate * step.weight_decay * w;
     w -= step.learning_rate * m_hat / (std::sqrt(v_hat) + step.epsilon);
   }
-  if (shadow) Cast(shadow, weights.Slice(0, gradient.num_elements), 1.0, StreamKind::kCompute);
+  if (narrow) Cast(narrow, weights.Slice(0, gradient.num_elements), 1.0, StreamKind::kCompute);
 }
 
 std::unique_ptr<Device> MakeOracleDevice() { return std::make_unique<OracleDevice>(); }

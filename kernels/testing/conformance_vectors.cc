@@ -208,8 +208,8 @@ TEST_P(DeviceConformanceTest, AdamWMatchesTheFormula) {
   }
 }
 
-// A shadow is what a cast of the new weights gives, whatever else the update wrote.
-TEST_P(DeviceConformanceTest, OptimizersWriteTheShadow) {
+// Narrow weights are what a cast of the new weights gives, whatever else the update wrote.
+TEST_P(DeviceConformanceTest, OptimizersWriteTheNarrowWeights) {
   for (int64_t n : kSizes) {
     DeviceTestRig rig(device_.get(), DType::kF32);
     const DType dtype = rig.statistics_dtype();
@@ -220,17 +220,17 @@ TEST_P(DeviceConformanceTest, OptimizersWriteTheShadow) {
     const Buf zeros = rig.Output("zeros", 3 * n, dtype);
     device_->Fill(zeros, 0.0);
     device_->MomentumUpdate(momentum, zeros.Slice(0, n), gradient,
-                            rig.Output("momentum_shadow", n, narrow),
+                            rig.Output("momentum_narrow", n, narrow),
                             {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.05});
     device_->AdamWUpdate(
         adamw, zeros.Slice(n, n), zeros.Slice(2 * n, n), gradient,
-        rig.Output("adamw_shadow", n, narrow),
+        rig.Output("adamw_narrow", n, narrow),
         {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.05});
     device_->Cast(rig.Output("momentum_cast", n, narrow), momentum, 1.0, StreamKind::kCompute);
     device_->Cast(rig.Output("adamw_cast", n, narrow), adamw, 1.0, StreamKind::kCompute);
     Outputs outputs = rig.Collect();
-    EXPECT_EQ(outputs["momentum_shadow"], outputs["momentum_cast"]);
-    EXPECT_EQ(outputs["adamw_shadow"], outputs["adamw_cast"]);
+    EXPECT_EQ(outputs["momentum_narrow"], outputs["momentum_cast"]);
+    EXPECT_EQ(outputs["adamw_narrow"], outputs["adamw_cast"]);
   }
 }
 

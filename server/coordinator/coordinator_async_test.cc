@@ -38,7 +38,7 @@ TEST(CoordinatorAsyncTest, BoundHoldsTheFastestAndReleasesIt) {
               HasSubstr("waits for slow; worker slow: no bytes from shard 1 at host:1"));
   cluster.Ask(slow, CoordinatorHarness::ReportOf(slow_grant));
   EXPECT_TRUE(cluster.Ask(fast).grant.has_value()) << "released";
-  EXPECT_TRUE(cluster.fleet().plans.empty()) << "no rosters";
+  EXPECT_TRUE(cluster.sent().plans.empty()) << "no rosters";
 }
 
 TEST(CoordinatorAsyncTest, WhereAllAreSilentTheyAreNamed) {
@@ -116,9 +116,9 @@ TEST(CoordinatorAsyncTest, SavesBucketsAsTheyAreWhileGrantsAreOut) {
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
   cluster.Ask(a);
-  EXPECT_TRUE(cluster.fleet().save_directories.empty());
+  EXPECT_TRUE(cluster.sent().save_directories.empty());
   cluster.Ask(b);
-  EXPECT_EQ(cluster.fleet().commands.back(), "save as is");
+  EXPECT_EQ(cluster.sent().commands.back(), "save as is");
   cluster.FinishSave();
   EXPECT_EQ(cluster.store().published.back().state.ledger.next_round, 2);
 }
@@ -143,7 +143,7 @@ TEST(CoordinatorAsyncTest, LockStepGoesByRosters) {
   cluster.Start();
   const std::vector<Grant> grants = cluster.RunToEnd({cluster.Add("a"), cluster.Add("b")});
   EXPECT_EQ(grants.size(), 2 * (4 + 1));
-  EXPECT_EQ(cluster.fleet().plans.size(), 4);
+  EXPECT_EQ(cluster.sent().plans.size(), 4);
 }
 
 }  // namespace

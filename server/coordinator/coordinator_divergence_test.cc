@@ -101,7 +101,7 @@ TEST_F(CoordinatorDivergenceTest, StopNamesTheRoundAndTheLastGoodCheckpointAndSa
   Train(4);
   cluster_->FinishSave();
   Train(1);
-  const size_t saves = cluster_->fleet().save_directories.size();
+  const size_t saves = cluster_->sent().save_directories.size();
   EXPECT_EQ(GrantOf(0).round, Round(5));
   Refuse(0, 5);
   const GrantAnswer last = cluster_->Ask(workers_[0]);
@@ -121,8 +121,8 @@ TEST_F(CoordinatorDivergenceTest, StopNamesTheRoundAndTheLastGoodCheckpointAndSa
   ASSERT_TRUE(coordinator().outcome().has_value());
   EXPECT_THAT(std::string(coordinator().outcome()->message()),
               AllOf(HasSubstr("diverged at round 5"), HasSubstr("--learning_rate")));
-  EXPECT_THAT(cluster_->fleet().commands.back(), StartsWith("stop: diverged at round 5"));
-  EXPECT_EQ(cluster_->fleet().save_directories.size(), saves);
+  EXPECT_THAT(cluster_->sent().commands.back(), StartsWith("stop: diverged at round 5"));
+  EXPECT_EQ(cluster_->sent().save_directories.size(), saves);
 }
 
 TEST_F(CoordinatorDivergenceTest, ServerDoesNotWaitForWorkersThatAreGone) {
@@ -145,7 +145,7 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   EXPECT_EQ(cluster_->store().restores, restores + 1);
   EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(5)));
   RestoreLast();
-  const LearningRateSchedule& schedule = cluster_->fleet().assignments.back().job.schedule;
+  const LearningRateSchedule& schedule = cluster_->sent().assignments.back().job.schedule;
   EXPECT_EQ(schedule.peak, 0.5 * Config(1).job.schedule.peak);
   EXPECT_FALSE(IsAlive(0)) << "all begin anew";
   ComeBack(0);
@@ -153,7 +153,7 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   EXPECT_EQ(again.round, Round(4));
   EXPECT_EQ(again.first_sample, 4 * 6);
   EXPECT_EQ(again.learning_rates.at(0), 0.2);
-  EXPECT_EQ(cluster_->fleet().plans.back().learning_rate, 0.2);
+  EXPECT_EQ(cluster_->sent().plans.back().learning_rate, 0.2);
   ClusterSnapshot snapshot = Snapshot();
   EXPECT_EQ(snapshot.rollbacks, 1);
   EXPECT_EQ(snapshot.learning_rate_scale, 0.5);
@@ -276,7 +276,7 @@ TEST_F(CoordinatorDivergenceTest, WeightsSpoiltOnAnyShardAreADivergenceWithoutAn
 TEST_F(CoordinatorDivergenceTest, CheckpointUnderWayIsGivenUp) {
   Start(Config(1));
   Train(4);
-  const std::string directory = cluster_->fleet().save_directories.back();
+  const std::string directory = cluster_->sent().save_directories.back();
   Refuse(0, 4);
   EXPECT_THAT(cluster_->store().discarded, ElementsAre(directory));
   coordinator().OnShardSaved(0, coordinator().server_incarnation(), directory, "part 0",
@@ -294,7 +294,7 @@ TEST_F(CoordinatorDivergenceTest, OneSickWorkerIsDroppedAndTheOthersGoOn) {
     for (const TestWorker& worker : workers_) cluster_->Ask(worker);
     Refuse(1, 1);
     EXPECT_FALSE(IsAlive(1));
-    EXPECT_THAT(cluster_->fleet().commands, Contains("drop 2"));
+    EXPECT_THAT(cluster_->sent().commands, Contains("drop 2"));
     for (int worker : {0, 2}) {
       cluster_->Ask(workers_[worker], CoordinatorHarness::ReportOf(GrantOf(worker)));
     }
@@ -385,7 +385,7 @@ TEST_F(CoordinatorDivergenceTest, FiniteNumbersClearAWorker) {
 TEST_F(CoordinatorDivergenceTest, WorkerThatReportsWithoutPushingIsDropped) {
   Start(Config(2));
   Train(1);
-  EXPECT_THAT(cluster_->fleet().commands, Contains("close 0 by 2"));
+  EXPECT_THAT(cluster_->sent().commands, Contains("close 0 by 2"));
   const WorkerLife& liar = workers_[1].life;
   const WorkerFault fault = {.worker = liar.worker,
                              .incarnation = liar.incarnation,
@@ -395,7 +395,7 @@ TEST_F(CoordinatorDivergenceTest, WorkerThatReportsWithoutPushingIsDropped) {
   coordinator().OnWorkerFault(fault, cluster_->now());
   EXPECT_FALSE(IsAlive(1));
   EXPECT_TRUE(IsAlive(0));
-  EXPECT_THAT(cluster_->fleet().commands, Contains("drop 2"));
+  EXPECT_THAT(cluster_->sent().commands, Contains("drop 2"));
   EXPECT_THAT(Snapshot().workers[1].reason, HasSubstr("reported round 0 and not pushed"));
   EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("worker 'b' reports rounds that it has not pushed")));

@@ -35,7 +35,7 @@ class CoordinatorLastSaveTest : public testing::Test {
   // Shard 0 cannot write what it was told to save last.
   void FailSave() {
     coordinator().OnShardSaved(0, coordinator().server_incarnation(),
-                               cluster_.fleet().save_directories.back(),
+                               cluster_.sent().save_directories.back(),
                                absl::ResourceExhaustedError("disk full"), cluster_.now());
   }
   void BeginLastSave(const std::string& reason = "shard 1 stops") {
@@ -58,14 +58,14 @@ TEST_F(CoordinatorLastSaveTest, ComesAfterTheOpenRoundAndHoldsAllThatWasDone) {
   const TestWorker a = cluster_.Add("a");
   const Grant grant = *cluster_.Ask(a).grant;
   BeginLastSave();
-  EXPECT_THAT(cluster_.fleet().save_directories, IsEmpty()) << "round 0 is open";
+  EXPECT_THAT(cluster_.sent().save_directories, IsEmpty()) << "round 0 is open";
   EXPECT_THAT(cluster_.Ask(a, CoordinatorHarness::ReportOf(grant)).pending_reason,
               HasSubstr("no work is handed out: shard 1 stops"));
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   cluster_.FinishSave();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(1));
   EXPECT_FALSE(cluster_.Ask(a).grant.has_value());
-  EXPECT_EQ(cluster_.fleet().commands.back(), "save 1");
+  EXPECT_EQ(cluster_.sent().commands.back(), "save 1");
   EXPECT_EQ(coordinator().Unsaved(), "");
 }
 
@@ -78,13 +78,13 @@ TEST_F(CoordinatorLastSaveTest, EveryServerThatStopsGetsTheSameOneInAnyOrder) {
   BeginLastSave("the coordinator stops");
   cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
   cluster_.FinishSave();
-  EXPECT_EQ(cluster_.fleet().save_directories.size(), 1);
+  EXPECT_EQ(cluster_.sent().save_directories.size(), 1);
   // The server of shard 1 goes; what the coordinator asks for then is on disk.
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   BeginLastSave("the coordinator stops");
   ASSERT_EQ(Code(), absl::StatusCode::kOk) << Error();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(3));
-  EXPECT_EQ(cluster_.fleet().save_directories.size(), 1);
+  EXPECT_EQ(cluster_.sent().save_directories.size(), 1);
 }
 
 TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
@@ -115,10 +115,10 @@ TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpIsDroppedAfterHalfOfThePatie
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   for (int i = 0; i < 5; ++i) cluster_.Pass(absl::Seconds(5), {a, b});
-  EXPECT_THAT(cluster_.fleet().save_directories, IsEmpty());
+  EXPECT_THAT(cluster_.sent().save_directories, IsEmpty());
   EXPECT_THAT(Snapshot().waiting_for, HasSubstr("round 1 waits for b"));
   cluster_.Pass(absl::Seconds(5), {a, b});
-  EXPECT_EQ(cluster_.fleet().commands.back(), "save 2");
+  EXPECT_EQ(cluster_.sent().commands.back(), "save 2");
   EXPECT_EQ(coordinator().Heartbeat({b.life, 0, 0, ""}, cluster_.now()).status().code(),
             absl::StatusCode::kAborted);
   EXPECT_TRUE(coordinator().Heartbeat({a.life, 0, 0, ""}, cluster_.now()).ok());
@@ -134,9 +134,9 @@ TEST_F(CoordinatorLastSaveTest, AFailureIsTriedAgainAndThenSaysWhatIsLost) {
     EXPECT_THAT(Snapshot().waiting_for, AllOf(HasSubstr("tried again in"), HasSubstr("disk full")));
     cluster_.Pass(pause - absl::Milliseconds(1), {a});
     EXPECT_FALSE(Snapshot().waiting_for.empty());
-    const size_t before = cluster_.fleet().save_directories.size();
+    const size_t before = cluster_.sent().save_directories.size();
     cluster_.Pass(absl::Milliseconds(1), {a});
-    EXPECT_EQ(cluster_.fleet().save_directories.size(), before + 1);
+    EXPECT_EQ(cluster_.sent().save_directories.size(), before + 1);
   }
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   FailSave();
@@ -175,7 +175,7 @@ TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayForHalfOfThePatienceEndsIt) 
 
 TEST_F(CoordinatorLastSaveTest, WhereNothingCanBeSavedItSaysSoAtOnce) {
   BeginLastSave();
-  EXPECT_EQ(cluster_.fleet().commands.back(), "save 0") << "the first weights are worth keeping";
+  EXPECT_EQ(cluster_.sent().commands.back(), "save 0") << "the first weights are worth keeping";
 
   CoordinatorHarness nowhere;
   nowhere.Start();
@@ -223,7 +223,7 @@ TEST_F(CoordinatorLastSaveTest, AShardThatCannotGoOnEndsTheJobOnceAllIsSaved) {
   coordinator().RequestStop("psctl stop", cluster_.now());
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed) << "and not done";
   ASSERT_TRUE(coordinator().Leave(a.life, "it has failed", {}, cluster_.now()).ok());
-  EXPECT_THAT(cluster_.fleet().commands.back(), HasSubstr("stop: shard 1: out of memory"));
+  EXPECT_THAT(cluster_.sent().commands.back(), HasSubstr("stop: shard 1: out of memory"));
   EXPECT_EQ(coordinator().outcome()->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(
       std::string(coordinator().outcome()->message()),
@@ -234,7 +234,7 @@ TEST_F(CoordinatorLastSaveTest, WhatAShardOfAnEarlierLifeReportsEndsNoJob) {
   coordinator().OnShardFailing(1, 999, absl::ResourceExhaustedError("out of memory"),
                                cluster_.now());
   EXPECT_THAT(Snapshot().alarms, IsEmpty());
-  EXPECT_THAT(cluster_.fleet().save_directories, IsEmpty());
+  EXPECT_THAT(cluster_.sent().save_directories, IsEmpty());
   EXPECT_TRUE(cluster_.Ask(cluster_.Add("a")).grant.has_value());
 }
 
@@ -252,7 +252,7 @@ TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
   coordinator().OnShardFailing(1, 1000, absl::ResourceExhaustedError("out of memory"),
                                cluster_.now());
   cluster_.Pass(kPatience / 2);
-  ASSERT_EQ(cluster_.fleet().save_directories.size(), 1);
+  ASSERT_EQ(cluster_.sent().save_directories.size(), 1);
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   cluster_.Pass(absl::Seconds(11));
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
@@ -289,7 +289,7 @@ class EndOfJobTest : public CoordinatorLastSaveTest {
     while (answer.grant.has_value()) {
       answer = cluster_.Ask(worker_, CoordinatorHarness::ReportOf(*answer.grant));
     }
-    ASSERT_EQ(cluster_.fleet().save_directories.size(), 1);
+    ASSERT_EQ(cluster_.sent().save_directories.size(), 1);
   }
 
   TestWorker worker_;
@@ -303,7 +303,7 @@ TEST_F(EndOfJobTest, AServerThatStaysUpLetsTheWorkersGoAndTriesOn) {
     cluster_.Pass(LastSave::kLongestPause, {worker_});
     FailSave();
   }
-  EXPECT_EQ(cluster_.fleet().save_directories.size(), 11);
+  EXPECT_EQ(cluster_.sent().save_directories.size(), 11);
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   cluster_.Pass(LastSave::kLongestPause, {worker_});
   cluster_.FinishSave();
@@ -317,7 +317,7 @@ TEST_F(EndOfJobTest, ASignalWhileItFailsGivesItOneMoreLap) {
   cluster_.Pass(absl::Seconds(5));
   FailSave();
   BeginLastSave("told to stop");
-  EXPECT_EQ(cluster_.fleet().save_directories.size(), 3) << "at once";
+  EXPECT_EQ(cluster_.sent().save_directories.size(), 3) << "at once";
   for (int i = 0; i < LastSave::kTries; ++i) {
     EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
     FailSave();
@@ -338,7 +338,7 @@ TEST_F(ExitWhenDoneTest, TheFallbackTakesWhatTheFolderDoesNot) {
     FailSave();
     cluster_.Pass(absl::Seconds(5));
   }
-  EXPECT_EQ(cluster_.fleet().save_directories.back(), "spare/round-00000004.1000-4.tmp");
+  EXPECT_EQ(cluster_.sent().save_directories.back(), "spare/round-00000004.1000-4.tmp");
   cluster_.FinishSave();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->path, "spare/round-00000004");
   EXPECT_TRUE(coordinator().outcome().has_value());
@@ -353,11 +353,11 @@ TEST_F(ExitWhenDoneTest, AfterAResumeFromTheFallbackTheFolderGetsItsCheckpoint) 
   config.fallback_dir = "spare";
   CoordinatorHarness resumed(config);
   resumed.Start(choice);
-  EXPECT_THAT(resumed.fleet().save_directories, ElementsAre("ckpt/round-00000004.2000-1.tmp"));
+  EXPECT_THAT(resumed.sent().save_directories, ElementsAre("ckpt/round-00000004.2000-1.tmp"));
   choice.source = CheckpointSource{"ckpt/round-00000004"};
   CoordinatorHarness complete(config);
   complete.Start(choice);
-  EXPECT_THAT(complete.fleet().save_directories, IsEmpty());
+  EXPECT_THAT(complete.sent().save_directories, IsEmpty());
 }
 
 TEST_F(ExitWhenDoneTest, AServerThatIsSilentForLongIsWaitedForAndSaves) {
@@ -370,7 +370,7 @@ TEST_F(ExitWhenDoneTest, AServerThatIsSilentForLongIsWaitedForAndSaves) {
     EXPECT_FALSE(coordinator().outcome().has_value());
     cluster_.silent_shard = -1;
     cluster_.Pass(absl::Seconds(1));
-    EXPECT_EQ(cluster_.fleet().save_directories.size(), i + 1) << "a silence is no failed try";
+    EXPECT_EQ(cluster_.sent().save_directories.size(), i + 1) << "a silence is no failed try";
   }
   cluster_.FinishSave();
   ASSERT_EQ(Code(), absl::StatusCode::kOk) << Error();

@@ -59,10 +59,10 @@ TEST(CoordinatorRestartTest, SaveComesBeforeTheRoundItBelongsTo) {
   CoordinatorHarness cluster(SavingConfig());
   cluster.Start();
   RunUntil(cluster, cluster.Add("a"), 2);
-  EXPECT_THAT(cluster.fleet().commands,
+  EXPECT_THAT(cluster.sent().commands,
               ElementsAre("assign 1000", "members 1", "open 0", "close 0 by 1", "open 1",
                           "close 1 by 1", "save 2", "open 2"));
-  EXPECT_EQ(cluster.fleet().save_directories.at(0), "ckpt/round-00000002.1000-1.tmp");
+  EXPECT_EQ(cluster.sent().save_directories.at(0), "ckpt/round-00000002.1000-1.tmp");
   cluster.FinishSave();
   const CheckpointRecord& record = cluster.store().published.at(0);
   EXPECT_EQ(record.final_directory, "ckpt/round-00000002");
@@ -99,12 +99,12 @@ TEST(CoordinatorRestartTest, ByTimeACheckpointComesBetweenTheRoundsWhereItIsDue)
   const TestWorker a = cluster.Add("a");
   Grant grant = RunUntil(cluster, a, 1);
   for (int i = 0; i < 60; ++i) cluster.Pass(absl::Seconds(5), {a});
-  EXPECT_THAT(cluster.fleet().save_directories, ::testing::IsEmpty()) << "round 1 is open";
+  EXPECT_THAT(cluster.sent().save_directories, ::testing::IsEmpty()) << "round 1 is open";
   grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
-  EXPECT_THAT(cluster.fleet().save_directories, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
+  EXPECT_THAT(cluster.sent().save_directories, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
   cluster.FinishSave();
   RunUntil(cluster, a, 5);
-  EXPECT_EQ(cluster.fleet().save_directories.size(), 1);
+  EXPECT_EQ(cluster.sent().save_directories.size(), 1);
 }
 
 TEST(CoordinatorRestartTest, ResumedJobGivesTheGrantsOfAnUninterruptedOne) {
@@ -195,7 +195,7 @@ TEST(CoordinatorRestartTest, OnlyOneCheckpointAtATime) {
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   RunUntil(cluster, a, 4);
-  EXPECT_EQ(cluster.fleet().save_directories.size(), 1);
+  EXPECT_EQ(cluster.sent().save_directories.size(), 1);
   const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
   ASSERT_EQ(snapshot.alarms.size(), 1);
   EXPECT_THAT(snapshot.alarms[0].text, HasSubstr("left out"));
@@ -216,7 +216,7 @@ TEST(CoordinatorRestartTest, FailedCheckpointIsAnAlarmAndTrainingGoesOn) {
             "checkpoint ckpt/round-*: shard 1: disk full")
       << "one alarm, whatever the round";
   grant = RunUntil(cluster, a, 4);
-  EXPECT_EQ(cluster.fleet().save_directories.size(), 2);
+  EXPECT_EQ(cluster.sent().save_directories.size(), 2);
 }
 
 TEST(CoordinatorRestartTest, RequestedCheckpointIsTakenBetweenRounds) {
@@ -226,7 +226,7 @@ TEST(CoordinatorRestartTest, RequestedCheckpointIsTakenBetweenRounds) {
   const Grant grant = RunUntil(cluster, a, 1);
   const auto ticket = cluster.coordinator().RequestCheckpoint(cluster.now());
   ASSERT_TRUE(ticket.ok()) << ticket.status();
-  EXPECT_TRUE(cluster.fleet().save_directories.empty()) << "round 1 is open";
+  EXPECT_TRUE(cluster.sent().save_directories.empty()) << "round 1 is open";
   cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
   EXPECT_FALSE(cluster.coordinator().CheckpointOutcome(*ticket).has_value());
   cluster.FinishSave();
@@ -255,12 +255,12 @@ TEST(CoordinatorRestartTest, LastCheckpointComesAfterTheFinalEvaluation) {
   const CheckpointRecord& record = cluster.store().published[0];
   EXPECT_EQ(record.round, Round(8));
   EXPECT_EQ(record.state.ledger.final_evaluation_round, 8);
-  EXPECT_EQ(cluster.fleet().commands.back(), "save 8");
+  EXPECT_EQ(cluster.sent().commands.back(), "save 8");
 
   CoordinatorHarness resumed(SavingConfig(0));
   resumed.Start(ChoiceOf(record));
   EXPECT_EQ(resumed.coordinator().phase(), CoordinatorPhase::kDone) << "nothing is left to do";
-  EXPECT_TRUE(resumed.fleet().save_directories.empty());
+  EXPECT_TRUE(resumed.sent().save_directories.empty());
   EXPECT_EQ(resumed.Ask(resumed.Add("a")).grant->kind, Grant::Kind::kDone);
 }
 
@@ -372,9 +372,9 @@ TEST(CoordinatorRestartTest, ServerThatIsStartedAnewSendsAllBackToTheCheckpoint)
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "restoring");
   cluster.coordinator().OnRestoreChosen(ChoiceOf(record), cluster.now());
   cluster.LoadAll();
-  EXPECT_EQ(cluster.fleet().assignments.size(), 2);
-  EXPECT_EQ(cluster.fleet().assignments[1].map->servers[1].address, "host:9");
-  EXPECT_GT(cluster.fleet().assignments[1].server_incarnation, 1000);
+  EXPECT_EQ(cluster.sent().assignments.size(), 2);
+  EXPECT_EQ(cluster.sent().assignments[1].map->servers[1].address, "host:9");
+  EXPECT_GT(cluster.sent().assignments[1].server_incarnation, 1000);
   EXPECT_EQ(cluster.coordinator().RequestGrant(a.life, {}, cluster.now()).status().code(),
             absl::StatusCode::kAborted);
   const TestWorker again = cluster.Add("a");
@@ -441,29 +441,29 @@ TEST_F(AwayShardTest, ACutConnectionHoldsUpTheNextRoundAndSendsNobodyBack) {
   Reconnect();
   EXPECT_EQ(cluster_.Ask(a_).grant->round, Round(3)) << "the report was taken while it was away";
   EXPECT_EQ(cluster_.store().restores, 1);
-  EXPECT_EQ(cluster_.fleet().assignments.size(), 1);
+  EXPECT_EQ(cluster_.sent().assignments.size(), 1);
 }
 
 TEST_F(AwayShardTest, WhatItMayHaveMissedIsRepeatedToItAlone) {
   const TestWorker b = cluster_.Add("b");
   coordinator().OnSquareSums(0, 1000, Round(1), {1.0}, cluster_.now());
   coordinator().OnSquareSums(1, 1000, Round(1), {2.0}, cluster_.now());
-  EXPECT_EQ(cluster_.fleet().commands.back(), "norm 1 3");
+  EXPECT_EQ(cluster_.sent().commands.back(), "norm 1 3");
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   ASSERT_TRUE(coordinator().Leave(b.life, "done", {}, cluster_.now()).ok());
-  cluster_.fleet().commands.clear();
+  cluster_.sent().commands.clear();
   Reconnect();
-  EXPECT_THAT(cluster_.fleet().commands, ElementsAre("again to 1: members 1", "again to 1: drop 2",
-                                                     "again to 1: open 2", "again to 1: norm 1 3"));
+  EXPECT_THAT(cluster_.sent().commands, ElementsAre("again to 1: members 1", "again to 1: drop 2",
+                                                    "again to 1: open 2", "again to 1: norm 1 3"));
 }
 
 TEST_F(AwayShardTest, SumsOfAnEarlierLifeOfTheServersDoNotCount) {
   coordinator().OnSquareSums(0, 1000, Round(2), {1.0}, cluster_.now());
-  cluster_.fleet().commands.clear();
+  cluster_.sent().commands.clear();
   coordinator().OnSquareSums(1, 999, Round(2), {2.0}, cluster_.now());
-  EXPECT_THAT(cluster_.fleet().commands, ::testing::IsEmpty());
+  EXPECT_THAT(cluster_.sent().commands, ::testing::IsEmpty());
   coordinator().OnSquareSums(1, 1000, Round(2), {3.0}, cluster_.now());
-  EXPECT_THAT(cluster_.fleet().commands, ElementsAre("norm 2 4"));
+  EXPECT_THAT(cluster_.sent().commands, ElementsAre("norm 2 4"));
 }
 
 TEST_F(AwayShardTest, ASilentServerIsAwayAndNamedUntilItIsHeardAgain) {
@@ -518,7 +518,7 @@ TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithTheOldConnectionOfAShard
   ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now()).ok());
   EXPECT_THAT(cluster.store().discarded, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
   RunUntil(cluster, a, 4);
-  EXPECT_THAT(cluster.fleet().save_directories,
+  EXPECT_THAT(cluster.sent().save_directories,
               ElementsAre("ckpt/round-00000002.1000-1.tmp", "ckpt/round-00000004.1000-2.tmp"));
 }
 
@@ -588,9 +588,9 @@ TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
   ASSERT_TRUE(cluster.Join(plain).ok());
   EXPECT_THAT(cluster.Ask(plain).pending_reason, HasSubstr("waits for a to supply"));
   // Shards take first weights only as long as they know of no member.
-  EXPECT_THAT(cluster.fleet().commands, Not(Contains(StartsWith("members"))));
+  EXPECT_THAT(cluster.sent().commands, Not(Contains(StartsWith("members"))));
   ASSERT_TRUE(cluster.Join({"a", 1, a->life}).ok());
-  EXPECT_THAT(cluster.fleet().commands, Contains("members 2"));
+  EXPECT_THAT(cluster.sent().commands, Contains("members 2"));
   EXPECT_TRUE(cluster.Ask(plain).grant.has_value());
 
   call.name = "c";

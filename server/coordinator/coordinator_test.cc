@@ -26,9 +26,9 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
   const std::vector<Grant> grants = cluster.RunToEnd(workers);
 
   ASSERT_EQ(grants.size(), 2 * (4 + 1));
-  EXPECT_EQ(cluster.fleet().plans.size(), 4);
+  EXPECT_EQ(cluster.sent().plans.size(), 4);
   for (int64_t round = 0; round < 4; ++round) {
-    const RoundPlan& plan = cluster.fleet().plans[round];
+    const RoundPlan& plan = cluster.sent().plans[round];
     EXPECT_EQ(plan.round, Round(round));
     EXPECT_EQ(plan.roster.size(), 2);
     EXPECT_EQ(plan.total_samples(), 6);
@@ -62,7 +62,7 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
     EXPECT_TRUE(cluster.coordinator().Leave(worker.life, "done", {}, cluster.now()).ok());
   }
   EXPECT_TRUE(cluster.coordinator().outcome().has_value());
-  EXPECT_EQ(cluster.fleet().commands.back(), "stop");
+  EXPECT_EQ(cluster.sent().commands.back(), "stop");
 }
 
 TEST(CoordinatorTest, TheCommittedVersionIsThatOfTheRoundsThatAreOver) {
@@ -168,7 +168,7 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   const TestWorker b = cluster.Add("b");
   const TestWorker c = cluster.Add("c");
   for (const TestWorker& worker : {a, b, c}) cluster.Ask(worker);
-  ASSERT_EQ(cluster.fleet().plans[0].roster.size(), 2) << "c came after the opening";
+  ASSERT_EQ(cluster.sent().plans[0].roster.size(), 2) << "c came after the opening";
   const RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(a).grant);
   EXPECT_THAT(cluster.Ask(a, report).pending_reason, HasSubstr("waits for b"));
   cluster.Pass(absl::Seconds(6), {a, c});
@@ -178,13 +178,13 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   EXPECT_EQ(waiting.open_round->missing.at(0).worker, "b");
   cluster.Pass(absl::Seconds(5), {a, c});
 
-  EXPECT_THAT(cluster.fleet().commands, Contains("drop 2"));
+  EXPECT_THAT(cluster.sent().commands, Contains("drop 2"));
   const RoundSummary& round = cluster.observer().rounds.at(0);
   EXPECT_TRUE(round.committed_short);
   EXPECT_EQ(round.samples, 3);
   EXPECT_EQ(round.workers, 1);
-  ASSERT_EQ(cluster.fleet().plans.size(), 2);
-  EXPECT_EQ(cluster.fleet().plans[1].roster.at(1).worker, c.life.worker);
+  ASSERT_EQ(cluster.sent().plans.size(), 2);
+  EXPECT_EQ(cluster.sent().plans[1].roster.at(1).worker, c.life.worker);
   EXPECT_EQ(cluster.Ask(a).grant->first_sample, 6) << "the lost part is handed to nobody";
   EXPECT_EQ(cluster.coordinator().RequestGrant(b.life, {}, cluster.now()).status().code(),
             absl::StatusCode::kAborted);
@@ -209,7 +209,7 @@ TEST(CoordinatorTest, WorkerThatLeavesFinishesWhatItWasGrantedAndGetsNothingNew)
   EXPECT_EQ(cluster.Ask(b).grant->kind, Grant::Kind::kDone) << "and no part in the next round";
   EXPECT_TRUE(cluster.coordinator().Leave(b.life, "told to stop", {}, cluster.now()).ok());
   EXPECT_EQ(cluster.Ask(a).grant->round, Round(1));
-  EXPECT_EQ(cluster.fleet().plans.back().roster.size(), 1);
+  EXPECT_EQ(cluster.sent().plans.back().roster.size(), 1);
 }
 
 TEST(CoordinatorTest, QuorumGoesOnWithoutTheStraggler) {
@@ -224,8 +224,8 @@ TEST(CoordinatorTest, QuorumGoesOnWithoutTheStraggler) {
   const Grant slow = *cluster.Ask(c).grant;
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
   cluster.Ask(b, CoordinatorHarness::ReportOf(*cluster.Ask(b).grant));
-  ASSERT_EQ(cluster.fleet().plans.size(), 2);
-  EXPECT_EQ(cluster.fleet().plans[1].roster.size(), 2);
+  ASSERT_EQ(cluster.sent().plans.size(), 2);
+  EXPECT_EQ(cluster.sent().plans[1].roster.size(), 2);
   EXPECT_TRUE(cluster.observer().rounds.at(0).committed_short);
   EXPECT_EQ(*cluster.Ask(c).grant, slow) << "it still holds its grant";
   EXPECT_FALSE(cluster.Ask(c, CoordinatorHarness::ReportOf(slow)).grant.has_value());

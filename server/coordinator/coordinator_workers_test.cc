@@ -226,7 +226,7 @@ TEST(CoordinatorWorkersTest, LateJoinerIsInTheNextRound) {
   const Grant second = *cluster.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
   EXPECT_EQ(second.num_samples, 3);
   EXPECT_EQ(cluster.Ask(b).grant->first_sample, 9);
-  EXPECT_EQ(cluster.fleet().plans[1].roster.size(), 2);
+  EXPECT_EQ(cluster.sent().plans[1].roster.size(), 2);
 }
 
 TEST(CoordinatorWorkersTest, LeaveHandsOverItsReport) {
@@ -252,7 +252,7 @@ TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
   EXPECT_TRUE(cluster.Ask(a).grant.has_value());
   cluster.Ask(b);
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
-  EXPECT_EQ(cluster.fleet().plans.at(1).roster.size(), 1);
+  EXPECT_EQ(cluster.sent().plans.at(1).roster.size(), 1);
 }
 
 // Three workers, each with its grant of round 1, after a round that took a second; a lease is 10 s.

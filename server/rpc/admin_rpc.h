@@ -7,7 +7,7 @@
 #include "common/executor.h"
 #include "common/job_spec.h"
 #include "proto/status_service.grpc.pb.h"
-#include "server/fleet/shard_host.h"
+#include "server/host/shard_host.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/export_stream.h"
 #include "server/rpc/outgoing_calls.h"

@@ -213,7 +213,7 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
         RETURN_IF_ERROR(coordinator.OnShardAttached(
             request.shard(), request.num_shards(), request.instance_id(),
             request.server_incarnation(), request.address(), now));
-        old = deps_.fleet->Attach(request.shard(), request.instance_id(), stream);
+        old = deps_.shards->Attach(request.shard(), request.instance_id(), stream);
         stream->Send({});  // else the server would learn of it with the first command only
         return absl::OkStatus();
       });
@@ -223,7 +223,7 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
 
 void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream) {
   deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-    if (!deps_.fleet->Detach(shard, stream)) return;  // a newer one has taken its place
+    if (!deps_.shards->Detach(shard, stream)) return;  // a newer one has taken its place
     coordinator.OnShardDisconnected(shard, instance_id, now);
   });
 }
@@ -231,7 +231,7 @@ void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream
 grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* context,
                                                   const v1::ShardReport* request,
                                                   v1::ShardReportReply* reply) {
-  if (deps_.fleet->Find(request->shard(), request->instance_id()) == nullptr) {
+  if (deps_.shards->Find(request->shard(), request->instance_id()) == nullptr) {
     return Answer(context, absl::AbortedError(absl::StrCat("shard ", request->shard(),
                                                            " is not attached; attach again")));
   }

@@ -7,8 +7,8 @@
 
 #include "common/job_spec.h"
 #include "proto/cluster_service.grpc.pb.h"
+#include "server/rpc/commanded_shards.h"
 #include "server/rpc/coordinator_strand.h"
-#include "server/rpc/server_fleet.h"
 #include "server/status/status_board.h"
 
 namespace lodestar {
@@ -18,7 +18,7 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
   // Not owned; outlive the gRPC server.
   struct Deps {
     CoordinatorStrand* strand = nullptr;
-    ServerFleet* fleet = nullptr;
+    CommandedShards* shards = nullptr;
     StatusBoard* board = nullptr;
   };
 

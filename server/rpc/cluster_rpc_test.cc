@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/version.h"
-#include "server/rpc/server_fleet.h"
+#include "server/rpc/commanded_shards.h"
 
 namespace lodestar {
 namespace {
@@ -51,8 +51,8 @@ TEST(ClusterRpcTest, AnAttachIsAnsweredBeforeThereIsACommand) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
   strand.Start(*Coordinator::Create(TwoServers(), clock.Now()), [](Effect) {});
-  ServerFleet fleet(nullptr);
-  ClusterRpc rpc({&strand, &fleet, nullptr});
+  CommandedShards shards(nullptr);
+  ClusterRpc rpc({&strand, &shards, nullptr});
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -77,18 +77,18 @@ TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
   strand.Start(*Coordinator::Create(TwoServers(), clock.Now()), [](Effect) {});
-  ServerFleet fleet(nullptr);
-  ClusterRpc rpc({&strand, &fleet, nullptr});
+  CommandedShards shards(nullptr);
+  ClusterRpc rpc({&strand, &shards, nullptr});
   const v1::AttachShardRequest request = Shard1();
   auto* const stream = rpc.AttachShard(nullptr, &request);
-  ASSERT_NE(fleet.Find(1, 7), nullptr);
+  ASSERT_NE(shards.Find(1, 7), nullptr);
 
   std::optional<bool> was_attached;
-  clock.on_asked = [&] { was_attached = fleet.Find(1, 7) != nullptr; };
+  clock.on_asked = [&] { was_attached = shards.Find(1, 7) != nullptr; };
   stream->OnDone();
   clock.on_asked = nullptr;
   EXPECT_EQ(was_attached, true) << "when the strand was entered";
-  EXPECT_EQ(fleet.Find(1, 7), nullptr);
+  EXPECT_EQ(shards.Find(1, 7), nullptr);
   EXPECT_EQ(strand.Run([](Coordinator& coordinator, absl::Time now) {
     return coordinator.Snapshot(now).shards[1].state;
   }),

@@ -18,7 +18,7 @@
 #include "common/logging.h"
 #include "proto/cluster_service.grpc.pb.h"
 #include "server/coordinator/checkpoint_task.h"
-#include "server/fleet/shard_host.h"
+#include "server/host/shard_host.h"
 #include "server/rpc/outgoing_calls.h"
 #include "server/status/status_board.h"
 

@@ -14,7 +14,7 @@
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "proto/parameter_service.grpc.pb.h"
-#include "server/fleet/shard_host.h"
+#include "server/host/shard_host.h"
 #include "server/rpc/outgoing_calls.h"
 
 namespace lodestar {

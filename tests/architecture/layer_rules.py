@@ -50,7 +50,7 @@ TEST_ONLY = re.compile(r"^tests/|/testing/|_test\.cc$")
 CUDA_KERNEL = re.compile(
     r"__global__\s+void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?(\w+)\(")
 CUDA_POINTER = re.compile(
-    r"^ +(?:const )?(?:T|To|From|Shadow|Bf16|void|float|float2|double|u?int\d+_t|unsigned char)\*"
+    r"^ +(?:const )?(?:T|To|From|Narrow|Bf16|void|float|float2|double|u?int\d+_t|unsigned char)\*"
     r"(?: const)? (\w+)(?: = nullptr)?;(.*)$", re.MULTILINE)
 
 # One patch of one place each; see planted_faults.sh there.

@@ -94,7 +94,7 @@ class PytorchReferenceTest : public testing::TestWithParam<std::tuple<std::strin
       device_->AdamWUpdate(model_->parameters().Slice(range.begin, range.size()),
                            moments_.Slice(range.begin, range.size()),
                            moments_.Slice(elements + range.begin, range.size()),
-                           model_->gradients().Slice(range.begin, range.size()), /*shadow=*/{},
+                           model_->gradients().Slice(range.begin, range.size()), /*narrow=*/{},
                            {.learning_rate = 1e-3,
                             .beta1 = 0.9,
                             .beta2 = 0.95,

@@ -65,8 +65,8 @@ BatchedModel::BatchedModel(const ModelConfig& config, const SampleShape& sample,
   }
 }
 
-void BatchedModel::RefreshShadow() {
-  parameter_arena_->RefreshShadow({0, layout().num_elements()}, device_);
+void BatchedModel::RefreshNarrowParameters() {
+  parameter_arena_->RefreshNarrowParameters({0, layout().num_elements()}, device_);
 }
 
 void BatchedModel::PlanBatchBuffers() {
@@ -97,7 +97,7 @@ absl::Status BatchedModel::AllocateActivations() {
 absl::Status BatchedModel::WaitForBlock(WeightsGate* gate, int block) {
   if (gate == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(gate->WaitForBlock(block));
-  parameter_arena_->RefreshShadow(layout().block(block), device_);
+  parameter_arena_->RefreshNarrowParameters(layout().block(block), device_);
   return absl::OkStatus();
 }
 

@@ -36,8 +36,8 @@ class BatchedModel : public Model {
   const Layout& layout() const override { return parameter_arena_->layout(); }
   Buf parameters() override { return parameter_arena_->values(); }
   Buf gradients() override { return parameter_arena_->gradients(); }
-  Buf shadow() override { return parameter_arena_->shadow(); }
-  void RefreshShadow() override;
+  Buf narrow_parameters() override { return parameter_arena_->narrow_parameters(); }
+  void RefreshNarrowParameters() override;
   absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
                                         GradientSink* sink) override;
   absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override;

@@ -51,9 +51,9 @@ class Model {
   virtual Buf gradients() = 0;
   // Where the device computes in a narrower type: the parameters in that type, which is what
   // forward and backward read; else empty. It follows parameters() block by block where a gate is
-  // given. Who changes parameters() otherwise writes the shadow too, or calls RefreshShadow().
-  virtual Buf shadow() { return {}; }
-  virtual void RefreshShadow() {}
+  // given. Who changes parameters() otherwise writes these too, or has them refreshed.
+  virtual Buf narrow_parameters() { return {}; }
+  virtual void RefreshNarrowParameters() {}
 
   // Gradient of the mean loss over the batch's predictions into gradients(), each block reported as
   // soon as it is final (on the compute stream, which the device may still be working on; the

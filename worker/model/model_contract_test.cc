@@ -95,7 +95,7 @@ class ModelContractTest : public testing::TestWithParam<ContractCase> {
     std::unique_ptr<Model> model = *MakeModel({GetParam().spec, max_batch}, device_.get());
     WriteBuf(device_.get(), model->parameters(),
              RandomParameters(model->layout(), /*noise=*/0.1, /*seed=*/3));
-    model->RefreshShadow();
+    model->RefreshNarrowParameters();
     return model;
   }
 
@@ -208,7 +208,7 @@ TEST_P(ModelContractTest, WeightsAreNotReadBeforeTheGate) {
   FillingGate gate(device_.get(), model.get(), weights);
   for (int step = 0; step < kStepsToRecord; ++step) {
     WriteBuf(device_.get(), model->parameters(), std::vector<double>(weights.size(), 1e3));
-    model->RefreshShadow();
+    model->RefreshNarrowParameters();
     EXPECT_EQ(model->TrainStep(batch, &gate, nullptr)->loss_sum, expected.loss_sum);
   }
 }

@@ -44,7 +44,7 @@ absl::Status LoadParameters(const TrainedWeights& weights, Model* model, Device*
     device->Cast(parameters.Slice(tensor.offset, count), staged.Slice(0, count), 1.0,
                  StreamKind::kCompute);
   }
-  model->RefreshShadow();
+  model->RefreshNarrowParameters();
   return device->Synchronize(device->Record(StreamKind::kCompute));
 }
 

@@ -12,7 +12,7 @@
 namespace lodestar {
 
 struct ModelMemory {
-  int64_t parameter_bytes = 0;   // values, gradients and, with bf16, the shadow
+  int64_t parameter_bytes = 0;   // values, gradients and, with bf16, narrow parameters
   int64_t fixed_bytes = 0;       // of the activations: workspaces
   int64_t bytes_per_sample = 0;  // of the activations
 

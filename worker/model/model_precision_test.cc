@@ -39,7 +39,7 @@ Trajectory Train(const ModelSpec& spec, const std::string& device_kind, int thre
   Trajectory trajectory;
   trajectory.start = RandomParameters(model->layout(), /*noise=*/0.05, /*seed=*/1);
   WriteBuf(device.get(), model->parameters(), trajectory.start);
-  model->RefreshShadow();
+  model->RefreshNarrowParameters();
   const Buf weights = model->parameters();
   const DeviceMemory memory =
       *DeviceMemory::Allocate(device.get(), weights.num_elements * DTypeBytes(weights.dtype));
@@ -52,7 +52,7 @@ Trajectory Train(const ModelSpec& spec, const std::string& device_kind, int thre
     const HostBatch batch = RandomBatch(spec, 6, /*seed=*/100 + i % 3);
     const BatchResult result = *model->TrainStep(batch, nullptr, nullptr);
     trajectory.losses.push_back(result.loss_sum / result.num_predictions);
-    device->MomentumUpdate(weights, state, model->gradients(), model->shadow(), step);
+    device->MomentumUpdate(weights, state, model->gradients(), model->narrow_parameters(), step);
   }
   trajectory.end = ReadBuf(device.get(), weights);
   return trajectory;

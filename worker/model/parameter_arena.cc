@@ -25,10 +25,10 @@ ParameterArena::ParameterArena(Layout layout, int64_t padding_elements, DType co
   const int64_t n = layout_.num_elements();
   values_ = Buf{nullptr, StatisticsDType(compute), n};
   gradients_ = values_;
-  shadow_ = Buf{nullptr, compute, n};
-  const bool has_shadow = compute != values_.dtype;
+  narrow_ = Buf{nullptr, compute, n};
+  const bool has_narrow = compute != values_.dtype;
   num_bytes_ = padded_elements_ * static_cast<int64_t>(2 * DTypeBytes(values_.dtype) +
-                                                       (has_shadow ? DTypeBytes(compute) : 0));
+                                                       (has_narrow ? DTypeBytes(compute) : 0));
 }
 
 void ParameterArena::Place(void* memory) {
@@ -36,7 +36,7 @@ void ParameterArena::Place(void* memory) {
   const int64_t vector_bytes = padded_elements_ * static_cast<int64_t>(DTypeBytes(values_.dtype));
   values_.data = begin;
   gradients_.data = begin + vector_bytes;
-  if (num_bytes_ > 2 * vector_bytes) shadow_.data = begin + 2 * vector_bytes;
+  if (num_bytes_ > 2 * vector_bytes) narrow_.data = begin + 2 * vector_bytes;
 }
 
 absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const std::string& owner,
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const std
   arena->memory_ = *std::move(memory);
   arena->Place(arena->memory_.data());
   const int64_t n = arena->layout_.num_elements();
-  for (const Buf& vector : {arena->values_, arena->gradients_, arena->shadow_}) {
+  for (const Buf& vector : {arena->values_, arena->gradients_, arena->narrow_}) {
     if (vector) device->Fill(vector.Slice(n, arena->padded_elements_ - n), 0.0);
   }
   return arena;
@@ -71,9 +71,9 @@ std::unique_ptr<ParameterArena> ParameterArena::CreateUnallocated(Layout layout,
   return arena;
 }
 
-void ParameterArena::RefreshShadow(ElementRange range, Device* device) const {
-  if (!shadow_) return;
-  device->Cast(shadow_.Slice(range.begin, range.size()), values_.Slice(range.begin, range.size()),
+void ParameterArena::RefreshNarrowParameters(ElementRange range, Device* device) const {
+  if (!narrow_) return;
+  device->Cast(narrow_.Slice(range.begin, range.size()), values_.Slice(range.begin, range.size()),
                1.0, StreamKind::kCompute);
 }
 
@@ -82,7 +82,7 @@ Parameter ParameterArena::Get(absl::string_view name, int64_t extra_elements) co
   LODESTAR_CHECK(tensor != nullptr) << "the layout has no tensor " << name;
   const int64_t count = tensor->num_elements() + extra_elements;
   LODESTAR_CHECK(tensor->offset + count <= padded_elements_);
-  return {(shadow_ ? shadow_ : values_).Slice(tensor->offset, count),
+  return {(narrow_ ? narrow_ : values_).Slice(tensor->offset, count),
           gradients_.Slice(tensor->offset, count)};
 }
 

@@ -1,6 +1,6 @@
 // Parameters and gradients of a model in device memory: flat vectors in the order of the layout.
-// Where the device computes in a narrow type, parameters are also there in that type, as a shadow
-// that forward and backward read.
+// Where the device computes in a narrow type, parameters are also there in that type, for
+// forward and backward to read.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,9 @@ class ParameterArena {
   Buf values() const { return values_; }
   Buf gradients() const { return gradients_; }
   // The values in the compute dtype; empty where that is the dtype of values().
-  Buf shadow() const { return shadow_; }
-  // Brings a range of the shadow up to date, on the compute stream.
-  void RefreshShadow(ElementRange range, Device* device) const;
+  Buf narrow_parameters() const { return narrow_; }
+  // Brings a range of them up to date, on the compute stream.
+  void RefreshNarrowParameters(ElementRange range, Device* device) const;
   // `name` must be in the layout: a model and BuildLayout() that disagree are a broken invariant,
   // and abort. The buffers end `extra_elements` behind the tensor, in what follows it.
   Parameter Get(absl::string_view name, int64_t extra_elements = 0) const;
@@ -56,10 +56,10 @@ class ParameterArena {
   Layout layout_;
   int64_t padded_elements_;  // of each vector
   int64_t num_bytes_;
-  DeviceMemory memory_;  // [values | gradients | shadow]
+  DeviceMemory memory_;  // [values | gradients | narrow]
   Buf values_;
   Buf gradients_;
-  Buf shadow_;
+  Buf narrow_;
 };
 
 }  // namespace lodestar

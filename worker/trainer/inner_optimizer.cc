@@ -54,12 +54,12 @@ absl::StatusOr<Buf> InnerOptimizer::AllocateZeros(int64_t num_elements) {
   return buffer;
 }
 
-absl::Status InnerOptimizer::Step(Buf weights, Buf shadow, Buf gradient, double learning_rate,
+absl::Status InnerOptimizer::Step(Buf weights, Buf narrow, Buf gradient, double learning_rate,
                                   double clip_norm) {
   ASSIGN_OR_RETURN(const float scale, clipper_->Scale(gradient, clip_norm));
   ++steps_;
   for (const DecayRange& part : ranges_) {
-    UpdateRange(part, weights, shadow, gradient, learning_rate, scale);
+    UpdateRange(part, weights, narrow, gradient, learning_rate, scale);
   }
   return absl::OkStatus();
 }
@@ -82,7 +82,7 @@ void InnerOptimizer::Reset() {
   steps_ = 0;
 }
 
-void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf shadow, Buf gradient,
+void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf narrow, Buf gradient,
                                  double learning_rate, double gradient_scale) {
   const auto slice = [&part](Buf vector) {
     return vector ? vector.Slice(part.range.begin, part.range.size()) : Buf{};
@@ -90,7 +90,7 @@ void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf shadow
   const double weight_decay = part.decay ? settings_.weight_decay : 0.0;
   if (settings_.kind == OptimizerKind::kAdamW) {
     device_->AdamWUpdate(slice(weights), slice(state_[0]), slice(state_[1]), slice(gradient),
-                         slice(shadow),
+                         slice(narrow),
                          {.learning_rate = learning_rate,
                           .beta1 = settings_.beta1,
                           .beta2 = settings_.beta2,
@@ -101,7 +101,7 @@ void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf shadow
     return;
   }
   device_->MomentumUpdate(slice(weights), state_.empty() ? Buf{} : slice(state_[0]),
-                          slice(gradient), slice(shadow),
+                          slice(gradient), slice(narrow),
                           {.learning_rate = learning_rate,
                            .momentum = state_.empty() ? 0.0 : settings_.momentum,
                            .weight_decay = weight_decay,

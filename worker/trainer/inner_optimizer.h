@@ -26,10 +26,10 @@ class InnerOptimizer {
   InnerOptimizer(const InnerOptimizer&) = delete;
   InnerOptimizer& operator=(const InnerOptimizer&) = delete;
 
-  // Queues one step over the whole parameter space. `shadow` (may be empty) is set to the new
+  // Queues one step over the whole parameter space. `narrow` (may be empty) is set to the new
   // weights in its own dtype. clip_norm > 0 first scales the gradient so that its norm is at most
   // that, and blocks for it. Errors: those of the device seen so far.
-  absl::Status Step(Buf weights, Buf shadow, Buf gradient, double learning_rate, double clip_norm);
+  absl::Status Step(Buf weights, Buf narrow, Buf gradient, double learning_rate, double clip_norm);
 
   // As after Create().
   void Reset();
@@ -46,7 +46,7 @@ class InnerOptimizer {
   };
   InnerOptimizer(const OptimizerSettings& settings, const Layout& layout, Device* device);
   absl::StatusOr<Buf> AllocateZeros(int64_t num_elements);
-  void UpdateRange(const DecayRange& part, Buf weights, Buf shadow, Buf gradient,
+  void UpdateRange(const DecayRange& part, Buf weights, Buf narrow, Buf gradient,
                    double learning_rate, double gradient_scale);
 
   const OptimizerSettings settings_;

@@ -27,16 +27,16 @@ class InnerOptimizerTest : public ::testing::Test {
     for (int i = 0; i < steps; ++i) {
       std::vector<float> gradient = {3.0f, 0.0f, 4.0f, 0.0f};  // norm 5
       EXPECT_OK(optimizer->Step(Buf{weights.data(), DType::kF32, 4},
-                                Buf{shadow_.data(), DType::kF64, 4},
+                                Buf{narrow_.data(), DType::kF64, 4},
                                 Buf{gradient.data(), DType::kF32, 4}, 0.1, clip_norm));
     }
-    EXPECT_EQ(std::vector<float>(shadow_.begin(), shadow_.end()), weights);
+    EXPECT_EQ(std::vector<float>(narrow_.begin(), narrow_.end()), weights);
     return weights;
   }
 
   std::unique_ptr<Device> device_;
   Layout layout_;
-  std::vector<double> shadow_ = std::vector<double>(4);
+  std::vector<double> narrow_ = std::vector<double>(4);
 };
 
 TEST_F(InnerOptimizerTest, SgdDecaysOnlyMarkedTensors) {

@@ -50,9 +50,9 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant&
       KeepStartWeights();
     }
     TraceSpan span(deps_.trace, "training", "inner optimizer");
-    RETURN_IF_ERROR(inner_optimizer_->Step(deps_.model->parameters(), deps_.model->shadow(),
-                                           deps_.model->gradients(), grant.learning_rates[step],
-                                           clip_norm));
+    RETURN_IF_ERROR(
+        inner_optimizer_->Step(deps_.model->parameters(), deps_.model->narrow_parameters(),
+                               deps_.model->gradients(), grant.learning_rates[step], clip_norm));
     report->loss_sum += result.loss_sum;
     report->num_predictions += result.num_predictions;
     report->num_samples += samples.count;

@@ -41,35 +41,35 @@ CoordinatorHarness::CoordinatorHarness(Coordinator::Config config) : config_(std
 void CoordinatorHarness::Record() {
   const auto command = Overloaded{
       [this](const AssignCommand& assign) {
-        fleet_.commands.push_back(absl::StrCat("assign ", assign.server_incarnation));
-        fleet_.assignments.push_back(assign);
+        sent_.commands.push_back(absl::StrCat("assign ", assign.server_incarnation));
+        sent_.assignments.push_back(assign);
       },
       [this](const OpenRoundCommand& open) {
-        fleet_.commands.push_back(absl::StrCat("open ", open.plan.round.value()));
-        fleet_.plans.push_back(open.plan);
+        sent_.commands.push_back(absl::StrCat("open ", open.plan.round.value()));
+        sent_.plans.push_back(open.plan);
       },
       [this](const CloseRoundCommand& close) {
-        fleet_.commands.push_back(
+        sent_.commands.push_back(
             absl::StrCat("close ", close.round.value(), " by ", close.reported.size()));
       },
       [this](const MembersCommand& members) {
-        fleet_.commands.push_back(absl::StrCat("members ", members.members.size()));
+        sent_.commands.push_back(absl::StrCat("members ", members.members.size()));
       },
       [this](const DropCommand& drop) {
-        fleet_.commands.push_back(absl::StrCat("drop ", drop.worker.value()));
+        sent_.commands.push_back(absl::StrCat("drop ", drop.worker.value()));
       },
       [this](const SaveCommand& save) {
-        fleet_.commands.push_back(
-            save.round.has_value() ? absl::StrCat("save ", save.round->value()) : "save as is");
-        fleet_.save_directories.push_back(save.directory);
+        sent_.commands.push_back(save.round.has_value() ? absl::StrCat("save ", save.round->value())
+                                                        : "save as is");
+        sent_.save_directories.push_back(save.directory);
       },
       [this](const NormTotalCommand& norm) {
-        fleet_.commands.push_back(
+        sent_.commands.push_back(
             absl::StrCat("norm ", norm.round.value(), " ", norm.total_square_sum));
       },
       [this](const StopCommand& stop) {
-        fleet_.commands.push_back(stop.failure.empty() ? "stop"
-                                                       : absl::StrCat("stop: ", stop.failure));
+        sent_.commands.push_back(stop.failure.empty() ? "stop"
+                                                      : absl::StrCat("stop: ", stop.failure));
       },
   };
   const auto task = Overloaded{
@@ -88,7 +88,7 @@ void CoordinatorHarness::Record() {
       [&](const ShardCommand& one) { std::visit(command, one); },
       [&](const RepeatedCommand& repeated) {
         std::visit(command, repeated.command);
-        std::string& line = fleet_.commands.back();
+        std::string& line = sent_.commands.back();
         line = absl::StrCat("again to ", repeated.shard, ": ", line);
       },
       [&](const CheckpointTask& one) { std::visit(task, one); },
@@ -97,9 +97,9 @@ void CoordinatorHarness::Record() {
   for (const Effect& one : coordinator_->TakeEffects()) std::visit(effect, one);
 }
 
-RecordedCommands& CoordinatorHarness::fleet() {
+RecordedCommands& CoordinatorHarness::sent() {
   Record();
-  return fleet_;
+  return sent_;
 }
 
 RecordedTasks& CoordinatorHarness::store() {
@@ -133,7 +133,7 @@ void CoordinatorHarness::LoadAll() {
 }
 
 void CoordinatorHarness::FinishSave() {
-  const std::string directory = fleet().save_directories.back();
+  const std::string directory = sent().save_directories.back();
   const size_t before = store().published.size();
   for (int shard = 0; shard < config_.num_shards; ++shard) {
     coordinator_->OnShardSaved(shard, coordinator_->server_incarnation(), directory,

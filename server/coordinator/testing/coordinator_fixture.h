@@ -79,7 +79,7 @@ class CoordinatorHarness {
 
   int silent_shard = -1;
 
-  RecordedCommands& fleet();
+  RecordedCommands& sent();
   RecordedTasks& store();
   RecordedAnnouncements& observer();
 
@@ -89,7 +89,7 @@ class CoordinatorHarness {
   Coordinator::Config config_;
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
   std::unique_ptr<Coordinator> coordinator_;
-  RecordedCommands fleet_;
+  RecordedCommands sent_;
   RecordedTasks store_;
   RecordedAnnouncements observer_;
 };

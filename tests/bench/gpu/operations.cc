@@ -225,14 +225,14 @@ class OperationBench {
                 });
   }
 
-  // Weights, two moments and gradient in fp32, the shadow in the compute dtype.
+  // Weights, two moments and gradient in fp32, the narrow weights in the compute dtype.
   absl::Status TimeOptimizer() {
     ASSIGN_OR_RETURN(const Buf weights, New(kParameters, DType::kF32, 0.1));
     ASSIGN_OR_RETURN(const Buf first, New(kParameters, DType::kF32, 0.0));
     ASSIGN_OR_RETURN(const Buf second, New(kParameters, DType::kF32, 0.0));
     ASSIGN_OR_RETURN(const Buf gradient, New(kParameters, DType::kF32, 0.01));
-    ASSIGN_OR_RETURN(const Buf shadow, New(kParameters, dtype_, 0.0));
-    const Buf written = dtype_ == DType::kF32 ? Buf{} : shadow;
+    ASSIGN_OR_RETURN(const Buf narrow, New(kParameters, dtype_, 0.0));
+    const Buf written = dtype_ == DType::kF32 ? Buf{} : narrow;
     const AdamWStep step{
         .learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
     const double bytes = 28.0 + (dtype_ == DType::kF32 ? 0.0 : DTypeBytes(dtype_));

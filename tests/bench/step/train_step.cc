@@ -58,12 +58,12 @@ class AdamW {
                            .weight_decay = decay ? kWeightDecay : 0.0,
                            .step = step_};
       const int64_t second = model_->layout().num_elements() + range.begin;
-      const Buf shadow = model_->shadow();
+      const Buf narrow = model_->narrow_parameters();
       device_->AdamWUpdate(model_->parameters().Slice(range.begin, range.size()),
                            moments_.Slice(range.begin, range.size()),
                            moments_.Slice(second, range.size()),
                            model_->gradients().Slice(range.begin, range.size()),
-                           shadow ? shadow.Slice(range.begin, range.size()) : Buf{}, step);
+                           narrow ? narrow.Slice(range.begin, range.size()) : Buf{}, step);
     }
   }
 
@@ -99,7 +99,7 @@ absl::Status Run() {
   const std::vector<float> weights = FormulaWeights(model->layout());
   device->Copy(model->parameters().data, weights.data(), weights.size() * sizeof(float),
                StreamKind::kCompute);
-  model->RefreshShadow();
+  model->RefreshNarrowParameters();
   const size_t moment_bytes = 2 * weights.size() * sizeof(float);
   ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(device.get(), moment_bytes));
   AdamW optimizer(device.get(), model.get(), std::move(memory));

@@ -205,13 +205,13 @@ void DelayedDevice::MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, 
                                     int64_t width) {
   Compute(&Device::MaxPoolBackward, dx, dy, argmax, planes, height, width);
 }
-void DelayedDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf shadow,
+void DelayedDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf narrow,
                                    const MomentumStep& step) {
-  Compute(&Device::MomentumUpdate, weights, state, gradient, shadow, step);
+  Compute(&Device::MomentumUpdate, weights, state, gradient, narrow, step);
 }
 void DelayedDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                                Buf shadow, const AdamWStep& step) {
-  Compute(&Device::AdamWUpdate, weights, first_moment, second_moment, gradient, shadow, step);
+                                Buf narrow, const AdamWStep& step) {
+  Compute(&Device::AdamWUpdate, weights, first_moment, second_moment, gradient, narrow, step);
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-#include "server/fleet/shard_host.h"
+#include "server/host/shard_host.h"
 
 #include <cstring>
 #include <deque>

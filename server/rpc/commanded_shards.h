@@ -9,16 +9,16 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "server/coordinator/shard_command.h"
-#include "server/fleet/shard_host.h"
+#include "server/host/shard_host.h"
 #include "server/rpc/shard_stream.h"
 
 namespace lodestar {
 
 // Thread-safe; every call only queues.
-class ServerFleet {
+class CommandedShards {
  public:
-  // `local` outlives the fleet.
-  explicit ServerFleet(ShardHost* local) : local_(local) {}
+  // `local` outlives this.
+  explicit CommandedShards(ShardHost* local) : local_(local) {}
 
   // From now on the stream gets the shard's commands. Returns the stream it replaces, if any.
   std::shared_ptr<ShardStream> Attach(int shard, uint64_t instance_id,

@@ -1,4 +1,4 @@
-#include "server/fleet/checkpoint_keeper.h"
+#include "server/host/checkpoint_keeper.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "server/rpc/server_fleet.h"
+#include "server/rpc/commanded_shards.h"
 
 #include <utility>
 
@@ -6,20 +6,20 @@
 
 namespace lodestar {
 
-std::shared_ptr<ShardStream> ServerFleet::Attach(int shard, uint64_t instance_id,
-                                                 std::shared_ptr<ShardStream> stream) {
+std::shared_ptr<ShardStream> CommandedShards::Attach(int shard, uint64_t instance_id,
+                                                     std::shared_ptr<ShardStream> stream) {
   absl::MutexLock lock(&mutex_);
   return std::exchange(remotes_[shard], Remote{instance_id, std::move(stream)}).stream;
 }
 
-std::shared_ptr<ShardStream> ServerFleet::Find(int shard, uint64_t instance_id) const {
+std::shared_ptr<ShardStream> CommandedShards::Find(int shard, uint64_t instance_id) const {
   absl::MutexLock lock(&mutex_);
   const auto remote = remotes_.find(shard);
   if (remote == remotes_.end() || remote->second.instance_id != instance_id) return nullptr;
   return remote->second.stream;
 }
 
-bool ServerFleet::Detach(int shard, const ShardStream* stream) {
+bool CommandedShards::Detach(int shard, const ShardStream* stream) {
   absl::MutexLock lock(&mutex_);
   const auto remote = remotes_.find(shard);
   if (remote == remotes_.end() || remote->second.stream.get() != stream) return false;
@@ -27,7 +27,7 @@ bool ServerFleet::Detach(int shard, const ShardStream* stream) {
   return true;
 }
 
-void ServerFleet::EndAll(const absl::Status& status) {
+void CommandedShards::EndAll(const absl::Status& status) {
   std::map<int, Remote> remotes;
   {
     absl::MutexLock lock(&mutex_);
@@ -36,14 +36,14 @@ void ServerFleet::EndAll(const absl::Status& status) {
   for (auto& [shard, remote] : remotes) remote.stream->End(status);
 }
 
-void ServerFleet::Send(const ShardCommand& command) {
+void CommandedShards::Send(const ShardCommand& command) {
   local_->Obey(command);
   const v1::ShardCommand wire = ToProto(command);
   absl::MutexLock lock(&mutex_);
   for (auto& [shard, remote] : remotes_) remote.stream->Send(wire);
 }
 
-void ServerFleet::Repeat(const RepeatedCommand& repeated) {
+void CommandedShards::Repeat(const RepeatedCommand& repeated) {
   absl::MutexLock lock(&mutex_);
   const auto remote = remotes_.find(repeated.shard);
   if (remote != remotes_.end()) remote->second.stream->Send(ToProto(repeated.command));
