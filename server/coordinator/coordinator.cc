@@ -253,6 +253,14 @@ void Coordinator::Tick(absl::Time now) {
   DropMissing(now);
 }
 
+void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
+  // Workers tell by their own clocks for how long nothing has moved.
+  state_.shards.NoteBack(now);
+  Tell(absl::StrCat("this process was stopped, or starved, for ",
+                    absl::FormatDuration(absl::Trunc(gap, absl::Milliseconds(1))),
+                    ": no lease and no patience counts that time"));
+}
+
 absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) {
   if (!call.layout.has_value()) {
     return absl::UnavailableError(

@@ -93,6 +93,9 @@ class Coordinator {
                      const std::optional<RoundReport>& report, absl::Time now);
   // Time passes: leases end.
   void Tick(absl::Time now);
+  // This process did not run for `gap`, which is no part of `now` nor of the time before: what
+  // others have waited for in it is this server.
+  void OnGap(absl::Duration gap, absl::Time now);
 
   // Shards. Attached and disconnected by their connection; shard 0 is in this process and attaches
   // likewise. A server that comes back with the memory that it had goes on, and is told again what

@@ -395,6 +395,20 @@ TEST_F(StalledWorkerTest, NobodyIsToBlameWhileAServerIsAway) {
   EXPECT_EQ(Alive(), "ab");
 }
 
+TEST_F(StalledWorkerTest, AStandstillWhileThisProcessDidNotRunIsNobodysFault) {
+  FinishRound();
+  Pass(10, {{"wait"}, {"wait"}, {"push", /*still_shard=*/-1, /*moves=*/true}});
+  cluster_.coordinator().OnGap(absl::Minutes(1), cluster_.now());
+  // By its own clock.
+  still_since_[workers_[2].life.worker.value()] = cluster_.now() - absl::Minutes(1);
+  Pass(11, {{"wait"}, {"wait"}, {"push", /*still_shard=*/0}});
+  EXPECT_EQ(Alive(), "abc");
+  Pass(1, {{"wait"}, {"wait"}, {"push", /*still_shard=*/0}});
+  EXPECT_EQ(Alive(), "ab") << "what it finds later counts";
+  EXPECT_THAT(cluster_.observer().events,
+              Contains(HasSubstr("this process was stopped, or starved, for 1m")));
+}
+
 TEST_F(StalledWorkerTest, AStandstillOfAShardThatThereIsNotIsRefused) {
   HeartbeatCall call{workers_[0].life, 0, 0, "push", Standstill{.shard = 2, .age = {}}};
   EXPECT_EQ(cluster_.coordinator().Heartbeat(call, cluster_.now()).status().code(),

@@ -49,6 +49,8 @@ class ShardRegistry {
   bool Disconnect(int shard, absl::Time now);
   bool Reconnect(int shard, absl::string_view address, absl::Time now);
   bool Hear(int shard, absl::Time now);
+  // The server of the coordinator runs again.
+  void NoteBack(absl::Time now) { back_at_ = now; }
   // Servers above shard 0 that were heard of for the last time before `silent_since` are away. The
   // shards of which this is news.
   std::vector<int> MarkSilent(absl::Time silent_since);
@@ -62,7 +64,7 @@ class ShardRegistry {
   bool any_away() const;
   // Away for so long that people were told.
   bool any_told() const;
-  // When a server was back the last time.
+  // When a server was back the last time, or that of the coordinator ran again.
   absl::Time back_at() const { return back_at_; }
   // "shard 1 (away for 3s) and ...".
   std::string Away(std::optional<absl::Time> now) const;

@@ -27,11 +27,17 @@ void CoordinatorStrand::Start(std::unique_ptr<Coordinator> coordinator, CarryOut
   if (tick_ != absl::InfiniteDuration()) timer_ = std::thread([this] { RunTimer(); });
 }
 
+absl::Time CoordinatorStrand::Now() {
+  const absl::Duration gap = time_.Advance(clock_->Now());
+  if (gap > absl::ZeroDuration() && !stopping_) coordinator_->OnGap(gap, time_.now());
+  return time_.now();
+}
+
 void CoordinatorStrand::RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call) {
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
+    const absl::Time now = Now();
     call(*coordinator_, now);
     Settle(now, &deliveries);
   }
@@ -43,7 +49,7 @@ void CoordinatorStrand::Report(absl::FunctionRef<void(Coordinator&, absl::Time)>
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return;
-    const absl::Time now = clock_->Now();
+    const absl::Time now = Now();
     report(*coordinator_, now);
     Settle(now, &deliveries);
   }
@@ -54,7 +60,7 @@ void CoordinatorStrand::Await(uint64_t key, absl::Duration patience, Attempt att
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
+    const absl::Time now = Now();
     if (key != 0) {
       EndWaiters(
           now, Occasion::kReplaced, [key](const Waiter& other) { return other.key == key; },
@@ -68,7 +74,7 @@ void CoordinatorStrand::Await(uint64_t key, absl::Duration patience, Attempt att
       deliveries.push_back(std::move(delivery));
     } else {
       LODESTAR_CHECK(occasion == Occasion::kChange) << "no answer at the last attempt";
-      waiters_.push_back({key, now + patience, std::move(attempt)});
+      waiters_.push_back({key, time_.clock_now() + patience, std::move(attempt)});
     }
     Settle(now, &deliveries);
   }
@@ -119,12 +125,13 @@ void CoordinatorStrand::Tick() {
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return;
-    const absl::Time now = clock_->Now();
+    const absl::Time now = Now();
     coordinator_->Tick(now);
     Settle(now, &deliveries);
     EndWaiters(
         now, Occasion::kPatienceOver,
-        [now](const Waiter& waiter) { return waiter.deadline <= now; }, &deliveries);
+        [over = time_.clock_now()](const Waiter& waiter) { return waiter.deadline <= over; },
+        &deliveries);
   }
   Deliver(deliveries);
 }
@@ -147,7 +154,7 @@ void CoordinatorStrand::Stop() {
     stopping_ = true;
     if (coordinator_ != nullptr) {
       EndWaiters(
-          clock_->Now(), Occasion::kStopping, [](const Waiter&) { return true; }, &deliveries);
+          Now(), Occasion::kStopping, [](const Waiter&) { return true; }, &deliveries);
     }
   }
   Deliver(deliveries);

@@ -1,6 +1,6 @@
-// Serializes all that happens to the pure Coordinator, gives it the time, has its effects carried
-// out in order, and keeps the calls that wait for a change of its state. One mutex, one timer
-// thread.
+// Serializes all that happens to the pure Coordinator, gives it the time (RunningTime), has its
+// effects carried out in order, and keeps the calls that wait for a change of its state. One mutex,
+// one timer thread.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "server/coordinator/coordinator.h"
+#include "server/rpc/running_time.h"
 
 namespace lodestar {
 
@@ -34,7 +35,8 @@ class CoordinatorStrand {
   // Called with the lock, so that effects keep their order: must only queue.
   using CarryOut = std::function<void(Effect)>;
 
-  // Leases and patience are looked at every `tick`; infinite: whenever the owner calls Tick().
+  // Leases and patience are looked at every `tick`; infinite: whenever the owner calls Tick(). Both
+  // at least every RunningTime::kLongestPause.
   CoordinatorStrand(Clock* clock, absl::Duration tick);
   ~CoordinatorStrand();
 
@@ -61,7 +63,8 @@ class CoordinatorStrand {
   // coordinator commands are going away.
   void Report(absl::FunctionRef<void(Coordinator&, absl::Time)> report) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Asks at once, then after every change, for the last time when `patience` is over. A later call
+  // Asks at once, then after every change, for the last time when `patience` of the clock is over:
+  // it is the caller's, who lives on while this process does not run. A later call
   // with the same key (not 0) replaces this one, so that a client which reconnects leaves nothing
   // behind.
   void Await(uint64_t key, absl::Duration patience, Attempt attempt) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -76,13 +79,15 @@ class CoordinatorStrand {
  private:
   struct Waiter {
     uint64_t key = 0;
-    absl::Time deadline;
+    absl::Time deadline;  // by the clock
     Attempt attempt;
   };
 
   void RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The time for the coordinator, which is told of the gap that ends here, if one does.
+  absl::Time Now() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // After each call of the coordinator: has its effects carried out, and asks the waiters as long
   // as that gives answers.
   void Settle(absl::Time now, std::vector<Delivery>* deliveries)
@@ -94,6 +99,7 @@ class CoordinatorStrand {
   Clock* const clock_;
   const absl::Duration tick_;
   absl::Mutex mutex_;
+  RunningTime time_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Coordinator> coordinator_ ABSL_GUARDED_BY(mutex_);
   CarryOut carry_out_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);

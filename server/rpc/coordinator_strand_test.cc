@@ -1,0 +1,137 @@
+#include "server/rpc/coordinator_strand.h"
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/testing/simulated_clock.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+// A coordinator with a lease of 2 s, a server of shard 1 and a worker, in a process that can stop
+// running.
+class CoordinatorStrandTest : public testing::Test {
+ protected:
+  CoordinatorStrandTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
+    CoordinatorConfig config;
+    config.job.model = *ModelPreset("mlp");
+    config.job.global_batch_size = 6;
+    config.lease = absl::Seconds(2);
+    config.num_shards = 2;
+    strand_.Start(*Coordinator::Create(config, clock_.Now()), [this](Effect effect) {
+      if (const auto* told = std::get_if<Announcement>(&effect)) Note(*told);
+    });
+    strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+      EXPECT_OK(coordinator.OnShardAttached(0, 2, 70, 0, "host:0", now));
+      EXPECT_OK(coordinator.OnShardAttached(1, 2, 71, 0, "host:1", now));
+      coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
+                                  now);
+      coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
+      coordinator.OnShardLoaded(1, 9, absl::OkStatus(), now);
+      RegisterCall call;
+      call.name = "a";
+      call.instance_id = 1;
+      const auto registered = coordinator.Register(call, now);
+      ASSERT_OK(registered);
+      life_ = registered->life;
+    });
+  }
+  ~CoordinatorStrandTest() override { strand_.Stop(); }
+
+  void Note(const Announcement& told) {
+    if (const auto* event = std::get_if<Event>(&told)) events_.push_back(event->text);
+  }
+  // The process runs.
+  void Run(absl::Duration duration) {
+    for (absl::Duration passed; passed < duration; passed += kTick) {
+      clock_.AdvanceTime(kTick);
+      strand_.Tick();
+    }
+  }
+  void Freeze(absl::Duration duration) { clock_.AdvanceTime(duration); }
+  ClusterSnapshot Snapshot() {
+    return strand_.Run(
+        [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
+  }
+  std::string WorkerState() { return Snapshot().workers.at(0).state; }
+  absl::Status Beat() {
+    return strand_
+        .Run([&](Coordinator& coordinator, absl::Time now) {
+          return coordinator.Heartbeat({life_, 0, 0, "wait"}, now);
+        })
+        .status();
+  }
+
+  SimulatedClock clock_;
+  std::vector<std::string> events_;
+  CoordinatorStrand strand_;
+  WorkerLife life_;
+};
+
+TEST_F(CoordinatorStrandTest, NobodyIsSilentBecauseThisProcessDidNotRun) {
+  Run(absl::Seconds(1));
+  Freeze(absl::Minutes(1));
+  // Whether the time is looked at first, or a call that has waited is answered.
+  strand_.Tick();
+  EXPECT_EQ(WorkerState(), "registered");
+  EXPECT_EQ(Snapshot().shards.at(1).state, "serving");
+  EXPECT_THAT(events_, Contains(HasSubstr("this process was stopped, or starved, for 1m")));
+  Run(absl::Milliseconds(900));
+  EXPECT_OK(Beat());
+  Freeze(absl::Minutes(1));
+  EXPECT_OK(Beat());
+  strand_.Tick();
+  EXPECT_EQ(WorkerState(), "registered");
+}
+
+TEST_F(CoordinatorStrandTest, OneThatIsGoneIsFoundALeaseOfRunningTimeLater) {
+  Run(absl::Seconds(1));
+  Freeze(absl::Minutes(1));
+  strand_.Tick();
+  Run(absl::Seconds(1));
+  EXPECT_EQ(WorkerState(), "registered");
+  Run(absl::Milliseconds(100));
+  EXPECT_EQ(WorkerState(), "expired");
+  EXPECT_THAT(events_, Contains(HasSubstr("no heartbeat for 2.1s, the lease is 2s")));
+  Run(absl::Seconds(3));
+  EXPECT_EQ(Snapshot().shards.at(1).state, "away");
+}
+
+TEST_F(CoordinatorStrandTest, ABusyProcessThatLooksLateCountsAllTime) {
+  for (int i = 0; i < 6; ++i) {
+    Freeze(RunningTime::kLongestPause);
+    strand_.Tick();
+  }
+  EXPECT_EQ(WorkerState(), "expired");
+  EXPECT_THAT(events_, Not(Contains(HasSubstr("starved"))));
+}
+
+// Callers have clocks of their own, which go on.
+TEST_F(CoordinatorStrandTest, AHeldCallIsAnsweredWhenItsCallersPatienceIsOver) {
+  Run(absl::Seconds(1));
+  std::vector<CoordinatorStrand::Occasion> occasions;
+  strand_.Await(0, absl::Seconds(10),
+                [&](Coordinator&, absl::Time,
+                    CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+                  occasions.push_back(occasion);
+                  if (occasion == CoordinatorStrand::Occasion::kChange) return nullptr;
+                  return [] {};
+                });
+  Freeze(absl::Seconds(10));
+  strand_.Tick();
+  EXPECT_THAT(occasions, Contains(CoordinatorStrand::Occasion::kPatienceOver));
+}
+
+}  // namespace
+}  // namespace lodestar
