@@ -214,7 +214,7 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
             request.shard(), request.num_shards(), request.instance_id(),
             request.server_incarnation(), request.address(), now));
         old = deps_.shards->Attach(request.shard(), request.instance_id(), stream);
-        stream->Send({});  // else the server would learn of it with the first command only
+        stream->SendNumber();  // else the server would learn of it with the first command only
         return absl::OkStatus();
       });
   if (old != nullptr) old->End(absl::AbortedError("replaced by a newer connection"));
@@ -231,10 +231,13 @@ void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream
 grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* context,
                                                   const v1::ShardReport* request,
                                                   v1::ShardReportReply* reply) {
-  if (deps_.shards->Find(request->shard(), request->instance_id()) == nullptr) {
+  const std::shared_ptr<ShardStream> stream =
+      deps_.shards->Find(request->shard(), request->instance_id());
+  if (stream == nullptr) {
     return Answer(context, absl::AbortedError(absl::StrCat("shard ", request->shard(),
                                                            " is not attached; attach again")));
   }
+  if (request->has_stats()) stream->SendNumber();
   if (request->has_stopping()) return AwaitLastCheckpoint(context, *request, reply);
   return Answer(context, TakeReport(*request));
 }

@@ -45,14 +45,16 @@ v1::AttachShardRequest Shard1() {
   return request;
 }
 
-// There may be no command for long, as while a client has still to supply the weights; a server
-// that does not know that it is attached gives no sign of life.
-TEST(ClusterRpcTest, AnAttachIsAnsweredBeforeThereIsACommand) {
+// There may be no command for long, as while a client has still to supply the weights. A server
+// that does not know that it is attached gives no sign of life, and one that has missed the last
+// command would learn of it with the next one only.
+TEST(ClusterRpcTest, AnAttachAndEverySignOfLifeAreAnsweredOnTheStream) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
   strand.Start(*Coordinator::Create(TwoServers(), clock.Now()), [](Effect) {});
   CommandedShards shards(nullptr);
-  ClusterRpc rpc({&strand, &shards, nullptr});
+  StatusBoard board;
+  ClusterRpc rpc({&strand, &shards, &board});
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -67,6 +69,17 @@ TEST(ClusterRpcTest, AnAttachIsAnsweredBeforeThereIsACommand) {
   v1::ShardCommand command;
   ASSERT_TRUE(reader->Read(&command));
   EXPECT_EQ(command.command_case(), v1::ShardCommand::COMMAND_NOT_SET);
+  EXPECT_EQ(command.number(), 1);
+  v1::ShardReport report;
+  report.set_shard(1);
+  report.set_instance_id(7);
+  report.mutable_stats();
+  grpc::ClientContext report_context;
+  v1::ShardReportReply reply;
+  EXPECT_TRUE(stub->ReportShard(&report_context, report, &reply).ok());
+  ASSERT_TRUE(reader->Read(&command));
+  EXPECT_EQ(command.command_case(), v1::ShardCommand::COMMAND_NOT_SET);
+  EXPECT_EQ(command.number(), 2);
   context.TryCancel();
   EXPECT_FALSE(reader->Finish().ok());
   server->Shutdown();

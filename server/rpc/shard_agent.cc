@@ -13,6 +13,7 @@
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
+#include "server/rpc/command_order.h"
 #include "server/rpc/shard_convert.h"
 
 namespace lodestar {
@@ -198,14 +199,16 @@ absl::Status ShardAgent::RunOneAttachment() {
   if (stub == nullptr) return absl::CancelledError("this server stops");
   const auto reader = stub->AttachShard(&context, request);
   v1::ShardCommand command;
+  CommandOrder order;
   absl::Status obeyed;
   while (obeyed.ok() && reader->Read(&command)) {
     if (!connection().ok()) {
       SetConnection(absl::OkStatus());
       LogInfo("shard={} coordinator={} state=attached", config_.shard, config_.coordinator);
     }
-    const bool is_answer = command.command_case() == v1::ShardCommand::COMMAND_NOT_SET;
-    if (!is_answer) obeyed = Obey(command);
+    obeyed = order.Take(command.number());
+    const bool is_number = command.command_case() == v1::ShardCommand::COMMAND_NOT_SET;
+    if (obeyed.ok() && !is_number) obeyed = Obey(command);
   }
   if (!obeyed.ok()) context.TryCancel();
   const absl::Status finished = EndCall(&context, reader->Finish());
@@ -331,8 +334,9 @@ void ShardAgent::RunStats() {
     const ShardReading reading = deps_.read_stats();
     v1::ShardReport report = NewReport();
     *report.mutable_stats() = ToProto(reading.stats, reading.bytes_received, reading.bytes_sent);
-    // Another one follows.
-    SendNow(report, kReportDeadline).IgnoreError();
+    // Another one follows, and soon: it is this server's sign of life, and its answer on the stream
+    // shows whether commands were lost.
+    SendNow(report, 2 * config_.stats_interval).IgnoreError();
   }
 }
 

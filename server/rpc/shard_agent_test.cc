@@ -7,12 +7,14 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/rpc/command_order.h"
 
 namespace lodestar {
 namespace {
@@ -40,7 +42,13 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
 
   grpc::Status AttachShard(grpc::ServerContext*, const v1::AttachShardRequest*,
                            grpc::ServerWriter<v1::ShardCommand>* writer) override {
-    writer->Write({});
+    const bool is_first = num_attached_++ == 0;
+    if (is_first) {
+      for (const v1::ShardCommand& message : first_stream) writer->Write(message);
+    } else {
+      writer->Write(Numbered(1));
+      if (!attached_again.HasBeenNotified()) attached_again.Notify();
+    }
     if (!farewell.ok()) return farewell;
     is_over_.WaitForNotification();
     return grpc::Status::OK;
@@ -53,25 +61,36 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
                                    : grpc::Status::OK;
   }
 
+  static v1::ShardCommand Numbered(uint64_t number) {
+    v1::ShardCommand message;
+    message.set_number(number);
+    return message;
+  }
+
   std::string address;
+  std::vector<v1::ShardCommand> first_stream = {Numbered(1)};
+  absl::Notification attached_again;
   grpc::Status farewell;
   std::atomic<int> num_not_attached = 0;
 
  private:
+  std::atomic<int> num_attached_ = 0;
   absl::Notification is_over_;
   std::unique_ptr<grpc::Server> server_;
+};
+
+// Takes commands, and obeys none.
+class IdleExecutor final : public Executor {
+ public:
+  void Schedule(Task) override {}
+  int num_threads() const override { return 1; }
 };
 
 // Of a server that has weights, and is told to stop while it connects, or once it is attached.
 absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(const std::string& coordinator,
                                                    absl::Duration patience,
                                                    bool is_attached = false) {
-  // Takes commands, and obeys none.
-  class IdleExecutor final : public Executor {
-   public:
-    void Schedule(Task) override {}
-    int num_threads() const override { return 1; }
-  } commands;
+  IdleExecutor commands;
   ShardAgent agent({.coordinator = coordinator},
                    {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
   ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
@@ -112,6 +131,39 @@ TEST(ShardAgentTest, ACoordinatorThatHasSaidThatItStopsIsNotWaitedFor) {
   coordinator.num_not_attached = 1'000'000;
   EXPECT_THAT(SaveBeforeStop(coordinator.address, kNeverOver),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("all is saved")));
+}
+
+// On a connection that loses messages and stays.
+TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAgain) {
+  ScriptedCoordinator coordinator;
+  coordinator.first_stream.push_back(ScriptedCoordinator::Numbered(2));
+  coordinator.first_stream.push_back(ScriptedCoordinator::Numbered(4));
+  coordinator.first_stream.back().mutable_stop();
+  std::atomic<bool> is_told_to_stop = false;
+  IdleExecutor commands;
+  ShardAgent agent({.coordinator = coordinator.address},
+                   {.read_stats = [] { return ShardReading{}; },
+                    .on_stop = [&](const absl::Status&) { is_told_to_stop = true; }});
+  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  agent.Start(&host, "host:1");
+  // The limit is for a server that stays.
+  EXPECT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  agent.Stop();
+  EXPECT_FALSE(is_told_to_stop);
+}
+
+TEST(CommandOrderTest, NamesWhatIsMissing) {
+  CommandOrder order;
+  EXPECT_OK(order.Take(1));
+  EXPECT_OK(order.Take(2));
+  EXPECT_THAT(order.Take(5),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("after command 2 of the coordinator "
+                                                              "came 5")));
+  CommandOrder begun_late;
+  EXPECT_FALSE(begun_late.Take(2).ok()) << "the first is lost";
+  CommandOrder unnumbered;
+  EXPECT_OK(unnumbered.Take(0));
+  EXPECT_OK(unnumbered.Take(0));
 }
 
 }  // namespace

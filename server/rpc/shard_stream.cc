@@ -15,6 +15,7 @@ std::shared_ptr<ShardStream> ShardStream::Create(std::function<void()> on_done) 
 void ShardStream::Send(v1::ShardCommand command) {
   absl::MutexLock lock(&mutex_);
   if (is_ending_) return;
+  command.set_number(++last_number_);
   queue_.push_back(std::move(command));
   WriteOrFinish();
 }

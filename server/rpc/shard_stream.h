@@ -1,6 +1,8 @@
-// The coordinator's end of one AttachShard stream: commands to the server of a shard, in order.
+// The coordinator's end of one AttachShard stream: commands to the server of a shard, numbered and
+// in order.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -20,6 +22,8 @@ class ShardStream : public grpc::ServerWriteReactor<v1::ShardCommand> {
   static std::shared_ptr<ShardStream> Create(std::function<void()> on_done);
 
   void Send(v1::ShardCommand command) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A message without a command: its number shows which have come before.
+  void SendNumber() { Send({}); }
   // Ends the stream after the commands sent before. Repeats are harmless.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -35,6 +39,7 @@ class ShardStream : public grpc::ServerWriteReactor<v1::ShardCommand> {
   std::shared_ptr<ShardStream> self_;
   absl::Mutex mutex_;
   std::deque<v1::ShardCommand> queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;

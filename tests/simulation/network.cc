@@ -53,6 +53,7 @@ void Stream::Send(Side from, World::Callback arrive) {
   const Side to = from == kClient ? kServer : kClient;
   World& world = *network_->world_;
   End& sender = ends_[from];
+  if (network_->Loses(*sender.process, *ends_[to].process, lane_)) return;
   const absl::Time arrival =
       std::max(sender.last_arrival, network_->Arrival(*sender.process, *ends_[to].process, lane_));
   sender.last_arrival = arrival;
@@ -110,6 +111,11 @@ Network::Path& Network::PathOf(const Process& a, const Process& b, Lane lane) {
   return paths_[{std::min(&a, &b), std::max(&a, &b), lane}];
 }
 
+bool Network::Loses(const Process& from, const Process& to, Lane lane) const {
+  const auto found = loses_until_.find({&from, &to, lane});
+  return found != loses_until_.end() && world_->Now() < found->second;
+}
+
 absl::Time Network::SilentUntil(const Process& from, const Process& to, Lane lane) const {
   const auto found = silent_until_.find({&from, &to, lane});
   return found == silent_until_.end() ? absl::InfinitePast() : found->second;
@@ -128,6 +134,7 @@ absl::Time Network::Arrival(const Process& from, const Process& to, Lane lane) {
 void Network::Send(Process& from, Process& to, Lane lane, World::Callback arrive) {
   const Path& path = PathOf(from, to, lane);
   if (!from.is_alive() || world_->Now() < path.cut_until) return;
+  if (Loses(from, to, lane)) return lost_.push_back(std::move(arrive));
   if (const auto dark = dark_.find(&to); dark != dark_.end()) {
     dark->second.push_back(std::move(arrive));
     return;
@@ -261,8 +268,13 @@ void Network::SlowDown(const Process& a, const Process& b, Lane lane, absl::Dura
   path.slow_until = world_->Now() + duration;
 }
 
+void Network::Lose(const Process& from, const Process& to, Lane lane, absl::Duration duration) {
+  loses_until_[{&from, &to, lane}] = world_->Now() + duration;
+}
+
 void Network::Heal() {
   silent_until_.clear();
+  loses_until_.clear();
   for (auto& [pair, path] : paths_) path.cut_until = path.slow_until = absl::InfinitePast();
 }
 

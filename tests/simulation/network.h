@@ -4,8 +4,9 @@
 // the stream breaks.
 //
 // A path between two processes can be slow; silent (what is sent arrives later: a firewall that
-// drops, a cable that is out; after kKeepalive the streams over it break); or cut (everything under
-// way is lost, and new attempts fail at once).
+// drops, a cable that is out; after kKeepalive the streams over it break); cut (everything under
+// way is lost, and new attempts fail at once); or lossy (what is sent is lost, and nothing breaks:
+// a proxy that swallows whole frames).
 #pragma once
 
 #include <cstdint>
@@ -117,6 +118,8 @@ class Network {
                absl::Duration duration);
   void SlowDown(const Process& a, const Process& b, Lane lane, absl::Duration longest_delay,
                 absl::Duration duration);
+  // What `from` sends; its streams lack it, and stay.
+  void Lose(const Process& from, const Process& to, Lane lane, absl::Duration duration);
   // All paths are as good as new; what was held up before arrives when it would have.
   void Heal();
   // When the last of it does.
@@ -135,6 +138,7 @@ class Network {
   using Ends = std::tuple<const Process*, const Process*, Lane>;
 
   Path& PathOf(const Process& a, const Process& b, Lane lane);
+  bool Loses(const Process& from, const Process& to, Lane lane) const;
   absl::Time SilentUntil(const Process& from, const Process& to, Lane lane) const;
   // When something that is sent now is there.
   absl::Time Arrival(const Process& from, const Process& to, Lane lane);
@@ -148,10 +152,12 @@ class Network {
   const absl::Duration longest_delay_;
   std::map<Ends, Path> paths_;                                   // by the lower address first
   std::map<Ends, absl::Time> silent_until_;                      // by sender and receiver
+  std::map<Ends, absl::Time> loses_until_;                       // likewise
   std::map<const Process*, std::vector<World::Callback>> dark_;  // sent to machines that are off
   std::vector<std::shared_ptr<Stream>> streams_;
   std::vector<std::shared_ptr<UnaryCall>> calls_;
   absl::Time held_up_until_ = absl::InfinitePast();
+  std::vector<World::Callback> lost_;  // kept, so that no caller learns of it
 };
 
 }  // namespace lodestar::simulation

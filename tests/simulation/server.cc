@@ -164,12 +164,10 @@ void SimulatedServer::CarryOut(Effect effect) {
   if (auto* command = std::get_if<ShardCommand>(&effect)) {
     cluster_->audit->OnCommand(*command);
     Obey(*command);
-    for (const auto& [shard, remote] : life_->remotes) SendCommand(remote.stream, shard, *command);
+    for (auto& [shard, remote] : life_->remotes) Send(remote, shard, *command);
   } else if (auto* repeated = std::get_if<RepeatedCommand>(&effect)) {
     const auto remote = life_->remotes.find(repeated->shard);
-    if (remote != life_->remotes.end()) {
-      SendCommand(remote->second.stream, repeated->shard, repeated->command);
-    }
+    if (remote != life_->remotes.end()) Send(remote->second, remote->first, repeated->command);
   } else if (auto* task = std::get_if<CheckpointTask>(&effect)) {
     cluster_->audit->OnTask(*task, life_->coordinator->server_incarnation());
     life_->keeper->Do(std::move(*task));
@@ -206,6 +204,7 @@ void SimulatedServer::Attach() {
         coordinator->OnAttach(shard, instance_id, memory_of, opened);
       });
   life_->attachment = stream;
+  life_->order = CommandOrder();
   stream->OnBroken(Stream::kClient,
                    [this](const absl::Status& status) { OnAttachmentEnded(status); });
 }
@@ -229,6 +228,7 @@ void SimulatedServer::OnAttach(int shard, uint64_t instance_id, uint64_t memory_
                                         memory_of, absl::StrCat("server ", shard), now);
         if (!attached.ok()) return attached;
         old = std::exchange(life_->remotes[shard], Remote{instance_id, stream}).stream;
+        Send(life_->remotes[shard], shard, std::nullopt);
         return absl::OkStatus();
       });
   if (old != nullptr) old->Close(Stream::kServer, absl::AbortedError("replaced by a newer one"));
@@ -245,14 +245,20 @@ void SimulatedServer::OnAttach(int shard, uint64_t instance_id, uint64_t memory_
                    });
 }
 
-void SimulatedServer::SendCommand(const std::shared_ptr<Stream>& stream, int shard,
-                                  const ShardCommand& command) {
+void SimulatedServer::Send(Remote& remote, int shard, const std::optional<ShardCommand>& command) {
   SimulatedServer* const server = cluster_->servers[shard];
-  stream->Send(Stream::kServer, [server, command, raw = stream.get()] {
-    if (server->life_->attachment.get() != raw) return;
-    server->life_->is_attached = true;
-    server->Obey(command);
-  });
+  remote.stream->Send(Stream::kServer,
+                      [server, command, number = ++remote.last_number, raw = remote.stream.get()] {
+                        if (server->life_->attachment.get() != raw) return;
+                        server->life_->is_attached = true;
+                        const absl::Status taken = server->life_->order.Take(number);
+                        if (!taken.ok()) {
+                          raw->Close(Stream::kClient, taken);
+                          server->life_->attachment = nullptr;
+                          return server->OnAttachmentEnded(taken);
+                        }
+                        if (command.has_value()) server->Obey(*command);
+                      });
 }
 
 void SimulatedServer::Obey(const ShardCommand& command) {
@@ -267,11 +273,12 @@ void SimulatedServer::SendStats() {
   if (!life_->is_attached) return;
   SimulatedServer* const coordinator = cluster_->servers[0];
   cluster_->network->Call(
-      process_, coordinator->process(), Lane::kControl, kReportDeadline,
+      process_, coordinator->process(), Lane::kControl, 2 * kStatsInterval,
       [coordinator, shard = shard_, instance_id = life_->instance_id](const Responder& responder) {
         coordinator
             ->TakeReport(shard, instance_id,
                          [shard, instance_id](SimulatedServer& server) {
+                           server.Send(server.life_->remotes[shard], shard, std::nullopt);
                            server.life_->strand->Run([&](Coordinator& own, absl::Time now) {
                              own.OnShardHeard(shard, instance_id, now);
                            });

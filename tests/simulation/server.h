@@ -18,6 +18,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/host/checkpoint_keeper.h"
 #include "server/host/shard_host.h"
+#include "server/rpc/command_order.h"
 #include "server/rpc/coordinator_strand.h"
 #include "tests/simulation/audit.h"
 #include "tests/simulation/bulk_service.h"
@@ -87,6 +88,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   struct Remote {
     uint64_t instance_id = 0;
     std::shared_ptr<Stream> stream;
+    uint64_t last_number = 0;  // of what was sent on it
   };
   using Report = std::function<void(SimulatedServer& coordinator)>;
   // What is gone when the process ends.
@@ -107,6 +109,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     std::map<int, Remote> remotes;
     // Of the others.
     std::shared_ptr<Stream> attachment;
+    CommandOrder order;
     bool is_attached = false;
     absl::Duration pause;
     std::deque<Report> reports;  // the first is under way
@@ -130,7 +133,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void OnAttach(int shard, uint64_t instance_id, uint64_t memory_of,
                 const std::shared_ptr<Stream>& stream);
   void OnAttachmentEnded(const absl::Status& status);
-  void SendCommand(const std::shared_ptr<Stream>& stream, int shard, const ShardCommand& command);
+  // Without a command: its number alone.
+  void Send(Remote& remote, int shard, const std::optional<ShardCommand>& command);
   void Obey(const ShardCommand& command);
   void SendStats();
   // To the coordinator: at once if it is here, else until it is answered.

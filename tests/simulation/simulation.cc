@@ -275,7 +275,13 @@ void Run::FaultOnPath() {
     lane = Lane::kControl;
   }
   if (other == &server.process()) return;
+  const bool between_servers = other == &servers_[0]->process();
   const absl::Duration time = UpTo(chance_.OneIn(4) ? absl::Seconds(40) : 2 * lease);
+  if (between_servers && chance_.OneIn(4)) {
+    world_.Tell("what ", other->name(), " sends to ", server.process().name(), " is lost for ",
+                absl::FormatDuration(time));
+    return network_.Lose(*other, server.process(), lane, time);
+  }
   const absl::string_view lane_text = lane == Lane::kBulk ? " for weights" : " for calls";
   switch (chance_.Below(3)) {
     case 0:
