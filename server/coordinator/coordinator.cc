@@ -52,9 +52,8 @@ bool IsFinite(const RoundReport& report) {
          (report.heldout_predictions == 0 || std::isfinite(report.heldout_loss_sum));
 }
 
-std::string LostWhileSaving(int shard) {
-  return absl::StrCat("the server of shard ", shard, " was lost while the checkpoint was written");
-}
+// Of a server that had nothing yet.
+constexpr absl::string_view kCutOffEarly = "was cut off before it was told what to load";
 
 }  // namespace
 
@@ -689,12 +688,16 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
   Advance(now);
 }
 
+bool Coordinator::GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const {
+  return state_.shards.IsHeldBy(shard, instance_id) && memory_of == state_.server_incarnation &&
+         has_memory();
+}
+
 absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
                                           uint64_t memory_of, absl::string_view address,
                                           absl::Time now) {
   RETURN_IF_ERROR(state_.shards.CheckFits(shard, num_shards));
-  const bool is_known = state_.shards.IsHeldBy(shard, instance_id);
-  if (is_known && memory_of == state_.server_incarnation && has_memory()) {
+  if (GoesOn(shard, instance_id, memory_of)) {
     // This connection may come before the end of the old one is noticed.
     if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
     Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
@@ -703,7 +706,13 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     OnShardBack(shard, now);
     return absl::OkStatus();
   }
-  if (is_known || state_.shards.entries()[shard].is_away()) LoseMemory(shard, now);
+  if (state_.shards.IsHeldBy(shard, instance_id)) {
+    StartOver(shard, has_memory() ? "has missed what it was told to load" : kCutOffEarly, now);
+  } else if (state_.shards.entries()[shard].is_away()) {
+    StartOver(shard,
+              state_.is_ready() ? "was started anew and has lost its memory" : "was started anew",
+              now);
+  }
   RETURN_IF_ERROR(state_.shards.Attach(shard, instance_id, address, now));
   Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
   if (state_.phase == CoordinatorPhase::kAwaitingShards && state_.shards.all_attached()) {
@@ -736,7 +745,7 @@ void Coordinator::RepeatCommands(int shard) {
 
 void Coordinator::OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now) {
   if (state_.should_exit || !state_.shards.IsHeldBy(shard, instance_id)) return;
-  if (!has_memory()) return LoseMemory(shard, now);
+  if (!has_memory()) return StartOver(shard, kCutOffEarly, now);
   if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
 }
 
@@ -793,7 +802,14 @@ void Coordinator::LookForSilence(absl::Time now) {
   }
 }
 
-void Coordinator::LoseMemory(int shard, absl::Time now) {
+absl::string_view Coordinator::WayBack() const {
+  if (!has_memory()) return "the cluster waits for it";
+  if (!state_.is_ready()) return "all load again";
+  if (state_.checkpoints.last().has_value()) return "all go back to the newest checkpoint";
+  return "all go back to the first weights, because there is no checkpoint";
+}
+
+void Coordinator::StartOver(int shard, absl::string_view what, absl::Time now) {
   state_.shards.Lose(shard, now);
   Tell(absl::StrCat("shard lost shard=", shard));
   // A job that is over and has nothing to go back to stays over.
@@ -802,14 +818,12 @@ void Coordinator::LoseMemory(int shard, absl::Time now) {
       state_.phase == CoordinatorPhase::kAwaitingShards) {
     return;
   }
-  RaiseAlarm(absl::StrCat("the server of shard ", shard,
-                          " has lost its memory; when it is back, the cluster goes on from the "
-                          "newest checkpoint"),
-             now);
+  RaiseAlarm(absl::StrCat("the server of shard ", shard, " ", what, "; ", WayBack()), now);
   if (state_.checkpoints.is_active()) {
     Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
   }
-  const std::string lost = LostWhileSaving(shard);
+  const std::string lost =
+      absl::StrCat("the memory of shard ", shard, " was lost before the checkpoint was whole");
   state_.checkpoints.Abort(absl::UnavailableError(lost));
   if (state_.last_save.is_begun()) EndLastSave(absl::DataLossError(lost));
   // The loss of the server that was failing anyway is the end.

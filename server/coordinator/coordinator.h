@@ -104,6 +104,8 @@ class Coordinator {
   // and is not away).
   absl::Status OnShardAttached(int shard, int num_shards, uint64_t instance_id, uint64_t memory_of,
                                absl::string_view address, absl::Time now);
+  // Whether a server that attaches so goes on.
+  bool GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const;
   void OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now);
   // A sign of life. A server that gives none for a lease is away until the next one.
   void OnShardHeard(int shard, uint64_t instance_id, absl::Time now);
@@ -214,8 +216,11 @@ class Coordinator {
   absl::Status Assign(absl::Time now);
   // Whether shards have an assignment, and with it something to lose.
   bool has_memory() const;
-  // The server has come with another memory than that of the job: all start over.
-  void LoseMemory(int shard, absl::Time now);
+  // The server has not, or not any more, what the others of this life of the servers have: all
+  // start over. `what`: has become of it, for people.
+  void StartOver(int shard, absl::string_view what, absl::Time now);
+  // What that means, for people.
+  absl::string_view WayBack() const;
   void OnShardAway(int shard, absl::Time now);
   void OnShardBack(int shard, absl::Time now);
   void RepeatCommands(int shard);

@@ -158,6 +158,18 @@ TEST_F(CoordinatorLastSaveTest, AServerThatIsAwayMeanwhileMayComeBackWithinALeas
   EXPECT_EQ(Code(), absl::StatusCode::kOk) << Error();
 }
 
+TEST_F(CoordinatorLastSaveTest, AServerThatIsLostBetweenTwoTriesEndsIt) {
+  const TestWorker a = cluster_.Add("a");
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant));
+  ASSERT_TRUE(coordinator().Leave(a.life, "done", {}, cluster_.now()).ok());
+  BeginLastSave();
+  FailSave();
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster_.now()).ok());
+  EXPECT_EQ(Code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(Error(), HasSubstr("the memory of shard 1 was lost before the checkpoint was whole"));
+}
+
 TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayForHalfOfThePatienceEndsIt) {
   const TestWorker a = cluster_.Add("a");
   const Grant grant = *cluster_.Ask(a).grant;

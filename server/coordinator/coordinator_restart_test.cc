@@ -368,7 +368,9 @@ TEST(CoordinatorRestartTest, ServerThatIsStartedAnewSendsAllBackToTheCheckpoint)
   cluster.Pass(absl::Seconds(3), {a});
   ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster.now()).ok());
   EXPECT_EQ(cluster.store().restores, 2);
-  EXPECT_THAT(cluster.observer().alarms.back(), HasSubstr("shard 1 has lost its memory"));
+  EXPECT_EQ(cluster.observer().alarms.back(),
+            "the server of shard 1 was started anew and has lost its memory; all go back to the "
+            "newest checkpoint");
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "restoring");
   cluster.coordinator().OnRestoreChosen(ChoiceOf(record), cluster.now());
   cluster.LoadAll();
@@ -496,6 +498,41 @@ TEST_F(AwayShardTest, OneThatHasMissedItsAssignmentHasNoMemoryOfThisLife) {
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 999, "host:9", cluster_.now()).ok());
   EXPECT_EQ(cluster_.store().restores, 2);
+}
+
+TEST(CoordinatorRestartTest, WhatALostServerHadIsSaidAsItIs) {
+  CoordinatorHarness cluster;
+  cluster.AttachAll();
+  Coordinator& coordinator = cluster.coordinator();
+  const auto attach = [&](uint64_t instance_id, uint64_t memory_of) {
+    const absl::Status attached =
+        coordinator.OnShardAttached(1, 2, instance_id, memory_of, "host:1", cluster.now());
+    EXPECT_TRUE(attached.ok()) << attached;
+    return cluster.observer().alarms.back();
+  };
+  const auto load_with = [&](uint64_t server_incarnation) {
+    coordinator.OnRestoreChosen(
+        RestoreChoice{.source = InitialSource{}, .server_incarnation = server_incarnation},
+        cluster.now());
+    EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kLoading);
+  };
+  coordinator.OnShardDisconnected(1, 71, cluster.now());
+  EXPECT_EQ(cluster.observer().alarms.back(),
+            "the server of shard 1 was cut off before it was told what to load; the cluster waits "
+            "for it");
+  attach(71, 0);
+  load_with(1000);
+  EXPECT_EQ(attach(71, 0),
+            "the server of shard 1 has missed what it was told to load; all load again");
+  load_with(2000);
+  coordinator.OnShardDisconnected(1, 71, cluster.now());
+  EXPECT_EQ(attach(88, 0), "the server of shard 1 was started anew; all load again");
+  load_with(3000);
+  cluster.LoadAll();
+  coordinator.OnShardDisconnected(1, 88, cluster.now());
+  EXPECT_EQ(attach(99, 0),
+            "the server of shard 1 was started anew and has lost its memory; all go back to the "
+            "first weights, because there is no checkpoint");
 }
 
 TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithItsShard) {

@@ -198,7 +198,6 @@ grpc::ServerWriteReactor<v1::ShardCommand>* ClusterRpc::AttachShard(
 
 absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
                                   const std::shared_ptr<ShardStream>& stream) {
-  RETURN_IF_ERROR(CheckNotDraining());
   if (request.wire_version() != kWireVersion) {
     return absl::InvalidArgumentError(
         absl::StrCat("shard ", request.shard(), " speaks wire version ", request.wire_version(),
@@ -210,6 +209,10 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
   std::shared_ptr<ShardStream> old;
   const absl::Status status =
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+        // The last checkpoint needs whoever was only cut off; with others, all would start over.
+        const bool goes_on = coordinator.GoesOn(request.shard(), request.instance_id(),
+                                                request.server_incarnation());
+        if (!goes_on) RETURN_IF_ERROR(CheckNotDraining());
         RETURN_IF_ERROR(coordinator.OnShardAttached(
             request.shard(), request.num_shards(), request.instance_id(),
             request.server_incarnation(), request.address(), now));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/version.h"
@@ -106,6 +107,38 @@ TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
     return coordinator.Snapshot(now).shards[1].state;
   }),
             "missing");
+}
+
+TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoseWeightsItsLastCheckpointNeeds) {
+  TellingClock clock;
+  CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
+  strand.Start(*Coordinator::Create(TwoServers(), clock.Now()), [](Effect) {});
+  CommandedShards shards(nullptr);
+  ClusterRpc rpc({&strand, &shards, nullptr});
+  v1::AttachShardRequest request = Shard1();
+  std::vector<grpc::ServerWriteReactor<v1::ShardCommand>*> streams;
+  const auto attach = [&] {
+    streams.push_back(rpc.AttachShard(nullptr, &request));
+    const auto attached = shards.Find(1, request.instance_id());
+    return attached != nullptr && attached.get() == streams.back();
+  };
+  EXPECT_TRUE(attach());
+  strand.Run([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_TRUE(coordinator.OnShardAttached(0, 2, 70, 0, "host:0", now).ok());
+    coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
+                                now);
+    coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
+    coordinator.OnShardLoaded(1, 9, absl::OkStatus(), now);
+  });
+  rpc.BeginDrain();
+  request.set_server_incarnation(9);
+  EXPECT_TRUE(attach());
+  request.set_instance_id(8);
+  EXPECT_FALSE(attach()) << "it has no weights, whatever it says";
+  request.set_instance_id(7);
+  shards.EndAll(absl::AbortedError("all is saved"));
+  EXPECT_FALSE(attach()) << "it would be told of the end of no stream";
+  for (auto* stream : streams) stream->OnDone();
 }
 
 }  // namespace

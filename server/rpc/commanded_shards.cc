@@ -9,6 +9,10 @@ namespace lodestar {
 std::shared_ptr<ShardStream> CommandedShards::Attach(int shard, uint64_t instance_id,
                                                      std::shared_ptr<ShardStream> stream) {
   absl::MutexLock lock(&mutex_);
+  if (!ended_.ok()) {
+    stream->End(ended_);
+    return nullptr;
+  }
   return std::exchange(remotes_[shard], Remote{instance_id, std::move(stream)}).stream;
 }
 
@@ -31,6 +35,7 @@ void CommandedShards::EndAll(const absl::Status& status) {
   std::map<int, Remote> remotes;
   {
     absl::MutexLock lock(&mutex_);
+    ended_ = status;
     remotes.swap(remotes_);
   }
   for (auto& [shard, remote] : remotes) remote.stream->End(status);

@@ -27,8 +27,8 @@ class CommandedShards {
   std::shared_ptr<ShardStream> Find(int shard, uint64_t instance_id) const;
   // Returns whether `stream` was still the shard's.
   bool Detach(int shard, const ShardStream* stream);
-  // Ends all streams.
-  void EndAll(const absl::Status& status);
+  // Ends all streams, and those that attach later.
+  void EndAll(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // To all. StopCommand is for the other servers: this process is the business of who owns the
   // coordinator.
@@ -45,6 +45,7 @@ class CommandedShards {
   ShardHost* const local_;
   mutable absl::Mutex mutex_;
   std::map<int, Remote> remotes_ ABSL_GUARDED_BY(mutex_);  // by shard
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);             // OK: they go on
 };
 
 }  // namespace lodestar
