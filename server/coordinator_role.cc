@@ -9,7 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "common/file_system.h"
 #include "common/job_loss.h"
 #include "common/layout.h"
 #include "common/logging.h"
@@ -83,7 +82,7 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
                         absl::StrCat("--", flag, "=", folder, ": ", status.message()));
   };
   const absl::StatusOr<std::string> tried =
-      TryCheckpointFolder(FileSystem::Real(), folder, checkpoint_bytes, num_checkpoints);
+      TryCheckpointFolder(*deps_.disk, folder, checkpoint_bytes, num_checkpoints);
   if (!tried.ok()) return explain(tried.status());
   if (!tried->empty()) warnings_.push_back(*tried);
   FolderLock::Deps deps;
@@ -160,7 +159,9 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   read_local_ = std::move(read_local);
   shards_ = std::make_unique<CommandedShards>(local);
   checkpoints_ = std::make_unique<CheckpointKeeper>(
-      KeeperSettings(), CheckpointKeeper::Deps{.executor = &checkpoint_thread_, .reports = this});
+      KeeperSettings(),
+      CheckpointKeeper::Deps{
+          .executor = &checkpoint_thread_, .file_system = deps_.disk, .reports = this});
   RETURN_IF_ERROR(checkpoints_->CheckSettings());
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator,
                    Coordinator::Create(CoordinatorSettings(), deps_.clock->Now()));

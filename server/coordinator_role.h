@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/executor.h"
+#include "common/file_system.h"
 #include "common/host_memory.h"
 #include "common/logging.h"
 #include "server/checkpoint/folder_lock.h"
@@ -36,6 +37,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
+    FileSystem* disk = &FileSystem::Real();  // of checkpoints
     // Asked now and then while something takes long that a signal should end.
     std::function<bool()> is_interrupted = [] { return false; };
     // What the shard of this process may take. Zeros: not known, and not compared.

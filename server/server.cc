@@ -104,11 +104,13 @@ absl::Status Server::Build() {
   executor_ = std::make_unique<ThreadPool>(NumThreads(deps_.num_threads), "shard");
   ShardHost::Deps host;
   host.executor = executor_.get();
+  host.file_system = &disk_;
   host.trace = trace_.get();
   host.read_memory = [limit = config_.cluster.memory_limit] { return AvailableMemory(limit); };
   if (config_.is_coordinator()) {
-    ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(
-                                config_, {deps_.clock, deps_.is_interrupted, host.read_memory}));
+    ASSIGN_OR_RETURN(role_,
+                     CoordinatorRole::Create(
+                         config_, {deps_.clock, &disk_, deps_.is_interrupted, host.read_memory}));
     host.reports = role_.get();
   } else {
     ShardAgent::Config agent;

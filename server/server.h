@@ -15,6 +15,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/file_system.h"
+#include "server/checkpoint/patient_file_system.h"
 #include "server/server_config.h"
 
 namespace grpc {
@@ -95,6 +97,8 @@ class Server {
   std::atomic<bool> is_draining_ = false;
   bool is_stopped_ = false;
   absl::Status loss_;
+
+  PatientFileSystem disk_{&FileSystem::Real(), deps_.clock};  // of checkpoints
 
   // In order of life: each is gone before those above it.
   std::unique_ptr<TraceRecorder> trace_;   // null: no trace

@@ -53,7 +53,10 @@ void SimulatedServer::Life::Drain() {
 }
 
 SimulatedServer::SimulatedServer(ClusterContext* cluster, int shard)
-    : cluster_(cluster), shard_(shard), process_(cluster->world, absl::StrCat("server ", shard)) {}
+    : cluster_(cluster),
+      shard_(shard),
+      disk_(cluster->disk, &pauses_),
+      process_(cluster->world, absl::StrCat("server ", shard)) {}
 
 SimulatedServer::~SimulatedServer() {
   if (process_.is_alive()) Crash(/*with_machine=*/false);
@@ -84,7 +87,7 @@ void SimulatedServer::Start() {
   deps.executor = &life_->arithmetic;
   deps.commands = &life_->commands;
   deps.writer = &life_->writer;
-  deps.file_system = cluster_->disk;
+  deps.file_system = &disk_;
   deps.reports = this;
   life_->host = std::make_unique<ShardHost>(shard_, deps);
   if (shard_ == 0) {
@@ -135,7 +138,7 @@ void SimulatedServer::StartCoordinator() {
   keeper.keep = cluster_->keep;
   keeper.job = cluster_->coordinator.job;
   CheckpointKeeper::Deps deps;
-  deps.file_system = cluster_->disk;
+  deps.file_system = &disk_;
   deps.executor = &life_->keeper_tasks;
   deps.reports = this;
   // Later starts get higher numbers.

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/testing/simulated_clock.h"
 #include "common/testing/simulated_file_system.h"
+#include "server/checkpoint/patient_file_system.h"
 #include "server/coordinator/coordinator.h"
 #include "server/host/checkpoint_keeper.h"
 #include "server/host/shard_host.h"
@@ -155,6 +157,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
 
   ClusterContext* const cluster_;
   const int shard_;
+  SimulatedClock pauses_{SimulatedClock::OnSleep::kAdvance};  // of readings: they take no time
+  PatientFileSystem disk_;
   Process process_;
   std::unique_ptr<Life> life_;
   std::optional<absl::Status> exit_;
