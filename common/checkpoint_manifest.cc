@@ -286,4 +286,15 @@ absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& di
                                              kManifestName, file.crc32c));
 }
 
+absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::string& directory) {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
+  for (const ShardManifest& shard : manifest.shards) {
+    RETURN_IF_ERROR(VerifyCheckpointFile(file_system, directory, shard.weights));
+    if (!shard.optimizer.name.empty()) {
+      RETURN_IF_ERROR(VerifyCheckpointFile(file_system, directory, shard.optimizer));
+    }
+  }
+  return manifest;
+}
+
 }  // namespace lodestar

@@ -82,4 +82,8 @@ absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string
 absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& directory,
                                   const CheckpointFile& file);
 
+// Reads every file of the checkpoint and compares it with the manifest. Blocks for the disk.
+// Errors: NotFound without a manifest; DataLoss naming file, offset or sum, and what was expected.
+absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::string& directory);
+
 }  // namespace lodestar

@@ -16,6 +16,7 @@
 #include "common/bytes_text.h"
 #include "common/clock.h"
 #include "common/command_line.h"
+#include "common/file_system.h"
 #include "common/flag_range.h"
 #include "common/host_port.h"
 #include "common/output_file.h"
@@ -31,6 +32,7 @@
 #include "deploy/psctl/model_output.h"
 #include "deploy/psctl/status_text.h"
 #include "deploy/psctl/text_table.h"
+#include "deploy/psctl/verify_command.h"
 #include "google/protobuf/util/json_util.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:50051", "HOST:PORT of the server of shard 0.");
@@ -68,8 +70,9 @@ struct Command {
   std::string form;          // how it is called, behind "psctl"
   std::string summary;       // of the list of commands
   std::string details = "";  // what else its own help says
-  std::vector<std::string> flags;
-  bool passes_on = false;  // takes what stands behind "--"
+  std::vector<std::string> flags = {};
+  bool takes_paths = false;  // any number of them, at least one
+  bool passes_on = false;    // takes what stands behind "--"
   std::function<int(const CommandLine&)> run;
 };
 
@@ -262,6 +265,14 @@ int GenerateCommand(const CommandLine&) {
   return status.ok() ? 0 : Fail(status);
 }
 
+int VerifyCommand(const CommandLine& line) {
+  const absl::Span<const std::string> paths = absl::MakeConstSpan(line.positionals).subspan(1);
+  const absl::Status status = VerifyCheckpoints(
+      FileSystem::Real(), paths,
+      [](absl::string_view text) { return WriteToStandardOutput(absl::StrCat(text, "\n")); });
+  return status.ok() ? 0 : Fail(status);
+}
+
 // A command that talks to the server of --server.
 std::function<int(const CommandLine&)> WithClient(int (*run)(ClusterClient*)) {
   return [run](const CommandLine&) {
@@ -319,6 +330,13 @@ std::vector<Command> Commands() {
        .summary = "text from a trained gpt",
        .flags = {"model", "prompt", "bytes", "temperature", "top_k", "seed", "device", "threads"},
        .run = &GenerateCommand},
+      {.name = "verify",
+       .form = "verify PATH...",
+       .summary = "whether checkpoints are whole; no server is needed",
+       .details = "PATH: a checkpoint (round-...), or a folder of checkpoints. Every file is read\n"
+                  "and compared with its manifest. Exit code: 0 all are whole.\n",
+       .takes_paths = true,
+       .run = &VerifyCommand},
   };
 }
 
@@ -351,6 +369,7 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
 std::string CommandHelp(const Command& command) {
   std::string usage = absl::StrCat("psctl ", command.form, ": ", command.summary, "\n");
   if (!command.details.empty()) absl::StrAppend(&usage, "\n", command.details);
+  if (command.flags.empty()) return FormatHelp(usage, {});
   return FormatHelp(usage, {{"Flags", command.flags}});
 }
 
@@ -376,7 +395,10 @@ absl::Status CheckFlags() {
 
 // A flag that the command does not know would be without effect, and its user would not see that.
 absl::Status CheckUsage(const Command& command, const CommandLine& line) {
-  if (line.positionals.size() > 1) {
+  if (command.takes_paths && line.positionals.size() < 2) {
+    return absl::InvalidArgumentError(absl::StrCat("which? psctl ", command.form));
+  }
+  if (!command.takes_paths && line.positionals.size() > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", line.positionals[1], "' is one word too many"));
   }

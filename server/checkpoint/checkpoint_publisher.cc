@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/checkpoint_directory.h"
 #include "common/file_io.h"
 #include "common/status_macros.h"
-#include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/checkpoint_reader.h"
 
 namespace lodestar {

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/checkpoint_directory.h"
 #include "common/safetensors.h"
 #include "common/status_macros.h"
 #include "common/tensor_slices.h"
-#include "server/checkpoint/checkpoint_directory.h"
 
 namespace lodestar {
 namespace {
@@ -47,17 +47,6 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range) {
 }
 
 }  // namespace
-
-absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::string& directory) {
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
-  for (const ShardManifest& shard : manifest.shards) {
-    RETURN_IF_ERROR(VerifyCheckpointFile(file_system, directory, shard.weights));
-    if (!shard.optimizer.name.empty()) {
-      RETURN_IF_ERROR(VerifyCheckpointFile(file_system, directory, shard.optimizer));
-    }
-  }
-  return manifest;
-}
 
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(FileSystem& file_system,
                                                                     const std::string& root) {

@@ -16,10 +16,6 @@
 
 namespace lodestar {
 
-// Reads every file of the checkpoint and compares it with the manifest. Blocks for the disk.
-// Errors: NotFound without a manifest; DataLoss naming file, offset or sum, and what was expected.
-absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::string& directory);
-
 struct FoundCheckpoint {
   std::string directory;
   Manifest manifest;

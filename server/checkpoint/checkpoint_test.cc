@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
+#include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
 #include "common/crc32c.h"
 #include "common/file_system.h"
@@ -19,7 +20,6 @@
 #include "common/safetensors.h"
 #include "common/shard_plan.h"
 #include "common/testing/status_matchers.h"
-#include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/checkpoint_publisher.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/shard_files.h"

@@ -71,7 +71,10 @@ class StatusTest(ClusterTestCase):
     port = self.port
     worker = self.start_worker("a")
     self.wait_for_round(1)
-    self.assertEqual(self.psctl("checkpoint").returncode, 0)
+    path = self.psctl("checkpoint").stdout.strip()
+    verified = subprocess.run([BINARIES["psctl"], "verify", path], capture_output=True, text=True,
+                              timeout=cluster_processes.PATIENCE_SECONDS, check=True)
+    self.assertIn(path + "  whole: round ", verified.stdout)
     watch = self.start([BINARIES["psctl"], "status", "--watch", "--json",
                         f"--server=127.0.0.1:{port}"], "watch")
     watch.wait_for_log("server_incarnation")

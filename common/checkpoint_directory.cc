@@ -1,4 +1,4 @@
-#include "server/checkpoint/checkpoint_directory.h"
+#include "common/checkpoint_directory.h"
 
 #include <algorithm>
 #include <optional>

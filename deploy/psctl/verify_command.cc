@@ -1,0 +1,70 @@
+#include "deploy/psctl/verify_command.h"
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/bytes_text.h"
+#include "common/checkpoint_directory.h"
+#include "common/checkpoint_manifest.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// The checkpoints at `path`; that of a path which is one has no suffix, however it is called.
+absl::StatusOr<std::vector<CheckpointEntry>> CheckpointsAt(FileSystem& file_system,
+                                                           const std::string& path) {
+  if (file_system.Exists(absl::StrCat(path, "/", kManifestName))) {
+    return std::vector<CheckpointEntry>{{Round(), /*suffix=*/"", path}};
+  }
+  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, path));
+  if (!entries.empty()) return entries;
+  return absl::NotFoundError(absl::StrCat(
+      path, " is no checkpoint (it has no ", kManifestName,
+      ") and no folder of checkpoints (it has no round-...); give the path of either"));
+}
+
+std::string WholeText(const Manifest& manifest) {
+  int64_t num_bytes = 0;
+  int num_files = 0;
+  for (const ShardManifest& shard : manifest.shards) {
+    for (const CheckpointFile* file : {&shard.weights, &shard.optimizer}) {
+      if (file->name.empty()) continue;
+      num_bytes += file->num_bytes;
+      ++num_files;
+    }
+  }
+  return absl::StrCat("whole: round ", manifest.round.value(), ", ", BytesText(num_bytes), " in ",
+                      num_files, num_files == 1 ? " file" : " files");
+}
+
+}  // namespace
+
+absl::Status VerifyCheckpoints(FileSystem& file_system, absl::Span<const std::string> paths,
+                               absl::FunctionRef<absl::Status(absl::string_view line)> say) {
+  int num_read = 0;
+  int num_damaged = 0;
+  for (const std::string& given : paths) {
+    const std::string path(absl::StripSuffix(given, "/"));
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, CheckpointsAt(file_system, path));
+    for (const CheckpointEntry& entry : entries) {
+      if (entry.suffix == kTemporarySuffix) {
+        RETURN_IF_ERROR(say(absl::StrCat(entry.path, "  not finished, never used")));
+        continue;
+      }
+      const absl::StatusOr<Manifest> manifest = VerifyCheckpoint(file_system, entry.path);
+      ++num_read;
+      if (!manifest.ok()) ++num_damaged;
+      RETURN_IF_ERROR(say(
+          absl::StrCat(entry.path, "  ",
+                       manifest.ok() ? WholeText(*manifest)
+                                     : absl::StrCat("DAMAGED: ", manifest.status().message()))));
+    }
+  }
+  if (num_damaged == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(num_damaged, " of ", num_read, " do not verify"));
+}
+
+}  // namespace lodestar
