@@ -4,11 +4,13 @@
 #include <optional>
 #include <tuple>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/checkpoint_manifest.h"
+#include "common/file_io.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -70,7 +72,17 @@ Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry) {
 }
 
 void RemoveDirectory(FileSystem& file_system, const std::string& path) {
-  file_system.RemoveAll(path).IgnoreError();
+  if (absl::EndsWith(path, kTemporarySuffix)) {
+    file_system.RemoveAll(path).IgnoreError();
+    return;
+  }
+  // The disk must have the new name before the first file goes: a crash may undo the renaming.
+  const std::string leaving = absl::StrCat(path, ".removed", kTemporarySuffix);
+  file_system.RemoveAll(leaving).IgnoreError();
+  const std::string root = DirectoryOf(path);
+  if (file_system.Rename(path, leaving).ok() && file_system.SyncDirectory(root).ok()) {
+    file_system.RemoveAll(leaving).IgnoreError();
+  }
 }
 
 }  // namespace lodestar

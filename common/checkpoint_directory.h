@@ -12,7 +12,7 @@
 
 namespace lodestar {
 
-// Being written; not a checkpoint yet: "round-00001234.<try>.tmp".
+// Being written or removed, not a checkpoint: "round-00001234.<try>.tmp".
 inline constexpr char kTemporarySuffix[] = ".tmp";
 // Replaced by a newer one of the same round; counts only if that did not arrive.
 inline constexpr char kReplacedSuffix[] = ".old";
@@ -39,7 +39,8 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& fi
 // The round that the manifest of a checkpoint says; that of its name if there is no telling.
 Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry);
 
-// Never fails: what stays is found again by ListCheckpoints().
+// Under a temporary name first, so that nobody who copies the directory meanwhile takes what is
+// left of it for a checkpoint. Never fails: what stays is found again by ListCheckpoints().
 void RemoveDirectory(FileSystem& file_system, const std::string& path);
 
 }  // namespace lodestar

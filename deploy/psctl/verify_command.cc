@@ -55,6 +55,10 @@ absl::Status VerifyCheckpoints(FileSystem& file_system, absl::Span<const std::st
         continue;
       }
       const absl::StatusOr<Manifest> manifest = VerifyCheckpoint(file_system, entry.path);
+      if (!manifest.ok() && !file_system.Exists(entry.path)) {
+        RETURN_IF_ERROR(say(absl::StrCat(entry.path, "  was removed meanwhile")));
+        continue;
+      }
       ++num_read;
       if (!manifest.ok()) ++num_damaged;
       RETURN_IF_ERROR(say(

@@ -1,6 +1,7 @@
 #include "deploy/psctl/verify_command.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -89,6 +90,23 @@ TEST_F(VerifyCommandTest, NamesWhatIsDamagedAndReadsTheRest) {
                   "MANIFEST.json says 7",
                   AllOf(StartsWith("runs/round-00000009  DAMAGED: "), HasSubstr("has crc32c")),
                   StartsWith("runs/round-00000007  whole: ")));
+}
+
+TEST_F(VerifyCommandTest, WhatAServerRemovesMeanwhileIsNotDamaged) {
+  WriteCheckpoint("runs/round-00000007", 7, "weights of seven");
+  WriteCheckpoint("runs/round-00000009", 9, "weights of nine");
+  bool is_removed = false;
+  disk_.SetFaultHook([&](FileOperation operation, const std::string& path) {
+    const bool is_read =
+        operation == FileOperation::kRead && path == "runs/round-00000007/MANIFEST.json";
+    if (is_read && !std::exchange(is_removed, true)) {
+      EXPECT_OK(disk_.RemoveAll("runs/round-00000007"));
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_OK(Verify({"runs"}));
+  EXPECT_THAT(lines_, ElementsAre(StartsWith("runs/round-00000009  whole: "),
+                                  "runs/round-00000007  was removed meanwhile"));
 }
 
 TEST_F(VerifyCommandTest, APathWithoutACheckpointIsAnError) {
