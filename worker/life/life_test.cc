@@ -259,6 +259,21 @@ TEST_F(LifecycleTest, AHeldNameWhoseHolderIsGoneIsWaitedForHoweverLateItsLeaseEn
   EXPECT_EQ(Register(), "prepare");
 }
 
+TEST_F(LifecycleTest, AHeldNameIsWaitedForUntilTheLastOfMuchLateNewsOfItsHolder) {
+  const auto held_for = [](absl::Duration rest) {
+    return WithRetryAfter(absl::AlreadyExistsError("held"), rest);
+  };
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(held_for(absl::Seconds(1))), "");
+  // Each has renewed the lease a while before this worker asks.
+  for (const int rest_ms : {1000, 1000, 900, 400}) {
+    EXPECT_EQ(Wake(), "connect");
+    EXPECT_EQ(Register(held_for(absl::Milliseconds(rest_ms))), "");
+  }
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Register(), "prepare");
+}
+
 TEST_F(LifecycleTest, ARefusalIsToldToTheServersAndIsTheOutcome) {
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(), "prepare");

@@ -224,7 +224,9 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     held_until_ = held_until;
     ++times_renewed_;
   }
-  return times_renewed_ < kMaxRenewals;
+  // What is almost over is not renewed by a live process: those were late messages of one that is
+  // gone.
+  return times_renewed_ < kMaxRenewals || rest < longest_rest_ / 2;
 }
 
 absl::Duration Lifecycle::PauseAfter(int failures) const {
