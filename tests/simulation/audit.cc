@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/match.h"
@@ -116,6 +117,7 @@ void BucketAudit::OnAnswered(const ContributionKey& key, PushOutcome outcome) {
                     " was counted twice");
       }
       counted_.emplace(name, Version(INT64_MAX));
+      counted_until_ = std::max(counted_until_, key.round + 1);
       answered_.push_back(key);
       return;
     }
@@ -337,6 +339,13 @@ void ShardAudit::Inspect(ParameterShard& shard, bool all) {
   }
 }
 
+Audit::Audit(JobSpec job, bool uses_rosters, Story story)
+    : job_(std::move(job)),
+      uses_rosters_(uses_rosters),
+      story_(std::move(story)),
+      work_(uses_rosters, job_.global_batch_size > 0 ? job_.global_batch_size : job_.batch_size,
+            [this](const std::string& violation) { Fail(violation); }) {}
+
 Audit::ServersLife* Audit::Find(uint64_t server_incarnation) {
   const auto found = lives_.find(server_incarnation);
   return found == lives_.end() ? nullptr : &found->second;
@@ -366,6 +375,7 @@ void Audit::CheckClip(ServersLife& life, Round round, uint32_t bucket, double sq
 void Audit::OnCommand(const ShardCommand& command) {
   if (const auto* assign = std::get_if<AssignCommand>(&command)) {
     members_.clear();
+    work_.OnAssigned(assign->source);
     ServersLife& life = lives_[assign->server_incarnation];
     life.map = assign->map;
     life.source = assign->source;
@@ -379,6 +389,9 @@ void Audit::OnCommand(const ShardCommand& command) {
     auto& plans = lives_.rbegin()->second.plans;
     plans[open->plan.round] = open->plan;
     while (plans.size() > kRoundsKept) plans.erase(plans.begin());
+    work_.OnOpened(open->plan);
+  } else if (const auto* save = std::get_if<SaveCommand>(&command)) {
+    work_.OnSaveBegun(save->directory);
   } else if (const auto* drop = std::get_if<DropCommand>(&command)) {
     members_.erase(drop->worker);
     if (is_quiet_ && !absl::StartsWith(drop->reason, "left")) {
@@ -404,14 +417,18 @@ void Audit::OnJoined(WorkerId worker) {
   members_.try_emplace(worker, Progress{SlowestBut(worker), Round(-1)});
 }
 
-void Audit::OnReported(WorkerId worker, Round round) {
-  const auto member = members_.find(worker);
-  if (member == members_.end() || round <= member->second.last_reported) return;
-  member->second.last_reported = round;
+void Audit::OnReported(const WorkerLife& life, const RoundReport& report) {
+  work_.OnReported(life, report);
+  const auto member = members_.find(life.worker);
+  if (member == members_.end() || report.round <= member->second.last_reported) return;
+  member->second.last_reported = report.round;
   ++member->second.rounds;
 }
 
-void Audit::OnGranted(WorkerId worker) {
+void Audit::OnGranted(const WorkerLife& life, const Grant& grant) {
+  work_.OnGranted(life, grant);
+  if (grant.kind != Grant::Kind::kTrain) return;
+  const WorkerId worker = life.worker;
   if (uses_rosters_ || job_.max_rounds_ahead < 0) return;
   const auto member = members_.find(worker);
   if (member == members_.end()) {
@@ -455,11 +472,30 @@ void Audit::ForgetOldLives() {
 
 void Audit::OnTask(const CheckpointTask& task, uint64_t server_incarnation) {
   const auto* record = std::get_if<CheckpointRecord>(&task);
-  if (record != nullptr) writers_[record->final_directory].insert(server_incarnation);
+  if (record == nullptr) return;
+  writers_[record->final_directory].insert(server_incarnation);
+  work_.OnRecord(*record);
 }
 
 void Audit::OnPublished(const PublishedCheckpoint& published) {
   published_ = std::max(published_, published.round);
+}
+
+void Audit::OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheckpoint>& saved) {
+  if (lives_.empty()) return;
+  const ServersLife& life = lives_.rbegin()->second;
+  Round counted;
+  for (const auto& bucket : life.buckets) counted = std::max(counted, bucket->counted_until());
+  if (saved.ok()) {
+    if (counted > saved->round) {
+      Fail(who, " stops and says that all is saved before round ", saved->round.value(), "; round ",
+           counted.value() - 1, " was counted, too");
+    }
+    goes_on_from_ = saved->round;
+  } else if (must_save_ && !life.has_lost_memory && counted > std::max(published_, Round(0))) {
+    Fail("nothing is broken, and ", who, " stops without a checkpoint of round ",
+         counted.value() - 1, ": ", saved.status().ToString());
+  }
 }
 
 void Audit::OnAnnouncement(const Announcement& announcement) {
@@ -468,13 +504,20 @@ void Audit::OnAnnouncement(const Announcement& announcement) {
                    ++num_restores_;
                    if (rounds_since_restore_ > 0) ++times_gone_back_;
                    next_round_ = point.next_round;
+                   work_.OnRestored(point);
                    rounds_since_restore_ = 0;
                    if (point.next_round < published_) {
                      Fail("goes on from round ", point.next_round.value(),
                           ", and a checkpoint of round ", published_.value(), " was published");
                    }
+                   const auto promised = std::exchange(goes_on_from_, std::nullopt);
+                   if (promised.has_value() && point.next_round != *promised) {
+                     Fail("goes on from round ", point.next_round.value(),
+                          ", and whoever stopped has said from round ", promised->value());
+                   }
                  },
                  [this](const RoundSummary& summary) {
+                   work_.OnSummary(summary);
                    if (!summary.trained) return;
                    ++rounds_committed_;
                    ++rounds_since_restore_;

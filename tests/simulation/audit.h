@@ -12,9 +12,12 @@
 //   one process at a time counts for a shard of one life of the servers;
 //   no checkpoint that was said to be published is missing when the job goes on, or at its end;
 //   rounds are gone back only when a server has ended;
-//   while nothing is broken, no life of a worker is ended but by the worker;
-//   nobody is granted a round who is further ahead of the slowest than the job allows;
-//   who is said to be waited for has not reported, and if nothing goes on, something is said.
+//   when a server that was told to stop, or a job that was, says that all is saved, then nothing
+//   else was counted, and the job goes on from exactly there; while nothing is broken, all is
+//   saved; while nothing is broken, no life of a worker is ended but by the worker; nobody is
+//   granted a round who is further ahead of the slowest than the job allows; what is said of rounds
+//   is what was reported, and no sample is handed out twice: WorkAudit; who is said to be waited
+//   for has not reported, and if nothing goes on, something is said.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +31,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/bucket_plan.h"
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "server/coordinator/announcement.h"
@@ -39,6 +45,7 @@
 #include "server/coordinator/shard_command.h"
 #include "server/shard/contribution.h"
 #include "server/shard/parameter_shard.h"
+#include "tests/simulation/work_audit.h"
 
 namespace lodestar::simulation {
 
@@ -69,6 +76,8 @@ class BucketAudit {
   bool HasCounted(Incarnation incarnation, Round round) const {
     return counted_.contains({incarnation, round});
   }
+  // The round after the last that was counted; 0: none was.
+  Round counted_until() const { return counted_until_; }
   bool has_news() const { return !answered_.empty(); }
 
  private:
@@ -91,6 +100,7 @@ class BucketAudit {
   std::vector<std::shared_ptr<const BucketSnapshot>> history_;
   std::map<std::pair<Incarnation, Round>, Version> counted_;  // and the version that has it
   std::deque<ContributionKey> answered_;                      // counted, and not published yet
+  Round counted_until_;                                       // in this life
   Round promised_;  // that the rounds before it are over in what somebody has pulled
 };
 
@@ -121,8 +131,7 @@ class Audit {
  public:
   using Story = std::function<void(const std::string&)>;
 
-  Audit(JobSpec job, bool uses_rosters, Story story)
-      : job_(std::move(job)), uses_rosters_(uses_rosters), story_(std::move(story)) {}
+  Audit(JobSpec job, bool uses_rosters, Story story);
 
   const JobSpec& job() const { return job_; }
   bool uses_rosters() const { return uses_rosters_; }
@@ -136,16 +145,25 @@ class Audit {
 
   // Whether nothing has been broken for long enough that nobody has a reason to miss anybody.
   void SetQuiet(bool is_quiet) { is_quiet_ = is_quiet; }
+  // Whether nothing is broken that could keep a server from saving what it has.
+  void SetMustSave(bool must_save) { must_save_ = must_save; }
 
   // The coordinator.
   void OnCommand(const ShardCommand& command);
   void OnTask(const CheckpointTask& task, uint64_t server_incarnation);
   void OnPublished(const PublishedCheckpoint& published);
+  // With a server ends what only it had.
+  void OnServerEnded() {
+    if (!lives_.empty()) lives_.rbegin()->second.has_lost_memory = true;
+  }
+  // A server that was told to stop ends, or a job that was: what became of the last checkpoint.
+  void OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheckpoint>& saved);
   void OnRegistered(WorkerId worker, absl::string_view name);
   void OnJoined(WorkerId worker);
   // A report is taken, perhaps not for the first time.
-  void OnReported(WorkerId worker, Round round);
-  void OnGranted(WorkerId worker);
+  void OnReported(const WorkerLife& life, const RoundReport& report);
+  // Work, perhaps not for the first time.
+  void OnGranted(const WorkerLife& life, const Grant& grant);
   // What people are told, now and then; `is_stuck`: no round was committed for a while.
   void OnSnapshot(const ClusterSnapshot& snapshot, bool is_stuck);
   void OnAnnouncement(const Announcement& announcement);
@@ -186,6 +204,7 @@ class Audit {
     std::shared_ptr<const ClusterMap> map;
     WeightsSource source;
     std::optional<Round> next_round;  // that it began with
+    bool has_lost_memory = false;
     std::map<Round, RoundPlan> plans;
     std::map<Round, std::map<MadeKey, Made>> made;
     std::vector<std::unique_ptr<BucketAudit>> buckets;
@@ -210,13 +229,16 @@ class Audit {
   const bool uses_rosters_;
   const Story story_;
   std::string violation_;
+  WorkAudit work_;
   bool is_quiet_ = false;
+  bool must_save_ = false;
   std::map<uint64_t, ServersLife> lives_;
   std::vector<std::unique_ptr<ShardAudit>> shards_;
   std::map<std::string, WorkerId> names_;
   std::map<WorkerId, Progress> members_;
   std::map<std::string, std::set<uint64_t>> writers_;  // of checkpoints, by path
   Round published_ = Round(-1);                        // of the newest checkpoint
+  std::optional<Round> goes_on_from_;                  // next; whoever stopped has said so
   Round next_round_;
   int64_t rounds_committed_ = 0;
   int64_t rounds_since_restore_ = 0;

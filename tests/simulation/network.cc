@@ -92,6 +92,7 @@ void Stream::TellEnd(Side side, absl::Duration delay, const absl::Status& status
   const bool is_dark = network_->dark_.contains(&other);
   if (is_dark || silence > absl::ZeroDuration()) {
     delay += is_dark ? Network::kKeepalive : std::min(silence, Network::kKeepalive);
+    network_->held_up_until_ = std::max(network_->held_up_until_, world.Now() + delay);
   }
   world.After(delay, [self = shared_from_this(), side, status] {
     End& end = self->ends_[side];

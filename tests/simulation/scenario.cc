@@ -91,6 +91,8 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
     config.checkpoint_dir = "/checkpoints";
     config.checkpoint_schedule.every_rounds = chance.Between(3, 40);
   }
+  const absl::Duration stop_timeouts[] = {absl::Seconds(5), absl::Seconds(20), absl::Seconds(60)};
+  config.stop_timeout = chance.Of(stop_timeouts);
   scenario.keep = static_cast<int>(chance.Between(1, 3));
   scenario.has_old_worker = chance.OneIn(10) && (job.push_encoding != Encoding::kFp32 ||
                                                  job.pull_encoding != Encoding::kFp32);

@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/remedy.h"
+#include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
+#include "server/rpc/checkpoint_calls.h"
 
 namespace lodestar::simulation {
 namespace {
@@ -22,11 +24,22 @@ constexpr absl::Duration kGrantHold = absl::Seconds(5);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
+constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
+constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
 constexpr absl::Duration kLongestTask = absl::Microseconds(200);
 constexpr absl::Duration kLongestWrite = absl::Milliseconds(20);
 constexpr absl::Duration kRestartPause = absl::Seconds(1);
 constexpr absl::Duration kExitTime = absl::Milliseconds(50);
+
+absl::Status StoppingStatus() {
+  return absl::UnavailableError("the server is stopping; connect again when it is back");
+}
+
+bool MayComeOtherwise(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status) ||
+         RemedyFor(status) == Remedy::kReconnect;
+}
 
 template <typename Calls>
 void ForgetCallsThatAreOver(Calls& calls) {
@@ -73,8 +86,8 @@ absl::Status SimulatedServer::TryFolder() {
 void SimulatedServer::Start() {
   if (const absl::Status tried = TryFolder(); !tried.ok()) {
     process_.world().Tell(process_.name(), " cannot start: ", tried.message());
-    process_.world().After(kRestartPause, [this] {
-      if (!process_.is_alive()) Start();
+    process_.world().After(kRestartPause, [this, life = process_.life()] {
+      if (process_.life() == life && !process_.is_alive()) Start();
     });
     return;
   }
@@ -82,6 +95,7 @@ void SimulatedServer::Start() {
   cluster_->network->OnBegun(process_);
   process_.world().Tell(process_.name(), " starts");
   exit_.reset();
+  has_completed_job_ = false;
   life_ = std::make_unique<Life>(this, &process_);
   ShardHost::Deps deps;
   deps.executor = &life_->arithmetic;
@@ -105,6 +119,7 @@ void SimulatedServer::Crash(bool with_machine) {
   world.Tell(process_.name(), with_machine ? " loses power" : " ends");
   process_.End();
   cluster_->network->OnEnded(process_, with_machine);
+  cluster_->audit->OnServerEnded();
   const std::unique_ptr<Life> life = std::move(life_);
   cluster_->is_draining = true;
   if (life->strand != nullptr) life->strand->Stop();
@@ -180,10 +195,15 @@ void SimulatedServer::CarryOut(Effect effect) {
 }
 
 void SimulatedServer::Tick() {
+  process_.After(kStrandTick, [this] { Tick(); });
   life_->strand->Tick();
   const std::optional<absl::Status> outcome = life_->coordinator->outcome();
-  if (outcome.has_value()) Exit(*outcome);
-  process_.After(kStrandTick, [this] { Tick(); });
+  if (!outcome.has_value() || exit_.has_value()) return;
+  const auto ending = life_->coordinator->Ending();
+  if (ending.has_value() && ending->ok()) cluster_->audit->OnStopped("psctl", (*ending)->saved);
+  has_completed_job_ = outcome->ok() && life_->coordinator->rounds_done() ==
+                                            cluster_->coordinator.job.schedule.total_rounds;
+  Exit(*outcome);
 }
 
 void SimulatedServer::TickShard() {
@@ -199,7 +219,6 @@ void SimulatedServer::InspectShard(bool all) {
 
 void SimulatedServer::Attach() {
   SimulatedServer* const coordinator = cluster_->servers[0];
-  life_->is_attached = false;
   std::shared_ptr<Stream> stream = cluster_->network->Open(
       process_, coordinator->process(), Lane::kControl,
       [coordinator, shard = shard_, instance_id = life_->instance_id,
@@ -214,7 +233,11 @@ void SimulatedServer::Attach() {
 
 void SimulatedServer::OnAttachmentEnded(const absl::Status& status) {
   if (exit_.has_value()) return;
-  if (std::exchange(life_->is_attached, false)) life_->pause = kFirstPause;
+  if (life_->connection.ok()) life_->pause = kFirstPause;
+  // One that was let go remains so until it is attached again.
+  if (absl::IsAborted(status) || !absl::IsAborted(life_->connection)) {
+    life_->connection = absl::IsAborted(status) ? status : absl::UnavailableError(status.message());
+  }
   process_.world().Tell(process_.name(), " is not attached any more: ", status.message());
   if (RemedyFor(status) == Remedy::kGiveUp) return Exit(status);
   process_.After(life_->pause, [this] { Attach(); });
@@ -226,10 +249,11 @@ void SimulatedServer::OnAttach(int shard, uint64_t instance_id, uint64_t memory_
   std::shared_ptr<Stream> old;
   const absl::Status status =
       life_->strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
-        absl::Status attached =
-            coordinator.OnShardAttached(shard, cluster_->coordinator.num_shards, instance_id,
-                                        memory_of, absl::StrCat("server ", shard), now);
-        if (!attached.ok()) return attached;
+        const bool goes_on = coordinator.GoesOn(shard, instance_id, memory_of);
+        if (is_draining() && !goes_on) return StoppingStatus();
+        RETURN_IF_ERROR(coordinator.OnShardAttached(shard, cluster_->coordinator.num_shards,
+                                                    instance_id, memory_of,
+                                                    absl::StrCat("server ", shard), now));
         old = std::exchange(life_->remotes[shard], Remote{instance_id, stream}).stream;
         Send(life_->remotes[shard], shard, std::nullopt);
         return absl::OkStatus();
@@ -253,7 +277,7 @@ void SimulatedServer::Send(Remote& remote, int shard, const std::optional<ShardC
   remote.stream->Send(Stream::kServer,
                       [server, command, number = ++remote.last_number, raw = remote.stream.get()] {
                         if (server->life_->attachment.get() != raw) return;
-                        server->life_->is_attached = true;
+                        server->life_->connection = absl::OkStatus();
                         const absl::Status taken = server->life_->order.Take(number);
                         if (!taken.ok()) {
                           raw->Close(Stream::kClient, taken);
@@ -273,28 +297,28 @@ void SimulatedServer::Obey(const ShardCommand& command) {
 
 void SimulatedServer::SendStats() {
   process_.After(kStatsInterval, [this] { SendStats(); });
-  if (!life_->is_attached) return;
+  if (!life_->connection.ok()) return;
   SimulatedServer* const coordinator = cluster_->servers[0];
   cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, 2 * kStatsInterval,
       [coordinator, shard = shard_, instance_id = life_->instance_id](const Responder& responder) {
-        coordinator
-            ->TakeReport(shard, instance_id,
-                         [shard, instance_id](SimulatedServer& server) {
-                           server.Send(server.life_->remotes[shard], shard, std::nullopt);
-                           server.life_->strand->Run([&](Coordinator& own, absl::Time now) {
-                             own.OnShardHeard(shard, instance_id, now);
-                           });
-                         })
-            .IgnoreError();
+        coordinator->OnStats(shard, instance_id);
         responder.Reply([] {});
       },
       [](const absl::Status&) {});
 }
 
+void SimulatedServer::OnStats(int shard, uint64_t instance_id) {
+  if (!CheckAttached(shard, instance_id).ok()) return;
+  Send(life_->remotes[shard], shard, std::nullopt);
+  life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardHeard(shard, instance_id, now);
+  });
+}
+
 void SimulatedServer::SendReport(Report report) {
   if (cluster_->is_draining) return;
-  if (shard_ == 0) return report(*this);
+  if (shard_ == 0) return life_->strand->Report(report);
   life_->reports.push_back(std::move(report));
   if (life_->reports.size() > 1) return;
   life_->report_pause = kFirstPause;
@@ -323,13 +347,99 @@ void SimulatedServer::SendFirstReport() {
       on_answer);
 }
 
-absl::Status SimulatedServer::TakeReport(int shard, uint64_t instance_id, const Report& report) {
+absl::Status SimulatedServer::CheckAttached(int shard, uint64_t instance_id) const {
   const auto remote = life_->remotes.find(shard);
-  if (remote == life_->remotes.end() || remote->second.instance_id != instance_id) {
-    return absl::AbortedError(absl::StrCat("shard ", shard, " is not attached; attach again"));
+  if (remote != life_->remotes.end() && remote->second.instance_id == instance_id) {
+    return absl::OkStatus();
   }
-  report(*this);
+  return absl::AbortedError(absl::StrCat("shard ", shard, " is not attached; attach again"));
+}
+
+absl::Status SimulatedServer::TakeReport(int shard, uint64_t instance_id, const Report& report) {
+  RETURN_IF_ERROR(CheckAttached(shard, instance_id));
+  life_->strand->Run(report);
   return absl::OkStatus();
+}
+
+void SimulatedServer::RequestStop() {
+  process_.Take(process_.life(), [this] {
+    if (is_draining()) return;
+    World& world = process_.world();
+    world.Tell(process_.name(), " is told to stop");
+    const absl::Duration patience = cluster_->coordinator.stop_timeout;
+    life_->stop_by = world.Now() + patience;
+    if (shard_ == 0) {
+      TakeLastCheckpoint(
+          *life_->strand, "the coordinator was told to stop", patience,
+          [this](const absl::StatusOr<PublishedCheckpoint>& saved) { OnLastSave(saved); });
+    } else if (life_->host->server_incarnation() == 0 && !life_->connection.ok()) {
+      OnLastSave(life_->connection);
+    } else {
+      AskForLastSave();
+    }
+  });
+}
+
+void SimulatedServer::AskForLastSave() {
+  life_->was_attached |= life_->connection.ok();
+  if (absl::IsAborted(life_->connection)) return OnLastSave(life_->connection);
+  if (!life_->connection.ok()) return OnLastSaveAnswer(life_->connection);
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  const absl::Duration patience = life_->stop_by - process_.world().Now();
+  cluster_->network->Call(
+      process_, coordinator->process(), Lane::kControl, patience + kAnswerGrace,
+      [this, coordinator, patience, shard = shard_,
+       instance_id = life_->instance_id](const Responder& responder) {
+        const auto answer = [this, responder](const absl::StatusOr<PublishedCheckpoint>& saved) {
+          responder.Reply([this, saved] { OnLastSaveAnswer(saved); });
+        };
+        const absl::Status attached = coordinator->CheckAttached(shard, instance_id);
+        if (!attached.ok()) return answer(attached);
+        TakeLastCheckpoint(*coordinator->life_->strand,
+                           absl::StrCat("the server of shard ", shard, " was told to stop"),
+                           patience, answer);
+      },
+      [this](const absl::Status& status) { OnLastSaveAnswer(status); });
+}
+
+void SimulatedServer::OnLastSaveAnswer(const absl::StatusOr<PublishedCheckpoint>& saved) {
+  if (exit_.has_value()) return;
+  if (!MayComeOtherwise(saved.status())) return OnLastSave(saved);
+  process_.After(kStopTick, [this, saved] {
+    if (exit_.has_value()) return;
+    if (process_.world().Now() < life_->stop_by) return AskForLastSave();
+    OnLastSave(life_->was_attached ? absl::DataLossError("the coordinator did not answer") : saved);
+  });
+}
+
+// As Server::Stop().
+void SimulatedServer::OnLastSave(const absl::StatusOr<PublishedCheckpoint>& saved) {
+  if (cluster_->is_draining || exit_.has_value()) return;
+  process_.world().Tell(process_.name(), ": the last checkpoint: ",
+                        saved.ok() ? saved->path : saved.status().ToString());
+  cluster_->audit->OnStopped(process_.name(), saved);
+  Exit(absl::CancelledError("told to stop"));
+  // Not within a call of the strand.
+  process_.After(absl::ZeroDuration(), [this] {
+    if (shard_ == 0) {
+      life_->strand->Stop();
+      for (const auto& [shard, remote] : std::exchange(life_->remotes, {})) {
+        remote.stream->Close(Stream::kServer, absl::AbortedError("the coordinator is stopping"));
+      }
+    } else if (life_->attachment != nullptr) {
+      std::exchange(life_->attachment, nullptr)
+          ->Close(Stream::kClient, absl::CancelledError("this server stops"));
+    }
+    life_->host->Shutdown(StoppingStatus());
+  });
+}
+
+void SimulatedServer::StopJob() {
+  process_.Take(process_.life(), [this] {
+    life_->strand->Run([](Coordinator& coordinator, absl::Time now) {
+      coordinator.RequestStop("an operator asked for it", now);
+    });
+  });
 }
 
 void SimulatedServer::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {
@@ -341,30 +451,25 @@ void SimulatedServer::OnLoaded(uint64_t server_incarnation, const absl::Status& 
         server_incarnation, shard_, absl::StrCat(process_.name(), " life ", process_.life()),
         **shard);
   }
-  SendReport([shard = shard_, server_incarnation, status](SimulatedServer& server) {
-    server.life_->strand->Run([&](Coordinator& own, absl::Time now) {
-      own.OnShardLoaded(shard, server_incarnation, status, now);
-    });
+  SendReport([shard = shard_, server_incarnation, status](Coordinator& own, absl::Time now) {
+    own.OnShardLoaded(shard, server_incarnation, status, now);
   });
 }
 
 void SimulatedServer::OnSaved(uint64_t server_incarnation, const std::string& directory,
                               const absl::StatusOr<std::string>& manifest_part) {
-  SendReport(
-      [shard = shard_, server_incarnation, directory, manifest_part](SimulatedServer& server) {
-        server.life_->strand->Run([&](Coordinator& own, absl::Time now) {
-          own.OnShardSaved(shard, server_incarnation, directory, manifest_part, now);
-        });
-      });
+  SendReport([shard = shard_, server_incarnation, directory, manifest_part](Coordinator& own,
+                                                                            absl::Time now) {
+    own.OnShardSaved(shard, server_incarnation, directory, manifest_part, now);
+  });
 }
 
 void SimulatedServer::OnSquareSums(uint64_t server_incarnation, Round round,
                                    std::vector<double> segment_sums) {
-  SendReport([shard = shard_, server_incarnation, round, segment_sums](SimulatedServer& server) {
-    server.life_->strand->Run([&](Coordinator& own, absl::Time now) {
-      own.OnSquareSums(shard, server_incarnation, round, segment_sums, now);
-    });
-  });
+  SendReport(
+      [shard = shard_, server_incarnation, round, segment_sums](Coordinator& own, absl::Time now) {
+        own.OnSquareSums(shard, server_incarnation, round, segment_sums, now);
+      });
 }
 
 void SimulatedServer::OnDiverged(uint64_t, Round round, absl::string_view text) {
@@ -373,10 +478,7 @@ void SimulatedServer::OnDiverged(uint64_t, Round round, absl::string_view text) 
 
 void SimulatedServer::OnFault(const WorkerFault& fault) {
   process_.world().Tell(process_.name(), ": ", fault.text);
-  SendReport([fault](SimulatedServer& server) {
-    server.life_->strand->Run(
-        [&](Coordinator& own, absl::Time now) { own.OnWorkerFault(fault, now); });
-  });
+  SendReport([fault](Coordinator& own, absl::Time now) { own.OnWorkerFault(fault, now); });
 }
 
 void SimulatedServer::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) {
@@ -397,6 +499,7 @@ void SimulatedServer::OnCheckpointPublished(const std::string& directory,
 }
 
 void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> reply) {
+  if (is_draining()) return reply(StoppingStatus());
   life_->strand->Await(0, kRegisterHold,
                        [call, reply, audit = cluster_->audit](
                            Coordinator& coordinator, absl::Time now,
@@ -413,6 +516,7 @@ void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> rep
 
 void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_hash,
                            const DatasetInfo& data, const Reply<ViewId>& reply) {
+  if (is_draining()) return reply(StoppingStatus());
   reply(life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
     absl::StatusOr<ViewId> joined = coordinator.Join(life, layout_hash, data, now);
     if (joined.ok()) cluster_->audit->OnJoined(life.worker);
@@ -447,16 +551,17 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
                                                        ? coordinator.RequestGrant(life, report, now)
                                                        : coordinator.PollGrant(life, now);
         if (answer.ok() && is_first && report.has_value()) {
-          audit->OnReported(life.worker, report->round);
+          audit->OnReported(life, *report);
         }
         const bool is_pending = answer.ok() && !answer->grant.has_value();
         if (is_pending && occasion != Occasion::kPatienceOver) return nullptr;
-        const bool has_work =
-            answer.ok() && answer->grant.has_value() && answer->grant->kind == Grant::Kind::kTrain;
-        if (!has_work) return finish(answer);
+        if (!answer.ok() || !answer->grant.has_value() ||
+            answer->grant->kind == Grant::Kind::kDone) {
+          return finish(answer);
+        }
         // Once the audit knows what has led to it.
-        return [audit, life, deliver = finish(answer)] {
-          audit->OnGranted(life.worker);
+        return [audit, life, grant = *answer->grant, deliver = finish(answer)] {
+          audit->OnGranted(life, grant);
           deliver();
         };
       });
@@ -465,7 +570,9 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
 void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,
                             const std::optional<RoundReport>& report, const Reply<bool>& reply) {
   const absl::Status left = life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
-    return coordinator.Leave(life, reason, report, now);
+    absl::Status left = coordinator.Leave(life, reason, report, now);
+    if (left.ok() && report.has_value()) cluster_->audit->OnReported(life, *report);
+    return left;
   });
   reply(left.ok() ? absl::StatusOr<bool>(true) : left);
 }

@@ -52,9 +52,19 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void Start();
   // `with_machine`: what the machine has not synced is lost, and nobody is told.
   void Crash(bool with_machine);
-  // It was told to exit, or is refused for good.
+  // Told to stop in order, as by SIGTERM: serves until all that was done is saved, for stop_timeout
+  // at most.
+  void RequestStop();
+  // Has been told so, and has not exited yet.
+  bool is_stopping() const {
+    return process_.is_alive() && life_->stop_by < absl::InfiniteFuture() && !exit_.has_value();
+  }
+  // It has ended by itself: OK, the coordinator says that the job is over; Cancelled, told to stop;
+  // else it is refused for good.
   bool has_exited() const { return exit_.has_value(); }
   const absl::Status& exit_status() const { return *exit_; }
+  // Of shard 0: it has ended because all rounds were done.
+  bool has_completed_job() const { return has_completed_job_; }
 
   // Of shard 0. Called where calls of workers arrive; `answer` may be called later.
   template <typename Answer>
@@ -72,6 +82,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   std::string ShardWaitsFor() const;
   // An operator asks for one.
   void RequestCheckpoint();
+  // An operator ends the job, whatever is left of it (psctl stop).
+  void StopJob();
   Coordinator* coordinator() { return life_ == nullptr ? nullptr : life_->coordinator; }
 
   // Bulk calls, known by numbers that differ.
@@ -92,7 +104,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     std::shared_ptr<Stream> stream;
     uint64_t last_number = 0;  // of what was sent on it
   };
-  using Report = std::function<void(SimulatedServer& coordinator)>;
+  using Report = std::function<void(Coordinator&, absl::Time now)>;
   // What is gone when the process ends.
   struct Life {
     Life(SimulatedServer* server, Process* process);
@@ -111,11 +123,14 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     std::map<int, Remote> remotes;
     // Of the others.
     std::shared_ptr<Stream> attachment;
+    absl::Status connection = absl::UnavailableError("not connected to the coordinator yet");
     CommandOrder order;
-    bool is_attached = false;
     absl::Duration pause;
     std::deque<Report> reports;  // the first is under way
     absl::Duration report_pause;
+    // Once told to stop: when it gives up.
+    absl::Time stop_by = absl::InfiniteFuture();
+    bool was_attached = false;  // since then
 
     std::map<uint64_t, std::weak_ptr<ServedPush>> pushes;
     std::map<uint64_t, std::weak_ptr<ServedPull>> pulls;
@@ -130,6 +145,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void TickShard();
   void InspectShard(bool all);
   void Exit(const absl::Status& status);
+  // It was told to stop, and takes nobody in.
+  bool is_draining() const { return life_->stop_by < absl::InfiniteFuture(); }
 
   void Attach();
   void OnAttach(int shard, uint64_t instance_id, uint64_t memory_of,
@@ -139,10 +156,17 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void Send(Remote& remote, int shard, const std::optional<ShardCommand>& command);
   void Obey(const ShardCommand& command);
   void SendStats();
+  void OnStats(int shard, uint64_t instance_id);
   // To the coordinator: at once if it is here, else until it is answered.
   void SendReport(Report report);
   void SendFirstReport();
+  absl::Status CheckAttached(int shard, uint64_t instance_id) const;
   absl::Status TakeReport(int shard, uint64_t instance_id, const Report& report);
+
+  // The last checkpoint before this server stops.
+  void AskForLastSave();
+  void OnLastSaveAnswer(const absl::StatusOr<PublishedCheckpoint>& saved);
+  void OnLastSave(const absl::StatusOr<PublishedCheckpoint>& saved);
 
   void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
   void OnSaved(uint64_t server_incarnation, const std::string& directory,
@@ -162,6 +186,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   Process process_;
   std::unique_ptr<Life> life_;
   std::optional<absl::Status> exit_;
+  bool has_completed_job_ = false;
 };
 
 }  // namespace lodestar::simulation

@@ -1,7 +1,9 @@
 #include "tests/simulation/simulation.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +24,11 @@ constexpr absl::Duration kLongestLull = absl::Seconds(30);
 // And two leases: until all have found each other again after the last fault.
 constexpr absl::Duration kSettlingTime = absl::Seconds(5);
 constexpr int kMaxStorms = 20;
+// Beyond its own patience, until a server that was told to stop has exited.
+constexpr absl::Duration kStopSlack = absl::Seconds(5);
+// And two leases: from the last fault on, until a job that an operator has stopped is over.
+constexpr absl::Duration kLongestEnding = absl::Seconds(15);
+constexpr absl::Duration kSupervision = absl::Milliseconds(200);
 
 class Run {
  public:
@@ -36,6 +43,8 @@ class Run {
     kStopWorker,
     kKillServer,
     kFreezeServer,
+    kStopServers,
+    kStopJob,
     kCut,
     kSilence,
     kSlowDown,
@@ -58,6 +67,15 @@ class Run {
   void StartAgain(SimulatedWorker& worker, absl::Duration pause);
   void StartAgain(SimulatedServer& server, absl::Duration pause);
   void KillServer(SimulatedServer& server, bool with_machine);
+  // One of them, or all.
+  void StopServers();
+  void StopJob();
+  // In a lull, where nothing else is wrong.
+  void StopInOrder();
+  void OnServerExit(SimulatedServer& server);
+  void OnWorkerExit(SimulatedWorker& worker);
+  void LookWhetherSettled();
+  void CheckStopping();
   void FaultOnPath();
   absl::Status OnFileOperation(FileOperation operation);
   void CheckProgress();
@@ -84,7 +102,13 @@ class Run {
 
   bool is_calm_ = false;
   bool is_stormy_ = false;
-  bool has_ended_ = false;  // in the calm
+  bool has_ended_ = false;       // in the calm
+  bool is_job_stopped_ = false;  // by an operator, who starts it again later
+  absl::Time job_stopped_at_;
+  bool must_save_ = false;  // who was told to stop in a lull, which is not over
+  std::map<SimulatedServer*, absl::Duration> stopping_for_;  // without what they were frozen
+  std::set<SimulatedServer*> starting_;                      // that have exited
+  absl::Time settled_since_ = absl::InfiniteFuture();        // from the last fault
   int64_t num_server_ends_ = 0;
   int num_storms_ = 0;
   absl::Time mended_at_;
@@ -140,7 +164,7 @@ SimulationResult Run::Go() {
   world_.Tell("seed ", options_.seed, ": ", scenario_.text);
   for (auto& server : servers_) StartAgain(*server, UpTo(absl::Seconds(2)));
   for (auto& worker : workers_) StartAgain(*worker, UpTo(absl::Seconds(2)));
-  world_.After(absl::Milliseconds(200), [this] { Supervise(); });
+  world_.After(kSupervision, [this] { Supervise(); });
   BeginStorm();
   while (!IsOver() && audit_.violation().empty() && world_.Step()) {
   }
@@ -163,6 +187,8 @@ SimulationResult Run::Go() {
 void Run::BeginStorm() {
   if (is_calm_) return;
   audit_.SetQuiet(false);
+  must_save_ = false;
+  audit_.SetMustSave(false);
   is_stormy_ = true;
   PlanFault(++num_storms_);
   world_.After(UpTo(kLongestStorm), [this] { EndStorm(); });
@@ -173,7 +199,9 @@ void Run::EndStorm() {
   if (num_storms_ == kMaxStorms) return BeginCalm();
   is_stormy_ = false;
   Mend();
-  world_.After(UpTo(kLongestLull), [this] { BeginStorm(); });
+  const absl::Duration lull = UpTo(kLongestLull);
+  world_.After(lull, [this] { BeginStorm(); });
+  if (chance_.OneIn(2)) world_.After(UpTo(lull), [this] { StopInOrder(); });
 }
 
 void Run::PlanFault(int storm) {
@@ -228,6 +256,12 @@ void Run::Strike(Fault fault) {
       });
       return;
     }
+    case Fault::kStopServers:
+      if (scenario_.coordinator.checkpoint_dir.empty() && !chance_.OneIn(8)) return;
+      return StopServers();
+    case Fault::kStopJob:
+      if (scenario_.coordinator.checkpoint_dir.empty() || !chance_.OneIn(4)) return;
+      return StopJob();
     case Fault::kCut:
     case Fault::kSilence:
     case Fault::kSlowDown:
@@ -304,8 +338,44 @@ void Run::FaultOnPath() {
 
 void Run::KillServer(SimulatedServer& server, bool with_machine) {
   ++num_server_ends_;
+  if (&server == servers_[0].get()) is_job_stopped_ = false;
   server.Crash(with_machine);
   StartAgain(server, UpTo(absl::Seconds(10)));
+}
+
+void Run::StopServers() {
+  if (!chance_.OneIn(3)) return AnyServer().RequestStop();
+  for (auto& server : servers_) {
+    world_.After(UpTo(absl::Milliseconds(chance_.OneIn(2) ? 1 : 500)),
+                 [raw = server.get()] { raw->RequestStop(); });
+  }
+}
+
+void Run::StopJob() {
+  if (is_calm_ || is_job_stopped_ || servers_[0]->coordinator() == nullptr) return;
+  world_.Tell("an operator stops the job");
+  is_job_stopped_ = true;
+  job_stopped_at_ = world_.Now();
+  servers_[0]->StopJob();
+}
+
+void Run::StopInOrder() {
+  if (is_stormy_ || is_calm_ || scenario_.coordinator.checkpoint_dir.empty()) return;
+  if (settled_since_ == absl::InfiniteFuture()) return;
+  must_save_ = true;
+  audit_.SetMustSave(true);
+  ++num_faults_;
+  chance_.OneIn(3) ? StopJob() : StopServers();
+  // A connection that is cut meanwhile costs nothing, where there is time to open another one.
+  const bool has_time = scenario_.coordinator.stop_timeout >= absl::Seconds(20);
+  if (servers_.size() == 1 || !has_time || !chance_.OneIn(2)) return;
+  Process& other = servers_[chance_.Between(1, servers_.size() - 1)]->process();
+  world_.After(UpTo(absl::Milliseconds(300)), [this, &other] {
+    const absl::Duration time = UpTo(absl::Seconds(1));
+    world_.Tell("the path of server 0 and ", other.name(), " is cut for ",
+                absl::FormatDuration(time));
+    network_.Cut(servers_[0]->process(), other, Lane::kControl, time);
+  });
 }
 
 absl::Status Run::OnFileOperation(FileOperation operation) {
@@ -332,20 +402,21 @@ void Run::StartAgain(SimulatedWorker& worker, absl::Duration pause) {
 }
 
 void Run::StartAgain(SimulatedServer& server, absl::Duration pause) {
-  world_.After(pause, [&server] {
-    if (!server.process().is_alive()) server.Start();
+  world_.After(pause, [this, &server, life = server.process().life()] {
+    starting_.erase(&server);
+    // Unless somebody else has done so.
+    if (server.process().life() == life && !server.process().is_alive()) server.Start();
   });
 }
 
 bool Run::IsOver() {
   const SimulatedServer& coordinator = *servers_[0];
-  if (!coordinator.has_exited() || !coordinator.exit_status().ok()) return false;
+  if (!coordinator.has_completed_job()) return false;
   if (!is_calm_) return true;
   if (!has_ended_) CheckEnd();
   // The others hear of it.
-  return std::all_of(servers_.begin(), servers_.end(), [](const auto& server) {
-    return server->has_exited() && server->exit_status().ok();
-  });
+  return std::all_of(servers_.begin(), servers_.end(),
+                     [](const auto& server) { return server->has_exited(); });
 }
 
 void Run::CheckEnd() {
@@ -358,39 +429,95 @@ void Run::CheckEnd() {
   }
 }
 
-// What a supervisor does with processes that exit, and what nobody may exit with.
+// What a supervisor and an operator do with processes that exit, and what nobody may exit with.
 void Run::Supervise() {
-  world_.After(absl::Milliseconds(200), [this] { Supervise(); });
+  world_.After(kSupervision, [this] { Supervise(); });
   for (auto& server : servers_) {
-    if (server->process().is_alive() || !server->has_exited()) continue;
-    if (!server->exit_status().ok()) {
-      audit_.Fail(server->process().name(), " exits: ", server->exit_status().ToString());
-    }
+    if (server->has_exited()) OnServerExit(*server);
   }
   for (auto& worker : workers_) {
-    if (worker->process().is_alive() || !worker->has_exited()) continue;
-    const absl::Status& status = worker->exit_status();
-    const bool can_take_part = &worker != &workers_.back() || !scenario_.has_old_worker;
-    // Told to stop, and the servers were not there to take its round.
-    const bool is_content = status.ok() || absl::IsDeadlineExceeded(status) ||
-                            (!can_take_part && absl::IsFailedPrecondition(status));
-    if (!is_content) audit_.Fail(worker->process().name(), " gives up: ", status.ToString());
-    if (can_take_part && !has_ended_) StartAgain(*worker, UpTo(absl::Seconds(2)));
+    if (!worker->process().is_alive() && worker->has_exited()) OnWorkerExit(*worker);
   }
   // What is left of the job is done in the calm.
   if (!is_calm_ && !scenario_.is_stormy_to_the_end &&
       audit_.next_round() + audit_.rounds_since_restore() >= Round(options_.num_rounds * 3 / 4)) {
     BeginCalm();
   }
-  const absl::Duration settling = 2 * scenario_.coordinator.lease + kSettlingTime;
-  const absl::Time settles = std::max(mended_at_, network_.held_up_until());
-  audit_.SetQuiet(!is_stormy_ && world_.Now() - settles > settling);
+  LookWhetherSettled();
+  CheckStopping();
   CheckReasons();
   if (audit_.times_gone_back() > num_server_ends_) {
     audit_.Fail("rounds were gone back ", audit_.times_gone_back(),
                 " times, and servers have ended ", num_server_ends_, " times");
   }
   if (is_calm_) CheckProgress();
+}
+
+void Run::OnServerExit(SimulatedServer& server) {
+  const absl::Status& status = server.exit_status();
+  if (!status.ok() && !absl::IsCancelled(status)) {
+    audit_.Fail(server.process().name(), " exits: ", status.ToString());
+  }
+  // The others hear of the end of a job before its coordinator has ended.
+  Coordinator* const coordinator = servers_[0]->coordinator();
+  const bool is_end = coordinator != nullptr && coordinator->outcome().has_value();
+  if (server.process().is_alive() || has_ended_ || is_end) return;
+  if (!starting_.insert(&server).second) return;
+  ++num_server_ends_;
+  // Who has stopped the job starts it again.
+  if (&server == servers_[0].get()) is_job_stopped_ = false;
+  StartAgain(server, UpTo(is_stormy_ ? absl::Seconds(10) : absl::Seconds(1)));
+}
+
+void Run::OnWorkerExit(SimulatedWorker& worker) {
+  const absl::Status& status = worker.exit_status();
+  const bool can_take_part = &worker != workers_.back().get() || !scenario_.has_old_worker;
+  // Told to stop, and the servers were not there to take its round.
+  const bool is_content = status.ok() || absl::IsDeadlineExceeded(status) ||
+                          (!can_take_part && absl::IsFailedPrecondition(status));
+  if (!is_content) audit_.Fail(worker.process().name(), " gives up: ", status.ToString());
+  if (can_take_part && !has_ended_ && !is_job_stopped_) {
+    StartAgain(worker, UpTo(absl::Seconds(2)));
+  }
+}
+
+void Run::LookWhetherSettled() {
+  const absl::Time now = world_.Now();
+  bool is_any_stopping = false;
+  for (const auto& server : servers_) {
+    if (!server->process().is_alive()) mended_at_ = now;
+    is_any_stopping |= server->is_stopping();
+  }
+  const absl::Duration settling = 2 * scenario_.coordinator.lease + kSettlingTime;
+  const absl::Time settles = std::max(mended_at_, network_.held_up_until());
+  const bool is_settled = !is_stormy_ && now - settles > settling;
+  settled_since_ = is_settled ? std::min(settled_since_, now) : absl::InfiniteFuture();
+  // Who holds up a server that stops is dropped.
+  audit_.SetQuiet(is_settled && !is_any_stopping);
+  audit_.SetMustSave(!scenario_.coordinator.checkpoint_dir.empty() && (is_settled || must_save_));
+}
+
+// Who was told to stop ends in time.
+void Run::CheckStopping() {
+  for (const auto& server : servers_) {
+    absl::Duration& time = stopping_for_[server.get()];
+    if (!server->is_stopping()) {
+      time = absl::ZeroDuration();
+    } else if (!server->process().is_frozen()) {
+      time += kSupervision;
+    }
+    if (time > scenario_.coordinator.stop_timeout + kStopSlack) {
+      audit_.Fail(server->process().name(), " was told to stop and has not exited after ",
+                  absl::FormatDuration(time));
+    }
+  }
+  const absl::Time since = std::max(job_stopped_at_, settled_since_);
+  const absl::Duration longest = kLongestEnding + 2 * scenario_.coordinator.lease;
+  if (is_job_stopped_ && world_.Now() - since > longest) {
+    const ClusterSnapshot snapshot = servers_[0]->coordinator()->Snapshot(world_.Now());
+    audit_.Fail("nothing is broken, an operator has stopped the job, and it is not over after ",
+                absl::FormatDuration(longest), ": ", snapshot.state, ", ", snapshot.waiting_for);
+  }
 }
 
 void Run::CheckReasons() {

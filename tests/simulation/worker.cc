@@ -28,6 +28,12 @@ DatasetInfo Data() {
           .tokens_per_sample = 1};
 }
 
+// A whole number, so that sums are exact in any order.
+double LossOf(const WorkerLife& life, Round round) {
+  return static_cast<double>(
+      Chance(life.incarnation.value() ^ static_cast<uint64_t>(round.value())).Below(1000));
+}
+
 }  // namespace
 
 SimulatedWorker::SimulatedWorker(ClusterContext* cluster, Config config)
@@ -374,6 +380,7 @@ void SimulatedWorker::Compute() {
     RoundReport report;
     report.round = grant.round;
     report.heldout_predictions = grant.num_heldout_samples;
+    report.heldout_loss_sum = LossOf(life_->registration->life, grant.round);
     EndRound(report);
   });
 }
@@ -403,7 +410,7 @@ void SimulatedWorker::MakeContribution() {
     key.num_samples = made.report.num_samples;
   }
   made.report.num_predictions = made.report.num_samples;
-  made.report.loss_sum = static_cast<double>(made.report.num_samples);
+  made.report.loss_sum = LossOf(registration.life, grant.round);
   made.report.base_version = *life_->pulled[0];
   made.by_shard.resize(registration.map->servers.size());
   Chance numbers(Chance::Mix(registration.life.incarnation.value()) ^

@@ -1,0 +1,161 @@
+#include "tests/simulation/work_audit.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar::simulation {
+namespace {
+
+constexpr size_t kCheckpointsKept = 256;
+constexpr size_t kRoundsKept = 256;
+
+template <typename Map>
+void KeepNewest(Map& map, size_t size) {
+  while (map.size() > size) map.erase(map.begin());
+}
+
+std::string MeanText(const std::optional<double>& mean) {
+  return mean.has_value() ? absl::StrCat(*mean) : "none";
+}
+
+std::optional<double> Mean(double sum, int64_t count) {
+  if (count == 0) return std::nullopt;
+  return sum / static_cast<double>(count);
+}
+
+}  // namespace
+
+template <typename MayBe>
+void WorkAudit::Narrow(const MayBe& may_be, const std::string& violation) {
+  std::erase_if(beginnings_, [&](const Progress& beginning) { return !may_be(beginning); });
+  if (beginnings_.empty()) fail_(violation);
+}
+
+void WorkAudit::OnRestored(const RestoredPoint& point) { restored_ = point; }
+
+void WorkAudit::OnAssigned(const WeightsSource& source) {
+  beginnings_ = {{}};
+  if (const auto* checkpoint = std::get_if<CheckpointSource>(&source)) {
+    const auto kept = kept_.find(checkpoint->directory);
+    beginnings_ = kept == kept_.end() ? std::vector<Progress>() : kept->second;
+  }
+  since_ = {};
+  shares_.clear();
+  last_grants_.clear();
+  reports_.clear();
+  Narrow([&](const Progress& one) { return one.reported == restored_.trained_samples; },
+         absl::StrCat("goes on from round ", restored_.next_round.value(), " as if ",
+                      restored_.trained_samples, " samples had been reported before it"));
+}
+
+void WorkAudit::OnOpened(const RoundPlan& plan) {
+  std::map<WorkerId, Share>& shares = shares_[plan.round];
+  for (const RosterMember& member : plan.roster) {
+    shares[member.worker] = {member.incarnation, since_.handed_out, member.num_samples};
+    since_.handed_out += member.num_samples;
+  }
+  KeepNewest(shares_, kRoundsKept);
+}
+
+void WorkAudit::OnSaveBegun(const std::string& directory) { begun_[directory] = since_; }
+
+void WorkAudit::OnRecord(const CheckpointRecord& record) {
+  const auto begun = begun_.find(record.directory);
+  if (begun == begun_.end()) return;
+  Progress since = begun->second;
+  if (!uses_rosters_) {
+    since.handed_out = (record.round - restored_.next_round) * samples_per_grant_;
+  }
+  std::vector<Progress>& kept = kept_[record.final_directory];
+  for (const Progress& beginning : beginnings_) {
+    kept.push_back({beginning.handed_out + since.handed_out, beginning.reported + since.reported});
+  }
+  begun_.erase(begun);
+  KeepNewest(kept_, kCheckpointsKept);
+  KeepNewest(begun_, kCheckpointsKept);
+}
+
+void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
+  const auto [last, is_first] = last_grants_.try_emplace(life.incarnation, grant);
+  const bool is_repeat = !is_first && last->second.round == grant.round;
+  if (is_repeat && !(last->second == grant)) {
+    return fail_(absl::StrCat("worker ", life.worker.value(), " was granted round ",
+                              grant.round.value(), " again, and not the same"));
+  }
+  last->second = grant;
+  if (grant.kind != Grant::Kind::kTrain) return;
+  Share share = {life.incarnation, (grant.round - restored_.next_round) * samples_per_grant_,
+                 samples_per_grant_};
+  if (uses_rosters_) {
+    const auto shares = shares_.find(grant.round);
+    if (shares == shares_.end()) return;
+    const auto own = shares->second.find(life.worker);
+    if (own == shares->second.end() || own->second.incarnation != life.incarnation) {
+      return fail_(absl::StrCat("worker ", life.worker.value(), " was granted round ",
+                                grant.round.value(), " and is not in its roster"));
+    }
+    share = own->second;
+  }
+  if (share.count != grant.num_samples) {
+    return fail_(absl::StrCat("worker ", life.worker.value(), " was granted ", grant.num_samples,
+                              " samples of round ", grant.round.value(), ", its share is ",
+                              share.count));
+  }
+  Narrow(
+      [&](const Progress& beginning) {
+        return grant.first_sample == beginning.handed_out + share.first &&
+               grant.first_position == grant.first_sample;
+      },
+      absl::StrCat("worker ", life.worker.value(), " was granted sample ", grant.first_sample,
+                   " as the first of round ", grant.round.value(),
+                   "; those before it and those after it were given to others"));
+}
+
+void WorkAudit::OnReported(const WorkerLife& life, const RoundReport& report) {
+  const auto [known, is_first] = reports_[report.round].try_emplace(life.incarnation, report);
+  const RoundReport& first = known->second;
+  if (!is_first && (first.loss_sum != report.loss_sum || first.num_samples != report.num_samples)) {
+    fail_(absl::StrCat("worker ", life.worker.value(), " reports round ", report.round.value(),
+                       " again, with other numbers"));
+  }
+  KeepNewest(reports_, kRoundsKept);
+}
+
+void WorkAudit::OnSummary(const RoundSummary& summary) {
+  RoundReport sum;
+  const std::map<Incarnation, RoundReport>& reports = reports_[summary.round];
+  for (const auto& [incarnation, report] : reports) {
+    sum.num_samples += report.num_samples;
+    sum.num_predictions += report.num_predictions;
+    sum.loss_sum += report.loss_sum;
+    sum.heldout_predictions += report.heldout_predictions;
+    sum.heldout_loss_sum += report.heldout_loss_sum;
+  }
+  const auto workers = static_cast<int>(reports.size());
+  const std::optional<double> loss = Mean(sum.loss_sum, sum.num_predictions);
+  const std::optional<double> heldout = Mean(sum.heldout_loss_sum, sum.heldout_predictions);
+  const auto shares = shares_.find(summary.round);
+  const bool is_short = shares != shares_.end() ? workers < static_cast<int>(shares->second.size())
+                                                : summary.committed_short;
+  if (summary.workers != workers || summary.samples != sum.num_samples ||
+      summary.train_loss != loss || summary.heldout_loss != heldout ||
+      summary.committed_short != is_short) {
+    fail_(absl::StrCat(
+        "round ", summary.round.value(), " is said to have ", summary.workers, " workers, ",
+        summary.samples, " samples, loss ", MeanText(summary.train_loss), ", held-out loss ",
+        MeanText(summary.heldout_loss), summary.committed_short ? ", short" : "",
+        "; reported were ", workers, " workers, ", sum.num_samples, " samples, loss ",
+        MeanText(loss), ", held-out loss ", MeanText(heldout), is_short ? ", short" : ""));
+  }
+  if (summary.trained) since_.reported += summary.samples;
+  Narrow(
+      [&](const Progress& beginning) {
+        return summary.total_samples == beginning.reported + since_.reported;
+      },
+      absl::StrCat("after round ", summary.round.value(), " the job is said to have trained on ",
+                   summary.total_samples, " samples"));
+}
+
+}  // namespace lodestar::simulation

@@ -1,0 +1,85 @@
+// WorkAudit: what the numbers of rounds have to be. From the grants that workers get and the
+// reports that are taken from them it adds up by itself whose samples come next and what each
+// round's summary has to say.
+//
+// It holds:
+//   the samples of a life of the servers follow one another without a gap and without an overlap,
+//   whoever gets them, from where they were when the checkpoint was taken that it began with;
+//   a grant that is given again is the same to the bit;
+//   a round's summary has exactly the workers, samples and losses that were reported, each once,
+//   and says whether somebody of its roster is missing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/cluster_messages.h"
+#include "common/ids.h"
+#include "server/coordinator/announcement.h"
+#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/shard_command.h"
+#include "server/sync/round_plan.h"
+
+namespace lodestar::simulation {
+
+class WorkAudit {
+ public:
+  using Fail = std::function<void(const std::string& violation)>;
+
+  // `samples_per_grant`: of jobs without rosters.
+  WorkAudit(bool uses_rosters, int64_t samples_per_grant, Fail fail)
+      : uses_rosters_(uses_rosters),
+        samples_per_grant_(samples_per_grant),
+        fail_(std::move(fail)) {}
+
+  void OnRestored(const RestoredPoint& point);
+  // With what it was restored from.
+  void OnAssigned(const WeightsSource& source);
+  void OnOpened(const RoundPlan& plan);
+  void OnSaveBegun(const std::string& directory);
+  void OnRecord(const CheckpointRecord& record);
+
+  // As the worker gets it, perhaps not for the first time.
+  void OnGranted(const WorkerLife& life, const Grant& grant);
+  // Taken, perhaps not for the first time.
+  void OnReported(const WorkerLife& life, const RoundReport& report);
+  void OnSummary(const RoundSummary& summary);
+
+ private:
+  // Of a job, or since a life of the servers began.
+  struct Progress {
+    int64_t handed_out = 0;  // samples
+    int64_t reported = 0;    // those of rounds that are over
+  };
+  struct Share {
+    Incarnation incarnation;
+    int64_t first = 0;  // sample, from the beginning of this life on
+    int64_t count = 0;
+  };
+
+  // Leaves only those beginnings that may be; there must be one.
+  template <typename MayBe>
+  void Narrow(const MayBe& may_be, const std::string& violation);
+
+  const bool uses_rosters_;
+  const int64_t samples_per_grant_;
+  const Fail fail_;
+  // By directory: of checkpoints that are written, and of those that are; more than one if a round
+  // was saved again after the servers had gone back.
+  std::map<std::string, Progress> begun_;
+  std::map<std::string, std::vector<Progress>> kept_;
+
+  // Of the servers' life.
+  RestoredPoint restored_;
+  std::vector<Progress> beginnings_ = {{}};  // where it may have begun
+  Progress since_;
+  std::map<Round, std::map<WorkerId, Share>> shares_;
+  std::map<Incarnation, Grant> last_grants_;
+  std::map<Round, std::map<Incarnation, RoundReport>> reports_;
+};
+
+}  // namespace lodestar::simulation
