@@ -31,10 +31,10 @@ ClusterClient::ClusterClient(std::string server) { Connect(server); }
 
 void ClusterClient::Connect(const std::string& server) {
   server_ = server;
-  const auto channel = grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(),
-                                                 ControlChannelArguments());
-  status_ = v1::StatusService::NewStub(channel);
-  admin_ = v1::AdminService::NewStub(channel);
+  channel_ = grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(),
+                                       ControlChannelArguments());
+  status_ = v1::StatusService::NewStub(channel_);
+  admin_ = v1::AdminService::NewStub(channel_);
 }
 
 absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
@@ -52,10 +52,13 @@ absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
 absl::Status ClusterClient::Explain(const grpc::Status& status) const {
   const absl::Status native = FromGrpcStatus(status);
   if (native.ok()) return native;
+  // A connection that stands has brought the server's own words, such as those of a full disk.
+  const bool is_reached = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+  const bool is_nobody_there = absl::IsUnavailable(native) && !is_reached;
   return absl::Status(
       native.code(),
       absl::StrCat("ps_server at ", server_, ": ", native.message(),
-                   absl::IsUnavailable(native) ? "; is it running, and is --server right?" : ""));
+                   is_nobody_there ? "; is it running, and is --server right?" : ""));
 }
 
 absl::StatusOr<v1::ClusterStatus> ClusterClient::GetStatus() {

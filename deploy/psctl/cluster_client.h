@@ -37,10 +37,11 @@ class ClusterClient {
   void Connect(const std::string& server);
   // Makes the call, and again with the coordinator if the server sends on to it.
   absl::Status Call(absl::FunctionRef<grpc::Status()> call);
-  // "ps_server at HOST:PORT: ..."
+  // "ps_server at HOST:PORT: ...", and what to look at where nobody has answered.
   absl::Status Explain(const grpc::Status& status) const;
 
   std::string server_;
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::StatusService::Stub> status_;
   std::unique_ptr<v1::AdminService::Stub> admin_;
 };
