@@ -26,11 +26,16 @@ std::string LossText(double nats, LossUnit unit) {
   return absl::StrFormat("%.3f bits/byte (%.4f nats)", BitsFromNats(nats), nats);
 }
 
+std::string RoundOfText(int64_t round, int64_t total_rounds, absl::string_view of) {
+  if (round <= total_rounds) return absl::StrCat(round, of, total_rounds);
+  return absl::StrCat(round, " (--rounds=", total_rounds, ")");
+}
+
 std::string JobLossText(const JobLoss& loss, int64_t total_rounds, LossUnit unit) {
   const Round round = !loss.train.has_value()     ? loss.heldout_round
                       : !loss.heldout.has_value() ? loss.train_round
                                                   : std::max(loss.train_round, loss.heldout_round);
-  std::string text = absl::StrCat("round ", round.value(), "/", total_rounds);
+  std::string text = absl::StrCat("round ", RoundOfText(round.value(), total_rounds, "/"));
   if (loss.train.has_value() && loss.train_round == round) {
     absl::StrAppend(&text, "  loss ", LossText(*loss.train, unit));
   }

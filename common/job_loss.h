@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "common/ids.h"
 #include "common/model_spec.h"
 
@@ -31,6 +32,10 @@ double BitsFromNats(double nats);
 
 // "1.3075 nats", or "1.886 bits/byte (1.3075 nats)".
 std::string LossText(double nats, LossUnit unit);
+
+// "20/60", with what stands between; "300 (--rounds=60)" of a job that was resumed with fewer
+// rounds than it has done.
+std::string RoundOfText(int64_t round, int64_t total_rounds, absl::string_view of);
 
 // "round 20/60  loss 4.853 bits/byte (3.3639 nats)  held-out 3.011 bits/byte (2.0874 nats) accuracy
 // 18.67 %": of the round that the newer of the two losses is of, without what is of another round.

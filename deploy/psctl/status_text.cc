@@ -52,9 +52,9 @@ std::string JobText(const v1::ClusterStatus& status) {
 }
 
 std::string ProgressText(const v1::ClusterStatus& status) {
-  std::string text =
-      absl::StrFormat("%s: round %d of %d, epoch %.2f, %d samples", status.state(), status.round(),
-                      status.total_rounds(), status.epoch(), status.samples());
+  std::string text = absl::StrFormat("%s: round %s, epoch %.2f, %d samples", status.state(),
+                                     RoundOfText(status.round(), status.total_rounds(), " of "),
+                                     status.epoch(), status.samples());
   if (status.eta_seconds() > 0.0) {
     absl::StrAppend(&text, ", ETA ", FormatSeconds(status.eta_seconds()));
   }
@@ -205,8 +205,10 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
 }
 
 std::string ExportText(const v1::ExportSource& source, absl::string_view server) {
-  return absl::StrFormat("the weights of job %s at %s after %d of %d rounds%s", source.model(),
-                         server, source.round(), source.total_rounds(),
+  const bool is_within = source.round() <= source.total_rounds();
+  return absl::StrFormat("the weights of job %s at %s after %d%s rounds%s", source.model(), server,
+                         source.round(),
+                         is_within ? absl::StrCat(" of ", source.total_rounds()) : "",
                          source.is_over() ? "" : ", or of later ones, as the job goes on");
 }
 

@@ -99,6 +99,13 @@ TEST(StatusTextTest, SaysWhyAWorkerIsGoneAndThatTheRunHasDiverged) {
                               "rate times 0.25\n"));
 }
 
+TEST(StatusTextTest, AJobThatWasResumedWithFewerRoundsThanItHasDoneIsNotPartOfThem) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), HasSubstr("training: round 21 of 60, "));
+  status.set_total_rounds(10);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), HasSubstr(": round 21 (--rounds=10), "));
+}
+
 TEST(StatusTextTest, ExportAndStopNameTheJobTheServerAndTheRound) {
   v1::ExportSource source;
   source.set_model("tiny");
@@ -109,6 +116,8 @@ TEST(StatusTextTest, ExportAndStopNameTheJobTheServerAndTheRound) {
   source.set_round(7);
   source.set_is_over(false);
   EXPECT_THAT(ExportText(source, "h:1"), HasSubstr("after 7 of 20 rounds, or of later ones"));
+  source.set_total_rounds(5);
+  EXPECT_THAT(ExportText(source, "h:1"), HasSubstr("after 7 rounds, or of later ones"));
 
   v1::StopReply reply;
   reply.set_model("tiny");

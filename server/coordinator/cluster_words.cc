@@ -287,7 +287,7 @@ std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
   const int64_t rounds = state.rounds_done();
   const int64_t total = state.config.job.schedule.total_rounds;
   return JobEnding{rounds < total ? absl::StrCat("stopped after ", rounds, " of ", total, " rounds")
-                                  : absl::StrCat("complete after all ", total, " rounds"),
+                                  : absl::StrCat("complete after all ", rounds, " rounds"),
                    *state.last_save.outcome()};
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/bucket_plan.h"
+#include "common/job_loss.h"
 #include "common/remedy.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
@@ -371,7 +372,8 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
     } else {
       done.reason = state_.is_stopping()
                         ? absl::StrCat("stopped: ", *state_.stop_reason)
-                        : absl::StrCat("all ", done.total_rounds, " rounds are done");
+                        : absl::StrCat("all ", std::max(done.total_rounds, done.round.value()),
+                                       " rounds are done");
     }
     answer.grant = std::move(done);
   } else if (desk.grant().has_value()) {
@@ -895,8 +897,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.resumed = choice.resumed;
   if (!choice.note.empty()) Tell(choice.note);
   if (state_.ledger.is_exhausted() && !state_.ledger.needs_final_evaluation()) {
-    Tell(absl::StrCat("complete already at round ", state_.ledger.next_round().value(), " of ",
-                      state_.config.job.schedule.total_rounds,
+    Tell(absl::StrCat("complete already at round ",
+                      RoundOfText(state_.ledger.next_round().value(),
+                                  state_.config.job.schedule.total_rounds, " of "),
                       ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
                       state_.config.exit_when_done
                           ? "ends, because of --exit_when_done"

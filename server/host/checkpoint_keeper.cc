@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
+#include "common/job_loss.h"
 #include "common/job_settings.h"
 #include "common/logging.h"
 #include "common/model_spec_json.h"
@@ -286,7 +287,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   const bool has_rounds_left = manifest.round.value() < config_.job.schedule.total_rounds;
   choice.note = absl::StrCat(
       has_rounds_left ? "resumes from" : "takes the weights of", " path=", path,
-      " round=", manifest.round.value(), " of ", config_.job.schedule.total_rounds,
+      " round=", RoundOfText(manifest.round.value(), config_.job.schedule.total_rounds, " of "),
       AgeText(*deps_.file_system, path),
       changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
       SettingsTable(changes));
