@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/bytes_text.h"
 #include "common/status_macros.h"
 #include "proto/model_file.h"
 #include "server/idle_flags.h"
@@ -156,9 +157,10 @@ ABSL_FLAG(
     "How long a server that is told to stop (SIGTERM, Ctrl-C) goes on serving until the last "
     "checkpoint is written; 100ms to 24h. Workers that hold it up for half of that are "
     "dropped from their round. A second signal ends the server at once, a third even if it hangs.");
-ABSL_FLAG(int64_t, memory_limit, 0,
-          "Bytes that weights, optimizer state and contributions may take on this server; beyond, "
-          "the job is saved and ended. 0: what the machine, its control group and ulimit allow.");
+ABSL_FLAG(std::string, memory_limit, "0",
+          "What weights, optimizer state and contributions may take on this server, as in 500MB, "
+          "4GiB or 4000000000; beyond, the job is saved and ended. 0: what the machine, its "
+          "control group and ulimit allow.");
 ABSL_FLAG(int32_t, checkpoint_keep, 3, "Newest checkpoints that are kept; 1 to 1000.");
 ABSL_FLAG(
     std::string, resume, "latest",
@@ -201,7 +203,13 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
   cluster.coordinator = absl::GetFlag(FLAGS_coordinator);
   cluster.lease = absl::GetFlag(FLAGS_lease);
   cluster.stop_timeout = absl::GetFlag(FLAGS_stop_timeout);
-  cluster.memory_limit = absl::GetFlag(FLAGS_memory_limit);
+  const std::string memory_limit = absl::GetFlag(FLAGS_memory_limit);
+  const absl::StatusOr<int64_t> bytes = ParseBytes(memory_limit);
+  if (!bytes.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--memory_limit=", memory_limit, ": ", bytes.status().message()));
+  }
+  cluster.memory_limit = *bytes;
   return cluster;
 }
 

@@ -230,7 +230,10 @@ TEST_F(ServerFlagsTest, EveryServerHasAMemoryLimitOfItsOwn) {
       Parse({"--shard=1/2", "--coordinator=localhost:50051", "--memory_limit=5000000000"});
   EXPECT_EQ(line.config.cluster.memory_limit, 5'000'000'000);
   EXPECT_THAT(line.ignored, IsEmpty());
+  EXPECT_EQ(Parse({"--memory_limit=1.5GiB"}).config.cluster.memory_limit, 3 << 29);
   EXPECT_THAT(ErrorOf({"--memory_limit=-1"}), HasSubstr("--memory_limit=-1"));
+  EXPECT_THAT(ErrorOf({"--memory_limit=4G"}),
+              HasSubstr("--memory_limit=4G: '4G' is no number of bytes, such as 500MB"));
 }
 
 TEST_F(ServerFlagsTest, CheckpointsComeByTimeUnlessRoundsAreGiven) {
