@@ -179,11 +179,15 @@ absl::Status ReadData(DataConfig& config) {
   return absl::OkStatus();
 }
 
-absl::Status ReadMeasuring(Worker::Config& config) {
+absl::Status ReadMeasuring(const std::set<std::string>& given, Worker::Config& config) {
   config.overlap = absl::GetFlag(FLAGS_overlap);
   config.trace_path = absl::GetFlag(FLAGS_trace);
   RETURN_IF_ERROR(CheckOutput("trace", config.trace_path));
   config.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
+  if (config.trace_path.empty() && given.contains("trace_rounds")) {
+    return absl::InvalidArgumentError(
+        "--trace_rounds has no effect: it counts with --trace. Give that, or leave it out");
+  }
   return CheckWholeRange("trace_rounds", config.trace_rounds, 1, kMaxTraceRounds);
 }
 
@@ -194,7 +198,7 @@ uint64_t RandomInstanceId() {
 
 }  // namespace
 
-absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
+absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) {
   WorkerFlags flags;
   Worker::Config& config = flags.worker;
   config.coordinator = absl::GetFlag(FLAGS_coordinator);
@@ -214,7 +218,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags() {
   config.life.leave_timeout = absl::GetFlag(FLAGS_leave_timeout);
   RETURN_IF_ERROR(CheckDurationRange("leave_timeout", config.life.leave_timeout, kShortestLeave,
                                      kLongestLeave));
-  RETURN_IF_ERROR(ReadMeasuring(config));
+  RETURN_IF_ERROR(ReadMeasuring(given, config));
   ASSIGN_OR_RETURN(flags.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   return flags;
 }

@@ -1,6 +1,7 @@
 // The flags of gpu_worker and their checks; read here and nowhere else.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,9 +15,10 @@ struct WorkerFlags {
   LogLevel log_level = LogLevel::kInfo;
 };
 
-// Checks the values set by ParseCommandLine().
-// Errors: InvalidArgument naming the flag, the value and what is allowed.
-absl::StatusOr<WorkerFlags> ReadWorkerFlags();
+// Checks the values set by ParseCommandLine(). `given`: names of the flags that were set.
+// Errors: InvalidArgument naming the flag, the value and what is allowed, or a flag that has no
+// effect and what it would count with.
+absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given);
 
 // What --help shows.
 std::string WorkerHelp();

@@ -22,8 +22,9 @@ class WorkerFlagsTest : public testing::Test {
   static absl::StatusOr<WorkerFlags> Read(std::vector<std::string> arguments) {
     absl::FlagSaver saver;
     arguments.push_back("--data=corpus.txt");
-    EXPECT_TRUE(ParseCommandLine(arguments).ok());
-    return ReadWorkerFlags();
+    const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
+    EXPECT_TRUE(line.ok()) << line.status();
+    return ReadWorkerFlags(line->given);
   }
   static std::string ErrorOf(const std::vector<std::string>& arguments) {
     return std::string(Read(arguments).status().message());
@@ -115,8 +116,11 @@ TEST_F(WorkerFlagsTest, ATraceThatCannotBeWrittenIsRefusedAtTheStart) {
   EXPECT_THAT(ErrorOf({"--trace=/nowhere/at/all.json"}),
               AllOf(HasSubstr("--trace=/nowhere/at/all.json: "), HasSubstr("No such file")));
   EXPECT_THAT(ErrorOf({absl::StrCat("--trace=", testing::TempDir())}), HasSubstr("is a folder"));
-  EXPECT_THAT(ErrorOf({"--trace_rounds=0"}),
+  const std::string path = absl::StrCat(testing::TempDir(), "/worker_flags_trace.json");
+  EXPECT_THAT(ErrorOf({absl::StrCat("--trace=", path), "--trace_rounds=0"}),
               AllOf(HasSubstr("--trace_rounds=0"), HasSubstr("1 to 1000")));
+  EXPECT_THAT(ErrorOf({"--trace_rounds=7"}),
+              HasSubstr("--trace_rounds has no effect: it counts with --trace."));
 }
 
 }  // namespace

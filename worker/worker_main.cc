@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -88,8 +89,8 @@ int Print(const std::string& text) {
   return kExitPermanent;
 }
 
-int RunWorker() {
-  absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags();
+int RunWorker(const std::set<std::string>& given) {
+  absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags(given);
   if (!flags.ok()) return BadUsage(flags.status());
   InitLogging(flags->worker.name, flags->log_level);
   StopSignalHandler signals;
@@ -118,7 +119,7 @@ int Main(const std::vector<std::string>& arguments) {
       break;
   }
   if (const absl::Status words = CheckOnlyFlags(*command_line); !words.ok()) return BadUsage(words);
-  return RunWorker();
+  return RunWorker(command_line->given);
 }
 
 }  // namespace

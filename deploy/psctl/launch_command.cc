@@ -180,6 +180,7 @@ std::vector<ProcessSpec> PlanLaunch(const LaunchOptions& options, const LaunchSi
                       absl::StrCat("--heldout_data=", options.heldout_data),
                       absl::StrCat("--data_format=", options.data_format),
                       absl::StrCat("--token_bytes=", options.token_bytes),
+                      absl::StrCat("--data_partition=", options.data_partition),
                       absl::StrCat("--device=", DeviceOf(i, options, site)),
                       absl::StrCat("--threads=", options.threads)};
     specs.push_back(std::move(spec));

@@ -21,6 +21,7 @@ struct LaunchOptions {
   std::string heldout_data;
   std::string data_format = "auto";
   std::string token_bytes = "auto";
+  std::string data_partition = "shared";
   bool exit_when_done = false;            // else the servers stay until they are told to stop
   std::vector<std::string> server_flags;  // given to every ps_server as they are
 };

@@ -58,6 +58,7 @@ TEST(PlanLaunchTest, ServersComeFirstEndLastAndKnowTheirPlaces) {
   options.servers = 2;
   options.workers = 1;
   options.server_flags = {"--model=mlp"};
+  options.data_partition = "own";
   const std::vector<ProcessSpec> specs = PlanLaunch(options, Site(0));
   ASSERT_EQ(specs.size(), 3);
   for (int i = 0; i < 2; ++i) {
@@ -68,6 +69,7 @@ TEST(PlanLaunchTest, ServersComeFirstEndLastAndKnowTheirPlaces) {
   EXPECT_THAT(specs[1].arguments, Contains("--shard=1/2"));
   EXPECT_THAT(specs[1].arguments, Contains("--coordinator=127.0.0.1:7001"));
   EXPECT_FALSE(specs[2].ends_last);
+  EXPECT_THAT(specs[2].arguments, Contains("--data_partition=own"));
   EXPECT_THAT(specs[2].arguments, Contains("--coordinator=127.0.0.1:7001"));
 }
 

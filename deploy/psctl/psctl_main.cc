@@ -53,6 +53,8 @@ ABSL_FLAG(std::string, data, "", "--data of the workers. Required.");
 ABSL_FLAG(std::string, heldout_data, "", "--heldout_data of the workers.");
 ABSL_FLAG(std::string, data_format, "auto", "--data_format of the workers.");
 ABSL_FLAG(std::string, token_bytes, "auto", "--token_bytes of the workers.");
+ABSL_FLAG(std::string, data_partition, "shared",
+          "--data_partition of the workers; own: a job may go on with other data than it had.");
 ABSL_FLAG(std::string, model, "model.safetensors",
           "A checkpoint (round-...), or a file that psctl export wrote.");
 ABSL_FLAG(std::string, prompt, "", "The text to go on from.");
@@ -243,6 +245,7 @@ int LaunchCommand(const CommandLine& line) {
   options.heldout_data = absl::GetFlag(FLAGS_heldout_data);
   options.data_format = absl::GetFlag(FLAGS_data_format);
   options.token_bytes = absl::GetFlag(FLAGS_token_bytes);
+  options.data_partition = absl::GetFlag(FLAGS_data_partition);
   options.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   options.server_flags = line.passed_on;
   if (options.data.empty()) return BadUsage("--data='': the path of the training data is needed");
@@ -321,8 +324,8 @@ std::vector<Command> Commands() {
        .summary = "a cluster on this machine; FLAGS go to ps_server",
        .details = "Workers are dealt out over the cards of this machine.\n"
                   "Exit code: that of the first role that failed, else 0.\n",
-       .flags = {"data", "heldout_data", "data_format", "token_bytes", "servers", "workers",
-                 "device", "threads", "exit_when_done"},
+       .flags = {"data", "heldout_data", "data_format", "token_bytes", "data_partition", "servers",
+                 "workers", "device", "threads", "exit_when_done"},
        .passes_on = true,
        .run = &LaunchCommand},
       {.name = "generate",
