@@ -117,6 +117,16 @@ absl::StatusOr<Registration> Coordinator::Register(const RegisterCall& call, abs
   return answer;
 }
 
+bool Coordinator::GoesOn(const RegisterCall& call) const {
+  const WorkerRecord* record = state_.membership.FindByName(call.name);
+  return record != nullptr && record->is_alive() && record->instance_id == call.instance_id;
+}
+
+bool Coordinator::IsMember(const WorkerLife& life) const {
+  return state_.membership.Check(life.worker, life.incarnation).ok() &&
+         state_.membership.Find(life.worker)->is_member();
+}
+
 void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
                               const absl::Status& reason, absl::Time now) {
   // Others try again by themselves.

@@ -73,6 +73,9 @@ class Coordinator {
 
   // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
+  // Whether a process that registers so goes on with a life that it has.
+  bool GoesOn(const RegisterCall& call) const;
+  bool IsMember(const WorkerLife& life) const;
   // A worker was turned away, here or before the call came here; for log and status.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);

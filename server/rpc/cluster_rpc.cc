@@ -106,7 +106,6 @@ absl::Status ClusterRpc::CheckNotDraining() const {
 grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* context,
                                                const v1::RegisterRequest* request,
                                                v1::RegisterReply* reply) {
-  if (const absl::Status status = CheckNotDraining(); !status.ok()) return Answer(context, status);
   absl::StatusOr<RegisterCall> call = FromProto(*request);
   if (!call.ok()) {
     deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
@@ -115,6 +114,12 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
     return Answer(context, call.status());
   }
   call->peer = context->peer();
+  // Who was only cut off still hands in what it has, before the last checkpoint.
+  const bool goes_on = deps_.strand->Run(
+      [&](Coordinator& coordinator, absl::Time) { return coordinator.GoesOn(*call); });
+  if (const absl::Status open = CheckNotDraining(); !goes_on && !open.ok()) {
+    return Answer(context, open);
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->Await(0, kRegisterHold, RegisterAttempt(*std::move(call), reactor, reply));
   return reactor;
@@ -126,13 +131,14 @@ grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
 }
 
 absl::Status ClusterRpc::DoJoin(const v1::JoinRequest& request, v1::JoinReply* reply) {
-  RETURN_IF_ERROR(CheckNotDraining());
   ASSIGN_OR_RETURN(const DatasetInfo dataset, FromProto(request.dataset()));
   const WorkerLife life = LifeFromProto(request);
-  ASSIGN_OR_RETURN(const ViewId view,
-                   deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-                     return coordinator.Join(life, request.layout_hash(), dataset, now);
-                   }));
+  ASSIGN_OR_RETURN(
+      const ViewId view,
+      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
+        if (!coordinator.IsMember(life)) RETURN_IF_ERROR(CheckNotDraining());
+        return coordinator.Join(life, request.layout_hash(), dataset, now);
+      }));
   reply->set_view_id(view.value());
   return absl::OkStatus();
 }

@@ -24,8 +24,8 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
 
   explicit ClusterRpc(const Deps& deps) : deps_(deps) {}
 
-  // The server is about to stop: from now on workers that come, and servers that would begin anew,
-  // get Unavailable.
+  // The server is about to stop: from now on workers and servers that would begin anew get
+  // Unavailable.
   void BeginDrain() { is_draining_ = true; }
 
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/version.h"
+#include "proto/convert_cluster.h"
 #include "server/rpc/commanded_shards.h"
 
 namespace lodestar {
@@ -46,46 +47,6 @@ v1::AttachShardRequest Shard1() {
   return request;
 }
 
-// There may be no command for long, as while a client has still to supply the weights. A server
-// that does not know that it is attached gives no sign of life, and one that has missed the last
-// command would learn of it with the next one only.
-TEST(ClusterRpcTest, AnAttachAndEverySignOfLifeAreAnsweredOnTheStream) {
-  TellingClock clock;
-  CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
-  strand.Start(*Coordinator::Create(TwoServers(), clock.Now()), [](Effect) {});
-  CommandedShards shards(nullptr);
-  StatusBoard board;
-  ClusterRpc rpc({&strand, &shards, &board});
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&rpc);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const auto stub = v1::ClusterService::NewStub(
-      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  // The limit is for an answer that does not come.
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-  const auto reader = stub->AttachShard(&context, Shard1());
-  v1::ShardCommand command;
-  ASSERT_TRUE(reader->Read(&command));
-  EXPECT_EQ(command.command_case(), v1::ShardCommand::COMMAND_NOT_SET);
-  EXPECT_EQ(command.number(), 1);
-  v1::ShardReport report;
-  report.set_shard(1);
-  report.set_instance_id(7);
-  report.mutable_stats();
-  grpc::ClientContext report_context;
-  v1::ShardReportReply reply;
-  EXPECT_TRUE(stub->ReportShard(&report_context, report, &reply).ok());
-  ASSERT_TRUE(reader->Read(&command));
-  EXPECT_EQ(command.command_case(), v1::ShardCommand::COMMAND_NOT_SET);
-  EXPECT_EQ(command.number(), 2);
-  context.TryCancel();
-  EXPECT_FALSE(reader->Finish().ok());
-  server->Shutdown();
-}
-
 // Else a server that attaches again in between would be given up with the connection that it left.
 TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   TellingClock clock;
@@ -107,6 +68,104 @@ TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
     return coordinator.Snapshot(now).shards[1].state;
   }),
             "missing");
+}
+
+// All that ClusterService answers with, and a client of it.
+class ServedCluster {
+ public:
+  explicit ServedCluster(const CoordinatorConfig& config) {
+    strand.Start(*Coordinator::Create(config, clock.Now()), [](Effect) {});
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&rpc);
+    server_ = builder.BuildAndStart();
+    stub = v1::ClusterService::NewStub(
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  }
+  ~ServedCluster() { server_->Shutdown(); }
+
+  grpc::Status Register(const RegisterCall& call, v1::RegisterReply* reply) {
+    grpc::ClientContext context;
+    return stub->Register(&context, ToProto(call), reply);
+  }
+  grpc::Status Join(const v1::RegisterReply& registered) {
+    v1::JoinRequest request;
+    request.set_worker_id(registered.worker_id());
+    request.set_incarnation(registered.incarnation());
+    request.set_layout_hash(strand.Run(
+        [](Coordinator& coordinator, absl::Time) { return coordinator.map()->layout.hash(); }));
+    request.mutable_dataset()->set_num_train_samples(6);
+    grpc::ClientContext context;
+    v1::JoinReply reply;
+    return stub->Join(&context, request, &reply);
+  }
+
+  TellingClock clock;
+  CoordinatorStrand strand{&clock, /*tick=*/absl::Hours(1)};
+  CommandedShards shards{nullptr};
+  StatusBoard board;
+  ClusterRpc rpc{{&strand, &shards, &board}};
+  std::unique_ptr<v1::ClusterService::Stub> stub;
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// There may be no command for long, as while a client has still to supply the weights. A server
+// that does not know that it is attached gives no sign of life, and one that has missed the last
+// command would learn of it with the next one only.
+TEST(ClusterRpcTest, AnAttachAndEverySignOfLifeAreAnsweredOnTheStream) {
+  ServedCluster cluster(TwoServers());
+  grpc::ClientContext context;
+  // The limit is for an answer that does not come.
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  const auto reader = cluster.stub->AttachShard(&context, Shard1());
+  v1::ShardCommand command;
+  ASSERT_TRUE(reader->Read(&command));
+  EXPECT_EQ(command.command_case(), v1::ShardCommand::COMMAND_NOT_SET);
+  EXPECT_EQ(command.number(), 1);
+  v1::ShardReport report;
+  report.set_shard(1);
+  report.set_instance_id(7);
+  report.mutable_stats();
+  grpc::ClientContext report_context;
+  v1::ShardReportReply reply;
+  EXPECT_TRUE(cluster.stub->ReportShard(&report_context, report, &reply).ok());
+  ASSERT_TRUE(reader->Read(&command));
+  EXPECT_EQ(command.command_case(), v1::ShardCommand::COMMAND_NOT_SET);
+  EXPECT_EQ(command.number(), 2);
+  context.TryCancel();
+  EXPECT_FALSE(reader->Finish().ok());
+}
+
+TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoStillHaveARoundToHandIn) {
+  CoordinatorConfig config = TwoServers();
+  config.num_shards = 1;
+  ServedCluster cluster(config);
+  cluster.strand.Run([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_TRUE(coordinator.OnShardAttached(0, 1, 70, 0, "host:0", now).ok());
+    coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
+                                now);
+    coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
+  });
+  RegisterCall worker;
+  worker.name = "a";
+  worker.instance_id = 1;
+  RegisterCall newcomer;
+  newcomer.name = "b";
+  newcomer.instance_id = 2;
+  v1::RegisterReply reply;
+  v1::RegisterReply late;
+  ASSERT_TRUE(cluster.Register(worker, &reply).ok());
+  ASSERT_TRUE(cluster.Join(reply).ok());
+  ASSERT_TRUE(cluster.Register(newcomer, &late).ok());
+  cluster.rpc.BeginDrain();
+  EXPECT_TRUE(cluster.Register(worker, &reply).ok());
+  EXPECT_TRUE(cluster.Join(reply).ok());
+  EXPECT_EQ(cluster.Join(late).error_code(), grpc::StatusCode::UNAVAILABLE) << "it has none yet";
+  worker.instance_id = 3;
+  EXPECT_EQ(cluster.Register(worker, &reply).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoseWeightsItsLastCheckpointNeeds) {

@@ -499,7 +499,9 @@ void SimulatedServer::OnCheckpointPublished(const std::string& directory,
 }
 
 void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> reply) {
-  if (is_draining()) return reply(StoppingStatus());
+  const bool goes_on = life_->strand->Run(
+      [&](Coordinator& coordinator, absl::Time) { return coordinator.GoesOn(call); });
+  if (is_draining() && !goes_on) return reply(StoppingStatus());
   life_->strand->Await(0, kRegisterHold,
                        [call, reply, audit = cluster_->audit](
                            Coordinator& coordinator, absl::Time now,
@@ -516,8 +518,8 @@ void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> rep
 
 void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_hash,
                            const DatasetInfo& data, const Reply<ViewId>& reply) {
-  if (is_draining()) return reply(StoppingStatus());
-  reply(life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
+  reply(life_->strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
+    if (is_draining() && !coordinator.IsMember(life)) return StoppingStatus();
     absl::StatusOr<ViewId> joined = coordinator.Join(life, layout_hash, data, now);
     if (joined.ok()) cluster_->audit->OnJoined(life.worker);
     return joined;
