@@ -82,12 +82,30 @@ void BucketAggregator::ForgetCancelled() {
   });
 }
 
+void BucketAggregator::RevokeIf(absl::FunctionRef<bool(const Lent&)> is_given_up,
+                                DeferredCalls& calls) {
+  std::erase_if(lent_, [&](const Lent& lent) {
+    if (!is_given_up(lent)) return false;
+    calls.Add([weak = lent.slot] {
+      if (const std::shared_ptr<StagingSlot> slot = weak.lock(); slot != nullptr) slot->Revoke();
+    });
+    return true;
+  });
+}
+
 PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback ready) {
   auto push = std::make_shared<PushCall>(
       PushCall{.key = key, .ready = std::move(ready), .ticket = std::make_shared<CallTicket>()});
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   ForgetCancelled();
+  // Who sends a contribution again has given up the call that it was sent with before. Its stream
+  // may live until keepalive finds the connection dead.
+  const auto is_former = [&key](const Lent& lent) {
+    return lent.worker == key.worker && lent.incarnation == key.incarnation &&
+           lent.round == key.round;
+  };
+  RevokeIf(is_former, calls);
   push->id = pushes_.Add(push);
   if (absl::Status form = CheckForm(key, bucket_, context_->job, protocol_.awaits_client());
       form.ok()) {
@@ -216,7 +234,7 @@ void BucketAggregator::GiveSlot(PushCall& push, std::shared_ptr<StagingSlot> slo
   protocol_.OnSlot(push.id);
   pushes_.Take(push.id);
   std::erase_if(lent_, [](const Lent& lent) { return lent.slot.expired(); });
-  lent_.push_back({slot.get(), slot, push.key.worker, push.key.incarnation});
+  lent_.push_back({slot.get(), slot, push.key.worker, push.key.incarnation, push.key.round});
   const std::shared_ptr<StagedBucket> staged = Stage(push);
   staged->slot_ = std::move(slot);
   if (context_->trace != nullptr) staged->given_at_ = context_->trace->Now();
@@ -306,13 +324,10 @@ void BucketAggregator::OnRosterChange() {
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   std::shared_ptr<const RosterView> roster = context_->roster.Now();
-  std::erase_if(lent_, [&](const Lent& lent) {
-    if (roster->StandingOf(lent.worker, lent.incarnation) != Standing::kGone) return false;
-    calls.Add([weak = lent.slot] {
-      if (const std::shared_ptr<StagingSlot> slot = weak.lock(); slot != nullptr) slot->Revoke();
-    });
-    return true;
-  });
+  const auto is_gone = [&roster](const Lent& lent) {
+    return roster->StandingOf(lent.worker, lent.incarnation) == Standing::kGone;
+  };
+  RevokeIf(is_gone, calls);
   protocol_.OnRoster(std::move(roster));
   Kick(calls);
 }

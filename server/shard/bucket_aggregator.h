@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -102,8 +103,12 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
     std::weak_ptr<StagingSlot> slot;
     WorkerId worker;
     Incarnation incarnation;
+    Round round;
   };
 
+  // Gives the places of such space back, whoever still writes into it.
+  void RevokeIf(absl::FunctionRef<bool(const Lent&)> is_given_up, DeferredCalls& calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NotFinite(absl::string_view what) const;
   void ForgetCancelled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

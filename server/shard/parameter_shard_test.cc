@@ -176,6 +176,34 @@ TEST(ParameterShardTest, ADroppedWorkersSpaceIsFreeAtOnceWhateverItsStreamsDo) {
   EXPECT_EQ((*cluster.Weights(1))[0], -3.0f);
 }
 
+TEST(ParameterShardTest, WhoSendsABucketAgainDoesNotWaitForItsFormerCall) {
+  TestCluster cluster({.job = SgdJob(), .staging_bytes = 1});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(2);
+  cluster.OpenRound(0, {1, 1}, 1.0);
+  ParameterShard& shard = cluster.shard(0);
+  // Worker 1, whose turn it is, has the last space; then its connection dies without a word.
+  const auto ahead = cluster.PushBucket(TestCluster::Key(2, 0, 0), 0, Ones(cluster));
+  EXPECT_FALSE(ahead->outcome.has_value()) << "worker 2 comes after worker 1";
+  std::optional<StagedBucket> dead;
+  shard.BeginBucket(TestCluster::Key(1, 0, 0), 0, [&](absl::StatusOr<StagedBucket> staged) {
+    ASSERT_OK(staged);
+    dead = *std::move(staged);
+  });
+  ASSERT_TRUE(dead.has_value());
+  EXPECT_OK(*cluster.PushBucket(TestCluster::Key(1, 0, 0), 0, Ones(cluster, 3.0f))->outcome);
+  EXPECT_TRUE(ahead->outcome.has_value());
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 3.0f)), IsOk());
+  EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 0, 0), Ones(cluster)), IsOk());
+  // What the former call still brings counts nothing.
+  std::fill(dead->data().begin(), dead->data().end(), 1e9f);
+  shard.FinishBucket(*std::move(dead), [](absl::StatusOr<PushOutcome> outcome) {
+    ASSERT_OK(outcome);
+    EXPECT_NE(*outcome, PushOutcome::kCounted);
+  });
+  EXPECT_EQ((*cluster.Weights(1))[0], -2.0f);
+}
+
 TEST(ParameterShardTest, LeavingIsToldAndOnlyARoundThatGetsNothingIsNoticed) {
   class Log final : public ShardObserver {
    public:
