@@ -11,6 +11,8 @@ namespace lodestar {
 // Payload of one chunk as we send it, and the most that anyone may send.
 inline constexpr size_t kChunkBytes = size_t{2} << 20;
 inline constexpr size_t kMaxChunkBytes = size_t{4} << 20;
+// The least that a client may want chunks of a pull to be limited to.
+inline constexpr size_t kMinChunkLimitBytes = size_t{1} << 10;
 // Payload of the first chunk of a bucket that is pushed. A server holds it, whole, for every stream
 // that waits until there is space for its bucket.
 inline constexpr size_t kFirstChunkBytes = size_t{1} << 10;

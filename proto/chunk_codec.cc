@@ -319,6 +319,8 @@ uint32_t ChecksumOf(const v1::PullRequest& request) {
   add(request.encoding());
   add(request.held_versions_size());
   for (const int64_t version : request.held_versions()) add(version);
+  // Clients that do not know the field leave it out.
+  if (request.max_chunk_bytes() != 0) add(request.max_chunk_bytes());
   add(request.shared_region());
   return crc32c;
 }

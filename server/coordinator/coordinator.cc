@@ -36,9 +36,13 @@ absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding>& kno
   return absl::OkStatus();
 }
 
-// For a worker whose pace is not known yet. For a chunk of 4 MiB that is 7 kB/s: no path that is
-// worth training over is as slow.
+// The most that a worker whose pace is not known yet is waited for. For a chunk of 64 KiB that is
+// 0.1 kB/s: no path that is worth training over is as slow.
 constexpr absl::Duration kStallPatience = absl::Minutes(10);
+// By so much it is waited for longer than one whose pace is known, and again by so much after each
+// life that was ended before it had reported: a path that works gets in in the end, however slow it
+// is, and one that does not has not cost the others much by then.
+constexpr int kStallCreditFactor = 4;
 
 void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_complete = heldout.complete;
@@ -186,6 +190,15 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   RETURN_IF_ERROR(CheckReady(state_, now));
   std::vector<const WorkerRecord*> members = state_.membership.Members();
   if (state_.membership.Find(life.worker)->is_member()) return state_.membership.view();
+  // Else the next standstill of a path that lets a trial through would follow at once on the last.
+  if (const absl::Duration rest = state_.desks[life.worker].rests_until() - now;
+      rest > absl::ZeroDuration() && !members.empty()) {
+    return absl::UnavailableError(absl::StrCat(
+        "this worker stood still in its first round, and the others waited for it: they go on "
+        "without it for as long, and it may join in ",
+        absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
+        "; see to its path to the servers"));
+  }
   absl::Status admitted = CheckLayoutHash(layout_hash);
   if (admitted.ok()) {
     admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
@@ -415,17 +428,24 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
   return absl::OkStatus();
 }
 
+absl::Duration Coordinator::StallPatience(const WorkerDesk& desk) const {
+  absl::Duration patience = state_.config.lease + state_.progress.usual_round();
+  if (desk.has_reported()) return patience;
+  // How slow its path is shows in its first round.
+  for (int i = 0; i <= desk.times_stalled() && patience < kStallPatience; ++i) {
+    patience = std::min(kStallCreditFactor * patience, kStallPatience);
+  }
+  return patience;
+}
+
 bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const {
-  const absl::Duration patience = state_.config.lease + state_.progress.usual_round();
-  const absl::Duration long_patience = std::max(patience, kStallPatience);
   const absl::Time begin = std::max(round.opened_at(), state_.shards.back_at());
   if (desk.still().has_value()) {
-    // How slow its path is shows in its first round.
-    return now - std::max(begin, desk.still()->since) >
-           (desk.has_reported() ? patience : long_patience);
+    return now - std::max(begin, desk.still()->since) > StallPatience(desk);
   }
   // Bytes that are pushed may be told once all are taken, which over a slow path lasts.
-  return desk.is_pulling() && now - std::max(begin, desk.same_since()) > long_patience;
+  return desk.is_pulling() &&
+         now - std::max(begin, desk.same_since()) > std::max(StallPatience(desk), kStallPatience);
 }
 
 // A round waits without end for a worker whose heartbeats come, but not a byte of what it pushes or
@@ -449,6 +469,8 @@ void Coordinator::DropStalled(absl::Time now) {
   for (const auto& [worker, round] : stalled) {
     std::string what = StandstillOf(state_, worker, now);
     if (what.empty()) what = "its pull moves no byte";
+    WorkerDesk& desk = state_.desks.at(worker);
+    desk.OnStalled(StallPatience(desk), now);
     RaiseAlarm(absl::StrCat("worker '", state_.NameOf(worker), "' held up rounds: ", what,
                             "; it is dropped, and comes back once it reaches every server. See to "
                             "its path to the servers"),

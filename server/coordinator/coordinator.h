@@ -201,6 +201,8 @@ class Coordinator {
   // Rounds and grants.
   GrantAnswer AnswerFor(WorkerId worker, absl::Time now) const;
   absl::Status CountReport(WorkerId worker, const RoundReport& report, absl::Time now);
+  // For how long a round waits for a worker that tells of a standstill.
+  absl::Duration StallPatience(const WorkerDesk& desk) const;
   // Whether the round has waited long enough for the worker, whose transfers do not move.
   bool IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const;
   void DropStalled(absl::Time now);

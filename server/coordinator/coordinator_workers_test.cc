@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
@@ -258,10 +259,16 @@ TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
 // Three workers, each with its grant of round 1, after a round that took a second; a lease is 10 s.
 class StalledWorkerTest : public testing::Test {
  protected:
-  StalledWorkerTest() : cluster_(TestConfig(/*min_workers=*/3)) {
+  StalledWorkerTest() : cluster_(Config()) {
     cluster_.Start();
     for (const char* name : {"a", "b", "c"}) workers_.push_back(cluster_.Add(name));
     for (const TestWorker& worker : workers_) cluster_.Ask(worker);
+  }
+
+  static Coordinator::Config Config() {
+    Coordinator::Config config = TestConfig(/*min_workers=*/3);
+    config.job.schedule.total_rounds = 1000;
+    return config;
   }
 
   // All report what they hold, a second after the last time, and ask again.
@@ -338,11 +345,59 @@ TEST_F(StalledWorkerTest, EveryOneThatHoldsUpTheRoundIsDropped) {
   EXPECT_EQ(Alive(), "c");
 }
 
-TEST_F(StalledWorkerTest, APathThatIsSlowInItsFirstRoundHasTenMinutes) {
-  Pass(600, {{}, {}, {"pull", /*still_shard=*/1}});
+TEST_F(StalledWorkerTest, APathThatIsSlowInItsFirstRoundHasFourTimesAsLong) {
+  const std::vector<Beat> beats = {{}, {}, {"pull", /*still_shard=*/1}};
+  Pass(40, beats);
   EXPECT_EQ(Alive(), "abc");
-  Pass(2, {{}, {}, {"pull", /*still_shard=*/1}});
+  Pass(2, beats);
   EXPECT_EQ(Alive(), "ab");
+}
+
+TEST_F(StalledWorkerTest, WhoWasDroppedBeforeItReportedGetsMoreTimeButLetsOthersGoOnFirst) {
+  const std::vector<Beat> beats = {{}, {}, {"pull", /*still_shard=*/1}};
+  const auto lasts = [&](int seconds) {
+    Pass(seconds, beats);
+    EXPECT_EQ(Alive(), "abc") << seconds;
+    Pass(2, beats);
+    EXPECT_EQ(Alive(), "ab") << seconds;
+    still_since_.clear();
+  };
+  const auto report = [&](int index) {
+    const Grant held = *cluster_.Ask(workers_[index]).grant;
+    cluster_.Ask(workers_[index], CoordinatorHarness::ReportOf(held));
+  };
+  const auto come_back_after = [&](int seconds) {
+    for (int i : {0, 1}) report(i);
+    TestWorker& worker = workers_[2];
+    ASSERT_OK(cluster_.Register(worker));
+    if (seconds > 0) {
+      EXPECT_THAT(cluster_.Join(worker),
+                  StatusIs(absl::StatusCode::kUnavailable, HasSubstr("it may join in")));
+      Pass(seconds + 1, {{"wait"}, {"wait"}});
+      // Rounds usually take no time.
+      for (int round = 0; round < 15; ++round) {
+        for (int i : {0, 1}) report(i);
+      }
+      ASSERT_OK(cluster_.Register(worker));
+    }
+    ASSERT_OK(cluster_.Join(worker));
+    cluster_.Ask(worker);
+    for (int i : {0, 1}) report(i);
+    for (const TestWorker& each : workers_) ASSERT_TRUE(cluster_.Ask(each).grant.has_value());
+  };
+  lasts(40);
+  come_back_after(40);
+  lasts(160);
+  come_back_after(160);
+  lasts(600);
+  come_back_after(600);
+  lasts(600);
+  come_back_after(600);
+  // One report, and what was before is forgotten.
+  FinishRound();
+  lasts(11);
+  come_back_after(0);
+  lasts(42);  // half a second is usual
 }
 
 TEST_F(StalledWorkerTest, OneThatComputesOrMovesBytesIsWaitedFor) {

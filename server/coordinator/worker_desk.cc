@@ -29,6 +29,8 @@ void WorkerDesk::BeginLife(const RegisterCall& call) {
     times_not_finite_ = before.times_not_finite_;
     not_finite_life_ = before.not_finite_life_;
     finite_reports_then_ = before.finite_reports_then_;
+    times_stalled_ = before.times_stalled_;
+    rests_until_ = before.rests_until_;
   }
   instance_id_ = call.instance_id;
   device_ = call.device;
@@ -49,6 +51,12 @@ bool WorkerDesk::CountNotFinite(Incarnation incarnation, uint64_t finite_reports
   if (times_not_finite_ == 0 || finite_reports > finite_reports_then_) ++times_not_finite_;
   finite_reports_then_ = finite_reports;
   return true;
+}
+
+void WorkerDesk::OnStalled(absl::Duration waited, absl::Time now) {
+  if (has_reported()) return;
+  ++times_stalled_;
+  rests_until_ = now + waited;
 }
 
 void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
@@ -98,6 +106,7 @@ absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report
 
 void WorkerDesk::Complete(const RoundReport& report, absl::Time now) {
   last_reported_ = report.round.value();
+  times_stalled_ = 0;
   if (grant_.has_value() && grant_->kind == Grant::Kind::kTrain) {
     ++progress_;
     ++rounds_completed_;

@@ -74,6 +74,12 @@ class WorkerDesk {
   const std::optional<Still>& still() const { return still_; }
   // Has completed work in this life.
   bool has_reported() const { return last_reported_ >= 0; }
+  // This life is ended because it stands still, which the others have waited for so long.
+  void OnStalled(absl::Duration waited, absl::Time now);
+  // Lives in a row of this process that were ended so before they had completed anything.
+  int times_stalled() const { return times_stalled_; }
+  // Until then others are to go on without it.
+  absl::Time rests_until() const { return rests_until_; }
 
  private:
   void CountTimes(const RoundReport& report);
@@ -84,6 +90,8 @@ class WorkerDesk {
   int times_not_finite_ = 0;     // in a row, of this process
   Incarnation not_finite_life_;  // that was counted last
   uint64_t finite_reports_then_ = 0;
+  int times_stalled_ = 0;
+  absl::Time rests_until_ = absl::InfinitePast();
   std::string device_;
   std::string peer_;
   std::string activity_;

@@ -72,6 +72,14 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
         "pull: ", request_.buckets_size(), " buckets from round ", request_.min_round(),
         ", allowed are at most ", kMaxBuckets, " and no negative round"));
   }
+  if (request_.max_chunk_bytes() != 0) {
+    if (request_.max_chunk_bytes() < kMinChunkLimitBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("pull: max_chunk_bytes is ", request_.max_chunk_bytes(),
+                       ", wanted is at least ", kMinChunkLimitBytes, ", or 0 for no limit"));
+    }
+    chunk_bytes_ = std::min<size_t>(chunk_bytes_, request_.max_chunk_bytes());
+  }
   if (request_.shared_region() == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(shared_, regions.Find(request_.shared_region(), WorkerId(request_.worker_id())));
   return absl::OkStatus();
@@ -140,7 +148,7 @@ bool PullStream::CutChunk(Chunk& chunk) {
         break;
     }
   }
-  const size_t chunk_bytes = shared_ == nullptr ? kChunkBytes : block.memory.size();
+  const size_t chunk_bytes = shared_ == nullptr ? chunk_bytes_ : block.memory.size();
   const PublishedBucket& published = cutting_.published;
   const Encoding encoding = published.encoding;
   // The bucket or one change of it.

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/executor.h"
+#include "proto/bulk_options.h"
 #include "proto/parameter_service.pb.h"
 #include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
@@ -71,7 +73,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<BulkCall> call_;
-  v1::PullRequest request_;  // constant once the stream has started
+  v1::PullRequest request_;           // constant once the stream has started
+  size_t chunk_bytes_ = kChunkBytes;  // likewise; payload in messages
   // Where payloads go; null: into the chunks. With cutting_ touched by one task at a time.
   std::shared_ptr<SharedMemoryStream> shared_;
   Cutting cutting_;

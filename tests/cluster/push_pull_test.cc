@@ -256,6 +256,28 @@ TEST_F(PushPullTest, BucketsComeInTheOrderAskedFor) {
   EXPECT_THAT(order, ElementsAre(3, 0, 2));
 }
 
+TEST_F(PushPullTest, ChunksAreNoLargerThanTheClientWants) {
+  Start();
+  v1::PullRequest request;
+  request.set_encoding(v1::ENCODING_FP32);
+  request.add_buckets(0);
+  const uint32_t checksum_without = ChecksumOf(request);
+  request.set_max_chunk_bytes(1500);
+  EXPECT_NE(ChecksumOf(request), checksum_without);
+  request.set_crc32c(ChecksumOf(request));
+  grpc::ClientContext context;
+  const auto reader = stub_->Pull(&context, request);
+  v1::PullChunk chunk;
+  int64_t bytes = 0;
+  while (reader->Read(&chunk)) {
+    EXPECT_LE(chunk.data().size(), 1500);
+    EXPECT_EQ(chunk.offset() * sizeof(float), bytes);
+    bytes += static_cast<int64_t>(chunk.data().size());
+  }
+  EXPECT_OK(FromGrpcStatus(reader->Finish()));
+  EXPECT_EQ(bytes, server_->buckets()[0].range.size() * sizeof(float));
+}
+
 TEST_F(PushPullTest, BrokenStreamLeavesNothing) {
   Start();
   server_->OpenRound(Round(0), 1, kLearningRate);
@@ -435,6 +457,7 @@ TEST_F(PushPullTest, PullOfWhatIsNotThereIsRefused) {
   EXPECT_THAT(pull([](auto& request) { request.clear_encoding(); }), refused);
   EXPECT_THAT(pull([](auto& request) { request.set_min_round(-1); }), refused);
   EXPECT_THAT(pull([](auto& request) { request.add_buckets(1 << 30); }), refused);
+  EXPECT_THAT(pull([](auto& request) { request.set_max_chunk_bytes(1023); }), refused);
 }
 
 TEST_F(PushPullTest, ServerWithoutAShardIsUnavailable) {

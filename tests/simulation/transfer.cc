@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace lodestar::simulation {
+namespace {
+
+// As in proto/bulk_options.h. Here a message has a whole bucket, but calls are paced alike.
+constexpr size_t kChunkBytes = size_t{2} << 20;
+
+}  // namespace
 
 size_t Transfer::Begin(size_t shard, bool is_push,
                        absl::AnyInvocable<void(std::shared_ptr<Stream>, uint64_t)> accept) {
@@ -12,11 +18,14 @@ size_t Transfer::Begin(size_t shard, bool is_push,
   const uint64_t number = world.chance()();
   SimulatedServer* const server = cluster_->servers[shard];
   const int path = static_cast<int>(shard);
+  Pace& pace = paths_->paces.try_emplace({path, is_push}, patience_, kChunkBytes).first->second;
   calls_.push_back({number,
                     server,
                     path,
                     nullptr,
-                    CallWatch(world.Now(), patience_, !still_->contains(path)),
+                    &pace,
+                    pace.has_small_chunks(),
+                    CallWatch(world.Now(), pace.patience(), paths_->still.ReachOf(path)),
                     {},
                     false});
   calls_.back().own.is_push = is_push;
@@ -120,7 +129,12 @@ void Transfer::OnCallEnded(size_t index, const absl::Status& status) {
   Call& call = calls_[index];
   if (done_ == nullptr || call.is_over) return;
   call.is_over = true;
-  Learn(call, status, absl::IsUnavailable(status));
+  if (status.ok() || call.watch.TakeProof()) paths_->still.OnProof(call.shard);
+  if (status.ok()) {
+    call.pace->OnDone(call.watch.longest_quiet());
+  } else if (absl::IsUnavailable(status)) {
+    paths_->still.OnStill(call.shard, call.watch.good_at(), call.watch.bytes());
+  }
   if (!status.ok()) return End(status);
   call.stream->Close(Stream::kClient, absl::OkStatus());
   const bool is_complete =
@@ -128,28 +142,23 @@ void Transfer::OnCallEnded(size_t index, const absl::Status& status) {
   if (is_complete) End(absl::OkStatus());
 }
 
-void Transfer::Learn(Call& call, const absl::Status& status, bool stands_still) {
-  if (status.ok() || call.watch.TakeProof()) {
-    still_->OnProof(call.shard);
-  } else if (stands_still) {
-    still_->OnStill(call.shard, call.watch.good_at());
-  }
-}
-
 void Transfer::Look() {
   if (done_ == nullptr) return;
   for (size_t index = 0; index < calls_.size(); ++index) {
     Call& call = calls_[index];
     if (call.is_over) continue;
-    if (call.watch.TakeProof()) still_->OnProof(call.shard);
-    switch (call.watch.Check(cluster_->world->Now(), call.own)) {
+    const CallWatch::Verdict verdict = call.watch.Check(cluster_->world->Now(), call.own);
+    if (call.watch.TakeProof()) paths_->still.OnProof(call.shard);
+    switch (verdict) {
       case CallWatch::Verdict::kFine:
         break;
       case CallWatch::Verdict::kAsk:
         Ask(index);
         break;
       case CallWatch::Verdict::kEnd:
-        Learn(call, absl::UnavailableError("nothing moves"), /*stands_still=*/true);
+        paths_->still.OnStill(call.shard, call.watch.good_at(), call.watch.bytes(),
+                              call.has_small_chunks);
+        call.pace->OnEnded();
         return End(absl::UnavailableError("nothing moves, and the server does not say why"));
     }
   }

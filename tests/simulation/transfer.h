@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,18 +19,24 @@
 
 namespace lodestar::simulation {
 
+// What a life of a worker has learned of its paths.
+struct PathsOfLife {
+  StillPaths still;
+  std::map<std::pair<int, bool>, Pace> paces;  // by shard, and whether it is of pushes
+};
+
 class Transfer : public std::enable_shared_from_this<Transfer> {
  public:
   // Called once: when all calls have ended well, or with the first error.
   using Done = std::function<void(const absl::Status&)>;
 
-  // `still` is of the worker's life and learns of its paths; it outlives the transfer.
-  Transfer(ClusterContext* cluster, Process* worker, absl::Duration patience, StillPaths* still,
+  // `patience`: the least. `paths` is of the worker's life and learns; it outlives the transfer.
+  Transfer(ClusterContext* cluster, Process* worker, absl::Duration patience, PathsOfLife* paths,
            Done done)
       : cluster_(cluster),
         worker_(worker),
         patience_(patience),
-        still_(still),
+        paths_(paths),
         done_(std::move(done)) {}
 
   void Push(const std::vector<std::vector<PushedBucket>>& by_shard,
@@ -46,6 +54,8 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
     SimulatedServer* server = nullptr;
     int shard = 0;
     std::shared_ptr<Stream> stream;
+    Pace* pace = nullptr;
+    bool has_small_chunks = false;
     CallWatch watch;
     OwnCall own;
     bool is_over = false;
@@ -55,8 +65,6 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   size_t Begin(size_t shard, bool is_push,
                absl::AnyInvocable<void(std::shared_ptr<Stream>, uint64_t number)> accept);
   void OnCallEnded(size_t index, const absl::Status& status);
-  // What a call that is over tells of its path; `stands_still`: nothing moved, or it broke.
-  void Learn(Call& call, const absl::Status& status, bool stands_still);
   void Look();
   void Ask(size_t index);
   void End(const absl::Status& status);
@@ -64,7 +72,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   ClusterContext* const cluster_;
   Process* const worker_;
   const absl::Duration patience_;
-  StillPaths* const still_;
+  PathsOfLife* const paths_;
   Done done_;
   std::vector<Call> calls_;
 };

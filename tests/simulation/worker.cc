@@ -170,7 +170,7 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
       [this](const absl::StatusOr<Registration>& answer) {
         if (!answer.ok()) return Perform(life_->lifecycle.OnRegistered(now(), answer.status()));
         life_->registration = *answer;
-        life_->still = StillPaths();
+        life_->paths = PathsOfLife();
         life_->transfers_are_cancelled = false;
         Perform(life_->lifecycle.OnRegistered(now(), life_id()));
       });
@@ -196,7 +196,7 @@ void SimulatedWorker::Do(const Lifecycle::Prepare&) {
 void SimulatedWorker::Do(const Lifecycle::TryPaths&) {
   life_->transfer =
       std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
-                                 &life_->still, [this](const absl::Status& status) {
+                                 &life_->paths, [this](const absl::Status& status) {
                                    life_->transfer = nullptr;
                                    Perform(life_->lifecycle.OnPathsTried(now(), status));
                                  });
@@ -265,7 +265,7 @@ void SimulatedWorker::SendHeartbeat(int series) {
   HeartbeatCall call;
   call.life = life_->registration->life;
   call.activity = life_->lifecycle.activity();
-  if (const auto first = life_->still.First(); first.has_value()) {
+  if (const auto first = life_->paths.still.First(); first.has_value()) {
     call.standstill = Standstill{first->first, now() - first->second};
   }
   SimulatedServer* const coordinator = cluster_->servers[0];
@@ -333,7 +333,7 @@ void SimulatedWorker::PullMissing() {
   }
   life_->transfer =
       std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
-                                 &life_->still, [this](const absl::Status& status) {
+                                 &life_->paths, [this](const absl::Status& status) {
                                    life_->transfer = nullptr;
                                    if (!status.ok())
                                      return TryAgain(status, &SimulatedWorker::PullMissing);
@@ -450,7 +450,7 @@ void SimulatedWorker::PushMade() {
   auto result = std::make_shared<PushResult>();
   life_->transfer =
       std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
-                                 &life_->still, [this, result](const absl::Status& status) {
+                                 &life_->paths, [this, result](const absl::Status& status) {
                                    life_->transfer = nullptr;
                                    if (!status.ok())
                                      return TryAgain(status, &SimulatedWorker::PushMade);

@@ -57,7 +57,7 @@ class SimulatedWorker {
     std::shared_ptr<UnaryCall> call;  // of the task
     std::function<void(const absl::Status&)> call_failed;
     std::shared_ptr<Transfer> transfer;
-    StillPaths still;  // of the life that is registered
+    PathsOfLife paths;  // of the life that is registered
     absl::Time wake_at = absl::InfiniteFuture();
 
     std::optional<Registration> registration;

@@ -40,31 +40,40 @@ BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
                  config_.chunk_bytes % sizeof(float) == 0)
       << "chunk_bytes=" << config_.chunk_bytes;
   for (int stream = 0; stream < num_streams(); ++stream) {
-    channels_.push_back(OpenChannel(stream));
+    connections_.push_back(Open(stream));
     if (config_.shared_memory && stream % config_.channels_per_server == 0) {
-      links_.push_back(MakeLink(channels_.back()));
+      links_.push_back(MakeLink(connections_.back().channel));
     }
   }
   if (config_.patience == absl::InfiniteDuration()) return;
   watchdog_ = std::make_unique<CallWatchdog>(
-      config_.patience, [this](int stream) { return ChannelOf(stream); },
+      config_.patience, config_.chunk_bytes, [this](int stream) { return ChannelOf(stream); },
       [this](int stream) {
-        std::shared_ptr<grpc::Channel> channel = OpenChannel(stream);
+        Connection connection = Open(stream);
         absl::MutexLock lock(&mutex_);
-        channels_[stream].swap(channel);
+        std::swap(connections_[stream], connection);
+        return [socket = connection.socket] { socket->Abort(); };
       });
 }
 
-std::shared_ptr<grpc::Channel> BulkConnections::OpenChannel(int stream) const {
-  return grpc::CreateCustomChannel(
+BulkConnections::Connection BulkConnections::Open(int stream) const {
+  grpc::ChannelArguments arguments = DataChannelArguments();
+  Connection connection;
+  connection.socket = ConnectionSocket::Of(arguments);
+  connection.channel = grpc::CreateCustomChannel(
       server(stream),
       config_.credentials != nullptr ? config_.credentials : grpc::InsecureChannelCredentials(),
-      DataChannelArguments());
+      arguments);
+  return connection;
 }
 
 std::shared_ptr<grpc::Channel> BulkConnections::ChannelOf(int stream) {
   absl::MutexLock lock(&mutex_);
-  return channels_[stream];
+  return connections_[stream].channel;
+}
+
+size_t BulkConnections::ChunkBytes(int stream, bool is_push) {
+  return watchdog_ == nullptr ? config_.chunk_bytes : watchdog_->ChunkBytes(stream, is_push);
 }
 
 uint64_t BulkConnections::BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,

@@ -6,6 +6,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,6 +22,7 @@
 #include "common/executor.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/call_watchdog.h"
+#include "worker/client/connection_socket.h"
 #include "worker/client/shared_memory_link.h"
 
 namespace lodestar {
@@ -47,6 +49,8 @@ class BulkConnections {
   std::shared_ptr<SharedMemoryCall> SharedMemory(int stream);
   void Abandon(int stream, const std::shared_ptr<SharedMemoryCall>& call);
 
+  // How large chunks of the next call are to be, where they do not go through shared memory.
+  size_t ChunkBytes(int stream, bool is_push);
   // Whoever starts a call gives it a number first, in its metadata, and tells when it is over.
   // Nothing is done where nobody looks.
   uint64_t BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
@@ -67,14 +71,18 @@ class BulkConnections {
 
  private:
   std::unique_ptr<SharedMemoryLink> MakeLink(const std::shared_ptr<grpc::Channel>& channel) const;
-  std::shared_ptr<grpc::Channel> OpenChannel(int stream) const;
+  struct Connection {
+    std::shared_ptr<grpc::Channel> channel;
+    std::shared_ptr<ConnectionSocket> socket;
+  };
+  Connection Open(int stream) const;
   std::shared_ptr<grpc::Channel> ChannelOf(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
   int StreamOf(const Bucket& bucket) const;
 
   const BulkGrpcTransportConfig config_;
   const std::vector<int64_t> shard_bytes_;  // of fp32
   absl::Mutex mutex_;
-  std::vector<std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);  // by stream
+  std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);  // by stream
   ThreadPool executor_;
   // By server; empty if memory is not to be shared. Ends before the executor, which it uses.
   std::vector<std::unique_ptr<SharedMemoryLink>> links_;

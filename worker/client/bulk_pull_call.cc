@@ -40,6 +40,11 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, WorkerId re
   request.set_incarnation(connections->config().incarnation.value());
   request.set_min_round(min_round_.value());
   request.set_encoding(ToProto(encoding_));
+  // A server's own choice is as good on a path that is not slow.
+  const size_t chunk_bytes = connections->ChunkBytes(stream, /*is_push=*/false);
+  if (chunk_bytes < connections->config().chunk_bytes) {
+    request.set_max_chunk_bytes(static_cast<uint32_t>(chunk_bytes));
+  }
   request.set_shared_region(region_);
   for (const PullTarget& target : targets_) {
     request.add_buckets(target.bucket);

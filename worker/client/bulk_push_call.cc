@@ -40,6 +40,7 @@ BulkPushCall::BulkPushCall(BulkConnections* connections, int stream, PushChunkHe
       stream_(stream),
       header_(header),
       encoding_(encoding),
+      chunk_bytes_(connections->ChunkBytes(stream, /*is_push=*/true)),
       done_(std::move(done)),
       shared_(connections->SharedMemory(stream)),
       region_(shared_ == nullptr ? 0 : shared_->name()),
@@ -93,7 +94,6 @@ bool BulkPushCall::TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block
 }
 
 bool BulkPushCall::TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>& block) {
-  const size_t chunk_bytes = connections_->config().chunk_bytes;
   absl::MutexLock lock(&mutex_);
   if (over_ || rests_.empty() || chunks_.size() >= kChunksAhead || !TakeBlockLocked(block)) {
     is_cutting_ = false;
@@ -101,9 +101,13 @@ bool BulkPushCall::TakePiece(Rest& piece, std::optional<SharedMemoryCall::Block>
     return false;
   }
   Rest& rest = rests_.front();
-  const bool waits_in_server = rest.begin == 0 && !block.has_value();
-  const size_t limit_bytes =
-      waits_in_server ? std::min(kFirstChunkBytes, chunk_bytes) : chunk_bytes;
+  size_t limit_bytes = chunk_bytes_;
+  if (block.has_value()) {
+    limit_bytes = connections_->config().chunk_bytes;
+  } else if (rest.begin == 0) {
+    // It waits in the server.
+    limit_bytes = std::min(kFirstChunkBytes, chunk_bytes_);
+  }
   const size_t piece_bytes = EncodedBytes(encoding_, ChunkElements(encoding_, limit_bytes));
   piece = rest;
   piece.data = rest.data.subspan(rest.begin, piece_bytes);

@@ -86,6 +86,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   const int stream_;
   const PushChunkHeader header_;
   const Encoding encoding_;
+  const size_t chunk_bytes_;  // in messages
   DoneCallback done_;
   grpc::ClientContext context_;
   uint64_t number_ = 0;

@@ -6,8 +6,15 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,6 +32,7 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/call_watch.h"
+#include "worker/client/connection_socket.h"
 
 namespace lodestar {
 namespace {
@@ -40,7 +48,7 @@ class StoreService final : public v1::ParameterService::Service {
   grpc::Status Push(grpc::ServerContext* context, grpc::ServerReader<v1::PushChunk>* reader,
                     v1::PushReply* reply) override {
     if (hold_push) {
-      entered.Notify();
+      if (!entered.HasBeenNotified()) entered.Notify();
       while (!context->IsCancelled()) std::this_thread::yield();
       return grpc::Status::CANCELLED;
     }
@@ -72,6 +80,7 @@ class StoreService final : public v1::ParameterService::Service {
     {
       absl::MutexLock lock(&mutex);
       peers.push_back(context->peer());
+      last_pull = *request;
     }
     if (hold_pull) {
       if (!entered.HasBeenNotified()) entered.Notify();
@@ -80,7 +89,6 @@ class StoreService final : public v1::ParameterService::Service {
     }
     for (const uint32_t bucket : request->buckets()) {
       absl::MutexLock lock(&mutex);
-      last_pull = *request;
       // An odd size, so that chunks do not coincide with those of the worker.
       constexpr size_t kServerChunkBytes = 1000;
       const std::string& data = buckets[bucket];
@@ -371,6 +379,71 @@ TEST_F(BulkTransportTest, ACallThatTheServerDoesNotKnowEndsAndTheNextTakesAnothe
   EXPECT_NE(services_[0].peers[0], services_[0].peers[1]);
 }
 
+TEST_F(BulkTransportTest, AfterACallThatStoodStillChunksAreSmall) {
+  constexpr int64_t kElements = 50'000;
+  config_.patience = absl::Milliseconds(100);
+  config_.shared_memory = false;
+  config_.chunk_bytes = kChunkBytes;
+  config_.buckets = {{0, 0, 0, {0, kElements}}};
+  transport_ = MakeBulkGrpcTransport(config_);
+  std::vector<float> weights(kElements);
+  const PullSpec spec{Round(0), {{0, absl::MakeSpan(weights)}}};
+  services_[0].buckets[0] = std::string(kElements * sizeof(float), 'x');
+  services_[0].hold_pull = true;
+  EXPECT_THAT(transport_->StartPull(spec, nullptr)->Wait(),
+              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(services_[0].last_pull.max_chunk_bytes(), 0);
+  EXPECT_FALSE(transport_->standstill().has_value()) << "the path may be slow only";
+  services_[0].hold_pull = false;
+  EXPECT_OK(transport_->StartPull(spec, nullptr)->Wait());
+  EXPECT_EQ(services_[0].last_pull.max_chunk_bytes(), Pace::kSmallChunkBytes);
+
+  const auto push = [&] {
+    const auto session = transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
+    session->AddBucket(0, Version(0), BytesOf(weights));
+    return session->Finish().status();
+  };
+  services_[0].hold_push = true;
+  EXPECT_THAT(push(), StatusIs(absl::StatusCode::kUnavailable));
+  services_[0].hold_push = false;
+  EXPECT_OK(push());
+  const size_t rest = kElements * sizeof(float) - kFirstChunkBytes;
+  EXPECT_THAT(services_[0].chunk_bytes[0],
+              ElementsAre(kFirstChunkBytes, Pace::kSmallChunkBytes, Pace::kSmallChunkBytes,
+                          Pace::kSmallChunkBytes, rest - 3 * Pace::kSmallChunkBytes));
+}
+
+TEST(ConnectionSocketTest, WhatIsAbortedIsResetAtOnce) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+
+  grpc::ChannelArguments arguments = DataChannelArguments();
+  const auto connection = ConnectionSocket::Of(arguments);
+  connection->Abort();  // nothing yet
+  const auto channel =
+      grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)),
+                                grpc::InsecureChannelCredentials(), arguments);
+  channel->GetState(/*try_to_connect=*/true);
+  const int accepted = accept(listener, nullptr, nullptr);
+  ASSERT_GE(accepted, 0);
+  connection->Abort();
+  char bytes[1024];
+  ssize_t received = 0;
+  do {
+    received = recv(accepted, bytes, sizeof(bytes), 0);
+  } while (received > 0);
+  EXPECT_EQ(received, -1);
+  EXPECT_EQ(errno, ECONNRESET);
+  close(accepted);
+  close(listener);
+}
+
 TEST_F(BulkTransportTest, ACallThatTheServerHoldsIsWaitedFor) {
   services_[0].hold_pull = true;
   services_[0].phase = v1::CallState::PHASE_HELD;
@@ -448,21 +521,8 @@ TEST_F(CallWatchTest, WaitsForTheBucketsOfAWorkerThatComputes) {
             absl::Minutes(1));
 }
 
-TEST_F(CallWatchTest, APathThatIsSlowIsGivenMoreTime) {
-  Patience patience(absl::Seconds(6));
-  patience.OnEnded();
-  patience.OnEnded();
-  EXPECT_EQ(patience.now(), absl::Seconds(24));
-  patience.OnDone(absl::Seconds(10));
-  EXPECT_EQ(patience.now(), absl::Seconds(20));
-  patience.OnDone(absl::Seconds(1));
-  EXPECT_EQ(patience.now(), absl::Seconds(10)) << "not all calls of a slow path are slow";
-  patience.OnDone(absl::Seconds(1));
-  EXPECT_EQ(patience.now(), absl::Seconds(6));
-}
-
 TEST_F(CallWatchTest, ChunksThatGoOutAreNoProofThatThePathWorks) {
-  CallWatch watch(now_, absl::Seconds(9), /*is_path_proven=*/false);
+  CallWatch watch(now_, absl::Seconds(9), /*reach=*/0);
   uint64_t moved = 0;
   const auto questions = [&](int seconds) {
     int asked = 0;
@@ -488,16 +548,138 @@ TEST_F(CallWatchTest, WhatArrivesAndWhatIsHeldProveThatThePathWorks) {
   EXPECT_TRUE(watch_.TakeProof());
 }
 
+TEST_F(CallWatchTest, OnlyMoreThanEarlierCallsHaveMovedProvesThatThePathWorks) {
+  CallWatch push(now_, absl::Seconds(9), /*reach=*/1000);
+  push.Check(now_, {.moved = 1, .is_push = true});
+  push.OnAnswer(now_, {.bytes = 1000});
+  EXPECT_FALSE(push.TakeProof());
+  push.OnAnswer(now_, {.bytes = 1001});
+  EXPECT_TRUE(push.TakeProof());
+  EXPECT_EQ(push.bytes(), 1001);
+
+  CallWatch held(now_, absl::Seconds(9), /*reach=*/1000);
+  held.Check(now_, {.moved = 1, .is_push = true});
+  held.OnAnswer(now_, {.is_held = true, .bytes = 10});
+  EXPECT_TRUE(held.TakeProof());
+
+  CallWatch pull(now_, absl::Seconds(9), /*reach=*/1000);
+  pull.Check(now_, {.moved = 1000, .received = 1000});
+  pull.OnAnswer(now_, {.bytes = 5000});
+  EXPECT_FALSE(pull.TakeProof()) << "what was sent has not arrived";
+  EXPECT_EQ(pull.bytes(), 1000);
+  pull.Check(now_, {.moved = 1001, .received = 1001});
+  EXPECT_TRUE(pull.TakeProof());
+}
+
+constexpr size_t kMegabyte = size_t{1} << 20;
+
+TEST(PaceTest, APathThatIsSlowGetsSmallChunksAndThenMoreTime) {
+  Pace pace(absl::Seconds(6), 2 * kMegabyte);
+  EXPECT_EQ(pace.chunk_bytes(), 2 * kMegabyte);
+  EXPECT_FALSE(pace.has_small_chunks());
+  pace.OnEnded();
+  EXPECT_EQ(pace.chunk_bytes(), Pace::kSmallChunkBytes);
+  EXPECT_TRUE(pace.has_small_chunks());
+  EXPECT_EQ(pace.patience(), absl::Seconds(6));
+  pace.OnEnded();
+  pace.OnEnded();
+  EXPECT_EQ(pace.patience(), absl::Seconds(24));
+  pace.OnDone(absl::Seconds(10));
+  EXPECT_EQ(pace.patience(), absl::Seconds(20));
+  EXPECT_TRUE(pace.has_small_chunks()) << "twice as large ones take 20 s";
+  pace.OnDone(absl::Seconds(1));
+  EXPECT_EQ(pace.patience(), absl::Seconds(10)) << "not all calls of a slow path are slow";
+  EXPECT_EQ(pace.chunk_bytes(), 2 * Pace::kSmallChunkBytes);
+  pace.OnDone(absl::Seconds(3));
+  EXPECT_EQ(pace.patience(), absl::Seconds(12)) << "chunks that are twice as large";
+  EXPECT_EQ(pace.chunk_bytes(), 4 * Pace::kSmallChunkBytes);
+  for (int i = 0; i < 3; ++i) pace.OnDone(absl::Seconds(1));
+  EXPECT_EQ(pace.patience(), absl::Seconds(6));
+  EXPECT_EQ(pace.chunk_bytes(), 2 * kMegabyte);
+  pace.OnDone(absl::Seconds(1));
+  EXPECT_EQ(pace.chunk_bytes(), 2 * kMegabyte);
+}
+
+TEST(PaceTest, ChunksThatAreSmallAnywayStaySo) {
+  Pace pace(absl::Seconds(6), 2048);
+  EXPECT_TRUE(pace.has_small_chunks());
+  pace.OnEnded();
+  EXPECT_EQ(pace.chunk_bytes(), 2048);
+  EXPECT_EQ(pace.patience(), absl::Seconds(12));
+}
+
+// A path of so many bytes a second that becomes slow at once: how its calls fare until one is done.
+TEST(PaceTest, APathThatBecomesAHundredTimesSlowerLosesOneCallAndIsNotSaidToStandStill) {
+  constexpr double kBytesPerSecond = 200e3;
+  constexpr uint64_t kCallBytes = 2 * kMegabyte;
+  const absl::Duration patience = absl::Seconds(4) / 3;
+  Pace pace(patience, 2 * kMegabyte);
+  StillPaths paths;
+  absl::Time now = absl::UnixEpoch();
+  int ended = 0;
+  for (bool is_done = false; !is_done;) {
+    CallWatch watch(now, pace.patience(), paths.ReachOf(0));
+    const absl::Time begin = now;
+    while (true) {
+      const auto arrived =
+          static_cast<uint64_t>(kBytesPerSecond * absl::ToDoubleSeconds(now - begin));
+      const uint64_t whole =
+          std::min(arrived / pace.chunk_bytes() * pace.chunk_bytes(), kCallBytes);
+      const CallWatch::Verdict verdict = watch.Check(now, {.moved = whole, .received = whole});
+      if (watch.TakeProof()) paths.OnProof(0);
+      EXPECT_EQ(paths.First(), std::nullopt);
+      is_done = whole == kCallBytes;
+      if (is_done) break;
+      if (verdict == CallWatch::Verdict::kEnd) {
+        paths.OnStill(0, watch.good_at(), watch.bytes(), pace.has_small_chunks());
+        pace.OnEnded();
+        ASSERT_LE(++ended, 1);
+        break;
+      }
+      now += patience / 12;
+    }
+    if (is_done) pace.OnDone(watch.longest_quiet());
+  }
+  EXPECT_EQ(ended, 1);
+  // And so on, without another one.
+  for (int call = 0; call < 10; ++call) {
+    const absl::Duration quiet =
+        absl::Seconds(static_cast<double>(pace.chunk_bytes()) / kBytesPerSecond);
+    EXPECT_LT(quiet, pace.patience());
+    pace.OnDone(quiet);
+  }
+}
+
 TEST(StillPathsTest, APathStandsStillUntilItIsSeenToWork) {
   StillPaths paths;
   EXPECT_EQ(paths.First(), std::nullopt);
   const absl::Time begin = absl::UnixEpoch();
-  paths.OnStill(2, begin + absl::Seconds(1));
-  paths.OnStill(1, begin + absl::Seconds(3));
-  paths.OnStill(2, begin + absl::Seconds(7));  // tried again
+  paths.OnStill(2, begin + absl::Seconds(1), 0);
+  paths.OnStill(1, begin + absl::Seconds(3), 0);
+  paths.OnStill(2, begin + absl::Seconds(7), 0);  // tried again
   EXPECT_EQ(paths.First(), std::pair(2, begin + absl::Seconds(1)));
   paths.OnProof(2);
   EXPECT_EQ(paths.First(), std::pair(1, begin + absl::Seconds(3)));
+}
+
+TEST(StillPathsTest, AStandstillIsToldOfOnceItIsSure) {
+  StillPaths paths;
+  const absl::Time begin = absl::UnixEpoch();
+  paths.OnStill(0, begin, 10, /*is_sure=*/false);
+  EXPECT_EQ(paths.First(), std::nullopt);
+  EXPECT_EQ(paths.ReachOf(0), 10);
+  paths.OnStill(0, begin + absl::Seconds(5), 10);
+  EXPECT_EQ(paths.First(), std::pair(0, begin)) << "as long as that nothing has moved";
+}
+
+TEST(StillPathsTest, HowFarCallsGotIsKeptUntilThePathIsSeenToWork) {
+  StillPaths paths;
+  EXPECT_EQ(paths.ReachOf(0), std::nullopt);
+  paths.OnStill(0, absl::UnixEpoch(), 1000);
+  paths.OnStill(0, absl::UnixEpoch(), 900);
+  EXPECT_EQ(paths.ReachOf(0), 1000);
+  paths.OnProof(0);
+  EXPECT_EQ(paths.ReachOf(0), std::nullopt);
 }
 
 TEST_F(BulkTransportTest, SessionsDroppedUnderWayEndCleanly) {

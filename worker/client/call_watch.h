@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -32,10 +33,12 @@ struct ServedCall {
 
 class CallWatch {
  public:
-  // `is_path_proven`: see TakeProof(). Where it is not, the server is asked although chunks go out.
-  CallWatch(absl::Time now, absl::Duration patience, bool is_path_proven = true)
+  // `reach`: see StillPaths. While the path is not proven, the server is asked although chunks go
+  // out.
+  CallWatch(absl::Time now, absl::Duration patience, std::optional<uint64_t> reach = std::nullopt)
       : patience_(patience),
-        is_path_proven_(is_path_proven),
+        reach_(reach.value_or(0)),
+        is_path_proven_(!reach.has_value()),
         good_at_(now),
         next_question_(now + patience / 3) {}
 
@@ -45,7 +48,7 @@ class CallWatch {
   // Called every now and then.
   Verdict Check(absl::Time now, const OwnCall& own) {
     if (own.moved != own_.moved || own.is_idle) IsGood(now);
-    if (own.received > own_.received) Prove();
+    if (own.received > std::max(own_.received, reach_)) Prove();
     own_ = own;
     if (now - good_at_ >= patience_) return Verdict::kEnd;
     if (now < next_question_) return Verdict::kFine;
@@ -57,17 +60,18 @@ class CallWatch {
   // is held must have brought all that was sent.
   void OnAnswer(absl::Time now, const ServedCall& served) {
     const bool has_reason = served.is_held && (own_.is_push || served.bytes <= own_.received);
-    if (has_reason || served.bytes > served_bytes_) {
-      Prove();
-      IsGood(now);
-    }
+    const bool has_moved = served.bytes > served_bytes_;
     served_bytes_ = std::max(served_bytes_, served.bytes);
+    if (has_reason || has_moved) IsGood(now);
+    if (has_reason || (has_moved && bytes() > reach_)) Prove();
   }
 
-  // Whether the path has been seen to work since the last time: the other side has something of
-  // ours, or we of theirs. Chunks that went out prove nothing, they may lie in a buffer of this
-  // machine.
+  // Whether the path has been seen to work since the last time: the other side has more of ours, or
+  // we of theirs, than the calls before that came to a standstill, or holds the call. Chunks that
+  // went out prove nothing, they may lie in a buffer of this machine.
   bool TakeProof() { return std::exchange(has_proof_, false); }
+  // Payload that is known to have reached the other end.
+  uint64_t bytes() const { return own_.is_push ? served_bytes_ : own_.received; }
 
   absl::Duration patience() const { return patience_; }
   // When something moved last, or there was a reason why not.
@@ -84,6 +88,7 @@ class CallWatch {
   void Prove() { has_proof_ = is_path_proven_ = true; }
 
   absl::Duration patience_;
+  uint64_t reach_;
   bool is_path_proven_;
   bool has_proof_ = false;
   OwnCall own_;
@@ -93,46 +98,92 @@ class CallWatch {
   absl::Duration longest_quiet_;
 };
 
-// How long calls of one worker are quiet before they are ended. A slow path takes its time for each
-// chunk: after a call that was ended for nothing the next ones get twice as long, and what one that
-// went well has taken is known.
-class Patience {
+// How the calls of one direction of a path are carried out: how large their chunks are, and how
+// long they may be quiet before they are ended.
+//
+// A chunk is seen to move once it has arrived whole, so on a path that has become slow a large one
+// looks like a standstill. After a call that was ended for nothing the next ones have small chunks;
+// if those do not get on either, they get twice as long. Each call that goes well leads back.
+class Pace {
  public:
-  explicit Patience(absl::Duration least) : least_(least), now_(least) {}
+  // Half a second on a path of 128 kB/s.
+  static constexpr size_t kSmallChunkBytes = size_t{64} << 10;
 
-  absl::Duration now() const { return now_; }
-  void OnEnded() { now_ = std::min(2 * now_, std::max(least_, kLongest)); }
-  // A call that meets with less than the one before does not make it forget at once.
+  Pace(absl::Duration least_patience, size_t largest_chunk_bytes)
+      : least_patience_(least_patience),
+        largest_chunk_bytes_(largest_chunk_bytes),
+        patience_(least_patience),
+        chunk_bytes_(largest_chunk_bytes) {}
+
+  absl::Duration patience() const { return patience_; }
+  size_t chunk_bytes() const { return chunk_bytes_; }
+  // A call that is quiet for so long with the smallest chunks stands still, for all one can see.
+  bool has_small_chunks() const { return chunk_bytes_ == SmallChunkBytes(); }
+
+  void OnEnded() {
+    if (has_small_chunks()) {
+      patience_ = std::min(2 * patience_, std::max(least_patience_, kLongestPatience));
+    }
+    chunk_bytes_ = SmallChunkBytes();
+  }
   void OnDone(absl::Duration longest_quiet) {
-    now_ = std::max({least_, 2 * longest_quiet, now_ / 2});
+    // Chunks that are twice as large are quiet for twice as long.
+    const bool grows = chunk_bytes_ < largest_chunk_bytes_ && longest_quiet <= least_patience_ / 2;
+    if (grows) chunk_bytes_ = std::min(2 * chunk_bytes_, largest_chunk_bytes_);
+    // A call that meets with less than the one before does not make it forget at once.
+    patience_ = std::max({least_patience_, (grows ? 4 : 2) * longest_quiet, patience_ / 2});
   }
 
  private:
-  static constexpr absl::Duration kLongest = absl::Minutes(10);
+  static constexpr absl::Duration kLongestPatience = absl::Minutes(10);
 
-  const absl::Duration least_;
-  absl::Duration now_;
+  size_t SmallChunkBytes() const { return std::min(kSmallChunkBytes, largest_chunk_bytes_); }
+
+  const absl::Duration least_patience_;
+  const size_t largest_chunk_bytes_;
+  absl::Duration patience_;
+  size_t chunk_bytes_;
 };
 
-// The paths of one worker that stand still: that a call on one was ended, or broke, and since when
-// nothing is known to have moved there, however often it was tried again.
+// The paths of one worker on which calls have failed, and nothing new is known to have moved since,
+// however often it was tried again.
+//
+// There are paths that let the first part of every connection through and then no more. So what a
+// call has moved is no proof as long as it is not more than what the ones before it had moved.
 class StillPaths {
  public:
-  void OnStill(int path, absl::Time since) { since_.emplace(path, since); }
-  void OnProof(int path) { since_.erase(path); }
+  // A call on the path has failed after it had moved `bytes`, with nothing since `since`. Not
+  // `is_sure`: the path may be slow only; it is told of once a call has failed for sure.
+  void OnStill(int path, absl::Time since, uint64_t bytes, bool is_sure = true) {
+    Still& still = still_.try_emplace(path, Still{since}).first->second;
+    still.reach = std::max(still.reach, bytes);
+    still.is_sure |= is_sure;
+  }
+  void OnProof(int path) { still_.erase(path); }
 
-  bool contains(int path) const { return since_.contains(path); }
+  // The most that a call which failed on the path has moved; none if none has.
+  std::optional<uint64_t> ReachOf(int path) const {
+    const auto found = still_.find(path);
+    if (found == still_.end()) return std::nullopt;
+    return found->second.reach;
+  }
   // The one that has stood still for longest, and since when.
   std::optional<std::pair<int, absl::Time>> First() const {
-    const auto first =
-        std::min_element(since_.begin(), since_.end(),
-                         [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (first == since_.end()) return std::nullopt;
-    return *first;
+    std::optional<std::pair<int, absl::Time>> first;
+    for (const auto& [path, still] : still_) {
+      if (!still.is_sure || (first.has_value() && first->second <= still.since)) continue;
+      first = {path, still.since};
+    }
+    return first;
   }
 
  private:
-  std::map<int, absl::Time> since_;
+  struct Still {
+    absl::Time since;
+    uint64_t reach = 0;
+    bool is_sure = false;
+  };
+  std::map<int, Still> still_;
 };
 
 }  // namespace lodestar

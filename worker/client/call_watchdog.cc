@@ -35,13 +35,12 @@ struct CallWatchdog::Question {
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::DescribeCallsReply>> reader;
 };
 
-CallWatchdog::CallWatchdog(absl::Duration patience, ChannelOf channel_of,
+CallWatchdog::CallWatchdog(absl::Duration patience, size_t chunk_bytes, ChannelOf channel_of,
                            OnStandstill on_standstill)
     : least_patience_(patience),
+      chunk_bytes_(chunk_bytes),
       channel_of_(std::move(channel_of)),
       on_standstill_(std::move(on_standstill)),
-      push_patience_(patience),
-      pull_patience_(patience),
       last_number_(RandomNumber()),
       thread_([this] { Run(); }) {}
 
@@ -60,12 +59,21 @@ uint64_t CallWatchdog::NewNumber() {
   return ++last_number_;
 }
 
+size_t CallWatchdog::ChunkBytes(int stream, bool is_push) {
+  absl::MutexLock lock(&mutex_);
+  return PaceOf(stream, is_push).chunk_bytes();
+}
+
+Pace& CallWatchdog::PaceOf(int stream, bool is_push) {
+  return paces_.try_emplace({stream, is_push}, least_patience_, chunk_bytes_).first->second;
+}
+
 void CallWatchdog::Watch(uint64_t number, int stream, const std::shared_ptr<WatchedCall>& call) {
   const OwnCall own = call->Look();
   absl::MutexLock lock(&mutex_);
-  Patience& patience = own.is_push ? push_patience_ : pull_patience_;
-  entries_.push_back({number, stream, call, &patience,
-                      CallWatch(clock_.Now(), patience.now(), !still_.contains(stream))});
+  Pace& pace = PaceOf(stream, own.is_push);
+  entries_.push_back({number, stream, call, &pace, pace.has_small_chunks(),
+                      CallWatch(clock_.Now(), pace.patience(), still_.ReachOf(stream))});
 }
 
 void CallWatchdog::Forget(uint64_t number, const absl::Status& status) {
@@ -75,9 +83,9 @@ void CallWatchdog::Forget(uint64_t number, const absl::Status& status) {
   if (entry == entries_.end()) return;
   if (status.ok() || entry->watch.TakeProof()) still_.OnProof(entry->stream);
   if (status.ok()) {
-    entry->patience->OnDone(entry->watch.longest_quiet());
+    entry->pace->OnDone(entry->watch.longest_quiet());
   } else if (absl::IsUnavailable(status)) {
-    still_.OnStill(entry->stream, entry->watch.good_at());
+    still_.OnStill(entry->stream, entry->watch.good_at(), entry->watch.bytes());
   }
   entries_.erase(entry);
 }
@@ -122,16 +130,18 @@ void CallWatchdog::LookAtAll() {
   std::map<uint64_t, OwnCall> own;
   for (const auto& [number, call] : calls) own[number] = call->Look();
   std::map<int, std::vector<uint64_t>> questions;
-  std::vector<std::pair<uint64_t, absl::Status>> still;
+  std::map<uint64_t, absl::Status> ended;
   std::set<int> streams;
-  std::set<Patience*> ended;
+  std::set<Pace*> paces;
   {
     absl::MutexLock lock(&mutex_);
     if (is_over_) return;
     for (Entry& entry : entries_) {
       const auto known = own.find(entry.number);
       if (known == own.end()) continue;
-      switch (entry.watch.Check(clock_.Now(), known->second)) {
+      const CallWatch::Verdict verdict = entry.watch.Check(clock_.Now(), known->second);
+      if (entry.watch.TakeProof()) still_.OnProof(entry.stream);
+      switch (verdict) {
         case CallWatch::Verdict::kFine:
           break;
         case CallWatch::Verdict::kAsk:
@@ -139,29 +149,34 @@ void CallWatchdog::LookAtAll() {
           break;
         case CallWatch::Verdict::kEnd:
           streams.insert(entry.stream);
-          ended.insert(entry.patience);
-          still.emplace_back(
-              entry.number,
-              absl::UnavailableError(absl::StrCat(
-                  "nothing has moved for ", absl::FormatDuration(entry.watch.patience()),
-                  ", and the server does not hold the call: something was lost on the way")));
+          paces.insert(entry.pace);
+          still_.OnStill(entry.stream, entry.watch.good_at(), entry.watch.bytes(),
+                         entry.has_small_chunks);
+          ended[entry.number] = absl::UnavailableError(absl::StrCat(
+              "nothing has moved for ", absl::FormatDuration(entry.watch.patience()),
+              ", and the server does not hold the call: something was lost on the way"));
           break;
       }
-      if (entry.watch.TakeProof()) still_.OnProof(entry.stream);
     }
-    for (Patience* const patience : ended) patience->OnEnded();
+    // With its connection every call goes that is on it.
+    for (const Entry& entry : entries_) {
+      if (!streams.contains(entry.stream)) continue;
+      ended.try_emplace(entry.number, absl::UnavailableError("another call on this connection has "
+                                                             "come to a standstill"));
+    }
+    std::erase_if(entries_, [&](const Entry& entry) { return ended.contains(entry.number); });
+    for (Pace* const pace : paces) pace->OnEnded();
     for (const auto& question : questions_) {
       if (streams.contains(question->stream)) question->context.TryCancel();
     }
     for (const auto& [stream, numbers] : questions) AskLocked(stream, numbers);
   }
-  for (const int stream : streams) on_standstill_(stream);
-  for (const auto& [number, status] : still) {
-    Forget(number, status);
-    for (const auto& [each, call] : calls) {
-      if (each == number) call->End(status);
-    }
+  std::vector<std::function<void()>> old_connections;
+  for (const int stream : streams) old_connections.push_back(on_standstill_(stream));
+  for (const auto& [number, call] : calls) {
+    if (const auto found = ended.find(number); found != ended.end()) call->End(found->second);
   }
+  for (const std::function<void()>& end : old_connections) end();
 }
 
 void CallWatchdog::AskLocked(int stream, const std::vector<uint64_t>& numbers) {
@@ -172,7 +187,8 @@ void CallWatchdog::AskLocked(int stream, const std::vector<uint64_t>& numbers) {
   question->stream = stream;
   question->stub = v1::ParameterService::NewStub(channel_of_(stream));
   for (const uint64_t number : numbers) question->request.add_calls(number);
-  question->context.set_deadline(After(std::max(push_patience_.now(), pull_patience_.now())));
+  question->context.set_deadline(
+      After(std::max(PaceOf(stream, true).patience(), PaceOf(stream, false).patience())));
   question->reader =
       question->stub->AsyncDescribeCalls(&question->context, question->request, &answers_);
   question->reader->Finish(&question->reply, &question->status, question.get());

@@ -4,8 +4,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -35,14 +37,19 @@ class CallWatchdog {
  public:
   // The channel that a stream uses now.
   using ChannelOf = std::function<std::shared_ptr<grpc::Channel>(int stream)>;
-  // A call of this stream was ended: the connection is in doubt.
-  using OnStandstill = std::function<void(int stream)>;
+  // A call of this stream stands still: those to come take another connection. What is returned
+  // ends the old one; it is called once the call has been told why.
+  using OnStandstill = std::function<std::function<void()>(int stream)>;
 
-  CallWatchdog(absl::Duration patience, ChannelOf channel_of, OnStandstill on_standstill);
+  // Of calls on a path of which nothing is known yet: how long they may be quiet, and their chunks.
+  CallWatchdog(absl::Duration patience, size_t chunk_bytes, ChannelOf channel_of,
+               OnStandstill on_standstill);
   ~CallWatchdog();
 
   // A number for a call's metadata, unlike that of any other.
   uint64_t NewNumber() ABSL_LOCKS_EXCLUDED(mutex_);
+  // How large the chunks of the next call are to be.
+  size_t ChunkBytes(int stream, bool is_push) ABSL_LOCKS_EXCLUDED(mutex_);
   // From now on the call is watched, until it is gone or Forget().
   void Watch(uint64_t number, int stream, const std::shared_ptr<WatchedCall>& call)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -56,12 +63,14 @@ class CallWatchdog {
     uint64_t number = 0;
     int stream = 0;
     std::weak_ptr<WatchedCall> call;
-    Patience* patience = nullptr;  // that learns from it
+    Pace* pace = nullptr;  // that learns from it
+    bool has_small_chunks = false;
     CallWatch watch;
   };
   // What became of some calls of one stream. At most one of a stream is under way.
   struct Question;
 
+  Pace& PaceOf(int stream, bool is_push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   // Looks at every call, ends those that stand still, and asks about others.
   void LookAtAll() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -70,15 +79,15 @@ class CallWatchdog {
   void TakeAnswer(Question* question, bool ok) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const absl::Duration least_patience_;
+  const size_t chunk_bytes_;
   const ChannelOf channel_of_;
   const OnStandstill on_standstill_;
   Clock& clock_ = Clock::Real();
   grpc::CompletionQueue answers_;
 
   absl::Mutex mutex_;
-  // A path may be slow in one direction only.
-  Patience push_patience_ ABSL_GUARDED_BY(mutex_);
-  Patience pull_patience_ ABSL_GUARDED_BY(mutex_);
+  // By stream and whether it is of pushes: a path may be slow in one direction only.
+  std::map<std::pair<int, bool>, Pace> paces_ ABSL_GUARDED_BY(mutex_);
   StillPaths still_ ABSL_GUARDED_BY(mutex_);  // by stream
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_);
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);

@@ -1,0 +1,68 @@
+#include "worker/client/connection_socket.h"
+
+#include <fcntl.h>
+#include <grpc/grpc.h>
+#include <grpc/support/sync.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <utility>
+
+// gRPC takes an object of this type (ChannelArguments::SetSocketMutator) and declares it, but does
+// not install the header that says how it looks, which has been the same from 1.38 on.
+struct grpc_socket_mutator_vtable {
+  bool (*mutate_fd)(int descriptor, grpc_socket_mutator* mutator);
+  int (*compare)(grpc_socket_mutator* a, grpc_socket_mutator* b);
+  void (*destroy)(grpc_socket_mutator* mutator);
+  bool (*mutate_fd_2)(const void* info, grpc_socket_mutator* mutator);  // null: the first one
+};
+struct grpc_socket_mutator {
+  const grpc_socket_mutator_vtable* vtable;
+  gpr_refcount refcount;
+};
+
+namespace lodestar {
+
+// Called by gRPC with each socket that it is about to connect.
+struct SocketTaker : grpc_socket_mutator {
+  static bool Take(int descriptor, grpc_socket_mutator* self) {
+    static_cast<SocketTaker*>(self)->socket->Replace(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    return true;
+  }
+  static int Compare(grpc_socket_mutator* a, grpc_socket_mutator* b) {
+    if (a == b) return 0;
+    return std::less<>()(a, b) ? -1 : 1;
+  }
+  static void Destroy(grpc_socket_mutator* self) { delete static_cast<SocketTaker*>(self); }
+
+  explicit SocketTaker(std::shared_ptr<ConnectionSocket> socket) : socket(std::move(socket)) {
+    static constexpr grpc_socket_mutator_vtable kTable = {&Take, &Compare, &Destroy, nullptr};
+    vtable = &kTable;
+    gpr_ref_init(&refcount, 1);
+  }
+
+  const std::shared_ptr<ConnectionSocket> socket;
+};
+
+std::shared_ptr<ConnectionSocket> ConnectionSocket::Of(grpc::ChannelArguments& arguments) {
+  auto socket = std::make_shared<ConnectionSocket>();
+  arguments.SetSocketMutator(new SocketTaker(socket));  // owned by the arguments
+  return socket;
+}
+
+void ConnectionSocket::Abort() {
+  absl::MutexLock lock(&mutex_);
+  if (descriptor_ < 0) return;
+  // Of a socket that is connected this is a reset.
+  const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  connect(descriptor_, &nobody, sizeof(nobody));
+}
+
+void ConnectionSocket::Replace(int descriptor) {
+  absl::MutexLock lock(&mutex_);
+  if (descriptor_ >= 0) close(descriptor_);
+  descriptor_ = descriptor;
+}
+
+}  // namespace lodestar
