@@ -42,6 +42,9 @@ absl::Status WriteProbe(FileSystem& file_system, const std::string& path) {
 
 absl::Status WriteAndRename(FileSystem& file_system, const std::string& folder,
                             const std::string& probe) {
+  // In containers, processes often have the number of the one before them, which may have been
+  // killed while it tried.
+  RETURN_IF_ERROR(file_system.RemoveAll(absl::StrCat(probe, "-renamed")));
   RETURN_IF_ERROR(file_system.CreateDirectories(probe));
   RETURN_IF_ERROR(WriteProbe(file_system, absl::StrCat(probe, "/file")));
   RETURN_IF_ERROR(file_system.Rename(probe, absl::StrCat(probe, "-renamed")));

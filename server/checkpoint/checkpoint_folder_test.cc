@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/file_system.h"
 #include "common/testing/status_matchers.h"
 
@@ -34,6 +36,16 @@ TEST_F(CheckpointFolderTest, AGoodOneIsMadeAndLeftEmpty) {
   ASSERT_OK(warning);
   EXPECT_EQ(*warning, "");
   EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/a/b"));
+}
+
+TEST_F(CheckpointFolderTest, WhatAProcessOfTheSameNumberHasLeftIsInNobodysWay) {
+  const std::string left = absl::StrCat(folder_, "/.tried-", getpid());
+  for (const std::string& directory : {left, left + "-renamed"}) {
+    std::filesystem::create_directories(directory);
+    std::ofstream(directory + "/file") << "lodestar";
+  }
+  EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_, 4096, 4));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
 TEST_F(CheckpointFolderTest, WhatIsNoFolderIsRefusedByName) {
