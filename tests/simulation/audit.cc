@@ -479,6 +479,13 @@ void Audit::OnTask(const CheckpointTask& task, uint64_t server_incarnation) {
 
 void Audit::OnPublished(const PublishedCheckpoint& published) {
   published_ = std::max(published_, published.round);
+  damaged_.erase(published.path);
+}
+
+void Audit::OnDamaged(const std::string& path, Round left) {
+  damaged_.insert(path);
+  published_ = left;
+  if (goes_on_from_.has_value()) goes_on_from_ = left;
 }
 
 void Audit::OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheckpoint>& saved) {
@@ -491,7 +498,7 @@ void Audit::OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheck
       Fail(who, " stops and says that all is saved before round ", saved->round.value(), "; round ",
            counted.value() - 1, " was counted, too");
     }
-    goes_on_from_ = saved->round;
+    goes_on_from_ = IsDamaged(saved->path) ? published_ : saved->round;
   } else if (must_save_ && !life.has_lost_memory && counted > std::max(published_, Round(0))) {
     Fail("nothing is broken, and ", who, " stops without a checkpoint of round ",
          counted.value() - 1, ": ", saved.status().ToString());

@@ -152,6 +152,9 @@ class Audit {
   void OnCommand(const ShardCommand& command);
   void OnTask(const CheckpointTask& task, uint64_t server_incarnation);
   void OnPublished(const PublishedCheckpoint& published);
+  // Of the newest checkpoint; `left`: the round of the one that is the newest then.
+  void OnDamaged(const std::string& path, Round left);
+  bool IsDamaged(const std::string& path) const { return damaged_.contains(path); }
   // With a server ends what only it had.
   void OnServerEnded() {
     if (!lives_.empty()) lives_.rbegin()->second.has_lost_memory = true;
@@ -238,6 +241,7 @@ class Audit {
   std::map<WorkerId, Progress> members_;
   std::map<std::string, std::set<uint64_t>> writers_;  // of checkpoints, by path
   Round published_ = Round(-1);                        // of the newest checkpoint
+  std::set<std::string> damaged_;                      // checkpoints, by path
   std::optional<Round> goes_on_from_;                  // next; whoever stopped has said so
   Round next_round_;
   int64_t rounds_committed_ = 0;

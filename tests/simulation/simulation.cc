@@ -6,8 +6,12 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint_directory.h"
+#include "common/status_macros.h"
 #include "common/testing/simulated_file_system.h"
+#include "server/checkpoint/checkpoint_reader.h"
 #include "tests/simulation/audit.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/scenario.h"
@@ -29,6 +33,13 @@ constexpr absl::Duration kStopSlack = absl::Seconds(5);
 // And two leases: from the last fault on, until a job that an operator has stopped is over.
 constexpr absl::Duration kLongestEnding = absl::Seconds(15);
 constexpr absl::Duration kSupervision = absl::Milliseconds(200);
+
+constexpr char kUnreadable[] = "the disk cannot be read";
+
+// Servers that cannot read what they begin with end the job, and say why.
+bool IsOfDisk(const absl::Status& status) {
+  return absl::StrContains(status.message(), kUnreadable);
+}
 
 class Run {
  public:
@@ -52,6 +63,8 @@ class Run {
     kFillDisk,
     kFailDisk,
     kCrashOnDisk,
+    kFailReads,
+    kDamageCheckpoint,
     kCheckpoint,
     kLast,
   };
@@ -78,6 +91,9 @@ class Run {
   void CheckStopping();
   void FaultOnPath();
   absl::Status OnFileOperation(FileOperation operation);
+  // The newest, if another one is left.
+  void DamageCheckpoint();
+  absl::Status Damage(const std::string& directory, const std::string& file);
   void CheckProgress();
   void CheckEnd();
   void CheckReasons();
@@ -114,6 +130,9 @@ class Run {
   absl::Time mended_at_;
   int64_t num_faults_ = 0;
   absl::Time disk_fails_until_ = absl::InfinitePast();
+  absl::Time reads_fail_until_ = absl::InfinitePast();
+  int64_t reads_until_failure_ = -1;
+  bool is_damaging_ = false;  // the disk, which does what it is told meanwhile
   int64_t operations_until_crash_ = -1;
   SimulatedServer* crashes_on_disk_ = nullptr;
   int64_t rounds_told_ = 0;
@@ -288,6 +307,17 @@ void Run::Strike(Fault fault) {
       crashes_on_disk_ = &AnyServer();
       operations_until_crash_ = chance_.Below(60);
       return;
+    case Fault::kFailReads:
+      if (chance_.OneIn(2)) {
+        world_.Tell("the disk fails to read once");
+        reads_until_failure_ = chance_.Below(20);
+        return;
+      }
+      reads_fail_until_ = world_.Now() + UpTo(absl::Seconds(3));
+      world_.Tell("the disk cannot be read");
+      return;
+    case Fault::kDamageCheckpoint:
+      return DamageCheckpoint();
     case Fault::kCheckpoint: {
       Coordinator* const coordinator = servers_[0]->coordinator();
       if (coordinator == nullptr || servers_[0]->process().is_frozen()) return;
@@ -379,8 +409,14 @@ void Run::StopInOrder() {
 }
 
 absl::Status Run::OnFileOperation(FileOperation operation) {
+  if (is_damaging_) return absl::OkStatus();
   if (cluster_.is_draining) return absl::UnavailableError("the process has ended");
-  const bool writes = operation != FileOperation::kRead && operation != FileOperation::kRemove;
+  const bool reads = operation == FileOperation::kRead;
+  const bool writes = !reads && operation != FileOperation::kRemove;
+  const bool fails_once = reads && reads_until_failure_ >= 0 && reads_until_failure_-- == 0;
+  if (reads && (fails_once || world_.Now() < reads_fail_until_)) {
+    return absl::InternalError(kUnreadable);
+  }
   if (writes && operations_until_crash_ >= 0 && crashes_on_disk_->process().is_alive() &&
       operations_until_crash_-- == 0) {
     SimulatedServer* const server = crashes_on_disk_;
@@ -393,6 +429,58 @@ absl::Status Run::OnFileOperation(FileOperation operation) {
     return absl::DataLossError("the disk answers with an error");
   }
   return absl::OkStatus();
+}
+
+void Run::DamageCheckpoint() {
+  const Coordinator* const coordinator = servers_[0]->coordinator();
+  // What was verified and is being loaded is trusted.
+  if (coordinator == nullptr || coordinator->phase() != CoordinatorPhase::kRunning) return;
+  // What is cut off because nothing fits is there again after a power cut.
+  const std::string& folder = scenario_.coordinator.checkpoint_dir;
+  if (disk_.FreeBytes(folder).value_or(0) == 0) return;
+  const auto entries = ListWholeCheckpoints(disk_, folder);
+  if (!entries.ok() || entries->size() < 2) return;
+  const CheckpointEntry& newest = entries->front();
+  const auto other =
+      std::find_if(entries->begin() + 1, entries->end(),
+                   [this](const CheckpointEntry& entry) { return !audit_.IsDamaged(entry.path); });
+  if (audit_.IsDamaged(newest.path) || other == entries->end()) return;
+  const auto names = disk_.List(newest.path);
+  if (!names.ok() || names->empty()) return;
+  const std::string file = absl::StrCat(newest.path, "/", (*names)[chance_.Below(names->size())]);
+  is_damaging_ = true;
+  const absl::Status damaged = Damage(newest.path, file);
+  // Some bits do not matter.
+  const bool is_damaged = !VerifyCheckpoint(disk_, newest.path).ok();
+  is_damaging_ = false;
+  world_.Tell(file, is_damaged ? " is damaged " : " has lost nothing ", damaged.message());
+  if (!is_damaged) return;
+  audit_.OnDamaged(newest.path, other->round);
+  // It shows where it is needed.
+  if (!chance_.OneIn(2)) return;
+  SimulatedServer& server = AnyServer();
+  if (server.process().is_alive()) KillServer(server, /*with_machine=*/false);
+}
+
+// A bit that flips, an end that is missing, or a file that is gone.
+absl::Status Run::Damage(const std::string& directory, const std::string& file) {
+  ASSIGN_OR_RETURN(std::string bytes, disk_.ReadWholeFile(file, int64_t{1} << 30));
+  const int64_t place = chance_.Below(static_cast<int64_t>(bytes.size()));
+  const int64_t kind = chance_.Below(4);
+  if (kind == 0) {
+    RETURN_IF_ERROR(disk_.RemoveAll(file));
+    return disk_.SyncDirectory(directory);
+  }
+  if (kind == 1) {
+    bytes.resize(place);
+  } else {
+    bytes[place] = static_cast<char>(bytes[place] ^ 1 << chance_.Below(8));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> out,
+                   disk_.Create(file, FileSystem::IfExists::kTruncate));
+  RETURN_IF_ERROR(out->Append(bytes));
+  RETURN_IF_ERROR(out->Sync());
+  return out->Close();
 }
 
 void Run::StartAgain(SimulatedWorker& worker, absl::Duration pause) {
@@ -455,7 +543,7 @@ void Run::Supervise() {
 
 void Run::OnServerExit(SimulatedServer& server) {
   const absl::Status& status = server.exit_status();
-  if (!status.ok() && !absl::IsCancelled(status)) {
+  if (!status.ok() && !absl::IsCancelled(status) && !IsOfDisk(status)) {
     audit_.Fail(server.process().name(), " exits: ", status.ToString());
   }
   // The others hear of the end of a job before its coordinator has ended.
@@ -473,7 +561,7 @@ void Run::OnWorkerExit(SimulatedWorker& worker) {
   const absl::Status& status = worker.exit_status();
   const bool can_take_part = &worker != workers_.back().get() || !scenario_.has_old_worker;
   // Told to stop, and the servers were not there to take its round.
-  const bool is_content = status.ok() || absl::IsDeadlineExceeded(status) ||
+  const bool is_content = status.ok() || absl::IsDeadlineExceeded(status) || IsOfDisk(status) ||
                           (!can_take_part && absl::IsFailedPrecondition(status));
   if (!is_content) audit_.Fail(worker.process().name(), " gives up: ", status.ToString());
   if (can_take_part && !has_ended_ && !is_job_stopped_) {
@@ -554,6 +642,8 @@ void Run::Mend() {
   network_.Heal();
   disk_.SetCapacity(std::numeric_limits<int64_t>::max());
   disk_fails_until_ = absl::InfinitePast();
+  reads_fail_until_ = absl::InfinitePast();
+  reads_until_failure_ = -1;
   operations_until_crash_ = -1;
   for (auto& server : servers_) {
     if (server->process().is_frozen()) server->process().Thaw();
