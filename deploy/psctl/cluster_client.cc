@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
@@ -18,6 +20,9 @@ namespace {
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 // Writing and verifying a checkpoint of a large model takes a while.
 constexpr absl::Duration kBulkTimeout = absl::Hours(1);
+// While a call lasts: how often to look at what it waits for, and how long that may take.
+constexpr absl::Duration kLookInterval = absl::Seconds(1);
+constexpr absl::Duration kLookTimeout = absl::Seconds(2);
 // Servers that may send on to another before it is an error.
 constexpr int kMaxHops = 3;
 
@@ -89,12 +94,33 @@ absl::Status ClusterClient::WatchStatus(absl::Duration interval,
   });
 }
 
-absl::StatusOr<v1::CheckpointReply> ClusterClient::Checkpoint() {
+grpc::Status ClusterClient::CallAndWatch(Begin begin, const Meanwhile& meanwhile) {
+  grpc::ClientContext context;
+  SetDeadline(kBulkTimeout, &context);
+  absl::Notification is_over;
+  grpc::Status outcome;
+  begin(&context, [&](grpc::Status status) {
+    outcome = std::move(status);
+    is_over.Notify();
+  });
+  while (!is_over.WaitForNotificationWithTimeout(kLookInterval)) {
+    grpc::ClientContext look;
+    SetDeadline(kLookTimeout, &look);
+    v1::ClusterStatus cluster;
+    if (status_->GetStatus(&look, v1::GetStatusRequest(), &cluster).ok()) meanwhile(cluster);
+  }
+  return outcome;
+}
+
+absl::StatusOr<v1::CheckpointReply> ClusterClient::Checkpoint(const Meanwhile& meanwhile) {
+  const v1::CheckpointRequest request;
   v1::CheckpointReply reply;
   RETURN_IF_ERROR(Call([&] {
-    grpc::ClientContext context;
-    SetDeadline(kBulkTimeout, &context);
-    return admin_->Checkpoint(&context, v1::CheckpointRequest(), &reply);
+    return CallAndWatch(
+        [&](grpc::ClientContext* context, std::function<void(grpc::Status)> done) {
+          admin_->async()->Checkpoint(context, &request, &reply, std::move(done));
+        },
+        meanwhile);
   }));
   return reply;
 }
@@ -119,14 +145,17 @@ absl::StatusOr<v1::ExportSource> ClusterClient::Export(
   return source;
 }
 
-absl::StatusOr<v1::StopReply> ClusterClient::Stop(const std::string& reason) {
+absl::StatusOr<v1::StopReply> ClusterClient::Stop(const std::string& reason,
+                                                  const Meanwhile& meanwhile) {
   v1::StopRequest request;
   request.set_reason(reason);
   v1::StopReply reply;
   RETURN_IF_ERROR(Call([&] {
-    grpc::ClientContext context;
-    SetDeadline(kBulkTimeout, &context);
-    return admin_->Stop(&context, request, &reply);
+    return CallAndWatch(
+        [&](grpc::ClientContext* context, std::function<void(grpc::Status)> done) {
+          admin_->async()->Stop(context, &request, &reply, std::move(done));
+        },
+        meanwhile);
   }));
   return reply;
 }

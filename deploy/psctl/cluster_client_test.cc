@@ -30,12 +30,12 @@ TEST(ClusterClientTest, OnlyWhereNobodyAnswersTheAddressIsInDoubt) {
   builder.RegisterService(&service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   const std::string address = absl::StrCat("127.0.0.1:", port);
-  EXPECT_THAT(ClusterClient(address).Checkpoint(),
+  EXPECT_THAT(ClusterClient(address).Checkpoint([](const v1::ClusterStatus&) {}),
               StatusIs(absl::StatusCode::kUnavailable,
                        absl::StrCat("ps_server at ", address, ": shard 1: the disk is full")));
   server->Shutdown();
   server.reset();
-  EXPECT_THAT(ClusterClient(address).Checkpoint(),
+  EXPECT_THAT(ClusterClient(address).Checkpoint([](const v1::ClusterStatus&) {}),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("; is it running, and is --server right?")));
 }

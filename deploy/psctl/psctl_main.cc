@@ -30,6 +30,7 @@
 #include "deploy/psctl/generate_command.h"
 #include "deploy/psctl/launch_command.h"
 #include "deploy/psctl/model_output.h"
+#include "deploy/psctl/request_watch.h"
 #include "deploy/psctl/status_text.h"
 #include "deploy/psctl/text_table.h"
 #include "deploy/psctl/verify_command.h"
@@ -194,8 +195,16 @@ int WorkersCommand(ClusterClient* client) {
   return ShowStatus(client, absl::GetFlag(FLAGS_json) ? as_json : as_text, /*health=*/nullptr);
 }
 
+// Says what holds up the request `what`, and again when that changes.
+ClusterClient::Meanwhile SayWaits(const std::string& what) {
+  return [watch = RequestWatch(what)](const v1::ClusterStatus& status) mutable {
+    const std::string text = watch.Look(status);
+    if (!text.empty()) std::fprintf(stderr, "psctl: %s\n", text.c_str());
+  };
+}
+
 int CheckpointCommand(ClusterClient* client) {
-  const absl::StatusOr<v1::CheckpointReply> reply = client->Checkpoint();
+  const absl::StatusOr<v1::CheckpointReply> reply = client->Checkpoint(SayWaits("checkpoint"));
   if (!reply.ok()) return FailCall(reply.status());
   return Print(absl::StrCat(reply->path(), "\n"));
 }
@@ -222,7 +231,8 @@ int ExportCommand(ClusterClient* client) {
 }
 
 int StopCommand(ClusterClient* client) {
-  const absl::StatusOr<v1::StopReply> reply = client->Stop(absl::GetFlag(FLAGS_reason));
+  const absl::StatusOr<v1::StopReply> reply =
+      client->Stop(absl::GetFlag(FLAGS_reason), SayWaits("stop"));
   if (!reply.ok()) return FailCall(reply.status());
   const int printed = Print(StopText(*reply, client->server()) + "\n");
   return reply->is_lost() ? kExitNeedsOperator : printed;
@@ -315,8 +325,10 @@ std::vector<Command> Commands() {
       {.name = "stop",
        .form = "stop [--reason=TEXT]",
        .summary = "last checkpoint, then everyone ends",
-       .details = "Waits until the job is over and saved, and says where; without waiting for\n"
-                  "that (Ctrl-C) it ends all the same. Exit code 3: the last checkpoint failed.\n",
+       .details =
+           "Waits until the job is over and saved, and says where, and meanwhile what holds\n"
+           "that up; without waiting for it (Ctrl-C) the job ends all the same. Exit code 3:\n"
+           "the last checkpoint failed, or the server was ended before it (SIGTERM).\n",
        .flags = {"server", "reason"},
        .run = WithClient(&StopCommand)},
       {.name = "launch",

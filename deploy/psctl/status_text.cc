@@ -113,6 +113,12 @@ std::string DivergenceText(const v1::ClusterStatus& status) {
   return text;
 }
 
+// "stop, 12s ago: psctl stop"
+std::string RequestText(const v1::PendingRequest& request) {
+  return absl::StrCat(request.what(), ", ", FormatSeconds(request.age_seconds()), " ago",
+                      request.reason().empty() ? "" : ": ", request.reason());
+}
+
 // Empty if no round is open.
 std::string OpenRoundText(const v1::OpenRoundStatus& round) {
   if (round.arrived().empty() && round.missing().empty()) return "";
@@ -189,6 +195,9 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
   add("diverged  ", DivergenceText(status));
   add("round     ", OpenRoundText(status.open_round()));
   add("waiting   ", status.open_round().waiting_for());
+  for (const v1::PendingRequest& request : status.requests()) {
+    add("requested ", RequestText(request));
+  }
   if (status.has_last_checkpoint()) add("saved     ", CheckpointText(status.last_checkpoint()));
   if (status.has_resumed()) {
     add("resumed   ",

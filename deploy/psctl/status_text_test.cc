@@ -132,5 +132,16 @@ TEST(StatusTextTest, ExportAndStopNameTheJobTheServerAndTheRound) {
   EXPECT_THAT(StopText(reply, "h:1"), HasSubstr("; NOT SAVED: no --checkpoint_dir"));
 }
 
+TEST(StatusTextTest, WhatWasAskedForShowsUntilItComes) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("requested")));
+  v1::PendingRequest* stop = status.add_requests();
+  stop->set_what("stop");
+  stop->set_reason("psctl stop");
+  stop->set_age_seconds(12);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("requested stop, 12s ago: psctl stop"));
+}
+
 }  // namespace
 }  // namespace lodestar

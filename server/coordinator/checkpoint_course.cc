@@ -13,9 +13,14 @@ absl::string_view CheckpointCourse::active_directory() const {
   return active_.has_value() ? absl::string_view(active_->record.directory) : "";
 }
 
-uint64_t CheckpointCourse::Request() {
-  is_requested_ = true;
+uint64_t CheckpointCourse::Request(absl::Time now) {
+  if (!is_requested()) requested_at_ = now;
   return next_ticket_;
+}
+
+std::optional<absl::Time> CheckpointCourse::requested_at() const {
+  if (active_.has_value() && active_->requested_at.has_value()) return active_->requested_at;
+  return requested_at_;
 }
 
 std::string CheckpointCourse::Begin(absl::string_view folder, Round round,
@@ -32,7 +37,7 @@ std::string CheckpointCourse::Begin(absl::string_view folder, Round round,
   active.record.manifest_parts.resize(num_shards_);
   active.saved.resize(num_shards_);
   active.begun_at = now;
-  is_requested_ = false;
+  active.requested_at = std::exchange(requested_at_, std::nullopt);
   active_ = std::move(active);
   return active_->record.directory;
 }
@@ -40,7 +45,7 @@ std::string CheckpointCourse::Begin(absl::string_view folder, Round round,
 void CheckpointCourse::ServeWithLast() {
   LODESTAR_CHECK(last_.has_value()) << "no checkpoint on disk";
   Record(next_ticket_++, *last_);
-  is_requested_ = false;
+  requested_at_.reset();
 }
 
 std::optional<absl::StatusOr<CheckpointRecord>> CheckpointCourse::OnSaved(
@@ -75,8 +80,8 @@ bool CheckpointCourse::Finish(absl::string_view directory, const Outcome& outcom
 
 void CheckpointCourse::Abort(const absl::Status& reason) {
   if (active_.has_value()) GiveUp(reason);
-  if (is_requested_) Record(next_ticket_++, reason);
-  is_requested_ = false;
+  if (is_requested()) Record(next_ticket_++, reason);
+  requested_at_.reset();
 }
 
 void CheckpointCourse::GiveUp(const absl::Status& reason) {

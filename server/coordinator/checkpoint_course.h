@@ -29,12 +29,14 @@ class CheckpointCourse {
   explicit CheckpointCourse(int num_shards) : num_shards_(num_shards) {}
 
   bool is_active() const { return active_.has_value(); }
-  bool is_requested() const { return is_requested_; }
+  bool is_requested() const { return requested_at_.has_value(); }
+  // The first of the requests that are not served yet. Not set: there is none.
+  std::optional<absl::Time> requested_at() const;
   // Directory of the one under way; empty if none is.
   absl::string_view active_directory() const;
 
   // The ticket of the checkpoint that will be begun next.
-  uint64_t Request();
+  uint64_t Request(absl::Time now);
   // Requires: not is_active(). Returns the temporary directory, below `folder`. Serves all requests
   // made so far.
   std::string Begin(absl::string_view folder, Round round, const CoordinatorState& state,
@@ -71,13 +73,14 @@ class CheckpointCourse {
     CheckpointRecord record;
     std::vector<bool> saved;
     absl::Time begun_at;
+    std::optional<absl::Time> requested_at;
   };
   void Record(uint64_t ticket, const Outcome& outcome);
   void GiveUp(const absl::Status& reason);
 
   int num_shards_;
   uint64_t next_ticket_ = 1;
-  bool is_requested_ = false;
+  std::optional<absl::Time> requested_at_;  // of those that the next one serves
   std::optional<Active> active_;
   std::string given_up_;  // directory
   std::map<uint64_t, Outcome> outcomes_;

@@ -24,9 +24,9 @@ TEST(CheckpointCourseTest, CountsEachShardOnceAndIgnoresOtherDirectories) {
 
 TEST(CheckpointCourseTest, RequestDuringOneIsServedByTheNext) {
   CheckpointCourse course(1);
-  const uint64_t first = course.Request();
+  const uint64_t first = course.Request(absl::UnixEpoch());
   const std::string directory = course.Begin("d", Round(1), {}, kNow);
-  const uint64_t second = course.Request();
+  const uint64_t second = course.Request(absl::UnixEpoch());
   EXPECT_NE(first, second);
   EXPECT_TRUE(course.is_requested());
   course.Finish(directory, PublishedCheckpoint{"d/1", Round(1), 1}, kNow);
@@ -54,7 +54,7 @@ TEST(CheckpointCourseTest, AnAnswerToATryThatWasGivenUpIsNoneToTheNext) {
 
 TEST(CheckpointCourseTest, ForgetsOldOutcomes) {
   CheckpointCourse course(1);
-  const uint64_t first = course.Request();
+  const uint64_t first = course.Request(absl::UnixEpoch());
   for (size_t i = 0; i <= CheckpointCourse::kMaxOutcomes; ++i) {
     const std::string directory = course.Begin("d", Round(static_cast<int64_t>(i)), {}, kNow);
     course.Finish(directory, PublishedCheckpoint{}, kNow);

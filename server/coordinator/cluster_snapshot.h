@@ -95,6 +95,16 @@ struct AlarmSnapshot {
   bool is_reminder = false;  // see AlarmKind
 };
 
+// What an operator has asked for and what has not come yet.
+struct RequestSnapshot {
+  std::string what;    // "stop", "checkpoint"
+  std::string reason;  // of a stop
+  absl::Duration age;
+  std::string waiting_for;          // empty: nothing holds it up
+  std::string waiting_for_undated;  // without ages, to see whether it has changed
+  std::string way_out;              // what the operator can do about it; empty: wait
+};
+
 struct DivergenceSnapshot {
   Round round;
   std::string text;
@@ -123,6 +133,7 @@ struct ClusterSnapshot {
   std::optional<CheckpointSnapshot> last_checkpoint;
   std::optional<ResumeSnapshot> resumed;
   std::vector<AlarmSnapshot> alarms;
+  std::vector<RequestSnapshot> requests;
   uint64_t num_parameters = 0;
   std::string layout_hash;
   std::optional<absl::Duration> eta;

@@ -78,6 +78,7 @@ struct ClusterState {
   absl::Status shard_failure;  // for which the job fails once the last checkpoint is taken
   uint64_t server_incarnation = 0;
   std::optional<std::string> stop_reason;               // once asked to stop
+  std::optional<absl::Time> stop_requested_at;          // by an operator
   std::string hold_reason;                              // empty: work is handed out
   absl::Time drop_missing_at = absl::InfiniteFuture();  // who then holds up the last save
   // For how long the last save waits for servers that are away: some process waits to exit.
@@ -110,6 +111,8 @@ struct ClusterState {
 
   // Whether the servers have weights, and workers may call.
   bool is_ready() const;
+  // Whether shards have an assignment, and with it something to lose.
+  bool has_memory() const { return phase == CoordinatorPhase::kLoading || is_ready(); }
   bool is_stopping() const { return stop_reason.has_value(); }
   bool is_work_held() const { return !hold_reason.empty(); }
   // No round is opened, closed or saved: a server cannot be told.

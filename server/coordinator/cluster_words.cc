@@ -140,18 +140,75 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
   return workers;
 }
 
+// What the operator can do about what is waited for; empty: wait.
+std::string WayOut(const ClusterState& state, absl::Time now) {
+  if (!WaitingForServers(state, now).empty()) {
+    if (!state.has_memory()) return "start it";
+    return absl::StrCat("if its process is gone, start it again: then all go back to the ",
+                        state.checkpoints.last().has_value() ? "newest checkpoint" : "beginning");
+  }
+  const bool waits_for_round =
+      (state.phase == CoordinatorPhase::kRunning || state.phase == CoordinatorPhase::kEvaluating) &&
+      !state.open.empty();
+  return waits_for_round ? absl::StrCat("whoever is gone is out of it after --lease=",
+                                        absl::FormatDuration(state.config.lease))
+                         : "";
+}
+
+std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time now) {
+  std::vector<RequestSnapshot> requests;
+  if (state.stop_requested_at.has_value()) {
+    RequestSnapshot& stop = requests.emplace_back();
+    stop.what = "stop";
+    stop.reason = *state.stop_reason;
+    stop.age = now - *state.stop_requested_at;
+    stop.waiting_for = WaitingFor(state, now);
+    stop.waiting_for_undated = WaitingFor(state, now, Ages::kLeftOut);
+    stop.way_out = WayOut(state, now);
+    if (!stop.way_out.empty() && !WaitingForServers(state, now).empty()) {
+      stop.way_out += ", and the job ends there. To end it without, send the coordinator SIGTERM";
+    }
+  }
+  if (const auto since = state.checkpoints.requested_at(); since.has_value()) {
+    RequestSnapshot& checkpoint = requests.emplace_back();
+    checkpoint.what = "checkpoint";
+    checkpoint.age = now - *since;
+    if (state.checkpoints.is_active()) {
+      checkpoint.waiting_for = "waits for the servers to write";
+      checkpoint.waiting_for_undated = checkpoint.waiting_for;
+    } else {
+      checkpoint.waiting_for = WaitingFor(state, now);
+      checkpoint.waiting_for_undated = WaitingFor(state, now, Ages::kLeftOut);
+      checkpoint.way_out = WayOut(state, now);
+    }
+  }
+  return requests;
+}
+
+// "7 of 20 rounds"
+std::string RoundsText(const ClusterState& state) {
+  return absl::StrCat(state.rounds_done(), " of ", state.config.job.schedule.total_rounds,
+                      " rounds");
+}
+
 }  // namespace
+
+std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages) {
+  const std::optional<absl::Time> age_at = ages == Ages::kShown ? std::optional(now) : std::nullopt;
+  std::string missing = state.shards.Lacking(ShardRegistry::State::kAttached, age_at);
+  const std::string away = state.shards.Away(age_at);
+  if (!missing.empty() && !away.empty()) missing += " and ";
+  missing += away;
+  return missing.empty() ? "" : absl::StrCat("waits for the server of ", missing);
+}
 
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   const bool has_ages = ages == Ages::kShown;
   const std::optional<absl::Time> age_at = has_ages ? std::optional(now) : std::nullopt;
-  if (state.is_shard_away() && (state.is_ready() || state.phase == CoordinatorPhase::kLoading)) {
-    return absl::StrCat("waits for the server of ", state.shards.Away(age_at));
-  }
+  if (state.is_shard_away() && state.has_memory()) return WaitingForServers(state, now, ages);
   switch (state.phase) {
     case CoordinatorPhase::kAwaitingShards:
-      return absl::StrCat("waits for the server of ",
-                          state.shards.Lacking(ShardRegistry::State::kAttached, age_at));
+      return WaitingForServers(state, now, ages);
     case CoordinatorPhase::kRestoring:
       return "looks for the newest checkpoint that verifies";
     case CoordinatorPhase::kAwaitingLayout:
@@ -285,10 +342,22 @@ std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
         absl::StrCat("the job has failed: ", state.failure.message()));
   }
   const int64_t rounds = state.rounds_done();
-  const int64_t total = state.config.job.schedule.total_rounds;
-  return JobEnding{rounds < total ? absl::StrCat("stopped after ", rounds, " of ", total, " rounds")
-                                  : absl::StrCat("complete after all ", rounds, " rounds"),
+  return JobEnding{rounds < state.config.job.schedule.total_rounds
+                       ? absl::StrCat("stopped after ", RoundsText(state))
+                       : absl::StrCat("complete after all ", rounds, " rounds"),
                    *state.last_save.outcome()};
+}
+
+JobEnding CutOffEndingOf(const ClusterState& state) {
+  JobEnding ending = {absl::StrCat("cut off after ", RoundsText(state)),
+                      absl::FailedPreconditionError("nothing was done yet")};
+  if (const std::string unsaved = UnsavedText(state); !unsaved.empty()) {
+    ending.saved =
+        state.saves() ? absl::DataLossError(unsaved) : absl::FailedPreconditionError(unsaved);
+  } else if (state.checkpoints.last().has_value()) {
+    ending.saved = *state.checkpoints.last();
+  }
+  return ending;
 }
 
 absl::string_view StateName(const ClusterState& state) {
@@ -367,6 +436,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.last_checkpoint = state.checkpoints.Snapshot(now);
   snapshot.resumed = state.resumed;
   snapshot.alarms = state.alarms.Snapshot(now);
+  snapshot.requests = RequestsOf(state, now);
   if (state.layout.has_value()) {
     snapshot.num_parameters = static_cast<uint64_t>(state.layout->num_elements());
     snapshot.layout_hash = state.layout->hash();

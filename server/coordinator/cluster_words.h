@@ -20,6 +20,8 @@ enum class Ages : uint8_t { kShown, kLeftOut };
 
 // Who is waited for, in which round, and for how long; empty if nobody is.
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
+// The servers that are not there, or not yet what the others are; empty if all serve.
+std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
 // Why this worker, which has asked for work, has none.
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now);
 // "no bytes to shard 1 at host:port for 12s"; empty if the worker tells of no standstill. Without
@@ -46,5 +48,7 @@ struct JobEnding {
 // Not set before the job is over and no last checkpoint is tried any more; workers may still have
 // to leave. Error: FailedPrecondition (it has failed).
 std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state);
+// If this process ends now, whatever the job still waits for. `saved`: errors as above.
+JobEnding CutOffEndingOf(const ClusterState& state);
 
 }  // namespace lodestar

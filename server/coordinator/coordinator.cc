@@ -724,7 +724,7 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
 
 bool Coordinator::GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const {
   return state_.shards.IsHeldBy(shard, instance_id) && memory_of == state_.server_incarnation &&
-         has_memory();
+         state_.has_memory();
 }
 
 absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
@@ -741,7 +741,8 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     return absl::OkStatus();
   }
   if (state_.shards.IsHeldBy(shard, instance_id)) {
-    StartOver(shard, has_memory() ? "has missed what it was told to load" : kCutOffEarly, now);
+    StartOver(shard, state_.has_memory() ? "has missed what it was told to load" : kCutOffEarly,
+              now);
   } else if (state_.shards.entries()[shard].is_away()) {
     StartOver(shard,
               state_.is_ready() ? "was started anew and has lost its memory" : "was started anew",
@@ -754,10 +755,6 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     Do(ChooseRestoreTask{});
   }
   return absl::OkStatus();
-}
-
-bool Coordinator::has_memory() const {
-  return state_.phase == CoordinatorPhase::kLoading || state_.is_ready();
 }
 
 void Coordinator::RepeatCommands(int shard) {
@@ -779,7 +776,7 @@ void Coordinator::RepeatCommands(int shard) {
 
 void Coordinator::OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now) {
   if (state_.should_exit || !state_.shards.IsHeldBy(shard, instance_id)) return;
-  if (!has_memory()) return StartOver(shard, kCutOffEarly, now);
+  if (!state_.has_memory()) return StartOver(shard, kCutOffEarly, now);
   if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
 }
 
@@ -794,7 +791,12 @@ void Coordinator::OnShardAway(int shard, absl::Time now) {
   Tell(absl::StrCat("shard away shard=", shard));
   // What it has written, and the command, may be lost on their way. For the last save that is no
   // failed try: the next one comes once the server is back.
-  if (!state_.checkpoints.is_active()) return;
+  if (!state_.checkpoints.is_active()) {
+    // Who has asked for one may ask again.
+    state_.checkpoints.Abort(absl::UnavailableError(
+        absl::StrCat("no checkpoint without all servers: ", WaitingForServers(state_, now))));
+    return;
+  }
   Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
   const std::string lost =
       absl::StrCat("the server of shard ", shard, " was away while the checkpoint was written");
@@ -815,7 +817,7 @@ absl::Duration Coordinator::ShardPatience() const {
 }
 
 void Coordinator::LookForSilence(absl::Time now) {
-  if (state_.should_exit || !has_memory()) return;
+  if (state_.should_exit || !state_.has_memory()) return;
   for (const int shard : state_.shards.MarkSilent(now - ShardPatience())) OnShardAway(shard, now);
   for (size_t shard = 0; shard < state_.shards.entries().size(); ++shard) {
     const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
@@ -837,7 +839,7 @@ void Coordinator::LookForSilence(absl::Time now) {
 }
 
 absl::string_view Coordinator::WayBack() const {
-  if (!has_memory()) return "the cluster waits for it";
+  if (!state_.has_memory()) return "the cluster waits for it";
   if (!state_.is_ready()) return "all load again";
   if (state_.checkpoints.last().has_value()) return "all go back to the newest checkpoint";
   return "all go back to the first weights, because there is no checkpoint";
@@ -1020,7 +1022,12 @@ absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {
     return absl::FailedPreconditionError(
         absl::StrCat("nothing to save yet: ", WaitingFor(state_, now)));
   }
-  const uint64_t ticket = state_.checkpoints.Request();
+  if (!state_.shards.all_serving()) {
+    const std::string servers = WaitingForServers(state_, now);
+    return absl::UnavailableError(absl::StrCat("no checkpoint without all servers: ",
+                                               servers.empty() ? "not all have loaded" : servers));
+  }
+  const uint64_t ticket = state_.checkpoints.Request(now);
   Advance(now);
   return ticket;
 }
@@ -1029,6 +1036,7 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   // What has failed ends by itself.
   if (state_.is_stopping() || state_.phase == CoordinatorPhase::kFailed) return;
   state_.stop_reason = std::string(reason);
+  state_.stop_requested_at = now;
   Tell(absl::StrCat("stop requested: ", reason));
   Touch();
   if (!state_.is_ready()) {

@@ -131,7 +131,8 @@ class Coordinator {
                              const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
 
   // Operators. The ticket names the checkpoint that will serve the request; it is taken as soon as
-  // no round is open. Errors: FailedPrecondition (no --checkpoint_dir, or not running).
+  // no round is open. Errors: FailedPrecondition (no --checkpoint_dir, or not running), Unavailable
+  // (a server is not there, now or before it is taken).
   absl::StatusOr<uint64_t> RequestCheckpoint(absl::Time now);
   void RequestStop(absl::string_view reason, absl::Time now);
   // A server is about to stop, for the reason given: nobody gets new work, and what was done is
@@ -159,6 +160,7 @@ class Coordinator {
   }
   std::string Unsaved() const { return UnsavedText(state_); }
   std::optional<absl::StatusOr<JobEnding>> Ending() const { return EndingOf(state_); }
+  JobEnding EndingIfCutOff() const { return CutOffEndingOf(state_); }
   // How it ended, failed or over. Not set before the workers have left and the servers were told to
   // exit.
   std::optional<absl::Status> outcome() const {
@@ -219,8 +221,6 @@ class Coordinator {
   // Servers.
   absl::Status Restore(const RestoreChoice& choice, absl::Time now);
   absl::Status Assign(absl::Time now);
-  // Whether shards have an assignment, and with it something to lose.
-  bool has_memory() const;
   // The server has not, or not any more, what the others of this life of the servers have: all
   // start over. `what`: has become of it, for people.
   void StartOver(int shard, absl::string_view what, absl::Time now);

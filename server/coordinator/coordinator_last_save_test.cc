@@ -185,6 +185,19 @@ TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayForHalfOfThePatienceEndsIt) 
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss) << "the loss is not forgotten";
 }
 
+TEST_F(CoordinatorLastSaveTest, WhoeverIsCutOffBeforeTheEndLearnsWhatIsLost) {
+  const TestWorker a = cluster_.Add("a");
+  EXPECT_EQ(coordinator().EndingIfCutOff().saved.status().code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "nothing is lost";
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant));
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  coordinator().RequestStop("psctl stop", cluster_.now());
+  EXPECT_FALSE(coordinator().Ending().has_value());
+  EXPECT_EQ(coordinator().EndingIfCutOff().text, "cut off after 1 of 4 rounds");
+  EXPECT_EQ(coordinator().EndingIfCutOff().saved.status().code(), absl::StatusCode::kDataLoss);
+}
+
 TEST_F(CoordinatorLastSaveTest, WhereNothingCanBeSavedItSaysSoAtOnce) {
   BeginLastSave();
   EXPECT_EQ(cluster_.sent().commands.back(), "save 0") << "the first weights are worth keeping";

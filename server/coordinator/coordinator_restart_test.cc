@@ -236,6 +236,39 @@ TEST(CoordinatorRestartTest, RequestedCheckpointIsTakenBetweenRounds) {
   EXPECT_EQ((*outcome)->round, Round(2));
 }
 
+TEST(CoordinatorRestartTest, NoCheckpointIsAwaitedOfAServerThatIsAway) {
+  CoordinatorHarness cluster(SavingConfig(0));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  RunUntil(cluster, a, 1);
+  const auto asked_before = cluster.coordinator().RequestCheckpoint(cluster.now());
+  ASSERT_TRUE(asked_before.ok()) << asked_before.status();
+  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
+  const auto outcome = cluster.coordinator().CheckpointOutcome(*asked_before);
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->status().code(), absl::StatusCode::kUnavailable);
+  const auto asked_after = cluster.coordinator().RequestCheckpoint(cluster.now());
+  EXPECT_EQ(asked_after.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(asked_after.status().message()),
+              HasSubstr("waits for the server of shard 1"));
+}
+
+TEST(CoordinatorRestartTest, AJobStoppedWhileAServerIsLostEndsWhateverElseIsAskedFor) {
+  CoordinatorHarness cluster(SavingConfig(0));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  RunUntil(cluster, a, 1);
+  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
+  ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster.now()).ok());
+  cluster.coordinator().OnShardDisconnected(1, 88, cluster.now());
+  ASSERT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kAwaitingShards);
+  cluster.coordinator().RequestStop("psctl stop", cluster.now());
+  EXPECT_EQ(cluster.coordinator().RequestCheckpoint(cluster.now()).status().code(),
+            absl::StatusCode::kUnavailable);
+  for (int i = 0; i < 5; ++i) cluster.Pass(absl::Seconds(5));
+  EXPECT_TRUE(cluster.coordinator().outcome().has_value());
+}
+
 TEST(CoordinatorRestartTest, RequestsAreRefusedWhereNothingCanBeSaved) {
   CoordinatorHarness nowhere;
   nowhere.Start();

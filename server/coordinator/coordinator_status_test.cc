@@ -1,4 +1,5 @@
 // What the coordinator shows people.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/coordinator/coordinator.h"
@@ -6,6 +7,9 @@
 
 namespace lodestar {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(CoordinatorStatusTest, SnapshotTellsRatesSharesAndEta) {
   CoordinatorHarness cluster;
@@ -47,6 +51,51 @@ TEST(CoordinatorStatusTest, AJobWhoseWorkerIsGoneHasNoSpeedAndNoEnd) {
   EXPECT_EQ(snapshot.state, "waiting_for_workers");
   EXPECT_EQ(snapshot.samples_per_second, 0.0);
   EXPECT_FALSE(snapshot.eta.has_value());
+}
+
+TEST(CoordinatorStatusTest, AStopTellsForHowLongItWaitsForWhomAndWhatCanBeDone) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  ASSERT_TRUE(cluster.Ask(a).grant.has_value());
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).requests, IsEmpty());
+  cluster.coordinator().RequestStop("enough", cluster.now());
+  cluster.Pass(absl::Seconds(3), {a});
+  ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  ASSERT_EQ(snapshot.requests.size(), 1);
+  EXPECT_EQ(snapshot.requests[0].what, "stop");
+  EXPECT_EQ(snapshot.requests[0].reason, "enough");
+  EXPECT_EQ(snapshot.requests[0].age, absl::Seconds(3));
+  EXPECT_EQ(snapshot.requests[0].waiting_for, "round 0 waits for a, open for 3s");
+  EXPECT_EQ(snapshot.requests[0].waiting_for_undated, "round 0 waits for a");
+  EXPECT_THAT(snapshot.requests[0].way_out, HasSubstr("--lease=10s"));
+  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
+  snapshot = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_THAT(snapshot.requests.at(0).waiting_for_undated,
+              HasSubstr("waits for the server of shard 1"));
+  EXPECT_THAT(snapshot.requests[0].way_out, HasSubstr("start it again"));
+}
+
+TEST(CoordinatorStatusTest, ACheckpointThatWasAskedForShowsUntilItIsThere) {
+  Coordinator::Config config = TestConfig();
+  config.checkpoint_dir = "ckpt";
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant grant = *cluster.Ask(a).grant;
+  ASSERT_TRUE(cluster.coordinator().RequestCheckpoint(cluster.now()).ok());
+  cluster.Pass(absl::Seconds(2), {a});
+  ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  ASSERT_EQ(snapshot.requests.size(), 1);
+  EXPECT_EQ(snapshot.requests[0].what, "checkpoint");
+  EXPECT_EQ(snapshot.requests[0].age, absl::Seconds(2));
+  EXPECT_EQ(snapshot.requests[0].waiting_for_undated, "round 0 waits for a");
+  cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
+  snapshot = cluster.coordinator().Snapshot(cluster.now());
+  ASSERT_EQ(snapshot.requests.size(), 1);
+  EXPECT_EQ(snapshot.requests[0].waiting_for, "waits for the servers to write");
+  cluster.FinishSave();
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).requests, IsEmpty());
 }
 
 }  // namespace

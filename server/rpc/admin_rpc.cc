@@ -60,7 +60,14 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
       case CoordinatorStrand::Occasion::kStopping:
         break;
     }
-    return finish(absl::UnavailableError("the server is stopping; its log says what is saved"));
+    const JobEnding cut_off = coordinator.EndingIfCutOff();
+    if (cut_off.saved.ok()) {
+      return finish(absl::UnavailableError(
+          absl::StrCat("the coordinator was told to end before the job was over: ", cut_off.text,
+                       "; all is saved in ", cut_off.saved->path)));
+    }
+    *reply = ReplyOf(cut_off, model);
+    return finish(absl::OkStatus());
   };
 }
 

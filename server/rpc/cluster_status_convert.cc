@@ -156,6 +156,15 @@ v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
     line->set_count(alarm.count);
     line->set_is_reminder(alarm.is_reminder);
   }
+  for (const RequestSnapshot& request : report.cluster.requests) {
+    v1::PendingRequest* line = status.add_requests();
+    line->set_what(request.what);
+    line->set_reason(request.reason);
+    line->set_age_seconds(absl::ToDoubleSeconds(request.age));
+    line->set_waiting_for(request.waiting_for);
+    line->set_waiting_for_undated(request.waiting_for_undated);
+    line->set_way_out(request.way_out);
+  }
   return status;
 }
 
