@@ -215,6 +215,10 @@ std::string CoordinatorRole::ending() {
   });
 }
 
+std::string CoordinatorRole::lost_rounds() {
+  return strand_.Run([](Coordinator& coordinator, absl::Time) { return coordinator.Lost(); });
+}
+
 v1::ClusterStatus CoordinatorRole::ReadStatus() {
   board_.SetReading(0, read_local_());
   ClusterSnapshot snapshot = strand_.Run(

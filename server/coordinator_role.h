@@ -51,8 +51,6 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
                                                                  const Deps& deps);
   ~CoordinatorRole() override;
 
-  // What the local shard clips with.
-
   // Builds the services around the local shard, which must live until this object is gone, or
   // Stop() was called. `read_local` measures it.
   absl::Status Start(ShardHost* local, std::function<ShardReading()> read_local);
@@ -60,6 +58,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void AddServices(grpc::ServerBuilder& builder);
   // "complete after all 20 rounds", "stopped after 7 of 20 rounds"; empty before the end.
   std::string ending();
+  // See LostText().
+  std::string lost_rounds();
   // The local shard is there under `address`: the cluster may begin.
   absl::Status AttachLocalShard(const std::string& address);
   void RaiseAlarm(const std::string& text, AlarmKind kind);

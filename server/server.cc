@@ -58,7 +58,7 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved,
   const absl::Status& status = saved.status();
   switch (status.code()) {
     case absl::StatusCode::kOk:
-      LogInfo("all that was done is saved: round={} path={}", saved->round, saved->path);
+      LogInfo("the last checkpoint: round={} path={}", saved->round, saved->path);
       if (fallback_dir.empty() ||
           std::filesystem::path(saved->path).parent_path() != fallback_dir) {
         return status;
@@ -258,6 +258,8 @@ void Server::SaveBeforeStop() {
       role_ != nullptr ? role_->SaveBeforeStop(patience, is_interrupted)
                        : agent_->SaveBeforeStop(patience, is_interrupted);
   loss_ = LossOf(saved, config_.durability.fallback_dir);
+  if (role_ == nullptr) return;
+  if (const std::string lost = role_->lost_rounds(); !lost.empty()) LogWarn("{}", lost);
 }
 
 void Server::Stop(StopKind kind) {

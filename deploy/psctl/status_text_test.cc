@@ -125,6 +125,11 @@ TEST(StatusTextTest, ExportAndStopNameTheJobTheServerAndTheRound) {
   reply.set_saved_path("ck/round-00000007");
   EXPECT_EQ(StopText(reply, "h:1"),
             "job tiny at h:1: stopped after 7 of 20 rounds; checkpoint ck/round-00000007");
+  reply.set_lost_rounds("rounds 7 to 9 were lost when shard 1 died");
+  EXPECT_EQ(StopText(reply, "h:1"),
+            "job tiny at h:1: stopped after 7 of 20 rounds; checkpoint ck/round-00000007; WARNING: "
+            "rounds 7 to 9 were lost when shard 1 died");
+  reply.clear_lost_rounds();
   reply.clear_saved_path();
   reply.set_not_saved("no --checkpoint_dir");
   EXPECT_THAT(StopText(reply, "h:1"), HasSubstr("; no checkpoint: no --checkpoint_dir"));

@@ -67,6 +67,12 @@ struct ClusterView {
   }
 };
 
+// A server has lost its memory, and all went back.
+struct Setback {
+  int64_t rounds_done = 0;  // before
+  std::string why;
+};
+
 struct ClusterState {
   ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout, absl::Time now);
 
@@ -99,6 +105,7 @@ struct ClusterState {
   CheckpointSchedule schedule;
   LastSave last_save;
   std::optional<ResumeSnapshot> resumed;
+  std::optional<Setback> setback;  // the last one
   DivergenceRecord divergence;
   AlarmBook alarms;
   RefusalBook refusals;

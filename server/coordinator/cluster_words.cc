@@ -333,6 +333,13 @@ std::string UnsavedText(const ClusterState& state) {
       last.has_value() ? absl::StrCat("; the newest is ", last->path) : ", and there is none");
 }
 
+std::string LostText(const ClusterState& state) {
+  const int64_t begin = state.rounds_done();
+  if (!state.setback.has_value() || state.setback->rounds_done <= begin) return "";
+  return absl::StrCat("rounds ", begin, " to ", state.setback->rounds_done - 1, " were lost when ",
+                      state.setback->why);
+}
+
 std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
   const bool is_over =
       state.phase == CoordinatorPhase::kDone && state.last_save.outcome().has_value();
@@ -345,12 +352,12 @@ std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
   return JobEnding{rounds < state.config.job.schedule.total_rounds
                        ? absl::StrCat("stopped after ", RoundsText(state))
                        : absl::StrCat("complete after all ", rounds, " rounds"),
-                   *state.last_save.outcome()};
+                   *state.last_save.outcome(), LostText(state)};
 }
 
 JobEnding CutOffEndingOf(const ClusterState& state) {
   JobEnding ending = {absl::StrCat("cut off after ", RoundsText(state)),
-                      absl::FailedPreconditionError("nothing was done yet")};
+                      absl::FailedPreconditionError("nothing was done yet"), LostText(state)};
   if (const std::string unsaved = UnsavedText(state); !unsaved.empty()) {
     ending.saved =
         state.saves() ? absl::DataLossError(unsaved) : absl::FailedPreconditionError(unsaved);

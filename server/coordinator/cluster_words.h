@@ -40,10 +40,14 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now);
 // "rounds 200 to 216 are in no checkpoint; ..."; empty if everything is.
 std::string UnsavedText(const ClusterState& state);
 
+// "rounds 52 to 111 were lost when ..."; empty if none are, or all were done again.
+std::string LostText(const ClusterState& state);
+
 // How a job came to its end.
 struct JobEnding {
   std::string text;         // "stopped after 7 of 20 rounds", "complete after all 20 rounds"
   LastSave::Outcome saved;  // errors: those of Coordinator::LastSaveOutcome()
+  std::string lost;         // see LostText()
 };
 // Not set before the job is over and no last checkpoint is tried any more; workers may still have
 // to leave. Error: FailedPrecondition (it has failed).

@@ -697,6 +697,7 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
   Do(SetAsideTask{first_bad});
   if (state_.divergence.MayRollBack() && !state_.is_stopping() && !state_.is_work_held()) {
     state_.divergence.RollBack();
+    state_.setback.reset();  // what is done again is so for this reason
     RaiseAlarm(
         absl::StrCat(what, ". Goes back to ",
                      last.has_value() ? "that checkpoint" : "the first weights",
@@ -854,7 +855,12 @@ void Coordinator::StartOver(int shard, absl::string_view what, absl::Time now) {
       state_.phase == CoordinatorPhase::kAwaitingShards) {
     return;
   }
-  RaiseAlarm(absl::StrCat("the server of shard ", shard, " ", what, "; ", WayBack()), now);
+  const std::string why = absl::StrCat("the server of shard ", shard, " ", what);
+  RaiseAlarm(absl::StrCat(why, "; ", WayBack()), now);
+  if (state_.is_ready()) {
+    const int64_t before = state_.setback.has_value() ? state_.setback->rounds_done : 0;
+    state_.setback = Setback{std::max(before, state_.rounds_done()), why};
+  }
   if (state_.checkpoints.is_active()) {
     Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
   }
@@ -930,6 +936,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   }
   state_.resumed = choice.resumed;
   if (!choice.note.empty()) Tell(choice.note);
+  if (const std::string lost = LostText(state_); !lost.empty()) Tell(lost);
   if (state_.ledger.is_exhausted() && !state_.ledger.needs_final_evaluation()) {
     Tell(absl::StrCat("complete already at round ",
                       RoundOfText(state_.ledger.next_round().value(),

@@ -159,6 +159,7 @@ class Coordinator {
     return state_.last_save.outcome();
   }
   std::string Unsaved() const { return UnsavedText(state_); }
+  std::string Lost() const { return LostText(state_); }
   std::optional<absl::StatusOr<JobEnding>> Ending() const { return EndingOf(state_); }
   JobEnding EndingIfCutOff() const { return CutOffEndingOf(state_); }
   // How it ended, failed or over. Not set before the workers have left and the servers were told to

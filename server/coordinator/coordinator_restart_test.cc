@@ -440,6 +440,51 @@ TEST(CoordinatorRestartTest, StopRightAfterAStartWaitsForWorkersThatItCannotKnow
 }
 
 // Two shards, one worker `a` that holds the grant of round 2.
+TEST(CoordinatorRestartTest, AJobThatStopsShortOfWhereItOnceWasSaysWhatIsLost) {
+  CoordinatorHarness cluster(SavingConfig());
+  cluster.Start();
+  TestWorker a = cluster.Add("a");
+  RunUntil(cluster, a, 2);
+  cluster.FinishSave();
+  RunUntil(cluster, a, 4);
+  const CheckpointRecord record = cluster.store().published.back();
+  ASSERT_EQ(record.round, Round(2));
+  const auto go_back = [&](uint64_t instance) {
+    ASSERT_TRUE(
+        cluster.coordinator().OnShardAttached(1, 2, instance, 0, "host:9", cluster.now()).ok());
+    cluster.coordinator().OnRestoreChosen(ChoiceOf(record), cluster.now());
+    cluster.LoadAll();
+    a = cluster.Add("a");
+  };
+  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
+  go_back(88);
+  EXPECT_THAT(cluster.observer().events,
+              Contains("rounds 2 to 3 were lost when the server of shard 1 was started anew and "
+                       "has lost its memory"));
+  const Grant grant = RunUntil(cluster, a, 3);
+  cluster.coordinator().OnShardDisconnected(1, 88, cluster.now());
+  go_back(99);
+  EXPECT_THAT(cluster.coordinator().Lost(), HasSubstr("rounds 2 to 3 were lost"));
+  cluster.coordinator().RequestStop("psctl stop", cluster.now());
+  ASSERT_TRUE(cluster.coordinator().Ending().has_value());
+  EXPECT_EQ((**cluster.coordinator().Ending()).text, "stopped after 2 of 8 rounds");
+  EXPECT_THAT((**cluster.coordinator().Ending()).lost, HasSubstr("rounds 2 to 3 were lost"));
+}
+
+TEST(CoordinatorRestartTest, RoundsThatWereDoneAgainAreNotLost) {
+  CoordinatorHarness cluster(SavingConfig(0));
+  cluster.Start();
+  RunUntil(cluster, cluster.Add("a"), 2);
+  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
+  ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 88, 0, "host:9", cluster.now()).ok());
+  cluster.coordinator().OnRestoreChosen(
+      RestoreChoice{.source = InitialSource{}, .server_incarnation = 2000}, cluster.now());
+  cluster.LoadAll();
+  EXPECT_THAT(cluster.coordinator().Lost(), HasSubstr("rounds 0 to 1 were lost"));
+  RunUntil(cluster, cluster.Add("a"), 2);
+  EXPECT_EQ(cluster.coordinator().Lost(), "");
+}
+
 class AwayShardTest : public testing::Test {
  protected:
   AwayShardTest() : cluster_(SavingConfig()) {

@@ -26,6 +26,7 @@ v1::StopReply ReplyOf(const JobEnding& ending, const std::string& model) {
   v1::StopReply reply;
   reply.set_model(model);
   reply.set_ending(ending.text);
+  reply.set_lost_rounds(ending.lost);
   if (ending.saved.ok()) {
     reply.set_saved_path(ending.saved->path);
   } else {
