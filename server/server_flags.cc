@@ -155,8 +155,10 @@ ABSL_FLAG(std::string, fallback_dir, "",
 ABSL_FLAG(
     absl::Duration, stop_timeout, absl::Minutes(1),
     "How long a server that is told to stop (SIGTERM, Ctrl-C) goes on serving until the last "
-    "checkpoint is written; 100ms to 24h. Workers that hold it up for half of that are "
-    "dropped from their round. A second signal ends the server at once, a third even if it hangs.");
+    "checkpoint is written; 100ms to 24h. Half of it is for workers to hand in their round, else "
+    "they are dropped from it, and for servers that are away to come back, else nothing is saved; "
+    "the other half is for writing. A second signal ends the server at once, a third even if it "
+    "hangs.");
 ABSL_FLAG(std::string, memory_limit, "0",
           "What weights, optimizer state and contributions may take on this server, as in 500MB, "
           "4GiB or 4000000000; beyond, the job is saved and ended. 0: what the machine, its "

@@ -44,6 +44,9 @@ constexpr absl::Duration kStallPatience = absl::Minutes(10);
 // is, and one that does not has not cost the others much by then.
 constexpr int kStallCreditFactor = 4;
 
+// For workers to push again what a server that was away has not taken.
+constexpr absl::Duration kHandInTime = absl::Seconds(2);
+
 void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_complete = heldout.complete;
   if (heldout.predictions == 0) return;
@@ -271,7 +274,7 @@ void Coordinator::Tick(absl::Time now) {
   EndLives(state_.membership.Expire(now), now);
   DropStalled(now);
   TellWait(now);
-  if (now < state_.drop_missing_at) return;
+  if (now < state_.drop_missing_at || !MayDropMissing(now)) return;
   state_.drop_missing_at = absl::InfiniteFuture();
   DropMissing(now);
 }
@@ -827,8 +830,9 @@ void Coordinator::LookForSilence(absl::Time now) {
     if (state_.is_work_held() && now >= state_.away_until && state_.last_save.is_begun() &&
         !state_.last_save.outcome().has_value()) {
       EndLastSave(absl::DataLossError(absl::StrCat("the server of shard ", shard,
-                                                   " gives no sign of life, and there is no "
-                                                   "time left to wait for it")));
+                                                   " gave no sign of life for half of "
+                                                   "--stop_timeout; the other half is for "
+                                                   "writing, which takes every server")));
     }
     if (!state_.shards.MarkTold(static_cast<int>(shard))) continue;
     RaiseAlarm(absl::StrCat("the server of shard ", shard, " at ", entry.address,
@@ -1094,6 +1098,12 @@ void Coordinator::EndLastSave(const absl::Status& error) {
                     absl::StrCat(state_.shard_failure.message(), "; ",
                                  outcome.ok() ? absl::StrCat("all is saved in ", outcome->path)
                                               : std::string(outcome.status().message()))));
+}
+
+// It is not the workers that hold up a save which waits for a server, or which has ended.
+bool Coordinator::MayDropMissing(absl::Time now) const {
+  return state_.last_save.is_begun() && !state_.last_save.outcome().has_value() &&
+         !state_.is_shard_away() && now - state_.shards.back_at() >= kHandInTime;
 }
 
 // A worker that holds up the last checkpoint goes, and with it its part of the round; the round is

@@ -241,6 +241,7 @@ class Coordinator {
   bool ServeRequestsWithLast();
   bool AdvanceLastSave(absl::Time now);
   void EndLastSave(const absl::Status& error);
+  bool MayDropMissing(absl::Time now) const;
   void DropMissing(absl::Time now);
   void Fail(const absl::Status& status);
   // Whoever is to learn how the job ended has learned it: ends the servers.

@@ -180,9 +180,44 @@ TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayForHalfOfThePatienceEndsIt) 
   EXPECT_EQ(Error(), "not over");
   cluster_.Pass(kPatience / 2 - absl::Seconds(11), {a});
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(Error(), AllOf(HasSubstr("rounds 0 to 0"), HasSubstr("shard 1 gives no sign")));
+  EXPECT_THAT(Error(), AllOf(HasSubstr("rounds 0 to 0"), HasSubstr("shard 1 gave no sign"),
+                             HasSubstr("for half of --stop_timeout")));
   BeginLastSave("the coordinator stops, too");
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss) << "the loss is not forgotten";
+}
+
+TEST_F(CoordinatorLastSaveTest, NoWorkerIsDroppedBecauseAServerIsAway) {
+  const TestWorker a = cluster_.Add("a");
+  ASSERT_TRUE(cluster_.Ask(a).grant.has_value());
+  BeginLastSave();
+  cluster_.silent_shard = 1;
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  for (int i = 0; i < 8; ++i) cluster_.Pass(absl::Seconds(5), {a});
+  EXPECT_EQ(Code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(coordinator().Heartbeat({a.life, 0, 0, ""}, cluster_.now()).ok());
+}
+
+TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpOnceTheServerIsBackIsDropped) {
+  const TestWorker a = cluster_.Add("a");
+  const TestWorker b = cluster_.Add("b");
+  const Grant first = *cluster_.Ask(a).grant;
+  cluster_.Ask(b);
+  const Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
+  ASSERT_TRUE(cluster_.Ask(b).grant.has_value());
+  BeginLastSave();
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  for (int i = 0; i < 5; ++i) cluster_.Pass(absl::Seconds(5), {a, b});
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  cluster_.silent_shard = 1;
+  cluster_.Pass(absl::Seconds(4), {a, b});
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:9", cluster_.now()).ok());
+  cluster_.silent_shard = -1;
+  cluster_.Pass(absl::Seconds(1), {a, b});
+  EXPECT_TRUE(coordinator().Heartbeat({b.life, 0, 0, ""}, cluster_.now()).ok());
+  cluster_.Pass(absl::Seconds(1), {a, b});
+  EXPECT_EQ(coordinator().Heartbeat({b.life, 0, 0, ""}, cluster_.now()).status().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(cluster_.sent().commands.back(), "save 2");
 }
 
 TEST_F(CoordinatorLastSaveTest, WhoeverIsCutOffBeforeTheEndLearnsWhatIsLost) {
@@ -282,7 +317,7 @@ TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
   cluster_.Pass(absl::Seconds(11));
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_THAT(Snapshot().waiting_for,
-              AllOf(HasSubstr("out of memory"), HasSubstr("shard 1 gives no sign")));
+              AllOf(HasSubstr("out of memory"), HasSubstr("shard 1 gave no sign")));
 }
 
 TEST_F(CoordinatorLastSaveTest, AFailedJobDoesNotWaitForWorkersThatAreDead) {
