@@ -157,7 +157,7 @@ void Transfer::Look() {
         break;
       case CallWatch::Verdict::kEnd:
         paths_->still.OnStill(call.shard, call.watch.good_at(), call.watch.bytes(),
-                              call.has_small_chunks);
+                              call.has_small_chunks && !call.watch.has_proved());
         call.pace->OnEnded();
         return End(absl::UnavailableError("nothing moves, and the server does not say why"));
     }

@@ -553,8 +553,10 @@ TEST_F(CallWatchTest, OnlyMoreThanEarlierCallsHaveMovedProvesThatThePathWorks) {
   push.Check(now_, {.moved = 1, .is_push = true});
   push.OnAnswer(now_, {.bytes = 1000});
   EXPECT_FALSE(push.TakeProof());
+  EXPECT_FALSE(push.has_proved());
   push.OnAnswer(now_, {.bytes = 1001});
   EXPECT_TRUE(push.TakeProof());
+  EXPECT_TRUE(push.has_proved()) << "also when that is known";
   EXPECT_EQ(push.bytes(), 1001);
 
   CallWatch held(now_, absl::Seconds(9), /*reach=*/1000);

@@ -70,6 +70,8 @@ class CallWatch {
   // we of theirs, than the calls before that came to a standstill, or holds the call. Chunks that
   // went out prove nothing, they may lie in a buffer of this machine.
   bool TakeProof() { return std::exchange(has_proof_, false); }
+  // Whether this call has given such a proof, now or before.
+  bool has_proved() const { return has_proved_; }
   // Payload that is known to have reached the other end.
   uint64_t bytes() const { return own_.is_push ? served_bytes_ : own_.received; }
 
@@ -85,12 +87,13 @@ class CallWatch {
     good_at_ = now;
     if (is_path_proven_) next_question_ = now + patience_ / 3;
   }
-  void Prove() { has_proof_ = is_path_proven_ = true; }
+  void Prove() { has_proof_ = has_proved_ = is_path_proven_ = true; }
 
   absl::Duration patience_;
   uint64_t reach_;
   bool is_path_proven_;
   bool has_proof_ = false;
+  bool has_proved_ = false;
   OwnCall own_;
   uint64_t served_bytes_ = 0;
   absl::Time good_at_;
@@ -153,7 +156,8 @@ class Pace {
 class StillPaths {
  public:
   // A call on the path has failed after it had moved `bytes`, with nothing since `since`. Not
-  // `is_sure`: the path may be slow only; it is told of once a call has failed for sure.
+  // `is_sure`: the path may be slow only, because the call had large chunks, or had got on before
+  // it was quiet for too long. It is told of once a call has failed for sure.
   void OnStill(int path, absl::Time since, uint64_t bytes, bool is_sure = true) {
     Still& still = still_.try_emplace(path, Still{since}).first->second;
     still.reach = std::max(still.reach, bytes);

@@ -151,7 +151,7 @@ void CallWatchdog::LookAtAll() {
           streams.insert(entry.stream);
           paces.insert(entry.pace);
           still_.OnStill(entry.stream, entry.watch.good_at(), entry.watch.bytes(),
-                         entry.has_small_chunks);
+                         entry.has_small_chunks && !entry.watch.has_proved());
           ended[entry.number] = absl::UnavailableError(absl::StrCat(
               "nothing has moved for ", absl::FormatDuration(entry.watch.patience()),
               ", and the server does not hold the call: something was lost on the way"));

@@ -197,6 +197,23 @@ TEST_F(LifecycleTest, PausesGrowWhileNothingWorksAndBeginAnewAfterWork) {
   EXPECT_EQ(lifecycle_->next_wake() - now_, absl::Milliseconds(100));
 }
 
+TEST_F(LifecycleTest, WhyItMayNotJoinIsToldOnce) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(kAway), "");
+  const auto be_refused = [this] {
+    EXPECT_EQ(Tick(absl::Seconds(1)), "connect");
+    EXPECT_EQ(Register(), "prepare");
+    EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::OkStatus())), "try paths");
+    EXPECT_EQ(Try(absl::OkStatus()), "join");
+    EXPECT_EQ(Take(lifecycle_->OnJoined(now_, absl::UnavailableError("others go on first"))), "");
+  };
+  be_refused();
+  EXPECT_THAT(told_, HasSubstr("cannot take part yet: others go on first; trying again"));
+  told_.clear();
+  be_refused();
+  EXPECT_EQ(told_, "");
+}
+
 TEST_F(LifecycleTest, AServerThatCannotBeReachedForBulkKeepsTheWorkerOutOfTheRosterAndIsNamed) {
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(), "prepare");

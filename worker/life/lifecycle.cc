@@ -74,8 +74,19 @@ Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& s
 Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& status) {
   LODESTAR_CHECK(state_ == State::kJoining);
   if (!lost_.ok() || !status.ok()) {
-    return EndLife(now, is_stopping_ ? ToldToStop() : Cause(status));
+    Effects effects;
+    // Of an outage that has been told of, this is another reason.
+    if (lost_.ok() && !is_stopping_ && failed_lives_ > 0 && RemedyFor(status) == Remedy::kRepeat &&
+        !std::exchange(is_join_told_, true)) {
+      effects.push_back(Tell{LogLevel::kWarn, absl::StrCat("cannot take part yet: ",
+                                                           status.message(), "; trying again")});
+    }
+    for (Effect& effect : EndLife(now, is_stopping_ ? ToldToStop() : Cause(status))) {
+      effects.push_back(std::move(effect));
+    }
+    return effects;
   }
+  is_join_told_ = false;
   // Also told to stop: a member may have been granted a round by now.
   return Ask(now);
 }

@@ -178,6 +178,7 @@ class Lifecycle {
   absl::Time wake_at_;          // kBackingOff
   int path_failures_ = 0;       // in a row
   int failed_lives_ = 0;        // in a row
+  bool is_join_told_ = false;   // why it may not join, since it last did
   bool did_work_ = false;       // in this life
   // While another process holds this worker's name: the end of its lease when that was last found
   // renewed, its longest rest, and how often it was renewed.
