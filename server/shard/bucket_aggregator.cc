@@ -113,7 +113,9 @@ PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback re
     Settle(calls);
   } else {
     BucketEffect refusal = {.kind = BucketEffect::Kind::kRefusePush, .call = push->id};
-    refusal.status = closed_.ok() ? std::move(form) : closed_;
+    refusal.status = closed_.ok() ? context_->roster.Now()->RefusalFor(key.worker, key.incarnation,
+                                                                       std::move(form))
+                                  : closed_;
     CarryOut(refusal, calls);
   }
   return PendingCall(push->ticket);

@@ -234,12 +234,17 @@ absl::StatusOr<BucketAggregator*> ParameterShard::Find(uint32_t bucket) const {
                                                  " to ", first + buckets_.size() - 1));
 }
 
+absl::Status ParameterShard::RefusalFor(WorkerId worker, Incarnation incarnation,
+                                        absl::Status why) const {
+  return context_->roster.Now()->RefusalFor(worker, incarnation, std::move(why));
+}
+
 PendingCall ParameterShard::BeginBucket(const ContributionKey& key, uint32_t bucket,
                                         ReadyCallback ready) {
   const absl::StatusOr<BucketAggregator*> found = Find(bucket);
   if (!found.ok()) {
     context_->counters.CountRejected();
-    ready(found.status());
+    ready(RefusalFor(key.worker, key.incarnation, found.status()));
     return PendingCall();
   }
   return (*found)->Begin(key, std::move(ready));
@@ -255,7 +260,7 @@ PendingCall ParameterShard::ReadBucket(WorkerId worker, Incarnation incarnation,
                                        Round min_round, ReadCallback done, const ReadView& view) {
   const absl::StatusOr<BucketAggregator*> found = Find(bucket);
   if (!found.ok()) {
-    done(found.status());
+    done(RefusalFor(worker, incarnation, found.status()));
     return PendingCall();
   }
   return (*found)->Read(worker, incarnation, min_round, view, std::move(done));

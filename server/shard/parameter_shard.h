@@ -95,6 +95,10 @@ class ParameterShard {
   // Not a contributor of any round any more: rounds go on without what it has not yet contributed.
   void Drop(WorkerId worker, Incarnation incarnation, const std::string& reason);
 
+  // What a caller whose request does not fit this job is told: `why`, or Aborted if its life is
+  // over.
+  absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
+
   // Asks for space to receive one bucket of one contribution. `ready` may come later: then the pool
   // is full (read no further from this client), the worker is not a member yet, or the round is not
   // this bucket's turn yet.

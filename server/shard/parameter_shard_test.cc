@@ -83,6 +83,28 @@ TEST(ParameterShardTest, AWorkerThatOtherServersHaveKnownGetsNoWeightsOfThese) {
               StatusIs(absl::StatusCode::kAborted));
 }
 
+// It asks by the settings, and the cut of the buckets, of the job that it knew.
+TEST(ParameterShardTest, AWorkerThatOtherServersHaveKnownIsToldSoWhateverElseIsWrong) {
+  TestCluster cluster({.job = SgdJob(), .last_of_others = Incarnation(1)});
+  cluster.LoadConstant(0.0f);
+  ContributionKey key = TestCluster::Key(1, 0, 0);
+  absl::Status status;
+  const auto ready = [&](absl::StatusOr<StagedBucket> staged) { status = staged.status(); };
+  cluster.shard(0).BeginBucket(key, /*bucket=*/99, ready);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, HasSubstr("register again")));
+  key.encoding = Encoding::kInt8;
+  cluster.shard(0).BeginBucket(key, /*bucket=*/0, ready);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, HasSubstr("register again")));
+  cluster.shard(0).ReadBucket(
+      WorkerId(1), Incarnation(1), /*bucket=*/99, Round(0),
+      [&](absl::StatusOr<PublishedBucket> answer) { status = answer.status(); });
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, HasSubstr("register again")));
+  cluster.shard(0).ReadBucket(
+      WorkerId(), Incarnation(), /*bucket=*/99, Round(0),
+      [&](absl::StatusOr<PublishedBucket> answer) { status = answer.status(); });
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument)) << "whoever it is";
+}
+
 TEST(ParameterShardTest, ABrokenStreamLeavesNoTrace) {
   TestCluster cluster({.job = SgdJob()});
   cluster.LoadConstant(0.0f);

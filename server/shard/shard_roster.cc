@@ -3,10 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace lodestar {
 
 Standing RosterView::StandingOf(WorkerId worker, Incarnation incarnation) const {
   return directory_->StandingOf(worker, incarnation);
+}
+
+absl::Status RosterView::RefusalFor(WorkerId worker, Incarnation incarnation,
+                                    absl::Status why) const {
+  const bool is_member_of_none = worker == WorkerId();
+  if (is_member_of_none || StandingOf(worker, incarnation) != Standing::kGone) return why;
+  return absl::AbortedError(absl::StrCat("incarnation ", incarnation.value(), " of worker ",
+                                         worker.value(), " is over, and ", why.message(),
+                                         "; register again"));
 }
 
 int RosterView::num_members() const { return directory_->num_members(); }

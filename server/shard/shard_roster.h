@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
@@ -23,6 +24,9 @@ class RosterView {
       : directory_(std::make_shared<const MemberDirectory>(last_of_others)) {}
 
   Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
+  // What a caller whose request does not fit this job is told: `why`, if it lives. One whose life
+  // is over asks by what it knew of servers before these: Aborted, and the next life knows better.
+  absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
   bool has_members() const { return has_members_; }
   int num_members() const;
 
