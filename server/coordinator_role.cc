@@ -34,7 +34,6 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
   RETURN_IF_ERROR(role->CheckResources());
   ProgressRecorder::Config recorder;
   recorder.metrics_out = config.output.metrics_out;
-  recorder.total_rounds = config.job.schedule.total_rounds;
   recorder.loss_unit = LossUnitOf(config.job.model);
   recorder.on_failure = [raw = role.get()](absl::string_view text) {
     raw->strand_.Report(

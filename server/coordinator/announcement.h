@@ -20,6 +20,7 @@ struct RoundSummary {
   std::optional<double> heldout_loss;  // nats per prediction
   std::optional<double> heldout_accuracy;
   bool heldout_complete = true;  // no part of the evaluation set was lost with a worker
+  int64_t total_rounds = 0;      // of the job, with those that were lost so far
   int64_t samples = 0;           // of this round, reported
   int64_t total_samples = 0;     // of the job, reported
   double epoch = 0.0;            // cursor over samples per epoch; 0 if unknown

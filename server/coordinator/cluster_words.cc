@@ -185,10 +185,16 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
   return requests;
 }
 
+// Behind a number of rounds; empty if there are none.
+std::string WastedText(const ClusterState& state) {
+  const int64_t lost = state.ledger.lost_rounds();
+  return lost == 0 ? "" : absl::StrCat(", ", lost, " of them lost with all their workers");
+}
+
 // "7 of 20 rounds"
 std::string RoundsText(const ClusterState& state) {
-  return absl::StrCat(state.rounds_done(), " of ", state.config.job.schedule.total_rounds,
-                      " rounds");
+  return absl::StrCat(state.rounds_done(), " of ", state.ledger.total_rounds(), " rounds",
+                      WastedText(state));
 }
 
 }  // namespace
@@ -349,9 +355,9 @@ std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
         absl::StrCat("the job has failed: ", state.failure.message()));
   }
   const int64_t rounds = state.rounds_done();
-  return JobEnding{rounds < state.config.job.schedule.total_rounds
+  return JobEnding{rounds < state.ledger.total_rounds()
                        ? absl::StrCat("stopped after ", RoundsText(state))
-                       : absl::StrCat("complete after all ", rounds, " rounds"),
+                       : absl::StrCat("complete after all ", rounds, " rounds", WastedText(state)),
                    *state.last_save.outcome(), LostText(state)};
 }
 
@@ -405,7 +411,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.waiting_for = WaitingFor(state, now);
   snapshot.is_held_up = state.waits.IsTold(WaitingFor(state, now, Ages::kLeftOut));
   snapshot.round = ledger.next_round;
-  snapshot.total_rounds = state.config.job.schedule.total_rounds;
+  snapshot.total_rounds = state.ledger.total_rounds();
   snapshot.epoch = state.ledger.epoch();
   snapshot.samples = ledger.next_sample;
   snapshot.learning_rate =

@@ -236,12 +236,13 @@ absl::Status Coordinator::CheckLayoutHash(absl::string_view layout_hash) const {
 }
 
 absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call, absl::Time now) {
+  // First: a life that is over may tell of servers that this job does not have.
+  RETURN_IF_ERROR(state_.membership.Renew(call.life.worker, call.life.incarnation, now));
   if (call.standstill.has_value() && call.standstill->shard >= state_.config.num_shards) {
     return absl::InvalidArgumentError(absl::StrCat("standstill.shard=", call.standstill->shard,
                                                    ", but the cluster has ",
                                                    state_.config.num_shards, " shards"));
   }
-  RETURN_IF_ERROR(state_.membership.Renew(call.life.worker, call.life.incarnation, now));
   state_.desks[call.life.worker].OnHeartbeat(call, now);
   HeartbeatAnswer answer;
   answer.view = state_.membership.view();
@@ -388,7 +389,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
     done.kind = Grant::Kind::kDone;
     done.round = state_.ledger.next_round();
     done.view = state_.membership.view();
-    done.total_rounds = state_.config.job.schedule.total_rounds;
+    done.total_rounds = state_.ledger.total_rounds();
     done.loss = state_.progress.loss();
     done.has_failed = !state_.failure.ok();
     if (!is_over) {
@@ -577,21 +578,30 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
     Command(CloseRoundCommand{round.round(), round.Reported()});
   }
   RoundSummary summary = round.Summarize(now);
-  if (summary.committed_short) {
+  const bool is_lost = summary.workers == 0 && !round.is_evaluation();
+  if (is_lost) {
+    state_.ledger.LoseRound(summary.round);
+    Tell(absl::StrCat("round ", summary.round.value(),
+                      " was lost with all its workers; the job "
+                      "has another one in its place: round ",
+                      state_.ledger.total_rounds() - 1));
+  } else if (summary.committed_short) {
     Tell(absl::StrCat("round ", summary.round.value(), " went on with ", summary.workers, " of ",
                       round.plan().roster.size(), " workers; ", summary.samples, " of ",
                       round.plan().total_samples(), " samples counted"));
   }
-  if (!state_.policy->uses_rosters() && summary.workers == 0) {
-    state_.ledger.LoseRound(summary.round);
+  if (is_lost && !state_.policy->uses_rosters()) {
     state_.progress.OnRoundLost();
     return;
   }
-  const std::optional<HeldoutSums> heldout =
-      round.is_evaluation()
-          ? round.Heldout()
-          : state_.ledger.CloseRound(summary.round, summary.samples, round.Heldout());
+  std::optional<HeldoutSums> heldout;
+  if (round.is_evaluation()) {
+    heldout = round.Heldout();
+  } else if (!is_lost) {
+    heldout = state_.ledger.CloseRound(summary.round, summary.samples, round.Heldout());
+  }
   if (heldout.has_value()) SetHeldout(*heldout, &summary);
+  summary.total_rounds = state_.ledger.total_rounds();
   summary.total_samples = state_.ledger.trained_samples();
   summary.epoch = state_.ledger.epoch();
   state_.progress.OnRound(summary);
@@ -942,13 +952,13 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (!choice.note.empty()) Tell(choice.note);
   if (const std::string lost = LostText(state_); !lost.empty()) Tell(lost);
   if (state_.ledger.is_exhausted() && !state_.ledger.needs_final_evaluation()) {
-    Tell(absl::StrCat("complete already at round ",
-                      RoundOfText(state_.ledger.next_round().value(),
-                                  state_.config.job.schedule.total_rounds, " of "),
-                      ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
-                      state_.config.exit_when_done
-                          ? "ends, because of --exit_when_done"
-                          : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
+    Tell(absl::StrCat(
+        "complete already at round ",
+        RoundOfText(state_.ledger.next_round().value(), state_.ledger.total_rounds(), " of "),
+        ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
+        state_.config.exit_when_done
+            ? "ends, because of --exit_when_done"
+            : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
   }
   const int64_t next_round = state_.ledger.next_round().value();
   effects_.emplace_back(

@@ -131,7 +131,26 @@ TEST(CoordinatorAsyncTest, RoundOfALostWorkerIsCountedAsLost) {
   cluster.Ask(cluster.Add("a"));
   cluster.Pass(absl::Seconds(11));
   EXPECT_TRUE(cluster.observer().rounds.empty());
-  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).rounds_committed_short, 1);
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_EQ(snapshot.rounds_committed_short, 1);
+  EXPECT_EQ(snapshot.total_rounds, 5) << "another one is trained in its place";
+}
+
+// The servers may have acknowledged the push of a worker that is lost before it reports.
+TEST(CoordinatorAsyncTest, ACheckpointFromBeforeAWorkerWasLostIsNotTheLast) {
+  Coordinator::Config config = TestConfig();
+  config.job.mode = Mode::kAsync;
+  config.checkpoint_dir = "ckpt";
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  cluster.Ask(cluster.Add("a"));
+  ASSERT_TRUE(cluster.coordinator().RequestCheckpoint(cluster.now()).ok());
+  cluster.FinishSave();
+  ASSERT_EQ(cluster.sent().save_directories.size(), 1);
+  cluster.Pass(absl::Seconds(11));
+  cluster.coordinator().RequestStop("asked", cluster.now());
+  cluster.Pass(absl::ZeroDuration());
+  EXPECT_EQ(cluster.sent().save_directories.size(), 2);
 }
 
 TEST(CoordinatorAsyncTest, LockStepGoesByRosters) {

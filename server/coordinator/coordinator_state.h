@@ -26,6 +26,7 @@ struct DataSetState {
 // Where the data and the schedules are. Taken between rounds.
 struct LedgerState {
   int64_t next_round = 0;                    // rounds opened, or grants given in asynchronous jobs
+  int64_t lost_rounds = 0;                   // of them: nobody has reported, the job has one more
   int64_t next_sample = 0;                   // samples handed out, of all data sets together
   int64_t trained_samples = 0;               // reported
   int64_t final_evaluation_round = -1;       // number of updates it followed; -1: not done

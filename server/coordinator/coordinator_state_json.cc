@@ -90,6 +90,12 @@ absl::Status SingleDataSetFromJson(const Json& dataset, LedgerState& ledger) {
 absl::StatusOr<LedgerState> LedgerFromJson(const Json& json) {
   LedgerState ledger;
   ASSIGN_OR_RETURN(ledger.next_round, Integer(json, "next_round", 0));
+  if (json.contains("lost_rounds")) {
+    ASSIGN_OR_RETURN(ledger.lost_rounds, Integer(json, "lost_rounds", 0));
+    if (ledger.lost_rounds > ledger.next_round) {
+      return Refuse("lost_rounds", absl::StrCat("at most ", ledger.next_round));
+    }
+  }
   ASSIGN_OR_RETURN(ledger.next_sample, Integer(json, "next_sample", 0));
   ASSIGN_OR_RETURN(ledger.trained_samples, Integer(json, "trained_samples", 0));
   ASSIGN_OR_RETURN(ledger.final_evaluation_round, Integer(json, "final_evaluation_round", -1));
@@ -191,6 +197,7 @@ std::string CoordinatorStateToJson(const CoordinatorState& state) {
   const Json json = {{"server_incarnation", state.server_incarnation},
                      {"ledger",
                       {{"next_round", ledger.next_round},
+                       {"lost_rounds", ledger.lost_rounds},
                        {"next_sample", ledger.next_sample},
                        {"trained_samples", ledger.trained_samples},
                        {"final_evaluation_round", ledger.final_evaluation_round},

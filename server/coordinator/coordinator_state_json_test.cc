@@ -15,6 +15,7 @@ CoordinatorState SomeState() {
   CoordinatorState state;
   state.server_incarnation = std::numeric_limits<uint64_t>::max();
   state.ledger.next_round = 12;
+  state.ledger.lost_rounds = 5;
   state.ledger.next_sample = int64_t{1} << 60;
   state.ledger.trained_samples = 3;
   state.ledger.final_evaluation_round = -1;

@@ -191,6 +191,27 @@ TEST(CoordinatorTest, RoundGoesOnWithoutAWorkerWhoseLeaseExpires) {
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).rounds_committed_short, 1);
 }
 
+TEST(CoordinatorTest, ARoundThatAllAreLostFromIsNoneOfThoseAskedFor) {
+  CoordinatorHarness cluster(TestConfig());
+  cluster.Start();
+  cluster.Ask(cluster.Add("a"));
+  cluster.Pass(absl::Seconds(11));
+  ASSERT_EQ(cluster.observer().rounds.size(), 1);
+  EXPECT_EQ(cluster.observer().rounds[0].workers, 0);
+  EXPECT_THAT(cluster.observer().events,
+              Contains(HasSubstr("round 0 was lost with all its workers; the job has another one "
+                                 "in its place: round 4")));
+  cluster.RunToEnd({cluster.Add("b")});
+  EXPECT_EQ(cluster.observer().rounds.size(), 1 + 4 + 1) << "with the final evaluation";
+  const ClusterSnapshot end = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_EQ(end.round, 5);
+  EXPECT_EQ(end.total_rounds, 5);
+  const auto ending = cluster.coordinator().Ending();
+  ASSERT_TRUE(ending.has_value());
+  ASSERT_TRUE(ending->ok());
+  EXPECT_EQ((*ending)->text, "complete after all 5 rounds, 1 of them lost with all their workers");
+}
+
 TEST(CoordinatorTest, WorkerThatLeavesFinishesWhatItWasGrantedAndGetsNothingNew) {
   CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();

@@ -35,7 +35,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
   grant.view = view;
   grant.local_steps = steps;
   grant.min_round = min_round;
-  grant.total_rounds = job_.schedule.total_rounds;
+  grant.total_rounds = total_rounds();
   for (int step = 0; step < steps; ++step) {
     grant.learning_rates.push_back(LearningRate(Round(round), step));
   }
@@ -47,7 +47,11 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
     work.plan.roster[i].num_samples = grant.num_samples;
     work.grants.push_back(grant);
   }
-  if (round > 0 && job_.eval_every > 0 && round % job_.eval_every == 0) is_evaluation_due_ = true;
+  const int64_t place = PlaceOf(Round(round));
+  if (job_.eval_every > 0 && place % job_.eval_every == 0 && place > evaluated_place_) {
+    is_evaluation_due_ = true;
+    evaluated_place_ = place;
+  }
   if (is_evaluation_due_ && evaluations_.can_begin()) {
     is_evaluation_due_ = false;
     // A roster that is as large as it can be leaves out workers that the batch has no samples for:
@@ -69,7 +73,7 @@ WorkLedger::Work WorkLedger::OpenFinalEvaluation(ViewId view, absl::Span<const R
   grant.round = round;
   grant.view = view;
   grant.min_round = min_round;
-  grant.total_rounds = job_.schedule.total_rounds;
+  grant.total_rounds = total_rounds();
   work.grants.assign(roster.size(), grant);
   CutEvaluation(EvaluationParts(DataSetsOf(roster)), work);
   return work;
@@ -81,10 +85,21 @@ std::optional<HeldoutSums> WorkLedger::CloseRound(Round round, int64_t num_sampl
   return evaluations_.Return(round, sums);
 }
 
+void WorkLedger::LoseRound(Round round) {
+  // What was to be evaluated with it is due again with the one in its place.
+  if (PlaceOf(round) == evaluated_place_) --evaluated_place_;
+  ++state_.lost_rounds;
+  evaluations_.Lose(round);
+}
+
 double WorkLedger::LearningRate(Round round, int step) const {
   const double steps = job_.local_steps;
   return state_.learning_rate_scale *
-         job_.schedule.At(static_cast<double>(round.value()) + step / steps, 1.0 / steps);
+         job_.schedule.At(static_cast<double>(PlaceOf(round)) + step / steps, 1.0 / steps);
+}
+
+int64_t WorkLedger::PlaceOf(Round round) const {
+  return std::max<int64_t>(round.value() - state_.lost_rounds, 0);
 }
 
 bool WorkLedger::needs_final_evaluation() const {

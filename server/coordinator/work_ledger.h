@@ -52,11 +52,15 @@ class WorkLedger {
   // A round of OpenRound() is over: its samples, and what its held-out samples added up to. Returns
   // the sums of an evaluation that this completes.
   std::optional<HeldoutSums> CloseRound(Round round, int64_t num_samples, const HeldoutSums& sums);
-  // Its worker is gone.
-  void LoseRound(Round round) { evaluations_.Lose(round); }
+  // A round of OpenRound() is over without a report: all its workers are gone. It is none of the
+  // rounds that the job asks for; those that were opened after it have moved up by one.
+  void LoseRound(Round round);
 
   Round next_round() const { return Round(state_.next_round); }
-  bool is_exhausted() const { return state_.next_round >= job_.schedule.total_rounds; }
+  // Those that the job asks for, and those lost so far.
+  int64_t total_rounds() const { return job_.schedule.total_rounds + state_.lost_rounds; }
+  int64_t lost_rounds() const { return state_.lost_rounds; }
+  bool is_exhausted() const { return state_.next_round >= total_rounds(); }
   // Held-out samples there are, and the final evaluation of this many rounds is still to do.
   bool needs_final_evaluation() const;
   // Workers of data sets that nobody in the roster has: without them an evaluation is not over all.
@@ -73,6 +77,8 @@ class WorkLedger {
   LedgerState state() const;
 
  private:
+  // The place of a round among those that the job asks for, which schedules follow.
+  int64_t PlaceOf(Round round) const;
   // Samples of member `index` of `count` in each local step.
   int64_t SamplesPerStep(int index, int count) const;
   // The evaluation set, cut over the data sets.
@@ -86,6 +92,7 @@ class WorkLedger {
   DataSets data_;
   EvaluationCourse evaluations_;
   bool is_evaluation_due_ = false;
+  int64_t evaluated_place_ = 0;  // of the round that an evaluation was due with last
 };
 
 }  // namespace lodestar

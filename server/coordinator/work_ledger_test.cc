@@ -89,6 +89,35 @@ TEST(WorkLedgerTest, LearningRatesFollowGlobalProgressThroughLocalSteps) {
   EXPECT_DOUBLE_EQ(rates[3], 0.425);
 }
 
+TEST(WorkLedgerTest, ALostRoundHasAnotherInItsPlace) {
+  JobSpec job = JobOf(7);
+  job.schedule.total_rounds = 3;
+  job.eval_every = 1;
+  WorkLedger ledger = LedgerOf(job, {}, Dataset(5));
+  const auto close = [&](const WorkLedger::Work& work) {
+    HeldoutSums sums;
+    sums.predictions = work.grants[0].num_heldout_samples;
+    return ledger.CloseRound(work.plan.round, 7, sums).has_value();
+  };
+  EXPECT_FALSE(close(ledger.OpenRound(ViewId(1), RosterOf(1), Round(0))));
+  WorkLedger::Work lost = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0));
+  EXPECT_EQ(lost.grants[0].num_heldout_samples, 5);
+  ledger.LoseRound(lost.plan.round);
+  EXPECT_EQ(ledger.total_rounds(), 4);
+  WorkLedger restored = LedgerOf(job, ledger.state(), Dataset(5));
+  EXPECT_EQ(restored.total_rounds(), 4);
+  const WorkLedger::Work again = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0));
+  EXPECT_EQ(again.plan.round, Round(2));
+  EXPECT_EQ(again.plan.learning_rate, lost.plan.learning_rate);
+  EXPECT_EQ(again.grants[0].num_heldout_samples, 5) << "the evaluation that was lost";
+  EXPECT_EQ(again.grants[0].total_rounds, 4);
+  EXPECT_EQ(again.grants[0].first_sample, 14) << "the samples of the lost one are nobody's";
+  EXPECT_TRUE(close(again));
+  EXPECT_FALSE(ledger.is_exhausted());
+  EXPECT_EQ(ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0].num_heldout_samples, 5);
+  EXPECT_TRUE(ledger.is_exhausted());
+}
+
 TEST(WorkLedgerTest, EvaluationCutsCoverTheHeldOutSetExactlyOnce) {
   for (int64_t size : {1, 2, 7, 64}) {
     for (int workers : {1, 2, 3, 8}) {

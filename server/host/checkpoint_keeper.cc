@@ -284,10 +284,11 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
   ASSIGN_OR_RETURN(choice.state, CoordinatorStateFromJson(FormatJson(manifest.coordinator)));
   NameRollbacks(choice.state->ledger, config_.job, changes);
   choice.alarm = absl::StrJoin(found.alarms, "; ");
-  const bool has_rounds_left = manifest.round.value() < config_.job.schedule.total_rounds;
+  const int64_t total_rounds = config_.job.schedule.total_rounds + choice.state->ledger.lost_rounds;
+  const bool has_rounds_left = manifest.round.value() < total_rounds;
   choice.note = absl::StrCat(
       has_rounds_left ? "resumes from" : "takes the weights of", " path=", path,
-      " round=", RoundOfText(manifest.round.value(), config_.job.schedule.total_rounds, " of "),
+      " round=", RoundOfText(manifest.round.value(), total_rounds, " of "),
       AgeText(*deps_.file_system, path),
       changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
       SettingsTable(changes));

@@ -37,11 +37,10 @@ std::string MetricsLine(const RoundSummary& summary, LossUnit unit) {
   return FormatJson(line);
 }
 
-std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds, LossUnit unit,
-                         double samples_per_second) {
+std::string ProgressLine(const RoundSummary& summary, LossUnit unit, double samples_per_second) {
   const JobLoss loss = {summary.train_loss, summary.round, summary.heldout_loss,
                         summary.heldout_accuracy, summary.round};
-  std::string line = JobLossText(loss, total_rounds, unit);
+  std::string line = JobLossText(loss, summary.total_rounds, unit);
   if (samples_per_second > 0) absl::StrAppendFormat(&line, "  %.1f samples/s", samples_per_second);
   absl::StrAppendFormat(&line, "  %d %s", summary.workers,
                         summary.workers == 1 ? "worker" : "workers");
@@ -81,15 +80,14 @@ void ProgressRecorder::Note(Announcement announcement) {
 void ProgressRecorder::Record(const RoundSummary& summary) {
   if (metrics_.has_value()) WriteMetrics(summary);
   const bool is_notable = summary.heldout_loss.has_value() ||
-                          summary.round.value() + 1 >= config_.total_rounds ||
+                          summary.round.value() + 1 >= summary.total_rounds ||
                           logged_at_ == absl::InfinitePast();
   if (!is_notable && summary.completed_at - logged_at_ < config_.log_interval) return;
   const bool is_first = logged_at_ == absl::InfinitePast();
   const double seconds =
       absl::ToDoubleSeconds(is_first ? summary.duration : summary.completed_at - logged_at_);
   const int64_t samples = is_first ? summary.samples : summary.total_samples - logged_samples_;
-  LogInfo("{}", ProgressLine(summary, config_.total_rounds, config_.loss_unit,
-                             seconds > 0 ? samples / seconds : 0.0));
+  LogInfo("{}", ProgressLine(summary, config_.loss_unit, seconds > 0 ? samples / seconds : 0.0));
   logged_at_ = summary.completed_at;
   logged_samples_ = summary.total_samples;
 }

@@ -24,14 +24,12 @@ namespace lodestar {
 std::string MetricsLine(const RoundSummary& summary, LossUnit unit);
 
 // "round 12/2000  loss 2.1000 nats  24.0 samples/s  2 workers", without what is unknown.
-std::string ProgressLine(const RoundSummary& summary, int64_t total_rounds, LossUnit unit,
-                         double samples_per_second);
+std::string ProgressLine(const RoundSummary& summary, LossUnit unit, double samples_per_second);
 
 class ProgressRecorder {
  public:
   struct Config {
     std::string metrics_out;  // see MetricsFile; empty: none
-    int64_t total_rounds = 0;
     LossUnit loss_unit = LossUnit::kNats;
     // The log gets evaluations, the last round, and besides at most one line per this time.
     absl::Duration log_interval = absl::Seconds(2);

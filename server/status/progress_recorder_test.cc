@@ -21,6 +21,7 @@ namespace {
 RoundSummary SummaryOf(int64_t round) {
   RoundSummary summary;
   summary.round = Round(round);
+  summary.total_rounds = 10;
   summary.train_loss = 2.5;
   summary.total_samples = 24 * (round + 1);
   summary.samples = 24;
@@ -45,19 +46,18 @@ TEST(ProgressRecorderTest, MetricsLineIsJsonWithNullForWhatIsUnknown) {
 
 TEST(ProgressRecorderTest, ProgressLineLeavesOutWhatIsUnknown) {
   RoundSummary summary = SummaryOf(3);
-  EXPECT_EQ(ProgressLine(summary, 10, LossUnit::kNats, 24.0),
+  EXPECT_EQ(ProgressLine(summary, LossUnit::kNats, 24.0),
             "round 3/10  loss 2.5000 nats  24.0 samples/s  2 workers");
   summary.heldout_loss = 2.0;
   summary.workers = 1;
   summary.committed_short = true;
-  EXPECT_EQ(ProgressLine(summary, 10, LossUnit::kNats, 0.0),
+  EXPECT_EQ(ProgressLine(summary, LossUnit::kNats, 0.0),
             "round 3/10  loss 2.5000 nats  held-out 2.0000 nats  1 worker, not all of the round");
 }
 
 TEST(ProgressRecorderTest, WritesOneLinePerRound) {
   ProgressRecorder::Config config;
   config.metrics_out = testing::TempDir() + "/metrics.jsonl";
-  config.total_rounds = 100;
   {
     ASSERT_OK_AND_ASSIGN(const auto recorder, ProgressRecorder::Create(config));
     for (int64_t round = 5; round < 8; ++round) recorder->Note(SummaryOf(round));

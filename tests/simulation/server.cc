@@ -95,7 +95,7 @@ void SimulatedServer::Start() {
   cluster_->network->OnBegun(process_);
   process_.world().Tell(process_.name(), " starts");
   exit_.reset();
-  has_completed_job_ = false;
+  completed_rounds_.reset();
   life_ = std::make_unique<Life>(this, &process_);
   ShardHost::Deps deps;
   deps.executor = &life_->arithmetic;
@@ -201,8 +201,10 @@ void SimulatedServer::Tick() {
   if (!outcome.has_value() || exit_.has_value()) return;
   const auto ending = life_->coordinator->Ending();
   if (ending.has_value() && ending->ok()) cluster_->audit->OnStopped("psctl", (*ending)->saved);
-  has_completed_job_ = outcome->ok() && life_->coordinator->rounds_done() ==
-                                            cluster_->coordinator.job.schedule.total_rounds;
+  const int64_t total_rounds = life_->coordinator->Snapshot(process_.world().Now()).total_rounds;
+  if (outcome->ok() && life_->coordinator->rounds_done() == total_rounds) {
+    completed_rounds_ = total_rounds;
+  }
   Exit(*outcome);
 }
 

@@ -64,7 +64,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   bool has_exited() const { return exit_.has_value(); }
   const absl::Status& exit_status() const { return *exit_; }
   // Of shard 0: it has ended because all rounds were done.
-  bool has_completed_job() const { return has_completed_job_; }
+  // Set once this coordinator has ended with all rounds done: those asked for, and as many more as
+  // were lost with all their workers.
+  std::optional<int64_t> completed_rounds() const { return completed_rounds_; }
 
   // Of shard 0. Called where calls of workers arrive; `answer` may be called later.
   template <typename Answer>
@@ -186,7 +188,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   Process process_;
   std::unique_ptr<Life> life_;
   std::optional<absl::Status> exit_;
-  bool has_completed_job_ = false;
+  std::optional<int64_t> completed_rounds_;
 };
 
 }  // namespace lodestar::simulation

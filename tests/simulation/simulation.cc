@@ -499,7 +499,7 @@ void Run::StartAgain(SimulatedServer& server, absl::Duration pause) {
 
 bool Run::IsOver() {
   const SimulatedServer& coordinator = *servers_[0];
-  if (!coordinator.has_completed_job()) return false;
+  if (!coordinator.completed_rounds().has_value()) return false;
   if (!is_calm_) return true;
   if (!has_ended_) CheckEnd();
   // The others hear of it.
@@ -510,7 +510,7 @@ bool Run::IsOver() {
 void Run::CheckEnd() {
   has_ended_ = true;
   progress_at_ = world_.Now();
-  const int64_t total = options_.num_rounds;
+  const int64_t total = *servers_[0]->completed_rounds();
   if (!scenario_.coordinator.checkpoint_dir.empty() && audit_.published() != Round(total)) {
     audit_.Fail("the job is over, and the newest checkpoint is of round ",
                 audit_.published().value(), " of ", total);
