@@ -197,11 +197,17 @@ absl::Status ShardAgent::RunOneAttachment() {
   grpc::ClientContext context;
   const auto stub = BeginCall(&context);
   if (stub == nullptr) return absl::CancelledError("this server stops");
+  {
+    absl::MutexLock lock(&mutex_);
+    stream_ = &context;
+    num_unanswered_ = 0;
+  }
   const auto reader = stub->AttachShard(&context, request);
   v1::ShardCommand command;
   CommandOrder order;
   absl::Status obeyed;
   while (obeyed.ok() && reader->Read(&command)) {
+    NoteMessage();
     if (!connection().ok()) {
       SetConnection(absl::OkStatus());
       LogInfo("shard={} coordinator={} state=attached", config_.shard, config_.coordinator);
@@ -212,8 +218,29 @@ absl::Status ShardAgent::RunOneAttachment() {
   }
   if (!obeyed.ok()) context.TryCancel();
   const absl::Status finished = EndCall(&context, reader->Finish());
+  bool is_silent = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    stream_ = nullptr;
+    is_silent = num_unanswered_ > config_.max_unanswered;
+  }
   if (!obeyed.ok()) return obeyed;
+  if (is_silent) {
+    return absl::UnavailableError(
+        absl::StrCat("nothing has come on the stream of commands for more than ",
+                     absl::FormatDuration(config_.max_unanswered * config_.stats_interval)));
+  }
   return finished.ok() ? absl::UnavailableError("the coordinator closed the stream") : finished;
+}
+
+void ShardAgent::NoteMessage() {
+  absl::MutexLock lock(&mutex_);
+  num_unanswered_ = 0;
+}
+
+void ShardAgent::CountUnanswered() {
+  absl::MutexLock lock(&mutex_);
+  if (stream_ != nullptr && ++num_unanswered_ > config_.max_unanswered) stream_->TryCancel();
 }
 
 absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
@@ -330,6 +357,8 @@ void ShardAgent::OnNotice(absl::string_view text) {
 
 void ShardAgent::RunStats() {
   while (PauseBefore(config_.stats_interval)) {
+    // Counted, not timed: a process that did not run has not asked either.
+    CountUnanswered();
     if (!connection().ok()) continue;
     const ShardReading reading = deps_.read_stats();
     v1::ShardReport report = NewReport();

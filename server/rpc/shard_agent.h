@@ -31,6 +31,9 @@ class ShardAgent : public ShardReports {
     int shard = 1;
     int num_shards = 2;
     absl::Duration stats_interval = absl::Seconds(1);
+    // The coordinator answers every one of these on the stream of commands: where it has not for so
+    // many, a call or an answer was lost on the way, and another stream is opened.
+    int max_unanswered = 10;
   };
   struct Deps {
     std::function<ShardReading()> read_stats;
@@ -80,6 +83,9 @@ class ShardAgent : public ShardReports {
   // Until the stream ends; returns how.
   absl::Status RunOneAttachment();
   absl::Status Obey(const v1::ShardCommand& wire);
+  // Something has come on the stream; a sign of life is due.
+  void NoteMessage() ABSL_LOCKS_EXCLUDED(mutex_);
+  void CountUnanswered() ABSL_LOCKS_EXCLUDED(mutex_);
   // What to call; null if stopped.
   std::shared_ptr<v1::ClusterService::Stub> BeginCall(grpc::ClientContext* context)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -113,7 +119,9 @@ class ShardAgent : public ShardReports {
   // Replaced, with its connection, while other threads have calls under way.
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   absl::Status connection_ ABSL_GUARDED_BY(mutex_);
-  std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);  // empty: not known yet
+  grpc::ClientContext* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of commands; null: none
+  int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;                 // signs of life, on that stream
+  std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);     // empty: not known yet
 
   ThreadPool reports_;
   std::thread attachments_;

@@ -152,6 +152,22 @@ TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAga
   EXPECT_FALSE(is_told_to_stop);
 }
 
+// As where the call, or its answer, was lost.
+TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
+  ScriptedCoordinator coordinator;
+  coordinator.first_stream.clear();
+  IdleExecutor commands;
+  ShardAgent agent({.coordinator = coordinator.address,
+                    .stats_interval = absl::Milliseconds(1),
+                    .max_unanswered = 2},
+                   {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
+  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  agent.Start(&host, "host:1");
+  // The limit is for a server that stays.
+  EXPECT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  agent.Stop();
+}
+
 TEST(CommandOrderTest, NamesWhatIsMissing) {
   CommandOrder order;
   EXPECT_OK(order.Take(1));

@@ -24,6 +24,7 @@ constexpr absl::Duration kGrantHold = absl::Seconds(5);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
+constexpr int kMaxUnanswered = 10;
 constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
@@ -229,8 +230,14 @@ void SimulatedServer::Attach() {
       });
   life_->attachment = stream;
   life_->order = CommandOrder();
+  life_->num_unanswered = 0;
   stream->OnBroken(Stream::kClient,
                    [this](const absl::Status& status) { OnAttachmentEnded(status); });
+}
+
+void SimulatedServer::EndAttachment(const absl::Status& status) {
+  std::exchange(life_->attachment, nullptr)->Close(Stream::kClient, status);
+  OnAttachmentEnded(status);
 }
 
 void SimulatedServer::OnAttachmentEnded(const absl::Status& status) {
@@ -280,12 +287,9 @@ void SimulatedServer::Send(Remote& remote, int shard, const std::optional<ShardC
                       [server, command, number = ++remote.last_number, raw = remote.stream.get()] {
                         if (server->life_->attachment.get() != raw) return;
                         server->life_->connection = absl::OkStatus();
+                        server->life_->num_unanswered = 0;
                         const absl::Status taken = server->life_->order.Take(number);
-                        if (!taken.ok()) {
-                          raw->Close(Stream::kClient, taken);
-                          server->life_->attachment = nullptr;
-                          return server->OnAttachmentEnded(taken);
-                        }
+                        if (!taken.ok()) return server->EndAttachment(taken);
                         if (command.has_value()) server->Obey(*command);
                       });
 }
@@ -299,6 +303,9 @@ void SimulatedServer::Obey(const ShardCommand& command) {
 
 void SimulatedServer::SendStats() {
   process_.After(kStatsInterval, [this] { SendStats(); });
+  if (life_->attachment != nullptr && ++life_->num_unanswered > kMaxUnanswered) {
+    EndAttachment(absl::UnavailableError("nothing has come on the stream of commands"));
+  }
   if (!life_->connection.ok()) return;
   SimulatedServer* const coordinator = cluster_->servers[0];
   cluster_->network->Call(

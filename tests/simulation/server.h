@@ -127,6 +127,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     std::shared_ptr<Stream> attachment;
     absl::Status connection = absl::UnavailableError("not connected to the coordinator yet");
     CommandOrder order;
+    int num_unanswered = 0;  // signs of life, on the stream
     absl::Duration pause;
     std::deque<Report> reports;  // the first is under way
     absl::Duration report_pause;
@@ -153,6 +154,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void Attach();
   void OnAttach(int shard, uint64_t instance_id, uint64_t memory_of,
                 const std::shared_ptr<Stream>& stream);
+  void EndAttachment(const absl::Status& status);
   void OnAttachmentEnded(const absl::Status& status);
   // Without a command: its number alone.
   void Send(Remote& remote, int shard, const std::optional<ShardCommand>& command);

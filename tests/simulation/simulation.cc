@@ -342,9 +342,12 @@ void Run::FaultOnPath() {
   const bool between_servers = other == &servers_[0]->process();
   const absl::Duration time = UpTo(chance_.OneIn(4) ? absl::Seconds(40) : 2 * lease);
   if (between_servers && chance_.OneIn(4)) {
-    world_.Tell("what ", other->name(), " sends to ", server.process().name(), " is lost for ",
+    Process* sender = other;
+    Process* receiver = &server.process();
+    if (chance_.OneIn(2)) std::swap(sender, receiver);
+    world_.Tell("what ", sender->name(), " sends to ", receiver->name(), " is lost for ",
                 absl::FormatDuration(time));
-    return network_.Lose(*other, server.process(), lane, time);
+    return network_.Lose(*sender, *receiver, lane, time);
   }
   const absl::string_view lane_text = lane == Lane::kBulk ? " for weights" : " for calls";
   switch (chance_.Below(3)) {
