@@ -755,6 +755,11 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     return absl::OkStatus();
   }
   if (state_.shards.IsHeldBy(shard, instance_id)) {
+    // Its process has what it has loaded, whatever it said before, on a connection of then.
+    if (state_.shards.entries()[shard].state == ShardRegistry::State::kServing &&
+        memory_of < state_.server_incarnation) {
+      return absl::AbortedError("this call is older than what its server has loaded since");
+    }
     StartOver(shard, state_.has_memory() ? "has missed what it was told to load" : kCutOffEarly,
               now);
   } else if (state_.shards.entries()[shard].is_away()) {
@@ -884,6 +889,7 @@ void Coordinator::StartOver(int shard, absl::string_view what, absl::Time now) {
   if (state_.last_save.is_begun()) EndLastSave(absl::DataLossError(lost));
   // The loss of the server that was failing anyway is the end.
   if (state_.phase == CoordinatorPhase::kFailed) return Advance(now);
+  state_.open.clear();
   Enter(CoordinatorPhase::kAwaitingShards);
 }
 

@@ -104,7 +104,7 @@ class Coordinator {
   // likewise. A server that comes back with the memory that it had goes on, and is told again what
   // it may have missed; `memory_of`: the server incarnation that it is of, 0 if it has none.
   // Errors: InvalidArgument (numbers do not fit), AlreadyExists (another server holds the shard,
-  // and is not away).
+  // and is not away), Aborted (the call comes late: its server has loaded other memory since).
   absl::Status OnShardAttached(int shard, int num_shards, uint64_t instance_id, uint64_t memory_of,
                                absl::string_view address, absl::Time now);
   // Whether a server that attaches so goes on.

@@ -154,7 +154,10 @@ TEST(CoordinatorRestartTest, RunningJobThatStartsAnewGivesItsWorkersALeaseToCome
   TestWorker b = cluster.Add("b");
   cluster.Ask(a);
   ASSERT_TRUE(cluster.Ask(b).grant.has_value());
-  cluster.AttachAll();  // without memory
+  cluster.coordinator().OnShardDisconnected(0, 70, cluster.now());
+  ASSERT_TRUE(cluster.coordinator().OnShardAttached(0, 2, 88, 0, "host:9", cluster.now()).ok());
+  EXPECT_FALSE(cluster.coordinator().Snapshot(cluster.now()).open_round.has_value())
+      << "it is void";
   cluster.coordinator().OnRestoreChosen(
       RestoreChoice{.source = InitialSource{}, .server_incarnation = 5000}, cluster.now());
   cluster.LoadAll();
@@ -572,10 +575,12 @@ TEST_F(AwayShardTest, AnotherProcessTakesOverFromOneThatIsAwayOnly) {
   EXPECT_EQ(cluster_.store().restores, 2);
 }
 
-TEST_F(AwayShardTest, OneThatHasMissedItsAssignmentHasNoMemoryOfThisLife) {
-  coordinator().OnShardDisconnected(1, 71, cluster_.now());
-  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 999, "host:9", cluster_.now()).ok());
-  EXPECT_EQ(cluster_.store().restores, 2);
+// From before it had loaded, over a connection that has held the call up.
+TEST_F(AwayShardTest, ACallThatComesLateSendsNobodyBack) {
+  EXPECT_EQ(coordinator().OnShardAttached(1, 2, 71, 0, "host:1", cluster_.now()).code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(Snapshot().state, "training");
+  EXPECT_EQ(cluster_.store().restores, 1);
 }
 
 TEST(CoordinatorRestartTest, WhatALostServerHadIsSaidAsItIs) {
