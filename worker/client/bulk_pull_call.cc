@@ -33,7 +33,8 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, WorkerId re
       encoding_(spec.encoding),
       targets_(std::move(spec.targets)),
       callbacks_(std::move(callbacks)),
-      shared_(connections->SharedMemory(stream)),
+      // Regions are opened in the name of this worker.
+      shared_(reader == connections->config().worker ? connections->SharedMemory(stream) : nullptr),
       region_(shared_ == nullptr ? 0 : shared_->name()) {
   v1::PullRequest request;
   request.set_worker_id(reader.value());
