@@ -48,6 +48,10 @@ void CheckpointCourse::ServeWithLast() {
   requested_at_.reset();
 }
 
+bool CheckpointCourse::is_publishing() const {
+  return is_active() && std::count(active_->saved.begin(), active_->saved.end(), false) == 0;
+}
+
 std::optional<absl::StatusOr<CheckpointRecord>> CheckpointCourse::OnSaved(
     int shard, absl::string_view directory, const absl::StatusOr<std::string>& manifest_part) {
   if (directory != active_directory() || !is_active()) return std::nullopt;
@@ -61,7 +65,7 @@ std::optional<absl::StatusOr<CheckpointRecord>> CheckpointCourse::OnSaved(
   if (active_->saved[shard]) return std::nullopt;
   active_->saved[shard] = true;
   active_->record.manifest_parts[shard] = *manifest_part;
-  if (std::count(active_->saved.begin(), active_->saved.end(), false) > 0) return std::nullopt;
+  if (!is_publishing()) return std::nullopt;
   return active_->record;
 }
 

@@ -32,6 +32,8 @@ class CheckpointCourse {
   bool is_requested() const { return requested_at_.has_value(); }
   // The first of the requests that are not served yet. Not set: there is none.
   std::optional<absl::Time> requested_at() const;
+  // All shards have saved theirs, and the one under way waits for the disk only.
+  bool is_publishing() const;
   // Directory of the one under way; empty if none is.
   absl::string_view active_directory() const;
 

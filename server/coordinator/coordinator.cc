@@ -780,14 +780,15 @@ void Coordinator::RepeatCommands(int shard) {
   const auto repeat = [&](ShardCommand command) {
     effects_.emplace_back(RepeatedCommand{shard, std::move(command)});
   };
-  if (!state_.supply.is_awaited()) repeat(Members());
-  for (const auto& [id, record] : state_.membership.workers()) {
-    if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, "its life is over"});
-  }
+  // First: a push of a new life that waits for the members would be too far ahead of older rounds.
   for (const auto& [number, round] : state_.open) {
     if (state_.policy->uses_rosters() && !round.is_evaluation()) {
       repeat(OpenRoundCommand{round.plan()});
     }
+  }
+  if (!state_.supply.is_awaited()) repeat(Members());
+  for (const auto& [id, record] : state_.membership.workers()) {
+    if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, "its life is over"});
   }
   for (const auto& [round, total] : state_.norms.totals()) repeat(NormTotalCommand{round, total});
   if (state_.should_exit) repeat(StopCommand{std::string(state_.failure.message())});
@@ -808,6 +809,7 @@ void Coordinator::OnShardHeard(int shard, uint64_t instance_id, absl::Time now) 
 void Coordinator::OnShardAway(int shard, absl::Time now) {
   Touch();
   Tell(absl::StrCat("shard away shard=", shard));
+  if (state_.checkpoints.is_publishing()) return;  // needs nothing more of the shards
   // What it has written, and the command, may be lost on their way. For the last save that is no
   // failed try: the next one comes once the server is back.
   if (!state_.checkpoints.is_active()) {

@@ -158,6 +158,26 @@ TEST_F(CoordinatorLastSaveTest, AServerThatIsAwayMeanwhileMayComeBackWithinALeas
   EXPECT_EQ(Code(), absl::StatusCode::kOk) << Error();
 }
 
+TEST_F(CoordinatorLastSaveTest, WhatAllServersHaveSavedIsPublishedThoughOneIsAway) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  BeginLastSave();
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  const std::string directory = cluster_.sent().save_directories.back();
+  for (int shard : {0, 1}) {
+    coordinator().OnShardSaved(shard, coordinator().server_incarnation(), directory, "part",
+                               cluster_.now());
+  }
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  const CheckpointRecord& record = cluster_.store().published.back();
+  coordinator().OnCheckpointPublished(
+      directory, PublishedCheckpoint{record.final_directory, record.round, 1}, cluster_.now());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:9", cluster_.now()).ok());
+  EXPECT_EQ(Code(), absl::StatusCode::kOk) << Error();
+  EXPECT_EQ(cluster_.sent().save_directories.size(), 1);
+  EXPECT_THAT(Snapshot().alarms, IsEmpty());
+}
+
 TEST_F(CoordinatorLastSaveTest, AServerThatIsLostBetweenTwoTriesEndsIt) {
   const TestWorker a = cluster_.Add("a");
   cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant));

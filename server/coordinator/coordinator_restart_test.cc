@@ -536,8 +536,8 @@ TEST_F(AwayShardTest, WhatItMayHaveMissedIsRepeatedToItAlone) {
   ASSERT_TRUE(coordinator().Leave(b.life, "done", {}, cluster_.now()).ok());
   cluster_.sent().commands.clear();
   Reconnect();
-  EXPECT_THAT(cluster_.sent().commands, ElementsAre("again to 1: members 1", "again to 1: drop 2",
-                                                    "again to 1: open 2", "again to 1: norm 1 3"));
+  EXPECT_THAT(cluster_.sent().commands, ElementsAre("again to 1: open 2", "again to 1: members 1",
+                                                    "again to 1: drop 2", "again to 1: norm 1 3"));
 }
 
 TEST_F(AwayShardTest, SumsOfAnEarlierLifeOfTheServersDoNotCount) {
