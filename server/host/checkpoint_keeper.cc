@@ -254,8 +254,15 @@ absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() co
   absl::StatusOr<std::optional<FoundCheckpoint>> found =
       FindNewestCheckpoint(*deps_.file_system, config_.root);
   if (config_.fallback.empty()) return found;
-  ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> spare,
-                   FindNewestCheckpoint(*deps_.file_system, config_.fallback));
+  absl::StatusOr<std::optional<FoundCheckpoint>> in_fallback =
+      FindNewestCheckpoint(*deps_.file_system, config_.fallback);
+  if (!in_fallback.ok()) {
+    // As if they were in one folder: what is damaged is no reason not to use what is whole.
+    if (!found.ok() || !found->has_value()) return in_fallback;
+    (*found)->alarms.emplace_back(in_fallback.status().message());
+    return found;
+  }
+  std::optional<FoundCheckpoint> spare = *std::move(in_fallback);
   if (!spare.has_value()) return found;
   std::vector<std::string> alarms;
   if (!found.ok()) {

@@ -137,6 +137,17 @@ TEST_F(CheckpointKeeperTest, NothingIsMovedIntoAFolderThatIsAnothers) {
   EXPECT_FALSE(disk_->Exists(Path(4)));
 }
 
+TEST_F(CheckpointKeeperTest, ADamagedFallbackIsNoReasonNotToUseWhatIsWhole) {
+  Save(2);
+  ASSERT_OK(disk_->CreateDirectories("/spare/round-00000004"));
+  ASSERT_OK(WriteShard("/spare/round-00000004", 4, 0));  // and no manifest
+  config_.fallback = "/spare";
+  StartProcess();
+  const RestoreChoice choice = Choose();
+  EXPECT_EQ(SourceOf(choice), Path(2));
+  EXPECT_THAT(choice.alarm, HasSubstr("CHECKPOINT /spare/round-00000004 IS DAMAGED"));
+}
+
 TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
   Save(2);
   Save(4);
