@@ -24,6 +24,11 @@ std::string ModeText(const JobSpec& job) {
   return "";
 }
 
+std::string ScheduleText(const CheckpointSchedule::Config& schedule) {
+  return schedule.every_rounds > 0 ? absl::StrCat(schedule.every_rounds, " rounds")
+                                   : absl::FormatDuration(schedule.interval);
+}
+
 void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
   job.optimizer.kind = chance.OneIn(3) ? OptimizerKind::kMomentum : OptimizerKind::kSgd;
   job.optimizer.momentum = 0.5;
@@ -76,26 +81,37 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
     job.global_batch_size = chance.Between(scenario.num_workers, 9);
   }
   job.min_workers = static_cast<int>(chance.Between(std::max(job.quorum, 1), scenario.num_workers));
+  job.keep_workers = chance.OneIn(2) ? 1 : static_cast<int>(chance.Between(1, job.min_workers));
   job.seed = seed;
   job.eval_samples = 0;
   job.bucket_bytes = chance.OneIn(2) ? 64 : 4096;
   job.push_encoding = chance.Of(kEncodings);
   job.pull_encoding = chance.Of(kEncodings);
-  if (job.mode == Mode::kSync && job.optimizer.kind == OptimizerKind::kSgd && chance.OneIn(2)) {
-    job.clip_norm = static_cast<double>(chance.Between(1, 30));
+  if (job.mode == Mode::kSync && job.optimizer.kind == OptimizerKind::kSgd &&
+      chance.Below(4) != 1) {
+    job.clip_norm = static_cast<double>(chance.Between(1, 12));  // mostly less than the norm
   }
   config.num_shards = static_cast<int>(chance.Between(1, 3));
   config.lease = absl::Seconds(chance.Between(1, 5));
   config.exit_when_done = true;
   if (!chance.OneIn(5)) {
     config.checkpoint_dir = "/checkpoints";
-    config.checkpoint_schedule.every_rounds = chance.Between(3, 40);
+    if (chance.OneIn(4)) {
+      config.checkpoint_schedule.interval = absl::Milliseconds(chance.Between(200, 4000));
+      config.checkpoint_schedule.max_cost = chance.OneIn(2) ? 0.01 : 0.5;
+    } else {
+      config.checkpoint_schedule.every_rounds = chance.Between(3, 40);
+    }
+    if (chance.OneIn(3)) config.fallback_dir = "/fallback";
   }
   const absl::Duration stop_timeouts[] = {absl::Seconds(5), absl::Seconds(20), absl::Seconds(60)};
   config.stop_timeout = chance.Of(stop_timeouts);
   scenario.keep = static_cast<int>(chance.Between(1, 3));
-  scenario.has_old_worker = chance.OneIn(10) && (job.push_encoding != Encoding::kFp32 ||
-                                                 job.pull_encoding != Encoding::kFp32);
+  scenario.speaks_old_wire = chance.OneIn(20);
+  scenario.has_old_worker =
+      scenario.speaks_old_wire || (chance.OneIn(10) && (job.push_encoding != Encoding::kFp32 ||
+                                                        job.pull_encoding != Encoding::kFp32));
+  scenario.has_foreign_worker = chance.OneIn(8);
   scenario.longest_delay = chance.Between(absl::Microseconds(100), absl::Milliseconds(10));
   scenario.longest_step = chance.Between(absl::Milliseconds(1), absl::Milliseconds(50));
   // From one a round to one in a hundred.
@@ -105,12 +121,14 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
       ModeText(job), ", ", OptimizerKindName(job.optimizer.kind), ", ", config.num_shards,
-      " servers, ", scenario.num_workers, " workers (at least ", job.min_workers, "), push ",
-      EncodingName(job.push_encoding), ", pull ", EncodingName(job.pull_encoding), ", clip ",
-      job.clip_norm, ", lease ", absl::FormatDuration(config.lease), ", ",
+      " servers, ", scenario.num_workers, " workers (at least ", job.min_workers, ", then ",
+      job.keep_workers, "), push ", EncodingName(job.push_encoding), ", pull ",
+      EncodingName(job.pull_encoding), ", clip ", job.clip_norm, ", lease ",
+      absl::FormatDuration(config.lease), ", ",
       config.checkpoint_dir.empty()
           ? "no checkpoints"
-          : absl::StrCat("checkpoints every ", config.checkpoint_schedule.every_rounds, " rounds"),
+          : absl::StrCat("checkpoints every ", ScheduleText(config.checkpoint_schedule),
+                         config.fallback_dir.empty() ? "" : ", else into another folder"),
       ", a fault every ",
       absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))));
   return scenario;

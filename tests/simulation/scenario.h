@@ -17,7 +17,9 @@ struct Scenario {
   CoordinatorConfig coordinator;
   int keep = 3;                       // checkpoints
   int num_workers = 1;                // that know the job's encodings
-  bool has_old_worker = false;        // and one that does not
+  bool has_old_worker = false;        // and one that does not,
+  bool speaks_old_wire = false;       // or does not speak the servers' wire version
+  bool has_foreign_worker = false;    // one of num_workers is of another make
   absl::Duration longest_delay;       // of the network
   absl::Duration longest_step;        // of computing
   absl::Duration fault_pause;         // mean between two faults

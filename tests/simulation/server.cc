@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/rpc/checkpoint_calls.h"
+#include "server/rpc/shard_convert.h"
 
 namespace lodestar::simulation {
 namespace {
@@ -77,15 +78,20 @@ SimulatedServer::~SimulatedServer() {
 }
 
 // What a server does before it listens.
-absl::Status SimulatedServer::TryFolder() {
-  const std::string& folder = cluster_->coordinator.checkpoint_dir;
-  if (shard_ != 0 || folder.empty()) return absl::OkStatus();
-  return TryCheckpointFolder(*cluster_->disk, folder, /*checkpoint_bytes=*/0, cluster_->keep + 1)
-      .status();
+absl::Status SimulatedServer::TryFolders() {
+  if (shard_ != 0) return absl::OkStatus();
+  const Coordinator::Config& config = cluster_->coordinator;
+  for (const auto& [folder, count] :
+       {std::pair(config.checkpoint_dir, cluster_->keep + 1), std::pair(config.fallback_dir, 1)}) {
+    if (folder.empty()) continue;
+    RETURN_IF_ERROR(
+        TryCheckpointFolder(*cluster_->disk, folder, /*checkpoint_bytes=*/0, count).status());
+  }
+  return absl::OkStatus();
 }
 
 void SimulatedServer::Start() {
-  if (const absl::Status tried = TryFolder(); !tried.ok()) {
+  if (const absl::Status tried = TryFolders(); !tried.ok()) {
     process_.world().Tell(process_.name(), " cannot start: ", tried.message());
     process_.world().After(kRestartPause, [this, life = process_.life()] {
       if (process_.life() == life && !process_.is_alive()) Start();
@@ -151,6 +157,7 @@ void SimulatedServer::StartCoordinator() {
   World& world = process_.world();
   CheckpointKeeper::Config keeper;
   keeper.root = cluster_->coordinator.checkpoint_dir;
+  keeper.fallback = cluster_->coordinator.fallback_dir;
   keeper.keep = cluster_->keep;
   keeper.job = cluster_->coordinator.job;
   CheckpointKeeper::Deps deps;
@@ -283,14 +290,19 @@ void SimulatedServer::OnAttach(int shard, uint64_t instance_id, uint64_t memory_
 
 void SimulatedServer::Send(Remote& remote, int shard, const std::optional<ShardCommand>& command) {
   SimulatedServer* const server = cluster_->servers[shard];
+  std::optional<v1::ShardCommand> wire;
+  if (command.has_value()) wire = ToProto(*command);
   remote.stream->Send(Stream::kServer,
-                      [server, command, number = ++remote.last_number, raw = remote.stream.get()] {
+                      [server, wire, number = ++remote.last_number, raw = remote.stream.get()] {
                         if (server->life_->attachment.get() != raw) return;
                         server->life_->connection = absl::OkStatus();
                         server->life_->num_unanswered = 0;
                         const absl::Status taken = server->life_->order.Take(number);
                         if (!taken.ok()) return server->EndAttachment(taken);
-                        if (command.has_value()) server->Obey(*command);
+                        if (!wire.has_value()) return;
+                        const absl::StatusOr<ShardCommand> command = FromProto(*wire);
+                        LODESTAR_CHECK(command.ok()) << command.status();
+                        server->Obey(*command);
                       });
 }
 

@@ -141,7 +141,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     std::unique_ptr<ShardHost> host;
   };
 
-  absl::Status TryFolder();
+  absl::Status TryFolders();
   void StartCoordinator();
   void CarryOut(Effect effect);
   void Tick();

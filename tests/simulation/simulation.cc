@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_directory.h"
+#include "common/remedy.h"
 #include "common/status_macros.h"
 #include "common/testing/simulated_file_system.h"
 #include "server/checkpoint/checkpoint_reader.h"
@@ -62,6 +63,7 @@ class Run {
     kDamage,
     kFillDisk,
     kFailDisk,
+    kFailFolder,
     kCrashOnDisk,
     kFailReads,
     kDamageCheckpoint,
@@ -85,12 +87,13 @@ class Run {
   void StopJob();
   // In a lull, where nothing else is wrong.
   void StopInOrder();
+  void FailFolder(absl::Duration duration);
   void OnServerExit(SimulatedServer& server);
   void OnWorkerExit(SimulatedWorker& worker);
   void LookWhetherSettled();
   void CheckStopping();
   void FaultOnPath();
-  absl::Status OnFileOperation(FileOperation operation);
+  absl::Status OnFileOperation(FileOperation operation, const std::string& path);
   // The newest, if another one is left.
   void DamageCheckpoint();
   absl::Status Damage(const std::string& directory, const std::string& file);
@@ -130,6 +133,7 @@ class Run {
   absl::Time mended_at_;
   int64_t num_faults_ = 0;
   absl::Time disk_fails_until_ = absl::InfinitePast();
+  absl::Time folder_fails_until_ = absl::InfinitePast();
   absl::Time reads_fail_until_ = absl::InfinitePast();
   int64_t reads_until_failure_ = -1;
   bool is_damaging_ = false;  // the disk, which does what it is told meanwhile
@@ -162,8 +166,9 @@ Run::Run(const SimulationOptions& options)
   cluster_.disk = &disk_;
   cluster_.coordinator = scenario_.coordinator;
   cluster_.keep = scenario_.keep;
-  disk_.SetFaultHook(
-      [this](FileOperation operation, const std::string&) { return OnFileOperation(operation); });
+  disk_.SetFaultHook([this](FileOperation operation, const std::string& path) {
+    return OnFileOperation(operation, path);
+  });
   for (int shard = 0; shard < scenario_.coordinator.num_shards; ++shard) {
     servers_.push_back(std::make_unique<SimulatedServer>(&cluster_, shard));
     cluster_.servers.push_back(servers_.back().get());
@@ -175,6 +180,8 @@ Run::Run(const SimulationOptions& options)
     config.encodings = {Encoding::kFp32};
     if (i < num_workers_)
       config.encodings.assign(std::begin(kAllEncodings), std::end(kAllEncodings));
+    if (i == num_workers_ && scenario_.speaks_old_wire) --config.wire_version;
+    config.tells_little = i == 0 && scenario_.has_foreign_worker;
     workers_.push_back(std::make_unique<SimulatedWorker>(&cluster_, config));
   }
 }
@@ -184,7 +191,13 @@ SimulationResult Run::Go() {
   for (auto& server : servers_) StartAgain(*server, UpTo(absl::Seconds(2)));
   for (auto& worker : workers_) StartAgain(*worker, UpTo(absl::Seconds(2)));
   world_.After(kSupervision, [this] { Supervise(); });
-  BeginStorm();
+  if (chance_.OneIn(4)) {
+    // Before anything was ever wrong.
+    world_.After(UpTo(absl::Seconds(5)), [this] { StopInOrder(); });
+    world_.After(UpTo(absl::Seconds(20)), [this] { BeginStorm(); });
+  } else {
+    BeginStorm();
+  }
   while (!IsOver() && audit_.violation().empty() && world_.Step()) {
   }
   SimulationResult result;
@@ -260,7 +273,7 @@ void Run::Strike(Fault fault) {
     case Fault::kKillServer: {
       // What nobody saves, every server that ends loses.
       if (scenario_.coordinator.checkpoint_dir.empty() && !chance_.OneIn(8)) return;
-      SimulatedServer& server = AnyServer();
+      SimulatedServer& server = chance_.OneIn(2) ? *servers_[0] : AnyServer();
       if (server.process().is_alive()) KillServer(server, /*with_machine=*/chance_.OneIn(2));
       return;
     }
@@ -303,6 +316,8 @@ void Run::Strike(Fault fault) {
       disk_fails_until_ = world_.Now() + UpTo(absl::Seconds(3));
       world_.Tell("the disk fails now and then");
       return;
+    case Fault::kFailFolder:
+      return FailFolder(UpTo(absl::Seconds(chance_.OneIn(2) ? 20 : 3)));
     case Fault::kCrashOnDisk:
       crashes_on_disk_ = &AnyServer();
       operations_until_crash_ = chance_.Below(60);
@@ -392,15 +407,24 @@ void Run::StopJob() {
   servers_[0]->StopJob();
 }
 
+void Run::FailFolder(absl::Duration duration) {
+  world_.Tell("nothing can be written into the checkpoint folder for ",
+              absl::FormatDuration(duration));
+  folder_fails_until_ = world_.Now() + duration;
+}
+
 void Run::StopInOrder() {
   if (is_stormy_ || is_calm_ || scenario_.coordinator.checkpoint_dir.empty()) return;
-  if (settled_since_ == absl::InfiniteFuture()) return;
+  if (num_storms_ > 0 && settled_since_ == absl::InfiniteFuture()) return;
   must_save_ = true;
   audit_.SetMustSave(true);
   ++num_faults_;
   chance_.OneIn(3) ? StopJob() : StopServers();
-  // A connection that is cut meanwhile costs nothing, where there is time to open another one.
+  // Nothing is lost either by what there is time for: another folder, another connection.
   const bool has_time = scenario_.coordinator.stop_timeout >= absl::Seconds(20);
+  if (!scenario_.coordinator.fallback_dir.empty() && has_time && chance_.OneIn(2)) {
+    FailFolder(absl::Seconds(10));
+  }
   if (servers_.size() == 1 || !has_time || !chance_.OneIn(2)) return;
   Process& other = servers_[chance_.Between(1, servers_.size() - 1)]->process();
   world_.After(UpTo(absl::Milliseconds(300)), [this, &other] {
@@ -411,7 +435,7 @@ void Run::StopInOrder() {
   });
 }
 
-absl::Status Run::OnFileOperation(FileOperation operation) {
+absl::Status Run::OnFileOperation(FileOperation operation, const std::string& path) {
   if (is_damaging_) return absl::OkStatus();
   if (cluster_.is_draining) return absl::UnavailableError("the process has ended");
   const bool reads = operation == FileOperation::kRead;
@@ -428,6 +452,10 @@ absl::Status Run::OnFileOperation(FileOperation operation) {
     });
     return absl::UnavailableError("the machine loses power");
   }
+  if (writes && world_.Now() < folder_fails_until_ &&
+      absl::StartsWith(path, scenario_.coordinator.checkpoint_dir)) {
+    return absl::PermissionDeniedError("the checkpoint folder cannot be written");
+  }
   if (writes && world_.Now() < disk_fails_until_ && chance_.OneIn(10)) {
     return absl::DataLossError("the disk answers with an error");
   }
@@ -439,15 +467,25 @@ void Run::DamageCheckpoint() {
   // What was verified and is being loaded is trusted.
   if (coordinator == nullptr || coordinator->phase() != CoordinatorPhase::kRunning) return;
   // What is cut off because nothing fits is there again after a power cut.
-  const std::string& folder = scenario_.coordinator.checkpoint_dir;
-  if (disk_.FreeBytes(folder).value_or(0) == 0) return;
-  const auto entries = ListWholeCheckpoints(disk_, folder);
-  if (!entries.ok() || entries->size() < 2) return;
-  const CheckpointEntry& newest = entries->front();
+  const CoordinatorConfig& config = scenario_.coordinator;
+  if (disk_.FreeBytes(config.checkpoint_dir).value_or(0) == 0) return;
+  is_damaging_ = true;
+  std::vector<CheckpointEntry> entries;
+  for (const std::string& folder : {config.checkpoint_dir, config.fallback_dir}) {
+    if (folder.empty()) continue;
+    auto some = ListWholeCheckpoints(disk_, folder);
+    if (some.ok()) entries.insert(entries.end(), some->begin(), some->end());
+  }
+  is_damaging_ = false;
+  std::stable_sort(
+      entries.begin(), entries.end(),
+      [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.round > b.round; });
+  if (entries.size() < 2) return;
+  const CheckpointEntry& newest = entries.front();
   const auto other =
-      std::find_if(entries->begin() + 1, entries->end(),
+      std::find_if(entries.begin() + 1, entries.end(),
                    [this](const CheckpointEntry& entry) { return !audit_.IsDamaged(entry.path); });
-  if (audit_.IsDamaged(newest.path) || other == entries->end()) return;
+  if (audit_.IsDamaged(newest.path) || other == entries.end()) return;
   const auto names = disk_.List(newest.path);
   if (!names.ok() || names->empty()) return;
   const std::string file = absl::StrCat(newest.path, "/", (*names)[chance_.Below(names->size())]);
@@ -563,9 +601,10 @@ void Run::OnServerExit(SimulatedServer& server) {
 void Run::OnWorkerExit(SimulatedWorker& worker) {
   const absl::Status& status = worker.exit_status();
   const bool can_take_part = &worker != workers_.back().get() || !scenario_.has_old_worker;
-  // Told to stop, and the servers were not there to take its round.
-  const bool is_content = status.ok() || absl::IsDeadlineExceeded(status) || IsOfDisk(status) ||
-                          (!can_take_part && absl::IsFailedPrecondition(status));
+  // Or told to stop, and the servers were not there to take its round.
+  const bool has_served = status.ok() || absl::IsDeadlineExceeded(status) || IsOfDisk(status);
+  const bool is_refused = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
+  const bool is_content = can_take_part ? has_served : is_refused;
   if (!is_content) audit_.Fail(worker.process().name(), " gives up: ", status.ToString());
   if (can_take_part && !has_ended_ && !is_job_stopped_) {
     StartAgain(worker, UpTo(absl::Seconds(2)));
@@ -645,6 +684,7 @@ void Run::Mend() {
   network_.Heal();
   disk_.SetCapacity(std::numeric_limits<int64_t>::max());
   disk_fails_until_ = absl::InfinitePast();
+  folder_fails_until_ = absl::InfinitePast();
   reads_fail_until_ = absl::InfinitePast();
   reads_until_failure_ = -1;
   operations_until_crash_ = -1;

@@ -11,6 +11,7 @@
 #include "common/contribution.h"
 #include "common/remedy.h"
 #include "kernels/codec/encoded_vectors.h"
+#include "proto/convert_cluster.h"
 
 namespace lodestar::simulation {
 namespace {
@@ -26,6 +27,16 @@ DatasetInfo Data() {
           .num_train_samples = 1000,
           .num_heldout_samples = 8,
           .tokens_per_sample = 1};
+}
+
+// What is left of a message once it has travelled.
+template <typename Message>
+absl::StatusOr<Message> AsReceived(const Message& message) {
+  return FromProto(ToProto(message));
+}
+
+std::optional<RoundReport> AsReceived(const std::optional<RoundReport>& report) {
+  return report.has_value() ? std::optional(*AsReceived(*report)) : std::nullopt;
 }
 
 // A whole number, so that sums are exact in any order.
@@ -162,14 +173,20 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
   call.instance_id = life_->instance_id;
   call.device = "simulated";
   call.encodings = config_.encodings;
+  v1::RegisterRequest wire = ToProto(call);
+  wire.set_wire_version(config_.wire_version);
   CallCoordinator<Registration>(
       kCallTimeout,
-      [call](SimulatedServer& server, const SimulatedServer::Reply<Registration>& reply) {
-        server.Register(call, reply);
+      [wire](SimulatedServer& server, const SimulatedServer::Reply<Registration>& reply) {
+        const absl::StatusOr<RegisterCall> call = FromProto(wire);
+        if (!call.ok()) return reply(call.status());
+        server.Register(*call, reply);
       },
       [this](const absl::StatusOr<Registration>& answer) {
         if (!answer.ok()) return Perform(life_->lifecycle.OnRegistered(now(), answer.status()));
-        life_->registration = *answer;
+        const absl::StatusOr<Registration> received = AsReceived(*answer);
+        if (!received.ok()) return Perform(life_->lifecycle.OnRegistered(now(), received.status()));
+        life_->registration = *received;
         life_->paths = PathsOfLife();
         life_->transfers_are_cancelled = false;
         Perform(life_->lifecycle.OnRegistered(now(), life_id()));
@@ -210,7 +227,7 @@ void SimulatedWorker::Do(const Lifecycle::Join&) {
       kCallTimeout,
       [life, hash = life_->registration->map->layout.hash()](
           SimulatedServer& server, const SimulatedServer::Reply<ViewId>& reply) {
-        server.Join(life, hash, Data(), reply);
+        server.Join(life, hash, *AsReceived(Data()), reply);
       },
       [this](const absl::StatusOr<ViewId>& answer) {
         Perform(life_->lifecycle.OnJoined(now(), answer.status()));
@@ -221,13 +238,13 @@ void SimulatedWorker::Do(const Lifecycle::AskForGrant& ask) {
   const WorkerLife life = life_->registration->life;
   CallCoordinator<GrantAnswer>(
       kGrantTimeout,
-      [life, report = ask.report, leaving = ask.leaving](
+      [life, report = AsReceived(ask.report), leaving = ask.leaving](
           SimulatedServer& server, const SimulatedServer::Reply<GrantAnswer>& reply) {
         server.NextGrant(life, report, leaving, reply);
       },
       [this](const absl::StatusOr<GrantAnswer>& answer) {
         if (!answer.ok()) return Perform(life_->lifecycle.OnGrant(now(), answer.status()));
-        Perform(life_->lifecycle.OnGrant(now(), answer->OrWait()));
+        Perform(life_->lifecycle.OnGrant(now(), AsReceived(answer->OrWait())));
       });
 }
 
@@ -238,7 +255,7 @@ void SimulatedWorker::Do(const Lifecycle::SayGoodbye& goodbye) {
   const WorkerLife life = life_->registration->life;
   CallCoordinator<bool>(
       kCallTimeout,
-      [life, reason = goodbye.reason, report = goodbye.report](
+      [life, reason = goodbye.reason, report = AsReceived(goodbye.report)](
           SimulatedServer& server, const SimulatedServer::Reply<bool>& reply) {
         server.Leave(life, reason, report, reply);
       },
@@ -264,8 +281,8 @@ void SimulatedWorker::SendHeartbeat(int series) {
   life_->pace->OnSent(now());
   HeartbeatCall call;
   call.life = life_->registration->life;
-  call.activity = life_->lifecycle.activity();
-  if (const auto first = life_->paths.still.First(); first.has_value()) {
+  if (!config_.tells_little) call.activity = life_->lifecycle.activity();
+  if (const auto first = life_->paths.still.First(); first.has_value() && !config_.tells_little) {
     call.standstill = Standstill{first->first, now() - first->second};
   }
   SimulatedServer* const coordinator = cluster_->servers[0];
@@ -273,7 +290,8 @@ void SimulatedWorker::SendHeartbeat(int series) {
       process_, coordinator->process(), Lane::kControl, life_->pace->patience(),
       [this, series, coordinator, call](const Responder& responder) {
         coordinator->Heartbeat(
-            call, [this, series, responder](const absl::StatusOr<HeartbeatAnswer>& answer) {
+            *AsReceived(call),
+            [this, series, responder](const absl::StatusOr<HeartbeatAnswer>& answer) {
               responder.Reply([this, series, answer] { OnHeartbeat(series, answer); });
             });
       },
@@ -289,7 +307,7 @@ void SimulatedWorker::OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnsw
   }
   if (status.ok()) {
     life_->pace->OnAnswered(now());
-    Perform(life_->lifecycle.OnHeartbeat(answer->waiting_for));
+    Perform(life_->lifecycle.OnHeartbeat(AsReceived(*answer)->waiting_for));
   } else if (absl::IsDeadlineExceeded(status) && life_->pace->OnSilence(now()) &&
              life_->call != nullptr) {
     // Its connection is in doubt.

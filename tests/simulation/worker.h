@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/version.h"
 #include "tests/simulation/server.h"
 #include "tests/simulation/transfer.h"
 #include "worker/life/heartbeat_pace.h"
@@ -25,6 +26,9 @@ class SimulatedWorker {
     std::string name;
     absl::Duration longest_step = absl::Milliseconds(20);  // computing
     std::vector<Encoding> encodings;                       // that it knows
+    uint32_t wire_version = kWireVersion;
+    // A client of another make, whose heartbeats do not say what it does.
+    bool tells_little = false;
   };
 
   SimulatedWorker(ClusterContext* cluster, Config config);
