@@ -231,6 +231,8 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   if (report.has_value()) *request.mutable_report() = ToProto(*report);
   grpc::ClientContext context;
   context.set_deadline(Deadline(config_.leave_timeout));
+  // A path that is broken for a moment costs others a lease, and the round this worker's part.
+  context.set_wait_for_ready(report.has_value());
   v1::LeaveReply reply;
   const grpc::Status status = stub()->Leave(&context, request, &reply);
   absl::MutexLock lock(&mutex_);

@@ -196,9 +196,10 @@ absl::Status Lifecycle::OutcomeOfStop(const absl::Status& left) const {
                      round_at_hand_->value(), " is not handed in (", end_.message(), ")"));
   }
   if (unsent_report_.has_value() && !left.ok()) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        "told to stop, but the coordinator has not taken the report of round ",
-        unsent_report_->round.value(), ": it is not handed in (", left.message(), ")"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("told to stop, but the coordinator has not taken the report of round ",
+                     unsent_report_->round.value(), ", whose contribution the servers have (",
+                     left.message(), ")"));
   }
   return absl::OkStatus();
 }
