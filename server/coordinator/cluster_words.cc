@@ -14,6 +14,8 @@
 namespace lodestar {
 namespace {
 
+constexpr absl::string_view kTraining = "training";
+
 // Of the workers whose life has ended: for this long, and the latest of them.
 constexpr absl::Duration kEndedShownFor = absl::Hours(1);
 constexpr size_t kMaxEndedShown = 32;
@@ -399,7 +401,7 @@ absl::string_view StateName(const ClusterState& state) {
       break;
   }
   if (state.is_stopping()) return "stopping";
-  return state.open.empty() ? "waiting_for_workers" : "training";
+  return state.open.empty() ? "waiting_for_workers" : kTraining;
 }
 
 ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
@@ -421,7 +423,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   state.progress.Describe(
       {.remaining_rounds = snapshot.total_rounds - ledger.next_round + open_rounds,
        .tokens_per_sample = state.ledger.tokens_per_sample(),
-       .is_training = state.phase == CoordinatorPhase::kRunning && !state.open.empty()},
+       .is_training = StateName(state) == kTraining},
       now, snapshot);
   snapshot.view = state.membership.view();
   snapshot.workers = ShownWorkers(state, now);

@@ -53,6 +53,22 @@ TEST(CoordinatorStatusTest, AJobWhoseWorkerIsGoneHasNoSpeedAndNoEnd) {
   EXPECT_FALSE(snapshot.eta.has_value());
 }
 
+TEST(CoordinatorStatusTest, AJobWhoseServerIsAwayHasNoSpeedAndNoEnd) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  Grant grant = *cluster.Ask(a).grant;
+  for (int round = 0; round < 2; ++round) {
+    cluster.Pass(absl::Seconds(1), {a});
+    grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
+  }
+  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_EQ(snapshot.state, "waiting_for_servers");
+  EXPECT_EQ(snapshot.samples_per_second, 0.0);
+  EXPECT_FALSE(snapshot.eta.has_value());
+}
+
 TEST(CoordinatorStatusTest, AStopTellsForHowLongItWaitsForWhomAndWhatCanBeDone) {
   CoordinatorHarness cluster;
   cluster.Start();

@@ -7,13 +7,25 @@
 
 namespace lodestar {
 
+namespace {
+
+// Between two rounds of a worker that takes part all the time. Longer: it was cut off, and what it
+// has missed tells nothing of its speed.
+constexpr absl::Duration kLongestGap = absl::Seconds(2);
+
+}  // namespace
+
 void Progress::Add(absl::Time now, const RoundReport& report) {
+  const absl::Time begin = now - report.compute - report.communication - report.wait;
   // Rounds go back when the servers have gone back to a checkpoint, or began another job.
-  if (window_start_ == absl::InfinitePast() || report.round <= last_round_) {
+  const bool goes_on = last_added_at_.has_value() && begin - *last_added_at_ <= kLongestGap &&
+                       report.round > last_round_;
+  if (!goes_on) {
     ClearWindow();
-    window_start_ = now - report.compute - report.communication - report.wait;
+    window_start_ = begin;
     window_first_round_ = report.round;
   }
+  last_added_at_ = now;
   window_samples_ += report.num_samples;
   window_waiting_ += report.wait + report.communication;
   window_evaluation_ += report.evaluation;

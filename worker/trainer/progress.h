@@ -43,6 +43,7 @@ class Progress {
   absl::Duration window_evaluation_;
   Round window_first_round_;
   Round last_round_;
+  std::optional<absl::Time> last_added_at_;
 };
 
 }  // namespace lodestar

@@ -103,6 +103,25 @@ TEST(ProgressTest, ARoundThatGoesBackBeginsTheWindowAnew) {
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(4), GrantAfter(6, 2.0)), HasSubstr("ETA 5s"));
 }
 
+TEST(ProgressTest, AnOutageIsNoPartOfTheSpeed) {
+  Progress progress({.tokens_per_sample = 64});
+  progress.Add(kStart + absl::Seconds(1), Report(0));
+  progress.Add(kStart + absl::Seconds(2), Report(1));
+  progress.Tell(kStart + absl::Seconds(2), GrantAfter(2, 2.0));
+  progress.Add(kStart + absl::Minutes(5), Report(2));
+  progress.Add(kStart + absl::Minutes(5) + absl::Seconds(1), Report(3));
+  EXPECT_THAT(progress.Tell(kStart + absl::Minutes(5) + absl::Seconds(1), GrantAfter(4, 2.0)),
+              HasSubstr("320 tokens/s  waiting 25 %  ETA 6s"));
+}
+
+TEST(ProgressTest, RoundsBeforeAWorkerCameAreNotItsSpeed) {
+  Progress progress({.tokens_per_sample = 64});
+  EXPECT_EQ(progress.Tell(kStart, GrantAfter(5, 2.0)), "round 4/10  loss 2.0000 nats");
+  progress.Add(kStart + absl::Seconds(1), Report(5));
+  progress.Add(kStart + absl::Seconds(2), Report(6));
+  EXPECT_THAT(progress.Tell(kStart + absl::Seconds(2), GrantAfter(7, 2.0)), HasSubstr("ETA 3s"));
+}
+
 TEST(ProgressTest, AnEvaluationAloneHasNoRate) {
   Progress progress({});
   RoundReport report = Report(10);
