@@ -38,6 +38,8 @@ struct RestoredPoint {
   Round next_round;
   int64_t trained_samples = 0;  // of the rounds before, as RoundSummary::total_samples counts
   bool is_evaluated = false;    // the final evaluation of the rounds before was done
+  // Rounds end one after the other. Else some before `next_round` may come to their end after it.
+  bool is_in_order = true;
 };
 
 // One line for the log, when something changed: membership, state.

@@ -969,9 +969,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
             : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
   }
   const int64_t next_round = state_.ledger.next_round().value();
-  effects_.emplace_back(
-      Announcement(RestoredPoint{state_.ledger.next_round(), state_.ledger.trained_samples(),
-                                 state_.ledger.state().final_evaluation_round == next_round}));
+  effects_.emplace_back(Announcement(RestoredPoint{
+      state_.ledger.next_round(), state_.ledger.trained_samples(),
+      state_.ledger.state().final_evaluation_round == next_round, state_.policy->uses_rosters()}));
   if (!state_.layout.has_value()) {
     Enter(CoordinatorPhase::kAwaitingLayout);
     return absl::OkStatus();

@@ -48,9 +48,10 @@ std::optional<LineFacts> FactsOf(absl::string_view line) {
 // What of a file stays when training goes on at a point.
 struct Kept {
   int64_t bytes = 0;
-  int64_t num_cut = 0;      // lines, without one that was cut short
-  int64_t last_round = -1;  // of the lines that stay; -1: none stays
-  int64_t samples = 0;      // of the job by then
+  int64_t num_cut = 0;            // lines, without one that was cut short
+  int64_t last_round = -1;        // of the lines that stay; -1: none stays
+  int64_t samples = 0;            // of the job by then
+  bool is_one_cut_early = false;  // though it is of a round before the point
 };
 
 Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
@@ -62,6 +63,11 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
     const bool is_final_evaluation =
         facts.has_value() && facts->is_evaluation && facts->round == next && point.is_evaluated;
     if (facts.has_value() && facts->round >= next && !is_final_evaluation) is_cutting = true;
+    // Of a round that was under way at the point.
+    if (facts.has_value() && !point.is_in_order && facts->samples > point.trained_samples) {
+      kept.is_one_cut_early |= facts->round < next;
+      is_cutting = true;
+    }
     if (is_cutting) {
       ++kept.num_cut;
       continue;
@@ -79,7 +85,7 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
 // Whether the lines before the point are of a run that does not lead there.
 bool IsAnotherRun(const Kept& kept, const RestoredPoint& point) {
   if (point.next_round.value() == 0) return kept.bytes > 0 || kept.num_cut > 0;
-  if (kept.last_round < 0) return kept.num_cut > 0;
+  if (kept.last_round < 0) return kept.num_cut > 0 && !kept.is_one_cut_early;
   // Lines may lack in between, after a full disk.
   const bool is_complete = kept.last_round + 1 >= point.next_round.value();
   return kept.samples > point.trained_samples ||
@@ -103,23 +109,25 @@ absl::StatusOr<MetricsFile> MetricsFile::Open(const std::string& path) {
   return MetricsFile(std::move(file));
 }
 
-absl::StatusOr<std::string> MetricsFile::GoOnFrom(const RestoredPoint& point) {
+absl::StatusOr<MetricsFile::Change> MetricsFile::GoOnFrom(const RestoredPoint& point) {
   std::ifstream there(file_.path(), std::ios::binary);
   if (!there) return ErrnoStatus(errno, "read", file_.path());
   const Kept kept = KeptBefore(there, point);
   if (there.bad()) return ErrnoStatus(errno, "read", file_.path());
-  if (IsAnotherRun(kept, point)) {
+  if (!std::exchange(is_of_this_run_, true) && IsAnotherRun(kept, point)) {
     ASSIGN_OR_RETURN(const std::string aside, SetAside());
-    return absl::StrCat(file_.path(), " had rounds of another run: they are in ", aside);
+    return Change{absl::StrCat(file_.path(), " had rounds of another run: they are in ", aside),
+                  /*was_another_run=*/true};
   }
   RETURN_IF_ERROR(file_.CutTo(kept.bytes));
   if (kept.num_cut > 0) {
-    return absl::StrCat(file_.path(), " has ", kept.num_cut, " lines less: rounds from ",
-                        point.next_round.value(), " on come again");
+    return Change{absl::StrCat(
+        file_.path(), " has ", kept.num_cut, " lines less: rounds from ", point.next_round.value(),
+        " on come again", kept.is_one_cut_early ? ", and those that were under way then" : "")};
   }
-  if (kept.last_round < 0 || kept.last_round + 1 >= point.next_round.value()) return "";
-  return absl::StrCat(file_.path(), " lacks rounds ", kept.last_round + 1, " to ",
-                      point.next_round.value() - 1);
+  if (kept.last_round < 0 || kept.last_round + 1 >= point.next_round.value()) return Change{};
+  return Change{absl::StrCat(file_.path(), " lacks rounds ", kept.last_round + 1, " to ",
+                             point.next_round.value() - 1)};
 }
 
 absl::StatusOr<std::string> MetricsFile::SetAside() {

@@ -23,9 +23,12 @@ class MetricsFile {
   // else; those of files.
   static absl::StatusOr<MetricsFile> Open(const std::string& path);
 
-  // Before the lines of rounds from `point` on. Returns what was done, for the log; empty if there
-  // was nothing to do. Errors: those of files; then the file is as it was.
-  absl::StatusOr<std::string> GoOnFrom(const RestoredPoint& point);
+  struct Change {
+    std::string text;  // for the log; empty if there was nothing to do
+    bool was_another_run = false;
+  };
+  // Before the lines of rounds from `point` on. Errors: those of files; then the file is as it was.
+  absl::StatusOr<Change> GoOnFrom(const RestoredPoint& point);
 
   // `line` without its end; begins as MetricsLine() does. On an error the file stays as it was.
   absl::Status Append(absl::string_view line) { return file_.Append(line); }
@@ -36,6 +39,7 @@ class MetricsFile {
   absl::StatusOr<std::string> SetAside();
 
   LineFile file_;
+  bool is_of_this_run_ = false;  // as seen once; whatever this process goes back to afterwards
 };
 
 }  // namespace lodestar

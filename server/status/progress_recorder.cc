@@ -93,17 +93,17 @@ void ProgressRecorder::Record(const RoundSummary& summary) {
 }
 
 void ProgressRecorder::CutMetrics(const RestoredPoint& point) {
-  const absl::StatusOr<std::string> done = metrics_->GoOnFrom(point);
+  const absl::StatusOr<MetricsFile::Change> done = metrics_->GoOnFrom(point);
   if (!done.ok()) {
     config_.on_failure(absl::StrCat("--metrics_out: ", done.status().message(), "; rounds from ",
                                     point.next_round.value(), " on may be in it twice"));
-  } else if (!done->empty() && point.next_round == Round(0)) {
-    config_.on_failure(absl::StrCat("--metrics_out: ", *done,
+  } else if (done->was_another_run && point.next_round == Round(0)) {
+    config_.on_failure(absl::StrCat("--metrics_out: ", done->text,
                                     ". The job begins at round 0: if it was to go on with that "
                                     "run, --checkpoint_dir is not the "
                                     "folder that it had, or not mounted"));
-  } else if (!done->empty()) {
-    LogWarn("--metrics_out: {}", *done);
+  } else if (!done->text.empty()) {
+    LogWarn("--metrics_out: {}", done->text);
   }
 }
 

@@ -98,10 +98,10 @@ class MetricsFileTest : public testing::Test {
   // A process that goes on from `point` and writes the line of its round.
   absl::StatusOr<std::string> GoOn(const RestoredPoint& point) const {
     ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Open(path_));
-    ASSIGN_OR_RETURN(std::string done, file.GoOnFrom(point));
+    ASSIGN_OR_RETURN(const MetricsFile::Change done, file.GoOnFrom(point));
     const int64_t round = point.next_round.value();
     RETURN_IF_ERROR(file.Append(MetricsLine(SummaryOf(round), LossUnit::kNats)));
-    return done;
+    return done.text;
   }
 
   const std::string path_;
@@ -126,6 +126,34 @@ TEST_F(MetricsFileTest, AnotherRunIsKeptUnderAnotherName) {
   other.trained_samples = 7;
   EXPECT_THAT(GoOn(other), IsOkAndHolds(testing::HasSubstr("they are in " + path_ + ".2")));
   EXPECT_EQ(ContentOf(path_), Lines(1, 2));
+}
+
+TEST_F(MetricsFileTest, WhatThisProcessHasWrittenIsItsOwnRunWhereverItGoesBackTo) {
+  ASSERT_OK_AND_ASSIGN(MetricsFile file, MetricsFile::Open(path_));
+  ASSERT_OK(file.GoOnFrom(PointOf(0)).status());
+  for (int64_t round = 0; round < 3; ++round) {
+    ASSERT_OK(file.Append(MetricsLine(SummaryOf(round), LossUnit::kNats)));
+  }
+  ASSERT_OK_AND_ASSIGN(const MetricsFile::Change change, file.GoOnFrom(PointOf(0)));
+  EXPECT_THAT(change.text, testing::HasSubstr("3 lines less: rounds from 0 on come again"));
+  EXPECT_FALSE(change.was_another_run);
+  EXPECT_EQ(ContentOf(path_), "");
+}
+
+TEST_F(MetricsFileTest, AsynchronousRoundsThatWereUnderWayAtTheCheckpointAreCut) {
+  RestoredPoint point = PointOf(2);
+  point.is_in_order = false;
+  point.trained_samples = 0;  // both grants were out
+  Write(Lines(0, 4));
+  EXPECT_THAT(GoOn(point), IsOkAndHolds(testing::HasSubstr("4 lines less")));
+  EXPECT_EQ(ContentOf(path_), Lines(2, 3));
+  point = PointOf(4);
+  point.is_in_order = false;
+  point.trained_samples = 48;
+  Write(Lines(0, 4));
+  EXPECT_THAT(GoOn(point), IsOkAndHolds(testing::HasSubstr("2 lines less")));
+  EXPECT_EQ(ContentOf(path_), Lines(0, 2) + Lines(4, 5));
+  EXPECT_FALSE(std::ifstream(path_ + ".1").good());
 }
 
 TEST_F(MetricsFileTest, WhatAFullDiskLeftOutIsSaid) {
