@@ -9,6 +9,7 @@ namespace {
 
 constexpr char kRetryAfterMs[] = "lodestar/retry_after_ms";
 constexpr char kCoordinator[] = "lodestar/coordinator";
+constexpr char kJobOver[] = "lodestar/job_over";
 
 }  // namespace
 
@@ -37,5 +38,12 @@ std::optional<std::string> CoordinatorOf(const absl::Status& status) {
   if (!payload.has_value()) return std::nullopt;
   return std::string(*payload);
 }
+
+absl::Status WithJobOver(absl::Status status) {
+  status.SetPayload(kJobOver, absl::Cord("yes"));
+  return status;
+}
+
+bool IsJobOver(const absl::Status& status) { return status.GetPayload(kJobOver).has_value(); }
 
 }  // namespace lodestar

@@ -19,4 +19,8 @@ std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 absl::Status WithCoordinator(absl::Status status, absl::string_view address);
 std::optional<std::string> CoordinatorOf(const absl::Status& status);
 
+// There is nothing left to do: whoever is told so ends, and has not failed.
+absl::Status WithJobOver(absl::Status status);
+bool IsJobOver(const absl::Status& status);
+
 }  // namespace lodestar

@@ -37,6 +37,7 @@ std::string DetailsOf(const absl::Status& status, const std::string& message) {
   if (const auto retry_after = RetryAfterOf(status); retry_after.has_value()) {
     details.set_retry_after_ms(absl::ToInt64Milliseconds(*retry_after));
   }
+  details.set_is_job_over(IsJobOver(status));
   if (details.ByteSizeLong() == 0) return "";
   v1::RpcStatus carrier;
   carrier.set_code(static_cast<int>(status.code()));
@@ -54,6 +55,7 @@ absl::Status WithDetails(absl::Status status, const std::string& serialized) {
     if (!details.coordinator().empty()) {
       status = WithCoordinator(std::move(status), details.coordinator());
     }
+    if (details.is_job_over()) status = WithJobOver(std::move(status));
     if (details.retry_after_ms() > 0) {
       status = WithRetryAfter(std::move(status), absl::Milliseconds(details.retry_after_ms()));
     }

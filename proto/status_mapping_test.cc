@@ -49,6 +49,10 @@ TEST(StatusMappingTest, HintsCrossTheWire) {
   EXPECT_EQ(back, status);
   EXPECT_EQ(RetryAfterOf(back), absl::Milliseconds(1500));
   EXPECT_EQ(CoordinatorOf(back), "host:50051");
+  EXPECT_FALSE(IsJobOver(back));
+  const absl::Status over = WithJobOver(absl::FailedPreconditionError("stopped"));
+  EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(over)), over);
+  EXPECT_TRUE(IsJobOver(over));
   EXPECT_EQ(ToGrpcStatus(absl::AbortedError("plain")).error_details(), "");
 }
 

@@ -27,7 +27,7 @@ struct WorkerSnapshot {
   std::string name;
   WorkerId worker;
   Incarnation incarnation;
-  std::string state;  // registered, member, left, expired, dropped, refused
+  std::string state;  // registered, member, waiting, left, expired, dropped, refused
   std::string activity;
   int64_t round = -1;     // last granted; -1: none
   int64_t staleness = 0;  // rounds behind the newest grant
@@ -42,7 +42,7 @@ struct WorkerSnapshot {
   std::string peer;
   uint64_t rounds_completed = 0;
   std::optional<DataSnapshot> data;  // of a member
-  std::string reason;                // why it is not there: of the last four states
+  std::string reason;                // why it is not there: of the last five states
   absl::Duration ended_age;          // since then
 };
 

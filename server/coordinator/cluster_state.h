@@ -67,6 +67,9 @@ struct ClusterView {
   }
 };
 
+// Workers whose calls are answered with "not ready" come back within this time.
+constexpr absl::Duration kCallerPatience = absl::Seconds(6);
+
 // A server has lost its memory, and all went back.
 struct Setback {
   int64_t rounds_done = 0;  // before
@@ -109,6 +112,7 @@ struct ClusterState {
   DivergenceRecord divergence;
   AlarmBook alarms;
   RefusalBook refusals;
+  RefusalBook callers{"waiting", kCallerPatience};  // whom the servers are not ready for
   WaitLog waits;
   JobProgress progress;
   std::map<WorkerId, WorkerDesk> desks;
@@ -121,6 +125,11 @@ struct ClusterState {
   // Whether shards have an assignment, and with it something to lose.
   bool has_memory() const { return phase == CoordinatorPhase::kLoading || is_ready(); }
   bool is_stopping() const { return stop_reason.has_value(); }
+  // It was stopped, and workers cannot even join to learn that.
+  bool is_over_for_callers() const {
+    return phase == CoordinatorPhase::kDone && failure.ok() && is_stopping() &&
+           (map == nullptr || !shards.all_serving());
+  }
   bool is_work_held() const { return !hold_reason.empty(); }
   // No round is opened, closed or saved: a server cannot be told.
   bool is_shard_away() const { return shards.any_away(); }

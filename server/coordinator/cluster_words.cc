@@ -90,6 +90,14 @@ std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
   if (state.awaits_strangers(now)) {
     return "gives workers of an earlier server time to come back and learn that the job is over";
   }
+  if (const std::vector<WorkerSnapshot> callers = state.callers.Snapshot(now); !callers.empty()) {
+    return absl::StrCat("waits for ",
+                        absl::StrJoin(callers, ", ",
+                                      [](std::string* out, const WorkerSnapshot& caller) {
+                                        absl::StrAppend(out, caller.name);
+                                      }),
+                        " to call again and learn that the job is over");
+  }
   const std::vector<std::string> names = state.Present();
   return names.empty() ? "" : absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to leave");
 }
@@ -115,10 +123,11 @@ absl::Time ShownSince(const MembershipTable& membership, absl::Time now) {
   return ends.size() > kMaxEndedShown ? std::max(since, ends[kMaxEndedShown - 1]) : since;
 }
 
-// By id, the refused last.
+// By id, those that were turned away last.
 std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time now) {
   const int64_t newest = state.ledger.next_round().value() - 1;
   std::vector<WorkerSnapshot> refused = state.refusals.Snapshot(now);
+  for (WorkerSnapshot& caller : state.callers.Snapshot(now)) refused.push_back(std::move(caller));
   std::set<std::string> refused_names;
   for (const WorkerSnapshot& worker : refused) refused_names.insert(worker.name);
   const absl::Time shown_since = ShownSince(state.membership, now);

@@ -15,6 +15,7 @@
 #include "common/job_loss.h"
 #include "common/remedy.h"
 #include "common/shard_plan.h"
+#include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "server/coordinator/cluster_words.h"
 
@@ -118,6 +119,11 @@ absl::StatusOr<Registration> Coordinator::Register(const RegisterCall& call, abs
   absl::StatusOr<Registration> answer = Admit(call, now);
   if (answer.ok()) {
     state_.refusals.Forget(call.name);
+    state_.callers.Forget(call.name);
+  } else if (IsJobOver(answer.status())) {
+    state_.callers.Forget(call.name);
+  } else if (absl::IsUnavailable(answer.status())) {
+    state_.callers.Note(call.name, call.peer, answer.status(), now);
   } else {
     NoteRefusal(call.name, call.peer, answer.status(), now);
   }
@@ -145,6 +151,10 @@ void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
 
 absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
   RETURN_IF_ERROR(CheckEncodings(state_.config.job, call.encodings));
+  if (state_.is_over_for_callers()) {
+    return WithJobOver(absl::FailedPreconditionError(
+        absl::StrCat("stopped: ", *state_.stop_reason, ", before all servers were there")));
+  }
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
   if (state_.is_shard_away()) {
@@ -1294,7 +1304,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   if (!state_.is_stopping() && !state_.config.exit_when_done) return false;
   if (!state_.last_save.outcome().has_value()) return false;
   if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
-  if (state_.awaits_strangers(now)) return false;
+  if (state_.awaits_strangers(now) || !state_.callers.Snapshot(now).empty()) return false;
   // A server that is away for long is not waited for to be told.
   if (state_.is_shard_away() && !state_.shards.any_told()) return false;
   Exit("the job is over");

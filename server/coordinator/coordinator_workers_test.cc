@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/status_hints.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
@@ -468,6 +469,46 @@ TEST_F(StalledWorkerTest, AStandstillOfAShardThatThereIsNotIsRefused) {
   HeartbeatCall call{workers_[0].life, 0, 0, "push", Standstill{.shard = 2, .age = {}}};
   EXPECT_EQ(cluster_.coordinator().Heartbeat(call, cluster_.now()).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CallersTest, AWorkerThatCallsBeforeTheServersAreThereIsShownAndToldOfTheEnd) {
+  CoordinatorHarness cluster;
+  Coordinator& coordinator = cluster.coordinator();
+  ASSERT_TRUE(coordinator.OnShardAttached(0, 2, 70, 0, "host:0", cluster.now()).ok());
+  TestWorker a = {.name = "a", .instance_id = 1, .life = {}};
+  TestWorker dead = {.name = "dead", .instance_id = 2, .life = {}};
+  EXPECT_EQ(cluster.Register(a).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(cluster.Register(dead).status().code(), absl::StatusCode::kUnavailable);
+  const ClusterSnapshot before = coordinator.Snapshot(cluster.now());
+  ASSERT_EQ(before.workers.size(), 2);
+  EXPECT_EQ(before.workers[0].name, "a");
+  EXPECT_EQ(before.workers[0].state, "waiting");
+  EXPECT_THAT(before.workers[0].reason, HasSubstr("waits for the server of shard 1"));
+
+  coordinator.RequestStop("psctl stop", cluster.now());
+  EXPECT_TRUE(coordinator.Ending().has_value());
+  cluster.Pass(absl::Seconds(1));
+  EXPECT_FALSE(coordinator.outcome().has_value());
+  EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
+              HasSubstr("waits for a, dead to call again and learn that the job is over"));
+  const absl::Status told = cluster.Register(a).status();
+  EXPECT_TRUE(IsJobOver(told)) << told;
+  EXPECT_THAT(std::string(told.message()), HasSubstr("stopped: psctl stop"));
+  cluster.Pass(absl::Seconds(1));
+  EXPECT_FALSE(coordinator.outcome().has_value()) << "the other one has not called again";
+  cluster.Pass(kCallerPatience);
+  EXPECT_TRUE(coordinator.outcome().has_value());
+}
+
+TEST(CallersTest, WhoGetsInIsAWorkerLikeOthers) {
+  CoordinatorHarness cluster;
+  TestWorker a = {.name = "a", .instance_id = 1, .life = {}};
+  EXPECT_FALSE(cluster.Register(a).ok());
+  cluster.Start();
+  EXPECT_TRUE(cluster.Register(a).ok());
+  const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
+  ASSERT_EQ(snapshot.workers.size(), 1);
+  EXPECT_EQ(snapshot.workers[0].state, "registered");
 }
 
 }  // namespace

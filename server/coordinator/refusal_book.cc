@@ -38,11 +38,11 @@ void RefusalBook::Forget(absl::string_view name) {
 std::vector<WorkerSnapshot> RefusalBook::Snapshot(absl::Time now) const {
   std::vector<WorkerSnapshot> workers;
   for (const Refusal& refusal : refusals_) {
-    if (now - refusal.at > kShownFor) continue;
+    if (now - refusal.at > shown_for_) continue;
     WorkerSnapshot& worker = workers.emplace_back();
     worker.name = refusal.name;
     worker.peer = refusal.peer;
-    worker.state = "refused";
+    worker.state = state_;
     worker.reason = refusal.reason;
     worker.ended_age = now - refusal.at;
   }

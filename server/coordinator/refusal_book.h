@@ -1,7 +1,8 @@
-// Workers that were turned away lately and why, for the status: bounded. Pure data.
+// Workers that were turned away lately, for good or for now, and why: bounded. Pure data.
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,6 +17,10 @@ class RefusalBook {
   static constexpr int kMaxRefusals = 16;
   static constexpr absl::Duration kShownFor = absl::Hours(1);
 
+  // `state`: of the workers in the status, for so long.
+  explicit RefusalBook(std::string state = "refused", absl::Duration shown_for = kShownFor)
+      : state_(std::move(state)), shown_for_(shown_for) {}
+
   // One line per name, with the last reason. Beyond kMaxRefusals, the oldest goes. `name` and
   // `peer` come from outside: whatever is no printable text is escaped, and long names are cut.
   // True if there was none of this name and reason.
@@ -23,7 +28,7 @@ class RefusalBook {
             absl::Time now);
   // The worker got in after all.
   void Forget(absl::string_view name);
-  // In state "refused"; the latest last.
+  // The latest last.
   std::vector<WorkerSnapshot> Snapshot(absl::Time now) const;
 
  private:
@@ -33,6 +38,8 @@ class RefusalBook {
     std::string reason;
     absl::Time at;
   };
+  std::string state_;
+  absl::Duration shown_for_;
   std::vector<Refusal> refusals_;  // the latest last
 };
 

@@ -150,6 +150,13 @@ TEST_F(LifecycleTest, WorksFromGrantToGrantUntilTheJobIsDone) {
   EXPECT_EQ(Left(kAway), "finish OK");
 }
 
+TEST_F(LifecycleTest, AJobThatIsOverBeforeItBeganIsNoFailure) {
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(WithJobOver(absl::FailedPreconditionError("stopped: psctl stop"))),
+            "finish OK");
+  EXPECT_EQ(told_, "tell: done: stopped: psctl stop");
+}
+
 TEST_F(LifecycleTest, AReportTellsHowLongItsGrantsWereWaitedFor) {
   EXPECT_EQ(Start(), "ask");
   now_ += absl::Seconds(5);

@@ -32,6 +32,13 @@ Lifecycle::Effects Lifecycle::Start(absl::Time now) {
 Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<LifeId>& life) {
   LODESTAR_CHECK(state_ == State::kConnecting);
   lost_ = absl::OkStatus();
+  if (IsJobOver(life.status())) {
+    // There is no life that could be told DONE, or say good-bye.
+    Effects effects = {
+        Tell{LogLevel::kInfo, absl::StrCat("done: ", std::string(life.status().message()))}};
+    for (Effect& effect : Conclude(absl::OkStatus())) effects.push_back(std::move(effect));
+    return effects;
+  }
   if (!life.ok()) return EndLife(now, life.status());
   held_until_.reset();
   if (std::exchange(life_, *life) != *life) {
