@@ -91,7 +91,10 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
   const OptimizerKind optimizer = job.optimizer.kind;
   const bool is_local = job.mode == Mode::kLocalSgd;
   add(job.mode == Mode::kSync, {"quorum"}, "--mode=sync");
-  add(job.mode == Mode::kAsync, {"max_rounds_ahead", "staleness_scaling"}, "--mode=async");
+  add(job.mode == Mode::kAsync, {"max_rounds_ahead"}, "--mode=async");
+  // In lock step nothing is stale.
+  add(job.mode == Mode::kAsync && job.max_rounds_ahead != 0, {"staleness_scaling"},
+      "--mode=async and --max_rounds_ahead other than 0");
   add(is_local, {"local_steps", "outer_optimizer"}, "--mode=local_sgd");
   add(is_local && job.outer_optimizer == OuterOptimizerKind::kNesterov,
       {"outer_learning_rate", "outer_momentum"}, "--mode=local_sgd --outer_optimizer=nesterov");

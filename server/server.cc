@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,16 +52,12 @@ HostMemory AvailableMemory(int64_t limit) {
 }
 
 // Logs what became of the last checkpoint; not OK if something is lost that should not be.
-absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved,
-                    const std::string& fallback_dir) {
+absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved) {
   const absl::Status& status = saved.status();
   switch (status.code()) {
     case absl::StatusCode::kOk:
       LogInfo("the last checkpoint: round={} path={}", saved->round, saved->path);
-      if (fallback_dir.empty() ||
-          std::filesystem::path(saved->path).parent_path() != fallback_dir) {
-        return status;
-      }
+      if (!saved->is_in_fallback) return status;
       return absl::DataLossError(
           absl::StrCat("the last checkpoint could not be written into "
                        "--checkpoint_dir; it is in --fallback_dir: ",
@@ -257,7 +252,7 @@ void Server::SaveBeforeStop() {
   const absl::StatusOr<PublishedCheckpoint> saved =
       role_ != nullptr ? role_->SaveBeforeStop(patience, is_interrupted)
                        : agent_->SaveBeforeStop(patience, is_interrupted);
-  loss_ = LossOf(saved, config_.durability.fallback_dir);
+  loss_ = LossOf(saved);
   if (role_ == nullptr) return;
   if (const std::string lost = role_->lost_rounds(); !lost.empty()) LogWarn("{}", lost);
 }

@@ -55,12 +55,21 @@ absl::Status WriteAndRename(FileSystem& file_system, const std::string& folder,
 
 absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const std::string& folder,
                                                 int64_t checkpoint_bytes, int num_checkpoints) {
-  RETURN_IF_ERROR(CreateForGood(file_system, folder));
+  const auto explain = [&](const absl::Status& status) {
+    if (!absl::IsResourceExhausted(status)) return status;
+    const std::string need =
+        checkpoint_bytes > 0
+            ? absl::StrCat("; one checkpoint of this job takes ", checkpoint_bytes, " bytes")
+            : "";
+    return absl::ResourceExhaustedError(
+        absl::StrCat(status.message(), need, "; make room, or give another folder"));
+  };
+  RETURN_IF_ERROR(explain(CreateForGood(file_system, folder)));
   const std::string probe = absl::StrCat(folder, "/.tried-", getpid());
   const absl::Status tried = WriteAndRename(file_system, folder, probe);
   RemoveDirectory(file_system, probe);
   RemoveDirectory(file_system, absl::StrCat(probe, "-renamed"));
-  RETURN_IF_ERROR(tried);
+  RETURN_IF_ERROR(explain(tried));
   if (checkpoint_bytes <= 0) return "";
   // Some file systems do not tell: then every write decides for itself.
   const int64_t free_bytes =

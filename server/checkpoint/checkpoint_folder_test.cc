@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/file_system.h"
+#include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -56,6 +57,14 @@ TEST_F(CheckpointFolderTest, WhatIsNoFolderIsRefusedByName) {
   EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1).ok());
   // Root may write anywhere but here.
   EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), "/proc/self", 0, 1).ok());
+}
+
+TEST_F(CheckpointFolderTest, AFullDiskIsRefusedWithWhatIsNeeded) {
+  SimulatedFileSystem disk;
+  disk.SetCapacity(4);
+  EXPECT_THAT(TryCheckpointFolder(disk, "/ck", 4096, 1),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("/ck"), HasSubstr("takes 4096 bytes; make room"))));
 }
 
 TEST_F(CheckpointFolderTest, TooLittleRoomIsRefusedWithTheNumbers) {

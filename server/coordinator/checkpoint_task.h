@@ -32,6 +32,7 @@ struct PublishedCheckpoint {
   Round round;
   uint64_t bytes = 0;
   std::string alarm = {};  // not empty: it is there, but what is beside it is not as it should be
+  bool is_in_fallback = false;  // and not in the folder where checkpoints belong
 };
 
 // Removes the directory of a checkpoint that failed. No answer.

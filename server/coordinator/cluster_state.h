@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/cluster_messages.h"
 #include "common/ids.h"
@@ -134,6 +136,9 @@ struct ClusterState {
   // No round is opened, closed or saved: a server cannot be told.
   bool is_shard_away() const { return shards.any_away(); }
   bool saves() const { return !config.checkpoint_dir.empty(); }
+  bool IsInFallback(absl::string_view checkpoint) const {
+    return !config.fallback_dir.empty() && absl::StartsWith(checkpoint, config.fallback_dir + "/");
+  }
 
   std::string NameOf(WorkerId worker) const;
   // Workers that have not left yet.

@@ -82,7 +82,7 @@ std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
   const std::vector<std::string> returning = state.Returning(now);
   if (!returning.empty()) {
     return absl::StrCat("gives ", absl::StrJoin(returning, ", "),
-                        " time to come back and learn that the job is over");
+                        " time to come back, should they not know that the job is over");
   }
   const bool ends = state.is_stopping() || state.config.exit_when_done ||
                     state.phase == CoordinatorPhase::kFailed;
@@ -312,7 +312,7 @@ absl::Duration WaitPatience(const ClusterState& state) {
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now) {
   if (state.is_shard_away() || state.phase != CoordinatorPhase::kRunning || state.is_stopping() ||
       state.is_work_held() || state.ledger.is_exhausted() || state.supply.is_awaited()) {
-    return WaitingFor(state, now);
+    return WaitingFor(state, now, Ages::kLeftOut);
   }
   const ClusterView view = state.View(now);
   if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) return held;

@@ -22,7 +22,7 @@ enum class Ages : uint8_t { kShown, kLeftOut };
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
 // The servers that are not there, or not yet what the others are; empty if all serve.
 std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
-// Why this worker, which has asked for work, has none.
+// Why this worker, which has asked for work, has none; without ages, so that its log has it once.
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now);
 // "no bytes to shard 1 at host:port for 12s"; empty if the worker tells of no standstill. Without
 // its age if `age_at` is not given.

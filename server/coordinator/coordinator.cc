@@ -259,7 +259,8 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
   // A round takes its time; only one that is older than a worker could be silent is worth a word.
   const bool is_usual =
       !state_.open.empty() && now - state_.open.begin()->second.opened_at() < state_.config.lease;
-  if (!is_usual) answer.waiting_for = WaitingFor(state_, now);
+  // Without ages, so that the worker's log has it once.
+  if (!is_usual) answer.waiting_for = WaitingFor(state_, now, Ages::kLeftOut);
   return answer;
 }
 
@@ -393,7 +394,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
       state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
   const bool may_leave = desk.is_leaving() && !(state_.is_ready() && desk.grant().has_value());
   if (!state_.is_ready() && !is_over && !may_leave) {
-    answer.pending_reason = WaitingFor(state_, now);
+    answer.pending_reason = WaitingFor(state_, now, Ages::kLeftOut);
   } else if (is_over || may_leave) {
     Grant done;
     done.kind = Grant::Kind::kDone;
@@ -957,11 +958,11 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.shard_failure = absl::OkStatus();
   state_.drop_missing_at = absl::InfiniteFuture();
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&state_.source)) {
-    const bool is_fallback =
-        !state_.config.fallback_dir.empty() &&
-        absl::StartsWith(checkpoint->directory, state_.config.fallback_dir + "/");
+    const bool is_fallback = state_.IsInFallback(checkpoint->directory);
     // In the fallback it is no reason not to save where it belongs.
-    state_.checkpoints.SetLast({checkpoint->directory, state_.ledger.next_round(), 0},
+    state_.checkpoints.SetLast({.path = checkpoint->directory,
+                                .round = state_.ledger.next_round(),
+                                .is_in_fallback = is_fallback},
                                is_fallback ? LedgerState{.next_round = -1} : on_disk, now);
   } else {
     state_.checkpoints.ForgetLast();
@@ -1174,7 +1175,9 @@ void Coordinator::OnCheckpointPublished(absl::string_view directory,
                                         absl::Time now) {
   // Copied: it may be a view of what Finish() ends.
   const std::string temporary(directory);
-  if (!state_.checkpoints.Finish(temporary, published, now)) return;
+  absl::StatusOr<PublishedCheckpoint> outcome = published;
+  if (outcome.ok()) outcome->is_in_fallback = state_.IsInFallback(outcome->path);
+  if (!state_.checkpoints.Finish(temporary, outcome, now)) return;
   if (!published.ok()) {
     return OnCheckpointFailed(
         temporary,

@@ -421,6 +421,7 @@ TEST_F(ExitWhenDoneTest, TheFallbackTakesWhatTheFolderDoesNot) {
   EXPECT_EQ(cluster_.sent().save_directories.back(), "spare/round-00000004.1000-4.tmp");
   cluster_.FinishSave();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->path, "spare/round-00000004");
+  EXPECT_TRUE((*coordinator().LastSaveOutcome())->is_in_fallback);
   EXPECT_TRUE(coordinator().outcome().has_value());
 }
 

@@ -374,7 +374,7 @@ TEST(CoordinatorRestartTest, StopBehindARestartIsToldToThoseWhoWereThere) {
   cluster.coordinator().RequestStop("maintenance", cluster.now());
   EXPECT_FALSE(cluster.coordinator().outcome().has_value());
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
-            "gives a time to come back and learn that the job is over");
+            "gives a time to come back, should they not know that the job is over");
   const TestWorker a = cluster.Add("a");
   EXPECT_EQ(cluster.Ask(a).grant->kind, Grant::Kind::kDone);
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
@@ -516,8 +516,12 @@ TEST_F(AwayShardTest, ACutConnectionHoldsUpTheNextRoundAndSendsNobodyBack) {
   EXPECT_EQ(Snapshot().state, "training") << "another process";
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   cluster_.Pass(absl::Seconds(3), {a_});
-  EXPECT_THAT(cluster_.Ask(a_, CoordinatorHarness::ReportOf(grant_)).pending_reason,
-              HasSubstr("waits for the server of shard 1 (away for 3s)"));
+  EXPECT_EQ(cluster_.Ask(a_, CoordinatorHarness::ReportOf(grant_)).pending_reason,
+            "waits for the server of shard 1 (away)")
+      << "the same as long as it lasts, for the worker's log";
+  cluster_.Pass(absl::Seconds(8), {a_});
+  EXPECT_EQ(coordinator().Heartbeat({a_.life, 0, 0, ""}, cluster_.now())->waiting_for,
+            "waits for the server of shard 1 (away)");
   EXPECT_EQ(Snapshot().state, "waiting_for_servers");
   EXPECT_EQ(Snapshot().shards.at(1).state, "away");
   TestWorker b{"b", 5, {}};

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
+#include "common/status_macros.h"
 #include "proto/status_mapping.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/weights_export.h"
@@ -115,19 +116,28 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
 absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   std::shared_ptr<const ClusterMap> map;
   Round min_round;
+  uint64_t server_incarnation = 0;
   v1::ExportSource source;
   source.set_model(job_.model.name);
   source.set_total_rounds(job_.schedule.total_rounds);
   strand_->Run([&](Coordinator& coordinator, absl::Time) {
     map = coordinator.map();
     min_round = coordinator.committed_round();
+    server_incarnation = coordinator.server_incarnation();
     source.set_round(coordinator.rounds_done());
     source.set_is_over(coordinator.phase() == CoordinatorPhase::kDone);
   });
   stream.Describe(source);
   if (map == nullptr) return absl::UnavailableError("the model's layout is not known yet");
-  return WeightsExport(map, job_, min_round, local_, &calls_)
-      .WriteTo([&stream](absl::string_view bytes) { return stream.WriteBlocking(bytes); });
+  RETURN_IF_ERROR(
+      WeightsExport(map, job_, min_round, local_, &calls_)
+          .WriteTo([&stream](absl::string_view bytes) { return stream.WriteBlocking(bytes); }));
+  const uint64_t incarnation_now = strand_->Run(
+      [](Coordinator& coordinator, absl::Time) { return coordinator.server_incarnation(); });
+  if (incarnation_now == server_incarnation) return absl::OkStatus();
+  return absl::UnavailableError(
+      "the servers went back to a checkpoint during the export, which has parts of before and "
+      "after; export again");
 }
 
 grpc::ServerUnaryReactor* AdminRpc::Stop(grpc::CallbackServerContext* context,

@@ -263,6 +263,7 @@ grpc::ServerUnaryReactor* ClusterRpc::AwaitLastCheckpoint(grpc::CallbackServerCo
         if (published.ok()) {
           reply->set_saved_path(published->path);
           reply->set_saved_round(published->round.value());
+          reply->set_is_in_fallback(published->is_in_fallback);
         }
         reactor->Finish(ToGrpcStatus(published.status()));
       });

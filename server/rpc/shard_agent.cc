@@ -114,7 +114,9 @@ absl::StatusOr<PublishedCheckpoint> ShardAgent::AskForLastCheckpoint(
   call.join();
   if (was_interrupted) return absl::CancelledError("told to stop at once");
   RETURN_IF_ERROR(reply.status());
-  return PublishedCheckpoint{reply->saved_path(), Round(reply->saved_round())};
+  return PublishedCheckpoint{.path = reply->saved_path(),
+                             .round = Round(reply->saved_round()),
+                             .is_in_fallback = reply->is_in_fallback()};
 }
 
 void ShardAgent::Stop() {

@@ -56,7 +56,8 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   grpc::Status ReportShard(grpc::ServerContext*, const v1::ShardReport* report,
                            v1::ShardReportReply* reply) override {
     if (!report->has_stopping()) return grpc::Status::OK;
-    reply->set_saved_path("ckpt/round-00000004");
+    reply->set_saved_path("spare/round-00000004");
+    reply->set_is_in_fallback(true);
     return --num_not_attached >= 0 ? grpc::Status(grpc::StatusCode::ABORTED, "attach again")
                                    : grpc::Status::OK;
   }
@@ -109,7 +110,8 @@ TEST(ShardAgentTest, AStoppingServerThatIsJustConnectingAsksUntilItIsAnswered) {
   coordinator.num_not_attached = 2;
   const auto saved = SaveBeforeStop(coordinator.address, kNeverOver);
   ASSERT_OK(saved);
-  EXPECT_EQ(saved->path, "ckpt/round-00000004");
+  EXPECT_EQ(saved->path, "spare/round-00000004");
+  EXPECT_TRUE(saved->is_in_fallback);
 }
 
 TEST(ShardAgentTest, ACoordinatorThatIsThereAndDoesNotAnswerIsALoss) {

@@ -46,9 +46,9 @@ Decision AsynchronousCluster::OnGrant(const MemberProgress& member,
   if (slowest == cluster.members.end()) return Decision::Apply();
   const int64_t ahead = member.rounds_completed - slowest->rounds_completed;
   if (ahead <= max_rounds_ahead_) return Decision::Apply();
-  return Decision::Hold(absl::StrCat(member.name, " is ", ahead, " rounds ahead of ", slowest->name,
-                                     " (--max_rounds_ahead=", max_rounds_ahead_, "); waits for ",
-                                     slowest->name));
+  return Decision::Hold(absl::StrCat(
+      "the next round of ", member.name, " would be ", ahead, " ahead of ", slowest->name,
+      ", more than --max_rounds_ahead=", max_rounds_ahead_, "; waits for ", slowest->name));
 }
 
 double AsyncLearningRateFactor(StalenessScaling scaling, int64_t staleness) {
