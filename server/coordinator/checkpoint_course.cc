@@ -84,6 +84,10 @@ bool CheckpointCourse::Finish(absl::string_view directory, const Outcome& outcom
 
 void CheckpointCourse::Abort(const absl::Status& reason) {
   if (active_.has_value()) GiveUp(reason);
+  EndRequests(reason);
+}
+
+void CheckpointCourse::EndRequests(const absl::Status& reason) {
   if (is_requested()) Record(next_ticket_++, reason);
   requested_at_.reset();
 }

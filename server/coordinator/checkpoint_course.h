@@ -53,6 +53,8 @@ class CheckpointCourse {
   bool Finish(absl::string_view directory, const Outcome& outcome, absl::Time now);
   // Ends the one under way, if any, and all requests with this error.
   void Abort(const absl::Status& reason);
+  // Ends the requests alone that the one under way does not serve.
+  void EndRequests(const absl::Status& reason);
   // Of the last one that has ended with an error.
   bool IsGivenUp(absl::string_view directory) const {
     return !directory.empty() && directory == given_up_;

@@ -820,15 +820,13 @@ void Coordinator::OnShardHeard(int shard, uint64_t instance_id, absl::Time now) 
 void Coordinator::OnShardAway(int shard, absl::Time now) {
   Touch();
   Tell(absl::StrCat("shard away shard=", shard));
+  // Who has asked for one may ask again.
+  state_.checkpoints.EndRequests(absl::UnavailableError(
+      absl::StrCat("no checkpoint without all servers: ", WaitingForServers(state_, now))));
   if (state_.checkpoints.is_publishing()) return;  // needs nothing more of the shards
   // What it has written, and the command, may be lost on their way. For the last save that is no
   // failed try: the next one comes once the server is back.
-  if (!state_.checkpoints.is_active()) {
-    // Who has asked for one may ask again.
-    state_.checkpoints.Abort(absl::UnavailableError(
-        absl::StrCat("no checkpoint without all servers: ", WaitingForServers(state_, now))));
-    return;
-  }
+  if (!state_.checkpoints.is_active()) return;
   Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
   const std::string lost =
       absl::StrCat("the server of shard ", shard, " was away while the checkpoint was written");

@@ -257,6 +257,26 @@ TEST(CoordinatorRestartTest, NoCheckpointIsAwaitedOfAServerThatIsAway) {
               HasSubstr("waits for the server of shard 1"));
 }
 
+TEST(CoordinatorRestartTest, OneAskedForBehindAnotherEndsWithTheServerThatItNeeds) {
+  CoordinatorHarness cluster(SavingConfig(0));
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const Grant grant = RunUntil(cluster, a, 1);
+  const auto first = cluster.coordinator().RequestCheckpoint(cluster.now());
+  cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
+  for (int shard = 0; shard < 2; ++shard) {
+    cluster.coordinator().OnShardSaved(shard, 1000, cluster.sent().save_directories.back(),
+                                       std::string("part"), cluster.now());
+  }
+  const auto second = cluster.coordinator().RequestCheckpoint(cluster.now());
+  ASSERT_TRUE(first.ok() && second.ok());
+  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
+  EXPECT_FALSE(cluster.coordinator().CheckpointOutcome(*first).has_value()) << "all have saved";
+  ASSERT_TRUE(cluster.coordinator().CheckpointOutcome(*second).has_value());
+  EXPECT_EQ(cluster.coordinator().CheckpointOutcome(*second)->status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
 TEST(CoordinatorRestartTest, AJobStoppedWhileAServerIsLostEndsWhateverElseIsAskedFor) {
   CoordinatorHarness cluster(SavingConfig(0));
   cluster.Start();
