@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/gradient_clip.h"
 #include "common/overloaded.h"
@@ -179,6 +180,27 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& grou
   return mean;
 }
 
+void BucketAudit::CheckRoster(const std::vector<ContributionKey>& group) const {
+  const Audit::ServersLife& life = *audit_->Find(server_incarnation_);
+  const Round round = group[0].round;
+  const auto plan = life.plans.find(round);
+  if (plan == life.plans.end()) return;  // MeanOf() says so
+  std::vector<uint32_t> missing;
+  for (const RosterMember& member : plan->second.roster) {
+    const bool is_here = std::any_of(group.begin(), group.end(), [&](const ContributionKey& key) {
+      return key.incarnation == member.incarnation;
+    });
+    if (!is_here && !audit_->ended_.contains(member.incarnation)) {
+      missing.push_back(member.worker.value());
+    }
+  }
+  const size_t quorum = static_cast<size_t>(audit_->job().quorum);
+  if (missing.empty() || (quorum > 0 && group.size() >= quorum)) return;
+  Fail("round ", round.value(), " was committed with ", group.size(), " of ",
+       plan->second.roster.size(), " contributions, the quorum is ", quorum, ", and workers ",
+       absl::StrJoin(missing, ", "), " live");
+}
+
 BucketSnapshot BucketAudit::Apply(const BucketSnapshot& before, Version version,
                                   const std::vector<ContributionKey>& group) {
   const JobSpec& job = audit_->job();
@@ -234,6 +256,7 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
     if (audit_->uses_rosters() && group[0].round < promised_) {
       return Fail("counts round ", group[0].round.value(), " after somebody has pulled it as over");
     }
+    if (audit_->uses_rosters()) CheckRoster(group);
     for (const ContributionKey& key : group) counted_[{key.incarnation, key.round}] = newest;
     audit_->num_counted_ += static_cast<int64_t>(group.size());
     history_.push_back(
@@ -397,6 +420,7 @@ void Audit::OnCommand(const ShardCommand& command) {
     work_.OnSaveBegun(save->directory);
   } else if (const auto* drop = std::get_if<DropCommand>(&command)) {
     members_.erase(drop->worker);
+    ended_.insert(drop->incarnation);
     if (is_quiet_ && !absl::StartsWith(drop->reason, "left")) {
       Fail("nothing is broken, and the life ", drop->incarnation.value(), " of worker ",
            drop->worker.value(), " is ended: ", drop->reason);

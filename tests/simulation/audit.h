@@ -85,6 +85,9 @@ class BucketAudit {
   std::vector<ContributionKey> NextGroup();
   BucketSnapshot Apply(const BucketSnapshot& before, Version version,
                        const std::vector<ContributionKey>& group);
+  // Who of the round's roster is not in its update is not alive any more, or a quorum goes on
+  // without it.
+  void CheckRoster(const std::vector<ContributionKey>& group) const;
   std::vector<double> MeanOf(const std::vector<ContributionKey>& group) const;
   bool IsNear(absl::Span<const float> seen, const BucketSnapshot& expected) const;
   template <typename... Pieces>
@@ -239,6 +242,7 @@ class Audit {
   std::vector<std::unique_ptr<ShardAudit>> shards_;
   std::map<std::string, WorkerId> names_;
   std::map<WorkerId, Progress> members_;
+  std::set<Incarnation> ended_;                        // lives
   std::map<std::string, std::set<uint64_t>> writers_;  // of checkpoints, by path
   Round published_ = Round(-1);                        // of the newest checkpoint
   std::set<std::string> damaged_;                      // checkpoints, by path
