@@ -22,6 +22,8 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
+// What a manifest part of megabytes may take on its way besides.
+constexpr double kSlowestBytesPerSecond = 1e5;
 // The coordinator keeps to the patience it is told; then its answer, which says more than a
 // deadline, is still to come.
 constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
@@ -282,9 +284,11 @@ void ShardAgent::SendLater(v1::ShardReport report) {
 }
 
 void ShardAgent::SendUntilAnswered(const v1::ShardReport& report) {
+  const auto bytes = static_cast<double>(report.ByteSizeLong());
+  const absl::Duration deadline = kReportDeadline + absl::Seconds(bytes / kSlowestBytesPerSecond);
   absl::Duration pause = kFirstPause;
   while (true) {
-    const absl::Status answer = SendNow(report, kReportDeadline).status();
+    const absl::Status answer = SendNow(report, deadline).status();
     if (answer.ok()) return;
     // The coordinator has not taken it, and never will.
     const bool is_refused = RemedyFor(answer) == Remedy::kGiveUp;
