@@ -574,11 +574,12 @@ ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string 
   if (life == nullptr) return shards_.back().get();
   std::vector<ServersLife*> writers;
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&life->source)) {
-    for (uint64_t writer : writers_[checkpoint->directory]) {
+    const std::set<uint64_t>& of_path = writers_[PublishedAs(checkpoint->directory)];
+    for (uint64_t writer : of_path) {
       if (ServersLife* known = Find(writer); known != nullptr) writers.push_back(known);
     }
     // All that could tell is long gone.
-    if (writers.empty() && writers_[checkpoint->directory].empty()) {
+    if (of_path.empty()) {
       Fail("starts from ", checkpoint->directory, ", which nobody has written");
     }
   }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -126,7 +127,7 @@ class Run {
   absl::Time job_stopped_at_;
   bool must_save_ = false;  // who was told to stop in a lull, which is not over
   std::map<SimulatedServer*, absl::Duration> stopping_for_;  // without what they were frozen
-  std::set<SimulatedServer*> starting_;                      // that have exited
+  std::set<std::pair<SimulatedServer*, int64_t>> starting_;  // that have exited, in which life
   absl::Time settled_since_ = absl::InfiniteFuture();        // from the last fault
   int64_t num_server_ends_ = 0;
   int num_storms_ = 0;
@@ -532,7 +533,7 @@ void Run::StartAgain(SimulatedWorker& worker, absl::Duration pause) {
 
 void Run::StartAgain(SimulatedServer& server, absl::Duration pause) {
   world_.After(pause, [this, &server, life = server.process().life()] {
-    starting_.erase(&server);
+    starting_.erase({&server, life});
     // Unless somebody else has done so.
     if (server.process().life() == life && !server.process().is_alive()) server.Start();
   });
@@ -591,7 +592,7 @@ void Run::OnServerExit(SimulatedServer& server) {
   Coordinator* const coordinator = servers_[0]->coordinator();
   const bool is_end = coordinator != nullptr && coordinator->outcome().has_value();
   if (server.process().is_alive() || has_ended_ || is_end) return;
-  if (!starting_.insert(&server).second) return;
+  if (!starting_.insert({&server, server.process().life()}).second) return;
   ++num_server_ends_;
   // Who has stopped the job starts it again.
   if (&server == servers_[0].get()) is_job_stopped_ = false;

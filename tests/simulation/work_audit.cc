@@ -4,6 +4,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/checkpoint_directory.h"
 
 namespace lodestar::simulation {
 namespace {
@@ -27,6 +29,10 @@ std::optional<double> Mean(double sum, int64_t count) {
 
 }  // namespace
 
+std::string PublishedAs(const std::string& directory) {
+  return std::string(absl::StripSuffix(directory, kReplacedSuffix));
+}
+
 template <typename MayBe>
 void WorkAudit::Narrow(const MayBe& may_be, const std::string& violation) {
   std::erase_if(beginnings_, [&](const Progress& beginning) { return !may_be(beginning); });
@@ -38,7 +44,7 @@ void WorkAudit::OnRestored(const RestoredPoint& point) { restored_ = point; }
 void WorkAudit::OnAssigned(const WeightsSource& source) {
   beginnings_ = {{}};
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&source)) {
-    const auto kept = kept_.find(checkpoint->directory);
+    const auto kept = kept_.find(PublishedAs(checkpoint->directory));
     beginnings_ = kept == kept_.end() ? std::vector<Progress>() : kept->second;
   }
   since_ = {};
@@ -120,7 +126,6 @@ void WorkAudit::OnReported(const WorkerLife& life, const RoundReport& report) {
     fail_(absl::StrCat("worker ", life.worker.value(), " reports round ", report.round.value(),
                        " again, with other numbers"));
   }
-  KeepNewest(reports_, kRoundsKept);
 }
 
 void WorkAudit::OnSummary(const RoundSummary& summary) {

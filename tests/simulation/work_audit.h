@@ -26,6 +26,9 @@
 
 namespace lodestar::simulation {
 
+// The path that a checkpoint was published at, which another one of its round may have replaced.
+std::string PublishedAs(const std::string& directory);
+
 class WorkAudit {
  public:
   using Fail = std::function<void(const std::string& violation)>;
@@ -79,7 +82,7 @@ class WorkAudit {
   Progress since_;
   std::map<Round, std::map<WorkerId, Share>> shares_;
   std::map<Incarnation, Grant> last_grants_;
-  std::map<Round, std::map<Incarnation, RoundReport>> reports_;
+  std::map<Round, std::map<Incarnation, RoundReport>> reports_;  // since the servers began
 };
 
 }  // namespace lodestar::simulation
