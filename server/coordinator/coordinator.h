@@ -158,6 +158,8 @@ class Coordinator {
   const std::optional<LastSave::Outcome>& LastSaveOutcome() const {
     return state_.last_save.outcome();
   }
+  // In this life of the servers; also one that is over, unless it had to end at once.
+  bool has_begun_last_save() const { return state_.last_save.is_begun(); }
   std::string Unsaved() const { return UnsavedText(state_); }
   std::string Lost() const { return LostText(state_); }
   std::optional<absl::StatusOr<JobEnding>> Ending() const { return EndingOf(state_); }

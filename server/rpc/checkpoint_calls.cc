@@ -42,11 +42,16 @@ void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, Checkpoi
 
 void TakeLastCheckpoint(CoordinatorStrand& strand, const std::string& reason,
                         absl::Duration patience, CheckpointDone done) {
+  // The time left is that from the first call on.
   strand.Await(
       0, patience,
-      [=, has_begun = false](Coordinator& coordinator, absl::Time now, Occasion occasion) mutable {
-        if (occasion == Occasion::kChange && !std::exchange(has_begun, true)) {
-          coordinator.BeginLastSave(reason, patience, now);
+      [=, until = absl::InfiniteFuture()](Coordinator& coordinator, absl::Time now,
+                                          Occasion occasion) mutable {
+        const bool is_first = until == absl::InfiniteFuture();
+        // When all have gone back to a checkpoint meanwhile, what was begun before is forgotten.
+        if (occasion == Occasion::kChange && (is_first || !coordinator.has_begun_last_save())) {
+          if (is_first) until = now + patience;
+          coordinator.BeginLastSave(reason, until - now, now);
         }
         return Deliver(
             done, coordinator.LastSaveOutcome(), occasion,

@@ -9,6 +9,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/rpc/checkpoint_calls.h"
 
 namespace lodestar {
 namespace {
@@ -118,6 +119,25 @@ TEST_F(CoordinatorStrandTest, ABusyProcessThatLooksLateCountsAllTime) {
 }
 
 // Callers have clocks of their own, which go on.
+// A server that is told to stop asks while the others go back to a checkpoint.
+TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
+  absl::StatusOr<PublishedCheckpoint> saved = absl::UnknownError("not answered");
+  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardDisconnected(1, 71, now);
+  });
+  TakeLastCheckpoint(strand_, "test", absl::Minutes(1),
+                     [&](const absl::StatusOr<PublishedCheckpoint>& answer) { saved = answer; });
+  EXPECT_THAT(saved, StatusIs(absl::StatusCode::kUnknown)) << "it may come back";
+  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_OK(coordinator.OnShardAttached(1, 2, 72, 0, "host:1", now));
+    coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 10},
+                                now);
+    coordinator.OnShardLoaded(0, 10, absl::OkStatus(), now);
+    coordinator.OnShardLoaded(1, 10, absl::OkStatus(), now);
+  });
+  EXPECT_THAT(saved, Not(StatusIs(absl::StatusCode::kUnknown))) << "not after a minute";
+}
+
 TEST_F(CoordinatorStrandTest, AHeldCallIsAnsweredWhenItsCallersPatienceIsOver) {
   Run(absl::Seconds(1));
   std::vector<CoordinatorStrand::Occasion> occasions;
