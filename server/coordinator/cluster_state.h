@@ -109,6 +109,7 @@ struct ClusterState {
   CheckpointCourse checkpoints;
   CheckpointSchedule schedule;
   LastSave last_save;
+  absl::Time over_since = absl::InfiniteFuture();  // nothing but the leaving is waited for
   std::optional<ResumeSnapshot> resumed;
   std::optional<Setback> setback;  // the last one
   DivergenceRecord divergence;

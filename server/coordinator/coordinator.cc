@@ -45,6 +45,8 @@ constexpr absl::Duration kStallPatience = absl::Minutes(10);
 // is, and one that does not has not cost the others much by then.
 constexpr int kStallCreditFactor = 4;
 
+// For workers without a round at hand to leave once the job is over; they learn it within seconds.
+constexpr absl::Duration kFarewellTime = absl::Minutes(1);
 // For workers to push again what a server that was away has not taken.
 constexpr absl::Duration kHandInTime = absl::Seconds(2);
 
@@ -285,6 +287,7 @@ void Coordinator::Tick(absl::Time now) {
   LookForSilence(now);
   EndLives(state_.membership.Expire(now), now);
   DropStalled(now);
+  DropLingering(now);
   TellWait(now);
   if (now < state_.drop_missing_at || !MayDropMissing(now)) return;
   state_.drop_missing_at = absl::InfiniteFuture();
@@ -498,6 +501,19 @@ void Coordinator::DropStalled(absl::Time now) {
   if (!ended.empty()) EndLives(ended, now);
 }
 
+// Who still works on a round comes to hand it in. Who has none has been told that the job is over,
+// or does not ask, and would keep the servers with nothing but its heartbeats.
+void Coordinator::DropLingering(absl::Time now) {
+  if (now - state_.over_since < kFarewellTime) return;
+  std::vector<WorkerId> lingering;  // apart from dropping them, which may forget others
+  for (const auto& [id, record] : state_.membership.workers()) {
+    if (record.is_alive() && !state_.desks.at(id).grant().has_value()) lingering.push_back(id);
+  }
+  for (WorkerId worker : lingering) {
+    DropWorker(worker, "the job is over, and it does not leave", now);
+  }
+}
+
 void Coordinator::Advance(absl::Time now) {
   while (AdvanceOnce(now)) {
   }
@@ -516,7 +532,7 @@ bool Coordinator::AdvanceOnce(absl::Time now) {
     case CoordinatorPhase::kDone:
       return AdvanceDone(now);
     case CoordinatorPhase::kFailed:
-      return state_.Returning(now).empty() && AdvanceFailed();
+      return state_.Returning(now).empty() && AdvanceFailed(now);
     default:
       return false;
   }
@@ -952,6 +968,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.supply.Begin(std::holds_alternative<ClientSource>(state_.source));
   state_.evaluation_attempt = 0;
   state_.last_save = LastSave(!state_.config.fallback_dir.empty());
+  state_.over_since = absl::InfiniteFuture();
   state_.hold_reason.clear();
   state_.shard_failure = absl::OkStatus();
   state_.drop_missing_at = absl::InfiniteFuture();
@@ -1304,6 +1321,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   }
   if (!state_.is_stopping() && !state_.config.exit_when_done) return false;
   if (!state_.last_save.outcome().has_value()) return false;
+  state_.over_since = std::min(state_.over_since, now);
   if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
   if (state_.awaits_strangers(now) || !state_.callers.Snapshot(now).empty()) return false;
   // A server that is away for long is not waited for to be told.
@@ -1312,7 +1330,8 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   return true;
 }
 
-bool Coordinator::AdvanceFailed() {
+bool Coordinator::AdvanceFailed(absl::Time now) {
+  state_.over_since = std::min(state_.over_since, now);
   if (state_.should_exit || !state_.Present().empty()) return false;
   Exit("the job has failed");
   return true;

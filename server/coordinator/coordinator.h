@@ -201,7 +201,7 @@ class Coordinator {
   bool AdvanceEvaluation(absl::Time now);
   bool AdvanceSaving(absl::Time now);
   bool AdvanceDone(absl::Time now);
-  bool AdvanceFailed();
+  bool AdvanceFailed(absl::Time now);
 
   // Rounds and grants.
   GrantAnswer AnswerFor(WorkerId worker, absl::Time now) const;
@@ -211,6 +211,7 @@ class Coordinator {
   // Whether the round has waited long enough for the worker, whose transfers do not move.
   bool IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const;
   void DropStalled(absl::Time now);
+  void DropLingering(absl::Time now);
   bool GrantNext(absl::Time now);
   void Give(const WorkLedger::Work& work, absl::Time now);
   bool CloseRounds(absl::Time now);

@@ -425,6 +425,15 @@ TEST_F(ExitWhenDoneTest, TheFallbackTakesWhatTheFolderDoesNot) {
   EXPECT_TRUE(coordinator().outcome().has_value());
 }
 
+TEST_F(ExitWhenDoneTest, WhoOnlySendsHeartbeatsIsWaitedForForAMinute) {
+  cluster_.FinishSave();
+  for (int i = 0; i < 11; ++i) cluster_.Pass(absl::Seconds(5), {worker_});
+  EXPECT_FALSE(coordinator().outcome().has_value());
+  EXPECT_THAT(Snapshot().waiting_for, HasSubstr("waits for a to leave"));
+  cluster_.Pass(absl::Seconds(10), {worker_});
+  EXPECT_TRUE(coordinator().outcome().has_value());
+}
+
 TEST_F(ExitWhenDoneTest, AfterAResumeFromTheFallbackTheFolderGetsItsCheckpoint) {
   RestoreChoice choice{.source = CheckpointSource{"spare/round-00000004"},
                        .state = CoordinatorState{},
