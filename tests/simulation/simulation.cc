@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -93,6 +94,11 @@ class Run {
   void OnWorkerExit(SimulatedWorker& worker);
   void LookWhetherSettled();
   void CheckStopping();
+  // Until that coordinator has ended, whoever starts another.
+  bool IsJobStopped() const {
+    const Process& coordinator = servers_[0]->process();
+    return coordinator.is_alive() && stopped_life_ == coordinator.life();
+  }
   void FaultOnPath();
   absl::Status OnFileOperation(FileOperation operation, const std::string& path);
   // The newest, if another one is left.
@@ -122,8 +128,8 @@ class Run {
 
   bool is_calm_ = false;
   bool is_stormy_ = false;
-  bool has_ended_ = false;       // in the calm
-  bool is_job_stopped_ = false;  // by an operator, who starts it again later
+  bool has_ended_ = false;               // in the calm
+  std::optional<int64_t> stopped_life_;  // of the coordinator whose job an operator has stopped
   absl::Time job_stopped_at_;
   bool must_save_ = false;  // who was told to stop in a lull, which is not over
   std::map<SimulatedServer*, absl::Duration> stopping_for_;  // without what they were frozen
@@ -387,7 +393,6 @@ void Run::FaultOnPath() {
 
 void Run::KillServer(SimulatedServer& server, bool with_machine) {
   ++num_server_ends_;
-  if (&server == servers_[0].get()) is_job_stopped_ = false;
   server.Crash(with_machine);
   StartAgain(server, UpTo(absl::Seconds(10)));
 }
@@ -401,9 +406,9 @@ void Run::StopServers() {
 }
 
 void Run::StopJob() {
-  if (is_calm_ || is_job_stopped_ || servers_[0]->coordinator() == nullptr) return;
+  if (is_calm_ || IsJobStopped() || servers_[0]->coordinator() == nullptr) return;
   world_.Tell("an operator stops the job");
-  is_job_stopped_ = true;
+  stopped_life_ = servers_[0]->process().life();
   job_stopped_at_ = world_.Now();
   servers_[0]->StopJob();
 }
@@ -594,8 +599,6 @@ void Run::OnServerExit(SimulatedServer& server) {
   if (server.process().is_alive() || has_ended_ || is_end) return;
   if (!starting_.insert({&server, server.process().life()}).second) return;
   ++num_server_ends_;
-  // Who has stopped the job starts it again.
-  if (&server == servers_[0].get()) is_job_stopped_ = false;
   StartAgain(server, UpTo(is_stormy_ ? absl::Seconds(10) : absl::Seconds(1)));
 }
 
@@ -607,7 +610,7 @@ void Run::OnWorkerExit(SimulatedWorker& worker) {
   const bool is_refused = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
   const bool is_content = can_take_part ? has_served : is_refused;
   if (!is_content) audit_.Fail(worker.process().name(), " gives up: ", status.ToString());
-  if (can_take_part && !has_ended_ && !is_job_stopped_) {
+  if (can_take_part && !has_ended_ && !IsJobStopped()) {
     StartAgain(worker, UpTo(absl::Seconds(2)));
   }
 }
@@ -644,7 +647,7 @@ void Run::CheckStopping() {
   }
   const absl::Time since = std::max(job_stopped_at_, settled_since_);
   const absl::Duration longest = kLongestEnding + 2 * scenario_.coordinator.lease;
-  if (is_job_stopped_ && world_.Now() - since > longest) {
+  if (IsJobStopped() && world_.Now() - since > longest) {
     const ClusterSnapshot snapshot = servers_[0]->coordinator()->Snapshot(world_.Now());
     audit_.Fail("nothing is broken, an operator has stopped the job, and it is not over after ",
                 absl::FormatDuration(longest), ": ", snapshot.state, ", ", snapshot.waiting_for);
