@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/coordinator/coordinator.h"
@@ -40,6 +41,18 @@ class CoordinatorLastSaveTest : public testing::Test {
   }
   void BeginLastSave(const std::string& reason = "shard 1 stops") {
     coordinator().BeginLastSave(reason, kPatience, cluster_.now());
+  }
+  // Round 1 is open for two workers, and the first of them alone has reported it.
+  std::pair<TestWorker, TestWorker> BeginWhileOneOwesARound() {
+    std::pair<TestWorker, TestWorker> workers = {cluster_.Add("a"), cluster_.Add("b")};
+    const auto& [a, b] = workers;
+    const Grant first = *cluster_.Ask(a).grant;
+    cluster_.Ask(b);
+    const Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
+    EXPECT_TRUE(cluster_.Ask(b).grant.has_value());
+    BeginLastSave();
+    cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+    return workers;
   }
   std::string Error() {
     const auto& outcome = coordinator().LastSaveOutcome();
@@ -106,14 +119,7 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
 }
 
 TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpIsDroppedAfterHalfOfThePatience) {
-  const TestWorker a = cluster_.Add("a");
-  const TestWorker b = cluster_.Add("b");
-  const Grant first = *cluster_.Ask(a).grant;
-  cluster_.Ask(b);
-  const Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
-  ASSERT_TRUE(cluster_.Ask(b).grant.has_value());
-  BeginLastSave();
-  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  const auto [a, b] = BeginWhileOneOwesARound();
   for (int i = 0; i < 5; ++i) cluster_.Pass(absl::Seconds(5), {a, b});
   EXPECT_THAT(cluster_.sent().save_directories, IsEmpty());
   EXPECT_THAT(Snapshot().waiting_for, HasSubstr("round 1 waits for b"));
@@ -218,14 +224,7 @@ TEST_F(CoordinatorLastSaveTest, NoWorkerIsDroppedBecauseAServerIsAway) {
 }
 
 TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpOnceTheServerIsBackIsDropped) {
-  const TestWorker a = cluster_.Add("a");
-  const TestWorker b = cluster_.Add("b");
-  const Grant first = *cluster_.Ask(a).grant;
-  cluster_.Ask(b);
-  const Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
-  ASSERT_TRUE(cluster_.Ask(b).grant.has_value());
-  BeginLastSave();
-  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  const auto [a, b] = BeginWhileOneOwesARound();
   for (int i = 0; i < 5; ++i) cluster_.Pass(absl::Seconds(5), {a, b});
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   cluster_.silent_shard = 1;

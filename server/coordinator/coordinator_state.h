@@ -23,7 +23,8 @@ struct DataSetState {
   friend bool operator==(const DataSetState&, const DataSetState&) = default;
 };
 
-// Where the data and the schedules are. Taken between rounds.
+// Where the data and the schedules are. A checkpoint has it from between two rounds, or, in
+// asynchronous jobs, with grants out.
 struct LedgerState {
   int64_t next_round = 0;                    // rounds opened, or grants given in asynchronous jobs
   int64_t lost_rounds = 0;                   // of them: nobody has reported, the job has one more

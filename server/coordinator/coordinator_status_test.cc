@@ -11,6 +11,17 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+// A worker that has trained for two seconds and holds the next round.
+TestWorker WorkTwoRounds(CoordinatorHarness& cluster) {
+  TestWorker worker = cluster.Add("a");
+  Grant grant = *cluster.Ask(worker).grant;
+  for (int round = 0; round < 2; ++round) {
+    cluster.Pass(absl::Seconds(1), {worker});
+    grant = *cluster.Ask(worker, CoordinatorHarness::ReportOf(grant)).grant;
+  }
+  return worker;
+}
+
 TEST(CoordinatorStatusTest, SnapshotTellsRatesSharesAndEta) {
   CoordinatorHarness cluster;
   cluster.Start();
@@ -38,12 +49,7 @@ TEST(CoordinatorStatusTest, SnapshotTellsRatesSharesAndEta) {
 TEST(CoordinatorStatusTest, AJobWhoseWorkerIsGoneHasNoSpeedAndNoEnd) {
   CoordinatorHarness cluster;
   cluster.Start();
-  const TestWorker a = cluster.Add("a");
-  Grant grant = *cluster.Ask(a).grant;
-  for (int round = 0; round < 2; ++round) {
-    cluster.Pass(absl::Seconds(1), {a});
-    grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
-  }
+  WorkTwoRounds(cluster);
   cluster.Pass(absl::Seconds(5));  // silent, but within its lease
   EXPECT_LT(cluster.coordinator().Snapshot(cluster.now()).samples_per_second, 2.0);
   cluster.Pass(absl::Seconds(6));
@@ -56,12 +62,7 @@ TEST(CoordinatorStatusTest, AJobWhoseWorkerIsGoneHasNoSpeedAndNoEnd) {
 TEST(CoordinatorStatusTest, AJobWhoseServerIsAwayHasNoSpeedAndNoEnd) {
   CoordinatorHarness cluster;
   cluster.Start();
-  const TestWorker a = cluster.Add("a");
-  Grant grant = *cluster.Ask(a).grant;
-  for (int round = 0; round < 2; ++round) {
-    cluster.Pass(absl::Seconds(1), {a});
-    grant = *cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant;
-  }
+  WorkTwoRounds(cluster);
   cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
   const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());
   EXPECT_EQ(snapshot.state, "waiting_for_servers");

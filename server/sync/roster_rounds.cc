@@ -67,7 +67,7 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
     return Decision::Reject(absl::StatusCode::kFailedPrecondition,
                             absl::StrCat("worker ", push.worker.value(), " sent round ",
                                          push.round.value(), ", expected is round ", open,
-                                         "; pull version ", push.round.value(), " first"));
+                                         "; pull what round ", open, " begins with first"));
   }
   if (bucket.plan == nullptr) return Decision::Hold(CollectingText(bucket));
   if (!Contains(bucket.live, push.worker)) {
