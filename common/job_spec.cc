@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/check.h"
 #include "common/flag_range.h"
 #include "common/status_macros.h"
 
@@ -126,6 +127,18 @@ absl::StatusOr<Kind> ParseKind(absl::string_view flag, absl::string_view name,
 }
 
 }  // namespace
+
+bool HasRosters(const JobSpec& job) {
+  switch (job.mode) {
+    case Mode::kSync:
+    case Mode::kLocalSgd:
+      return true;
+    case Mode::kAsync:
+      return job.max_rounds_ahead == 0;
+  }
+  LODESTAR_CHECK(false) << "mode " << static_cast<int>(job.mode);
+  return false;
+}
 
 absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(ValidateModelSpec(job.model));

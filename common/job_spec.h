@@ -60,6 +60,11 @@ struct JobSpec {
   bool error_feedback = true;
 };
 
+// Whether rounds are rounds of all members: a roster contributes to each, and their mean is
+// applied. Otherwise each contribution is a round of its own. Asynchronous with max_rounds_ahead=0
+// is lock step. `job` must have passed ValidateJobSpec().
+bool HasRosters(const JobSpec& job);
+
 // Errors: InvalidArgument naming the flag, the value and what is allowed; also for combinations
 // that contradict.
 absl::Status ValidateJobSpec(const JobSpec& job);

@@ -52,6 +52,21 @@ TEST(ValidateJobSpecTest, AcceptsEachModeWithItsFlags) {
   EXPECT_OK(ValidateJobSpec(local));
 }
 
+TEST(HasRostersTest, OnlyAsynchronousRoundsAheadOfEachOtherHaveNone) {
+  JobSpec job = ValidJob();
+  for (const Mode mode : {Mode::kSync, Mode::kLocalSgd}) {
+    job.mode = mode;
+    EXPECT_TRUE(HasRosters(job));
+  }
+  job.mode = Mode::kAsync;
+  for (const int rounds_ahead : {-1, 1, 5}) {
+    job.max_rounds_ahead = rounds_ahead;
+    EXPECT_FALSE(HasRosters(job)) << rounds_ahead;
+  }
+  job.max_rounds_ahead = 0;
+  EXPECT_TRUE(HasRosters(job));
+}
+
 TEST(ValidateJobSpecTest, RefusesFlagsOfAnotherMode) {
   ExpectRefused({
       {[](JobSpec& j) { j.quorum = 5; }, "--quorum=5 exceeds --min_workers=4"},

@@ -1,23 +1,10 @@
 #include "server/sync/policy_factory.h"
 
-#include "common/check.h"
 #include "server/sync/asynchronous.h"
 #include "server/sync/roster_rounds.h"
 
 namespace lodestar {
 namespace {
-
-bool HasRosters(const JobSpec& job) {
-  switch (job.mode) {
-    case Mode::kSync:
-    case Mode::kLocalSgd:
-      return true;
-    case Mode::kAsync:
-      return job.max_rounds_ahead == 0;
-  }
-  LODESTAR_CHECK(false) << "mode " << static_cast<int>(job.mode);
-  return false;
-}
 
 int QuorumOf(const JobSpec& job) { return job.mode == Mode::kSync ? job.quorum : 0; }
 

@@ -9,8 +9,7 @@
 
 namespace lodestar {
 
-// `job` must have passed ValidateJobSpec(). Asynchronous with max_rounds_ahead=0 is lock step: its
-// rounds have rosters, as those of synchronous jobs.
+// `job` must have passed ValidateJobSpec(). See HasRosters().
 std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const JobSpec& job);
 std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const JobSpec& job);
 

@@ -365,11 +365,11 @@ void ShardAudit::Inspect(ParameterShard& shard, bool all) {
   }
 }
 
-Audit::Audit(JobSpec job, bool uses_rosters, Story story)
+Audit::Audit(JobSpec job, Story story)
     : job_(std::move(job)),
-      uses_rosters_(uses_rosters),
+      uses_rosters_(HasRosters(job_)),
       story_(std::move(story)),
-      work_(uses_rosters, job_.global_batch_size > 0 ? job_.global_batch_size : job_.batch_size,
+      work_(uses_rosters_, job_.global_batch_size > 0 ? job_.global_batch_size : job_.batch_size,
             [this](const std::string& violation) { Fail(violation); }) {}
 
 Audit::ServersLife* Audit::Find(uint64_t server_incarnation) {

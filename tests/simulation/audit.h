@@ -134,7 +134,7 @@ class Audit {
  public:
   using Story = std::function<void(const std::string&)>;
 
-  Audit(JobSpec job, bool uses_rosters, Story story);
+  Audit(JobSpec job, Story story);
 
   const JobSpec& job() const { return job_; }
   bool uses_rosters() const { return uses_rosters_; }

@@ -161,11 +161,9 @@ Run::Run(const SimulationOptions& options)
       chance_(Chance::Mix(options.seed + 1)),
       network_(&world_, scenario_.longest_delay),
       audit_(
-          scenario_.coordinator.job,
-          scenario_.coordinator.job.mode != Mode::kAsync ||
-              scenario_.coordinator.job.max_rounds_ahead == 0,
-          options.story == nullptr ? Audit::Story(nullptr)
-                                   : [this](const std::string& line) { world_.Tell(line); }),
+          scenario_.coordinator.job, options.story == nullptr
+                                         ? Audit::Story(nullptr)
+                                         : [this](const std::string& line) { world_.Tell(line); }),
       num_workers_(scenario_.num_workers) {
   cluster_.world = &world_;
   cluster_.network = &network_;

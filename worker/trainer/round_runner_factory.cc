@@ -12,10 +12,7 @@ namespace {
 
 // Where each gradient is applied alone the worker clips it; a round's average is clipped by the
 // servers.
-double ClientClipNorm(const JobSpec& job) {
-  const bool is_applied_alone = job.mode == Mode::kAsync && job.max_rounds_ahead != 0;
-  return is_applied_alone ? job.clip_norm : 0.0;
-}
+double ClientClipNorm(const JobSpec& job) { return HasRosters(job) ? 0.0 : job.clip_norm; }
 
 }  // namespace
 
