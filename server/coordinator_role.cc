@@ -235,7 +235,7 @@ absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
     absl::StatusOr<PublishedCheckpoint> published = absl::UnknownError("");
   };
   const auto outcome = std::make_shared<Outcome>();
-  TakeLastCheckpoint(strand_, "the coordinator was told to stop", patience,
+  TakeLastCheckpoint(strand_, /*asker=*/0, "the coordinator was told to stop", patience,
                      [outcome](const absl::StatusOr<PublishedCheckpoint>& published) {
                        outcome->published = published;
                        outcome->known.Notify();

@@ -970,6 +970,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.last_save = LastSave(!state_.config.fallback_dir.empty());
   state_.over_since = absl::InfiniteFuture();
   state_.hold_reason.clear();
+  state_.save_askers.clear();
   state_.shard_failure = absl::OkStatus();
   state_.drop_missing_at = absl::InfiniteFuture();
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&state_.source)) {
@@ -1106,9 +1107,13 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
 
 void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now) {
   if (state_.should_exit) return;
-  state_.hold_reason = std::string(reason);
-  state_.drop_missing_at = std::min(state_.drop_missing_at, now + patience / 2);
-  state_.away_until = std::max(state_.away_until, now + patience / 2);
+  if (state_.save_askers.insert(std::string(reason)).second) {
+    state_.hold_reason = std::string(reason);
+    state_.drop_missing_at = std::min(state_.drop_missing_at, now + patience / 2);
+    state_.away_until = std::max(state_.away_until, now + patience / 2);
+  } else if (state_.last_save.is_begun() && !state_.last_save.outcome().has_value()) {
+    return;
+  }
   const absl::Status ready = CheckReady(state_, now);
   // A server that has just gone away may be back in time, if anything is missing at all.
   const bool may_save =

@@ -136,7 +136,8 @@ class Coordinator {
   absl::StatusOr<uint64_t> RequestCheckpoint(absl::Time now);
   void RequestStop(absl::string_view reason, absl::Time now);
   // A server is about to stop, for the reason given: nobody gets new work, and what was done is
-  // saved. Who still owes a contribution after half of `patience` is dropped from its round.
+  // saved. Who still owes a contribution after half of `patience` is dropped from its round. Who
+  // asks again, for the same reason, gets no more time, and what is under way goes on.
   void BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now);
   void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm);
 

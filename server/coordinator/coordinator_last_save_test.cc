@@ -212,6 +212,21 @@ TEST_F(CoordinatorLastSaveTest, AServerThatStaysAwayForHalfOfThePatienceEndsIt) 
   EXPECT_EQ(Code(), absl::StatusCode::kDataLoss) << "the loss is not forgotten";
 }
 
+TEST_F(CoordinatorLastSaveTest, WhoAsksAgainGetsNoMoreTime) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  BeginLastSave();
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  cluster_.silent_shard = 1;
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  for (absl::Duration passed; passed < kPatience / 2; passed += absl::Seconds(5)) {
+    EXPECT_EQ(Error(), "not over");
+    coordinator().BeginLastSave("shard 1 stops", kPatience - passed, cluster_.now());
+    cluster_.Pass(absl::Seconds(5), {a});
+  }
+  EXPECT_THAT(Error(), HasSubstr("shard 1 gave no sign"));
+}
+
 TEST_F(CoordinatorLastSaveTest, NoWorkerIsDroppedBecauseAServerIsAway) {
   const TestWorker a = cluster_.Add("a");
   ASSERT_TRUE(cluster_.Ask(a).grant.has_value());

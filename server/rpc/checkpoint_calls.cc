@@ -21,6 +21,7 @@ CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& o
     case Occasion::kPatienceOver:
       return [done, unfinished] { done(absl::DeadlineExceededError(unfinished)); };
     case Occasion::kReplaced:
+      return [done] { done(absl::UnavailableError("replaced by a newer call")); };
     case Occasion::kStopping:
       break;
   }
@@ -40,11 +41,11 @@ void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, Checkpoi
                });
 }
 
-void TakeLastCheckpoint(CoordinatorStrand& strand, const std::string& reason,
+void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done) {
   // The time left is that from the first call on.
   strand.Await(
-      0, patience,
+      asker, patience,
       [=, until = absl::InfiniteFuture()](Coordinator& coordinator, absl::Time now,
                                           Occasion occasion) mutable {
         const bool is_first = until == absl::InfiniteFuture();
@@ -55,8 +56,8 @@ void TakeLastCheckpoint(CoordinatorStrand& strand, const std::string& reason,
         }
         return Deliver(
             done, coordinator.LastSaveOutcome(), occasion,
-            absl::StrCat(coordinator.Unsaved(), ": the last checkpoint was not finished within ",
-                         absl::FormatDuration(patience)));
+            absl::StrCat(coordinator.Unsaved(),
+                         ": the last checkpoint was not finished within --stop_timeout"));
       });
 }
 

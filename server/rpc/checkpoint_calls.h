@@ -2,6 +2,7 @@
 // about to stop.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -18,10 +19,11 @@ using CheckpointDone = std::function<void(const absl::StatusOr<PublishedCheckpoi
 // if the strand stops meanwhile.
 void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, CheckpointDone done);
 
-// The checkpoint after which nobody gets work any more, see Coordinator::BeginLastSave(). Errors:
-// those of Coordinator::LastSaveOutcome(); DeadlineExceeded after `patience`, with what is in no
-// checkpoint; Unavailable if the strand has stopped without one.
-void TakeLastCheckpoint(CoordinatorStrand& strand, const std::string& reason,
+// The checkpoint after which nobody gets work any more, see Coordinator::BeginLastSave(). `asker`:
+// a server that may ask again, of which the last call is answered; 0: asks only once. Errors: those
+// of Coordinator::LastSaveOutcome(); DeadlineExceeded after `patience`, with what is in no
+// checkpoint; Unavailable if the strand has stopped without one, or the asker has asked again.
+void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done);
 
 }  // namespace lodestar

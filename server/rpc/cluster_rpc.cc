@@ -257,16 +257,17 @@ grpc::ServerUnaryReactor* ClusterRpc::AwaitLastCheckpoint(grpc::CallbackServerCo
   const absl::Duration patience = std::clamp(absl::Milliseconds(report.stopping().patience_ms()),
                                              absl::ZeroDuration(), kMaxStopPatience);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  TakeLastCheckpoint(
-      *deps_.strand, absl::StrCat("the server of shard ", report.shard(), " was told to stop"),
-      patience, [reactor, reply](const absl::StatusOr<PublishedCheckpoint>& published) {
-        if (published.ok()) {
-          reply->set_saved_path(published->path);
-          reply->set_saved_round(published->round.value());
-          reply->set_is_in_fallback(published->is_in_fallback);
-        }
-        reactor->Finish(ToGrpcStatus(published.status()));
-      });
+  TakeLastCheckpoint(*deps_.strand, report.instance_id(),
+                     absl::StrCat("the server of shard ", report.shard(), " was told to stop"),
+                     patience,
+                     [reactor, reply](const absl::StatusOr<PublishedCheckpoint>& published) {
+                       if (published.ok()) {
+                         reply->set_saved_path(published->path);
+                         reply->set_saved_round(published->round.value());
+                         reply->set_is_in_fallback(published->is_in_fallback);
+                       }
+                       reactor->Finish(ToGrpcStatus(published.status()));
+                     });
   return reactor;
 }
 

@@ -15,6 +15,7 @@ namespace lodestar {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -118,14 +119,13 @@ TEST_F(CoordinatorStrandTest, ABusyProcessThatLooksLateCountsAllTime) {
   EXPECT_THAT(events_, Not(Contains(HasSubstr("starved"))));
 }
 
-// Callers have clocks of their own, which go on.
 // A server that is told to stop asks while the others go back to a checkpoint.
 TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
   absl::StatusOr<PublishedCheckpoint> saved = absl::UnknownError("not answered");
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardDisconnected(1, 71, now);
   });
-  TakeLastCheckpoint(strand_, "test", absl::Minutes(1),
+  TakeLastCheckpoint(strand_, /*asker=*/0, "test", absl::Minutes(1),
                      [&](const absl::StatusOr<PublishedCheckpoint>& answer) { saved = answer; });
   EXPECT_THAT(saved, StatusIs(absl::StatusCode::kUnknown)) << "it may come back";
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
@@ -138,6 +138,21 @@ TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
   EXPECT_THAT(saved, Not(StatusIs(absl::StatusCode::kUnknown))) << "not after a minute";
 }
 
+TEST_F(CoordinatorStrandTest, AServerThatAsksAgainForItsLastSaveLeavesNoCallBehind) {
+  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardDisconnected(1, 71, now);
+  });
+  std::vector<absl::Status> answers;
+  for (int i = 0; i < 3; ++i) {
+    TakeLastCheckpoint(strand_, /*asker=*/70, "test", absl::Minutes(1),
+                       [&](const auto& answer) { answers.push_back(answer.status()); });
+  }
+  EXPECT_THAT(answers, ElementsAre(StatusIs(absl::StatusCode::kUnavailable, HasSubstr("newer")),
+                                   StatusIs(absl::StatusCode::kUnavailable, HasSubstr("newer"))));
+  strand_.Stop();  // answers the last one
+}
+
+// Callers have clocks of their own, which go on.
 TEST_F(CoordinatorStrandTest, AHeldCallIsAnsweredWhenItsCallersPatienceIsOver) {
   Run(absl::Seconds(1));
   std::vector<CoordinatorStrand::Occasion> occasions;

@@ -24,9 +24,6 @@ constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
 // What a manifest part of megabytes may take on its way besides.
 constexpr double kSlowestBytesPerSecond = 1e5;
-// The coordinator keeps to the patience it is told; then its answer, which says more than a
-// deadline, is still to come.
-constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
 // Below the limit of messages on the control channel.
 constexpr size_t kMaxManifestPartBytes = kMaxMessageBytes - (1 << 20);
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
@@ -39,12 +36,6 @@ uint64_t RandomInstanceId() {
 std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator) {
   return v1::ClusterService::NewStub(grpc::CreateCustomChannel(
       coordinator, grpc::InsecureChannelCredentials(), ControlChannelArguments()));
-}
-
-// Whether an error says something of the connection only, and nothing of the last checkpoint.
-bool MayComeOtherwise(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsAborted(status) ||  // not attached (yet)
-         RemedyFor(status) == Remedy::kReconnect;
 }
 
 }  // namespace
@@ -75,36 +66,34 @@ void ShardAgent::CancelCalls() {
 
 absl::StatusOr<PublishedCheckpoint> ShardAgent::SaveBeforeStop(
     absl::Duration patience, const std::function<bool()>& is_interrupted) {
-  const absl::Time deadline = absl::Now() + patience;
-  const bool has_memory = host_ != nullptr && host_->server_incarnation() != 0;
-  if (!has_memory) RETURN_IF_ERROR(connection());
   LogInfo("shard={} serves until the last checkpoint is written, at most {}", config_.shard,
           absl::FormatDuration(patience));
-  bool was_attached = false;
-  absl::StatusOr<PublishedCheckpoint> saved = absl::UnknownError("");
-  do {
+  LastSaveCalls calls(patience, absl::Now(), config_.longest_last_save_call);
+  const auto loaded = [this] { return host_ == nullptr ? 0 : host_->server_incarnation(); };
+  while (true) {
     const absl::Status attached = connection();
-    was_attached = was_attached || attached.ok();
-    // The coordinator has let go of this server.
-    if (absl::IsAborted(attached)) return attached;
-    saved = attached.ok() ? AskForLastCheckpoint(deadline - absl::Now(), is_interrupted) : attached;
-    if (!MayComeOtherwise(saved.status())) return saved;
-    if (is_interrupted()) return absl::CancelledError("told to stop at once");
-  } while (PauseBefore(kStopTick) && absl::Now() < deadline);
-  if (!was_attached) return saved;
-  return absl::DataLossError(absl::StrCat("the coordinator did not answer within ",
-                                          absl::FormatDuration(patience), ": ",
-                                          saved.status().message()));
+    std::optional<LastSaveCalls::Outcome> outcome;
+    if (attached.ok()) {
+      const auto answer = CallForLastSave(calls.Next(loaded(), absl::Now()), is_interrupted);
+      outcome = calls.OnAnswer(answer, loaded(), absl::Now());
+    } else {
+      outcome = calls.OnDisconnected(attached, loaded(), absl::Now());
+    }
+    if (outcome.has_value()) return *std::move(outcome);
+    if (is_interrupted() || !PauseBefore(LastSaveCalls::kPause)) {
+      return absl::CancelledError("told to stop at once");
+    }
+  }
 }
 
-absl::StatusOr<PublishedCheckpoint> ShardAgent::AskForLastCheckpoint(
-    absl::Duration patience, const std::function<bool()>& is_interrupted) {
+absl::StatusOr<PublishedCheckpoint> ShardAgent::CallForLastSave(
+    const LastSaveCalls::Call& last_save, const std::function<bool()>& is_interrupted) {
   v1::ShardReport report = NewReport();
-  report.mutable_stopping()->set_patience_ms(absl::ToInt64Milliseconds(patience));
+  report.mutable_stopping()->set_patience_ms(absl::ToInt64Milliseconds(last_save.patience));
   absl::Notification answered;
   absl::StatusOr<v1::ShardReportReply> reply = absl::UnknownError("");
   std::thread call([&] {
-    reply = SendNow(report, patience + kAnswerGrace);
+    reply = SendNow(report, last_save.deadline);
     answered.Notify();
   });
   bool was_interrupted = false;

@@ -19,6 +19,7 @@
 #include "proto/cluster_service.grpc.pb.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/host/shard_host.h"
+#include "server/rpc/last_save_calls.h"
 #include "server/rpc/outgoing_calls.h"
 #include "server/status/status_board.h"
 
@@ -34,6 +35,7 @@ class ShardAgent : public ShardReports {
     // The coordinator answers every one of these on the stream of commands: where it has not for so
     // many, a call or an answer was lost on the way, and another stream is opened.
     int max_unanswered = 10;
+    absl::Duration longest_last_save_call = LastSaveCalls::kLongestCall;
   };
   struct Deps {
     std::function<ShardReading()> read_stats;
@@ -76,8 +78,8 @@ class ShardAgent : public ShardReports {
   void OnNotice(absl::string_view text) override;
 
  private:
-  absl::StatusOr<PublishedCheckpoint> AskForLastCheckpoint(
-      absl::Duration patience, const std::function<bool()>& is_interrupted);
+  absl::StatusOr<PublishedCheckpoint> CallForLastSave(const LastSaveCalls::Call& last_save,
+                                                      const std::function<bool()>& is_interrupted);
   void RunAttachments();
   void RunStats();
   // Until the stream ends; returns how.

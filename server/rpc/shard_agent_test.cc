@@ -3,7 +3,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,10 +17,12 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/rpc/command_order.h"
+#include "server/rpc/last_save_calls.h"
 
 namespace lodestar {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kNeverOver = absl::Hours(1);
@@ -56,6 +60,10 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   grpc::Status ReportShard(grpc::ServerContext*, const v1::ShardReport* report,
                            v1::ShardReportReply* reply) override {
     if (!report->has_stopping()) return grpc::Status::OK;
+    const int call = num_asked_++;
+    if (call < num_swallowed) is_over_.WaitForNotification();
+    if (call == 0 && before_first_answer) before_first_answer();
+    if (call > 0) reply->set_saved_round(4);
     reply->set_saved_path("spare/round-00000004");
     reply->set_is_in_fallback(true);
     return --num_not_attached >= 0 ? grpc::Status(grpc::StatusCode::ABORTED, "attach again")
@@ -73,8 +81,12 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   absl::Notification attached_again;
   grpc::Status farewell;
   std::atomic<int> num_not_attached = 0;
+  // Of the calls for the last checkpoint: so many are never answered.
+  int num_swallowed = 0;
+  std::function<void()> before_first_answer;
 
  private:
+  std::atomic<int> num_asked_ = 0;
   std::atomic<int> num_attached_ = 0;
   absl::Notification is_over_;
   std::unique_ptr<grpc::Server> server_;
@@ -88,16 +100,18 @@ class IdleExecutor final : public Executor {
 };
 
 // Of a server that has weights, and is told to stop while it connects, or once it is attached.
-absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(const std::string& coordinator,
-                                                   absl::Duration patience,
-                                                   bool is_attached = false) {
+absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(
+    const std::string& coordinator, absl::Duration patience, bool is_attached = false,
+    absl::Duration longest_call = LastSaveCalls::kLongestCall,
+    const std::function<void(ShardHost&)>& begin = [](ShardHost&) {}) {
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = coordinator},
+  ShardAgent agent({.coordinator = coordinator, .longest_last_save_call = longest_call},
                    {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
   ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   AssignCommand assignment;
   assignment.server_incarnation = 3;
   host.Obey(assignment);
+  begin(host);
   agent.Start(&host, "host:1");
   while (is_attached && !agent.connection().ok()) std::this_thread::yield();
   auto saved = agent.SaveBeforeStop(patience, [] { return false; });
@@ -135,6 +149,29 @@ TEST(ShardAgentTest, ACoordinatorThatHasSaidThatItStopsIsNotWaitedFor) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("all is saved")));
 }
 
+// On a connection that swallows them and stays.
+TEST(ShardAgentTest, AStoppingServerWhoseCallIsNotAnsweredAsksAgain) {
+  ScriptedCoordinator coordinator;
+  coordinator.num_swallowed = 2;
+  // The limit is for a server that does not.
+  EXPECT_OK(SaveBeforeStop(coordinator.address, absl::Seconds(10), /*is_attached=*/true,
+                           /*longest_call=*/absl::Milliseconds(10)));
+}
+
+TEST(ShardAgentTest, WhatWasSaidBeforeAServerHasLoadedAgainIsNotBelieved) {
+  ScriptedCoordinator coordinator;
+  const auto saved = SaveBeforeStop(coordinator.address, kNeverOver, /*is_attached=*/true,
+                                    LastSaveCalls::kLongestCall, [&coordinator](ShardHost& host) {
+                                      coordinator.before_first_answer = [&host] {
+                                        AssignCommand assignment;
+                                        assignment.server_incarnation = 4;
+                                        host.Obey(assignment);
+                                      };
+                                    });
+  ASSERT_OK(saved);
+  EXPECT_EQ(saved->round, Round(4)) << "of the first answer";
+}
+
 // On a connection that loses messages and stays.
 TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAgain) {
   ScriptedCoordinator coordinator;
@@ -168,6 +205,72 @@ TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   // The limit is for a server that stays.
   EXPECT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
   agent.Stop();
+}
+
+class LastSaveCallsTest : public testing::Test {
+ protected:
+  static constexpr absl::Duration kPatience = absl::Seconds(35);
+  static constexpr uint64_t kLife = 3;  // of the servers
+
+  // The call ends without an answer.
+  std::optional<LastSaveCalls::Outcome> TimeOut(const LastSaveCalls::Call& call) {
+    now_ += call.deadline;
+    return calls_.OnAnswer(absl::DeadlineExceededError("Deadline Exceeded"), kLife, now_);
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  LastSaveCalls calls_{kPatience, now_};
+  const PublishedCheckpoint saved_ = {.path = "ckpt/round-00000004", .round = Round(4)};
+};
+
+TEST_F(LastSaveCallsTest, NoCallIsWaitedForLongAndTheLastOneForItsAnswer) {
+  std::vector<int64_t> patience, deadlines;
+  std::optional<LastSaveCalls::Outcome> outcome;
+  while (!outcome.has_value()) {
+    const LastSaveCalls::Call call = calls_.Next(kLife, now_);
+    patience.push_back(absl::ToInt64Seconds(call.patience));
+    deadlines.push_back(absl::ToInt64Seconds(call.deadline));
+    outcome = TimeOut(call);
+  }
+  EXPECT_THAT(patience, ElementsAre(35, 25, 15, 5));
+  EXPECT_THAT(deadlines, ElementsAre(10, 10, 10, 7));
+  EXPECT_THAT(*outcome, StatusIs(absl::StatusCode::kDataLoss,
+                                 HasSubstr("the coordinator did not answer within 35s")));
+}
+
+TEST_F(LastSaveCallsTest, ThatTheCoordinatorHasGivenUpIsAnAnswer) {
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(TimeOut(calls_.Next(kLife, now_)).has_value());
+  now_ += calls_.Next(kLife, now_).patience;
+  const auto outcome = calls_.OnAnswer(
+      absl::DeadlineExceededError("rounds 3 to 5 are in no checkpoint"), kLife, now_);
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_THAT(*outcome, StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("rounds 3 to 5")));
+}
+
+TEST_F(LastSaveCallsTest, AnAnswerHoldsForTheServersLifeInWhichItWasAskedFor) {
+  calls_.Next(kLife, now_);
+  EXPECT_FALSE(calls_.OnAnswer(saved_, kLife + 1, now_).has_value());
+  calls_.Next(kLife + 1, now_);
+  EXPECT_FALSE(calls_.OnAnswer(absl::DataLossError("disk full"), kLife + 2, now_).has_value());
+  calls_.Next(kLife + 2, now_);
+  const auto outcome = calls_.OnAnswer(saved_, kLife + 2, now_);
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ((*outcome)->path, saved_.path);
+  now_ += kPatience;
+  EXPECT_THAT(*calls_.OnAnswer(saved_, kLife + 3, now_),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("have loaded again since")));
+}
+
+TEST_F(LastSaveCallsTest, AServerWithWeightsWaitsForTheConnectionUnlessItWasLetGo) {
+  const absl::Status cut = absl::UnavailableError("cut");
+  EXPECT_FALSE(calls_.OnDisconnected(cut, kLife, now_).has_value());
+  EXPECT_EQ(calls_.OnDisconnected(cut, /*server_incarnation=*/0, now_)->status(), cut);
+  const absl::Status let_go = absl::AbortedError("bye");
+  EXPECT_EQ(calls_.OnDisconnected(let_go, kLife, now_)->status(), let_go);
+  EXPECT_EQ(calls_.OnDisconnected(cut, kLife, now_ + kPatience)->status(), cut) << "never there";
+  calls_.Next(kLife, now_);
+  EXPECT_THAT(*calls_.OnDisconnected(cut, kLife, now_ + kPatience),
+              StatusIs(absl::StatusCode::kDataLoss));
 }
 
 TEST(CommandOrderTest, NamesWhatIsMissing) {

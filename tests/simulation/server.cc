@@ -26,8 +26,6 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
 constexpr int kMaxUnanswered = 10;
-constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
-constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
 constexpr absl::Duration kLongestTask = absl::Microseconds(200);
 constexpr absl::Duration kLongestWrite = absl::Milliseconds(20);
@@ -36,11 +34,6 @@ constexpr absl::Duration kExitTime = absl::Milliseconds(50);
 
 absl::Status StoppingStatus() {
   return absl::UnavailableError("the server is stopping; connect again when it is back");
-}
-
-bool MayComeOtherwise(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsAborted(status) ||
-         RemedyFor(status) == Remedy::kReconnect;
 }
 
 template <typename Calls>
@@ -391,45 +384,51 @@ void SimulatedServer::RequestStop() {
     life_->stop_by = world.Now() + patience;
     if (shard_ == 0) {
       TakeLastCheckpoint(
-          *life_->strand, "the coordinator was told to stop", patience,
+          *life_->strand, /*asker=*/0, "the coordinator was told to stop", patience,
           [this](const absl::StatusOr<PublishedCheckpoint>& saved) { OnLastSave(saved); });
-    } else if (life_->host->server_incarnation() == 0 && !life_->connection.ok()) {
-      OnLastSave(life_->connection);
     } else {
-      AskForLastSave();
+      life_->last_save.emplace(patience, world.Now());
+      CallForLastSave();
     }
   });
 }
 
-void SimulatedServer::AskForLastSave() {
-  life_->was_attached |= life_->connection.ok();
-  if (absl::IsAborted(life_->connection)) return OnLastSave(life_->connection);
-  if (!life_->connection.ok()) return OnLastSaveAnswer(life_->connection);
+// As ShardAgent::SaveBeforeStop().
+void SimulatedServer::CallForLastSave() {
+  const absl::Time now = process_.world().Now();
+  const uint64_t server_incarnation = life_->host->server_incarnation();
+  if (!life_->connection.ok()) {
+    return GoOnWithLastSave(
+        life_->last_save->OnDisconnected(life_->connection, server_incarnation, now));
+  }
+  const LastSaveCalls::Call call = life_->last_save->Next(server_incarnation, now);
+  const auto on_answer = [this](const absl::StatusOr<PublishedCheckpoint>& answer) {
+    GoOnWithLastSave(life_->last_save->OnAnswer(answer, life_->host->server_incarnation(),
+                                                process_.world().Now()));
+  };
   SimulatedServer* const coordinator = cluster_->servers[0];
-  const absl::Duration patience = life_->stop_by - process_.world().Now();
   cluster_->network->Call(
-      process_, coordinator->process(), Lane::kControl, patience + kAnswerGrace,
-      [this, coordinator, patience, shard = shard_,
+      process_, coordinator->process(), Lane::kControl, call.deadline,
+      [on_answer, coordinator, call, shard = shard_,
        instance_id = life_->instance_id](const Responder& responder) {
-        const auto answer = [this, responder](const absl::StatusOr<PublishedCheckpoint>& saved) {
-          responder.Reply([this, saved] { OnLastSaveAnswer(saved); });
+        const auto answer = [on_answer,
+                             responder](const absl::StatusOr<PublishedCheckpoint>& saved) {
+          responder.Reply([on_answer, saved] { on_answer(saved); });
         };
         const absl::Status attached = coordinator->CheckAttached(shard, instance_id);
         if (!attached.ok()) return answer(attached);
-        TakeLastCheckpoint(*coordinator->life_->strand,
+        TakeLastCheckpoint(*coordinator->life_->strand, instance_id,
                            absl::StrCat("the server of shard ", shard, " was told to stop"),
-                           patience, answer);
+                           call.patience, answer);
       },
-      [this](const absl::Status& status) { OnLastSaveAnswer(status); });
+      on_answer);
 }
 
-void SimulatedServer::OnLastSaveAnswer(const absl::StatusOr<PublishedCheckpoint>& saved) {
+void SimulatedServer::GoOnWithLastSave(const std::optional<LastSaveCalls::Outcome>& outcome) {
   if (exit_.has_value()) return;
-  if (!MayComeOtherwise(saved.status())) return OnLastSave(saved);
-  process_.After(kStopTick, [this, saved] {
-    if (exit_.has_value()) return;
-    if (process_.world().Now() < life_->stop_by) return AskForLastSave();
-    OnLastSave(life_->was_attached ? absl::DataLossError("the coordinator did not answer") : saved);
+  if (outcome.has_value()) return OnLastSave(*outcome);
+  process_.After(LastSaveCalls::kPause, [this] {
+    if (!exit_.has_value()) CallForLastSave();
   });
 }
 

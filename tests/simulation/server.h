@@ -22,6 +22,7 @@
 #include "server/host/shard_host.h"
 #include "server/rpc/command_order.h"
 #include "server/rpc/coordinator_strand.h"
+#include "server/rpc/last_save_calls.h"
 #include "tests/simulation/audit.h"
 #include "tests/simulation/bulk_service.h"
 #include "tests/simulation/network.h"
@@ -133,7 +134,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     absl::Duration report_pause;
     // Once told to stop: when it gives up.
     absl::Time stop_by = absl::InfiniteFuture();
-    bool was_attached = false;  // since then
+    std::optional<LastSaveCalls> last_save;  // likewise
 
     std::map<uint64_t, std::weak_ptr<ServedPush>> pushes;
     std::map<uint64_t, std::weak_ptr<ServedPull>> pulls;
@@ -168,8 +169,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   absl::Status TakeReport(int shard, uint64_t instance_id, const Report& report);
 
   // The last checkpoint before this server stops.
-  void AskForLastSave();
-  void OnLastSaveAnswer(const absl::StatusOr<PublishedCheckpoint>& saved);
+  void CallForLastSave();
+  // Asks again if that was not the outcome.
+  void GoOnWithLastSave(const std::optional<LastSaveCalls::Outcome>& outcome);
   void OnLastSave(const absl::StatusOr<PublishedCheckpoint>& saved);
 
   void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override;
