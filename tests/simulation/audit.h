@@ -160,6 +160,7 @@ class Audit {
   bool IsDamaged(const std::string& path) const { return damaged_.contains(path); }
   // With a server ends what only it had.
   void OnServerEnded() {
+    ++num_server_ends_;
     if (!lives_.empty()) lives_.rbegin()->second.has_lost_memory = true;
   }
   // A server that was told to stop ends, or a job that was: what became of the last checkpoint.
@@ -190,6 +191,7 @@ class Audit {
   int64_t num_restores() const { return num_restores_; }
   // Restores that rounds had been committed before.
   int64_t times_gone_back() const { return times_gone_back_; }
+  int64_t num_server_ends() const { return num_server_ends_; }
   int64_t num_counted() const { return num_counted_; }
   // Where the cluster went on from when it last did, and how many rounds came then.
   Round next_round() const { return next_round_; }
@@ -252,6 +254,7 @@ class Audit {
   int64_t rounds_since_restore_ = 0;
   int64_t num_restores_ = 0;
   int64_t times_gone_back_ = 0;
+  int64_t num_server_ends_ = 0;
   int64_t num_counted_ = 0;
 };
 

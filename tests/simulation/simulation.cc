@@ -135,7 +135,6 @@ class Run {
   std::map<SimulatedServer*, absl::Duration> stopping_for_;  // without what they were frozen
   std::set<std::pair<SimulatedServer*, int64_t>> starting_;  // that have exited, in which life
   absl::Time settled_since_ = absl::InfiniteFuture();        // from the last fault
-  int64_t num_server_ends_ = 0;
   int num_storms_ = 0;
   absl::Time mended_at_;
   int64_t num_faults_ = 0;
@@ -390,7 +389,6 @@ void Run::FaultOnPath() {
 }
 
 void Run::KillServer(SimulatedServer& server, bool with_machine) {
-  ++num_server_ends_;
   server.Crash(with_machine);
   StartAgain(server, UpTo(absl::Seconds(10)));
 }
@@ -579,9 +577,9 @@ void Run::Supervise() {
   LookWhetherSettled();
   CheckStopping();
   CheckReasons();
-  if (audit_.times_gone_back() > num_server_ends_) {
+  if (audit_.times_gone_back() > audit_.num_server_ends()) {
     audit_.Fail("rounds were gone back ", audit_.times_gone_back(),
-                " times, and servers have ended ", num_server_ends_, " times");
+                " times, and servers have ended ", audit_.num_server_ends(), " times");
   }
   if (is_calm_) CheckProgress();
 }
@@ -596,7 +594,6 @@ void Run::OnServerExit(SimulatedServer& server) {
   const bool is_end = coordinator != nullptr && coordinator->outcome().has_value();
   if (server.process().is_alive() || has_ended_ || is_end) return;
   if (!starting_.insert({&server, server.process().life()}).second) return;
-  ++num_server_ends_;
   StartAgain(server, UpTo(is_stormy_ ? absl::Seconds(10) : absl::Seconds(1)));
 }
 
