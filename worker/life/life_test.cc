@@ -392,6 +392,47 @@ TEST_F(LifecycleTest, AStoppingWorkerWhoseLifeEndsSaysThatItsRoundWentWithIt) {
   EXPECT_THAT(Left(), HasSubstr("round 5 is not handed in (lease is over)"));
 }
 
+TEST_F(LifecycleTest, AStoppingWorkerThatWasCutOffSaysWhyItsRoundIsNotHandedIn) {
+  const absl::Status cancelled = absl::CancelledError("");
+  const auto cut_off = [this] {
+    lifecycle_.emplace(Lifecycle::Config{});
+    StartRound(5);
+    EXPECT_EQ(Work(kAway), "");
+  };
+  const auto expect_end = [this](const std::string& last) {
+    EXPECT_EQ(last, "leave (told to stop)");
+    EXPECT_EQ(
+        Left(),
+        "finish DEADLINE_EXCEEDED: told to stop while it was connecting to the servers again: "
+        "round 5 is not handed in");
+  };
+  cut_off();
+  expect_end(Stop());
+  cut_off();
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Stop(), "cancel calls");
+  expect_end(Register(cancelled));
+  cut_off();
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Register(), "prepare");
+  EXPECT_EQ(Stop(), "");
+  expect_end(Take(lifecycle_->OnPrepared(now_, cancelled)));
+  cut_off();
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Register(), "prepare");
+  EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::OkStatus())), "try paths");
+  EXPECT_EQ(Stop(), "cancel transfers");
+  expect_end(Try(cancelled));
+}
+
+TEST_F(LifecycleTest, AStoppingWorkerWhoseConnectionFailsSaysSo) {
+  StartRound(5);
+  EXPECT_EQ(Stop(), "");
+  EXPECT_EQ(Work(kAway), "leave (told to stop)");
+  EXPECT_THAT(Left(), HasSubstr("told to stop, but the connection to the servers has failed: round "
+                                "5 is not handed in (nobody answers)"));
+}
+
 TEST_F(LifecycleTest, AnErrorOfThisMachineIsTheOutcomeAlsoInALifeThatIsOver) {
   StartRound(5);
   EXPECT_EQ(Lose(), "cancel calls, cancel transfers");

@@ -198,9 +198,20 @@ Lifecycle::Effects Lifecycle::OnLeft(absl::Time /*now*/, const absl::Status& sta
 absl::Status Lifecycle::OutcomeOfStop(const absl::Status& left) const {
   if (end_.ok()) return absl::OkStatus();
   if (round_at_hand_.has_value()) {
+    const std::string round =
+        absl::StrCat(": round ", round_at_hand_->value(), " is not handed in");
+    if (!lost_.ok() || absl::IsAborted(end_)) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("told to stop, but the servers have ended this worker's life", round, " (",
+                       Cause(end_).message(), ")"));
+    }
+    if (absl::IsCancelled(end_)) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("told to stop while it was connecting to the servers again", round));
+    }
     return absl::DeadlineExceededError(
-        absl::StrCat("told to stop, but the servers have ended this worker's life: round ",
-                     round_at_hand_->value(), " is not handed in (", end_.message(), ")"));
+        absl::StrCat("told to stop, but the connection to the servers has failed", round, " (",
+                     end_.message(), ")"));
   }
   if (unsent_report_.has_value() && !left.ok()) {
     return absl::DeadlineExceededError(
