@@ -11,13 +11,19 @@
 #include "absl/synchronization/notification.h"
 #include "common/bucket_plan.h"
 #include "common/executor.h"
+#include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "proto/status_mapping.h"
+#include "server/rpc/admin_rpc.h"
+#include "server/rpc/coordinator_strand.h"
 
 namespace lodestar {
 namespace {
+
+constexpr int64_t kBucketBytes = 256;
 
 // Takes every Pull, and answers none.
 class FrozenServer final : public v1::ParameterService::CallbackService {
@@ -72,13 +78,22 @@ class WeightsExportTest : public ::testing::Test {
     map->layout = *BuildLayout(job_.model);
     const ElementRange all = {0, map->layout.num_elements()};
     map->servers = {{0, "nowhere:1", all}};
-    map->buckets = *PlanBuckets(map->layout, {all}, /*bucket_bytes=*/256);
+    map->buckets = *PlanBuckets(map->layout, {all}, kBucketBytes);
     map_ = map;
     host_.Obey(AssignCommand{
         .server_incarnation = 1, .job = job_, .map = map_, .source = InitialSource{}});
     loads_.loaded_.WaitForNotification();
   }
   ~WeightsExportTest() override { host_.Shutdown(absl::CancelledError("the test is over")); }
+
+  // Nobody contributes to it.
+  void DoRoundZero() {
+    const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
+    host_.Obey(MembersCommand{ViewId(1), roster});
+    host_.Obey(OpenRoundCommand{
+        {.round = Round(0), .view = ViewId(1), .roster = roster, .learning_rate = 0.1}});
+    host_.Obey(DropCommand{WorkerId(1), Incarnation(1), "left"});
+  }
 
   LoadWaiter loads_;
   ThreadPool executor_;
@@ -92,11 +107,7 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheRoundWanted) {
   // The one thread of the executor does nothing of what follows before `go`.
   absl::Notification go;
   executor_.Schedule([&go] { go.WaitForNotification(); });
-  const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
-  host_.Obey(MembersCommand{ViewId(1), roster});
-  host_.Obey(OpenRoundCommand{
-      {.round = Round(0), .view = ViewId(1), .roster = roster, .learning_rate = 0.1}});
-  host_.Obey(DropCommand{WorkerId(1), Incarnation(1), "left"});
+  DoRoundZero();
   absl::Notification has_bucket;
   std::thread starter([&] {
     // Long enough for an export that does not wait; one that does passes whatever the time.
@@ -141,6 +152,70 @@ TEST_F(WeightsExportTest, EndsWithTheServer) {
     return absl::OkStatus();
   }),
               StatusIs(absl::StatusCode::kUnavailable));
+}
+
+// Of a coordinator that has committed round 0, while its shard is still at it: the export begins,
+// and waits.
+class AdminExportTest : public WeightsExportTest {
+ protected:
+  AdminExportTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
+    CoordinatorConfig config;
+    config.job = job_;
+    config.job.global_batch_size = 6;
+    config.job.bucket_bytes = kBucketBytes;
+    strand_.Start(*Coordinator::Create(config, clock_.Now()), [](const Effect&) {});
+    Begin(/*instance_id=*/70, /*server_incarnation=*/9);
+    rpc_ = std::make_unique<AdminRpc>(job_, &strand_, &host_);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(rpc_.get());
+    server_ = builder.BuildAndStart();
+    export_ = v1::AdminService::NewStub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", port),
+                                                            grpc::InsecureChannelCredentials()))
+                  ->Export(&context_, {});
+    v1::ExportChunk head;
+    EXPECT_TRUE(export_->Read(&head));
+    EXPECT_EQ(head.source().round(), 1);
+  }
+  ~AdminExportTest() override {
+    strand_.Stop();
+    server_->Shutdown();
+  }
+
+  void Begin(uint64_t instance_id, uint64_t server_incarnation) {
+    strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+      EXPECT_OK(coordinator.OnShardAttached(0, 1, instance_id, 0, "host:0", now));
+      RestoreChoice choice = {.server_incarnation = server_incarnation};
+      choice.state.emplace().ledger.next_round = 1;
+      coordinator.OnRestoreChosen(choice, now);
+    });
+  }
+  absl::Status Finish() {
+    DoRoundZero();
+    v1::ExportChunk chunk;
+    while (export_->Read(&chunk)) {
+    }
+    return FromGrpcStatus(export_->Finish());
+  }
+
+  SimulatedClock clock_;
+  CoordinatorStrand strand_;
+  std::unique_ptr<AdminRpc> rpc_;
+  std::unique_ptr<grpc::Server> server_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::ExportChunk>> export_;
+};
+
+TEST_F(AdminExportTest, HasTheRoundsThatItSays) { EXPECT_OK(Finish()); }
+
+TEST_F(AdminExportTest, FailsWhenTheServersHaveGoneBackMeanwhile) {
+  strand_.Run([](Coordinator& own, absl::Time now) {
+    own.OnShardDisconnected(0, /*instance_id=*/70, now);
+  });
+  Begin(/*instance_id=*/71, /*server_incarnation=*/10);
+  EXPECT_THAT(Finish(), StatusIs(absl::StatusCode::kUnavailable,
+                                 testing::HasSubstr("has parts of before and after")));
 }
 
 }  // namespace
