@@ -92,7 +92,7 @@ struct ClusterState {
   std::optional<std::string> stop_reason;               // once asked to stop
   std::optional<absl::Time> stop_requested_at;          // by an operator
   std::string hold_reason;                              // empty: work is handed out
-  std::set<std::string> save_askers;                    // for the last one; by their reasons
+  std::set<std::string> save_askers;                    // for the last save: their reasons
   absl::Time drop_missing_at = absl::InfiniteFuture();  // who then holds up the last save
   // For how long the last save waits for servers that are away: some process waits to exit.
   absl::Time away_until = absl::InfinitePast();
