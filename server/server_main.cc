@@ -26,8 +26,8 @@ constexpr int kExitFailed = 1;
 constexpr int kExitBadFlags = 2;
 constexpr int kExitNotSaved = 3;
 // 128 and above, as shells count: the same command may succeed later.
-constexpr int kExitHeldElsewhere = 129;  // the port or the checkpoint folder
-constexpr int kExitSignalBase = 128;     // told to stop
+constexpr int kExitRetry = 129;       // the port or the checkpoint folder is held, the disk full
+constexpr int kExitSignalBase = 128;  // told to stop
 
 int RunServer(const ServerConfig& config) {
   Server::Deps deps;
@@ -36,9 +36,10 @@ int RunServer(const ServerConfig& config) {
   if (absl::IsCancelled(server.status())) return kExitSignalBase + PendingStopSignal();
   if (!server.ok()) {
     LogError("{}", server.status());
-    const bool is_held = absl::IsUnavailable(server.status()) ||  // the port
-                         absl::IsAlreadyExists(server.status());  // the folder
-    return is_held ? kExitHeldElsewhere : kExitFailed;
+    const bool may_retry = absl::IsUnavailable(server.status()) ||      // the port
+                           absl::IsAlreadyExists(server.status()) ||    // the folder
+                           absl::IsResourceExhausted(server.status());  // the disk is full
+    return may_retry ? kExitRetry : kExitFailed;
   }
   std::atomic<int> first_signal = 0;
   int exit_code = kExitDone;

@@ -45,7 +45,8 @@ absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const Ho
   const std::string has = absl::StrCat(host.limited_by, " has ", BytesText(host.available_bytes),
                                        " available of ", BytesText(host.total_bytes));
   if (needed.steady() > host.available_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
+    // Not a matter of time, as a full disk may be: the job is too large for this server.
+    return absl::FailedPreconditionError(absl::StrCat(
         "this server needs ", needed.Describe(), "; ", has,
         "; spread the job over more servers (--shard=I/K), take an optimizer with less state, or "
         "say with --memory_limit that it may take more"));

@@ -75,7 +75,7 @@ TEST(ShardMemoryTest, WhatDoesNotFitIsRefusedWithBothNumbers) {
                   .available_bytes = 3'500'000'000,
                   .limited_by = "the control group /jobs/7"};
   EXPECT_THAT(CheckShardMemory(needed, host),
-              StatusIs(absl::StatusCode::kResourceExhausted,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("needs 4.07 GB"), HasSubstr("/jobs/7 has 3.50 GB"),
                              HasSubstr("--shard=I/K"))));
   host.available_bytes = 5'000'000'000;
