@@ -114,6 +114,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   coordinator.checkpoint_schedule = {.every_rounds = config_.durability.checkpoint_every,
                                      .interval = config_.durability.checkpoint_interval,
                                      .max_cost = config_.durability.checkpoint_cost};
+  coordinator.round_timeout = config_.cluster.round_timeout;
   coordinator.stop_timeout = config_.cluster.stop_timeout;
   coordinator.exit_when_done = config_.exit_when_done;
   coordinator.divergence = config_.divergence;

@@ -60,6 +60,8 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
     RETURN_IF_ERROR(ParseHostPort("coordinator", cluster.coordinator, /*lowest_port=*/1).status());
   }
   RETURN_IF_ERROR(CheckDurationRange("lease", cluster.lease, kMinLease, kMaxDuration));
+  RETURN_IF_ERROR(
+      CheckDurationRange("round_timeout", cluster.round_timeout, kShortestWait, kMaxDuration));
   RETURN_IF_ERROR(CheckWholeRange("memory_limit", cluster.memory_limit, 0, kMaxMemory));
   return CheckDurationRange("stop_timeout", cluster.stop_timeout, kShortestWait, kMaxDuration);
 }

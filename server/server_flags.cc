@@ -100,6 +100,13 @@ ABSL_FLAG(bool, error_feedback, true,
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
           "A worker not heard of for that long loses its membership and rounds go on without it; a "
           "duration such as 10s or 1m, 100ms to 24h. Workers send heartbeats every third of it.");
+ABSL_FLAG(
+    absl::Duration, round_timeout, absl::Hours(1),
+    "The longest that others wait for a member that sends heartbeats but does not report its round "
+    "or ask for one, as of a process that has hung; 100ms to 24h. It is dropped sooner where its "
+    "rounds usually are short: after ten times as long, at least ten minutes, and two leases. "
+    "Raise "
+    "it where rounds honestly take longer than that.");
 
 ABSL_FLAG(std::string, optimizer, "adamw",
           "sgd, momentum, nesterov or adamw: on the servers in sync and async, on each worker in "
@@ -158,7 +165,7 @@ ABSL_FLAG(
     "checkpoint is written; 100ms to 24h. Half of it is for workers to hand in their round, else "
     "they are dropped from it, and for servers that are away to come back, else nothing is saved; "
     "the other half is for writing. A second signal ends the server at once, a third even if it "
-    "hangs.");
+    "hangs. psctl stop waits all of it for workers to hand in their round, then writes.");
 ABSL_FLAG(std::string, memory_limit, "0",
           "What weights, optimizer state and contributions may take on this server, as in 500MB, "
           "4GiB or 4000000000; beyond, the job is saved and ended. 0: what the machine, its "
@@ -204,6 +211,7 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
   }
   cluster.coordinator = absl::GetFlag(FLAGS_coordinator);
   cluster.lease = absl::GetFlag(FLAGS_lease);
+  cluster.round_timeout = absl::GetFlag(FLAGS_round_timeout);
   cluster.stop_timeout = absl::GetFlag(FLAGS_stop_timeout);
   const std::string memory_limit = absl::GetFlag(FLAGS_memory_limit);
   const absl::StatusOr<int64_t> bytes = ParseBytes(memory_limit);
@@ -375,7 +383,8 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
        {"mode", "min_workers", "keep_workers", "quorum", "max_rounds_ahead", "staleness_scaling",
-        "local_steps", "outer_optimizer", "outer_learning_rate", "outer_momentum", "lease"}},
+        "local_steps", "outer_optimizer", "outer_learning_rate", "outer_momentum", "lease",
+        "round_timeout"}},
       {"Wire", {"push_encoding", "pull_encoding", "error_feedback"}},
       {"Optimizer",
        {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",

@@ -41,6 +41,7 @@ TEST_F(ServerFlagsTest, DefaultsAreAJobThatRuns) {
   EXPECT_EQ(config.job.batch_size, 12);
   EXPECT_EQ(config.job.schedule.total_rounds, 2000);
   EXPECT_EQ(config.cluster.lease, absl::Seconds(10));
+  EXPECT_EQ(config.cluster.round_timeout, absl::Hours(1));
   EXPECT_TRUE(config.is_coordinator());
 }
 
@@ -69,12 +70,14 @@ TEST_F(ServerFlagsTest, FlagFileAndCommandLineGiveOneConfig) {
   const std::string path = testing::TempDir() + "/server.flags";
   std::ofstream(path) << "--mode=local_sgd\n--local_steps=8\n--model=mlp\n";
   const ServerConfig config =
-      Parse({"--flagfile=" + path, "--outer_optimizer=average", "--lease=2s"}).config;
+      Parse({"--flagfile=" + path, "--outer_optimizer=average", "--lease=2s", "--round_timeout=2m"})
+          .config;
   EXPECT_EQ(config.job.mode, Mode::kLocalSgd);
   EXPECT_EQ(config.job.local_steps, 8);
   EXPECT_EQ(config.job.outer_optimizer, OuterOptimizerKind::kAverage);
   EXPECT_EQ(config.job.model.name, "mlp");
   EXPECT_EQ(config.cluster.lease, absl::Seconds(2));
+  EXPECT_EQ(config.cluster.round_timeout, absl::Minutes(2));
 }
 
 TEST_F(ServerFlagsTest, EncodingsAreOfTheJob) {
@@ -127,6 +130,8 @@ TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"--shard=2/2", "--coordinator=localhost:1"}), HasSubstr("0 <= I < K"));
   EXPECT_THAT(ErrorOf({"--lease=1ms"}), AllOf(HasSubstr("--lease=1ms"), HasSubstr("100ms")));
   EXPECT_THAT(ErrorOf({"--lease=10"}), HasSubstr("--lease=10"));
+  EXPECT_THAT(ErrorOf({"--round_timeout=1ms"}),
+              AllOf(HasSubstr("--round_timeout=1ms"), HasSubstr("100ms")));
   EXPECT_THAT(ErrorOf({"--checkpoint_keep=0"}), HasSubstr("--checkpoint_keep=0"));
   EXPECT_THAT(ErrorOf({"--trace_rounds=0"}),
               AllOf(HasSubstr("--trace_rounds=0"), HasSubstr("1000")));

@@ -327,8 +327,9 @@ std::vector<Command> Commands() {
        .summary = "last checkpoint, then everyone ends",
        .details =
            "Waits until the job is over and saved, and says where, and meanwhile what holds\n"
-           "that up; without waiting for it (Ctrl-C) the job ends all the same. Exit code 3:\n"
-           "the last checkpoint failed, or the server was ended before it (SIGTERM).\n",
+           "that up: workers for at most --stop_timeout of the server. Without waiting for it\n"
+           "(Ctrl-C) the job ends all the same. Exit code 3: the last checkpoint failed, or\n"
+           "the server was ended before it (SIGTERM).\n",
        .flags = {"server", "reason"},
        .run = WithClient(&StopCommand)},
       {.name = "launch",

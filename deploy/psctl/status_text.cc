@@ -124,8 +124,12 @@ std::string OpenRoundText(const v1::OpenRoundStatus& round) {
   if (round.arrived().empty() && round.missing().empty()) return "";
   std::vector<std::string> missing;
   for (const v1::MissingContribution& contribution : round.missing()) {
-    missing.push_back(
-        absl::StrCat(contribution.worker(), " (", FormatSeconds(contribution.age_seconds()), ")"));
+    missing.push_back(absl::StrCat(
+        contribution.worker(), " (", FormatSeconds(contribution.age_seconds()),
+        contribution.has_seconds_left()
+            ? absl::StrCat(", at most ", FormatSeconds(contribution.seconds_left()), " more")
+            : "",
+        ")"));
   }
   return absl::StrFormat("%d open for %s: arrived [%s], missing [%s]", round.round(),
                          FormatSeconds(round.age_seconds()), absl::StrJoin(round.arrived(), " "),

@@ -50,6 +50,7 @@ struct MissingSnapshot {
   std::string worker;
   absl::Duration age;
   std::string what;
+  absl::Duration time_left = absl::InfiniteDuration();  // until it is dropped
 };
 
 struct OpenRoundSnapshot {

@@ -89,11 +89,13 @@ struct ClusterState {
   absl::Status failure;        // not OK: the servers cannot go on, or the run has diverged
   absl::Status shard_failure;  // for which the job fails once the last checkpoint is taken
   uint64_t server_incarnation = 0;
-  std::optional<std::string> stop_reason;               // once asked to stop
-  std::optional<absl::Time> stop_requested_at;          // by an operator
-  std::string hold_reason;                              // empty: work is handed out
-  std::set<std::string> save_askers;                    // for the last save: their reasons
-  absl::Time drop_missing_at = absl::InfiniteFuture();  // who then holds up the last save
+  std::optional<std::string> stop_reason;       // once asked to stop
+  std::optional<absl::Time> stop_requested_at;  // by an operator
+  std::string hold_reason;                      // empty: work is handed out
+  std::set<std::string> save_askers;            // for the last save: their reasons
+  // Who then holds up the last save, or a stop.
+  absl::Time drop_missing_at = absl::InfiniteFuture();
+  std::vector<std::string> not_waited_for;  // dropped then: "b (round 7)"
   // For how long the last save waits for servers that are away: some process waits to exit.
   absl::Time away_until = absl::InfinitePast();
   bool should_exit = false;

@@ -46,6 +46,24 @@ std::vector<WorkerId> Awaited(const OpenRound& round, const std::map<WorkerId, W
   return awaited.empty() ? missing : awaited;
 }
 
+// When this member is dropped if it goes on as it does; never if it need not be, or is done.
+absl::Time DropTime(const ClusterState& state, absl::Span<const Hold> holds, WorkerId worker) {
+  const auto hold = std::find_if(holds.begin(), holds.end(),
+                                 [&](const Hold& one) { return one.worker == worker; });
+  const absl::Time until = hold == holds.end() ? absl::InfiniteFuture() : hold->until;
+  return std::min(until, state.drop_missing_at);
+}
+
+// ", at most 4m20s more" for all of these; empty if one of them may take as long as it likes.
+std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> workers,
+                     absl::Time now) {
+  const std::vector<Hold> holds = RoundHolds(state, now);
+  absl::Time last = absl::InfinitePast();
+  for (WorkerId worker : workers) last = std::max(last, DropTime(state, holds, worker));
+  if (last == absl::InfiniteFuture() || last <= now) return "";
+  return absl::StrCat(", at most ", AgeText(last - now), " more");
+}
+
 std::string Standstills(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
   for (const auto& [number, round] : state.open) {
@@ -161,9 +179,13 @@ std::string WayOut(const ClusterState& state, absl::Time now) {
   const bool waits_for_round =
       (state.phase == CoordinatorPhase::kRunning || state.phase == CoordinatorPhase::kEvaluating) &&
       !state.open.empty();
-  return waits_for_round ? absl::StrCat("whoever is gone is out of it after --lease=",
-                                        absl::FormatDuration(state.config.lease))
-                         : "";
+  if (!waits_for_round) return "";
+  return absl::StrCat(
+      "whoever is gone is out of it after --lease=", absl::FormatDuration(state.config.lease),
+      state.is_stopping() ? absl::StrCat(", whoever holds it up, whatever it says, after "
+                                         "--stop_timeout=",
+                                         absl::FormatDuration(state.config.stop_timeout))
+                          : "");
 }
 
 std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time now) {
@@ -206,6 +228,13 @@ std::string WastedText(const ClusterState& state) {
 std::string RoundsText(const ClusterState& state) {
   return absl::StrCat(state.rounds_done(), " of ", state.ledger.total_rounds(), " rounds",
                       WastedText(state));
+}
+
+std::string NotWaitedForText(const ClusterState& state) {
+  if (state.not_waited_for.empty()) return "";
+  return absl::StrCat(", and did not wait longer than --stop_timeout=",
+                      absl::FormatDuration(state.config.stop_timeout), " for ",
+                      absl::StrJoin(state.not_waited_for, ", "));
 }
 
 }  // namespace
@@ -258,12 +287,15 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                          state.is_work_held() || state.ledger.is_exhausted();
   if (has_round && !state.open.empty()) {
     const OpenRound& round = state.open.begin()->second;
+    const std::vector<WorkerId> awaited = Awaited(round, state.desks);
     std::vector<std::string> names;
-    for (WorkerId worker : Awaited(round, state.desks)) names.push_back(state.NameOf(worker));
+    for (WorkerId worker : awaited) names.push_back(state.NameOf(worker));
     return absl::StrCat(round.is_evaluation() ? "the final evaluation" : "round ",
                         round.is_evaluation() ? "" : absl::StrCat(round.round().value()),
                         " waits for ", absl::StrJoin(names, ", "),
-                        has_ages ? ", open for " + AgeText(now - round.opened_at()) : "",
+                        has_ages ? absl::StrCat(", open for ", AgeText(now - round.opened_at()),
+                                                TimeLeft(state, awaited, now))
+                                 : "",
                         Standstills(state, age_at));
   }
   if (state.is_work_held()) {
@@ -297,6 +329,18 @@ std::string StandstillOf(const ClusterState& state, WorkerId worker,
   return absl::StrCat("no bytes ", desk->second.is_pulling() ? "from" : "to", " shard ",
                       still.shard, " at ", state.shards.entries()[still.shard].address,
                       age_at.has_value() ? " for " + AgeText(*age_at - still.since) : "");
+}
+
+std::string HoldText(const Hold& hold, absl::Time now) {
+  const std::string age = AgeText(now - hold.since);
+  if (!hold.round.has_value()) return absl::StrCat("it has not asked for work for ", age);
+  return absl::StrCat("it has had round ", hold.round->value(), " for ", age,
+                      " and has not reported it; ",
+                      hold.usually.has_value()
+                          ? absl::StrCat("such a round usually takes it ",
+                                         absl::FormatDuration(
+                                             absl::Trunc(*hold.usually, absl::Milliseconds(1))))
+                          : "it is its first of this kind");
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {
@@ -367,7 +411,7 @@ std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
   }
   const int64_t rounds = state.rounds_done();
   return JobEnding{rounds < state.ledger.total_rounds()
-                       ? absl::StrCat("stopped after ", RoundsText(state))
+                       ? absl::StrCat("stopped after ", RoundsText(state), NotWaitedForText(state))
                        : absl::StrCat("complete after all ", rounds, " rounds", WastedText(state)),
                    *state.last_save.outcome(), LostText(state)};
 }
@@ -442,13 +486,15 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
     for (WorkerId worker : round.Arrived()) {
       snapshot.open_round->arrived.push_back(state.NameOf(worker));
     }
+    const std::vector<Hold> holds = RoundHolds(state, now);
     for (WorkerId worker : round.Missing()) {
       auto desk = state.desks.find(worker);
       const bool delivers = desk != state.desks.end() && desk->second.is_delivering();
       snapshot.open_round->missing.push_back({state.NameOf(worker), now - round.opened_at(),
                                               round.is_evaluation() ? "evaluation"
                                               : delivers            ? "acknowledgement"
-                                                                    : "contribution"});
+                                                                    : "contribution",
+                                              DropTime(state, holds, worker) - now});
     }
   }
   for (size_t i = 0; i < state.shards.entries().size(); ++i) {

@@ -13,6 +13,7 @@
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/last_save.h"
+#include "server/coordinator/round_holds.h"
 
 namespace lodestar {
 
@@ -28,6 +29,8 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
 // its age if `age_at` is not given.
 std::string StandstillOf(const ClusterState& state, WorkerId worker,
                          std::optional<absl::Time> age_at);
+// "it was given round 7 5m0.2s ago and has not reported it; such a round usually takes it 1.2s"
+std::string HoldText(const Hold& hold, absl::Time now);
 // How long what is waited for now may last before the log is told.
 absl::Duration WaitPatience(const ClusterState& state);
 // Not OK unless state.is_ready(): what is waited for, or why it is in vain.

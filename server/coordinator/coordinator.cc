@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 #include <variant>
@@ -18,6 +19,7 @@
 #include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "server/coordinator/cluster_words.h"
+#include "server/coordinator/round_holds.h"
 
 namespace lodestar {
 namespace {
@@ -58,9 +60,24 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
 }
 
-bool IsFinite(const RoundReport& report) {
-  return (report.num_predictions == 0 || std::isfinite(report.loss_sum)) &&
-         (report.heldout_predictions == 0 || std::isfinite(report.heldout_loss_sum));
+// Why these sums are of no loss that a trainer can have; empty: they may be.
+std::string OddLoss(double loss_sum, int64_t predictions, double lowest) {
+  if (predictions == 0) return "";
+  const double mean = loss_sum / static_cast<double>(predictions);
+  constexpr double kHighest = std::numeric_limits<float>::max();
+  if (!std::isfinite(mean)) return "is not finite";
+  if (mean >= lowest && mean <= kHighest) return "";
+  return absl::StrCat("is ", mean, "; possible are ", lowest, " to ", kHighest);
+}
+
+std::string OddLoss(const RoundReport& report, const ModelSpec& model) {
+  // A cross-entropy is below zero by rounding at most. Losses of a client's own model are fp32.
+  const double lowest = std::holds_alternative<ClientModelSpec>(model.architecture)
+                            ? std::numeric_limits<float>::lowest()
+                            : -0.01;
+  std::string odd = OddLoss(report.loss_sum, report.num_predictions, lowest);
+  if (!odd.empty()) return odd;
+  return OddLoss(report.heldout_loss_sum, report.heldout_predictions, lowest);
 }
 
 // Of a server that had nothing yet.
@@ -209,10 +226,10 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   if (const absl::Duration rest = state_.desks[life.worker].rests_until() - now;
       rest > absl::ZeroDuration() && !members.empty()) {
     return absl::UnavailableError(absl::StrCat(
-        "this worker stood still in its first round, and the others waited for it: they go on "
-        "without it for as long, and it may join in ",
+        "this worker held up a round, and the others waited for it: they go on without it for as "
+        "long, and it may join in ",
         absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
-        "; see to its path to the servers"));
+        "; see to its path to the servers, and to what it computes with"));
   }
   absl::Status admitted = CheckLayoutHash(layout_hash);
   if (admitted.ok()) {
@@ -227,7 +244,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
     slowest = std::min(slowest, state_.desks[member->id].progress());
   }
   RETURN_IF_ERROR(state_.membership.Join(life.worker, life.incarnation, now));
-  state_.desks[life.worker].set_progress(slowest);
+  state_.desks[life.worker].BeginMembership(slowest, now);
   state_.supply.OnJoined(life);
   Tell(absl::StrCat("worker joined name=", state_.NameOf(life.worker),
                     " worker=", life.worker.value(), " view=", state_.membership.view().value(),
@@ -287,6 +304,7 @@ void Coordinator::Tick(absl::Time now) {
   LookForSilence(now);
   EndLives(state_.membership.Expire(now), now);
   DropStalled(now);
+  DropHolding(now);
   DropLingering(now);
   TellWait(now);
   if (now < state_.drop_missing_at || !MayDropMissing(now)) return;
@@ -319,7 +337,7 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
   for (const EndedLife& life : lives) {
     state_.desks[life.id].EndLife();
     state_.ledger.ReleaseWorker(life.id);
-    for (auto& [number, round] : state_.open) round.Lose(life.id);
+    for (auto& [number, round] : state_.open) round.Lose(life.id, now);
     Command(DropCommand{life.id, life.incarnation, life.reason});
     Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
                       " incarnation=", life.incarnation.value(), " reason=", life.reason));
@@ -429,18 +447,17 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
   WorkerDesk& desk = state_.desks[worker];
   ASSIGN_OR_RETURN(const WorkerDesk::Match match, desk.Classify(report));
   if (match == WorkerDesk::Match::kRepeat) return absl::OkStatus();
-  if (!IsFinite(report)) {
+  if (const std::string odd = OddLoss(report, state_.config.job.model); !odd.empty()) {
     const Incarnation incarnation = state_.membership.Find(worker)->incarnation;
     OnNotFinite(worker, report.round,
-                absl::StrCat("the loss of worker '", state_.NameOf(worker), "' is not finite"),
-                now);
+                absl::StrCat("the loss of worker '", state_.NameOf(worker), "' ", odd), now);
     return state_.membership.Check(worker, incarnation);
   }
   desk.CountFinite();
   ++state_.finite_reports;
   // A round that is not open any more was committed without this worker.
   if (auto round = state_.open.find(report.round); round != state_.open.end()) {
-    round->second.Report(worker, report);
+    round->second.Report(worker, report, now);
   }
   desk.Complete(report, now);
   return absl::OkStatus();
@@ -450,7 +467,7 @@ absl::Duration Coordinator::StallPatience(const WorkerDesk& desk) const {
   absl::Duration patience = state_.config.lease + state_.progress.usual_round();
   if (desk.has_reported()) return patience;
   // How slow its path is shows in its first round.
-  for (int i = 0; i <= desk.times_stalled() && patience < kStallPatience; ++i) {
+  for (int i = 0; i <= desk.times_dropped() && patience < kStallPatience; ++i) {
     patience = std::min(kStallCreditFactor * patience, kStallPatience);
   }
   return patience;
@@ -466,8 +483,8 @@ bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl
          now - std::max(begin, desk.same_since()) > std::max(StallPatience(desk), kStallPatience);
 }
 
-// A round waits without end for a worker whose heartbeats come, but not a byte of what it pushes or
-// pulls. Computing is not judged. Where nobody gets on, as when it is the server that cannot be
+// A round would wait for long for a worker whose heartbeats come, but not a byte of what it pushes
+// or pulls. Where nobody gets on, as when it is the server that cannot be
 // reached, nobody is dropped: it would serve no one, and all go on where they were once they can.
 void Coordinator::DropStalled(absl::Time now) {
   if (state_.is_shard_away() || !state_.is_ready()) return;
@@ -488,7 +505,8 @@ void Coordinator::DropStalled(absl::Time now) {
     std::string what = StandstillOf(state_, worker, now);
     if (what.empty()) what = "its pull moves no byte";
     WorkerDesk& desk = state_.desks.at(worker);
-    desk.OnStalled(StallPatience(desk), now);
+    // How slow its path is has shown.
+    if (!desk.has_reported()) desk.OnHeldUp(StallPatience(desk), now);
     RaiseAlarm(absl::StrCat("worker '", state_.NameOf(worker), "' held up rounds: ", what,
                             "; it is dropped, and comes back once it reaches every server. See to "
                             "its path to the servers"),
@@ -501,17 +519,50 @@ void Coordinator::DropStalled(absl::Time now) {
   if (!ended.empty()) EndLives(ended, now);
 }
 
-// Who still works on a round comes to hand it in. Who has none has been told that the job is over,
-// or does not ask, and would keep the servers with nothing but its heartbeats.
+// Whatever a member does, and says that it does, or does not do: others wait for it no longer than
+// it may take.
+void Coordinator::DropHolding(absl::Time now) {
+  std::vector<EndedLife> ended;
+  for (const Hold& hold : RoundHolds(state_, now)) {
+    if (now < hold.until) continue;
+    const std::string what = HoldText(hold, now);
+    state_.desks.at(hold.worker).OnHeldUp(now - hold.since, now);
+    RaiseAlarm(
+        absl::StrCat("worker '", state_.NameOf(hold.worker), "' held up the others: ", what,
+                     ". It is dropped, and may come back in ",
+                     absl::FormatDuration(absl::Ceil(now - hold.since, absl::Seconds(1))),
+                     " with more time, up to --round_timeout=",
+                     absl::FormatDuration(state_.config.round_timeout),
+                     ". See whether its process has hung; if it is only slow, give that flag more"),
+        now);
+    absl::StatusOr<EndedLife> life =
+        state_.membership.Drop(hold.worker, state_.membership.Find(hold.worker)->incarnation,
+                               absl::StrCat("held up the others: ", what), now);
+    if (life.ok()) ended.push_back(*std::move(life));
+  }
+  if (!ended.empty()) EndLives(ended, now);
+}
+
+// Who still works on a round has its time to hand it in. Who has none has been told that the job is
+// over, or does not ask, and would keep the servers with nothing but its heartbeats.
 void Coordinator::DropLingering(absl::Time now) {
-  if (now - state_.over_since < kFarewellTime) return;
+  if (now < state_.over_since) return;
   std::vector<WorkerId> lingering;  // apart from dropping them, which may forget others
   for (const auto& [id, record] : state_.membership.workers()) {
-    if (record.is_alive() && !state_.desks.at(id).grant().has_value()) lingering.push_back(id);
+    if (record.is_alive() && now >= LeavesBy(state_.desks.at(id))) lingering.push_back(id);
   }
   for (WorkerId worker : lingering) {
     DropWorker(worker, "the job is over, and it does not leave", now);
   }
+}
+
+absl::Time Coordinator::LeavesBy(const WorkerDesk& desk) const {
+  absl::Time by = state_.over_since + kFarewellTime;
+  if (desk.grant().has_value()) by = std::max(by, HandInBy(state_, desk));
+  if (!state_.stop_requested_at.has_value()) return by;
+  // Who asks for work is told at once.
+  return std::min(by, std::max(*state_.stop_requested_at + state_.config.stop_timeout,
+                               state_.over_since + state_.config.lease));
 }
 
 void Coordinator::Advance(absl::Time now) {
@@ -661,7 +712,7 @@ void Coordinator::Give(const WorkLedger::Work& work, absl::Time now) {
   for (size_t i = 0; i < work.grants.size(); ++i) {
     Grant grant = work.grants[i];
     grant.loss = state_.progress.loss();
-    state_.desks[work.plan.roster[i].worker].Give(grant);
+    state_.desks[work.plan.roster[i].worker].Give(grant, now);
   }
   state_.open.emplace(work.plan.round, OpenRound(work, now));
   state_.progress.OnOpened(now);
@@ -973,6 +1024,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.save_askers.clear();
   state_.shard_failure = absl::OkStatus();
   state_.drop_missing_at = absl::InfiniteFuture();
+  state_.not_waited_for.clear();
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&state_.source)) {
     const bool is_fallback = state_.IsInFallback(checkpoint->directory);
     // In the fallback it is no reason not to save where it belongs.
@@ -1093,6 +1145,7 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   if (state_.is_stopping() || state_.phase == CoordinatorPhase::kFailed) return;
   state_.stop_reason = std::string(reason);
   state_.stop_requested_at = now;
+  state_.drop_missing_at = std::min(state_.drop_missing_at, now + state_.config.stop_timeout);
   Tell(absl::StrCat("stop requested: ", reason));
   Touch();
   if (!state_.is_ready()) {
@@ -1149,22 +1202,31 @@ void Coordinator::EndLastSave(const absl::Status& error) {
                                               : std::string(outcome.status().message()))));
 }
 
-// It is not the workers that hold up a save which waits for a server, or which has ended.
+// It is not the workers that hold up what waits for a server, or a save that has ended.
 bool Coordinator::MayDropMissing(absl::Time now) const {
-  return state_.last_save.is_begun() && !state_.last_save.outcome().has_value() &&
-         !state_.is_shard_away() && now - state_.shards.back_at() >= kHandInTime;
+  const bool is_saving = state_.last_save.is_begun() && !state_.last_save.outcome().has_value();
+  return (is_saving || state_.is_stopping()) && !state_.is_shard_away() &&
+         now - state_.shards.back_at() >= kHandInTime;
 }
 
 // A worker that holds up the last checkpoint goes, and with it its part of the round; the round is
 // closed without it.
 void Coordinator::DropMissing(absl::Time now) {
-  const std::string reason = absl::StrCat("held up the last checkpoint: ", state_.hold_reason);
+  const std::string reason =
+      state_.is_work_held() ? absl::StrCat("held up the last checkpoint: ", state_.hold_reason)
+                            : absl::StrCat("has not handed in its round within --stop_timeout=",
+                                           absl::FormatDuration(state_.config.stop_timeout),
+                                           ", and the job is "
+                                           "stopped: ",
+                                           *state_.stop_reason);
   std::vector<EndedLife> ended;
   for (const auto& [number, round] : state_.open) {
     for (WorkerId worker : round.Missing()) {
       const WorkerRecord* record = state_.membership.Find(worker);
       auto life = state_.membership.Drop(worker, record->incarnation, reason, now);
-      if (life.ok()) ended.push_back(*std::move(life));
+      if (!life.ok()) continue;
+      state_.not_waited_for.push_back(absl::StrCat(life->name, " (round ", number.value(), ")"));
+      ended.push_back(*std::move(life));
     }
   }
   EndLives(ended, now);

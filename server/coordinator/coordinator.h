@@ -212,7 +212,10 @@ class Coordinator {
   // Whether the round has waited long enough for the worker, whose transfers do not move.
   bool IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const;
   void DropStalled(absl::Time now);
+  void DropHolding(absl::Time now);
   void DropLingering(absl::Time now);
+  // When a life that is still there after the end of the job is let go.
+  absl::Time LeavesBy(const WorkerDesk& desk) const;
   bool GrantNext(absl::Time now);
   void Give(const WorkLedger::Work& work, absl::Time now);
   bool CloseRounds(absl::Time now);

@@ -19,7 +19,9 @@ struct CoordinatorConfig {
   uint64_t folder_claim_id = 0;  // see SharedFolder
   std::string fallback_dir;      // for a last checkpoint that fails there; empty: none
   CheckpointSchedule::Config checkpoint_schedule;
-  absl::Duration stop_timeout = absl::Minutes(1);  // for the last checkpoint of a job that fails
+  absl::Duration round_timeout = absl::Hours(1);  // the longest that a round waits for a member
+  // For the rounds at hand of a job that is stopped, and the last checkpoint of one that fails.
+  absl::Duration stop_timeout = absl::Minutes(1);
   bool exit_when_done = false;
   DivergencePolicy divergence;
 };

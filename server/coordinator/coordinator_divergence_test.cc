@@ -338,6 +338,36 @@ TEST_F(CoordinatorDivergenceTest, LossThatIsNotFiniteCountsAsSuch) {
   EXPECT_THAT(last->grant->reason, HasSubstr("the loss of worker 'b' is not finite"));
 }
 
+TEST_F(CoordinatorDivergenceTest, LossThatNoTrainerCanHaveCountsAsNotFinite) {
+  const auto refused = [&](double loss_sum) {
+    Start(Config(2));
+    for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+    RoundReport report = CoordinatorHarness::ReportOf(GrantOf(0));
+    report.loss_sum = loss_sum;
+    const auto answer = coordinator().RequestGrant(workers_[0].life, report, cluster_->now());
+    return absl::IsAborted(answer.status()) ? Message(answer.status()) : "";
+  };
+  EXPECT_THAT(refused(-1e300), HasSubstr("e+299; possible are -0.01 to 3.4"));
+  EXPECT_THAT(refused(1e300), HasSubstr("e+299; possible are -0.01 to 3.4"));
+  EXPECT_THAT(refused(-3.0), HasSubstr("is -1; possible"));
+  EXPECT_EQ(refused(-1e-6), "") << "rounding";
+  EXPECT_EQ(refused(1e30), "");
+}
+
+TEST_F(CoordinatorDivergenceTest, CountsThatCannotBeAreRefused) {
+  Start(Config(2));
+  for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+  const auto code_of = [&](const RoundReport& report) {
+    return coordinator().RequestGrant(workers_[0].life, report, cluster_->now()).status().code();
+  };
+  RoundReport report = CoordinatorHarness::ReportOf(GrantOf(0));
+  report.num_predictions = int64_t{1} << 62;
+  EXPECT_EQ(code_of(report), absl::StatusCode::kInvalidArgument);
+  report = CoordinatorHarness::ReportOf(GrantOf(0));
+  report.heldout_correct = report.heldout_predictions + 1;
+  EXPECT_EQ(code_of(report), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(CoordinatorDivergenceTest, WorkerThatIsSickAgainAndAgainIsTurnedAway) {
   Start(Config(2));
   for (int time = 0; time < 3; ++time) {

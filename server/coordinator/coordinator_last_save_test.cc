@@ -365,6 +365,68 @@ TEST_F(CoordinatorLastSaveTest, AFailedJobDoesNotWaitForWorkersThatAreDead) {
   EXPECT_TRUE(coordinator().outcome().has_value()) << "its lease is over";
 }
 
+TEST_F(CoordinatorLastSaveTest, AStoppedJobWaitsForRoundsNoLongerThanTheTimeoutAndSaysForWhom) {
+  const TestWorker a = cluster_.Add("a");
+  const TestWorker b = cluster_.Add("b");
+  const Grant first = *cluster_.Ask(a).grant;
+  cluster_.Ask(b);
+  const Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
+  coordinator().RequestStop("psctl stop", cluster_.now());
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  for (int i = 0; i < 9; ++i) cluster_.Pass(absl::Seconds(6), {a, b});
+  EXPECT_TRUE(coordinator().IsMember(b.life));
+  EXPECT_EQ(Snapshot().waiting_for, "round 1 waits for b, open for 54s, at most 6s more");
+  EXPECT_THAT(Snapshot().requests.at(0).way_out,
+              HasSubstr("whoever holds it up, whatever it says, after --stop_timeout=1m"));
+  cluster_.Pass(absl::Seconds(6), {a, b});
+  EXPECT_FALSE(coordinator().IsMember(b.life));
+  EXPECT_EQ(cluster_.sent().commands.back(), "save 2");
+  cluster_.FinishSave();
+  EXPECT_EQ((*coordinator().Ending())->text,
+            "stopped after 2 of 4 rounds, and did not wait longer than --stop_timeout=1m for b "
+            "(round 1)");
+  ASSERT_TRUE(coordinator().Leave(a.life, "done", {}, cluster_.now()).ok());
+  EXPECT_TRUE(coordinator().outcome().has_value());
+}
+
+TEST_F(CoordinatorLastSaveTest, WhoSendsHeartbeatsOnlyHoldsUpAStopNoLongerThanTheTimeout) {
+  const TestWorker a = cluster_.Add("a");
+  for (int i = 0; i < 4; ++i) cluster_.Pass(absl::Seconds(5), {a});
+  coordinator().RequestStop("psctl stop", cluster_.now());
+  cluster_.FinishSave();
+  for (int i = 0; i < 11; ++i) cluster_.Pass(absl::Seconds(5), {a});
+  EXPECT_FALSE(coordinator().outcome().has_value());
+  cluster_.Pass(absl::Seconds(5), {a});
+  EXPECT_TRUE(coordinator().outcome().has_value());
+}
+
+TEST_F(CoordinatorLastSaveTest, ALateRoundIsWaitedForAtTheEndNoLongerThanItMayTake) {
+  Coordinator::Config config = SavingConfig();
+  config.job.quorum = 1;
+  config.job.min_workers = 1;
+  config.exit_when_done = true;
+  config.round_timeout = absl::Minutes(3);
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  GrantAnswer answer = cluster.Ask(a);
+  answer = cluster.Ask(a, CoordinatorHarness::ReportOf(*answer.grant));
+  ASSERT_TRUE(cluster.Ask(b).grant.has_value() || answer.grant.has_value());
+  while (answer.grant.has_value() && answer.grant->kind == Grant::Kind::kTrain) {
+    cluster.Ask(b);
+    answer = cluster.Ask(a, CoordinatorHarness::ReportOf(*answer.grant));
+  }
+  if (answer.grant.has_value()) cluster.Ask(a, CoordinatorHarness::ReportOf(*answer.grant));
+  cluster.FinishSave();
+  ASSERT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kDone);
+  ASSERT_TRUE(cluster.coordinator().Leave(a.life, "done", {}, cluster.now()).ok());
+  for (int i = 0; i < 34; ++i) cluster.Pass(absl::Seconds(5), {b});
+  EXPECT_FALSE(cluster.coordinator().outcome().has_value()) << "it may still hand it in";
+  for (int i = 0; i < 2; ++i) cluster.Pass(absl::Seconds(5), {b});
+  EXPECT_TRUE(cluster.coordinator().outcome().has_value());
+}
+
 class EndOfJobTest : public CoordinatorLastSaveTest {
  protected:
   explicit EndOfJobTest(bool exit_when_done = false, const std::string& fallback = "")

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -19,6 +20,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(CoordinatorWorkersTest, WaitsForMinWorkersAndSaysSo) {
   CoordinatorHarness cluster(TestConfig(2));
@@ -124,7 +126,8 @@ TEST(CoordinatorWorkersTest, WhatIsWaitedForIsToldToTheLogOnce) {
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
   cluster.observer().events.clear();
   for (int i = 0; i < 30; ++i) cluster.Pass(absl::Seconds(1), {a, b});
-  EXPECT_THAT(cluster.observer().events, ElementsAre("cluster round 0 waits for b, open for 11s"));
+  EXPECT_THAT(cluster.observer().events,
+              ElementsAre("cluster round 0 waits for b, open for 11s, at most 59m49s more"));
 }
 
 TEST(CoordinatorWorkersTest, ARoundIsHeldUpOnceItTakesMuchLongerThanOthers) {
@@ -355,7 +358,8 @@ TEST_F(StalledWorkerTest, APathThatIsSlowInItsFirstRoundHasFourTimesAsLong) {
 }
 
 TEST_F(StalledWorkerTest, WhoWasDroppedBeforeItReportedGetsMoreTimeButLetsOthersGoOnFirst) {
-  const std::vector<Beat> beats = {{}, {}, {"pull", /*still_shard=*/1}};
+  const Beat pushes = {"push", /*still_shard=*/-1, /*moves=*/true};
+  const std::vector<Beat> beats = {pushes, pushes, {"pull", /*still_shard=*/1}};
   const auto lasts = [&](int seconds) {
     Pass(seconds, beats);
     EXPECT_EQ(Alive(), "abc") << seconds;
@@ -404,7 +408,7 @@ TEST_F(StalledWorkerTest, WhoWasDroppedBeforeItReportedGetsMoreTimeButLetsOthers
 TEST_F(StalledWorkerTest, OneThatComputesOrMovesBytesIsWaitedFor) {
   FinishRound();
   // What was found before it computed says nothing about now.
-  Pass(700, {{"compute", /*still_shard=*/1}, {}, {"pull", /*still_shard=*/-1, /*moves=*/true}});
+  Pass(600, {{"compute", /*still_shard=*/1}, {}, {"pull", /*still_shard=*/-1, /*moves=*/true}});
   EXPECT_EQ(Alive(), "abc");
 }
 
@@ -433,7 +437,7 @@ TEST_F(StalledWorkerTest, AClientThatTellsOfNoStandstillHasTenMinutesForItsPull)
   FinishRound();
   Pass(600, {{"compute"}, {}, {"pull"}});
   EXPECT_EQ(Alive(), "abc");
-  Pass(20, {{"compute"}, {}, {"pull"}});
+  Pass(10, {{"compute"}, {}, {"pull"}});
   EXPECT_EQ(Alive(), "ab") << "what it pushes may be told once all is taken";
   EXPECT_THAT(cluster_.observer().alarms.back(),
               HasSubstr("worker 'c' held up rounds: its pull moves no byte"));
@@ -469,6 +473,219 @@ TEST_F(StalledWorkerTest, AStandstillOfAShardThatThereIsNotIsRefused) {
   HeartbeatCall call{workers_[0].life, 0, 0, "push", Standstill{.shard = 2, .age = {}}};
   EXPECT_EQ(cluster_.coordinator().Heartbeat(call, cluster_.now()).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// Rounds of a, b and c that take two seconds, until somebody does not report any more.
+class HeldRoundTest : public testing::Test {
+ protected:
+  // Of who has usually taken two seconds.
+  const absl::Duration kLimit = absl::Minutes(10) + absl::Seconds(20);
+
+  HeldRoundTest() : cluster_(Config()) {}
+  static Coordinator::Config Config() {
+    Coordinator::Config config = TestConfig(3);
+    config.job.schedule.total_rounds = 1000;
+    return config;
+  }
+  void SetUp() override {
+    cluster_.Start();
+    for (const char* name : {"a", "b", "c"}) workers_.push_back(cluster_.Add(name));
+    for (int round = 0; round < 4; ++round) RunRound("abc");
+  }
+
+  TestWorker& Find(char name) { return workers_[name - 'a']; }
+  // All of those named are in a round that is over after two seconds.
+  void RunRound(const std::string& names) {
+    OpenRound(names);
+    Pass(absl::Seconds(2));
+    Report(names);
+  }
+  void OpenRound(const std::string& names) {
+    for (char name : names) cluster_.Ask(Find(name));
+  }
+  void Report(const std::string& names) {
+    for (char name : names) {
+      const GrantAnswer held = cluster_.Ask(Find(name));
+      ASSERT_TRUE(held.grant.has_value()) << name << ": " << held.pending_reason;
+      cluster_.Ask(Find(name), CoordinatorHarness::ReportOf(*held.grant));
+    }
+  }
+  // Time passes; who is alive sends heartbeats that say what is set here.
+  void Pass(absl::Duration duration) {
+    for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(2)) {
+      for (const TestWorker& worker : workers_) {
+        const std::string& activity = activities_[worker.name];
+        if (Alive().find(worker.name) == std::string::npos) continue;
+        ASSERT_OK(cluster_.coordinator()
+                      .Heartbeat({worker.life, pushed_[worker.name], 0,
+                                  activity.empty() ? "compute" : activity},
+                                 cluster_.now())
+                      .status());
+      }
+      cluster_.Pass(std::min(duration, absl::Duration(absl::Seconds(2))));
+    }
+  }
+  std::string Alive() {
+    std::string names;
+    for (const WorkerSnapshot& worker : Snapshot().workers) {
+      if (worker.state == "member" || worker.state == "registered") names += worker.name;
+    }
+    return names;
+  }
+  ClusterSnapshot Snapshot() { return cluster_.coordinator().Snapshot(cluster_.now()); }
+
+  CoordinatorHarness cluster_;
+  std::vector<TestWorker> workers_;
+  std::map<std::string, std::string> activities_;
+  std::map<std::string, uint64_t> pushed_;
+};
+
+TEST_F(HeldRoundTest, AMemberThatOnlySaysThatItComputesIsDroppedAfterMuchMoreThanItsUsualTime) {
+  Report("ac");
+  Pass(kLimit - absl::Minutes(1));
+  EXPECT_EQ(Alive(), "abc") << "slow for once";
+  EXPECT_EQ(Snapshot().waiting_for, "round 4 waits for b, open for 9m20s, at most 1m more");
+  ASSERT_EQ(Snapshot().open_round->missing.size(), 1);
+  EXPECT_EQ(Snapshot().open_round->missing[0].time_left, absl::Minutes(1));
+  Pass(absl::Minutes(1));
+  EXPECT_EQ(Alive(), "ac");
+  EXPECT_THAT(cluster_.observer().alarms.back(),
+              AllOf(HasSubstr("worker 'b' held up the others: it has had round 4 for 10m20s and "
+                              "has not reported it; such a round usually takes it 2s"),
+                    HasSubstr("may come back in 10m20s"), HasSubstr("--round_timeout=1h")));
+  RunRound("ac");
+}
+
+TEST_F(HeldRoundTest, WhoWasDroppedComesBackWithMoreTimeOnceOthersHaveGoneOn) {
+  Report("ac");
+  Pass(kLimit);
+  ASSERT_EQ(Alive(), "ac");
+  TestWorker& b = Find('b');
+  ASSERT_OK(cluster_.Register(b));
+  EXPECT_THAT(cluster_.Join(b),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("held up a round"), HasSubstr("it may join in 10m20s"))));
+  for (int i = 0; i < 311; ++i) RunRound("ac");
+  ASSERT_OK(cluster_.Join(b));
+  cluster_.Ask(b);
+  RunRound("ac");
+  Report("ac");
+  Pass(absl::Minutes(40));
+  EXPECT_EQ(Alive(), "abc") << "four times as long";
+  Report("b");
+  RunRound("abc");
+  EXPECT_EQ(Alive(), "abc");
+  Report("ac");
+  Pass(absl::Hours(1));
+  EXPECT_EQ(Alive(), "ac") << "what took 40 minutes may take longer again, up to the timeout";
+}
+
+TEST_F(HeldRoundTest, WhoMayOnlyWaitBehindItIsNotBlamed) {
+  Report("b");
+  activities_ = {{"a", "push"}, {"c", "push"}};
+  Pass(kLimit);
+  EXPECT_EQ(Alive(), "bc") << "c's push comes after that of a";
+  Report("c");
+  activities_["b"] = "";
+  RunRound("bc");
+  // Those who lie in the same way go one after the other.
+  activities_ = {{"b", "push"}, {"c", "push"}};
+  TestWorker d = cluster_.Add("d");
+  workers_.push_back(d);
+  cluster_.Ask(d);
+  RunRound("bc");
+  Report("d");
+  Pass(kLimit);
+  EXPECT_EQ(Alive(), "cd");
+  Pass(absl::Minutes(55));
+  EXPECT_EQ(Alive(), "d") << "its rounds have lasted ten minutes of late";
+}
+
+TEST_F(HeldRoundTest, WhereNobodyIsDoneNobodyIsTooSlow) {
+  Pass(absl::Hours(30));
+  EXPECT_EQ(Alive(), "abc");
+  EXPECT_THAT(Snapshot().waiting_for, Not(HasSubstr("at most")));
+  Report("a");
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(Alive(), "a") << "it has waited long enough for those who are";
+}
+
+TEST_F(HeldRoundTest, BytesThatMoveGiveItTimeUpToTheTimeout) {
+  Report("ac");
+  activities_["b"] = "pull";
+  const auto move_for = [&](absl::Duration duration) {
+    for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(10)) {
+      pushed_["b"] += 1000;
+      Pass(absl::Seconds(10));
+    }
+  };
+  move_for(absl::Minutes(59));
+  EXPECT_EQ(Alive(), "abc");
+  move_for(absl::Minutes(1));
+  EXPECT_EQ(Alive(), "ac");
+}
+
+TEST_F(HeldRoundTest, ANewcomerHasAQuarterOfAnHourForItsFirstRound) {
+  TestWorker d = cluster_.Add("d");
+  workers_.push_back(d);
+  cluster_.Ask(d);
+  Report("abc");
+  Report("abc");
+  Pass(absl::Minutes(14));
+  EXPECT_EQ(Alive(), "abcd");
+  Pass(absl::Minutes(1) + absl::Seconds(22));
+  EXPECT_EQ(Alive(), "abc");
+  EXPECT_THAT(cluster_.observer().alarms.back(), HasSubstr("it is its first of this kind"));
+}
+
+TEST_F(HeldRoundTest, TimeWithoutAServerIsNobodysFault) {
+  Report("ac");
+  Pass(absl::Minutes(9));
+  cluster_.silent_shard = 1;
+  Pass(absl::Minutes(20));
+  cluster_.silent_shard = -1;
+  Pass(absl::Minutes(9));
+  EXPECT_EQ(Alive(), "abc");
+  Pass(absl::Minutes(1) + absl::Seconds(30));
+  EXPECT_EQ(Alive(), "ac");
+}
+
+TEST(HeldJobTest, AMemberThatDoesNotAskForWorkIsDropped) {
+  Coordinator::Config config = TestConfig(2);
+  config.job.keep_workers = 1;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  EXPECT_THAT(cluster.Ask(a).pending_reason, HasSubstr("waits for b to ask for work"));
+  for (int i = 0; i < 124; ++i) cluster.Pass(absl::Seconds(5), {a, b});
+  EXPECT_TRUE(cluster.coordinator().IsMember(a.life));
+  EXPECT_FALSE(cluster.coordinator().IsMember(b.life));
+  EXPECT_THAT(cluster.observer().alarms.back(),
+              HasSubstr("worker 'b' held up the others: it has not asked for work for 10m20s"));
+}
+
+TEST(HeldJobTest, TheBoundOfStalenessWaitsNoLongerThanTheTimeout) {
+  Coordinator::Config config = TestConfig(2);
+  config.job.mode = Mode::kAsync;
+  config.job.max_rounds_ahead = 1;
+  config.job.schedule.total_rounds = 100;
+  config.round_timeout = absl::Minutes(1);
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker fast = cluster.Add("fast");
+  const TestWorker liar = cluster.Add("liar");
+  GrantAnswer answer = cluster.Ask(fast);
+  ASSERT_TRUE(cluster.Ask(liar).grant.has_value());
+  answer = cluster.Ask(fast);
+  while (answer.grant.has_value()) {
+    cluster.Pass(absl::Seconds(1), {fast, liar});
+    answer = cluster.Ask(fast, CoordinatorHarness::ReportOf(*answer.grant));
+  }
+  EXPECT_THAT(answer.pending_reason, HasSubstr("waits for liar"));
+  for (int i = 0; i < 6; ++i) cluster.Pass(absl::Seconds(10), {fast, liar});
+  EXPECT_FALSE(cluster.coordinator().IsMember(liar.life));
+  EXPECT_TRUE(cluster.Ask(fast).grant.has_value());
 }
 
 TEST(CallersTest, AWorkerThatCallsBeforeTheServersAreThereIsShownAndToldOfTheEnd) {

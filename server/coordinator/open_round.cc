@@ -3,29 +3,34 @@
 namespace lodestar {
 
 OpenRound::OpenRound(const WorkLedger::Work& work, absl::Time opened_at)
-    : plan_(work.plan), opened_at_(opened_at) {
+    : plan_(work.plan), opened_at_(opened_at), front_since_(opened_at) {
   for (size_t i = 0; i < work.grants.size(); ++i) {
     is_evaluation_ = work.grants[i].kind == Grant::Kind::kEvaluate;
     shares_[plan_.roster[i].worker] = {State::kMissing, work.grants[i].num_heldout_samples};
   }
 }
 
-void OpenRound::Report(WorkerId worker, const RoundReport& report) {
+void OpenRound::Report(WorkerId worker, const RoundReport& report, absl::Time now) {
   auto share = shares_.find(worker);
   if (share == shares_.end() || share->second.state != State::kMissing) return;
-  share->second.state = State::kReported;
+  Settle(worker, State::kReported, now);
   ++reported_;
   loss_sum_ += report.loss_sum;
   predictions_ += report.num_predictions;
   samples_ += report.num_samples;
+  if (share->second.num_heldout_samples == 0) return;  // nobody has asked for it
   heldout_.Add({report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions});
 }
 
-void OpenRound::Lose(WorkerId worker) {
+void OpenRound::Lose(WorkerId worker, absl::Time now) {
   auto share = shares_.find(worker);
-  if (share != shares_.end() && share->second.state == State::kMissing) {
-    share->second.state = State::kLost;
-  }
+  if (share == shares_.end() || share->second.state != State::kMissing) return;
+  Settle(worker, State::kLost, now);
+}
+
+void OpenRound::Settle(WorkerId worker, State state, absl::Time now) {
+  if (Missing().front() == worker) front_since_ = now;
+  shares_.at(worker).state = state;
 }
 
 RoundSummary OpenRound::Summarize(absl::Time now) const {

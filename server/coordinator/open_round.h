@@ -20,8 +20,8 @@ class OpenRound {
   OpenRound(const WorkLedger::Work& work, absl::Time opened_at);
 
   // Counts each member once; others are ignored.
-  void Report(WorkerId worker, const RoundReport& report);
-  void Lose(WorkerId worker);
+  void Report(WorkerId worker, const RoundReport& report, absl::Time now);
+  void Lose(WorkerId worker, absl::Time now);
 
   const RoundPlan& plan() const { return plan_; }
   Round round() const { return plan_.round; }
@@ -33,6 +33,9 @@ class OpenRound {
   std::vector<WorkerId> Arrived() const { return InState(State::kReported); }
   // Neither reported nor lost.
   std::vector<WorkerId> Missing() const { return InState(State::kMissing); }
+  // Since when the first of the missing is the first of them. Sums have a fixed order: those behind
+  // it may wait for it.
+  absl::Time front_since() const { return front_since_; }
   bool was_lost_from() const { return !InState(State::kLost).empty(); }
   // Without the totals of the job and the result of an evaluation.
   RoundSummary Summarize(absl::Time now) const;
@@ -46,10 +49,12 @@ class OpenRound {
     int64_t num_heldout_samples = 0;
   };
   std::vector<WorkerId> InState(State state) const;
+  void Settle(WorkerId worker, State state, absl::Time now);
 
   RoundPlan plan_;
   bool is_evaluation_ = false;
   absl::Time opened_at_;
+  absl::Time front_since_;
   std::map<WorkerId, Share> shares_;
   int reported_ = 0;
   double loss_sum_ = 0.0;

@@ -12,6 +12,9 @@ namespace {
 // Weight of what came before when a round's times are added: about ten rounds count.
 constexpr double kTimeMemory = 0.9;
 
+// Of one report: so many of every worker that there may be still add up.
+constexpr int64_t kMaxPredictions = int64_t{1} << 40;
+
 uint64_t Increase(uint64_t before, uint64_t after) { return after > before ? after - before : 0; }
 
 double NonNegativeSeconds(absl::Duration duration) {
@@ -29,7 +32,8 @@ void WorkerDesk::BeginLife(const RegisterCall& call) {
     times_not_finite_ = before.times_not_finite_;
     not_finite_life_ = before.not_finite_life_;
     finite_reports_then_ = before.finite_reports_then_;
-    times_stalled_ = before.times_stalled_;
+    times_dropped_ = before.times_dropped_;
+    pace_ = before.pace_;
     rests_until_ = before.rests_until_;
   }
   instance_id_ = call.instance_id;
@@ -53,9 +57,8 @@ bool WorkerDesk::CountNotFinite(Incarnation incarnation, uint64_t finite_reports
   return true;
 }
 
-void WorkerDesk::OnStalled(absl::Duration waited, absl::Time now) {
-  if (has_reported()) return;
-  ++times_stalled_;
+void WorkerDesk::OnHeldUp(absl::Duration waited, absl::Time now) {
+  ++times_dropped_;
   rests_until_ = now + waited;
 }
 
@@ -63,6 +66,7 @@ void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
   const bool is_same = activity_ == call.activity && bytes_pushed_ == call.bytes_pushed &&
                        bytes_pulled_ == call.bytes_pulled;
   if (!is_same) same_since_ = now;
+  if (call.bytes_pushed > bytes_pushed_ || call.bytes_pulled > bytes_pulled_) moved_at_ = now;
   if (activity_ != call.activity) active_since_ = now;
   activity_ = call.activity;
   still_.reset();
@@ -76,9 +80,15 @@ void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
   bytes_pulled_ = call.bytes_pulled;
 }
 
-void WorkerDesk::Give(const Grant& grant) {
+void WorkerDesk::BeginMembership(int64_t progress, absl::Time now) {
+  progress_ = progress;
+  idle_since_ = now;
+}
+
+void WorkerDesk::Give(const Grant& grant, absl::Time now) {
   is_waiting_ = false;
   grant_ = grant;
+  given_at_ = now;
   last_granted_ = grant.round.value();
 }
 
@@ -87,6 +97,15 @@ absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report
   if (grant_.has_value() && grant_->round == report.round) {
     const bool has_negative = report.num_predictions < 0 || report.num_samples < 0 ||
                               report.heldout_correct < 0 || report.heldout_predictions < 0;
+    if (report.num_predictions > kMaxPredictions || report.heldout_predictions > kMaxPredictions ||
+        report.heldout_correct > report.heldout_predictions) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("report of round ", round, " has ", report.num_predictions, " predictions, ",
+                       report.heldout_predictions, " held-out predictions, ",
+                       report.heldout_correct, " of them right; allowed are ", kMaxPredictions,
+                       ", and no more right ones than there "
+                       "are"));
+    }
     if (has_negative || report.num_samples > grant_->num_samples) {
       return absl::InvalidArgumentError(
           absl::StrCat("report of round ", round, " has ", report.num_samples, " samples, ",
@@ -106,7 +125,9 @@ absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report
 
 void WorkerDesk::Complete(const RoundReport& report, absl::Time now) {
   last_reported_ = report.round.value();
-  times_stalled_ = 0;
+  times_dropped_ = 0;
+  idle_since_ = now;
+  if (grant_.has_value()) pace_.OnRound(*grant_, now - given_at_);
   if (grant_.has_value() && grant_->kind == Grant::Kind::kTrain) {
     ++progress_;
     ++rounds_completed_;

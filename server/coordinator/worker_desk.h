@@ -12,6 +12,7 @@
 #include "common/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/rate_meter.h"
+#include "server/coordinator/round_patience.h"
 #include "server/membership/membership_table.h"
 
 namespace lodestar {
@@ -25,7 +26,9 @@ class WorkerDesk {
   const std::string& peer() const { return peer_; }
 
   void OnHeartbeat(const HeartbeatCall& call, absl::Time now);
-  void Give(const Grant& grant);
+  // It has joined; the slowest member has completed so many rounds.
+  void BeginMembership(int64_t progress, absl::Time now);
+  void Give(const Grant& grant, absl::Time now);
   // What a report is: of the grant held, of one reported before, or of none (InvalidArgument).
   enum class Match : uint8_t { kCurrent, kRepeat };
   absl::StatusOr<Match> Classify(const RoundReport& report) const;
@@ -54,9 +57,12 @@ class WorkerDesk {
 
   bool is_waiting() const { return is_waiting_; }
   const std::optional<Grant>& grant() const { return grant_; }
+  absl::Time given_at() const { return given_at_; }
+  // Since when it could have asked for work.
+  absl::Time idle_since() const { return idle_since_; }
+  const MemberPace& pace() const { return pace_; }
   // Rounds completed in this life, from where the slowest member was when it joined.
   int64_t progress() const { return progress_; }
-  void set_progress(int64_t progress) { progress_ = progress; }
 
   // `newest`: number of the newest round granted to anyone; -1: none.
   WorkerSnapshot Snapshot(const WorkerRecord& record, int64_t newest, absl::Time now) const;
@@ -64,8 +70,14 @@ class WorkerDesk {
   // By its last heartbeat its contribution has left and is not yet acknowledged.
   bool is_delivering() const { return activity_ == "push"; }
   bool is_pulling() const { return activity_ == "pull"; }
+  // Not so while it computes or pulls. Clients of another make may not say what they do.
+  bool may_wait_behind_others() const {
+    return activity_ != "compute" && activity_ != "pull" && activity_ != "wait";
+  }
   // Since when heartbeats say the same: no other activity, and no byte more pushed or pulled.
   absl::Time same_since() const { return same_since_; }
+  // When its heartbeats last told of more bytes pushed or pulled.
+  absl::Time moved_at() const { return moved_at_; }
   // By its last heartbeat it waits for a server to and from which nothing moves.
   struct Still {
     int shard = 0;
@@ -74,10 +86,10 @@ class WorkerDesk {
   const std::optional<Still>& still() const { return still_; }
   // Has completed work in this life.
   bool has_reported() const { return last_reported_ >= 0; }
-  // This life is ended because it stands still, which the others have waited for so long.
-  void OnStalled(absl::Duration waited, absl::Time now);
-  // Lives in a row of this process that were ended so before they had completed anything.
-  int times_stalled() const { return times_stalled_; }
+  // This life is ended because it holds up the others, which have waited for it so long.
+  void OnHeldUp(absl::Duration waited, absl::Time now);
+  // How often in a row lives of this process were ended so, since one has completed anything.
+  int times_dropped() const { return times_dropped_; }
   // Until then others are to go on without it.
   absl::Time rests_until() const { return rests_until_; }
 
@@ -90,7 +102,7 @@ class WorkerDesk {
   int times_not_finite_ = 0;     // in a row, of this process
   Incarnation not_finite_life_;  // that was counted last
   uint64_t finite_reports_then_ = 0;
-  int times_stalled_ = 0;
+  int times_dropped_ = 0;
   absl::Time rests_until_ = absl::InfinitePast();
   std::string device_;
   std::string peer_;
@@ -98,6 +110,9 @@ class WorkerDesk {
   bool is_waiting_ = false;
   bool is_leaving_ = false;
   std::optional<Grant> grant_;
+  absl::Time given_at_ = absl::InfinitePast();
+  absl::Time idle_since_ = absl::InfinitePast();
+  MemberPace pace_;  // of this process, over all its lives
   int64_t last_granted_ = -1;
   int64_t last_reported_ = -1;
   int64_t progress_ = 0;
@@ -106,6 +121,7 @@ class WorkerDesk {
   uint64_t bytes_pulled_ = 0;
   absl::Time same_since_ = absl::InfinitePast();
   absl::Time active_since_ = absl::InfinitePast();  // with activity_
+  absl::Time moved_at_ = absl::InfinitePast();
   std::optional<Still> still_;
   RateMeter samples_;
   RateMeter push_bytes_;

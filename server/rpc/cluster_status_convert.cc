@@ -1,5 +1,7 @@
 #include "server/rpc/cluster_status_convert.h"
 
+#include <algorithm>
+
 #include "common/job_loss.h"
 #include "common/version.h"
 #include "proto/convert.h"
@@ -72,6 +74,9 @@ void SetOpenRound(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
     line->set_worker(missing.worker);
     line->set_age_seconds(absl::ToDoubleSeconds(missing.age));
     line->set_what(missing.what);
+    if (missing.time_left != absl::InfiniteDuration()) {
+      line->set_seconds_left(std::max(absl::ToDoubleSeconds(missing.time_left), 0.0));
+    }
   }
 }
 

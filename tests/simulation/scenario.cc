@@ -117,6 +117,8 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   // From one a round to one in a hundred.
   scenario.fault_pause = absl::Milliseconds(30 << chance.Below(8));
   scenario.is_stormy_to_the_end = chance.OneIn(2);
+  const absl::Duration round_timeouts[] = {absl::Seconds(15), absl::Seconds(30), absl::Seconds(40)};
+  config.round_timeout = chance.Of(round_timeouts);
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(

@@ -35,6 +35,8 @@ constexpr int kMaxStorms = 20;
 constexpr absl::Duration kStopSlack = absl::Seconds(5);
 // And two leases: from the last fault on, until a job that an operator has stopped is over.
 constexpr absl::Duration kLongestEnding = absl::Seconds(15);
+// And a lease: beyond what a worker that hangs may take.
+constexpr absl::Duration kHoldSlack = absl::Seconds(5);
 constexpr absl::Duration kSupervision = absl::Milliseconds(200);
 
 constexpr char kUnreadable[] = "the disk cannot be read";
@@ -55,6 +57,7 @@ class Run {
     kKillWorker,
     kFreezeWorker,
     kStopWorker,
+    kHangWorker,
     kKillServer,
     kFreezeServer,
     kStopServers,
@@ -93,6 +96,8 @@ class Run {
   void OnServerExit(SimulatedServer& server);
   void OnWorkerExit(SimulatedWorker& worker);
   void LookWhetherSettled();
+  // Who hangs holds up the others no longer than it may.
+  void CheckHolds();
   void CheckStopping();
   // Until that coordinator has ended, whoever starts another.
   bool IsJobStopped() const {
@@ -135,6 +140,11 @@ class Run {
   std::map<SimulatedServer*, absl::Duration> stopping_for_;  // without what they were frozen
   std::set<std::pair<SimulatedServer*, int64_t>> starting_;  // that have exited, in which life
   absl::Time settled_since_ = absl::InfiniteFuture();        // from the last fault
+  absl::Time unbroken_since_ = absl::InfiniteFuture();       // but for workers that hang
+  absl::Time hung_at_ = absl::InfinitePast();                // when the last one did
+  std::map<SimulatedWorker*, absl::Time> holds_since_;       // who hangs and is waited for
+  int num_hanging_ = 0;
+  int64_t rounds_then_ = 0;
   int num_storms_ = 0;
   absl::Time mended_at_;
   int64_t num_faults_ = 0;
@@ -272,6 +282,11 @@ void Run::Strike(Fault fault) {
     case Fault::kStopWorker: {
       SimulatedWorker& worker = AnyWorker();
       if (worker.process().is_alive()) worker.RequestStop();
+      return;
+    }
+    case Fault::kHangWorker: {
+      SimulatedWorker& worker = AnyWorker();
+      if (worker.process().is_alive()) worker.Hang(UpTo(3 * scenario_.coordinator.round_timeout));
       return;
     }
     case Fault::kKillServer: {
@@ -575,6 +590,7 @@ void Run::Supervise() {
     BeginCalm();
   }
   LookWhetherSettled();
+  CheckHolds();
   CheckStopping();
   CheckReasons();
   if (audit_.times_gone_back() > audit_.num_server_ends()) {
@@ -617,13 +633,53 @@ void Run::LookWhetherSettled() {
     if (!server->process().is_alive()) mended_at_ = now;
     is_any_stopping |= server->is_stopping();
   }
+  for (const auto& worker : workers_) {
+    if (worker->is_hanging()) hung_at_ = now;
+  }
   const absl::Duration settling = 2 * scenario_.coordinator.lease + kSettlingTime;
   const absl::Time settles = std::max(mended_at_, network_.held_up_until());
-  const bool is_settled = !is_stormy_ && now - settles > settling;
+  const bool is_unbroken = !is_stormy_ && now - settles > settling;
+  unbroken_since_ = is_unbroken ? std::min(unbroken_since_, now) : absl::InfiniteFuture();
+  const bool is_settled = is_unbroken && now - hung_at_ > settling;
   settled_since_ = is_settled ? std::min(settled_since_, now) : absl::InfiniteFuture();
   // Who holds up a server that stops is dropped.
   audit_.SetQuiet(is_settled && !is_any_stopping);
   audit_.SetMustSave(!scenario_.coordinator.checkpoint_dir.empty() && (is_settled || must_save_));
+}
+
+void Run::CheckHolds() {
+  const absl::Time now = world_.Now();
+  const bool goes_on =
+      std::exchange(rounds_then_, audit_.rounds_committed()) != audit_.rounds_committed();
+  Coordinator* const coordinator = servers_[0]->coordinator();
+  bool is_anyone_waiting = false;
+  if (coordinator != nullptr && coordinator->phase() == CoordinatorPhase::kRunning) {
+    for (const WorkerSnapshot& worker : coordinator->Snapshot(now).workers) {
+      is_anyone_waiting |= worker.state == "member" && worker.activity == "wait";
+    }
+  }
+  const int before = std::exchange(
+      num_hanging_, static_cast<int>(std::count_if(workers_.begin(), workers_.end(),
+                                                   [](const auto& w) { return w->is_hanging(); })));
+  // Without the one before it, the next one has its own time.
+  if (goes_on || !is_anyone_waiting || unbroken_since_ == absl::InfiniteFuture() ||
+      num_hanging_ < before) {
+    holds_since_.clear();
+  }
+  // Of those that say that they push, each may only wait for the one before it.
+  const absl::Duration longest =
+      num_hanging_ * scenario_.coordinator.round_timeout + scenario_.coordinator.lease + kHoldSlack;
+  for (const auto& worker : workers_) {
+    if (!worker->is_hanging() || !is_anyone_waiting) {
+      holds_since_.erase(worker.get());
+      continue;
+    }
+    const absl::Time since = holds_since_.try_emplace(worker.get(), now).first->second;
+    if (now - since <= longest) continue;
+    audit_.Fail(worker->process().name(), " hangs, and the others have waited for it for ",
+                absl::FormatDuration(now - since), "; allowed are ", absl::FormatDuration(longest),
+                ": ", coordinator->Snapshot(now).waiting_for);
+  }
 }
 
 // Who was told to stop ends in time.
@@ -640,9 +696,16 @@ void Run::CheckStopping() {
                   absl::FormatDuration(time));
     }
   }
+  // A coordinator that was told to stop as well has the time that it has for that.
+  if (!IsJobStopped() || servers_[0]->is_stopping()) return;
   const absl::Time since = std::max(job_stopped_at_, settled_since_);
   const absl::Duration longest = kLongestEnding + 2 * scenario_.coordinator.lease;
-  if (IsJobStopped() && world_.Now() - since > longest) {
+  const absl::Duration longest_with_hangs = longest + scenario_.coordinator.stop_timeout;
+  if (world_.Now() - std::max(job_stopped_at_, unbroken_since_) > longest_with_hangs) {
+    audit_.Fail("an operator has stopped the job, and it is not over after ",
+                absl::FormatDuration(longest_with_hangs), ", though nothing but workers hang");
+  }
+  if (world_.Now() - since > longest) {
     const ClusterSnapshot snapshot = servers_[0]->coordinator()->Snapshot(world_.Now());
     audit_.Fail("nothing is broken, an operator has stopped the job, and it is not over after ",
                 absl::FormatDuration(longest), ": ", snapshot.state, ", ", snapshot.waiting_for);
@@ -699,7 +762,9 @@ void Run::Mend() {
 
 void Run::CheckProgress() {
   const absl::Time now = world_.Now();
-  if (audit_.rounds_committed() != rounds_seen_) {
+  const bool hangs = std::any_of(workers_.begin(), workers_.end(),
+                                 [](const auto& worker) { return worker->is_hanging(); });
+  if (hangs || audit_.rounds_committed() != rounds_seen_) {
     rounds_seen_ = audit_.rounds_committed();
     progress_at_ = now;
   }

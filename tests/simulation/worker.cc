@@ -21,6 +21,7 @@ constexpr absl::Duration kGrantTimeout = absl::Seconds(15);
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
+constexpr absl::Duration kHangLook = absl::Milliseconds(100);
 
 DatasetInfo Data() {
   return {.fingerprint = "whole numbers",
@@ -72,6 +73,32 @@ void SimulatedWorker::RequestStop() {
     process_.world().Tell(process_.name(), " is told to stop");
     Perform(life_->lifecycle.OnStopRequested(now()));
   });
+}
+
+void SimulatedWorker::Hang(absl::Duration duration) {
+  process_.Take(process_.life(), [this, duration] {
+    Chance& chance = process_.world().chance();
+    life_->hangs_until = now() + duration;
+    life_->hangs_before_push = chance.OneIn(2);
+    life_->hangs_as = chance.OneIn(2) ? "compute" : "push";
+  });
+}
+
+bool SimulatedWorker::is_hanging() const {
+  return process_.is_alive() && life_ != nullptr && life_->is_hanging &&
+         !life_->lifecycle.is_life_over();
+}
+
+void SimulatedWorker::GoOn(bool before_push, std::function<void()> then) {
+  const bool hangs = before_push == life_->hangs_before_push && now() < life_->hangs_until &&
+                     !life_->lifecycle.is_life_over();
+  if (hangs != std::exchange(life_->is_hanging, hangs)) {
+    process_.world().Tell(process_.name(), hangs ? " hangs, and says that it is at " : " goes on: ",
+                          hangs ? life_->hangs_as : "it hangs no more");
+  }
+  if (!hangs) return then();
+  life_->lifecycle.OnActivity(now(), life_->hangs_as);
+  process_.After(kHangLook, [this, before_push, then] { GoOn(before_push, then); });
 }
 
 void SimulatedWorker::DamagePushes(absl::Duration duration) {
@@ -386,21 +413,23 @@ void SimulatedWorker::OnBucket(const DeliveredBucket& delivered) {
 void SimulatedWorker::Compute() {
   const absl::Duration time =
       process_.world().chance().Between(absl::Microseconds(100), config_.longest_step);
-  process_.After(time, [this] {
-    if (life_->lifecycle.is_life_over()) {
-      return EndRound(absl::AbortedError("this life ended while it computed"));
-    }
-    const Grant& grant = *life_->grant;
-    if (grant.kind == Grant::Kind::kTrain) {
-      MakeContribution();
-      return PushMade();
-    }
-    RoundReport report;
-    report.round = grant.round;
-    report.heldout_predictions = grant.num_heldout_samples;
-    report.heldout_loss_sum = LossOf(life_->registration->life, grant.round);
-    EndRound(report);
-  });
+  process_.After(time, [this] { GoOn(/*before_push=*/true, [this] { ContributeOrEvaluate(); }); });
+}
+
+void SimulatedWorker::ContributeOrEvaluate() {
+  if (life_->lifecycle.is_life_over()) {
+    return EndRound(absl::AbortedError("this life ended while it computed"));
+  }
+  const Grant& grant = *life_->grant;
+  if (grant.kind == Grant::Kind::kTrain) {
+    MakeContribution();
+    return PushMade();
+  }
+  RoundReport report;
+  report.round = grant.round;
+  report.heldout_predictions = grant.num_heldout_samples;
+  report.heldout_loss_sum = LossOf(life_->registration->life, grant.round);
+  EndRound(report);
 }
 
 void SimulatedWorker::MakeContribution() {
@@ -504,7 +533,7 @@ void SimulatedWorker::OnDelivered(const PushResult& result) {
   }
   const RoundReport report = made.report;
   life_->made.reset();
-  EndRound(report);
+  GoOn(/*before_push=*/false, [this, report] { EndRound(report); });
 }
 
 void SimulatedWorker::TryAgain(const absl::Status& status, void (SimulatedWorker::*attempt)()) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,6 +38,11 @@ class SimulatedWorker {
   void Start();
   void Crash(bool with_machine);
   void RequestStop();
+  // For so long it goes on with nothing that it begins, and its heartbeats say that it computes or
+  // pushes. It stands still before it has pushed, or before it has reported.
+  void Hang(absl::Duration duration);
+  // It does so now, in a life that has not ended.
+  bool is_hanging() const;
   // Pushes are damaged on their way for a while.
   void DamagePushes(absl::Duration duration);
   bool has_exited() const { return exit_.has_value(); }
@@ -75,6 +81,11 @@ class SimulatedWorker {
     absl::Duration pause;                     // before the next attempt of a transfer
     std::optional<Made> made;                 // and not acknowledged
     int64_t num_computed = 0;
+
+    absl::Time hangs_until = absl::InfinitePast();
+    bool hangs_before_push = false;  // else before the report
+    std::string hangs_as;            // what its heartbeats say
+    bool is_hanging = false;
 
     // Where weights travel as changes, and contributions are encoded: of one life of the servers.
     uint64_t server_incarnation = 0;
@@ -118,6 +129,9 @@ class SimulatedWorker {
   void PullMissing();
   void OnBucket(const DeliveredBucket& delivered);
   void Compute();
+  void ContributeOrEvaluate();
+  // Goes on at once, unless it hangs; then once it does not any more, or its life is over.
+  void GoOn(bool before_push, std::function<void()> then);
   void MakeContribution();
   void PushMade();
   void OnDelivered(const PushResult& result);

@@ -1,0 +1,79 @@
+#include "server/coordinator/round_holds.h"
+
+#include <algorithm>
+
+#include "server/coordinator/round_patience.h"
+
+namespace lodestar {
+namespace {
+
+RoundPatience PatienceOf(const ClusterState& state) {
+  return RoundPatience(state.config.lease, state.config.round_timeout);
+}
+
+// Of a member that has had its work since then.
+absl::Time Deadline(const ClusterState& state, const WorkerDesk& desk, absl::Time since) {
+  const RoundPatience patience = PatienceOf(state);
+  const absl::Duration for_work = patience.ForWork(
+      desk.pace().UsualFor(*desk.grant()), state.progress.usual_round(), desk.times_dropped());
+  return since + patience.ForTransfer(for_work, desk.moved_at() - since);
+}
+
+// Whether members without work hold up the others if they do not ask for some.
+bool AwaitsAsking(const ClusterState& state, absl::Time now) {
+  if (state.policy->uses_rosters() && !state.open.empty()) return false;
+  if (state.is_stopping() || state.is_work_held() || state.supply.is_awaited()) return false;
+  if (state.phase == CoordinatorPhase::kEvaluating) return true;
+  return !state.ledger.is_exhausted() &&
+         AwaitMembers(state.View(now).Facts()).action == Action::kApply;
+}
+
+}  // namespace
+
+std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now) {
+  const bool is_working =
+      state.phase == CoordinatorPhase::kRunning || state.phase == CoordinatorPhase::kEvaluating;
+  if (!is_working || state.is_shard_away()) return {};
+  const bool awaits_asking = AwaitsAsking(state, now);
+  const absl::Time back_at = state.shards.back_at();
+  std::vector<Hold> holds;
+  bool is_anyone_waiting = false;
+  for (const WorkerRecord* member : state.membership.Members()) {
+    const WorkerDesk& desk = state.desks.at(member->id);
+    if (desk.is_waiting()) {
+      is_anyone_waiting = true;
+      continue;
+    }
+    if (!desk.grant().has_value()) {
+      if (!awaits_asking || desk.is_leaving()) continue;
+      const absl::Time since = std::max(desk.idle_since(), back_at);
+      holds.push_back({member->id, std::nullopt, std::nullopt, since,
+                       since + PatienceOf(state).ForAsking(desk.times_dropped())});
+      continue;
+    }
+    const Round round = desk.grant()->round;
+    const auto open = state.open.find(round);
+    absl::Time since = std::max(desk.given_at(), back_at);
+    if (open == state.open.end()) {
+      // It went on without this member; a later one may still need it.
+      if (!awaits_asking) continue;
+    } else if (desk.may_wait_behind_others()) {
+      if (open->second.Missing().front() != member->id) {
+        is_anyone_waiting = true;
+        continue;
+      }
+      since = std::max(since, open->second.front_since());
+    }
+    holds.push_back({member->id, round, desk.pace().UsualFor(*desk.grant()), since,
+                     Deadline(state, desk, since)});
+  }
+  if (is_anyone_waiting) return holds;
+  for (Hold& hold : holds) hold.until = absl::InfiniteFuture();
+  return holds;
+}
+
+absl::Time HandInBy(const ClusterState& state, const WorkerDesk& desk) {
+  return Deadline(state, desk, std::max(desk.given_at(), state.shards.back_at()));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,32 @@
+// Who holds up the others: a member that owes a report, or that could ask for work and does not.
+// Pure.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "server/coordinator/cluster_state.h"
+
+namespace lodestar {
+
+struct Hold {
+  WorkerId worker;
+  std::optional<Round> round;             // whose report it owes; none: it does not ask for work
+  std::optional<absl::Duration> usually;  // that it takes for such a round
+  absl::Time since;
+  // When it is dropped, whatever its heartbeats say: see RoundPatience. Never if nobody waits for
+  // it, as nobody does for a lone worker: it would serve no one.
+  absl::Time until;
+};
+
+// Ascending by worker. Empty while servers are away, or not ready. Who has pushed, as its
+// heartbeats say, may only wait for those before it in the order of summation: its time begins
+// when they are done.
+std::vector<Hold> RoundHolds(const ClusterState& state, absl::Time now);
+
+// For how long the job, which is over, waits for this life with a round at hand.
+absl::Time HandInBy(const ClusterState& state, const WorkerDesk& desk);
+
+}  // namespace lodestar

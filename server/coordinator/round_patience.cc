@@ -1,0 +1,63 @@
+#include "server/coordinator/round_patience.h"
+
+#include <algorithm>
+
+namespace lodestar {
+namespace {
+
+constexpr int kTimesUsual = 10;
+constexpr int kTimesUsualOfOthers = 100;
+constexpr int kCreditFactor = 4;
+// What a path may stand still that serves at all: see kStallPatience in coordinator.cc.
+constexpr absl::Duration kShortest = absl::Minutes(10);
+constexpr absl::Duration kShortestForNewcomers = absl::Minutes(15);
+
+int64_t SamplesOf(const Grant& grant) {
+  return std::max<int64_t>(1, grant.num_samples + grant.num_heldout_samples);
+}
+
+}  // namespace
+
+MemberPace::Kind MemberPace::KindOf(const Grant& grant) {
+  if (grant.kind == Grant::Kind::kEvaluate) return kEvaluation;
+  return grant.num_heldout_samples > 0 ? kTrainingAndEvaluation : kTraining;
+}
+
+void MemberPace::OnRound(const Grant& grant, absl::Duration took) {
+  Usual& usual = usual_[KindOf(grant)];
+  usual.took /= 2;
+  if (usual.num_samples == 0 || took >= usual.took) usual = {took, SamplesOf(grant)};
+}
+
+std::optional<absl::Duration> MemberPace::UsualFor(const Grant& grant) const {
+  const Usual& usual = usual_[KindOf(grant)];
+  if (usual.num_samples == 0) return std::nullopt;
+  const double times_larger =
+      static_cast<double>(SamplesOf(grant)) / static_cast<double>(usual.num_samples);
+  return usual.took * std::max(1.0, times_larger);
+}
+
+absl::Duration RoundPatience::ForWork(std::optional<absl::Duration> usual,
+                                      absl::Duration usual_round, int times_dropped) const {
+  if (usual.has_value()) {
+    return Longer(std::max(kShortest, kTimesUsual * *usual) + 2 * lease_, times_dropped);
+  }
+  if (usual_round == absl::ZeroDuration()) return timeout_;
+  return Longer(std::max(kShortestForNewcomers, kTimesUsualOfOthers * usual_round) + 2 * lease_,
+                times_dropped);
+}
+
+absl::Duration RoundPatience::ForTransfer(absl::Duration for_work, absl::Duration moved) const {
+  return std::min(timeout_, std::max(for_work, moved + 2 * lease_));
+}
+
+absl::Duration RoundPatience::ForAsking(int times_dropped) const {
+  return Longer(kShortest + 2 * lease_, times_dropped);
+}
+
+absl::Duration RoundPatience::Longer(absl::Duration patience, int times_dropped) const {
+  for (int i = 0; i < times_dropped && patience < timeout_; ++i) patience *= kCreditFactor;
+  return std::min(patience, timeout_);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,64 @@
+// How long a round waits for one of its members, whatever the member's heartbeats say. A process
+// that has hung, or lies, may go on saying that it computes; nobody can tell it from one that is
+// slow but by how long it has taken before. Pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "common/cluster_messages.h"
+
+namespace lodestar {
+
+// How long a worker has taken of late from a grant to its report, as the coordinator has measured
+// it. Rounds with an evaluation are compared with such rounds only: they may take hours where
+// others take a second.
+class MemberPace {
+ public:
+  void OnRound(const Grant& grant, absl::Duration took);
+  // For the samples of this grant; none before the first report of one of its kind.
+  std::optional<absl::Duration> UsualFor(const Grant& grant) const;
+
+ private:
+  enum Kind : uint8_t { kTraining, kTrainingAndEvaluation, kEvaluation, kNumKinds };
+  struct Usual {
+    absl::Duration took;      // the longest of the last few: each round halves it
+    int64_t num_samples = 0;  // of that round; 0: none yet
+  };
+  static Kind KindOf(const Grant& grant);
+
+  std::array<Usual, kNumKinds> usual_;
+};
+
+class RoundPatience {
+ public:
+  // `timeout` bounds every answer: --round_timeout.
+  RoundPatience(absl::Duration lease, absl::Duration timeout) : lease_(lease), timeout_(timeout) {}
+
+  // From when a member was given its work until it must have reported it. `times_dropped`: in a
+  // row for not having done so; each time it gets four times as long, so that whoever is slow and
+  // not stuck gets in in the end. `usual_round`: of the cluster, of late; 0: not known.
+  //
+  // A worker whose pace is known has ten times its usual time, and never less than ten minutes: it
+  // may have been suspended, swapped out, throttled or compiling. One whose pace is not known has a
+  // hundred times the usual round of the others, at least a quarter of an hour. Both have two
+  // leases more. A cluster that does not know any round yet has nothing to go by but
+  // --round_timeout.
+  absl::Duration ForWork(std::optional<absl::Duration> usual, absl::Duration usual_round,
+                         int times_dropped) const;
+  // As ForWork(), of which a transfer that goes on is no reason to be dropped before `timeout`:
+  // `moved`: from when the member was given its work until bytes of it moved the last time.
+  absl::Duration ForTransfer(absl::Duration for_work, absl::Duration moved) const;
+  // From when a member could ask for work until it must have.
+  absl::Duration ForAsking(int times_dropped) const;
+
+ private:
+  absl::Duration Longer(absl::Duration patience, int times_dropped) const;
+
+  absl::Duration lease_;
+  absl::Duration timeout_;
+};
+
+}  // namespace lodestar

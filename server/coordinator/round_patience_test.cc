@@ -1,0 +1,90 @@
+#include "server/coordinator/round_patience.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+namespace lodestar {
+namespace {
+
+constexpr absl::Duration kLease = absl::Seconds(10);
+constexpr absl::Duration kTimeout = absl::Hours(1);
+
+Grant GrantOf(int64_t num_samples, int64_t num_heldout_samples = 0) {
+  Grant grant;
+  grant.kind = Grant::Kind::kTrain;
+  grant.num_samples = num_samples;
+  grant.num_heldout_samples = num_heldout_samples;
+  return grant;
+}
+
+TEST(MemberPaceTest, IsTheLongestOfTheLastFewRounds) {
+  MemberPace pace;
+  EXPECT_EQ(pace.UsualFor(GrantOf(8)), std::nullopt);
+  pace.OnRound(GrantOf(8), absl::Seconds(80));
+  for (int i = 0; i < 3; ++i) pace.OnRound(GrantOf(8), absl::Seconds(1));
+  EXPECT_EQ(pace.UsualFor(GrantOf(8)), absl::Seconds(10));
+  for (int i = 0; i < 10; ++i) pace.OnRound(GrantOf(8), absl::Seconds(1));
+  EXPECT_LT(*pace.UsualFor(GrantOf(8)), absl::Seconds(3));
+  EXPECT_GE(*pace.UsualFor(GrantOf(8)), absl::Seconds(1));
+}
+
+TEST(MemberPaceTest, MoreSamplesTakeLonger) {
+  MemberPace pace;
+  pace.OnRound(GrantOf(8), absl::Seconds(4));
+  EXPECT_EQ(pace.UsualFor(GrantOf(24)), absl::Seconds(12));
+  EXPECT_EQ(pace.UsualFor(GrantOf(2)), absl::Seconds(4)) << "the way to the servers is as long";
+}
+
+TEST(MemberPaceTest, EvaluationsAreComparedWithEvaluations) {
+  MemberPace pace;
+  pace.OnRound(GrantOf(8), absl::Seconds(1));
+  EXPECT_EQ(pace.UsualFor(GrantOf(8, 1000)), std::nullopt);
+  pace.OnRound(GrantOf(8, 1000), absl::Hours(1));
+  EXPECT_EQ(pace.UsualFor(GrantOf(8, 1000)), absl::Hours(1));
+  EXPECT_EQ(pace.UsualFor(GrantOf(8)), absl::Seconds(1));
+  Grant evaluation = GrantOf(0, 1000);
+  evaluation.kind = Grant::Kind::kEvaluate;
+  EXPECT_EQ(pace.UsualFor(evaluation), std::nullopt);
+}
+
+TEST(RoundPatienceTest, AKnownPaceCountsTenfoldAndNoLessThanTenMinutes) {
+  const RoundPatience patience(kLease, kTimeout);
+  EXPECT_EQ(patience.ForWork(absl::Milliseconds(50), absl::Hours(9), 0),
+            absl::Minutes(10) + 2 * kLease);
+  EXPECT_EQ(patience.ForWork(absl::Minutes(2), absl::ZeroDuration(), 0),
+            absl::Minutes(20) + 2 * kLease);
+}
+
+TEST(RoundPatienceTest, ANewcomerIsComparedWithTheOthers) {
+  const RoundPatience patience(kLease, kTimeout);
+  EXPECT_EQ(patience.ForWork(std::nullopt, absl::Seconds(1), 0), absl::Minutes(15) + 2 * kLease);
+  EXPECT_EQ(patience.ForWork(std::nullopt, absl::Seconds(18), 0), absl::Minutes(30) + 2 * kLease);
+  EXPECT_EQ(patience.ForWork(std::nullopt, absl::ZeroDuration(), 0), kTimeout)
+      << "nobody knows what a round takes";
+}
+
+TEST(RoundPatienceTest, GrowsForWhoWasDroppedAndEndsAtTheTimeout) {
+  const RoundPatience patience(kLease, kTimeout);
+  EXPECT_EQ(patience.ForWork(absl::Seconds(1), absl::Seconds(1), 1),
+            4 * (absl::Minutes(10) + 2 * kLease));
+  EXPECT_EQ(patience.ForWork(absl::Seconds(1), absl::Seconds(1), 2), kTimeout);
+  EXPECT_EQ(patience.ForWork(absl::Seconds(1), absl::Seconds(1), 1'000'000), kTimeout);
+  EXPECT_EQ(patience.ForWork(absl::Hours(1), absl::Hours(1), 0), kTimeout);
+  EXPECT_EQ(patience.ForAsking(0), absl::Minutes(10) + 2 * kLease);
+  EXPECT_EQ(patience.ForAsking(9), kTimeout);
+  const RoundPatience short_one(kLease, absl::Seconds(3));
+  EXPECT_EQ(short_one.ForWork(absl::Seconds(1), absl::Seconds(1), 0), absl::Seconds(3));
+}
+
+TEST(RoundPatienceTest, BytesThatMoveRenewItUntilTheTimeout) {
+  const RoundPatience patience(kLease, kTimeout);
+  const absl::Duration work = patience.ForWork(absl::Seconds(1), absl::Seconds(1), 0);
+  EXPECT_EQ(patience.ForTransfer(work, -absl::InfiniteDuration()), work);
+  EXPECT_EQ(patience.ForTransfer(work, absl::Minutes(4)), work);
+  EXPECT_EQ(patience.ForTransfer(work, absl::Minutes(30)), absl::Minutes(30) + 2 * kLease);
+  EXPECT_EQ(patience.ForTransfer(work, absl::Hours(2)), kTimeout);
+}
+
+}  // namespace
+}  // namespace lodestar
