@@ -53,7 +53,7 @@ std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   std::vector<std::string> names;
   if (!quota.IsGathering(now)) return names;
   for (const auto& [id, record] : membership.workers()) {
-    if (record.is_away()) names.push_back(record.name);
+    if (record.is_away) names.push_back(record.name);
   }
   return names;
 }

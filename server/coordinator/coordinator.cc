@@ -925,7 +925,8 @@ void Coordinator::LookForSilence(absl::Time now) {
       EndLastSave(absl::DataLossError(absl::StrCat("the server of shard ", shard,
                                                    " gave no sign of life for half of "
                                                    "--stop_timeout; the other half is for "
-                                                   "writing, which takes every server")));
+                                                   "writing, which takes every server")),
+                  now);
     }
     if (!state_.shards.MarkTold(static_cast<int>(shard))) continue;
     RaiseAlarm(absl::StrCat("the server of shard ", shard, " at ", entry.address,
@@ -964,7 +965,7 @@ void Coordinator::StartOver(int shard, absl::string_view what, absl::Time now) {
   const std::string lost =
       absl::StrCat("the memory of shard ", shard, " was lost before the checkpoint was whole");
   state_.checkpoints.Abort(absl::UnavailableError(lost));
-  if (state_.last_save.is_begun()) EndLastSave(absl::DataLossError(lost));
+  if (state_.last_save.is_begun()) EndLastSave(absl::DataLossError(lost), now);
   // The loss of the server that was failing anyway is the end.
   if (state_.phase == CoordinatorPhase::kFailed) return Advance(now);
   state_.open.clear();
@@ -982,7 +983,7 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
   if (state_.phase != CoordinatorPhase::kRestoring) return;
   const absl::Status restored = choice.ok() ? Restore(*choice, now) : choice.status();
   if (restored.ok()) return;
-  Fail(restored);
+  Fail(restored, now);
   RaiseAlarm(state_.failure.message(), now);
   Advance(now);
 }
@@ -1092,10 +1093,9 @@ void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const ab
   }
   if (!status.ok()) {
     Fail(absl::Status(status.code(),
-                      absl::StrCat("shard ", shard, " could not load: ", status.message())));
+                      absl::StrCat("shard ", shard, " could not load: ", status.message())),
+         now);
     RaiseAlarm(state_.failure.message(), now);
-    // Workers whose lives the restart has ended come back, and learn that it was in vain.
-    state_.quota.OnReady(now);
     return Advance(now);
   }
   state_.shards.MarkServing(shard, now);
@@ -1149,7 +1149,7 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   Tell(absl::StrCat("stop requested: ", reason));
   Touch();
   if (!state_.is_ready()) {
-    EndLastSave(absl::FailedPreconditionError(WaitingFor(state_, now)));
+    EndLastSave(absl::FailedPreconditionError(WaitingFor(state_, now)), now);
     state_.quota.OnReady(now);
     Enter(CoordinatorPhase::kDone);
   } else if (state_.phase == CoordinatorPhase::kDone) {
@@ -1176,15 +1176,16 @@ void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patienc
     state_.last_save.Begin(/*gives_up=*/true, now);
   } else if (!state_.last_save.outcome().has_value()) {
     const std::string reason_not = WaitingFor(state_, now);
-    EndLastSave(ready.ok() ? absl::DataLossError(reason_not)
-                           : absl::FailedPreconditionError(reason_not));
+    EndLastSave(
+        ready.ok() ? absl::DataLossError(reason_not) : absl::FailedPreconditionError(reason_not),
+        now);
   }
   Touch();
   Advance(now);
 }
 
 // There is no try (any more); what is on disk already is good enough if nothing came after it.
-void Coordinator::EndLastSave(const absl::Status& error) {
+void Coordinator::EndLastSave(const absl::Status& error, absl::Time now) {
   Touch();
   if (state_.last_save.outcome().has_value() && state_.last_save.outcome()->ok()) return;
   if (state_.checkpoints.HoldsLast(state_.ledger.state())) {
@@ -1199,7 +1200,8 @@ void Coordinator::EndLastSave(const absl::Status& error) {
   Fail(absl::Status(state_.shard_failure.code(),
                     absl::StrCat(state_.shard_failure.message(), "; ",
                                  outcome.ok() ? absl::StrCat("all is saved in ", outcome->path)
-                                              : std::string(outcome.status().message()))));
+                                              : std::string(outcome.status().message()))),
+       now);
 }
 
 // It is not the workers that hold up what waits for a server, or a save that has ended.
@@ -1232,9 +1234,15 @@ void Coordinator::DropMissing(absl::Time now) {
   EndLives(ended, now);
 }
 
-void Coordinator::Fail(const absl::Status& status) {
+void Coordinator::Fail(const absl::Status& status, absl::Time now) {
   state_.failure = status;
   Enter(CoordinatorPhase::kFailed);
+  if (state_.shards.all_serving()) return;  // workers can hand in what they have, and are told
+  // Else they would try for ever. They come back, as those do whose lives a restart has ended, and
+  // learn that it was in vain.
+  state_.open.clear();
+  state_.quota.OnReady(now);
+  EndLives(state_.membership.EndAll(status.message(), now), now);
 }
 
 void Coordinator::OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
@@ -1291,7 +1299,7 @@ void Coordinator::OnCheckpointFailed(absl::string_view directory, const absl::St
   RaiseAlarm(absl::StrReplaceAll(error.message(), {{directory, any}}), now);
   state_.last_save.OnFailed(error, now);
   if (state_.last_save.outcome().has_value()) {
-    EndLastSave(error);
+    EndLastSave(error, now);
     RaiseAlarm(absl::StrCat("NOT SAVED: ", state_.last_save.outcome()->status().message()), now);
   }
   Touch();
@@ -1349,13 +1357,14 @@ bool Coordinator::AdvanceLastSave(absl::Time now) {
   if (ServeRequestsWithLast()) return true;
   if (!state_.last_save.is_begun() || state_.last_save.outcome().has_value()) return false;
   if (!state_.failure.ok()) {
-    EndLastSave(state_.failure);
+    EndLastSave(state_.failure, now);
     return true;
   }
   if (!state_.saves() || state_.supply.is_awaited() ||
       state_.checkpoints.HoldsLast(state_.ledger.state())) {
     EndLastSave(absl::FailedPreconditionError(state_.saves() ? WaitingFor(state_, now)
-                                                             : "no --checkpoint_dir"));
+                                                             : "no --checkpoint_dir"),
+                now);
     return true;
   }
   if (state_.is_shard_away()) return false;

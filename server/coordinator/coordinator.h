@@ -247,10 +247,11 @@ class Coordinator {
   void OnCheckpointFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
   bool ServeRequestsWithLast();
   bool AdvanceLastSave(absl::Time now);
-  void EndLastSave(const absl::Status& error);
+  void EndLastSave(const absl::Status& error, absl::Time now);
   bool MayDropMissing(absl::Time now) const;
   void DropMissing(absl::Time now);
-  void Fail(const absl::Status& status);
+  // The servers cannot go on.
+  void Fail(const absl::Status& status, absl::Time now);
   // Whoever is to learn how the job ended has learned it: ends the servers.
   void Exit(absl::string_view why);
 

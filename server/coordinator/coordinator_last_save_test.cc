@@ -345,13 +345,17 @@ TEST_F(CoordinatorLastSaveTest, AShardThatIsLostWhileItFailsEndsTheJob) {
   const TestWorker a = cluster_.Add("a");
   coordinator().OnShardFailing(1, 1000, absl::ResourceExhaustedError("out of memory"),
                                cluster_.now());
-  cluster_.Pass(kPatience / 2);
+  cluster_.Pass(kPatience / 2, {a});
   ASSERT_EQ(cluster_.sent().save_directories.size(), 1);
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
-  cluster_.Pass(absl::Seconds(11));
+  cluster_.Pass(absl::Seconds(11), {a});
   EXPECT_EQ(coordinator().phase(), CoordinatorPhase::kFailed);
   EXPECT_THAT(Snapshot().waiting_for,
-              AllOf(HasSubstr("out of memory"), HasSubstr("shard 1 gave no sign")));
+              AllOf(HasSubstr("out of memory"), HasSubstr("shard 1 gave no sign"),
+                    HasSubstr("gives a time to come back")));
+  EXPECT_EQ(coordinator().Heartbeat({a.life, 0, 0, "push"}, cluster_.now()).status().code(),
+            absl::StatusCode::kAborted)
+      << "it would push for ever";
 }
 
 TEST_F(CoordinatorLastSaveTest, AFailedJobDoesNotWaitForWorkersThatAreDead) {

@@ -709,6 +709,28 @@ TEST(CoordinatorRestartTest, WorkersOfBeforeLearnThatWeightsCannotBeLoaded) {
   EXPECT_TRUE(coordinator.outcome().has_value());
 }
 
+// What they push, no server can take any more.
+TEST(CoordinatorRestartTest, WorkersAtWorkLearnThatNothingCanBeRestored) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker late = cluster.Add("late");
+  EXPECT_TRUE(cluster.Ask(a).grant.has_value());
+  Coordinator& coordinator = cluster.coordinator();
+  coordinator.OnShardDisconnected(1, 71, cluster.now());
+  ASSERT_TRUE(coordinator.OnShardAttached(1, 2, 5, 0, "host:1", cluster.now()).ok());
+  coordinator.OnRestoreChosen(absl::InternalError("the disk cannot be read"), cluster.now());
+  EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kFailed);
+  for (TestWorker worker : {a, late}) {
+    EXPECT_EQ(coordinator.Heartbeat({worker.life, 0, 0, "push"}, cluster.now()).status().code(),
+              absl::StatusCode::kAborted);
+    EXPECT_THAT(Message(cluster.Register(worker).status()), HasSubstr("the disk cannot be read"));
+  }
+  EXPECT_FALSE(coordinator.outcome().has_value());
+  cluster.Pass(absl::Seconds(11));
+  EXPECT_TRUE(coordinator.outcome().has_value());
+}
+
 TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
   Coordinator::Config config = TestConfig();
   config.job.model = *ModelPreset("client");

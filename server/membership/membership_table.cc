@@ -62,6 +62,7 @@ absl::StatusOr<MembershipTable> MembershipTable::Restore(const Config& config,
     record.name = entry.name;
     record.state = WorkerState::kExpired;
     if (entry.was_alive) {
+      record.is_away = true;
       record.ended_at = now;
       record.end_reason = "has not come back since the servers started anew";
     }
@@ -148,6 +149,21 @@ absl::StatusOr<EndedLife> MembershipTable::Drop(WorkerId id, Incarnation incarna
   return EndLife(workers_.at(id), WorkerState::kDropped, absl::StrCat("dropped: ", reason), now);
 }
 
+std::vector<EndedLife> MembershipTable::EndAll(absl::string_view reason, absl::Time now) {
+  // Apart from ending them, which may forget others.
+  std::vector<WorkerId> alive;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.is_alive()) alive.push_back(id);
+  }
+  std::vector<EndedLife> ended;
+  for (WorkerId id : alive) {
+    WorkerRecord& worker = workers_.at(id);
+    worker.is_away = true;
+    ended.push_back(EndLife(worker, WorkerState::kDropped, absl::StrCat("dropped: ", reason), now));
+  }
+  return ended;
+}
+
 std::vector<EndedLife> MembershipTable::Expire(absl::Time now) {
   // Apart from ending them, which may forget others.
   std::vector<WorkerId> silent;
@@ -207,6 +223,7 @@ void MembershipTable::BeginLife(WorkerRecord& worker, uint64_t instance_id, absl
   worker.state = WorkerState::kRegistered;
   worker.renewed_at = now;
   worker.end_reason.clear();
+  worker.is_away = false;
 }
 
 EndedLife MembershipTable::EndLife(WorkerRecord& worker, WorkerState state, std::string reason,

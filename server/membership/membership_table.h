@@ -42,11 +42,10 @@ struct WorkerRecord {
   absl::Time renewed_at;                       // start of the lease
   absl::Time ended_at = absl::InfinitePast();  // of a life that has ended
   std::string end_reason;
+  bool is_away = false;  // its life ended with what the servers had, and it has not come since
 
   bool is_alive() const { return state == WorkerState::kRegistered || is_member(); }
   bool is_member() const { return state == WorkerState::kMember; }
-  // It lived when the servers' last checkpoint was taken, and has not come since they started anew.
-  bool is_away() const { return incarnation == Incarnation() && ended_at != absl::InfinitePast(); }
 };
 
 // What outlives a restart: names keep their ids, and no id or incarnation is given twice.
@@ -111,6 +110,8 @@ class MembershipTable {
   // Whatever the worker wishes. Errors: Aborted.
   absl::StatusOr<EndedLife> Drop(WorkerId id, Incarnation incarnation, absl::string_view reason,
                                  absl::Time now);
+  // What the servers had is gone, and nothing takes its place: ends all lives, ascending by id.
+  std::vector<EndedLife> EndAll(absl::string_view reason, absl::Time now);
   // Ends the lives whose lease is over, ascending by id.
   std::vector<EndedLife> Expire(absl::Time now);
 

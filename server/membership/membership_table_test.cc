@@ -136,6 +136,19 @@ TEST_F(MembershipTableTest, EndedLifeKeepsItsReasonUntilTheWorkerIsBack) {
   EXPECT_EQ(table_.Find(a.id)->end_reason, "");
 }
 
+TEST_F(MembershipTableTest, WhoseLifeEndsWithWhatTheServersHadIsAwayUntilItComes) {
+  const auto a = Join("a", 1);
+  const auto left = Join("left", 2);
+  EXPECT_TRUE(table_.Leave(left.id, left.incarnation, "", now_).ok());
+  ASSERT_EQ(table_.EndAll("nothing can be loaded", now_).size(), 1);
+  EXPECT_THAT(std::string(table_.Check(a.id, a.incarnation).message()),
+              HasSubstr("nothing can be loaded"));
+  EXPECT_TRUE(table_.Find(a.id)->is_away);
+  EXPECT_FALSE(table_.Find(left.id)->is_away);
+  Join("a", 3);
+  EXPECT_FALSE(table_.Find(a.id)->is_away);
+}
+
 TEST_F(MembershipTableTest, ForgetsTheOldestOfThoseWhoHaveEndedAndNeverRepeatsTheirIds) {
   const auto stays = Join("stays", 1);
   const auto first = Join("first", 2);
