@@ -202,6 +202,11 @@ std::optional<absl::Status> CoordinatorRole::outcome() {
   });
 }
 
+bool CoordinatorRole::AwaitsServers() {
+  return strand_.Run(
+      [](Coordinator& coordinator, absl::Time now) { return coordinator.AwaitsServers(now); });
+}
+
 bool CoordinatorRole::is_job_done() {
   return strand_.Run([](Coordinator& coordinator, absl::Time) {
     return coordinator.phase() == CoordinatorPhase::kDone;

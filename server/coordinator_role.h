@@ -66,6 +66,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
 
   // Not set while the job goes on; OK when it is over and all have been told; else why it failed.
   std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether another server may not have heard of the outcome, and still has time for that.
+  bool AwaitsServers();
   bool is_job_done();
 
   // No new workers from now on.

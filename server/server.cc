@@ -195,7 +195,7 @@ void Server::Watch() {
     }
     if (role_ == nullptr) continue;
     const std::optional<absl::Status> outcome = role_->outcome();
-    if (outcome.has_value()) Finish(*outcome);
+    if (outcome.has_value() && !role_->AwaitsServers()) Finish(*outcome);
   }
 }
 

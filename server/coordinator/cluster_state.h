@@ -99,6 +99,9 @@ struct ClusterState {
   // For how long the last save waits for servers that are away: some process waits to exit.
   absl::Time away_until = absl::InfinitePast();
   bool should_exit = false;
+  // Then: who has not said yet that it goes, and for how long that is waited for.
+  std::set<int> exit_untold;
+  absl::Time exit_by = absl::InfiniteFuture();
 
   std::optional<Layout> layout;
   std::shared_ptr<const ClusterMap> map;

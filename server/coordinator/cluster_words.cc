@@ -96,7 +96,16 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                       Standstills(state, age_at));
 }
 
+std::string WaitingForExit(const ClusterState& state) {
+  if (state.exit_untold.empty()) return "";
+  return absl::StrCat("waits for the server of shard ",
+                      absl::StrJoin(state.exit_untold, " and shard "),
+                      " to hear that the job is over; if it cannot, its process is to be ended by "
+                      "hand");
+}
+
 std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
+  if (state.should_exit) return WaitingForExit(state);
   const std::vector<std::string> returning = state.Returning(now);
   if (!returning.empty()) {
     return absl::StrCat("gives ", absl::StrJoin(returning, ", "),
@@ -251,7 +260,9 @@ std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ag
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   const bool has_ages = ages == Ages::kShown;
   const std::optional<absl::Time> age_at = has_ages ? std::optional(now) : std::nullopt;
-  if (state.is_shard_away() && state.has_memory()) return WaitingForServers(state, now, ages);
+  if (state.is_shard_away() && state.has_memory() && !state.should_exit) {
+    return WaitingForServers(state, now, ages);
+  }
   switch (state.phase) {
     case CoordinatorPhase::kAwaitingShards:
       return WaitingForServers(state, now, ages);

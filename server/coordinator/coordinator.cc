@@ -49,6 +49,9 @@ constexpr int kStallCreditFactor = 4;
 
 // For workers without a round at hand to leave once the job is over; they learn it within seconds.
 constexpr absl::Duration kFarewellTime = absl::Minutes(1);
+// For servers to hear that they are to exit: within ten seconds they notice a dead connection, and
+// connect again.
+constexpr absl::Duration kExitTime = absl::Seconds(15);
 // For workers to push again what a server that was away has not taken.
 constexpr absl::Duration kHandInTime = absl::Seconds(2);
 
@@ -823,6 +826,12 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
                                           uint64_t memory_of, absl::string_view address,
                                           absl::Time now) {
   RETURN_IF_ERROR(state_.shards.CheckFits(shard, num_shards));
+  // It has not heard of the end, or was started anew behind it.
+  if (state_.should_exit) {
+    effects_.emplace_back(
+        RepeatedCommand{shard, StopCommand{std::string(state_.failure.message())}});
+    return absl::OkStatus();
+  }
   if (GoesOn(shard, instance_id, memory_of)) {
     // This connection may come before the end of the old one is noticed.
     if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
@@ -869,7 +878,6 @@ void Coordinator::RepeatCommands(int shard) {
     if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, "its life is over"});
   }
   for (const auto& [round, total] : state_.norms.totals()) repeat(NormTotalCommand{round, total});
-  if (state_.should_exit) repeat(StopCommand{std::string(state_.failure.message())});
 }
 
 void Coordinator::OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now) {
@@ -1141,8 +1149,10 @@ absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {
 }
 
 void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
-  // What has failed ends by itself.
-  if (state_.is_stopping() || state_.phase == CoordinatorPhase::kFailed) return;
+  // What is over or has failed ends by itself.
+  if (state_.is_stopping() || state_.should_exit || state_.phase == CoordinatorPhase::kFailed) {
+    return;
+  }
   state_.stop_reason = std::string(reason);
   state_.stop_requested_at = now;
   state_.drop_missing_at = std::min(state_.drop_missing_at, now + state_.config.stop_timeout);
@@ -1159,7 +1169,7 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
 }
 
 void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now) {
-  if (state_.should_exit) return;
+  if (state_.should_exit && state_.last_save.outcome().has_value()) return;
   if (state_.save_askers.insert(std::string(reason)).second) {
     state_.hold_reason = std::string(reason);
     state_.drop_missing_at = std::min(state_.drop_missing_at, now + patience / 2);
@@ -1402,19 +1412,21 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   if (state_.awaits_strangers(now) || !state_.callers.Snapshot(now).empty()) return false;
   // A server that is away for long is not waited for to be told.
   if (state_.is_shard_away() && !state_.shards.any_told()) return false;
-  Exit("the job is over");
+  Exit("the job is over", now);
   return true;
 }
 
 bool Coordinator::AdvanceFailed(absl::Time now) {
   state_.over_since = std::min(state_.over_since, now);
   if (state_.should_exit || !state_.Present().empty()) return false;
-  Exit("the job has failed");
+  Exit("the job has failed", now);
   return true;
 }
 
-void Coordinator::Exit(absl::string_view why) {
+void Coordinator::Exit(absl::string_view why, absl::Time now) {
   state_.should_exit = true;
+  state_.exit_untold = state_.shards.Reachable(now - ShardPatience());
+  state_.exit_by = now + kExitTime;
   Command(StopCommand{std::string(state_.failure.message())});
   Tell(absl::StrCat(why, " and the workers have left: the servers exit"));
   Touch();

@@ -117,6 +117,8 @@ class Coordinator {
                      absl::Time now);
   void OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
                     const absl::StatusOr<std::string>& manifest_part, absl::Time now);
+  // It was told to stop, and goes.
+  void OnShardExiting(int shard) { state_.exit_untold.erase(shard); }
   // It cannot go on: the job ends with this error after a last checkpoint.
   void OnShardFailing(int shard, uint64_t server_incarnation, const absl::Status& error,
                       absl::Time now);
@@ -169,6 +171,11 @@ class Coordinator {
   // exit.
   std::optional<absl::Status> outcome() const {
     return state_.should_exit ? std::optional(state_.failure) : std::nullopt;
+  }
+  // Whether a server may not have heard of the outcome, and would look for this one for ever if it
+  // were gone: it has some time to connect again.
+  bool AwaitsServers(absl::Time now) const {
+    return !state_.exit_untold.empty() && now < state_.exit_by;
   }
 
  private:
@@ -253,7 +260,7 @@ class Coordinator {
   // The servers cannot go on.
   void Fail(const absl::Status& status, absl::Time now);
   // Whoever is to learn how the job ended has learned it: ends the servers.
-  void Exit(absl::string_view why);
+  void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;
   uint64_t state_version_ = 1;

@@ -731,6 +731,53 @@ TEST(CoordinatorRestartTest, WorkersAtWorkLearnThatNothingCanBeRestored) {
   EXPECT_TRUE(coordinator.outcome().has_value());
 }
 
+// It would look for a coordinator that is gone for ever.
+TEST(CoordinatorRestartTest, AServerThatMayNotHaveHeardOfTheEndIsWaitedFor) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  Coordinator& coordinator = cluster.coordinator();
+  coordinator.RequestStop("maintenance", cluster.now());
+  EXPECT_FALSE(coordinator.AwaitsServers(cluster.now()));
+  cluster.Pass(absl::Seconds(11));
+  ASSERT_TRUE(coordinator.outcome().has_value());
+  EXPECT_TRUE(coordinator.AwaitsServers(cluster.now()));
+  EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
+              HasSubstr("waits for the server of shard 1 to hear that the job is over"));
+  coordinator.OnShardDisconnected(1, 71, cluster.now());
+  for (const auto& [instance_id, memory_of] : {std::pair(71, 1000), std::pair(5, 0)}) {
+    cluster.sent().commands.clear();
+    ASSERT_TRUE(
+        coordinator.OnShardAttached(1, 2, instance_id, memory_of, "host:1", cluster.now()).ok());
+    EXPECT_THAT(cluster.sent().commands, ElementsAre("again to 1: stop"));
+  }
+  cluster.Pass(absl::Seconds(14));
+  EXPECT_TRUE(coordinator.AwaitsServers(cluster.now()));
+  coordinator.OnShardExiting(1);
+  EXPECT_FALSE(coordinator.AwaitsServers(cluster.now()));
+  EXPECT_EQ(coordinator.Snapshot(cluster.now()).waiting_for, "");
+}
+
+TEST(CoordinatorRestartTest, AServerThatCannotHearOfTheEndIsWaitedForOnlySoLong) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  cluster.coordinator().RequestStop("maintenance", cluster.now());
+  cluster.Pass(absl::Seconds(11));
+  cluster.Pass(absl::Seconds(15));
+  EXPECT_FALSE(cluster.coordinator().AwaitsServers(cluster.now()));
+
+  CoordinatorHarness lacking;
+  lacking.Start();
+  const TestWorker a = lacking.Add("a");
+  lacking.coordinator().RequestStop("maintenance", lacking.now());
+  lacking.silent_shard = 1;
+  lacking.Pass(absl::Seconds(9), {a});
+  lacking.Pass(absl::Seconds(9), {a});
+  lacking.Pass(absl::Seconds(9), {a});
+  ASSERT_TRUE(lacking.coordinator().Leave(a.life, "done", {}, lacking.now()).ok());
+  ASSERT_TRUE(lacking.coordinator().outcome().has_value());
+  EXPECT_FALSE(lacking.coordinator().AwaitsServers(lacking.now())) << "people know that it is away";
+}
+
 TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
   Coordinator::Config config = TestConfig();
   config.job.model = *ModelPreset("client");

@@ -124,6 +124,18 @@ bool ShardRegistry::any_told() const {
   return std::any_of(entries_.begin(), entries_.end(), [](const Entry& e) { return e.is_told; });
 }
 
+std::set<int> ShardRegistry::Reachable(absl::Time lost_since) const {
+  std::set<int> reachable;
+  for (size_t shard = 1; shard < entries_.size(); ++shard) {
+    const Entry& entry = entries_[shard];
+    const bool was_there = entry.instance_id != 0;
+    const bool is_reachable =
+        entry.state == State::kMissing ? was_there && entry.since >= lost_since : !entry.is_told;
+    if (is_reachable) reachable.insert(static_cast<int>(shard));
+  }
+  return reachable;
+}
+
 std::string ShardRegistry::Away(std::optional<absl::Time> now) const {
   std::vector<std::string> away;
   for (size_t i = 0; i < entries_.size(); ++i) {

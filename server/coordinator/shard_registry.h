@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,9 @@ class ShardRegistry {
   bool any_away() const;
   // Away for so long that people were told.
   bool any_told() const;
+  // Servers above shard 0 that hear what they are told, now or soon: not those of which people have
+  // been told that they are away, nor those whose memory was lost before `lost_since`.
+  std::set<int> Reachable(absl::Time lost_since) const;
   // When a server was back the last time, or that of the coordinator ran again.
   absl::Time back_at() const { return back_at_; }
   // "shard 1 (away for 3s) and ...".

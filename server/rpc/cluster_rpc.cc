@@ -327,6 +327,10 @@ absl::Status ClusterRpc::TakeReport(const v1::ShardReport& report) {
                                     report.diverged().text(), now);
       });
       return absl::OkStatus();
+    case v1::ShardReport::kExiting:
+      deps_.strand->Run(
+          [&](Coordinator& coordinator, absl::Time) { coordinator.OnShardExiting(shard); });
+      return absl::OkStatus();
     case v1::ShardReport::kStopping:
     case v1::ShardReport::REPORT_NOT_SET:
       break;

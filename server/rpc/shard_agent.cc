@@ -243,6 +243,10 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
     advertised_coordinator_ = assign->map->servers.front().address;
   }
   if (const auto* stop = std::get_if<StopCommand>(&command)) {
+    // Whatever becomes of it: a coordinator that does not hear it goes a little later.
+    v1::ShardReport report = NewReport();
+    report.mutable_exiting();
+    SendNow(report, kReportDeadline).IgnoreError();
     deps_.on_stop(stop->failure.empty() ? absl::OkStatus()
                                         : absl::FailedPreconditionError(stop->failure));
   }

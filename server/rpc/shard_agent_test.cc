@@ -59,6 +59,7 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   }
   grpc::Status ReportShard(grpc::ServerContext*, const v1::ShardReport* report,
                            v1::ShardReportReply* reply) override {
+    if (report->has_exiting()) has_heard_of_exit = true;
     if (!report->has_stopping()) return grpc::Status::OK;
     const int call = num_asked_++;
     if (call < num_swallowed) is_over_.WaitForNotification();
@@ -79,6 +80,7 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   std::string address;
   std::vector<v1::ShardCommand> first_stream = {Numbered(1)};
   absl::Notification attached_again;
+  std::atomic<bool> has_heard_of_exit = false;
   grpc::Status farewell;
   std::atomic<int> num_not_attached = 0;
   // Of the calls for the last checkpoint: so many are never answered.
@@ -189,6 +191,27 @@ TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAga
   EXPECT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
   agent.Stop();
   EXPECT_FALSE(is_told_to_stop);
+}
+
+TEST(ShardAgentTest, AServerSaysThatItGoesBeforeItDoes) {
+  ScriptedCoordinator coordinator;
+  coordinator.first_stream.push_back(ScriptedCoordinator::Numbered(2));
+  coordinator.first_stream.back().mutable_stop();
+  absl::Notification goes;
+  IdleExecutor commands;
+  ShardAgent agent({.coordinator = coordinator.address},
+                   {.read_stats = [] { return ShardReading{}; },
+                    .on_stop =
+                        [&](const absl::Status& status) {
+                          EXPECT_OK(status);
+                          EXPECT_TRUE(coordinator.has_heard_of_exit);
+                          goes.Notify();
+                        }});
+  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  agent.Start(&host, "host:1");
+  // The limit is for a server that stays.
+  EXPECT_TRUE(goes.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  agent.Stop();
 }
 
 // As where the call, or its answer, was lost.

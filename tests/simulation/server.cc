@@ -200,6 +200,7 @@ void SimulatedServer::Tick() {
   life_->strand->Tick();
   const std::optional<absl::Status> outcome = life_->coordinator->outcome();
   if (!outcome.has_value() || exit_.has_value()) return;
+  if (life_->coordinator->AwaitsServers(process_.world().Now())) return;
   const auto ending = life_->coordinator->Ending();
   if (ending.has_value() && ending->ok()) cluster_->audit->OnStopped("psctl", (*ending)->saved);
   const int64_t total_rounds = life_->coordinator->Snapshot(process_.world().Now()).total_rounds;
@@ -303,7 +304,20 @@ void SimulatedServer::Obey(const ShardCommand& command) {
   life_->host->Obey(command);
   const auto* stop = std::get_if<StopCommand>(&command);
   if (stop == nullptr || shard_ == 0) return;
-  Exit(stop->failure.empty() ? absl::OkStatus() : absl::FailedPreconditionError(stop->failure));
+  const absl::Status status =
+      stop->failure.empty() ? absl::OkStatus() : absl::FailedPreconditionError(stop->failure);
+  SimulatedServer* const coordinator = cluster_->servers[0];
+  cluster_->network->Call(
+      process_, coordinator->process(), Lane::kControl, kReportDeadline,
+      [this, coordinator, status, instance_id = life_->instance_id](const Responder& responder) {
+        coordinator
+            ->TakeReport(
+                shard_, instance_id,
+                [shard = shard_](Coordinator& own, absl::Time) { own.OnShardExiting(shard); })
+            .IgnoreError();
+        responder.Reply([this, status] { Exit(status); });
+      },
+      [this, status](const absl::Status&) { Exit(status); });
 }
 
 void SimulatedServer::SendStats() {
