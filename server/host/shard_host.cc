@@ -285,6 +285,9 @@ void ShardHost::Save(const SaveCommand& command) {
     };
     const auto current = shard();
     if (!current.ok()) return write(current.status());
+    // Nobody is at work on them; the command that opened the last one, or the end of the last of
+    // its workers, may have missed this server.
+    if (command.round.has_value()) (*current)->EndRoundsBefore(*command.round);
     (*current)->Snapshot(command.round, write);
   });
 }

@@ -11,6 +11,7 @@
 #include "common/bucket_plan.h"
 #include "common/executor.h"
 #include "common/layout.h"
+#include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -74,14 +75,18 @@ class RecordedReports final : public ShardReports {
     EXPECT_OK(status);
     loaded.push_back(server_incarnation);
   }
-  void OnSaved(uint64_t, const std::string&, const absl::StatusOr<std::string>&) override {}
-
+  void OnSaved(uint64_t, const std::string& directory,
+               const absl::StatusOr<std::string>& manifest_part) override {
+    EXPECT_OK(manifest_part);
+    saved.push_back(directory);
+  }
   void OnSquareSums(uint64_t server_incarnation, Round, std::vector<double>) override {
     sums_of.push_back(server_incarnation);
   }
 
   std::vector<uint64_t> loaded;
   std::vector<uint64_t> sums_of;
+  std::vector<std::string> saved;
 };
 
 TEST(NormRelayTest, SumsOfAnEndedLifeAreReportedAsNoOthers) {
@@ -125,6 +130,21 @@ TEST(ShardHostTest, AShardWhoseAssignmentIsReplacedWhileItLoadsIsNeverServed) {
   commands.RunNext();
   EXPECT_OK(host.shard());
   EXPECT_THAT(reports.loaded, ElementsAre(3));
+}
+
+// The command that opened it was lost with its connection, and its workers were lost, too.
+TEST(ShardHostTest, ARoundThatWasNeverOpenedHereDoesNotHoldUpTheCheckpointBehindIt) {
+  InlineExecutor executor;
+  RecordedReports reports;
+  SimulatedFileSystem disk;
+  ShardHost host(0, {.executor = &executor,
+                     .commands = &executor,
+                     .writer = &executor,
+                     .reports = &reports,
+                     .file_system = &disk});
+  host.Obey(Assignment(1));
+  host.Obey(SaveCommand{.round = Round(1), .directory = "ckpt/round-00000001.tmp"});
+  EXPECT_THAT(reports.saved, ElementsAre("ckpt/round-00000001.tmp"));
 }
 
 TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {

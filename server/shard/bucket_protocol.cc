@@ -64,6 +64,7 @@ BucketFacts BucketProtocol::Facts() const {
   return {.version = version_,
           .round = round_,
           .newest_opened = roster_->newest_round(),
+          .over_before = roster_->over_before(),
           .plan = now_.plan.get(),
           .live = now_.live,
           .contributed = contributed_};
@@ -75,6 +76,7 @@ BucketFacts BucketProtocol::FactsForPush() const {
           .round = round_ + 1,
           .is_updating = true,
           .newest_opened = roster_->newest_round(),
+          .over_before = roster_->over_before(),
           .plan = next_.plan.get(),
           .live = next_.live,
           .contributed = {}};

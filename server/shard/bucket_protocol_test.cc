@@ -200,6 +200,17 @@ TEST_F(BucketProtocolTest, ARoundThatNobodyContributesToIsOverAndMakesNoVersion)
   EXPECT_EQ(bucket_->version(), Version(0));
 }
 
+// While it was not connected.
+TEST_F(BucketProtocolTest, ARoundWhoseOpeningHasMissedTheServerDoesNotHoldUpTheLastCheckpoint) {
+  Start(JobOf(Mode::kSync), 1);
+  Drop(1);
+  bucket_->OnCapture(1, Round(1));
+  EXPECT_THAT(Words(), IsEmpty());
+  roster_.EndBefore(Round(1));
+  bucket_->OnRoster(roster_.Now());
+  EXPECT_THAT(Words(), ElementsAre("notice", "update 1 for round 0, with nothing", "capture 1"));
+}
+
 TEST_F(BucketProtocolTest, ARepeatIsADuplicateBeforeAndAfterTheUpdate) {
   Start(JobOf(Mode::kSync), 2);
   Open(0, {1, 1});

@@ -202,6 +202,11 @@ void ParameterShard::OpenRound(const RoundPlan& plan) {
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }
 
+void ParameterShard::EndRoundsBefore(Round round) {
+  context_->roster.EndBefore(round);
+  for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
+}
+
 void ParameterShard::CloseRound(Round round, absl::Span<const RosterMember> reported) {
   std::set<WorkerId> told;
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) {

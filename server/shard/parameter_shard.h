@@ -89,6 +89,9 @@ class ParameterShard {
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
   // Rounds open in order.
   void OpenRound(const RoundPlan& plan);
+  // All that is reported of them has been counted; what is not here will not come. Opening a round
+  // says so, too.
+  void EndRoundsBefore(Round round);
   // The coordinator takes the round for complete by the reports of these members. Those of them
   // whose part is not here are faults: see ShardObserver.
   void CloseRound(Round round, absl::Span<const RosterMember> reported);

@@ -67,6 +67,14 @@ void ShardRoster::Open(const RoundPlan& plan, Round oldest_needed) {
   });
   next->plans_.push_back(std::make_shared<const RoundPlan>(plan));
   next->newest_round_ = std::max(next->newest_round_, plan.round);
+  next->over_before_ = std::max(next->over_before_, plan.round);
+  now_ = std::move(next);
+}
+
+void ShardRoster::EndBefore(Round round) {
+  absl::MutexLock lock(&mutex_);
+  auto next = std::make_shared<RosterView>(*now_);
+  next->over_before_ = std::max(next->over_before_, round);
   now_ = std::move(next);
 }
 

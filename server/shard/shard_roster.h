@@ -36,6 +36,8 @@ class RosterView {
   std::vector<WorkerId> LiveOf(const RoundPlan& plan) const;
   // -1: none yet.
   Round newest_round() const { return newest_round_; }
+  // Rounds that the coordinator has ended, as it has before it opens one or has one saved.
+  Round over_before() const { return over_before_; }
 
  private:
   friend class ShardRoster;
@@ -44,6 +46,7 @@ class RosterView {
   bool has_members_ = false;  // or had
   std::vector<std::shared_ptr<const RoundPlan>> plans_;
   Round newest_round_{-1};
+  Round over_before_{-1};
 };
 
 // Thread-safe. Its lock is a leaf: buckets ask while they hold their own.
@@ -57,6 +60,8 @@ class ShardRoster {
   void Drop(WorkerId worker, Incarnation incarnation);
   // Rounds come in order; plans of rounds below `oldest_needed` are forgotten.
   void Open(const RoundPlan& plan, Round oldest_needed);
+  // Earlier rounds are over.
+  void EndBefore(Round round);
 
   std::shared_ptr<const RosterView> Now() const;
 

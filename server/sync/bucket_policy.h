@@ -29,6 +29,7 @@ struct BucketFacts {
   Round round;      // that it collects; of pushes during an update: that it collects after it
   bool is_updating = false;         // the round before is decided and its update under way
   Round newest_opened{-1};          // by the coordinator, on this shard
+  Round over_before{-1};            // all that is reported of earlier rounds has been counted
   const RoundPlan* plan = nullptr;  // of `round`; null until the coordinator opens it
   absl::Span<const WorkerId> live;  // of the plan's roster, without those dropped; ascending
   absl::Span<const WorkerId>

@@ -104,9 +104,9 @@ Decision RosterBuckets::OnLivePull(const PullFacts& pull, const BucketFacts& buc
 }
 
 Decision RosterBuckets::OnRosterChange(const BucketFacts& bucket) const {
-  // Later rounds open when all that is reported has been counted: what is not here will not come.
-  // The plan, or that somebody is lost, may have missed this server while it was not connected.
-  const bool is_over = bucket.newest_opened > bucket.round;
+  // What is not here will not come. The plan, or that somebody is lost, may have missed this server
+  // while it was not connected.
+  const bool is_over = bucket.over_before > bucket.round;
   if (bucket.plan == nullptr && !is_over) return Decision::Hold(CollectingText(bucket));
   const int contributed = static_cast<int>(bucket.contributed.size());
   const int missing = is_over ? 0 : static_cast<int>(Missing(bucket).size());

@@ -84,13 +84,13 @@ TEST_F(RosterRoundsTest, ADroppedMembersContributionStays) {
 
 TEST_F(RosterRoundsTest, ARoundThatLaterOnesHaveLeftBehindIsOverWithWhatIsHere) {
   BucketFacts facts = Facts();
-  facts.newest_opened = Round(7);
+  facts.over_before = Round(7);
   EXPECT_EQ(everyone_.OnRosterChange(facts).action, Action::kDrop);
   facts.plan = nullptr;
   facts.live = {};
   EXPECT_EQ(everyone_.OnRosterChange(facts).action, Action::kDrop) << "opened while it was away";
   facts = Facts();
-  facts.newest_opened = Round(6);
+  facts.over_before = Round(6);
   contributed_ = Ids({1});
   facts.contributed = contributed_;
   EXPECT_EQ(everyone_.OnRosterChange(facts).action, Action::kApply);

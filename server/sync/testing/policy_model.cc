@@ -374,7 +374,7 @@ BucketFacts PolicyModel::FactsOf(const BucketModel& bucket) const {
   BucketFacts facts;
   facts.version = bucket.version;
   facts.round = Round(bucket.version.value());
-  if (open_.has_value()) facts.newest_opened = open_->round;
+  if (open_.has_value()) facts.newest_opened = facts.over_before = open_->round;
   auto plan = bucket.plans.find(Round(bucket.version.value()));
   facts.plan = plan == bucket.plans.end() ? nullptr : &plan->second;
   facts.live = bucket.live;
