@@ -200,7 +200,9 @@ void SimulatedServer::Tick() {
   life_->strand->Tick();
   const std::optional<absl::Status> outcome = life_->coordinator->outcome();
   if (!outcome.has_value() || exit_.has_value()) return;
-  if (life_->coordinator->AwaitsServers(process_.world().Now())) return;
+  const bool awaits_servers = life_->strand->Run(
+      [](Coordinator& coordinator, absl::Time now) { return coordinator.AwaitsServers(now); });
+  if (awaits_servers) return;
   const auto ending = life_->coordinator->Ending();
   if (ending.has_value() && ending->ok()) cluster_->audit->OnStopped("psctl", (*ending)->saved);
   const int64_t total_rounds = life_->coordinator->Snapshot(process_.world().Now()).total_rounds;
@@ -208,6 +210,11 @@ void SimulatedServer::Tick() {
     completed_rounds_ = total_rounds;
   }
   Exit(*outcome);
+}
+
+ClusterSnapshot SimulatedServer::Snapshot() {
+  return life_->strand->Run(
+      [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
 }
 
 void SimulatedServer::TickShard() {

@@ -87,6 +87,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void RequestCheckpoint();
   // An operator ends the job, whatever is left of it (psctl stop).
   void StopJob();
+  // By its own clock, which leaves out what it was frozen for. Requires: it is there, and not
+  // frozen.
+  ClusterSnapshot Snapshot();
   Coordinator* coordinator() { return life_ == nullptr ? nullptr : life_->coordinator; }
 
   // Bulk calls, known by numbers that differ.

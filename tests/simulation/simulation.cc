@@ -719,7 +719,7 @@ void Run::CheckReasons() {
     told_at_ = now;
     return;
   }
-  const ClusterSnapshot snapshot = coordinator->Snapshot(now);
+  const ClusterSnapshot snapshot = servers_[0]->Snapshot();
   const bool goes_on =
       std::exchange(rounds_told_, audit_.rounds_committed()) != audit_.rounds_committed();
   if (goes_on) {
