@@ -156,6 +156,7 @@ class Run {
   int64_t operations_until_crash_ = -1;
   SimulatedServer* crashes_on_disk_ = nullptr;
   int64_t rounds_told_ = 0;
+  int64_t work_told_ = 0;
   absl::Time told_at_;
   absl::Time committed_at_;
   absl::Duration longest_round_;
@@ -726,7 +727,9 @@ void Run::CheckReasons() {
     longest_round_ = std::max(longest_round_, now - committed_at_);
     committed_at_ = now;
   }
-  if (goes_on || !snapshot.waiting_for.empty()) told_at_ = now;
+  // Whoever comes for work may be about to hand it in.
+  const bool has_come = std::exchange(work_told_, snapshot.round) != snapshot.round;
+  if (goes_on || has_come || !snapshot.waiting_for.empty()) told_at_ = now;
   // What is usual may be as long as it has ever been.
   const absl::Duration patience =
       std::max(scenario_.coordinator.lease, 2 * longest_round_) + absl::Seconds(2);
