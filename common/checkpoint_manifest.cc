@@ -17,11 +17,6 @@ constexpr char kChecksumKey[] = "crc32c";
 // The largest that JSON with a row for every bucket and tensor of a large model comes to.
 constexpr int64_t kMaxManifestBytes = 100'000'000;
 
-absl::StatusOr<uint64_t> AsUint64(const Json& value, absl::string_view what) {
-  if (value.is_number_unsigned()) return value.get<uint64_t>();
-  return absl::InvalidArgumentError(absl::StrCat(what, " is not a number without sign"));
-}
-
 std::string ChecksumText(uint32_t crc32c) { return absl::StrFormat("%08x", crc32c); }
 
 absl::StatusOr<uint32_t> GetChecksum(const Json& object) {

@@ -125,6 +125,11 @@ absl::StatusOr<int64_t> GetInt64(const Json& object, absl::string_view key) {
   return AsInt64(*value, Quote(key));
 }
 
+absl::StatusOr<uint64_t> GetUint64(const Json& object, absl::string_view key) {
+  ASSIGN_OR_RETURN(const Json* const value, Find(object, key));
+  return AsUint64(*value, Quote(key));
+}
+
 absl::StatusOr<double> GetDouble(const Json& object, absl::string_view key) {
   ASSIGN_OR_RETURN(const Json* const value, Find(object, key));
   if (!value->is_number()) return WrongType(Quote(key), *value, "number");
@@ -163,6 +168,11 @@ absl::StatusOr<int64_t> AsInt64(const Json& value, absl::string_view what) {
         absl::StrCat(what, " is ", value.get<uint64_t>(), ", allowed are up to ", kMaximum));
   }
   return value.get<int64_t>();
+}
+
+absl::StatusOr<uint64_t> AsUint64(const Json& value, absl::string_view what) {
+  if (!value.is_number_unsigned()) return WrongType(what, value, "integer without a sign");
+  return value.get<uint64_t>();
 }
 
 }  // namespace lodestar

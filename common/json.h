@@ -32,6 +32,7 @@ std::string FormatJson(const Json& json, int indent = -1);
 // Errors: InvalidArgument naming the key, the type there and the type wanted; also if `object` is
 // not an object.
 absl::StatusOr<int64_t> GetInt64(const Json& object, absl::string_view key);
+absl::StatusOr<uint64_t> GetUint64(const Json& object, absl::string_view key);
 absl::StatusOr<double> GetDouble(const Json& object, absl::string_view key);
 absl::StatusOr<bool> GetBool(const Json& object, absl::string_view key);
 absl::StatusOr<std::string> GetString(const Json& object, absl::string_view key);
@@ -40,5 +41,6 @@ absl::StatusOr<const Json*> GetObject(const Json& object, absl::string_view key)
 
 // The value itself. `what` names it in the error. Numbers with a point or an exponent are refused.
 absl::StatusOr<int64_t> AsInt64(const Json& value, absl::string_view what);
+absl::StatusOr<uint64_t> AsUint64(const Json& value, absl::string_view what);
 
 }  // namespace lodestar

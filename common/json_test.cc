@@ -30,6 +30,8 @@ TEST(JsonTest, GettersNameKeyAndType) {
   EXPECT_THAT(GetInt64(**GetObject(json, "o"), "k"), IsOkAndHolds(1));
 
   const auto error = [](const auto& result) { return std::string(result.status().message()); };
+  EXPECT_THAT(GetUint64(json, "big"), IsOkAndHolds(18446744073709551615u));
+  EXPECT_THAT(error(GetUint64(json, "s")), HasSubstr("expected integer without a sign"));
   EXPECT_EQ(error(GetInt64(json, "missing")), "key 'missing' is missing");
   EXPECT_EQ(error(GetInt64(json, "s")), "key 's' is of type string, expected integer");
   EXPECT_THAT(error(GetInt64(json, "whole")), HasSubstr("expected integer"));

@@ -1,0 +1,53 @@
+#include "server/journal/journal_segments.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::string_view kSuffix = ".journal";
+constexpr absl::string_view kAside = ".damaged";
+
+}  // namespace
+
+std::string JournalSegmentPath(absl::string_view folder, uint64_t number) {
+  return absl::StrFormat("%s/%08d%s", folder, number, kSuffix);
+}
+
+absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,
+                                                          const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(folder));
+  std::vector<uint64_t> numbers;
+  for (const std::string& name : names) {
+    absl::string_view digits = name;
+    uint64_t number = 0;
+    if (absl::ConsumeSuffix(&digits, kSuffix) && absl::SimpleAtoi(digits, &number)) {
+      numbers.push_back(number);
+    }
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(folder));
+  for (const std::string& name : names) {
+    if (!absl::EndsWith(name, kAside)) continue;
+    RETURN_IF_ERROR(file_system.RemoveAll(absl::StrCat(folder, "/", name)));
+  }
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, ListJournalSegments(file_system, folder));
+  for (const uint64_t number : numbers) {
+    const std::string path = JournalSegmentPath(folder, number);
+    RETURN_IF_ERROR(file_system.Rename(path, absl::StrCat(path, kAside)));
+  }
+  return file_system.SyncDirectory(folder);
+}
+
+}  // namespace lodestar

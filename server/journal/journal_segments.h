@@ -1,0 +1,31 @@
+// The segments of a journal, oldest first: files of a folder, named by their numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/file_system.h"
+
+namespace lodestar {
+
+struct JournalSegment {
+  uint64_t number = 0;
+  uint64_t first_sequence = 0;  // of its first record; 0: not one is whole
+  friend bool operator==(const JournalSegment&, const JournalSegment&) = default;
+};
+
+std::string JournalSegmentPath(absl::string_view folder, uint64_t number);
+// The numbers of the segments in the folder, ascending; none if there is no such folder. Other
+// files are none of it. Errors: of the disk.
+absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,
+                                                          const std::string& folder);
+
+// Renames the segments, so that the folder holds an empty journal; those set aside before go.
+// Errors: of the disk.
+absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder);
+
+}  // namespace lodestar

@@ -1,0 +1,185 @@
+#include "server/journal/journal_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "server/journal/journal_record.h"
+
+namespace lodestar {
+namespace {
+
+// Payloads up to this size are copied, so that a record is one call of the disk.
+constexpr size_t kCopiedBytes = 64 << 10;
+
+}  // namespace
+
+JournalWriter::JournalWriter(Config config, Deps deps)
+    : config_(std::move(config)),
+      deps_(std::move(deps)),
+      next_sequence_(config_.end.last_sequence + 1),
+      segments_(config_.end.segments),
+      durable_(config_.end.last_sequence) {
+  // A segment without a whole record holds none before those that follow.
+  uint64_t follows = next_sequence_;
+  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {
+    if (segment->first_sequence == 0) segment->first_sequence = follows;
+    follows = segment->first_sequence;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(Config config, Deps deps) {
+  std::vector<UnprovenRecord> unproven = std::move(config.end.unproven);
+  config.end.unproven.clear();
+  std::unique_ptr<JournalWriter> writer(new JournalWriter(std::move(config), std::move(deps)));
+  std::vector<Item> items;
+  for (UnprovenRecord& record : unproven) {
+    const auto payload = std::make_shared<const std::string>(std::move(record.payload));
+    items.push_back({.sequence = record.sequence,
+                     .begins_segment = false,
+                     .record = {.text = std::move(record.text),
+                                .payload = {reinterpret_cast<const std::byte*>(payload->data()),
+                                            payload->size()},
+                                .owner = payload},
+                     .durable = nullptr});
+  }
+  RETURN_IF_ERROR(writer->Rewrite(items));
+  return writer;
+}
+
+absl::Status JournalWriter::Rewrite(const std::vector<Item>& items) {
+  if (items.empty()) return absl::OkStatus();
+  // Under its name it takes the place of what it copies: not before it is whole.
+  const JournalSegment segment = {segments_.empty() ? 1 : segments_.back().number + 1,
+                                  items.front().sequence};
+  const std::string path = JournalSegmentPath(config_.folder, segment.number);
+  const std::string unfinished = absl::StrCat(path, ".unfinished");
+  ASSIGN_OR_RETURN(file_, deps_.file_system->Create(unfinished, FileSystem::IfExists::kTruncate));
+  durable_ -= items.size();
+  RETURN_IF_ERROR(Write(items));
+  RETURN_IF_ERROR(deps_.file_system->Rename(unfinished, path));
+  RETURN_IF_ERROR(deps_.file_system->SyncDirectory(config_.folder));
+  durable_ += items.size();
+  segments_.push_back(segment);
+  return absl::OkStatus();
+}
+
+uint64_t JournalWriter::Append(Record record, Durable durable) {
+  return Enqueue(/*begins_segment=*/false, std::move(record), std::move(durable));
+}
+
+uint64_t JournalWriter::BeginSegment(Record first, Durable durable) {
+  return Enqueue(/*begins_segment=*/true, std::move(first), std::move(durable));
+}
+
+uint64_t JournalWriter::Enqueue(bool begins_segment, Record record, Durable durable) {
+  absl::MutexLock lock(&mutex_);
+  const uint64_t sequence = next_sequence_++;
+  queue_.push_back({sequence, begins_segment, std::move(record), std::move(durable)});
+  if (trouble_.ok()) Kick();
+  return sequence;
+}
+
+void JournalWriter::RemoveBefore(uint64_t sequence) {
+  absl::MutexLock lock(&mutex_);
+  removable_before_ = std::max(removable_before_, sequence);
+  if (trouble_.ok()) Kick();
+}
+
+void JournalWriter::Tick() {
+  absl::MutexLock lock(&mutex_);
+  if (!trouble_.ok()) Kick();
+}
+
+absl::Status JournalWriter::trouble() const {
+  absl::MutexLock lock(&mutex_);
+  return trouble_;
+}
+
+void JournalWriter::Kick() {
+  if (std::exchange(is_scheduled_, true)) return;
+  deps_.executor->Schedule([this] { Work(); });
+}
+
+void JournalWriter::Work() {
+  std::vector<Item> items = std::move(refused_);
+  refused_.clear();
+  uint64_t removable_before = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_scheduled_ = false;
+    std::move(queue_.begin(), queue_.end(), std::back_inserter(items));
+    queue_.clear();
+    removable_before = removable_before_;
+  }
+  const absl::Status written = Write(items);
+  absl::Status before;
+  {
+    absl::MutexLock lock(&mutex_);
+    before = std::exchange(trouble_, written);
+    // What has come meanwhile.
+    if (written.ok() && !queue_.empty()) Kick();
+  }
+  if (before.ok() != written.ok()) deps_.on_trouble(written);
+  if (!written.ok()) {
+    file_.reset();
+    refused_ = std::move(items);
+    return;
+  }
+  if (!items.empty()) durable_ = items.back().sequence;
+  for (Item& item : items) {
+    if (item.durable) std::move(item.durable)();
+  }
+  if (removable_before <= durable_) RemoveSegments(removable_before);
+}
+
+absl::Status JournalWriter::Write(const std::vector<Item>& items) {
+  if (items.empty()) return absl::OkStatus();
+  for (const Item& item : items) {
+    if (file_ == nullptr || item.begins_segment) RETURN_IF_ERROR(OpenSegment(item.sequence));
+    const Record& record = item.record;
+    const JournalRecord entry = {item.sequence, durable_, record.text, record.payload};
+    std::string bytes = FormatJournalHead(entry);
+    if (record.payload.size() > kCopiedBytes) {
+      RETURN_IF_ERROR(file_->Append(bytes));
+      RETURN_IF_ERROR(file_->Append(
+          {reinterpret_cast<const char*>(record.payload.data()), record.payload.size()}));
+      bytes.clear();
+    } else {
+      bytes.append(reinterpret_cast<const char*>(record.payload.data()), record.payload.size());
+    }
+    absl::StrAppend(&bytes, JournalPadding(entry));
+    if (!bytes.empty()) RETURN_IF_ERROR(file_->Append(bytes));
+  }
+  return file_->Sync();
+}
+
+absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
+  if (file_ != nullptr) {
+    // What is in it is not durable without.
+    RETURN_IF_ERROR(file_->Sync());
+    RETURN_IF_ERROR(file_->Close());
+    file_.reset();
+  }
+  // A number that has failed is not used again: its file may be there.
+  const uint64_t number = segments_.empty() ? 1 : segments_.back().number + 1;
+  segments_.push_back({number, first_sequence});
+  ASSIGN_OR_RETURN(file_, deps_.file_system->Create(JournalSegmentPath(config_.folder, number),
+                                                    FileSystem::IfExists::kFail));
+  return deps_.file_system->SyncDirectory(config_.folder);
+}
+
+void JournalWriter::RemoveSegments(uint64_t sequence) {
+  FileSystem& disk = *deps_.file_system;
+  // The last one that begins at or before the record holds it. One after the other: a crash must
+  // not bring back an old one without those that followed it. What the disk refuses is tried again
+  // with the next records.
+  while (segments_.size() > 1 && segments_[1].first_sequence <= sequence &&
+         disk.RemoveAll(JournalSegmentPath(config_.folder, segments_[0].number)).ok() &&
+         disk.SyncDirectory(config_.folder).ok()) {
+    segments_.erase(segments_.begin());
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,108 @@
+// Appends records to a journal, and tells once the disk has them: what is to survive the process,
+// or the machine, waits for that before anybody is told of it.
+//
+// Records that come while others are written are written together and synced once (group commit).
+// After an error of the disk nothing is durable any more until a new segment, begun at every
+// Tick(), has taken all that is not durable yet: a file whose sync has failed once cannot be
+// trusted, since the system may have dropped what it had of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/executor.h"
+#include "common/file_system.h"
+#include "server/journal/journal_reader.h"
+#include "server/journal/journal_segments.h"
+
+namespace lodestar {
+
+// Thread-safe. Callbacks are called without a lock, in the order of the appends.
+class JournalWriter {
+ public:
+  struct Config {
+    std::string folder;  // there, and nobody else's
+    // Of the records that are there; the writer goes on behind them.
+    JournalEnd end;
+  };
+  // Not owned; outlive the writer.
+  struct Deps {
+    FileSystem* file_system = nullptr;
+    // Where files are written: runs one task at a time, first in, first out, and is done with those
+    // of the writer before that is destroyed.
+    Executor* executor = nullptr;
+    // The disk does not take the journal (once, with its error), and takes it again (OK).
+    std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
+  };
+  struct Record {
+    std::string text;
+    absl::Span<const std::byte> payload = {};
+    std::shared_ptr<const void> owner = nullptr;  // of the payload, which stays as it is
+  };
+  using Durable = absl::AnyInvocable<void() &&>;
+
+  // Writes again what is not proven to be on disk, since whoever has read it builds on it. Blocks
+  // for the disk. Errors: those of the disk; the journal is as it was.
+  static absl::StatusOr<std::unique_ptr<JournalWriter>> Create(Config config, Deps deps);
+
+  // Returns at once, with the record's number.
+  uint64_t Append(Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same, and it is the first of a new segment.
+  uint64_t BeginSegment(Record first, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Nobody needs the records before this one any more: removes the segments that hold no others,
+  // once that one is durable.
+  void RemoveBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Every second or so: tries again what the disk has refused.
+  void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // OK, or why nothing is durable at present.
+  absl::Status trouble() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  JournalWriter(Config config, Deps deps);
+
+  struct Item {
+    uint64_t sequence = 0;
+    bool begins_segment = false;
+    Record record;
+    Durable durable;
+  };
+
+  uint64_t Enqueue(bool begins_segment, Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Kick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Work() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Write(const std::vector<Item>& items);
+  // In a new segment, once and first.
+  absl::Status Rewrite(const std::vector<Item>& items);
+  absl::Status OpenSegment(uint64_t first_sequence);
+  void RemoveSegments(uint64_t sequence);
+
+  const Config config_;
+  const Deps deps_;
+
+  mutable absl::Mutex mutex_;
+  std::vector<Item> queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_);
+  uint64_t removable_before_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
+
+  // Of Work() only.
+  std::vector<Item> refused_;  // by the disk, and not durable
+  std::unique_ptr<WritableFile> file_;
+  std::string path_;
+  std::vector<JournalSegment> segments_;
+  uint64_t durable_;
+};
+
+}  // namespace lodestar
