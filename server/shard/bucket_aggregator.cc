@@ -166,15 +166,18 @@ void BucketAggregator::CarryOut(BucketEffect& effect, DeferredCalls& calls) {
     case BucketEffect::Kind::kRead:
     case BucketEffect::Kind::kRefuseRead: {
       ReadCall read = reads_.Take(effect.call);
-      if (!read.ticket->Claim()) return;
       absl::StatusOr<PublishedBucket> answer = PublishedBucket();
       if (effect.kind == BucketEffect::Kind::kRefuseRead) {
         answer = std::move(effect.status);
       } else {
         answer = weights_.Lend(read.view, protocol_.version());
       }
-      calls.Add([done = std::move(read.done), answer = std::move(answer)] { done(answer); });
-      return;
+      return Send(
+          [done = std::move(read.done), ticket = std::move(read.ticket),
+           answer = std::move(answer)] {
+            if (ticket->Claim()) done(answer);
+          },
+          calls);
     }
     case BucketEffect::Kind::kCapture:
     case BucketEffect::Kind::kRefuseCapture: {
@@ -185,9 +188,11 @@ void BucketAggregator::CarryOut(BucketEffect& effect, DeferredCalls& calls) {
         answer->version = protocol_.version();
         answer->counted = protocol_.counted();
         weights_.LendTo(*answer);
+        WriteDownShadow();
       }
-      calls.Add([done = captures_.Take(effect.call), answer = std::move(answer)] { done(answer); });
-      return;
+      return Send(
+          [done = captures_.Take(effect.call), answer = std::move(answer)] { done(answer); },
+          calls);
     }
     case BucketEffect::Kind::kNotice:
       calls.Add([context = context_, status = std::move(effect.status)] {
@@ -259,8 +264,10 @@ void BucketAggregator::OnSlot(const std::shared_ptr<PushCall>& push,
 void BucketAggregator::Finish(StagedBucket staged, DoneCallback done) {
   if (staged.is_discard()) {
     context_->counters.CountOutcome(staged.discard_outcome_);
-    done(staged.discard_outcome_);
-    return;
+    DeferredCalls calls;
+    absl::MutexLock lock(&mutex_);
+    return Send([done = std::move(done), outcome = staged.discard_outcome_] { done(outcome); },
+                calls);
   }
   if (context_->trace != nullptr) {
     context_->trace->Add("receive", "receive", staged.given_at_, context_->trace->Now(),
@@ -286,13 +293,111 @@ void BucketAggregator::Acknowledge(const BucketEffect& effect, DeferredCalls& ca
   }
   // Its numbers are wanted by the step that follows.
   context_->counters.CountStaleness(effect.staleness);
-  calls.Add([done = std::move(contribution.done)] { done(PushOutcome::kCounted); });
+  Send([done = std::move(contribution.done)] { done(PushOutcome::kCounted); }, calls);
 }
 
 void BucketAggregator::EndContribution(Contribution contribution,
                                        absl::StatusOr<PushOutcome> answer, DeferredCalls& calls) {
-  calls.Add([ended = std::make_shared<Contribution>(std::move(contribution)),
-             answer = std::move(answer)] { ended->done(answer); });
+  Send([ended = std::make_shared<Contribution>(std::move(contribution)),
+        answer = std::move(answer)] { ended->done(answer); },
+       calls);
+}
+
+void BucketAggregator::Send(std::function<void()> answer, DeferredCalls& calls) {
+  if (num_durable_ == num_written_) return calls.Add(std::move(answer));
+  outbox_.emplace_back(num_written_, std::move(answer));
+}
+
+void BucketAggregator::WriteDown(const BucketStep& step, const Contribution& contribution) {
+  StepRecord record = {.bucket = bucket_.index, .step = step, .key = contribution.key};
+  absl::Span<const std::byte> payload;
+  if (contribution.slot != nullptr) {
+    payload = {contribution.slot->bytes(),
+               static_cast<size_t>(EncodedBytes(contribution.key.encoding, bucket_.range.size()))};
+  }
+  context_->journal->Append(std::move(record), payload, contribution.slot,
+                            [self = shared_from_this()] { self->OnDurable(); });
+}
+
+void BucketAggregator::WriteDownShadow() {
+  if (context_->journal == nullptr) return;
+  const std::shared_ptr<const Page> shadow = weights_.LendShadow();
+  if (shadow == nullptr) return;
+  context_->journal->Append(ShadowRecord{.bucket = bucket_.index, .version = protocol_.version()},
+                            {reinterpret_cast<const std::byte*>(shadow->data()), FloatBytes()},
+                            shadow, [] {});
+}
+
+void BucketAggregator::OnDurable() {
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  ++num_durable_;
+  while (!outbox_.empty() && outbox_.front().first <= num_durable_) {
+    calls.Add(std::move(outbox_.front().second));
+    outbox_.pop_front();
+  }
+}
+
+absl::Status BucketAggregator::CheckPayload(absl::Span<const std::byte> payload,
+                                            int64_t wanted) const {
+  if (static_cast<int64_t>(payload.size()) == wanted) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("a record of bucket ", bucket_.index, " has ",
+                                          payload.size(), " bytes of numbers; expected are ",
+                                          wanted));
+}
+
+absl::Status BucketAggregator::Replay(const ShadowRecord& record,
+                                      absl::Span<const std::byte> payload) {
+  RETURN_IF_ERROR(CheckPayload(payload, FloatBytes()));
+  absl::MutexLock lock(&mutex_);
+  if (protocol_.has_weights() && record.version == protocol_.version()) {
+    weights_.RestoreShadow(payload.data(), record.version);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BucketAggregator::Replay(const StepRecord& record,
+                                      absl::Span<const std::byte> payload) {
+  const BucketStep& step = record.step;
+  const ContributionKey& key = record.key;
+  const bool has_payload = step.kind == BucketStep::Kind::kAccumulate ||
+                           step.kind == BucketStep::Kind::kApplyAlone ||
+                           step.kind == BucketStep::Kind::kTakeWeights;
+  const int64_t wanted = has_payload ? EncodedBytes(key.encoding, bucket_.range.size()) : 0;
+  RETURN_IF_ERROR(CheckPayload(payload, wanted));
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  ASSIGN_OR_RETURN(const bool is_news, protocol_.Replay(step, key));
+  if (!is_news) return absl::OkStatus();
+  if (step.rescale != 1.0f) weights_.Rescale(step.rescale);
+  bool is_finite = true;
+  switch (step.kind) {
+    case BucketStep::Kind::kNone:
+    case BucketStep::Kind::kSum:
+      break;
+    case BucketStep::Kind::kTakeWeights: {
+      ASSIGN_OR_RETURN(const absl::Span<float> space, weights_.InitialWeights());
+      AccumulateDecoded(key.encoding, payload.data(), bucket_.range.size(), key.scale, space.data(),
+                        Accumulate::kSet);
+      BecomeReady(calls);
+      break;
+    }
+    case BucketStep::Kind::kAccumulate:
+      weights_.Accumulate(key.encoding, payload.data(), step.factor);
+      break;
+    case BucketStep::Kind::kApplyAlone:
+      is_finite = weights_.Apply(step.call, key.encoding, payload.data());
+      break;
+    case BucketStep::Kind::kApply:
+      is_finite = weights_.ApplySum(step.call, step.has_update);
+      break;
+  }
+  if (!is_finite) return NotFinite("after a replayed update, weights or optimizer state");
+  if (step.has_update && step.kind != BucketStep::Kind::kSum) {
+    weights_.AdvanceShadow(Version(step.call.step));
+  }
+  Settle(calls);
+  return absl::OkStatus();
 }
 
 PendingCall BucketAggregator::Read(WorkerId worker, Incarnation incarnation, Round min_round,
@@ -387,6 +492,8 @@ void BucketAggregator::Run() {
       absl::MutexLock lock(&mutex_);
       runner_ = std::this_thread::get_id();
       step = protocol_.NextStep();
+      // Before what the step leads to is told.
+      if (context_->journal != nullptr && step.kind != BucketStep::Kind::kNone) ++num_written_;
       Settle(calls);
       switch (step.kind) {
         case BucketStep::Kind::kAccumulate:
@@ -452,6 +559,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
                                                   "apply", "norm",       "apply"};  // by kind
   TraceSpan span(context_->trace, "shard", kStages[static_cast<int>(step.kind)],
                  {.round = step.round.value(), .bucket = bucket_.index});
+  if (context_->journal != nullptr) WriteDown(step, contribution);
   if (step.rescale != 1.0f) weights_.Rescale(step.rescale);
   switch (step.kind) {
     case BucketStep::Kind::kNone:
@@ -459,8 +567,10 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
     case BucketStep::Kind::kTakeWeights:
       return TakeWeights(step.contribution, key, std::move(contribution.slot));
     case BucketStep::Kind::kAccumulate:
-      if (StagingSlot& slot = *contribution.slot;
-          key.encoding == Encoding::kFp32 && weights_.CanAdopt(slot.num_elements())) {
+      // The journal may still be writing what came.
+      if (StagingSlot& slot = *contribution.slot; context_->journal == nullptr &&
+                                                  key.encoding == Encoding::kFp32 &&
+                                                  weights_.CanAdopt(slot.num_elements())) {
         weights_.Adopt(slot.TakePage(), step.factor);
       } else {
         weights_.Accumulate(key.encoding, slot.bytes(), step.factor);
@@ -472,11 +582,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       }
       return Publish(step);
     case BucketStep::Kind::kSum:
-      return context_->norm->Submit(
-          step.round, position_, weights_.SegmentSquareSums(),
-          [self = shared_from_this(), round = step.round](const absl::StatusOr<double>& total) {
-            self->OnNorm(round, total);
-          });
+      return SubmitNorm(step.round);
     case BucketStep::Kind::kApply:
       if (!weights_.ApplySum(step.call, step.has_update)) {
         return Diverge(step.round, "the numbers");
@@ -500,6 +606,19 @@ void BucketAggregator::TakeWeights(CallId call, const ContributionKey& key,
   } else {
     Settle(calls);
   }
+}
+
+void BucketAggregator::SubmitNorm(Round round) {
+  std::vector<double> sums = weights_.SegmentSquareSums();
+  DeferredCalls calls;
+  absl::MutexLock lock(&mutex_);
+  Send(
+      [self = shared_from_this(), round, sums = std::move(sums)] {
+        self->context_->norm->Submit(
+            round, self->position_, sums,
+            [self, round](const absl::StatusOr<double>& total) { self->OnNorm(round, total); });
+      },
+      calls);
 }
 
 void BucketAggregator::OnNorm(Round round, const absl::StatusOr<double>& total_square_sum) {

@@ -5,6 +5,9 @@
 // ShardRoster, ShardCounters, StagingPool, PagePool; two buckets' mutexes are never held together.
 // Numbers are touched only by Run(), one at a time, on the executor; while it writes weights
 // (BucketProtocol::is_writing()) nobody reads them.
+//
+// With a journal each step is written down before it is carried out, and whatever tells somebody of
+// it leaves once it is on disk; steps do not wait for that.
 #pragma once
 
 #include <deque>
@@ -13,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -35,6 +39,7 @@
 #include "server/shard/norm_exchange.h"
 #include "server/shard/page.h"
 #include "server/shard/shard_counters.h"
+#include "server/shard/shard_journal.h"
 #include "server/shard/shard_observer.h"
 #include "server/shard/shard_roster.h"
 #include "server/shard/shard_state.h"
@@ -52,6 +57,7 @@ struct ShardContext {
   const std::shared_ptr<PagePool> pages;
   const std::shared_ptr<StagingPool> staging;
   const std::unique_ptr<RoundNorm> norm;  // null: updates do not wait for a norm
+  ShardJournal* const journal;            // null: nothing is written down
   Executor* const executor;
   TraceRecorder* const trace;  // null: no trace
   ShardCounters counters;
@@ -77,6 +83,10 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   absl::Status Load(const Filler& fill);
   absl::Status Restore(const BucketState& state, Round round);
   void AwaitClientWeights();
+  // Both before anything else but those above. Errors: DataLoss if the record does not follow, or
+  // the payload has not its size.
+  absl::Status Replay(const StepRecord& record, absl::Span<const std::byte> payload);
+  absl::Status Replay(const ShadowRecord& record, absl::Span<const std::byte> payload);
   PendingCall Begin(const ContributionKey& key, ReadyCallback ready);
   void Finish(StagedBucket staged, DoneCallback done);
   PendingCall Read(WorkerId worker, Incarnation incarnation, Round min_round, const ReadView& view,
@@ -129,6 +139,17 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void EndContribution(Contribution contribution, absl::StatusOr<PushOutcome> answer,
                        DeferredCalls& calls);
 
+  // What tells somebody of steps that were taken: once all of them that are written down are on
+  // disk.
+  void Send(std::function<void()> answer, DeferredCalls& calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteDown(const BucketStep& step, const Contribution& contribution)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void WriteDownShadow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnDurable() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckPayload(absl::Span<const std::byte> payload, int64_t wanted) const;
+  size_t FloatBytes() const { return bucket_.range.size() * sizeof(float); }
+
   // Makes sure that Run() is or will be called.
   void Kick(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -136,6 +157,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void Do(const BucketStep& step, Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeWeights(CallId call, const ContributionKey& key, std::shared_ptr<StagingSlot> slot)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void SubmitNorm(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnNorm(Round round, const absl::StatusOr<double>& total_square_sum)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Publish(const BucketStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -168,6 +190,11 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   CallTable<CaptureCall> captures_ ABSL_GUARDED_BY(mutex_);
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
   std::deque<Contribution> incoming_ ABSL_GUARDED_BY(mutex_);  // whole, and not yet checked
+
+  // Steps that are written down, and those of them that are on disk; what waits for how many.
+  int64_t num_written_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_durable_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<std::pair<int64_t, std::function<void()>>> outbox_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

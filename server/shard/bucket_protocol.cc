@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -268,6 +269,10 @@ BucketStep BucketProtocol::StepOfPhase() {
       next_ = FactsOf(round_ + 1);
     }
   }
+  if (phase_ == Phase::kResummed && now_.plan != nullptr) {
+    phase_ = Phase::kCommitting;
+    next_ = FactsOf(round_ + 1);
+  }
   if (phase_ != Phase::kCommitting && phase_ != Phase::kNormKnown) return {};
   BucketStep step = {
       .kind = Step::kApply,
@@ -365,8 +370,6 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
   const int64_t staleness = std::max<int64_t>(version_ - key.base_version, 0);
   effects_.push_back({.kind = Effect::kAcknowledge, .call = held.call, .staleness = staleness});
   needs_review_ = true;
-  contributed_.insert(std::lower_bound(contributed_.begin(), contributed_.end(), key.worker),
-                      key.worker);
   BucketStep step = {.kind = Step::kAccumulate, .contribution = held.call, .round = key.round};
   if (decision.action == Action::kApplyAlone) {
     const JobSpec& job = *config_.job;
@@ -377,18 +380,82 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
                                   AsyncLearningRateFactor(job.staleness_scaling, staleness),
                  .gradient_scale = key.scale};
     is_writing_ = true;
+    AddContributor(key.worker, 0);
     return step;
   }
   LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " counts without a plan";
-  const int64_t weight = now_.plan->WeightOf(key.worker, key.num_samples);
-  arrived_weight_ += weight;
+  step.weight = now_.plan->WeightOf(key.worker, key.num_samples);
+  AddContributor(key.worker, step.weight);
   step.factor =
-      static_cast<float>(static_cast<double>(weight) / now_.plan->total_weight()) * key.scale;
+      static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight()) * key.scale;
   if (decision.action == Action::kApply) {
     phase_ = Phase::kCommitting;
     next_ = FactsOf(round_ + 1);
   }
   return step;
+}
+
+void BucketProtocol::AddContributor(WorkerId worker, int64_t weight) {
+  contributed_.insert(std::lower_bound(contributed_.begin(), contributed_.end(), worker), worker);
+  arrived_weight_ += weight;
+}
+
+bool BucketProtocol::HasReplayed(const BucketStep& step) const {
+  switch (step.kind) {
+    case Step::kTakeWeights:
+      // Another supplier's replace them.
+      return has_weights_ && !supplier_.has_value();
+    case Step::kApplyAlone:
+      return step.call.step <= version_.value();
+    default:
+      return step.round < round_;
+  }
+}
+
+absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const ContributionKey& key) {
+  if (HasReplayed(step)) return false;
+  bool follows = has_weights_ && step.round == round_;
+  if (step.kind == Step::kTakeWeights) follows = awaits_client_;
+  if (step.kind == Step::kApplyAlone) {
+    follows = has_weights_ && step.call.step == version_.value() + 1;
+  }
+  if (step.kind == Step::kSum || step.kind == Step::kApply) {
+    follows = follows && step.has_update == (arrived_weight_ > 0);
+  }
+  if (!follows) {
+    return absl::DataLossError(absl::StrCat("bucket ", config_.bucket, ", in round ",
+                                            round_.value(), " at version ", version_.value(),
+                                            ", is to go on with a step of round ",
+                                            step.round.value(), ": what comes before is missing"));
+  }
+  if (step.kind == Step::kAccumulate || step.kind == Step::kApplyAlone) {
+    // Who is a member is not known: no row is dropped.
+    counted_.Count(key.worker, {key.incarnation, key.round}, std::numeric_limits<int>::max() / 2,
+                   [](WorkerId, Incarnation) { return true; });
+    AddContributor(key.worker, step.weight);
+  }
+  switch (step.kind) {
+    case Step::kNone:
+    case Step::kAccumulate:
+      break;
+    case Step::kTakeWeights:
+      supplier_.emplace(key.worker, key.incarnation);
+      OnWeights(round_, version_, {});
+      break;
+    case Step::kSum:
+      phase_ = Phase::kResummed;
+      is_rescaled_ = true;
+      break;
+    case Step::kApplyAlone:
+      OnUpdated();
+      break;
+    case Step::kApply:
+      phase_ = Phase::kUpdating;
+      OnUpdated();
+      now_ = FactsOf(round_);
+      break;
+  }
+  return true;
 }
 
 void BucketProtocol::OnNorm(Round round, const absl::StatusOr<double>& total_square_sum) {

@@ -6,6 +6,9 @@
 //   updating --> collecting the next round
 //      \---(not finite)--> closed
 //
+// A bucket that was summed before its process ended is resummed: it waits for the plan of its round
+// to be committing.
+//
 // A round is an exchange; a version counts updates. A round that nobody contributed to is over
 // without an update and makes no version. Where contributions are applied alone, rounds are the
 // workers' own: the bucket stays in the round it has begun with and counts versions only.
@@ -70,7 +73,8 @@ struct BucketStep {
   };
   Kind kind = Kind::kNone;
   CallId contribution = 0;
-  Round round;  // that it belongs to
+  Round round;         // that it belongs to
+  int64_t weight = 0;  // kAccumulate: of the contribution in the round's mean
   float factor = 1.0f;
   float rescale = 1.0f;
   bool has_update = false;
@@ -97,6 +101,12 @@ class BucketProtocol {
   void OnRoster(std::shared_ptr<const RosterView> roster);
   // Every call is answered with `status`, those to come too.
   void Close(const absl::Status& status);
+
+  // A step that was taken before, in a process that has ended, of a contribution with this key if
+  // it has one: nothing is decided and nobody answered. In order, after OnWeights() if there were
+  // weights, and before anything else. False: the weights have it already. Errors: DataLoss if
+  // steps before it are missing.
+  absl::StatusOr<bool> Replay(const BucketStep& step, const ContributionKey& key);
 
   // A worker wants to send a contribution, whose form is right.
   void OnPush(CallId push, const ContributionKey& key);
@@ -147,7 +157,14 @@ class BucketProtocol {
 
  private:
   static constexpr int kMaxTicks = 2;
-  enum class Phase : uint8_t { kCollecting, kCommitting, kAwaitingNorm, kNormKnown, kUpdating };
+  enum class Phase : uint8_t {
+    kCollecting,
+    kResummed,
+    kCommitting,
+    kAwaitingNorm,
+    kNormKnown,
+    kUpdating,
+  };
 
   struct Push {
     CallId call;
@@ -194,6 +211,8 @@ class BucketProtocol {
   BucketStep StepOfHeld();
   BucketStep TakeWeights(const Held& held);
   BucketStep Count(const Held& held, const Decision& decision);
+  void AddContributor(WorkerId worker, int64_t weight);
+  bool HasReplayed(const BucketStep& step) const;
 
   const Config config_;
   std::vector<BucketEffect> effects_;

@@ -44,6 +44,11 @@ void BucketShadow::Reset(const Page& weights, Version version) {
   version_ = version;
 }
 
+void BucketShadow::Restore(const std::byte* elements, const Page& weights, Version version) {
+  Reset(weights, version);
+  std::memcpy(shadow_->data(), elements, range_.size() * sizeof(float));
+}
+
 void BucketShadow::Advance(const Page& weights, Version version) {
   LODESTAR_CHECK(shadow_ != nullptr && version == version_ + 1)
       << "version " << version << " after " << version_;

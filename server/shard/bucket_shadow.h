@@ -6,6 +6,7 @@
 // still reads them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -38,6 +39,8 @@ class BucketShadow {
   // After Allocate(): the weights do not come from an update of those before, so everybody starts
   // from them anew.
   void Reset(const Page& weights, Version version);
+  // As Reset(), for everybody who has the shadow of that version: `elements` are its own, in fp32.
+  void Restore(const std::byte* elements, const Page& weights, Version version);
   // After Reset(): an update has led to these weights. Without memory for the change the shadow
   // stays, and what it lacks is part of the next change, or lost without error feedback.
   void Advance(const Page& weights, Version version);

@@ -179,6 +179,14 @@ void BucketWeights::AdvanceShadow(Version version) {
   if (shadow_.has_value()) shadow_->Advance(*weights_, version);
 }
 
+void BucketWeights::RestoreShadow(const std::byte* elements, Version version) {
+  if (shadow_.has_value()) shadow_->Restore(elements, *weights_, version);
+}
+
+std::shared_ptr<const Page> BucketWeights::LendShadow() const {
+  return shadow_.has_value() ? shadow_->Lend(std::nullopt).page : nullptr;
+}
+
 PublishedBucket BucketWeights::Lend(const ReadView& view, Version version) const {
   if (view.shadow && shadow_.has_value()) return shadow_->Lend(view.held);
   return {LendWeights(), num_elements(), version};

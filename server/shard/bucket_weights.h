@@ -71,6 +71,11 @@ class BucketWeights {
   // ... or as an update has made them.
   void AdvanceShadow(Version version);
 
+  // ... or as they were at that version: the elements of LendShadow() then. After Restore().
+  void RestoreShadow(const std::byte* elements, Version version);
+  // Null where weights travel as they are.
+  std::shared_ptr<const Page> LendShadow() const;
+
   std::shared_ptr<const Page> LendWeights() const { return Page::Lend(weights_); }
   PublishedBucket Lend(const ReadView& view, Version version) const;
   // Weights and optimizer state.

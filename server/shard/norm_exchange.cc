@@ -4,11 +4,22 @@
 
 namespace lodestar {
 
-RoundNorm::RoundNorm(int num_buckets, std::shared_ptr<NormExchange> exchange)
-    : num_buckets_(num_buckets), exchange_(std::move(exchange)) {}
+RoundNorm::RoundNorm(int num_buckets, std::shared_ptr<NormExchange> exchange, Note note)
+    : num_buckets_(num_buckets), exchange_(std::move(exchange)), note_(std::move(note)) {}
+
+void RoundNorm::Restore(Round round, double total_square_sum) {
+  absl::MutexLock lock(&mutex_);
+  restored_.emplace(round, total_square_sum);
+}
 
 void RoundNorm::Submit(Round round, int bucket, std::vector<double> segment_sums, Done done) {
+  std::optional<double> known;
   Collected complete;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (restored_.has_value() && restored_->first == round) known = restored_->second;
+  }
+  if (known.has_value()) return done(*known);
   {
     absl::MutexLock lock(&mutex_);
     Collected& collected = rounds_[round];
@@ -23,10 +34,12 @@ void RoundNorm::Submit(Round round, int bucket, std::vector<double> segment_sums
   for (const std::vector<double>& part : complete.sums) {
     sums.insert(sums.end(), part.begin(), part.end());
   }
-  exchange_->Submit(round, std::move(sums),
-                    [all = std::move(complete.done)](absl::StatusOr<double> total) {
-                      for (const Done& one : all) one(total);
-                    });
+  exchange_->Submit(
+      round, std::move(sums),
+      [all = std::move(complete.done), note = note_, round](absl::StatusOr<double> total) {
+        if (total.ok() && note != nullptr) note(round, *total);
+        for (const Done& one : all) one(total);
+      });
 }
 
 }  // namespace lodestar

@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -33,8 +35,15 @@ class RoundNorm {
  public:
   // Called once per bucket and round, from any thread.
   using Done = std::function<void(absl::StatusOr<double> total_square_sum)>;
+  // Called before the buckets learn a total.
+  using Note = std::function<void(Round round, double total_square_sum)>;
 
-  RoundNorm(int num_buckets, std::shared_ptr<NormExchange> exchange);
+  // `note` may be null.
+  RoundNorm(int num_buckets, std::shared_ptr<NormExchange> exchange, Note note);
+
+  // The total of the round was known in a process that has ended: some of the buckets have used it,
+  // and the others get it at once.
+  void Restore(Round round, double total_square_sum);
 
   // `bucket` counts from 0 within the shard. All `done` of a round are called when the last bucket
   // has come and the other shards have answered.
@@ -49,7 +58,9 @@ class RoundNorm {
 
   const int num_buckets_;
   const std::shared_ptr<NormExchange> exchange_;
+  const Note note_;
   absl::Mutex mutex_;
+  std::optional<std::pair<Round, double>> restored_ ABSL_GUARDED_BY(mutex_);
   std::map<Round, Collected> rounds_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -10,6 +10,7 @@
 #include "common/bytes_text.h"
 #include "common/check.h"
 #include "common/initial_weights.h"
+#include "common/overloaded.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/bucket_aggregator.h"
 #include "server/sync/policy_factory.h"
@@ -120,7 +121,13 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   std::unique_ptr<RoundNorm> norm;
   if (ClipsMean(config.job)) {
     LODESTAR_CHECK(deps.norm_exchange != nullptr) << "clipping needs a NormExchange";
-    norm = std::make_unique<RoundNorm>(num_buckets, std::move(deps.norm_exchange));
+    RoundNorm::Note note;
+    if (deps.journal != nullptr) {
+      note = [journal = deps.journal](Round round, double total_square_sum) {
+        journal->Append(NormRecord{round, total_square_sum}, {}, nullptr, [] {});
+      };
+    }
+    norm = std::make_unique<RoundNorm>(num_buckets, std::move(deps.norm_exchange), std::move(note));
   }
   std::unique_ptr<const BucketPolicy> policy = MakeBucketPolicy(config.job);
   std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(config.job);
@@ -133,6 +140,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
       .pages = pages,
       .staging = MakeStaging(config.buckets, config.staging_bytes, pages),
       .norm = std::move(norm),
+      .journal = deps.journal,
       .executor = deps.executor,
       .trace = deps.trace,
       .counters = ShardCounters(num_buckets),
@@ -197,7 +205,36 @@ void ParameterShard::SetMembers(ViewId view, absl::Span<const RosterMember> memb
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }
 
+absl::Status ParameterShard::Replay(const ShardRecord& record,
+                                    absl::Span<const std::byte> payload) {
+  return std::visit(Overloaded{
+                        [&](const RoundPlan& plan) {
+                          context_->roster.Open(plan, context_->counters.lowest_round());
+                          return absl::OkStatus();
+                        },
+                        [&](const NormRecord& norm) -> absl::Status {
+                          if (context_->norm == nullptr) {
+                            return absl::DataLossError("a norm is recorded of a job that has none");
+                          }
+                          context_->norm->Restore(norm.round, norm.total_square_sum);
+                          return absl::OkStatus();
+                        },
+                        [&](const auto& of_bucket) -> absl::Status {
+                          const absl::StatusOr<BucketAggregator*> bucket = Find(of_bucket.bucket);
+                          if (!bucket.ok()) return absl::DataLossError(bucket.status().message());
+                          return (*bucket)->Replay(of_bucket, payload);
+                        },
+                    },
+                    record);
+}
+
+void ParameterShard::EndReplay() {
+  for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
+}
+
 void ParameterShard::OpenRound(const RoundPlan& plan) {
+  // First: what buckets do with it is written down after it.
+  if (context_->journal != nullptr) context_->journal->Append(plan, {}, nullptr, [] {});
   context_->roster.Open(plan, context_->counters.lowest_round());
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }

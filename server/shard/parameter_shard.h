@@ -26,6 +26,7 @@
 #include "server/shard/bucket_handles.h"
 #include "server/shard/contribution.h"
 #include "server/shard/norm_exchange.h"
+#include "server/shard/shard_journal.h"
 #include "server/shard/shard_observer.h"
 #include "server/shard/shard_state.h"
 #include "server/shard/staging_pool.h"
@@ -54,6 +55,7 @@ class ParameterShard {
     std::shared_ptr<NormExchange> norm_exchange = nullptr;  // needed if ClipsMean()
     std::shared_ptr<ShardObserver> observer = nullptr;      // may be null
     TraceRecorder* trace = nullptr;                         // null: no trace; outlives the shard
+    ShardJournal* journal = nullptr;  // null: nothing is written down; outlives the shard
     std::function<std::unique_ptr<Page>(int64_t elements)> create_page = &Page::Create;
   };
   using ReadyCallback = std::function<void(absl::StatusOr<StagedBucket>)>;
@@ -79,6 +81,11 @@ class ParameterShard {
   absl::Status Restore(const StateReader& reader, Round round);
   // Version 0 comes as contributions of kind kInitialWeights; until then reads are NotFound.
   void AwaitClientWeights();
+  // After it, and before anything else: what a shard that has begun in the same way has written
+  // down, in order; then once EndReplay(), from which on rounds go on. Errors: DataLoss if it does
+  // not follow; the shard is of no use then.
+  absl::Status Replay(const ShardRecord& record, absl::Span<const std::byte> payload);
+  void EndReplay();
   // Of what workers pull; fp32: weights as they are.
   Encoding pull_encoding() const;
   // True once every bucket has weights.

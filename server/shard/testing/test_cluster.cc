@@ -66,6 +66,7 @@ TestCluster::TestCluster(Options options)
     // Not owned: the test does.
     deps.observer = std::shared_ptr<ShardObserver>(std::shared_ptr<void>(), options_.observer);
     deps.trace = options_.trace;
+    deps.journal = options_.journal;
     if (options_.system_bytes > 0) {
       deps.create_page = [this](int64_t elements) -> std::unique_ptr<Page> {
         const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));

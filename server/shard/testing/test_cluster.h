@@ -30,6 +30,7 @@ class TestCluster {
     Executor* executor = nullptr;       // null: everything runs inline
     ShardObserver* observer = nullptr;  // of all shards
     TraceRecorder* trace = nullptr;     // of all shards
+    ShardJournal* journal = nullptr;    // of all shards
   };
 
   explicit TestCluster(Options options);

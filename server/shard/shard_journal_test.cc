@@ -1,0 +1,274 @@
+#include "server/shard/shard_journal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/contribution.h"
+#include "common/testing/status_matchers.h"
+#include "server/shard/parameter_shard.h"
+#include "server/shard/testing/test_cluster.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kWorkers = 3;
+constexpr int kRounds = 4;
+
+// Keeps what was appended; tells that it is durable at once, or when the test says so.
+class MemoryJournal final : public ShardJournal {
+ public:
+  struct Entry {
+    ShardRecord record;
+    std::vector<std::byte> payload;
+  };
+
+  void Append(ShardRecord record, absl::Span<const std::byte> payload, std::shared_ptr<const void>,
+              std::function<void()> durable) override {
+    entries.push_back({std::move(record), {payload.begin(), payload.end()}});
+    if (!is_slow) return durable();
+    waiting_.push_back(std::move(durable));
+  }
+
+  void MakeDurable() {
+    while (!waiting_.empty()) {
+      const std::function<void()> durable = std::move(waiting_.front());
+      waiting_.pop_front();
+      durable();
+    }
+  }
+
+  bool is_slow = false;
+  std::vector<Entry> entries;
+
+ private:
+  std::deque<std::function<void()>> waiting_;
+};
+
+struct Variant {
+  std::string name;
+  JobSpec job;
+};
+
+std::vector<Variant> Variants() {
+  JobSpec job;
+  job.mode = Mode::kSync;
+  job.optimizer.kind = OptimizerKind::kAdamW;
+  std::vector<Variant> variants = {{"Sync", job}};
+  job.clip_norm = 0.5;
+  variants.push_back({"SyncClipped", job});
+  job.clip_norm = 0.0;
+  job.push_encoding = Encoding::kInt8;
+  job.pull_encoding = Encoding::kInt8;
+  variants.push_back({"SyncInt8", job});
+  job.error_feedback = false;
+  variants.push_back({"SyncInt8WithoutFeedback", job});
+  job = JobSpec();
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = 5;
+  variants.push_back({"LocalSgd", job});
+  job = JobSpec();
+  job.mode = Mode::kAsync;
+  job.optimizer.kind = OptimizerKind::kMomentum;
+  job.schedule.peak = 0.05;
+  variants.push_back({"Async", job});
+  job.pull_encoding = Encoding::kBf16;
+  variants.push_back({"AsyncBf16", job});
+  job = JobSpec();
+  job.mode = Mode::kAsync;
+  job.max_rounds_ahead = 0;
+  job.optimizer.kind = OptimizerKind::kSgd;
+  variants.push_back({"LockStep", job});
+  return variants;
+}
+
+class ShardJournalTest : public testing::TestWithParam<Variant> {
+ protected:
+  const JobSpec& job() const { return GetParam().job; }
+
+  ContributionKey KeyOf(int worker, int round) const {
+    // Asynchronous grants are rounds of their own.
+    const int64_t number = HasRosters(job()) ? round : kWorkers * round + worker - 1;
+    ContributionKey key = TestCluster::Key(worker, number, 0);
+    key.kind = RoundContributionKind(job());
+    key.encoding = job().push_encoding;
+    return key;
+  }
+
+  // What workers and coordinator do with a shard, again and again until it has all of it.
+  void Train(TestCluster& cluster) const {
+    cluster.SetMembers(kWorkers);
+    for (int round = 0; round < kRounds; ++round) {
+      if (HasRosters(job())) cluster.OpenRound(round, {3, 1, 2}, 0.1);
+      for (int worker = 1; worker <= kWorkers; ++worker) {
+        const absl::StatusOr<PushOutcome> outcome =
+            cluster.PushAll(KeyOf(worker, round), cluster.Vector(round * kWorkers + worker));
+        ASSERT_OK(outcome.status()) << "worker " << worker << " round " << round;
+      }
+    }
+  }
+
+  int64_t num_versions() const { return HasRosters(job()) ? kRounds : kRounds * kWorkers; }
+
+  std::vector<float> ShadowOf(TestCluster& cluster) const {
+    std::vector<float> all;
+    for (const Bucket& bucket : cluster.buckets()) {
+      const absl::StatusOr<PublishedBucket> read = cluster.Read(bucket.index, 0, {.shadow = true});
+      EXPECT_OK(read.status());
+      all.insert(all.end(), read->data().begin(), read->data().end());
+    }
+    return all;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, ShardJournalTest, testing::ValuesIn(Variants()),
+                         [](const auto& info) { return info.param.name; });
+
+// However many of the records the disk has when the process ends: workers and coordinator do all
+// that they have done again, and the weights become those of a process that went on.
+TEST_P(ShardJournalTest, EveryPrefixLeadsToTheSameBits) {
+  MemoryJournal journal;
+  TestCluster undisturbed({.job = job(), .journal = &journal});
+  undisturbed.LoadInitial();
+  Train(undisturbed);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> wanted, undisturbed.Weights(num_versions()));
+  const std::vector<float> wanted_shadow = ShadowOf(undisturbed);
+  ASSERT_GT(journal.entries.size(), kRounds * kWorkers);
+  for (size_t size = 0; size <= journal.entries.size(); ++size) {
+    MemoryJournal next_journal;
+    TestCluster cluster({.job = job(), .journal = &next_journal});
+    cluster.LoadInitial();
+    for (size_t i = 0; i < size; ++i) {
+      const MemoryJournal::Entry& entry = journal.entries[i];
+      ASSERT_OK(cluster.shard(0).Replay(entry.record, entry.payload)) << i;
+    }
+    cluster.shard(0).EndReplay();
+    Train(cluster);
+    SCOPED_TRACE(testing::Message() << size << " records");
+    ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(num_versions()));
+    ASSERT_TRUE(SameBits(weights, wanted));
+    ASSERT_TRUE(SameBits(ShadowOf(cluster), wanted_shadow));
+  }
+}
+
+// A checkpoint is taken on the way: what it has already is passed over, and the shadow, which it
+// has not, comes from the journal.
+TEST_P(ShardJournalTest, GoesOnFromACheckpoint) {
+  MemoryJournal journal;
+  TestCluster undisturbed({.job = job(), .journal = &journal});
+  undisturbed.LoadInitial();
+  ShardState saved;
+  const int64_t saved_round = kRounds / 2;
+  const auto keep = [&saved](absl::StatusOr<ShardState> state) {
+    ASSERT_OK(state.status());
+    saved = *std::move(state);
+  };
+  if (HasRosters(job())) {
+    undisturbed.shard(0).Snapshot(Round(saved_round), keep);
+    Train(undisturbed);
+  } else {
+    Train(undisturbed);
+    undisturbed.shard(0).Snapshot(std::nullopt, keep);
+  }
+  ASSERT_FALSE(saved.buckets.empty());
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> wanted, undisturbed.Weights(num_versions()));
+  TestCluster cluster({.job = job()});
+  ASSERT_OK(RestoreFrom(saved, cluster.shard(0), Round(HasRosters(job()) ? saved_round : 0)));
+  for (const MemoryJournal::Entry& entry : journal.entries) {
+    ASSERT_OK(cluster.shard(0).Replay(entry.record, entry.payload));
+  }
+  cluster.shard(0).EndReplay();
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(num_versions()));
+  EXPECT_TRUE(SameBits(weights, wanted));
+  EXPECT_TRUE(SameBits(ShadowOf(cluster), ShadowOf(undisturbed)));
+}
+
+TEST_P(ShardJournalTest, NothingIsToldBeforeItIsOnDisk) {
+  MemoryJournal journal;
+  journal.is_slow = true;
+  TestCluster cluster({.job = job(), .journal = &journal});
+  cluster.LoadInitial();
+  cluster.SetMembers(1);
+  if (HasRosters(job())) cluster.OpenRound(0, {1}, 0.1);
+  const std::vector<float> values = cluster.Vector(1);
+  ContributionKey key = KeyOf(1, 0);
+  key.round = Round(0);
+  const auto push = cluster.PushBucket(key, 0, values);
+  EXPECT_FALSE(push->outcome.has_value());
+  const auto repeat = cluster.PushBucket(key, 0, values);
+  EXPECT_FALSE(repeat->outcome.has_value()) << "nor that it is a repeat";
+  std::optional<absl::StatusOr<PublishedBucket>> read;
+  cluster.shard(0).ReadBucket(WorkerId(), Incarnation(), 0, Round(HasRosters(job()) ? 1 : 0),
+                              [&](absl::StatusOr<PublishedBucket> answer) { read = answer; });
+  EXPECT_FALSE(read.has_value());
+  journal.MakeDurable();
+  ASSERT_TRUE(push->outcome.has_value());
+  EXPECT_THAT(*push->outcome, IsOkAndHolds(PushOutcome::kCounted));
+  ASSERT_TRUE(repeat->outcome.has_value());
+  EXPECT_THAT(*repeat->outcome, IsOkAndHolds(PushOutcome::kDuplicate));
+  if (job().clip_norm > 0) {  // the norm takes the other buckets
+    for (uint32_t bucket = 1; bucket < cluster.buckets().size(); ++bucket) {
+      cluster.PushBucket(key, bucket, values);
+    }
+    EXPECT_FALSE(read.has_value());
+    journal.MakeDurable();
+  }
+  ASSERT_TRUE(read.has_value());
+  ASSERT_OK(read->status());
+  EXPECT_EQ((*read)->version, Version(1));
+}
+
+TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
+  MemoryJournal journal;
+  TestCluster undisturbed({.job = job(), .journal = &journal});
+  undisturbed.LoadInitial();
+  Train(undisturbed);
+  // Without any one of the steps of bucket 0 but its last, what comes later does not fit.
+  const auto is_of_bucket_0 = [](const MemoryJournal::Entry& entry) {
+    const auto* step = std::get_if<StepRecord>(&entry.record);
+    return step != nullptr && step->bucket == 0 && step->step.kind != BucketStep::Kind::kSum;
+  };
+  size_t last = 0;
+  for (size_t i = 0; i < journal.entries.size(); ++i) {
+    if (is_of_bucket_0(journal.entries[i])) last = i;
+  }
+  int num_refused = 0, num_left_out = 0;
+  for (size_t left_out = 0; left_out < last; ++left_out) {
+    if (!is_of_bucket_0(journal.entries[left_out])) continue;
+    ++num_left_out;
+    TestCluster cluster({.job = job()});
+    cluster.LoadInitial();
+    absl::Status status;
+    for (size_t i = 0; i < journal.entries.size() && status.ok(); ++i) {
+      const MemoryJournal::Entry& entry = journal.entries[i];
+      if (i != left_out) status = cluster.shard(0).Replay(entry.record, entry.payload);
+    }
+    if (status.ok()) continue;
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss, HasSubstr("bucket 0, in round ")));
+    ++num_refused;
+  }
+  EXPECT_GT(num_left_out, 0);
+  // One contribution of several can be left out without that it shows: the journal's own numbers
+  // tell of it.
+  EXPECT_GE(num_refused, HasRosters(job()) ? kRounds - 1 : num_left_out);
+  TestCluster cluster({.job = job()});
+  cluster.LoadInitial();
+  for (const MemoryJournal::Entry& entry : journal.entries) {
+    if (entry.payload.empty()) continue;
+    EXPECT_THAT(
+        cluster.shard(0).Replay(
+            entry.record, absl::MakeConstSpan(entry.payload.data(), entry.payload.size() - 1)),
+        StatusIs(absl::StatusCode::kDataLoss, HasSubstr("bytes of numbers; expected are ")));
+  }
+}
+
+}  // namespace
+}  // namespace lodestar
