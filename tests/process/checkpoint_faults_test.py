@@ -128,7 +128,7 @@ class FullDiskTest(CheckpointTestCase):
     text, saved_round = self.train_through_a_full_disk(server, fill)
     self.assertIn("No space left on device", text)
     code, log = self.run_server()
-    self.assertEqual(code, 1, log)  # a server is not started onto a full disk
+    self.assertEqual(code, 129, log)  # a server is not started onto a full disk; later it may be
     self.assertIn("No space left on device", log)
     os.remove(self.path("checkpoints", "filler"))
     self.assertEqual(self.round_after_start()[0], saved_round)
