@@ -40,6 +40,8 @@ struct RestoredPoint {
   bool is_evaluated = false;    // the final evaluation of the rounds before was done
   // Rounds end one after the other. Else some before `next_round` may come to their end after it.
   bool is_in_order = true;
+  // The process alone is new: nobody goes back, and nothing comes again but what was not told yet.
+  bool is_from_journal = false;
 };
 
 // One line for the log, when something changed: membership, state.

@@ -13,6 +13,27 @@ absl::string_view CheckpointCourse::active_directory() const {
   return active_.has_value() ? absl::string_view(active_->record.directory) : "";
 }
 
+CheckpointCourse::Memory CheckpointCourse::memory() const {
+  Memory memory;
+  memory.next_ticket = next_ticket_;
+  memory.active_directory = std::string(active_directory());
+  memory.last = last_;
+  if (!last_.has_value()) return memory;
+  memory.last_ledger = last_ledger_;
+  memory.last_at = last_at_;
+  memory.last_write_time = last_write_time_;
+  return memory;
+}
+
+void CheckpointCourse::Resume(const Memory& memory) {
+  next_ticket_ = memory.next_ticket;
+  given_up_ = memory.active_directory;
+  last_ = memory.last;
+  last_ledger_ = memory.last_ledger;
+  last_at_ = memory.last_at;
+  last_write_time_ = memory.last_write_time;
+}
+
 uint64_t CheckpointCourse::Request(absl::Time now) {
   if (!is_requested()) requested_at_ = now;
   return next_ticket_;

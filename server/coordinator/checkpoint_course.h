@@ -26,7 +26,21 @@ class CheckpointCourse {
   using Outcome = absl::StatusOr<PublishedCheckpoint>;
   static constexpr size_t kMaxOutcomes = 16;
 
+  // What outlives the process: not who has asked for checkpoints, who is gone with it.
+  struct Memory {
+    uint64_t next_ticket = 1;
+    std::string active_directory = {};  // of the one under way; empty: none is
+    std::optional<PublishedCheckpoint> last;
+    LedgerState last_ledger;
+    absl::Time last_at;
+    absl::Duration last_write_time;
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+
   explicit CheckpointCourse(int num_shards) : num_shards_(num_shards) {}
+  Memory memory() const;
+  // The one that was under way is given up.
+  void Resume(const Memory& memory);
 
   bool is_active() const { return active_.has_value(); }
   bool is_requested() const { return requested_at_.has_value(); }

@@ -19,7 +19,17 @@ class CheckpointSchedule {
     double max_cost = 0.01;
   };
 
+  // All that it knows beside its settings.
+  struct Memory {
+    Round last_round;
+    absl::Time last_begun = absl::InfiniteFuture();
+    absl::Duration write_time;
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+
   explicit CheckpointSchedule(const Config& config) : config_(config) {}
+  void Resume(const Memory& memory) { memory_ = memory; }
+  const Memory& memory() const { return memory_; }
 
   // All up to `round` is on disk, or is where the job starts.
   void Restart(Round round, absl::Time now);
@@ -27,7 +37,7 @@ class CheckpointSchedule {
   bool IsDueByTime(absl::Time now) const;
   // A checkpoint of `round` was begun, or left out.
   void OnBegun(Round round, absl::Time now);
-  void OnWritten(absl::Duration write_time) { write_time_ = write_time; }
+  void OnWritten(absl::Duration write_time) { memory_.write_time = write_time; }
 
   // As it is after what the last checkpoint took; zero: not by time.
   absl::Duration interval() const;
@@ -35,9 +45,7 @@ class CheckpointSchedule {
 
  private:
   const Config config_;
-  Round last_round_;
-  absl::Time last_begun_ = absl::InfiniteFuture();
-  absl::Duration write_time_;
+  Memory memory_;
 };
 
 }  // namespace lodestar

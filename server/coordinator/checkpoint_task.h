@@ -33,6 +33,7 @@ struct PublishedCheckpoint {
   uint64_t bytes = 0;
   std::string alarm = {};  // not empty: it is there, but what is beside it is not as it should be
   bool is_in_fallback = false;  // and not in the folder where checkpoints belong
+  friend bool operator==(const PublishedCheckpoint&, const PublishedCheckpoint&) = default;
 };
 
 // Removes the directory of a checkpoint that failed. No answer.

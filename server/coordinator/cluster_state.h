@@ -29,6 +29,7 @@
 #include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/refusal_book.h"
+#include "server/coordinator/shard_command.h"
 #include "server/coordinator/shard_registry.h"
 #include "server/coordinator/wait_log.h"
 #include "server/coordinator/weights_supply.h"
@@ -115,6 +116,7 @@ struct ClusterState {
   MemberQuota quota;
   CheckpointCourse checkpoints;
   CheckpointSchedule schedule;
+  std::optional<PublishedCommand> published;  // the last one, in this life of the servers
   LastSave last_save;
   absl::Time over_since = absl::InfiniteFuture();  // nothing but the leaving is waited for
   std::optional<ResumeSnapshot> resumed;

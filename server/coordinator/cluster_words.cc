@@ -345,13 +345,12 @@ std::string StandstillOf(const ClusterState& state, WorkerId worker,
 std::string HoldText(const Hold& hold, absl::Time now) {
   const std::string age = AgeText(now - hold.since);
   if (!hold.round.has_value()) return absl::StrCat("it has not asked for work for ", age);
-  return absl::StrCat("it has had round ", hold.round->value(), " for ", age,
-                      " and has not reported it; ",
-                      hold.usually.has_value()
-                          ? absl::StrCat("such a round usually takes it ",
-                                         absl::FormatDuration(
-                                             absl::Trunc(*hold.usually, absl::Milliseconds(1))))
-                          : "it is its first of this kind");
+  return absl::StrCat(
+      "it has had round ", hold.round->value(), " for ", age, " and has not reported it; ",
+      hold.usually.has_value()
+          ? absl::StrCat("such a round usually takes it ",
+                         absl::FormatDuration(absl::Trunc(*hold.usually, absl::Milliseconds(1))))
+          : "it is its first of this kind");
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {
@@ -523,6 +522,11 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
     snapshot.layout_hash = state.layout->hash();
   }
   return snapshot;
+}
+
+std::string ReasonOfStop(int shard) {
+  return shard == 0 ? "the coordinator was told to stop"
+                    : absl::StrCat("the server of shard ", shard, " was told to stop");
 }
 
 }  // namespace lodestar

@@ -58,4 +58,7 @@ std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state);
 // If this process ends now, whatever the job still waits for. `saved`: errors as above.
 JobEnding CutOffEndingOf(const ClusterState& state);
 
+// Why BeginLastSave() is called for a server.
+std::string ReasonOfStop(int shard);
+
 }  // namespace lodestar

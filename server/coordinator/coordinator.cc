@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "common/bucket_plan.h"
 #include "common/job_loss.h"
 #include "common/remedy.h"
 #include "common/shard_plan.h"
@@ -108,9 +107,46 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, 
 Coordinator::Coordinator(Config config, std::optional<Layout> layout, absl::Time now)
     : state_(std::move(config), std::move(layout), now) {}
 
-void Coordinator::Command(ShardCommand command) { effects_.emplace_back(std::move(command)); }
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Resume(Config config,
+                                                                 CoordinatorMemory memory,
+                                                                 absl::Time now) {
+  RETURN_IF_ERROR(CheckSameJob(memory, config.job, config.num_shards));
+  ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, Create(std::move(config), now));
+  RETURN_IF_ERROR(coordinator->GoOnFrom(std::move(memory), now));
+  return coordinator;
+}
 
-void Coordinator::Do(CheckpointTask task) { effects_.emplace_back(std::move(task)); }
+absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
+  const std::string unfinished = memory.checkpoints.active_directory;
+  RETURN_IF_ERROR(Recall(std::move(memory), now, state_));
+  // What has not come to its end never will.
+  if (!unfinished.empty()) {
+    Do(DiscardTask{unfinished});
+    state_.checkpoints.Request(now);
+  }
+  // From where else the job may be, it leads there again.
+  const bool is_evaluating = !state_.open.empty() && state_.open.begin()->second.is_evaluation();
+  state_.phase = is_evaluating ? CoordinatorPhase::kEvaluating : CoordinatorPhase::kRunning;
+  const Round next_round =
+      state_.policy->uses_rosters() ? state_.committed_round() : state_.ledger.next_round();
+  Tell(absl::StrCat("restarted, continues from its journal at round ", next_round.value()));
+  effects_.emplace_back(Announcement(RestoredPoint{
+      next_round, state_.ledger.trained_samples(),
+      state_.ledger.state().final_evaluation_round == state_.ledger.next_round().value(),
+      state_.policy->uses_rosters(), /*is_from_journal=*/true}));
+  Touch();
+  return absl::OkStatus();
+}
+
+void Coordinator::Command(ShardCommand command) {
+  effects_.emplace_back(std::move(command));
+  Remember();
+}
+
+void Coordinator::Do(CheckpointTask task) {
+  effects_.emplace_back(std::move(task));
+  Remember();
+}
 
 void Coordinator::Tell(absl::string_view event) {
   effects_.emplace_back(Announcement(Event{std::string(event)}));
@@ -195,6 +231,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     desk.SetPeer(call.peer);
   } else {
     desk.BeginLife(call);
+    Remember();
     Tell(absl::StrCat("worker registered name=", call.name, " worker=", admission.id.value(),
                       " incarnation=", admission.incarnation.value(), " peer=", call.peer));
   }
@@ -205,7 +242,9 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.heartbeat_interval = state_.config.lease / 3;
   answer.job = state_.config.job;
   answer.map = state_.map;
+  const WeightsSupply::Memory supply_before = state_.supply.memory();
   answer.needs_initial_weights = state_.supply.Claim(answer.life);
+  if (state_.supply.memory() != supply_before) Remember();
   return answer;
 }
 
@@ -394,7 +433,7 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
   // Before the servers are ready again, everything since the checkpoint is void: so is the report.
   if (state_.is_ready()) {
     if (report.has_value()) RETURN_IF_ERROR(CountReport(life.worker, *report, now));
-    state_.desks[life.worker].SetWaiting();
+    if (state_.desks[life.worker].SetWaiting()) Remember();
     Advance(now);
   }
   return AnswerFor(life.worker, now);
@@ -403,6 +442,7 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
 absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
   RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
   state_.desks[life.worker].BeginLeave();
+  Remember();
   return absl::OkStatus();
 }
 
@@ -450,6 +490,7 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
   WorkerDesk& desk = state_.desks[worker];
   ASSIGN_OR_RETURN(const WorkerDesk::Match match, desk.Classify(report));
   if (match == WorkerDesk::Match::kRepeat) return absl::OkStatus();
+  Remember();
   if (const std::string odd = OddLoss(report, state_.config.job.model); !odd.empty()) {
     const Incarnation incarnation = state_.membership.Find(worker)->incarnation;
     OnNotFinite(worker, report.round,
@@ -749,6 +790,7 @@ void Coordinator::OnNotFinite(WorkerId worker, Round round, absl::string_view te
   const WorkerRecord* record = state_.membership.Find(worker);
   // Once per life, however many buckets say so.
   if (!state_.desks[worker].CountNotFinite(record->incarnation, state_.finite_reports)) return;
+  Remember();
   RaiseAlarm(absl::StrCat("worker '", record->name,
                           "' has sent what is NaN, infinite or beyond all reason; it is not "
                           "counted"),
@@ -837,6 +879,10 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
     Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
     state_.shards.Reconnect(shard, address, now);
+    // A server that was started again on what it had may have another port.
+    if (state_.map != nullptr && state_.map->servers[shard].address != address) {
+      RETURN_IF_ERROR(PlanMap(state_));
+    }
     RepeatCommands(shard);
     OnShardBack(shard, now);
     return absl::OkStatus();
@@ -878,6 +924,7 @@ void Coordinator::RepeatCommands(int shard) {
     if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, "its life is over"});
   }
   for (const auto& [round, total] : state_.norms.totals()) repeat(NormTotalCommand{round, total});
+  if (state_.published.has_value()) repeat(*state_.published);
 }
 
 void Coordinator::OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now) {
@@ -983,6 +1030,7 @@ void Coordinator::StartOver(int shard, absl::string_view what, absl::Time now) {
 void Coordinator::OnSquareSums(int shard, uint64_t server_incarnation, Round round,
                                std::vector<double> segment_sums, absl::Time) {
   if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
+  Remember();
   if (!state_.norms.Add(round, shard, std::move(segment_sums))) return;
   Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
 }
@@ -1031,6 +1079,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.over_since = absl::InfiniteFuture();
   state_.hold_reason.clear();
   state_.save_askers.clear();
+  state_.published.reset();
   state_.shard_failure = absl::OkStatus();
   state_.drop_missing_at = absl::InfiniteFuture();
   state_.not_waited_for.clear();
@@ -1068,17 +1117,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
 }
 
 absl::Status Coordinator::Assign(absl::Time now) {
-  ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
-                   PlanShards(*state_.layout, state_.config.num_shards));
-  ASSIGN_OR_RETURN(std::vector<Bucket> buckets,
-                   PlanBuckets(*state_.layout, ranges, state_.config.job.bucket_bytes));
-  auto map = std::make_shared<ClusterMap>();
-  map->layout = *state_.layout;
-  map->buckets = std::move(buckets);
-  for (int i = 0; i < state_.config.num_shards; ++i) {
-    map->servers.push_back({i, state_.shards.entries()[i].address, ranges[i]});
-  }
-  state_.map = std::move(map);
+  RETURN_IF_ERROR(PlanMap(state_));
   state_.shards.MarkLoading(now);
   Enter(CoordinatorPhase::kLoading);
   AssignCommand command = {.server_incarnation = state_.server_incarnation,
@@ -1095,8 +1134,9 @@ absl::Status Coordinator::Assign(absl::Time now) {
 
 void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const absl::Status& status,
                                 absl::Time now) {
-  if (state_.phase != CoordinatorPhase::kLoading ||
-      server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) {
+  if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
+  if (state_.phase != CoordinatorPhase::kLoading) {
+    if (status.ok()) ForgetStop(shard, now);
     return;
   }
   if (!status.ok()) {
@@ -1107,6 +1147,20 @@ void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const ab
     return Advance(now);
   }
   state_.shards.MarkServing(shard, now);
+  Advance(now);
+}
+
+// A process has taken over what the one before it has written down: nobody waits to exit any more.
+void Coordinator::ForgetStop(int shard, absl::Time now) {
+  if (state_.phase != CoordinatorPhase::kRunning && state_.phase != CoordinatorPhase::kEvaluating) {
+    return;
+  }
+  if (state_.save_askers.erase(ReasonOfStop(shard)) == 0 || !state_.save_askers.empty()) return;
+  state_.hold_reason.clear();
+  state_.last_save = LastSave(!state_.config.fallback_dir.empty());
+  state_.away_until = absl::InfinitePast();
+  if (!state_.is_stopping()) state_.drop_missing_at = absl::InfiniteFuture();
+  Touch();
   Advance(now);
 }
 
@@ -1296,6 +1350,8 @@ void Coordinator::OnCheckpointPublished(absl::string_view directory,
           ? absl::StrCat(" next_in=", absl::FormatDuration(absl::Trunc(state_.schedule.interval(),
                                                                        absl::Seconds(1))))
           : ""));
+  state_.published = PublishedCommand{temporary, published->path, published->round};
+  Command(*state_.published);
   Touch();
   Advance(now);
 }
@@ -1323,6 +1379,7 @@ void Coordinator::MaybeCheckpoint(absl::Time now) {
   const bool is_due_by_round = state_.schedule.IsDueByRound(round);
   if (state_.checkpoints.is_active()) {
     if (!is_due_by_round) return;
+    Remember();
     state_.schedule.OnBegun(round, now);
     RaiseAlarm(
         "a checkpoint was left out because the one before it was still being written; "
@@ -1334,6 +1391,7 @@ void Coordinator::MaybeCheckpoint(absl::Time now) {
     return;
   }
   if (ServeRequestsWithLast()) return;
+  Remember();
   state_.schedule.OnBegun(round, now);
   if (!state_.checkpoints.HoldsLast(state_.ledger.state())) {
     StartCheckpoint(state_.config.checkpoint_dir, now);

@@ -31,10 +31,12 @@
 #include "common/layout.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/cluster_memory.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator_config.h"
+#include "server/coordinator/coordinator_memory.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/shard_command.h"
 #include "server/coordinator/work_ledger.h"
@@ -67,9 +69,24 @@ class Coordinator {
   using Config = CoordinatorConfig;
   // Errors: InvalidArgument, as ValidateJobSpec() and BuildLayout(), or for num_shards.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(Config config, absl::Time now);
+  // Goes on where a process that has ended was, as after a long outage: workers keep their lives
+  // and grants, and servers are away until they attach with the memory that they had. Errors: those
+  // of Create(); FailedPrecondition, as CheckSameJob(); DataLoss (a memory that contradicts
+  // itself).
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Resume(Config config,
+                                                             CoordinatorMemory memory,
+                                                             absl::Time now);
 
   // What the calls since the last TakeEffects() have led to, for the owner to carry out in order.
   std::vector<Effect> TakeEffects() { return std::exchange(effects_, {}); }
+
+  // What Resume() takes. Nothing: there is none, and a process that comes after this one chooses
+  // what to restore as ever. That is so before the servers are ready, once they have lost something
+  // and start over, and when the job is over and saved, or has failed for good.
+  std::optional<CoordinatorMemory> Memory() const { return MemoryOf(state_); }
+  // Changes whenever Memory() may have: what calls have answered and led to until then must not be
+  // known outside before that memory is kept, if it is to be resumed from.
+  uint64_t memory_version() const { return memory_version_; }
 
   // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
@@ -187,7 +204,12 @@ class Coordinator {
   void Tell(absl::string_view event);
   // Tells the log what has been waited for for a while, once.
   void TellWait(absl::Time now);
-  void Touch() { ++state_version_; }
+  void Touch() {
+    ++state_version_;
+    Remember();
+  }
+  // Something has changed that outlives the process.
+  void Remember() { ++memory_version_; }
   void Enter(CoordinatorPhase phase);
 
   // Lives of workers.
@@ -234,6 +256,7 @@ class Coordinator {
   void Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
 
   // Servers.
+  absl::Status GoOnFrom(CoordinatorMemory memory, absl::Time now);
   absl::Status Restore(const RestoreChoice& choice, absl::Time now);
   absl::Status Assign(absl::Time now);
   // The server has not, or not any more, what the others of this life of the servers have: all
@@ -241,6 +264,7 @@ class Coordinator {
   void StartOver(int shard, absl::string_view what, absl::Time now);
   // What that means, for people.
   absl::string_view WayBack() const;
+  void ForgetStop(int shard, absl::Time now);
   void OnShardAway(int shard, absl::Time now);
   void OnShardBack(int shard, absl::Time now);
   void RepeatCommands(int shard);
@@ -264,6 +288,7 @@ class Coordinator {
 
   ClusterState state_;
   uint64_t state_version_ = 1;
+  uint64_t memory_version_ = 1;
   std::vector<Effect> effects_;
 };
 

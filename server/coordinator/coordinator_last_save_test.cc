@@ -78,7 +78,7 @@ TEST_F(CoordinatorLastSaveTest, ComesAfterTheOpenRoundAndHoldsAllThatWasDone) {
   cluster_.FinishSave();
   EXPECT_EQ((*coordinator().LastSaveOutcome())->round, Round(1));
   EXPECT_FALSE(cluster_.Ask(a).grant.has_value());
-  EXPECT_EQ(cluster_.sent().commands.back(), "save 1");
+  EXPECT_EQ(cluster_.sent().commands.back(), "published 1");
   EXPECT_EQ(coordinator().Unsaved(), "");
 }
 
@@ -116,6 +116,23 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
   cluster_.LoadAll();
   EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
   EXPECT_EQ(cluster_.Ask(cluster_.Add("a")).grant->round, Round(1));
+}
+
+// It has lost nothing: nobody goes back, and its process does not wait to exit any more.
+TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGoesOn) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  BeginLastSave(ReasonOfStop(1));
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  cluster_.FinishSave();
+  const uint64_t life = coordinator().server_incarnation();
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, life, "host:9", cluster_.now()).ok());
+  EXPECT_FALSE(cluster_.Ask(a).grant.has_value()) << "it was only cut off";
+  coordinator().OnShardLoaded(1, life, absl::OkStatus(), cluster_.now());
+  EXPECT_EQ(cluster_.Ask(a).grant->round, Round(1));
+  EXPECT_FALSE(coordinator().LastSaveOutcome().has_value());
+  EXPECT_EQ(coordinator().server_incarnation(), life);
 }
 
 TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpIsDroppedAfterHalfOfThePatience) {

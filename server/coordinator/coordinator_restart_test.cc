@@ -312,7 +312,7 @@ TEST(CoordinatorRestartTest, LastCheckpointComesAfterTheFinalEvaluation) {
   const CheckpointRecord& record = cluster.store().published[0];
   EXPECT_EQ(record.round, Round(8));
   EXPECT_EQ(record.state.ledger.final_evaluation_round, 8);
-  EXPECT_EQ(cluster.sent().commands.back(), "save 8");
+  EXPECT_EQ(cluster.sent().commands.back(), "published 8");
 
   CoordinatorHarness resumed(SavingConfig(0));
   resumed.Start(ChoiceOf(record));
@@ -561,8 +561,9 @@ TEST_F(AwayShardTest, WhatItMayHaveMissedIsRepeatedToItAlone) {
   ASSERT_TRUE(coordinator().Leave(b.life, "done", {}, cluster_.now()).ok());
   cluster_.sent().commands.clear();
   Reconnect();
-  EXPECT_THAT(cluster_.sent().commands, ElementsAre("again to 1: open 2", "again to 1: members 1",
-                                                    "again to 1: drop 2", "again to 1: norm 1 3"));
+  EXPECT_THAT(cluster_.sent().commands,
+              ElementsAre("again to 1: open 2", "again to 1: members 1", "again to 1: drop 2",
+                          "again to 1: norm 1 3", "again to 1: published 2"));
 }
 
 TEST_F(AwayShardTest, SumsOfAnEarlierLifeOfTheServersDoNotCount) {

@@ -47,27 +47,27 @@ absl::Status DataSets::Admit(WorkerId worker, absl::string_view name, const Data
     admitted.info.fingerprint = absl::StrCat("worker ", worker.value());
   }
   Index set = 0;
-  while (set < sets_.size() && !HaveSameData(sets_[set].info, admitted.info)) ++set;
-  if (set == sets_.size()) {
+  while (set < memory_.sets.size() && !HaveSameData(memory_.sets[set].info, admitted.info)) ++set;
+  if (set == memory_.sets.size()) {
     set = 0;
-    while (set < sets_.size() && Counts(set)) ++set;
+    while (set < memory_.sets.size() && Counts(set)) ++set;
     if (set == kMaxSets) {
       return absl::ResourceExhaustedError(
           absl::StrCat("this job has had ", kMaxSets, " different data sets, and takes no more"));
     }
-    if (set == sets_.size()) sets_.emplace_back();
-    sets_[set] = std::move(admitted);
+    if (set == memory_.sets.size()) memory_.sets.emplace_back();
+    memory_.sets[set] = std::move(admitted);
   } else {
     // Own data that turns out to be the shared set.
-    sets_[set].info.own_partition &= data.own_partition;
+    memory_.sets[set].info.own_partition &= data.own_partition;
   }
-  set_of_[worker] = set;
+  memory_.set_of[worker] = set;
   return absl::OkStatus();
 }
 
 absl::Status DataSets::CheckShared(const DatasetInfo& data) const {
-  for (Index set = 0; set < sets_.size(); ++set) {
-    const DataSetState& job = sets_[set];
+  for (Index set = 0; set < memory_.sets.size(); ++set) {
+    const DataSetState& job = memory_.sets[set];
     if (!Counts(set) || !IsCompared(job.info) || HaveSameData(job.info, data)) continue;
     const std::string holder =
         job.claimant.empty() ? "" : absl::StrCat("worker '", job.claimant, "'");
@@ -82,26 +82,27 @@ absl::Status DataSets::CheckShared(const DatasetInfo& data) const {
 }
 
 DataSets::Index DataSets::SetOf(WorkerId worker) const {
-  auto entry = set_of_.find(worker);
-  LODESTAR_CHECK(entry != set_of_.end()) << "worker " << worker.value() << " has no data set";
+  auto entry = memory_.set_of.find(worker);
+  LODESTAR_CHECK(entry != memory_.set_of.end())
+      << "worker " << worker.value() << " has no data set";
   return entry->second;
 }
 
 int64_t DataSets::Take(Index set, int64_t num_samples) {
-  const int64_t first = sets_[set].next_sample;
-  sets_[set].next_sample += num_samples;
+  const int64_t first = memory_.sets[set].next_sample;
+  memory_.sets[set].next_sample += num_samples;
   return first;
 }
 
 std::vector<DataSets::Index> DataSets::Present() const {
   std::set<Index> present;
-  for (const auto& [worker, set] : set_of_) present.insert(set);
+  for (const auto& [worker, set] : memory_.set_of) present.insert(set);
   return {present.begin(), present.end()};
 }
 
 int64_t DataSets::tokens_per_sample() const {
-  for (Index set = 0; set < sets_.size(); ++set) {
-    if (Counts(set)) return sets_[set].info.tokens_per_sample;
+  for (Index set = 0; set < memory_.sets.size(); ++set) {
+    if (Counts(set)) return memory_.sets[set].info.tokens_per_sample;
   }
   return 0;
 }
@@ -109,24 +110,24 @@ int64_t DataSets::tokens_per_sample() const {
 double DataSets::Epoch() const {
   double handed_out = 0.0;
   double samples = 0.0;
-  for (Index set = 0; set < sets_.size(); ++set) {
-    if (!Counts(set) || sets_[set].info.num_train_samples == 0) continue;
-    handed_out += static_cast<double>(sets_[set].next_sample);
-    samples += static_cast<double>(sets_[set].info.num_train_samples);
+  for (Index set = 0; set < memory_.sets.size(); ++set) {
+    if (!Counts(set) || memory_.sets[set].info.num_train_samples == 0) continue;
+    handed_out += static_cast<double>(memory_.sets[set].next_sample);
+    samples += static_cast<double>(memory_.sets[set].info.num_train_samples);
   }
   return samples > 0.0 ? handed_out / samples : 0.0;
 }
 
 std::vector<DataSetState> DataSets::Export() const {
   std::vector<DataSetState> used;
-  std::copy_if(sets_.begin(), sets_.end(), std::back_inserter(used),
+  std::copy_if(memory_.sets.begin(), memory_.sets.end(), std::back_inserter(used),
                [](const DataSetState& set) { return set.next_sample > 0; });
   return used;
 }
 
 bool DataSets::Counts(Index set) const {
-  return sets_[set].next_sample > 0 ||
-         std::any_of(set_of_.begin(), set_of_.end(),
+  return memory_.sets[set].next_sample > 0 ||
+         std::any_of(memory_.set_of.begin(), memory_.set_of.end(),
                      [set](const auto& entry) { return entry.second == set; });
 }
 

@@ -29,22 +29,32 @@ class DataSets {
   // another. Else an index means the same set for the life of this object.
   using Index = size_t;
 
+  // All that it knows.
+  struct Memory {
+    std::vector<DataSetState> sets;
+    std::map<WorkerId, Index> set_of;
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+
   DataSets() = default;
-  explicit DataSets(std::vector<DataSetState> sets) : sets_(std::move(sets)) {}
+  explicit DataSets(std::vector<DataSetState> sets) { memory_.sets = std::move(sets); }
+  // Requires indices of sets that are there.
+  explicit DataSets(Memory memory) : memory_(std::move(memory)) {}
+  const Memory& memory() const { return memory_; }
 
   // The worker of this name has this data from here on. Errors: FailedPrecondition with both
   // fingerprints and sizes, and who brought the job's data, if shared data differs from it;
   // InvalidArgument if the data contradicts itself; ResourceExhausted (kMaxSets).
   absl::Status Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data);
-  void Release(WorkerId worker) { set_of_.erase(worker); }
+  void Release(WorkerId worker) { memory_.set_of.erase(worker); }
 
   // Requires: admitted, not released.
   Index SetOf(WorkerId worker) const;
-  const DataSetState& at(Index set) const { return sets_[set]; }
+  const DataSetState& at(Index set) const { return memory_.sets[set]; }
   // Hands out samples; returns the position of the first in the order of the set.
   int64_t Take(Index set, int64_t num_samples);
 
-  const std::map<WorkerId, Index>& workers() const { return set_of_; }
+  const std::map<WorkerId, Index>& workers() const { return memory_.set_of; }
   // Sets that some worker has, ascending.
   std::vector<Index> Present() const;
   // The same for all sets of a model; 0: no set yet.
@@ -58,8 +68,7 @@ class DataSets {
   bool Counts(Index set) const;
   absl::Status CheckShared(const DatasetInfo& data) const;
 
-  std::vector<DataSetState> sets_;
-  std::map<WorkerId, Index> set_of_;
+  Memory memory_;
 };
 
 // Passes over one set; 0 if its size is unknown.

@@ -22,6 +22,12 @@ class DivergenceRecord {
     last_ = {round, std::move(text), now};
   }
 
+  // As they were before this process.
+  void Resume(int64_t rollbacks, double learning_rate_scale) {
+    rollbacks_ = rollbacks;
+    learning_rate_scale_ = learning_rate_scale;
+  }
+
   bool MayRollBack() const {
     return policy_.action == DivergenceAction::kRollback && rollbacks_ < policy_.max_rollbacks;
   }

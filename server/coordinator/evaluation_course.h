@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -23,6 +24,7 @@ struct HeldoutSums {
   bool complete = true;  // nothing was lost with a worker
 
   void Add(const HeldoutSums& other);
+  friend bool operator==(const HeldoutSums&, const HeldoutSums&) = default;
 };
 
 class EvaluationCourse {
@@ -34,8 +36,21 @@ class EvaluationCourse {
     friend bool operator==(const Part&, const Part&) = default;
   };
 
+  // All that it knows.
+  struct Memory {
+    int64_t last = 0;                           // evaluation begun
+    std::map<size_t, int64_t> owed;             // samples by data set, of the last one
+    std::map<Round, int64_t> travelling;        // evaluations by the rounds that carry their parts
+    std::map<int64_t, HeldoutSums> unfinished;  // by evaluation
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+
+  EvaluationCourse() = default;
+  explicit EvaluationCourse(Memory memory) : memory_(std::move(memory)) {}
+  const Memory& memory() const { return memory_; }
+
   // Every part of the evaluation begun last is with a worker.
-  bool can_begin() const { return owed_.empty(); }
+  bool can_begin() const { return memory_.owed.empty(); }
   // Requires: can_begin().
   void Begin(absl::Span<const Part> parts);
   // The parts that these data sets still owe; from here on they travel with the round.
@@ -50,10 +65,7 @@ class EvaluationCourse {
   void Lose(Round round);
 
  private:
-  int64_t last_ = 0;                           // evaluation begun
-  std::map<size_t, int64_t> owed_;             // samples by data set, of the last one
-  std::map<Round, int64_t> travelling_;        // evaluations by the rounds that carry parts of them
-  std::map<int64_t, HeldoutSums> unfinished_;  // by evaluation
+  Memory memory_;
 };
 
 }  // namespace lodestar

@@ -12,6 +12,12 @@ void JobProgress::Restore(const ProgressState& state) {
   rounds_ = RateMeter();
 }
 
+void JobProgress::Resume(const Memory& memory) {
+  Restore(memory.state);
+  usual_round_ = memory.usual_round;
+  rounds_committed_short_ = memory.rounds_committed_short;
+}
+
 void JobProgress::OnOpened(absl::Time now) {
   if (!counted_until_.has_value()) counted_until_ = now;
 }

@@ -22,6 +22,16 @@ class JobProgress {
     bool is_training = false;       // else nothing moves, and nothing is estimated
   };
 
+  // Beside what a checkpoint has.
+  struct Memory {
+    ProgressState state;
+    absl::Duration usual_round;
+    uint64_t rounds_committed_short = 0;
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+  void Resume(const Memory& memory);
+  Memory memory() const { return {Export(), usual_round_, rounds_committed_short_}; }
+
   // Goes on from a checkpoint.
   void Restore(const ProgressState& state);
   ProgressState Export() const { return {loss_, trained_time_}; }

@@ -14,19 +14,28 @@ class MemberQuota {
   MemberQuota(const JobSpec& job, absl::Duration lease)
       : min_workers_(job.min_workers), keep_workers_(job.keep_workers), lease_(lease) {}
 
+  // All that it knows beside its settings.
+  struct Memory {
+    bool has_begun = false;
+    absl::Time gathers_until = absl::InfinitePast();
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+  void Resume(const Memory& memory) { memory_ = memory; }
+  const Memory& memory() const { return memory_; }
+
   // The cluster is ready for workers.
-  void OnReady(absl::Time now) { gathers_until_ = now + lease_; }
+  void OnReady(absl::Time now) { memory_.gathers_until = now + lease_; }
   // Work was given out, so that all who are required are there.
   void OnWork() {
-    has_begun_ = true;
-    gathers_until_ = absl::InfinitePast();
+    memory_.has_begun = true;
+    memory_.gathers_until = absl::InfinitePast();
   }
 
   // Whether those who were there may still be on their way.
-  bool IsGathering(absl::Time now) const { return now < gathers_until_; }
+  bool IsGathering(absl::Time now) const { return now < memory_.gathers_until; }
 
   RequiredMembers Required(absl::Time now) const {
-    if (!has_begun_ || IsGathering(now)) return {min_workers_, "min_workers"};
+    if (!memory_.has_begun || IsGathering(now)) return {min_workers_, "min_workers"};
     return {keep_workers_, "keep_workers"};
   }
 
@@ -34,8 +43,7 @@ class MemberQuota {
   int min_workers_;
   int keep_workers_;
   absl::Duration lease_;
-  bool has_begun_ = false;
-  absl::Time gathers_until_ = absl::InfinitePast();
+  Memory memory_;
 };
 
 }  // namespace lodestar

@@ -11,23 +11,23 @@ constexpr size_t kKeptTotals = 4;
 }  // namespace
 
 bool NormBook::Add(Round round, int shard, std::vector<double> segment_sums) {
-  if (totals_.contains(round)) return true;
-  auto& sums = open_[round];
+  if (memory_.totals.contains(round)) return true;
+  auto& sums = memory_.open[round];
   sums[shard] = std::move(segment_sums);
   if (static_cast<int>(sums.size()) < num_shards_) return false;
   double total = 0.0;
   for (const auto& [index, part] : sums) {
     for (const double sum : part) total += sum;
   }
-  open_.erase(open_.begin(), open_.upper_bound(round));
-  totals_[round] = total;
-  if (totals_.size() > kKeptTotals) totals_.erase(totals_.begin());
+  memory_.open.erase(memory_.open.begin(), memory_.open.upper_bound(round));
+  memory_.totals[round] = total;
+  if (memory_.totals.size() > kKeptTotals) memory_.totals.erase(memory_.totals.begin());
   return true;
 }
 
 void NormBook::Clear() {
-  open_.clear();
-  totals_.clear();
+  memory_.open.clear();
+  memory_.totals.clear();
 }
 
 }  // namespace lodestar

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/ids.h"
@@ -14,7 +15,16 @@ namespace lodestar {
 // for shards that have missed them.
 class NormBook {
  public:
-  explicit NormBook(int num_shards) : num_shards_(num_shards) {}
+  // All that it knows beside the number of shards.
+  struct Memory {
+    std::map<Round, std::map<int, std::vector<double>>> open;  // by shard
+    std::map<Round, double> totals;
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+
+  explicit NormBook(int num_shards, Memory memory = {})
+      : num_shards_(num_shards), memory_(std::move(memory)) {}
+  const Memory& memory() const { return memory_; }
 
   // Sums of squares of the averaged gradient, one per segment in order of the parameter space. What
   // comes again replaces what came before. True if all shards have theirs in, or had before.
@@ -22,15 +32,14 @@ class NormBook {
   // Of a round for which Add() has returned true: the plain left-to-right sum over the segments of
   // shard 0, then those of shard 1, and so on, so that it is the same to the bit for any number of
   // shards.
-  double TotalOf(Round round) const { return totals_.at(round); }
-  const std::map<Round, double>& totals() const { return totals_; }
+  double TotalOf(Round round) const { return memory_.totals.at(round); }
+  const std::map<Round, double>& totals() const { return memory_.totals; }
   // The shards start anew.
   void Clear();
 
  private:
   int num_shards_;
-  std::map<Round, std::map<int, std::vector<double>>> open_;  // by shard
-  std::map<Round, double> totals_;
+  Memory memory_;
 };
 
 }  // namespace lodestar

@@ -2,70 +2,75 @@
 
 namespace lodestar {
 
-OpenRound::OpenRound(const WorkLedger::Work& work, absl::Time opened_at)
-    : plan_(work.plan), opened_at_(opened_at), front_since_(opened_at) {
+OpenRound::OpenRound(const WorkLedger::Work& work, absl::Time opened_at) : front_since_(opened_at) {
+  memory_.plan = work.plan;
+  memory_.opened_at = opened_at;
   for (size_t i = 0; i < work.grants.size(); ++i) {
-    is_evaluation_ = work.grants[i].kind == Grant::Kind::kEvaluate;
-    shares_[plan_.roster[i].worker] = {State::kMissing, work.grants[i].num_heldout_samples};
+    memory_.is_evaluation = work.grants[i].kind == Grant::Kind::kEvaluate;
+    memory_.shares[memory_.plan.roster[i].worker] = {ShareState::kMissing,
+                                                     work.grants[i].num_heldout_samples};
   }
 }
 
 void OpenRound::Report(WorkerId worker, const RoundReport& report, absl::Time now) {
-  auto share = shares_.find(worker);
-  if (share == shares_.end() || share->second.state != State::kMissing) return;
-  Settle(worker, State::kReported, now);
-  ++reported_;
-  loss_sum_ += report.loss_sum;
-  predictions_ += report.num_predictions;
-  samples_ += report.num_samples;
+  const auto share = memory_.shares.find(worker);
+  if (share == memory_.shares.end() || share->second.state != ShareState::kMissing) return;
+  Settle(worker, ShareState::kReported, now);
+  ++memory_.reported;
+  memory_.loss_sum += report.loss_sum;
+  memory_.predictions += report.num_predictions;
+  memory_.samples += report.num_samples;
   if (share->second.num_heldout_samples == 0) return;  // nobody has asked for it
-  heldout_.Add({report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions});
+  memory_.heldout.Add(
+      {report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions});
 }
 
 void OpenRound::Lose(WorkerId worker, absl::Time now) {
-  auto share = shares_.find(worker);
-  if (share == shares_.end() || share->second.state != State::kMissing) return;
-  Settle(worker, State::kLost, now);
+  const auto share = memory_.shares.find(worker);
+  if (share == memory_.shares.end() || share->second.state != ShareState::kMissing) return;
+  Settle(worker, ShareState::kLost, now);
 }
 
-void OpenRound::Settle(WorkerId worker, State state, absl::Time now) {
+void OpenRound::Settle(WorkerId worker, ShareState state, absl::Time now) {
   if (Missing().front() == worker) front_since_ = now;
-  shares_.at(worker).state = state;
+  memory_.shares.at(worker).state = state;
 }
 
 RoundSummary OpenRound::Summarize(absl::Time now) const {
   RoundSummary summary;
-  summary.round = plan_.round;
-  summary.trained = !is_evaluation_;
-  if (predictions_ > 0) summary.train_loss = loss_sum_ / static_cast<double>(predictions_);
-  summary.samples = samples_;
-  summary.learning_rate = plan_.learning_rate;
-  summary.duration = now - opened_at_;
+  summary.round = memory_.plan.round;
+  summary.trained = !memory_.is_evaluation;
+  if (memory_.predictions > 0)
+    summary.train_loss = memory_.loss_sum / static_cast<double>(memory_.predictions);
+  summary.samples = memory_.samples;
+  summary.learning_rate = memory_.plan.learning_rate;
+  summary.duration = now - memory_.opened_at;
   summary.completed_at = now;
-  summary.workers = reported_;
-  summary.committed_short = reported_ < static_cast<int>(plan_.roster.size());
+  summary.workers = memory_.reported;
+  summary.committed_short = memory_.reported < static_cast<int>(memory_.plan.roster.size());
   return summary;
 }
 
 HeldoutSums OpenRound::Heldout() const {
-  HeldoutSums sums = heldout_;
-  for (const auto& [worker, share] : shares_) {
-    if (share.num_heldout_samples > 0 && share.state != State::kReported) sums.complete = false;
+  HeldoutSums sums = memory_.heldout;
+  for (const auto& [worker, share] : memory_.shares) {
+    if (share.num_heldout_samples > 0 && share.state != ShareState::kReported)
+      sums.complete = false;
   }
   return sums;
 }
 
 std::vector<RosterMember> OpenRound::Reported() const {
   std::vector<RosterMember> members;
-  for (const RosterMember& member : plan_.roster) {
-    if (shares_.at(member.worker).state == State::kReported) members.push_back(member);
+  for (const RosterMember& member : memory_.plan.roster) {
+    if (memory_.shares.at(member.worker).state == ShareState::kReported) members.push_back(member);
   }
   return members;
 }
 
-std::vector<WorkerId> OpenRound::InState(State state) const {
+std::vector<WorkerId> OpenRound::InState(ShareState state) const {
   std::vector<WorkerId> workers;
-  for (const auto& [worker, share] : shares_) {
+  for (const auto& [worker, share] : memory_.shares) {
     if (share.state == state) workers.push_back(worker);
   }
   return workers;

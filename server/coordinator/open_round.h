@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -17,50 +18,60 @@ namespace lodestar {
 
 class OpenRound {
  public:
+  enum class ShareState : uint8_t { kMissing, kReported, kLost };
+  struct Share {
+    ShareState state = ShareState::kMissing;
+    int64_t num_heldout_samples = 0;
+    friend bool operator==(const Share&, const Share&) = default;
+  };
+  // All of it but for how long it has waited for whom.
+  struct Memory {
+    RoundPlan plan;
+    bool is_evaluation = false;
+    absl::Time opened_at;
+    std::map<WorkerId, Share> shares;
+    int reported = 0;
+    double loss_sum = 0.0;
+    int64_t predictions = 0;
+    int64_t samples = 0;
+    HeldoutSums heldout;
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+
   OpenRound(const WorkLedger::Work& work, absl::Time opened_at);
+  // The process that has opened it has ended, and this one goes on with it.
+  OpenRound(Memory memory, absl::Time now) : memory_(std::move(memory)), front_since_(now) {}
+  const Memory& memory() const { return memory_; }
 
   // Counts each member once; others are ignored.
   void Report(WorkerId worker, const RoundReport& report, absl::Time now);
   void Lose(WorkerId worker, absl::Time now);
 
-  const RoundPlan& plan() const { return plan_; }
-  Round round() const { return plan_.round; }
-  bool is_evaluation() const { return is_evaluation_; }
-  absl::Time opened_at() const { return opened_at_; }
-  int reported() const { return reported_; }
+  const RoundPlan& plan() const { return memory_.plan; }
+  Round round() const { return memory_.plan.round; }
+  bool is_evaluation() const { return memory_.is_evaluation; }
+  absl::Time opened_at() const { return memory_.opened_at; }
+  int reported() const { return memory_.reported; }
   // Those of the roster who have.
   std::vector<RosterMember> Reported() const;
-  std::vector<WorkerId> Arrived() const { return InState(State::kReported); }
+  std::vector<WorkerId> Arrived() const { return InState(ShareState::kReported); }
   // Neither reported nor lost.
-  std::vector<WorkerId> Missing() const { return InState(State::kMissing); }
+  std::vector<WorkerId> Missing() const { return InState(ShareState::kMissing); }
   // Since when the first of the missing is the first of them. Sums have a fixed order: those behind
   // it may wait for it.
   absl::Time front_since() const { return front_since_; }
-  bool was_lost_from() const { return !InState(State::kLost).empty(); }
+  bool was_lost_from() const { return !InState(ShareState::kLost).empty(); }
   // Without the totals of the job and the result of an evaluation.
   RoundSummary Summarize(absl::Time now) const;
   // Of the parts of an evaluation that this round carries.
   HeldoutSums Heldout() const;
 
  private:
-  enum class State : uint8_t { kMissing, kReported, kLost };
-  struct Share {
-    State state = State::kMissing;
-    int64_t num_heldout_samples = 0;
-  };
-  std::vector<WorkerId> InState(State state) const;
-  void Settle(WorkerId worker, State state, absl::Time now);
+  std::vector<WorkerId> InState(ShareState state) const;
+  void Settle(WorkerId worker, ShareState state, absl::Time now);
 
-  RoundPlan plan_;
-  bool is_evaluation_ = false;
-  absl::Time opened_at_;
+  Memory memory_;
   absl::Time front_since_;
-  std::map<WorkerId, Share> shares_;
-  int reported_ = 0;
-  double loss_sum_ = 0.0;
-  int64_t predictions_ = 0;
-  int64_t samples_ = 0;
-  HeldoutSums heldout_;
 };
 
 }  // namespace lodestar

@@ -73,6 +73,13 @@ struct SaveCommand {
   std::string directory;
 };
 
+// What a SaveCommand has begun is a checkpoint: whoever starts from it needs nothing from before.
+struct PublishedCommand {
+  std::string directory;  // of the SaveCommand
+  std::string path;       // of the checkpoint
+  Round round;
+};
+
 // What the shards' sums of squares of the round make together. Answer to OnSquareSums().
 struct NormTotalCommand {
   Round round;
@@ -86,7 +93,7 @@ struct StopCommand {
 
 using ShardCommand =
     std::variant<AssignCommand, OpenRoundCommand, CloseRoundCommand, MembersCommand, DropCommand,
-                 SaveCommand, NormTotalCommand, StopCommand>;
+                 SaveCommand, PublishedCommand, NormTotalCommand, StopCommand>;
 
 // For one shard: again what its server may have missed while it was not connected.
 struct RepeatedCommand {

@@ -26,6 +26,20 @@ ShardRegistry::ShardRegistry(int num_shards, absl::Time now) : entries_(num_shar
   for (Entry& entry : entries_) entry.since = now;
 }
 
+ShardRegistry::ShardRegistry(const std::vector<Holder>& holders, absl::Time now) {
+  for (const Holder& holder : holders) {
+    entries_.push_back(
+        {State::kServing, holder.instance_id, holder.address, now, false, now, /*away_since=*/now});
+  }
+  back_at_ = now;
+}
+
+std::vector<ShardRegistry::Holder> ShardRegistry::Holders() const {
+  std::vector<Holder> holders;
+  for (const Entry& entry : entries_) holders.push_back({entry.instance_id, entry.address});
+  return holders;
+}
+
 absl::Status ShardRegistry::CheckFits(int shard, int num_shards) const {
   if (num_shards == static_cast<int>(entries_.size()) && Has(shard)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--shard=", shard, "/", num_shards,

@@ -36,7 +36,18 @@ class ShardRegistry {
     bool is_away() const { return away_since.has_value(); }
   };
 
+  // The server of a shard that serves.
+  struct Holder {
+    uint64_t instance_id = 0;
+    std::string address;
+    friend bool operator==(const Holder&, const Holder&) = default;
+  };
+
   ShardRegistry(int num_shards, absl::Time now);
+  // These servers serve, and are away.
+  ShardRegistry(const std::vector<Holder>& holders, absl::Time now);
+  // By shard.
+  std::vector<Holder> Holders() const;
 
   // Errors: InvalidArgument.
   absl::Status CheckFits(int shard, int num_shards) const;
@@ -62,6 +73,8 @@ class ShardRegistry {
 
   bool all_attached() const;  // or further
   bool all_serving() const;
+  // Whatever may be away.
+  bool all_loaded() const { return AllAtLeast(State::kServing); }
   bool any_away() const;
   // Away for so long that people were told.
   bool any_told() const;

@@ -131,6 +131,13 @@ const DataSetState* WorkLedger::DataOf(WorkerId worker) const {
   return entry == data_.workers().end() ? nullptr : &data_.at(entry->second);
 }
 
+WorkLedger::Memory WorkLedger::memory() const {
+  Memory memory = {state_, data_.memory(), evaluations_.memory(), is_evaluation_due_,
+                   evaluated_place_};
+  memory.state.data_sets.clear();  // those that it began with
+  return memory;
+}
+
 LedgerState WorkLedger::state() const {
   LedgerState state = state_;
   state.data_sets = data_.Export();

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,8 +31,27 @@ class WorkLedger {
     std::vector<Grant> grants;
   };
 
+  // All that it knows beside the job.
+  struct Memory {
+    LedgerState state;  // but for the data sets
+    DataSets::Memory data;
+    EvaluationCourse::Memory evaluations;
+    bool is_evaluation_due = false;
+    int64_t evaluated_place = 0;  // of the round that an evaluation was due with last
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+
   WorkLedger(const JobSpec& job, const LedgerState& state)
       : job_(job), state_(state), data_(state.data_sets) {}
+  // Requires what DataSets does.
+  WorkLedger(const JobSpec& job, Memory memory)
+      : job_(job),
+        state_(std::move(memory.state)),
+        data_(std::move(memory.data)),
+        evaluations_(std::move(memory.evaluations)),
+        is_evaluation_due_(memory.is_evaluation_due),
+        evaluated_place_(memory.evaluated_place) {}
+  Memory memory() const;
 
   // A worker must be admitted before it is in a roster, and released when its life ends. Errors of
   // AdmitWorker(): those of DataSets::Admit().
@@ -88,11 +108,11 @@ class WorkLedger {
   void CutEvaluation(absl::Span<const EvaluationCourse::Part> parts, Work& work) const;
 
   JobSpec job_;
-  LedgerState state_;  // but for the data sets
+  LedgerState state_;  // data_ has the data sets
   DataSets data_;
   EvaluationCourse evaluations_;
   bool is_evaluation_due_ = false;
-  int64_t evaluated_place_ = 0;  // of the round that an evaluation was due with last
+  int64_t evaluated_place_ = 0;  // see Memory
 };
 
 }  // namespace lodestar

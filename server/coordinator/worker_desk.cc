@@ -27,39 +27,40 @@ double NonNegativeSeconds(absl::Duration duration) {
 void WorkerDesk::BeginLife(const RegisterCall& call) {
   const WorkerDesk before = *this;
   *this = WorkerDesk();
-  rounds_completed_ = before.rounds_completed_;
-  if (call.instance_id == before.instance_id_) {
-    times_not_finite_ = before.times_not_finite_;
-    not_finite_life_ = before.not_finite_life_;
-    finite_reports_then_ = before.finite_reports_then_;
-    times_dropped_ = before.times_dropped_;
+  memory_.rounds_completed = before.memory_.rounds_completed;
+  if (call.instance_id == before.memory_.instance_id) {
+    memory_.times_not_finite = before.memory_.times_not_finite;
+    memory_.not_finite_life = before.memory_.not_finite_life;
+    memory_.finite_reports_then = before.memory_.finite_reports_then;
+    memory_.times_dropped = before.memory_.times_dropped;
+    memory_.rests_until = before.memory_.rests_until;
     pace_ = before.pace_;
-    rests_until_ = before.rests_until_;
   }
-  instance_id_ = call.instance_id;
-  device_ = call.device;
+  memory_.instance_id = call.instance_id;
+  memory_.device = call.device;
   peer_ = call.peer;
 }
 
 void WorkerDesk::EndLife() {
-  is_waiting_ = false;
-  is_leaving_ = false;
-  grant_.reset();
+  memory_.is_waiting = false;
+  memory_.is_leaving = false;
+  memory_.grant.reset();
   activity_.clear();
   still_.reset();
 }
 
 bool WorkerDesk::CountNotFinite(Incarnation incarnation, uint64_t finite_reports) {
-  if (incarnation == not_finite_life_) return false;
-  not_finite_life_ = incarnation;
-  if (times_not_finite_ == 0 || finite_reports > finite_reports_then_) ++times_not_finite_;
-  finite_reports_then_ = finite_reports;
+  if (incarnation == memory_.not_finite_life) return false;
+  memory_.not_finite_life = incarnation;
+  if (memory_.times_not_finite == 0 || finite_reports > memory_.finite_reports_then)
+    ++memory_.times_not_finite;
+  memory_.finite_reports_then = finite_reports;
   return true;
 }
 
 void WorkerDesk::OnHeldUp(absl::Duration waited, absl::Time now) {
-  ++times_dropped_;
-  rests_until_ = now + waited;
+  ++memory_.times_dropped;
+  memory_.rests_until = now + waited;
 }
 
 void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
@@ -81,20 +82,20 @@ void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
 }
 
 void WorkerDesk::BeginMembership(int64_t progress, absl::Time now) {
-  progress_ = progress;
+  memory_.progress = progress;
   idle_since_ = now;
 }
 
 void WorkerDesk::Give(const Grant& grant, absl::Time now) {
-  is_waiting_ = false;
-  grant_ = grant;
+  memory_.is_waiting = false;
+  memory_.grant = grant;
   given_at_ = now;
-  last_granted_ = grant.round.value();
+  memory_.last_granted = grant.round.value();
 }
 
 absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report) const {
   const int64_t round = report.round.value();
-  if (grant_.has_value() && grant_->round == report.round) {
+  if (memory_.grant.has_value() && memory_.grant->round == report.round) {
     const bool has_negative = report.num_predictions < 0 || report.num_samples < 0 ||
                               report.heldout_correct < 0 || report.heldout_predictions < 0;
     if (report.num_predictions > kMaxPredictions || report.heldout_predictions > kMaxPredictions ||
@@ -106,33 +107,33 @@ absl::StatusOr<WorkerDesk::Match> WorkerDesk::Classify(const RoundReport& report
                        ", and no more right ones than there "
                        "are"));
     }
-    if (has_negative || report.num_samples > grant_->num_samples) {
+    if (has_negative || report.num_samples > memory_.grant->num_samples) {
       return absl::InvalidArgumentError(
           absl::StrCat("report of round ", round, " has ", report.num_samples, " samples, ",
                        report.num_predictions, " predictions, ", report.heldout_predictions,
-                       " held-out predictions; the grant has ", grant_->num_samples,
+                       " held-out predictions; the grant has ", memory_.grant->num_samples,
                        " samples, and counts are not negative"));
     }
     return Match::kCurrent;
   }
-  if (round <= last_reported_) return Match::kRepeat;
-  return absl::InvalidArgumentError(
-      absl::StrCat("report of round ", round, ", but the worker ",
-                   grant_.has_value() ? absl::StrCat("was granted round ", grant_->round.value())
-                                      : "holds no grant",
-                   "; report only rounds that were granted to this incarnation"));
+  if (round <= memory_.last_reported) return Match::kRepeat;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "report of round ", round, ", but the worker ",
+      memory_.grant.has_value() ? absl::StrCat("was granted round ", memory_.grant->round.value())
+                                : "holds no grant",
+      "; report only rounds that were granted to this incarnation"));
 }
 
 void WorkerDesk::Complete(const RoundReport& report, absl::Time now) {
-  last_reported_ = report.round.value();
-  times_dropped_ = 0;
+  memory_.last_reported = report.round.value();
+  memory_.times_dropped = 0;
   idle_since_ = now;
-  if (grant_.has_value()) pace_.OnRound(*grant_, now - given_at_);
-  if (grant_.has_value() && grant_->kind == Grant::Kind::kTrain) {
-    ++progress_;
-    ++rounds_completed_;
+  if (memory_.grant.has_value()) pace_.OnRound(*memory_.grant, now - given_at_);
+  if (memory_.grant.has_value() && memory_.grant->kind == Grant::Kind::kTrain) {
+    ++memory_.progress;
+    ++memory_.rounds_completed;
   }
-  grant_.reset();
+  memory_.grant.reset();
   samples_.Add(static_cast<double>(report.num_samples), now);
   CountTimes(report);
 }
@@ -151,17 +152,17 @@ WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, int64_t newest,
   snapshot.worker = record.id;
   snapshot.incarnation = record.incarnation;
   snapshot.state = std::string(WorkerStateName(record.state));
-  snapshot.round = last_granted_;
-  snapshot.device = device_;
+  snapshot.round = memory_.last_granted;
+  snapshot.device = memory_.device;
   snapshot.peer = peer_;
-  snapshot.rounds_completed = rounds_completed_;
+  snapshot.rounds_completed = memory_.rounds_completed;
   if (!record.is_alive()) {
     snapshot.reason = record.end_reason;
     snapshot.ended_age = now - record.ended_at;
     return snapshot;
   }
-  snapshot.activity = is_waiting_ ? "wait" : activity_;
-  snapshot.staleness = grant_.has_value() ? newest - last_granted_ : 0;
+  snapshot.activity = memory_.is_waiting ? "wait" : activity_;
+  snapshot.staleness = memory_.grant.has_value() ? newest - memory_.last_granted : 0;
   snapshot.lease_age = now - record.renewed_at;
   snapshot.samples_per_second = samples_.PerSecond(now);
   snapshot.push_bytes_per_second = push_bytes_.PerSecond(now);

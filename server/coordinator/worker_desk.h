@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -19,6 +20,32 @@ namespace lodestar {
 
 class WorkerDesk {
  public:
+  // What was promised, counted or held against the worker. Not what it does at the moment, which it
+  // tells again by itself, nor how fast.
+  struct Memory {
+    uint64_t instance_id = 0;
+    int times_not_finite = 0;     // in a row, of this process
+    Incarnation not_finite_life;  // that was counted last
+    uint64_t finite_reports_then = 0;
+    int times_dropped = 0;
+    absl::Time rests_until = absl::InfinitePast();
+    std::string device;
+    bool is_waiting = false;
+    bool is_leaving = false;
+    std::optional<Grant> grant;
+    int64_t last_granted = -1;
+    int64_t last_reported = -1;
+    int64_t progress = 0;
+    uint64_t rounds_completed = 0;
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+
+  WorkerDesk() = default;
+  // The coordinator's process has ended, and this one goes on: what it has waited for begins anew.
+  WorkerDesk(Memory memory, absl::Time now)
+      : memory_(std::move(memory)), given_at_(now), idle_since_(now) {}
+  const Memory& memory() const { return memory_; }
+
   // A new life; what was counted over all lives stays.
   void BeginLife(const RegisterCall& call);
   void EndLife();
@@ -35,34 +62,39 @@ class WorkerDesk {
   // The grant held is done.
   void Complete(const RoundReport& report, absl::Time now);
   // Asked for a grant; kept until it gets one or its life ends.
-  void SetWaiting() { is_waiting_ = !grant_.has_value() && !is_leaving_; }
+  // Returns whether it had not.
+  bool SetWaiting() {
+    const bool was_waiting = memory_.is_waiting;
+    memory_.is_waiting = !memory_.grant.has_value() && !memory_.is_leaving;
+    return memory_.is_waiting != was_waiting;
+  }
   // Wants no new work in this life.
   void BeginLeave() {
-    is_leaving_ = true;
-    is_waiting_ = false;
+    memory_.is_leaving = true;
+    memory_.is_waiting = false;
   }
-  bool is_leaving() const { return is_leaving_; }
+  bool is_leaving() const { return memory_.is_leaving; }
 
   // Its numbers in this life are not finite. Counts at most once per life; and as long as nobody
   // else has reported finite ones meanwhile, which may not be this worker's fault, as the same
   // time. `finite_reports`: of all workers so far. False if this life is counted already.
   bool CountNotFinite(Incarnation incarnation, uint64_t finite_reports);
-  void CountFinite() { times_not_finite_ = 0; }
+  void CountFinite() { memory_.times_not_finite = 0; }
   // Its last numbers were finite, or are still to come.
-  bool is_finite() const { return times_not_finite_ == 0; }
+  bool is_finite() const { return memory_.times_not_finite == 0; }
   // The same process has failed so often, while others have not, that it is of no use.
   bool IsSick(uint64_t instance_id) const {
-    return instance_id == instance_id_ && times_not_finite_ >= kMaxTimesNotFinite;
+    return instance_id == memory_.instance_id && memory_.times_not_finite >= kMaxTimesNotFinite;
   }
 
-  bool is_waiting() const { return is_waiting_; }
-  const std::optional<Grant>& grant() const { return grant_; }
+  bool is_waiting() const { return memory_.is_waiting; }
+  const std::optional<Grant>& grant() const { return memory_.grant; }
   absl::Time given_at() const { return given_at_; }
   // Since when it could have asked for work.
   absl::Time idle_since() const { return idle_since_; }
   const MemberPace& pace() const { return pace_; }
   // Rounds completed in this life, from where the slowest member was when it joined.
-  int64_t progress() const { return progress_; }
+  int64_t progress() const { return memory_.progress; }
 
   // `newest`: number of the newest round granted to anyone; -1: none.
   WorkerSnapshot Snapshot(const WorkerRecord& record, int64_t newest, absl::Time now) const;
@@ -85,38 +117,25 @@ class WorkerDesk {
   };
   const std::optional<Still>& still() const { return still_; }
   // Has completed work in this life.
-  bool has_reported() const { return last_reported_ >= 0; }
+  bool has_reported() const { return memory_.last_reported >= 0; }
   // This life is ended because it holds up the others, which have waited for it so long.
   void OnHeldUp(absl::Duration waited, absl::Time now);
   // How often in a row lives of this process were ended so, since one has completed anything.
-  int times_dropped() const { return times_dropped_; }
+  int times_dropped() const { return memory_.times_dropped; }
   // Until then others are to go on without it.
-  absl::Time rests_until() const { return rests_until_; }
+  absl::Time rests_until() const { return memory_.rests_until; }
 
  private:
   void CountTimes(const RoundReport& report);
 
   static constexpr int kMaxTimesNotFinite = 3;
 
-  uint64_t instance_id_ = 0;
-  int times_not_finite_ = 0;     // in a row, of this process
-  Incarnation not_finite_life_;  // that was counted last
-  uint64_t finite_reports_then_ = 0;
-  int times_dropped_ = 0;
-  absl::Time rests_until_ = absl::InfinitePast();
-  std::string device_;
+  Memory memory_;
   std::string peer_;
   std::string activity_;
-  bool is_waiting_ = false;
-  bool is_leaving_ = false;
-  std::optional<Grant> grant_;
   absl::Time given_at_ = absl::InfinitePast();
   absl::Time idle_since_ = absl::InfinitePast();
-  MemberPace pace_;  // of this process, over all its lives
-  int64_t last_granted_ = -1;
-  int64_t last_reported_ = -1;
-  int64_t progress_ = 0;
-  uint64_t rounds_completed_ = 0;
+  MemberPace pace_;            // of this process, over all its lives
   uint64_t bytes_pushed_ = 0;  // by the last heartbeat
   uint64_t bytes_pulled_ = 0;
   absl::Time same_since_ = absl::InfinitePast();

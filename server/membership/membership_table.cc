@@ -86,6 +86,46 @@ MembershipState MembershipTable::Export() const {
   return state;
 }
 
+MembershipTable::Memory MembershipTable::memory() const {
+  Memory memory;
+  for (const auto& [id, worker] : workers_) {
+    memory.workers.push_back(worker);
+    memory.workers.back().renewed_at = absl::InfinitePast();
+  }
+  memory.ended.assign(ended_.begin(), ended_.end());
+  memory.last_id = last_id_;
+  memory.last_incarnation = last_incarnation_;
+  memory.view = view_;
+  return memory;
+}
+
+absl::StatusOr<MembershipTable> MembershipTable::Resume(const Config& config, Memory memory,
+                                                        absl::Time now) {
+  MembershipTable table(config);
+  for (WorkerRecord& worker : memory.workers) {
+    const WorkerId id = worker.id;
+    if (id > memory.last_id || !table.ids_.emplace(worker.name, id).second) {
+      return absl::DataLossError(absl::StrCat("membership: worker '", worker.name, "' has id ",
+                                              id.value(), ", the last is ",
+                                              memory.last_id.value()));
+    }
+    if (worker.is_alive()) worker.renewed_at = now;
+    table.workers_[id] = std::move(worker);
+  }
+  for (const WorkerId id : memory.ended) {
+    const WorkerRecord* worker = table.Find(id);
+    if (worker == nullptr || worker->is_alive()) {
+      return absl::DataLossError(
+          absl::StrCat("membership: worker ", id.value(), " has ended, and is not known so"));
+    }
+    table.ended_.push_back(id);
+  }
+  table.last_id_ = memory.last_id;
+  table.last_incarnation_ = memory.last_incarnation;
+  table.view_ = memory.view;
+  return table;
+}
+
 absl::StatusOr<MembershipTable::Admission> MembershipTable::Register(absl::string_view name,
                                                                      uint64_t instance_id,
                                                                      absl::Time now) {

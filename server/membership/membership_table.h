@@ -44,6 +44,8 @@ struct WorkerRecord {
   std::string end_reason;
   bool is_away = false;  // its life ended with what the servers had, and it has not come since
 
+  friend bool operator==(const WorkerRecord&, const WorkerRecord&) = default;
+
   bool is_alive() const { return state == WorkerState::kRegistered || is_member(); }
   bool is_member() const { return state == WorkerState::kMember; }
 };
@@ -96,6 +98,22 @@ class MembershipTable {
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
                                                  Incarnation floor, absl::Time now);
   MembershipState Export() const;
+
+  // All of it, lives and all.
+  struct Memory {
+    std::vector<WorkerRecord> workers;  // ascending by id
+    std::vector<WorkerId> ended;        // in the order in which they ended
+    WorkerId last_id;
+    Incarnation last_incarnation;
+    ViewId view;
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+  // Without when leases were renewed.
+  Memory memory() const;
+  // Whoever lived lives on, with a whole lease. Errors: DataLoss (names, ids or ends that cannot
+  // be).
+  static absl::StatusOr<MembershipTable> Resume(const Config& config, Memory memory,
+                                                absl::Time now);
 
   // Errors: InvalidArgument (name); AlreadyExists, naming the holder, its lease and what to do;
   // ResourceExhausted (kMaxWorkers).

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/overloaded.h"
+#include "server/coordinator/coordinator_memory_json.h"
 
 namespace lodestar {
 
@@ -62,6 +63,9 @@ void CoordinatorHarness::Record() {
         sent_.commands.push_back(save.round.has_value() ? absl::StrCat("save ", save.round->value())
                                                         : "save as is");
         sent_.save_directories.push_back(save.directory);
+      },
+      [this](const PublishedCommand& published) {
+        sent_.commands.push_back(absl::StrCat("published ", published.round.value()));
       },
       [this](const NormTotalCommand& norm) {
         sent_.commands.push_back(
@@ -130,6 +134,34 @@ void CoordinatorHarness::LoadAll() {
   for (int shard = 0; shard < config_.num_shards; ++shard) {
     coordinator_->OnShardLoaded(shard, coordinator_->server_incarnation(), absl::OkStatus(), now_);
   }
+}
+
+void CoordinatorHarness::DetachAll() {
+  for (int shard = 0; shard < config_.num_shards; ++shard) {
+    coordinator_->OnShardDisconnected(shard, 70 + shard, now_);
+  }
+}
+
+void CoordinatorHarness::AttachAgain() {
+  for (int shard = 0; shard < config_.num_shards; ++shard) {
+    const absl::Status attached = coordinator_->OnShardAttached(
+        shard, config_.num_shards, 70 + shard, coordinator_->server_incarnation(),
+        absl::StrCat("host:", shard), now_);
+    EXPECT_TRUE(attached.ok()) << attached;
+  }
+}
+
+void CoordinatorHarness::Restart() {
+  Record();
+  const std::string kept = CoordinatorMemoryToJson(coordinator_->Memory(), now_);
+  now_ -= absl::Hours(1);
+  auto memory = CoordinatorMemoryFromJson(kept, now_);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  ASSERT_TRUE(memory->has_value()) << "no memory";
+  EXPECT_EQ(CoordinatorMemoryToJson(*memory, now_), kept);
+  auto resumed = Coordinator::Resume(config_, **std::move(memory), now_);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  coordinator_ = *std::move(resumed);
 }
 
 void CoordinatorHarness::FinishSave() {

@@ -56,6 +56,12 @@ class CoordinatorHarness {
   void Start(const RestoreChoice& choice = {.source = InitialSource{}, .server_incarnation = 1000});
   void AttachAll();
   void LoadAll();
+  // All servers are away, and back with the memory that they had.
+  void DetachAll();
+  void AttachAgain();
+  // The process ends, and another one goes on from its memory, at another time; all servers are
+  // away. The test fails if there is none.
+  void Restart();
   // Answers the newest Save of all shards, and its publication.
   void FinishSave();
 

@@ -1,0 +1,106 @@
+#include "server/coordinator/cluster_memory.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/bucket_plan.h"
+#include "common/cluster_messages.h"
+#include "common/job_settings.h"
+#include "common/model_spec_json.h"
+#include "common/shard_plan.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+
+std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
+  // A server could not go on; once it is started again, it may.
+  const bool is_cut_short = state.phase == CoordinatorPhase::kFailed && !state.shard_failure.ok();
+  const bool goes_on = state.is_ready() && state.failure.ok();
+  if ((!goes_on && !is_cut_short) || !state.shards.all_loaded()) return std::nullopt;
+  // Whoever is to learn of the end has learned it; only what could not be saved is still to be
+  // kept.
+  const bool is_over = state.should_exit || is_cut_short;
+  const std::optional<LastSave::Outcome>& saved = state.last_save.outcome();
+  if (is_over && saved.has_value() && saved->ok()) return std::nullopt;
+  CoordinatorMemory memory;
+  memory.settings = JobSettings(state.config.job);
+  memory.model = ModelSpecToJson(state.config.job.model);
+  if (std::holds_alternative<ClientModelSpec>(state.config.job.model.architecture)) {
+    memory.layout = state.layout;
+  }
+  memory.shards = state.shards.Holders();
+  memory.server_incarnation = state.server_incarnation;
+  if (!is_over) {
+    memory.stop_reason = state.stop_reason;
+    memory.stop_requested_at = state.stop_requested_at;
+  }
+  memory.supply = state.supply.memory();
+  memory.norms = state.norms.memory();
+  memory.membership = state.membership.memory();
+  for (const auto& [worker, desk] : state.desks) memory.desks.emplace(worker, desk.memory());
+  memory.ledger = state.ledger.memory();
+  for (const auto& [number, round] : state.open) memory.open.emplace(number, round.memory());
+  memory.evaluation_attempt = state.evaluation_attempt;
+  memory.finite_reports = state.finite_reports;
+  memory.quota = state.quota.memory();
+  memory.checkpoints = state.checkpoints.memory();
+  memory.schedule = state.schedule.memory();
+  memory.rollbacks = state.divergence.rollbacks();
+  memory.learning_rate_scale = state.divergence.learning_rate_scale();
+  memory.progress = state.progress.memory();
+  return memory;
+}
+
+absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& state) {
+  RETURN_IF_ERROR(CheckWhole(memory));
+  if (memory.layout.has_value()) state.layout = std::move(memory.layout);
+  if (!state.layout.has_value()) return absl::DataLossError("the layout of the model is not there");
+  state.shards = ShardRegistry(memory.shards, now);
+  RETURN_IF_ERROR(PlanMap(state));
+  state.server_incarnation = memory.server_incarnation;
+  state.stop_reason = std::move(memory.stop_reason);
+  state.stop_requested_at = memory.stop_requested_at;
+  state.supply.Resume(memory.supply);
+  state.norms = NormBook(state.config.num_shards, std::move(memory.norms));
+  ASSIGN_OR_RETURN(state.membership, MembershipTable::Resume(state.membership.config(),
+                                                             std::move(memory.membership), now));
+  for (auto& [worker, desk] : memory.desks) {
+    state.desks[worker] = WorkerDesk(std::move(desk), now);
+  }
+  state.ledger = WorkLedger(state.config.job, std::move(memory.ledger));
+  for (auto& [number, round] : memory.open) {
+    state.open.emplace(number, OpenRound(std::move(round), now));
+  }
+  state.evaluation_attempt = memory.evaluation_attempt;
+  state.finite_reports = memory.finite_reports;
+  state.quota.Resume(memory.quota);
+  state.divergence.Resume(memory.rollbacks, memory.learning_rate_scale);
+  state.progress.Resume(memory.progress);
+  if (!state.open.empty()) state.progress.OnOpened(now);
+  state.schedule.Resume(memory.schedule);
+  state.checkpoints.Resume(memory.checkpoints);
+  if (const auto& last = memory.checkpoints.last; last.has_value()) {
+    state.published = PublishedCommand{/*directory=*/"", last->path, last->round};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanMap(ClusterState& state) {
+  ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
+                   PlanShards(*state.layout, state.config.num_shards));
+  ASSIGN_OR_RETURN(std::vector<Bucket> buckets,
+                   PlanBuckets(*state.layout, ranges, state.config.job.bucket_bytes));
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *state.layout;
+  map->buckets = std::move(buckets);
+  for (int i = 0; i < state.config.num_shards; ++i) {
+    map->servers.push_back({i, state.shards.entries()[i].address, ranges[i]});
+  }
+  state.map = std::move(map);
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

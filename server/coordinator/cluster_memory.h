@@ -1,0 +1,24 @@
+// What of a cluster's state is its memory, and the state that goes on from one.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/coordinator/cluster_state.h"
+#include "server/coordinator/coordinator_memory.h"
+
+namespace lodestar {
+
+// Nothing: whoever is started anew begins as if it had never been.
+std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state);
+
+// All that MemoryOf() has told, into a state that has nothing yet; the phase is the caller's. All
+// servers are away until they connect, and leases are whole. Errors: DataLoss for what does not fit
+// together; those of PlanMap().
+absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& state);
+
+// Which server has which part of the layout. Errors: InvalidArgument if that cannot be cut so.
+absl::Status PlanMap(ClusterState& state);
+
+}  // namespace lodestar

@@ -1,0 +1,77 @@
+#include "server/coordinator/coordinator_memory.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "common/model_spec_json.h"
+#include "server/coordinator/data_sets.h"
+
+namespace lodestar {
+namespace {
+
+// Settings that neither servers nor workers know of but by what the coordinator tells them anew.
+bool IsOfCoordinatorOnly(absl::string_view flag) {
+  return flag == "min_workers" || flag == "keep_workers" || flag == "eval_every" ||
+         flag == "eval_samples";
+}
+
+}  // namespace
+
+bool IsAllInCheckpoint(const CoordinatorMemory& memory) {
+  if (!memory.open.empty() || !memory.checkpoints.last.has_value()) return false;
+  LedgerState ledger = memory.ledger.state;
+  ledger.data_sets = DataSets(memory.ledger.data).Export();
+  return memory.checkpoints.last_ledger == ledger;
+}
+
+absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards) {
+  std::vector<std::string> differences;
+  const auto compare = [&](absl::string_view flag, absl::string_view was, absl::string_view asked) {
+    if (was != asked) {
+      differences.push_back(absl::StrCat("--", flag, " was ", was, ", asked is ", asked));
+    }
+  };
+  compare("shard", absl::StrCat("0/", memory.shards.size()), absl::StrCat("0/", num_shards));
+  compare("model", memory.model, ModelSpecToJson(job.model));
+  std::map<std::string, std::string> settings;
+  for (const JobSetting& setting : memory.settings) settings[setting.flag] = setting.value;
+  for (const JobSetting& setting : JobSettings(job)) {
+    // One that the release which wrote it did not know has had no effect there.
+    const auto was = settings.find(setting.flag);
+    if (was == settings.end() || IsOfCoordinatorOnly(setting.flag)) continue;
+    compare(setting.flag, was->second, setting.value);
+  }
+  if (differences.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrJoin(differences, "; "));
+}
+
+absl::Status CheckWhole(const CoordinatorMemory& memory) {
+  const DataSets::Memory& data = memory.ledger.data;
+  for (const auto& [worker, set] : data.set_of) {
+    if (set >= data.sets.size()) {
+      return absl::DataLossError(
+          absl::StrCat("worker ", worker.value(), " has data set ", set, " of ", data.sets.size()));
+    }
+  }
+  for (const WorkerRecord& record : memory.membership.workers) {
+    const bool lacks_desk = record.is_alive() && !memory.desks.contains(record.id);
+    if (lacks_desk || (record.is_member() && !data.set_of.contains(record.id))) {
+      return absl::DataLossError(absl::StrCat("nothing is said of what worker ", record.id.value(),
+                                              lacks_desk ? " does" : " has"));
+    }
+  }
+  for (const auto& [number, round] : memory.open) {
+    for (const RosterMember& member : round.plan.roster) {
+      const auto share = round.shares.find(member.worker);
+      if (share != round.shares.end() && (share->second.state != OpenRound::ShareState::kMissing ||
+                                          memory.desks.contains(member.worker))) {
+        continue;
+      }
+      return absl::DataLossError(absl::StrCat("round ", number.value(), " has worker ",
+                                              member.worker.value(), ", which is not known"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

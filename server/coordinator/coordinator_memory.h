@@ -1,0 +1,71 @@
+// All of a coordinator that must outlive its process where nobody is to notice that it has ended:
+// what workers, servers and operators were promised and what they were told. Beside it, what a
+// checkpoint has (coordinator_state.h) is little: there, everyone begins a new life. JSON form:
+// coordinator_memory_json.h.
+//
+// Not in it, because it comes again by itself or is for people only: who holds a call, what workers
+// do at the moment and how fast, requests for checkpoints, servers that wait to stop, alarms,
+// waits. Times are the coordinator's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "common/job_settings.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "server/coordinator/checkpoint_course.h"
+#include "server/coordinator/checkpoint_schedule.h"
+#include "server/coordinator/job_progress.h"
+#include "server/coordinator/member_quota.h"
+#include "server/coordinator/norm_book.h"
+#include "server/coordinator/open_round.h"
+#include "server/coordinator/shard_registry.h"
+#include "server/coordinator/weights_supply.h"
+#include "server/coordinator/work_ledger.h"
+#include "server/coordinator/worker_desk.h"
+#include "server/membership/membership_table.h"
+
+namespace lodestar {
+
+struct CoordinatorMemory {
+  // What it is the memory of: see CheckSameJob().
+  std::vector<JobSetting> settings;
+  std::string model;                          // ModelSpecToJson()
+  std::optional<Layout> layout;               // of the model `client`, which nothing else tells
+  std::vector<ShardRegistry::Holder> shards;  // all of which serve
+
+  uint64_t server_incarnation = 0;
+  std::optional<std::string> stop_reason;
+  std::optional<absl::Time> stop_requested_at;
+  WeightsSupply::Memory supply;
+  NormBook::Memory norms;
+  MembershipTable::Memory membership;
+  std::map<WorkerId, WorkerDesk::Memory> desks;
+  WorkLedger::Memory ledger;
+  std::map<Round, OpenRound::Memory> open;
+  int64_t evaluation_attempt = 0;
+  uint64_t finite_reports = 0;
+  MemberQuota::Memory quota;
+  CheckpointCourse::Memory checkpoints;
+  CheckpointSchedule::Memory schedule;
+  int64_t rollbacks = 0;  // also those after the newest checkpoint
+  double learning_rate_scale = 1.0;
+  JobProgress::Memory progress;
+};
+
+// Whether the newest checkpoint has all of it but for the lives of workers.
+bool IsAllInCheckpoint(const CoordinatorMemory& memory);
+// Whether it is the memory of this job, but for settings that only the coordinator looks at.
+// Error: FailedPrecondition naming what differs.
+absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards);
+// Whether all is there that other parts of it refer to. Error: DataLoss.
+absl::Status CheckWhole(const CoordinatorMemory& memory);
+
+}  // namespace lodestar

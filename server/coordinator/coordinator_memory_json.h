@@ -1,0 +1,24 @@
+// CoordinatorMemory as JSON, for the coordinator's journal.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/coordinator/coordinator_memory.h"
+
+namespace lodestar {
+
+// One JSON object; every number is exact. Nothing: there is no memory that could be gone on with.
+// `now`: of the coordinator whose memory it is; what lies before it does so as far from then on.
+std::string CoordinatorMemoryToJson(const std::optional<CoordinatorMemory>& memory, absl::Time now);
+
+// The memory as it is for a coordinator whose time is `now`: that in between has not passed. Fields
+// that are not known are passed over. Errors: DataLoss naming the field (not JSON, missing, of
+// another type, out of range); Unimplemented (of a later version).
+absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorMemoryFromJson(absl::string_view text,
+                                                                           absl::Time now);
+
+}  // namespace lodestar

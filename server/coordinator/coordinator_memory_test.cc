@@ -1,0 +1,479 @@
+// A process that ends, and another one that goes on from its memory.
+#include "server/coordinator/coordinator_memory.h"
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_memory_json.h"
+#include "server/coordinator/testing/coordinator_fixture.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+Coordinator::Config PairConfig() {
+  Coordinator::Config config = TestConfig(/*min_workers=*/2);
+  config.checkpoint_dir = "ckpt";
+  config.checkpoint_schedule.every_rounds = 3;
+  config.job.eval_every = 2;
+  config.job.schedule.total_rounds = 6;
+  config.job.clip_norm = 1.0;
+  return config;
+}
+
+std::string Kept(const Coordinator& coordinator, absl::Time now) {
+  return CoordinatorMemoryToJson(coordinator.Memory(), now);
+}
+
+// Two workers that do all rounds, a call at a time, each answered before the next one.
+class Script {
+ public:
+  explicit Script(CoordinatorHarness* cluster) : cluster_(cluster) {
+    cluster_->Start();
+    for (const char* name : {"a", "b"}) workers_.push_back({cluster_->Add(name), {}, false});
+  }
+
+  // Makes the next call. False: all is done.
+  bool Step() {
+    if (const auto& saves = cluster_->sent().save_directories; saves.size() > num_saves_) {
+      ++num_saves_;
+      cluster_->FinishSave();
+      return !::testing::Test::HasFatalFailure();
+    }
+    if (workers_[0].is_done && workers_[1].is_done) return false;
+    Worker& worker = workers_[turn_++ % 2];
+    if (worker.report.has_value() && turn_ % 3 == 0) {
+      cluster_->coordinator().OnSquareSums(static_cast<int>(turn_ % 2), 1000, worker.report->round,
+                                           {0.1, std::numeric_limits<double>::infinity()},
+                                           cluster_->now());
+      return true;
+    }
+    const GrantAnswer answer = cluster_->Ask(worker.as, worker.report);
+    worker.report.reset();
+    if (!answer.grant.has_value()) return true;
+    worker.is_done = answer.grant->kind == Grant::Kind::kDone;
+    if (worker.is_done) return true;
+    if (grants_.empty() || !(grants_.back() == *answer.grant)) grants_.push_back(*answer.grant);
+    worker.report = CoordinatorHarness::ReportOf(*answer.grant);
+    return true;
+  }
+
+  // The process that it is reported to ends.
+  void GiveUpSave() { num_saves_ = cluster_->sent().save_directories.size(); }
+
+  // What a worker does that was cut off: it sends again what was not answered.
+  void ComeBack() {
+    for (Worker& worker : workers_) {
+      const WorkerLife before = worker.as.life;
+      ASSERT_OK(cluster_->Register(worker.as));
+      EXPECT_EQ(worker.as.life, before);
+    }
+  }
+
+  const std::vector<Grant>& grants() const { return grants_; }
+
+ private:
+  struct Worker {
+    TestWorker as;
+    std::optional<RoundReport> report;
+    bool is_done = false;
+  };
+  CoordinatorHarness* cluster_;
+  std::vector<Worker> workers_;
+  std::vector<Grant> grants_;
+  size_t turn_ = 0;
+  size_t num_saves_ = 0;
+};
+
+std::vector<std::string> Told(const std::vector<RoundSummary>& rounds) {
+  std::vector<std::string> told;
+  for (const RoundSummary& round : rounds) {
+    told.push_back(absl::StrCat(round.round.value(), ": ", round.workers, " ", round.samples, " ",
+                                round.total_samples, " ", round.epoch, " ",
+                                round.train_loss.value_or(-1), " ", round.heldout_loss.value_or(-1),
+                                " ", round.learning_rate));
+  }
+  return told;
+}
+
+// At every point of a job, one process ends and another goes on.
+TEST(CoordinatorMemoryTest, AJobGoesOnAsIfNothingHadHappenedWhereverItIsCut) {
+  CoordinatorHarness whole(PairConfig());
+  Script expected(&whole);
+  int num_steps = 0;
+  while (expected.Step()) ++num_steps;
+  ASSERT_GT(num_steps, 20);
+  int num_cuts = 0;
+  for (int cut = 0; cut < num_steps; ++cut) {
+    SCOPED_TRACE(absl::StrCat("cut after ", cut, " calls"));
+    CoordinatorHarness cluster(PairConfig());
+    Script script(&cluster);
+    for (int i = 0; i < cut; ++i) ASSERT_TRUE(script.Step());
+    if (!cluster.coordinator().Memory().has_value()) continue;
+    ++num_cuts;
+    script.GiveUpSave();
+    cluster.Restart();
+    cluster.AttachAgain();
+    script.ComeBack();
+    if (HasFatalFailure()) return;
+    int rest = 0;
+    while (script.Step() && ++rest < 1000) {
+    }
+    ASSERT_LT(rest, 1000) << cluster.coordinator().Snapshot(cluster.now()).waiting_for;
+    EXPECT_TRUE(script.grants() == expected.grants()) << script.grants().size() << " grants";
+    EXPECT_EQ(Told(cluster.observer().rounds), Told(whole.observer().rounds));
+    EXPECT_EQ(cluster.store().restores, 1) << "nobody goes back";
+    EXPECT_EQ(cluster.coordinator().server_incarnation(), 1000);
+  }
+  EXPECT_GT(num_cuts, 20);
+}
+
+// Random calls of workers, servers and operators.
+class History {
+ public:
+  History(Coordinator::Config config, uint64_t seed) : cluster(config), chance_(seed) {
+    cluster.Start();
+  }
+
+  void Step() {
+    const uint64_t version = cluster.coordinator().memory_version();
+    const absl::Time then = cluster.now();
+    const std::string before = Kept(cluster.coordinator(), then);
+    Act();
+    // Whoever trusts the version does not miss a change.
+    if (cluster.coordinator().memory_version() == version) {
+      EXPECT_EQ(Kept(cluster.coordinator(), then), before);
+    }
+  }
+
+  // All that live call again.
+  void AskAll() {
+    for (Worker& worker : workers_) {
+      const auto registered = cluster.Register(worker.as);
+      if (!registered.ok()) continue;  // not ready
+    }
+    for (Worker& worker : workers_) Ask(worker);
+  }
+
+  CoordinatorHarness cluster;
+  std::vector<Grant> grants;
+
+ private:
+  struct Worker {
+    TestWorker as;
+    std::optional<RoundReport> report;
+  };
+
+  int64_t Below(int64_t limit) { return static_cast<int64_t>(chance_() % limit); }
+
+  void Ask(Worker& worker) {
+    const auto answer =
+        cluster.coordinator().RequestGrant(worker.as.life, worker.report, cluster.now());
+    if (!answer.ok()) return;
+    worker.report.reset();
+    if (!answer->grant.has_value() || answer->grant->kind == Grant::Kind::kDone) return;
+    grants.push_back(*answer->grant);
+    if (Below(4) != 0) worker.report = CoordinatorHarness::ReportOf(*answer->grant);
+  }
+
+  void Act() {
+    Coordinator& coordinator = cluster.coordinator();
+    const absl::Time now = cluster.now();
+    if (workers_.empty() || (workers_.size() < 4 && Below(8) == 0)) {
+      Worker worker;
+      worker.as = {absl::StrCat("w", Below(6)), chance_(), {}};
+      const auto registered = cluster.Register(worker.as);
+      if (!registered.ok()) return;
+      if (Below(4) == 0) return;  // it never joins
+      DatasetInfo data = TestDataset();
+      data.own_partition = Below(2) == 0;
+      if (data.own_partition) data.fingerprint = absl::StrCat("own ", Below(3));
+      if (!cluster.Join(worker.as, data).ok()) return;
+      workers_.push_back(worker);
+      return;
+    }
+    Worker& worker = workers_[Below(static_cast<int64_t>(workers_.size()))];
+    switch (Below(16)) {
+      default:
+        return Ask(worker);
+      case 0:
+        coordinator.Heartbeat({worker.as.life, chance_() % 100, 0, "push"}, now).IgnoreError();
+        return;
+      case 1:
+        return cluster.Pass(absl::Milliseconds(Below(900)));
+      case 2:
+        if (Below(4) != 0) return;
+        coordinator.Leave(worker.as.life, "by chance", worker.report, now).IgnoreError();
+        std::swap(worker, workers_.back());
+        return workers_.pop_back();
+      case 3: {
+        RoundReport report;
+        report.round = Round(Below(3));
+        if (Below(3) == 0) report.loss_sum = std::numeric_limits<double>::quiet_NaN();
+        report.num_predictions = 1;
+        coordinator.RequestGrant(worker.as.life, report, now).IgnoreError();
+        return;
+      }
+      case 4:
+        coordinator.OnSquareSums(static_cast<int>(Below(2)), 1000, Round(Below(8)),
+                                 {1.0 / static_cast<double>(1 + Below(9))}, now);
+        return;
+      case 5:
+        cluster.DetachAll();
+        return cluster.AttachAgain();
+      case 6:
+        coordinator.BeginLeave(worker.as.life, now).IgnoreError();
+        return;
+      case 7:
+        if (cluster.sent().save_directories.size() > saves_) {
+          saves_ = cluster.sent().save_directories.size();
+          coordinator.OnShardSaved(0, 1000, cluster.sent().save_directories.back(), {"part"}, now);
+        }
+        return;
+      case 8:
+        coordinator.RequestCheckpoint(now).IgnoreError();
+        return;
+      case 9:
+        coordinator.PollGrant(worker.as.life, now).IgnoreError();
+        return;
+    }
+  }
+
+  std::mt19937_64 chance_;
+  std::vector<Worker> workers_;
+  size_t saves_ = 0;
+};
+
+// What is left of a memory without what an outage may change.
+std::string Lasting(const Coordinator& coordinator, absl::Time now) {
+  nlohmann::json json = nlohmann::json::parse(Kept(coordinator, now))["memory"];
+  if (json.is_null()) return "none";
+  for (const char* field : {"checkpoints", "schedule", "progress", "quota"}) json.erase(field);
+  return json.dump();
+}
+
+TEST(CoordinatorMemoryTest, ARestartIsToEverybodyElseLikeAnOutage) {
+  int num_compared = 0;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Coordinator::Config config = PairConfig();
+    config.job.min_workers = 1;
+    config.job.schedule.total_rounds = 12;
+    if (seed % 3 == 0) {
+      config.job.mode = Mode::kAsync;
+      config.job.clip_norm = 0;
+      config.job.max_rounds_ahead = 2;
+    }
+    History cut_off(config, seed);
+    History restarted(config, seed);
+    const int64_t num_steps = 10 + static_cast<int64_t>(seed * 7919 % 150);
+    for (int64_t i = 0; i < num_steps; ++i) {
+      cut_off.Step();
+      restarted.Step();
+    }
+    if (HasFailure()) return;
+    if (!restarted.cluster.coordinator().Memory().has_value()) continue;
+    ++num_compared;
+    cut_off.cluster.DetachAll();
+    restarted.cluster.Restart();
+    for (History* history : {&cut_off, &restarted}) {
+      history->AskAll();
+      history->cluster.AttachAgain();
+      for (int lap = 0; lap < 5; ++lap) history->AskAll();
+    }
+    EXPECT_TRUE(restarted.grants == cut_off.grants);
+    EXPECT_EQ(Lasting(restarted.cluster.coordinator(), restarted.cluster.now()),
+              Lasting(cut_off.cluster.coordinator(), cut_off.cluster.now()));
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(num_compared, 30);
+}
+
+TEST(CoordinatorMemoryTest, TheTimeInWhichNoProcessRanIsNobodysLease) {
+  CoordinatorHarness cluster(PairConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  cluster.Pass(absl::Seconds(9));
+  cluster.Restart();
+  cluster.AttachAgain();
+  cluster.Pass(absl::Seconds(9));
+  EXPECT_OK(cluster.coordinator().Heartbeat({a.life, 0, 0, "wait"}, cluster.now()));
+  cluster.Pass(absl::Seconds(11));
+  EXPECT_THAT(cluster.coordinator().Heartbeat({a.life, 0, 0, "wait"}, cluster.now()),
+              StatusIs(absl::StatusCode::kAborted));
+}
+
+TEST(CoordinatorMemoryTest, PeopleAreToldThatItGoesOn) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
+  const Round round = cluster.coordinator().committed_round();
+  cluster.Restart();
+  EXPECT_THAT(
+      cluster.observer().events,
+      Contains(absl::StrCat("restarted, continues from its journal at round ", round.value())));
+  ASSERT_EQ(cluster.observer().restored.size(), 2);
+  EXPECT_TRUE(cluster.observer().restored.back().is_from_journal);
+  EXPECT_EQ(cluster.observer().restored.back().next_round, round);
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+              HasSubstr("waits for the server of shard 0 (away for 0) and shard 1 (away for 0)"));
+}
+
+TEST(CoordinatorMemoryTest, ACheckpointUnderWayIsDiscardedAndBegunAnew) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  while (cluster.sent().save_directories.empty()) ASSERT_TRUE(script.Step());
+  const std::string given_up = cluster.sent().save_directories.back();
+  cluster.Restart();
+  EXPECT_THAT(cluster.store().discarded, ElementsAre(given_up));
+  cluster.AttachAgain();
+  // One of the servers has gone on writing.
+  cluster.coordinator().OnShardSaved(1, 1000, given_up, {"part 1"}, cluster.now());
+  EXPECT_THAT(cluster.store().discarded, ElementsAre(given_up, given_up));
+  cluster.sent().save_directories.pop_back();
+  while (cluster.sent().save_directories.empty()) ASSERT_TRUE(script.Step());
+  EXPECT_NE(cluster.sent().save_directories.back(), given_up);
+  EXPECT_THAT(cluster.store().published, IsEmpty());
+}
+
+TEST(CoordinatorMemoryTest, AServerThatHasLostItsMemoryTakesAllBack) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
+  cluster.Restart();
+  ASSERT_OK(
+      cluster.coordinator().OnShardAttached(0, 2, 99, /*memory_of=*/0, "host:0", cluster.now()));
+  EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kRestoring);
+  EXPECT_FALSE(cluster.coordinator().Memory().has_value());
+  EXPECT_THAT(cluster.observer().alarms,
+              Contains(HasSubstr("shard 0 was started anew and has lost its memory")));
+  EXPECT_EQ(cluster.store().restores, 2);
+  ASSERT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now()));
+  EXPECT_EQ(cluster.store().restores, 3) << "it has missed what the others load";
+}
+
+TEST(CoordinatorMemoryTest, AServerMayComeBackAtAnotherAddress) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  cluster.Restart();
+  cluster.AttachAgain();
+  ASSERT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "other:9", cluster.now()));
+  EXPECT_EQ(cluster.coordinator().map()->servers[1].address, "other:9");
+  EXPECT_EQ(cluster.coordinator().Memory()->shards[1].address, "other:9");
+}
+
+TEST(CoordinatorMemoryTest, ThereIsNoneBeforeTheServersAreReadyNorOnceTheJobIsSavedAndOver) {
+  Coordinator::Config config = PairConfig();
+  config.job.min_workers = 1;
+  config.exit_when_done = true;
+  CoordinatorHarness cluster(config);
+  EXPECT_FALSE(cluster.coordinator().Memory().has_value());
+  cluster.AttachAll();
+  cluster.coordinator().OnRestoreChosen(
+      RestoreChoice{.source = InitialSource{}, .server_incarnation = 1000}, cluster.now());
+  EXPECT_FALSE(cluster.coordinator().Memory().has_value()) << "loading";
+  cluster.LoadAll();
+  EXPECT_TRUE(cluster.coordinator().Memory().has_value());
+  const TestWorker a = cluster.Add("a");
+  EXPECT_FALSE(IsAllInCheckpoint(*cluster.coordinator().Memory()));
+  cluster.RunToEnd({a});
+  ASSERT_TRUE(cluster.coordinator().Memory().has_value()) << "a has not left";
+  EXPECT_TRUE(IsAllInCheckpoint(*cluster.coordinator().Memory()));
+  ASSERT_OK(cluster.coordinator().Leave(a.life, "", {}, cluster.now()));
+  ASSERT_TRUE(cluster.coordinator().outcome().has_value());
+  EXPECT_FALSE(cluster.coordinator().Memory().has_value());
+}
+
+TEST(CoordinatorMemoryTest, WhatCouldNotBeSavedOutlivesAServerThatCouldNotGoOn) {
+  CoordinatorHarness cluster(PairConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  Coordinator& coordinator = cluster.coordinator();
+  coordinator.OnShardFailing(1, 1000, absl::ResourceExhaustedError("no memory"), cluster.now());
+  for (int i = 0; i < 10 && coordinator.phase() != CoordinatorPhase::kFailed; ++i) {
+    if (!cluster.sent().save_directories.empty()) {
+      coordinator.OnShardSaved(0, 1000, cluster.sent().save_directories.back(),
+                               absl::ResourceExhaustedError("the disk is full"), cluster.now());
+    }
+    cluster.Pass(absl::Seconds(9), {a});
+  }
+  ASSERT_EQ(coordinator.phase(), CoordinatorPhase::kFailed);
+  cluster.Restart();
+  cluster.AttachAgain();
+  EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kRunning);
+  EXPECT_OK(cluster.coordinator().Heartbeat({a.life, 0, 0, "wait"}, cluster.now()));
+}
+
+TEST(CoordinatorMemoryTest, AnotherJobIsRefused) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  const CoordinatorMemory memory = *cluster.coordinator().Memory();
+  Coordinator::Config config = PairConfig();
+  config.job.min_workers = 1;
+  config.job.eval_every = 0;
+  EXPECT_OK(CheckSameJob(memory, config.job, config.num_shards));
+  config.job.schedule.peak = 0.125;
+  config.num_shards = 1;
+  EXPECT_THAT(
+      Coordinator::Resume(config, memory, cluster.now()).status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("--shard was 0/2, asked is 0/1"), HasSubstr("--learning_rate was "),
+                     HasSubstr("asked is 0.125"), Not(HasSubstr("min_workers")))));
+}
+
+TEST(CoordinatorMemoryJsonTest, SaysWhatIsWrongAndWhere) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  ASSERT_TRUE(script.Step());
+  ASSERT_TRUE(script.Step());
+  const absl::Time now = cluster.now();
+  const std::string kept = Kept(cluster.coordinator(), now);
+  const auto read = [now](const std::string& text) {
+    return CoordinatorMemoryFromJson(text, now).status();
+  };
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = kept;
+    EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0) << from << " in " << kept;
+    return text;
+  };
+  EXPECT_OK(read(kept));
+  EXPECT_OK(read(changed("\"next_ticket\"", "\"of_later\":{},\"next_ticket\"")));
+  EXPECT_THAT(read("{"), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("not JSON")));
+  EXPECT_THAT(read(changed("\"version\":1", "\"version\":2")),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is of version 2")));
+  EXPECT_THAT(read(changed("\"next_round\":1", "\"next_round\":-1e3")),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("memory.ledger.state.next_round is not an integer from")));
+  EXPECT_THAT(read(changed("\"last_incarnation\"", "\"last\"")),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("memory.membership.last_incarnation is not there")));
+}
+
+TEST(CoordinatorMemoryJsonTest, NoneIsNone) {
+  const auto none = CoordinatorMemoryFromJson(
+      CoordinatorMemoryToJson(std::nullopt, absl::UnixEpoch()), absl::UnixEpoch());
+  ASSERT_OK(none);
+  EXPECT_FALSE(none->has_value());
+}
+
+}  // namespace
+}  // namespace lodestar
