@@ -16,6 +16,8 @@
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
+#include "server/coordinator/coordinator_memory_json.h"
+#include "server/journal/journal_segments.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/cluster_status_convert.h"
 #include "server/shard/shard_memory.h"
@@ -25,6 +27,8 @@ namespace {
 
 // How often leases and held calls are looked at.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
+// Beyond its patience, for the answer of a last checkpoint to be written down.
+constexpr absl::Duration kJournalPatience = absl::Seconds(2);
 
 }  // namespace
 
@@ -70,6 +74,10 @@ absl::Status CoordinatorRole::OpenFolders(int64_t checkpoint_bytes) {
   }
   RETURN_IF_ERROR(OpenFolder("checkpoint_dir", durability.checkpoint_dir, checkpoint_bytes,
                              durability.keep + 1));
+  if (durability.has_journal) {
+    RETURN_IF_ERROR(OpenFolder("journal_dir", JournalFolder(), /*checkpoint_bytes=*/0,
+                               /*num_checkpoints=*/0));
+  }
   if (durability.fallback_dir.empty()) return absl::OkStatus();
   return OpenFolder("fallback_dir", durability.fallback_dir, checkpoint_bytes, 1);
 }
@@ -143,6 +151,103 @@ CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
   return keeper;
 }
 
+std::string CoordinatorRole::JournalFolder() const {
+  return absl::StrCat(config_.durability.journal_dir, "/coordinator");
+}
+
+absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator() {
+  const absl::Time now = deps_.clock->Now();
+  std::optional<CoordinatorMemory> memory;
+  if (config_.durability.has_journal) {
+    ASSIGN_OR_RETURN(memory, OpenJournal(now));
+  }
+  if (memory.has_value()) {
+    ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
+    if (last > memory->server_incarnation) {
+      alarms_.push_back(absl::StrCat(
+          "the journal ", JournalFolder(),
+          " is older than the newest checkpoint, which servers without it have written: it is not "
+          "gone on from"));
+      memory.reset();
+    }
+  }
+  // An operator who says from where to start means it.
+  const bool is_wanted = config_.durability.resume == ResumePolicy::kLatest;
+  if (memory.has_value() && !is_wanted && !IsAllInCheckpoint(*memory)) {
+    alarms_.push_back(absl::StrCat("starts from where --resume says, beside a journal, ",
+                                   JournalFolder(),
+                                   ", of rounds that are in no checkpoint: they are lost"));
+  }
+  if (!memory.has_value() || !is_wanted) return Coordinator::Create(CoordinatorSettings(), now);
+  const absl::Status same = CheckSameJob(*memory, config_.job, config_.cluster.num_shards);
+  if (!same.ok() && IsAllInCheckpoint(*memory)) {
+    LogInfo("settings are not those of the journal ({}); a checkpoint has all of it: {}",
+            same.message(), memory->checkpoints.last->path);
+    return Coordinator::Create(CoordinatorSettings(), now);
+  }
+  if (!same.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot go on from the journal ", JournalFolder(), " with other settings: ", same.message(),
+        ". It has rounds that are in no checkpoint: start with the settings that it has, and end "
+        "with psctl stop or Ctrl-C, which saves all; then give others. To lose those rounds and go "
+        "back to the newest checkpoint, move ",
+        JournalFolder(), " away"));
+  }
+  absl::StatusOr<std::unique_ptr<Coordinator>> resumed =
+      Coordinator::Resume(CoordinatorSettings(), *std::move(memory), now);
+  if (!absl::IsDataLoss(resumed.status())) return resumed;
+  RETURN_IF_ERROR(SetAside(resumed.status()));
+  RETURN_IF_ERROR(OpenJournal(now).status());
+  return Coordinator::Create(CoordinatorSettings(), now);
+}
+
+absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(absl::Time now) {
+  const std::string folder = JournalFolder();
+  absl::StatusOr<CoordinatorJournal::Contents> contents =
+      CoordinatorJournal::Read(*deps_.disk, folder);
+  std::optional<CoordinatorMemory> memory;
+  absl::Status status = contents.status();
+  if (contents.ok() && !contents->newest.empty()) {
+    auto read = CoordinatorMemoryFromJson(contents->newest, now);
+    if (read.ok()) memory = *std::move(read);
+    status = read.status();
+  }
+  if (absl::IsDataLoss(status)) {
+    RETURN_IF_ERROR(SetAside(status));
+    contents = CoordinatorJournal::Contents();
+  } else {
+    RETURN_IF_ERROR(status);
+  }
+  if (!contents->end.torn.empty()) LogInfo("{}", contents->end.torn);
+  journal_thread_ = std::make_unique<ThreadPool>(1, "journal");
+  JournalWriter::Deps deps;
+  deps.file_system = deps_.disk;
+  deps.executor = journal_thread_.get();
+  deps.on_trouble = [this, folder](const absl::Status& trouble) {
+    if (trouble.ok()) return LogInfo("{} is written again", folder);
+    strand_.Report([&](Coordinator& coordinator, absl::Time when) {
+      coordinator.RaiseAlarm(absl::StrCat("the journal ", folder,
+                                          " cannot be written, and nobody is answered before "
+                                          "it can: ",
+                                          trouble.message()),
+                             when);
+    });
+  };
+  ASSIGN_OR_RETURN(journal_,
+                   CoordinatorJournal::Create({folder, std::move(contents->end)}, std::move(deps)));
+  return memory;
+}
+
+absl::Status CoordinatorRole::SetAside(const absl::Status& damage) {
+  journal_thread_.reset();
+  journal_.reset();
+  RETURN_IF_ERROR(SetJournalAside(*deps_.disk, JournalFolder()));
+  alarms_.push_back(absl::StrCat(damage.message(),
+                                 ". Its files stay as *.damaged; the job starts from the newest "
+                                 "checkpoint, without the rounds since then"));
+  return absl::OkStatus();
+}
+
 CoordinatorRole::~CoordinatorRole() { Stop(); }
 
 void CoordinatorRole::CarryOut(Effect effect) {
@@ -163,9 +268,10 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
       CheckpointKeeper::Deps{
           .executor = &checkpoint_thread_, .file_system = deps_.disk, .reports = this});
   RETURN_IF_ERROR(checkpoints_->CheckSettings());
-  ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator,
-                   Coordinator::Create(CoordinatorSettings(), deps_.clock->Now()));
-  strand_.Start(std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); });
+  ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, MakeCoordinator());
+  strand_.Start(
+      std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); },
+      journal_.get());
   cluster_rpc_ = std::make_unique<ClusterRpc>(ClusterRpc::Deps{&strand_, shards_.get(), &board_});
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });
   admin_rpc_ = std::make_unique<AdminRpc>(config_.job, &strand_, local);
@@ -178,12 +284,12 @@ void CoordinatorRole::AddServices(grpc::ServerBuilder& builder) {
   builder.RegisterService(admin_rpc_.get());
 }
 
-absl::Status CoordinatorRole::AttachLocalShard(const std::string& address) {
+absl::Status CoordinatorRole::AttachLocalShard(const ShardHost& local, const std::string& address) {
   for (const std::string& warning : warnings_) RaiseAlarm(warning, AlarmKind::kReminder);
-  const uint64_t instance_id = std::random_device()() + uint64_t{1};
+  for (const std::string& alarm : alarms_) RaiseAlarm(alarm, AlarmKind::kAlarm);
   return strand_.Run([&](Coordinator& coordinator, absl::Time now) {
-    return coordinator.OnShardAttached(0, config_.cluster.num_shards, instance_id,
-                                       /*memory_of=*/0, address, now);
+    return coordinator.OnShardAttached(0, config_.cluster.num_shards, local.instance_id(),
+                                       local.server_incarnation(), address, now);
   });
 }
 
@@ -197,9 +303,13 @@ std::optional<absl::Status> CoordinatorRole::outcome() {
     absl::MutexLock lock(&mutex_);
     if (!lost_lock_.ok()) return lost_lock_;
   }
-  return strand_.Run([](Coordinator& coordinator, absl::Time) -> std::optional<absl::Status> {
-    return coordinator.outcome();
-  });
+  std::optional<absl::Status> outcome =
+      strand_.Run([](Coordinator& coordinator, absl::Time) -> std::optional<absl::Status> {
+        return coordinator.outcome();
+      });
+  // Those who are to learn of it have not yet.
+  if (strand_.awaits_journal()) outcome.reset();
+  return outcome;
 }
 
 bool CoordinatorRole::AwaitsServers() {
@@ -228,6 +338,11 @@ v1::ClusterStatus CoordinatorRole::ReadStatus() {
   board_.SetReading(0, read_local_());
   ClusterSnapshot snapshot = strand_.Run(
       [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
+  const absl::Status trouble = journal_ == nullptr ? absl::OkStatus() : journal_->trouble();
+  if (!trouble.ok()) {
+    snapshot.waiting_for = absl::StrCat("waits for the journal to be written: ", trouble.message());
+    snapshot.is_held_up = true;
+  }
   return ToProto(board_.Report(std::move(snapshot)), config_.job);
 }
 
@@ -241,15 +356,20 @@ absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
     absl::StatusOr<PublishedCheckpoint> published = absl::UnknownError("");
   };
   const auto outcome = std::make_shared<Outcome>();
-  TakeLastCheckpoint(strand_, /*asker=*/0, "the coordinator was told to stop", patience,
+  TakeLastCheckpoint(strand_, /*asker=*/0, ReasonOfStop(0), patience,
                      [outcome](const absl::StatusOr<PublishedCheckpoint>& published) {
                        outcome->published = published;
                        outcome->known.Notify();
                      });
+  const absl::Time until = deps_.clock->Now() + patience + kJournalPatience;
   while (!outcome->known.WaitForNotificationWithTimeout(kTick)) {
-    if (!is_interrupted()) continue;
-    return absl::CancelledError(
-        strand_.Run([](Coordinator& coordinator, absl::Time) { return coordinator.Unsaved(); }));
+    const bool is_too_late = deps_.clock->Now() >= until;
+    if (!is_interrupted() && !is_too_late) continue;
+    const std::string unsaved =
+        strand_.Run([](Coordinator& coordinator, absl::Time) { return coordinator.Unsaved(); });
+    if (!is_too_late) return absl::CancelledError(unsaved);
+    return absl::DeadlineExceededError(absl::StrCat(
+        unsaved, ": the journal was not written within ", absl::FormatDuration(patience)));
   }
   return outcome->published;
 }

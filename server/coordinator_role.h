@@ -20,7 +20,9 @@
 #include "common/host_memory.h"
 #include "common/logging.h"
 #include "server/checkpoint/folder_lock.h"
+#include "server/coordinator/coordinator_memory.h"
 #include "server/host/checkpoint_keeper.h"
+#include "server/host/coordinator_journal.h"
 #include "server/host/shard_host.h"
 #include "server/rpc/admin_rpc.h"
 #include "server/rpc/cluster_rpc.h"
@@ -61,7 +63,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // See LostText().
   std::string lost_rounds();
   // The local shard is there under `address`: the cluster may begin.
-  absl::Status AttachLocalShard(const std::string& address);
+  absl::Status AttachLocalShard(const ShardHost& local, const std::string& address);
   void RaiseAlarm(const std::string& text, AlarmKind kind);
 
   // Not set while the job goes on; OK when it is over and all have been told; else why it failed.
@@ -101,6 +103,14 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   absl::Status OpenFolders(int64_t checkpoint_bytes);
   absl::Status OpenFolder(absl::string_view flag, const std::string& folder,
                           int64_t checkpoint_bytes, int num_checkpoints);
+  std::string JournalFolder() const;
+  // One that goes on from the journal, or a new one. Errors: FailedPrecondition if the journal is
+  // of a job with other settings; those of files, of CoordinatorMemoryFromJson() and Create().
+  absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator();
+  // What the journal has; from here on it is written. A journal that is damaged is moved aside,
+  // with an alarm.
+  absl::StatusOr<std::optional<CoordinatorMemory>> OpenJournal(absl::Time now);
+  absl::Status SetAside(const absl::Status& damage);
   Coordinator::Config CoordinatorSettings() const;
   CheckpointKeeper::Config KeeperSettings() const;
   void CarryOut(Effect effect);
@@ -110,10 +120,13 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   const ServerConfig config_;
   const Deps deps_;
   std::vector<std::string> warnings_;  // for the status, once there is one
+  std::vector<std::string> alarms_;    // likewise
   absl::Mutex mutex_;
   absl::Status lost_lock_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<FolderLock>> locks_;  // --checkpoint_dir's first
-  CoordinatorStrand strand_;  // first, so that it outlives whoever reports to it
+  CoordinatorStrand strand_;                     // first, so that it outlives whoever reports to it
+  std::unique_ptr<CoordinatorJournal> journal_;  // null: none
+  std::unique_ptr<ThreadPool> journal_thread_;   // ends before the journal, whose tasks it runs
   StatusBoard board_;
   ChangeLogger notices_;
   std::function<ShardReading()> read_local_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,11 +19,16 @@
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "server/advertised_address.h"
+#include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/folder_lock.h"
 #include "server/coordinator_role.h"
 #include "server/host/shard_host.h"
+#include "server/host/shard_log.h"
+#include "server/journal/journal_segments.h"
 #include "server/rpc/coordinator_redirect.h"
 #include "server/rpc/parameter_rpc.h"
 #include "server/rpc/shard_agent.h"
+#include "server/rpc/shard_convert.h"
 
 namespace lodestar {
 namespace {
@@ -33,6 +39,11 @@ constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
 constexpr absl::Duration kShardTick = absl::Seconds(1);
 // For calls to end by themselves after they were told; then they are cut off.
 constexpr std::chrono::milliseconds kCallPatience(1000);
+
+uint64_t RandomInstanceId() {
+  std::random_device random;
+  return (static_cast<uint64_t>(random()) << 32) | random();
+}
 
 int NumThreads(int asked) {
   if (asked > 0) return asked;
@@ -91,6 +102,61 @@ Server::Server(const ServerConfig& config, const Deps& deps) : config_(config), 
 
 Server::~Server() { Stop(StopKind::kImmediate); }
 
+absl::Status Server::OpenLog() {
+  if (!config_.durability.has_journal) return absl::OkStatus();
+  const std::string& root = config_.durability.journal_dir;
+  const std::string folder = absl::StrCat(root, "/shard-", config_.cluster.shard);
+  const auto explain = [&](const absl::Status& status) {
+    return absl::Status(status.code(),
+                        absl::StrCat("--journal_dir=", root, ": ", status.message()));
+  };
+  if (const auto tried = TryCheckpointFolder(disk_, folder, /*checkpoint_bytes=*/0,
+                                             /*num_checkpoints=*/0);
+      !tried.ok()) {
+    return explain(tried.status());
+  }
+  FolderLock::Deps lock;
+  lock.clock = deps_.clock;
+  lock.is_interrupted = deps_.is_interrupted;
+  lock.on_lost = [this](const absl::Status& status) { Finish(status); };
+  absl::StatusOr<std::unique_ptr<FolderLock>> taken =
+      FolderLock::Take(folder, NewFolderClaim(), std::move(lock));
+  if (!taken.ok()) return explain(taken.status());
+  log_lock_ = *std::move(taken);
+  log_lock_->StartBeating();
+  log_executor_ = std::make_unique<ThreadPool>(1, "shard-journal");
+  const auto open = [&] {
+    ShardLog::Deps deps;
+    deps.file_system = &disk_;
+    deps.executor = log_executor_.get();
+    deps.format_assignment = FormatAssignment;
+    deps.parse_assignment = ParseAssignment;
+    deps.on_trouble = [shard = config_.cluster.shard](const absl::Status& status) {
+      if (status.ok()) return LogInfo("shard={} the journal can be written again", shard);
+      LogError(
+          "shard={} the journal cannot be written, and nothing is acknowledged until it can: "
+          "{}",
+          shard, status.message());
+    };
+    return ShardLog::Open(folder, std::move(deps));
+  };
+  absl::StatusOr<std::unique_ptr<ShardLog>> log = open();
+  if (absl::IsDataLoss(log.status())) {
+    LogError("{}; all servers go back to the newest checkpoint, and its files stay as *.damaged",
+             log.status().message());
+    RETURN_IF_ERROR(SetJournalAside(disk_, folder));
+    log = open();
+  }
+  if (!log.ok()) return explain(log.status());
+  log_ = *std::move(log);
+  return absl::OkStatus();
+}
+
+absl::Status Server::Recover() {
+  ASSIGN_OR_RETURN(has_recovered_, host_->Recover());
+  return absl::OkStatus();
+}
+
 absl::Status Server::Build() {
   // Before the port opens and anybody trains.
   RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
@@ -101,6 +167,9 @@ absl::Status Server::Build() {
   host.executor = executor_.get();
   host.file_system = &disk_;
   host.trace = trace_.get();
+  host.instance_id = RandomInstanceId();
+  RETURN_IF_ERROR(OpenLog());
+  host.log = log_.get();
   host.read_memory = [limit = config_.cluster.memory_limit] { return AvailableMemory(limit); };
   if (config_.is_coordinator()) {
     ASSIGN_OR_RETURN(role_,
@@ -120,6 +189,7 @@ absl::Status Server::Build() {
     host.reports = agent_.get();
   }
   host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);
+  RETURN_IF_ERROR(Recover());
   parameter_rpc_ = std::make_unique<ParameterRpc>([this] { return host_->shard(); },
                                                   executor_.get(), config_.network.shared_memory);
   if (role_ == nullptr) return absl::OkStatus();
@@ -154,12 +224,27 @@ absl::Status Server::Listen() {
   return WriteFileAtomically(config_.network.port_file, absl::StrCat(port_, "\n"));
 }
 
+// Workers that are to notice nothing look for it where it was.
+absl::Status Server::CheckSameAddress() const {
+  if (!has_recovered_) return absl::OkStatus();
+  const std::string& before =
+      log_->beginning()->assignment.map->servers[config_.cluster.shard].address;
+  if (before == address_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this server's journal is of one that workers reach at ", before,
+                   ", and now it is ", address_,
+                   ": give --listen or --advertise with that address. To go back to the "
+                   "newest checkpoint instead, move ",
+                   config_.durability.journal_dir, " away"));
+}
+
 absl::Status Server::BeginService() {
+  RETURN_IF_ERROR(CheckSameAddress());
   LogInfo("version={} shard={}/{} listen={}:{} address={}", SoftwareVersion(),
           config_.cluster.shard, config_.cluster.num_shards, config_.network.listen.host, port_,
           address_);
   if (role_ != nullptr) {
-    RETURN_IF_ERROR(role_->AttachLocalShard(address_));
+    RETURN_IF_ERROR(role_->AttachLocalShard(*host_, address_));
     if (!config_.network.listen.IsLoopback()) {
       role_->RaiseAlarm(absl::StrCat("--insecure: ", config_.network.listen.host, ":", port_,
                                      " is neither encrypted nor authenticated; whoever reaches it"
@@ -169,6 +254,7 @@ absl::Status Server::BeginService() {
   } else {
     agent_->Start(host_.get(), address_);
   }
+  if (has_recovered_) host_->GoOn();
   watch_ = std::thread([this] { Watch(); });
   return absl::OkStatus();
 }
@@ -185,7 +271,7 @@ void Server::Watch() {
     since_tick += kWatchInterval;
     if (since_tick >= kShardTick) {
       since_tick = absl::ZeroDuration();
-      if (const auto shard = host_->shard(); shard.ok()) (*shard)->Tick();
+      host_->Tick();
     }
     const bool is_serving = !is_draining_ && host_->is_serving();
     if (is_serving != was_serving) {

@@ -29,7 +29,9 @@ class CoordinatorRedirect;
 class CoordinatorRole;
 class ParameterRpc;
 class ShardAgent;
+class FolderLock;
 class ShardHost;
+class ShardLog;
 class ThreadPool;
 class TraceRecorder;
 struct ShardReading;
@@ -75,8 +77,13 @@ class Server {
  private:
   Server(const ServerConfig& config, const Deps& deps);
   absl::Status Build();
+  // The journal of this server's shard, as the process before it has left it.
+  absl::Status OpenLog();
+  // Takes over what that holds.
+  absl::Status Recover();
   void StartTrace();
   absl::Status Listen();
+  absl::Status CheckSameAddress() const;
   absl::Status BeginService();
   void Watch();
   void SetHealth(bool is_serving);
@@ -105,7 +112,11 @@ class Server {
   std::unique_ptr<CoordinatorRole> role_;  // of shard 0
   std::unique_ptr<ShardAgent> agent_;      // of the others
   std::unique_ptr<CoordinatorRedirect> redirect_;
-  // Its last tasks, which the destructor waits for, still report to the two above.
+  std::unique_ptr<FolderLock> log_lock_;
+  std::unique_ptr<ShardLog> log_;             // null: nothing is written down
+  std::unique_ptr<ThreadPool> log_executor_;  // its tasks use the log
+  bool has_recovered_ = false;
+  // Its last tasks, which the destructor waits for, still report to those above.
   std::unique_ptr<ThreadPool> executor_;
   std::unique_ptr<ShardHost> host_;
   std::unique_ptr<ParameterRpc> parameter_rpc_;

@@ -68,6 +68,11 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
 
 absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec& model) {
   RETURN_IF_ERROR(CheckWholeRange("checkpoint_every", durability.checkpoint_every, 0, kMaxEvery));
+  if (durability.has_journal && durability.checkpoint_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "--durability=journal needs --checkpoint_dir: a journal has what came after the newest "
+        "checkpoint");
+  }
   if (!durability.checkpoint_dir.empty() && durability.fallback_dir == durability.checkpoint_dir) {
     return absl::InvalidArgumentError(
         absl::StrCat("--fallback_dir=", durability.fallback_dir,
@@ -79,6 +84,11 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec
   }
   RETURN_IF_ERROR(CheckRange("checkpoint_cost", durability.checkpoint_cost, kMinCost, 1.0));
   RETURN_IF_ERROR(CheckWholeRange("checkpoint_keep", durability.keep, 1, kMaxKeep));
+  if (durability.has_journal && durability.keep < 2) {
+    return absl::InvalidArgumentError(
+        "--checkpoint_keep=1 contradicts --durability=journal: a journal goes on from a checkpoint "
+        "that must not go before every server knows of the next one; give 2 or more");
+  }
   if (durability.resume == ResumePolicy::kPath && !durability.init_from.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--init_from=", durability.init_from,
                                                    " contradicts --resume=", durability.resume_path,
@@ -103,7 +113,14 @@ absl::Status ValidateServerConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckNetwork(config.network));
   RETURN_IF_ERROR(CheckCluster(config.cluster));
   RETURN_IF_ERROR(CheckOutput(config.output));
-  if (!config.is_coordinator()) return absl::OkStatus();
+  if (!config.is_coordinator()) {
+    if (!config.durability.has_journal || !config.durability.journal_dir.empty()) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        "--durability=journal needs --journal_dir, or the --checkpoint_dir that the coordinator "
+        "has");
+  }
   RETURN_IF_ERROR(CheckDurability(config.durability, config.job.model));
   RETURN_IF_ERROR(ValidateDivergencePolicy(config.divergence));
   return ValidateJobSpec(config.job);

@@ -50,6 +50,9 @@ struct DurabilityConfig {
   ResumePolicy resume = ResumePolicy::kLatest;
   std::string resume_path;  // of kPath: directory of one checkpoint
   std::string init_from;    // first weights of a fresh start; empty: initialisers and seed
+  // Of every server: what it acknowledges is written down before, and a restart goes on from there.
+  bool has_journal = false;
+  std::string journal_dir;  // with has_journal; each server has a folder in it
 };
 
 struct OutputConfig {

@@ -155,6 +155,14 @@ ABSL_FLAG(double, checkpoint_cost, 0.01,
 ABSL_FLAG(int64_t, checkpoint_every, 0,
           "Rounds between checkpoints, instead of --checkpoint_interval unless that is given, too. "
           "0: by time.");
+ABSL_FLAG(std::string, durability, "checkpoint",
+          "What outlives a server that is killed, or loses its power. checkpoint: what the newest "
+          "checkpoint has; all servers go back to it. journal: everything that was acknowledged; "
+          "every answer waits until the disk has what it tells of, the server goes on from there "
+          "when it is started again, and nobody goes back. To be given to every server.");
+ABSL_FLAG(std::string, journal_dir, "",
+          "--durability=journal: folder for the journal, in which each server has one of its own; "
+          "best on a fast disk. Empty: `journal` in --checkpoint_dir.");
 ABSL_FLAG(std::string, fallback_dir, "",
           "Folder for a last checkpoint that cannot be written into --checkpoint_dir, best on "
           "another disk; seen by all servers like that. A server that ends so exits with 3. Empty: "
@@ -306,8 +314,25 @@ std::string FolderOf(const std::string& flag) {
   return path.size() > 1 && path.back() == '/' ? path.substr(0, path.size() - 1) : path;
 }
 
-DurabilityConfig ReadDurability(const std::set<std::string>& given) {
+// What counts on every server.
+absl::StatusOr<DurabilityConfig> ReadJournal() {
+  const std::string kind = absl::GetFlag(FLAGS_durability);
+  if (kind != "checkpoint" && kind != "journal") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--durability=", kind, " is unknown; allowed: checkpoint, journal"));
+  }
   DurabilityConfig durability;
+  durability.has_journal = kind == "journal";
+  if (!durability.has_journal) return durability;
+  durability.journal_dir = FolderOf(absl::GetFlag(FLAGS_journal_dir));
+  const std::string checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
+  if (durability.journal_dir.empty() && !checkpoint_dir.empty()) {
+    durability.journal_dir = absl::StrCat(checkpoint_dir, "/journal");
+  }
+  return durability;
+}
+
+DurabilityConfig ReadDurability(const std::set<std::string>& given, DurabilityConfig durability) {
   durability.checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
   durability.fallback_dir = FolderOf(absl::GetFlag(FLAGS_fallback_dir));
   durability.checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every);
@@ -356,8 +381,9 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   config.output.trace_path = absl::GetFlag(FLAGS_trace);
   config.output.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
+  ASSIGN_OR_RETURN(config.durability, ReadJournal());
   if (config.is_coordinator()) {
-    config.durability = ReadDurability(given);
+    config.durability = ReadDurability(given, std::move(config.durability));
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
     ASSIGN_OR_RETURN(config.job, ReadJob());
   }
@@ -367,9 +393,9 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {
-      "listen",        "http",       "insecure",     "advertise",   "port_file",
-      "shared_memory", "long_paths", "shard",        "coordinator", "trace",
-      "trace_rounds",  "log_level",  "stop_timeout", "memory_limit"};
+      "listen",       "http",         "insecure",    "advertise",  "port_file",    "shared_memory",
+      "long_paths",   "shard",        "coordinator", "trace",      "trace_rounds", "log_level",
+      "stop_timeout", "memory_limit", "durability",  "journal_dir"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -394,7 +420,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
        {"rounds", "batch_size", "global_batch_size", "eval_every", "eval_samples"}},
       {"Checkpoints",
        {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
-        "checkpoint_keep", "fallback_dir", "stop_timeout", "resume"}},
+        "checkpoint_keep", "fallback_dir", "stop_timeout", "resume", "durability", "journal_dir"}},
       {"Output and end", {"metrics_out", "trace", "trace_rounds", "exit_when_done", "log_level"}},
   };
 }

@@ -264,6 +264,29 @@ TEST_F(ServerFlagsTest, CheckpointsComeByTimeUnlessRoundsAreGiven) {
               HasSubstr("another disk"));
 }
 
+TEST_F(ServerFlagsTest, AJournalIsBesideTheCheckpointsUnlessItHasAFolder) {
+  const auto durability_of = [this](std::vector<std::string> arguments) {
+    return Parse(arguments).config.durability;
+  };
+  EXPECT_FALSE(durability_of({"--checkpoint_dir=runs"}).has_journal);
+  const std::string journal = "--durability=journal";
+  EXPECT_TRUE(durability_of({journal, "--checkpoint_dir=runs"}).has_journal);
+  EXPECT_EQ(durability_of({journal, "--checkpoint_dir=runs/"}).journal_dir, "runs/journal");
+  EXPECT_EQ(
+      durability_of({journal, "--checkpoint_dir=runs", "--journal_dir=/fast//disk/"}).journal_dir,
+      "/fast/disk");
+  EXPECT_THAT(ErrorOf({journal}), HasSubstr("--durability=journal needs --checkpoint_dir"));
+  EXPECT_THAT(ErrorOf({"--durability=always"}), HasSubstr("allowed: checkpoint, journal"));
+  EXPECT_THAT(ErrorOf({"--checkpoint_dir=runs", "--journal_dir=fast"}),
+              AllOf(HasSubstr("--journal_dir has no effect"), HasSubstr("--durability=journal")));
+  const std::vector<std::string> other = {"--shard=1/2", "--coordinator=localhost:1", journal};
+  EXPECT_THAT(ErrorOf(other), HasSubstr("needs --journal_dir"));
+  std::vector<std::string> with_folder = other;
+  with_folder.push_back("--journal_dir=fast");
+  EXPECT_EQ(durability_of(with_folder).journal_dir, "fast");
+  EXPECT_THAT(Parse(with_folder).ignored, IsEmpty());
+}
+
 TEST_F(ServerFlagsTest, ResumeIsAWordOrAPath) {
   EXPECT_EQ(Parse({}).config.durability.resume, ResumePolicy::kLatest);
   const auto policy_of = [this](const std::string& resume) {

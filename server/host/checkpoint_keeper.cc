@@ -276,6 +276,21 @@ absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() co
   return spare;
 }
 
+absl::StatusOr<uint64_t> CheckpointKeeper::LastServerIncarnation() const {
+  uint64_t last = 0;
+  for (const std::string& folder : folders_) {
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
+                     ListWholeCheckpoints(*deps_.file_system, folder));
+    for (const CheckpointEntry& entry : entries) {
+      const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
+      if (!manifest.ok()) continue;
+      const auto state = CoordinatorStateFromJson(FormatJson(manifest->coordinator));
+      if (state.ok()) last = std::max(last, state->server_incarnation);
+    }
+  }
+  return last;
+}
+
 absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckpoint& found) const {
   const std::string& path = found.directory;
   const Manifest& manifest = found.manifest;

@@ -65,6 +65,10 @@ class CheckpointKeeper {
   // Errors: FailedPrecondition naming the contradictions; those of files.
   absl::Status CheckSettings() const;
 
+  // The last life of the servers that has left a checkpoint in the folders; 0: none has. Blocks for
+  // the disk. Errors: those of files.
+  absl::StatusOr<uint64_t> LastServerIncarnation() const;
+
   // Only queues.
   void Do(CheckpointTask task);
 

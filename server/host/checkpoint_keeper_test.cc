@@ -89,7 +89,8 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     record.directory = Path(round) + ".7-1.tmp";
     record.round = Round(round);
     record.state.ledger = ledger;
-    record.layout = layout_;
+    record.state.server_incarnation = server_incarnation_;
+      record.layout = layout_;
     const absl::StatusOr<std::string> part = WriteShard(record.directory, round, weight);
     if (!part.ok()) {
       published_ = part.status();
@@ -121,6 +122,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   Layout layout_;
   absl::StatusOr<RestoreChoice> choice_;
   absl::StatusOr<PublishedCheckpoint> published_;
+  uint64_t server_incarnation_ = 7;  // of what is saved
   std::unique_ptr<CheckpointKeeper> keeper_;
 };
 
@@ -135,6 +137,15 @@ TEST_F(CheckpointKeeperTest, NothingIsMovedIntoAFolderThatIsAnothers) {
   EXPECT_THAT(published_,
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("held by another server")));
   EXPECT_FALSE(disk_->Exists(Path(4)));
+}
+
+TEST_F(CheckpointKeeperTest, KnowsTheLastLifeOfTheServersThatHasSaved) {
+  EXPECT_THAT(keeper_->LastServerIncarnation(), IsOkAndHolds(0));
+  server_incarnation_ = 70;
+  Save(2);
+  server_incarnation_ = 60;
+  Save(4);
+  EXPECT_THAT(keeper_->LastServerIncarnation(), IsOkAndHolds(70));
 }
 
 TEST_F(CheckpointKeeperTest, ADamagedFallbackIsNoReasonNotToUseWhatIsWhole) {

@@ -57,6 +57,12 @@ absl::Status LoadFrom(FileSystem& file_system, const WeightsSource& source,
   return shard.LoadInitial(config.job.seed);
 }
 
+// Trying again does not bring back what this says is gone.
+bool IsLossOfData(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
+         absl::IsFailedPrecondition(status);
+}
+
 constexpr absl::string_view kServersStartAnew = "the servers start anew";
 
 // Tells the reports of which life of the servers a shard is.
@@ -118,6 +124,7 @@ void NormRelay::OnTotal(Round round, double total_square_sum) {
 ShardHost::ShardHost(int shard, const Deps& deps)
     : shard_(shard),
       deps_(deps),
+      instance_id_(deps.instance_id),
       current_(absl::UnavailableError(
           absl::StrCat("shard ", shard, " has no assignment from the coordinator yet"))),
       writer_(deps.writer),
@@ -156,7 +163,56 @@ bool ShardHost::is_serving() const {
 
 ShardStats ShardHost::stats() const {
   const auto current = shard();
-  return current.ok() ? (*current)->stats() : ShardStats{};
+  ShardStats stats = current.ok() ? (*current)->stats() : ShardStats{};
+  if (deps_.log == nullptr) return stats;
+  const absl::Status trouble = deps_.log->trouble();
+  if (!trouble.ok()) {
+    stats.waiting_for = absl::StrCat("the journal cannot be written, and nothing is acknowledged: ",
+                                     trouble.message());
+  }
+  return stats;
+}
+
+void ShardHost::Tick() {
+  if (deps_.log != nullptr) deps_.log->Tick();
+  if (const auto current = shard(); current.ok()) (*current)->Tick();
+}
+
+absl::StatusOr<bool> ShardHost::Recover() {
+  if (deps_.log == nullptr || !deps_.log->beginning().has_value()) return false;
+  const absl::Status recovered = TakeOver(*deps_.log->beginning());
+  if (recovered.ok()) return true;
+  if (!IsLossOfData(recovered)) return recovered;
+  norms_.reset();
+  deps_.reports->OnNotice(
+      absl::StrCat("cannot go on from the journal, so that all servers go back "
+                   "to the newest checkpoint: ",
+                   recovered.message()));
+  return false;
+}
+
+void ShardHost::GoOn() {
+  deps_.reports->OnLoaded(server_incarnation(), absl::OkStatus());
+  if (const auto recovered = shard(); recovered.ok()) (*recovered)->EndReplay();
+}
+
+absl::Status ShardHost::TakeOver(const ShardLog::Beginning& beginning) {
+  const AssignCommand& assignment = beginning.assignment;
+  if (const auto* checkpoint = std::get_if<CheckpointSource>(&assignment.source)) {
+    RETURN_IF_ERROR(VerifyCheckpoint(*deps_.file_system, checkpoint->directory).status());
+  }
+  norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
+  ASSIGN_OR_RETURN(const std::shared_ptr<ParameterShard> shard, BuildShard(assignment));
+  ASSIGN_OR_RETURN(const int64_t num_records, deps_.log->Replay(*shard));
+  instance_id_ = beginning.instance_id;
+  assignment_ = assignment;
+  LogInfo("shard={} goes on from its journal: records={} round={}{}", shard_, num_records,
+          shard->stats().open_round.value(),
+          deps_.log->torn().empty() ? "" : absl::StrCat("; ", deps_.log->torn()));
+  absl::MutexLock lock(&mutex_);
+  server_incarnation_ = assignment.server_incarnation;
+  current_ = shard;
+  return absl::OkStatus();
 }
 
 bool ShardHost::Install(uint64_t server_incarnation,
@@ -192,6 +248,9 @@ void ShardHost::Obey(const ShardCommand& command) {
             [&](const DropCommand& drop) {
               shard.Drop(drop.worker, drop.incarnation, drop.reason);
             },
+            [&](const PublishedCommand& published) {
+              if (deps_.log != nullptr) deps_.log->OnPublished(published);
+            },
             [&](const NormTotalCommand& norm) {
               norms_->OnTotal(norm.round, norm.total_square_sum);
             },
@@ -222,14 +281,26 @@ void ShardHost::Load(const AssignCommand& assignment) {
   assignment_ = assignment;
   if (norms_ != nullptr) norms_->End();
   norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
-  absl::StatusOr<std::shared_ptr<ParameterShard>> built = BuildShard(assignment);
+  const absl::Status reaches = CheckFolder(assignment.folder);
+  absl::StatusOr<std::shared_ptr<ParameterShard>> built =
+      reaches.ok() ? BuildShard(assignment)
+                   : absl::StatusOr<std::shared_ptr<ParameterShard>>(reaches);
   const absl::Status status = built.status();
   if (!status.ok()) {
     built = absl::UnavailableError(
         absl::StrCat("shard ", shard_, " could not load its weights: ", status.message()));
   }
+  const auto report = [reports = deps_.reports, incarnation = assignment.server_incarnation,
+                       status] { reports->OnLoaded(incarnation, status); };
+  // Before the shard can write down anything else.
+  const bool is_logged = deps_.log != nullptr && status.ok();
+  if (is_logged) deps_.log->Begin(instance_id_, assignment, report);
   if (!Install(assignment.server_incarnation, std::move(built))) return;
-  deps_.reports->OnLoaded(assignment.server_incarnation, status);
+  if (!is_logged) report();
+}
+
+absl::Status ShardHost::CheckFolder(const SharedFolder& folder) const {
+  return folder.claim_id == 0 ? absl::OkStatus() : CheckClaimIsIn(folder.path, folder.claim_id);
 }
 
 absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
@@ -247,15 +318,13 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   for (const Bucket& bucket : map.buckets) {
     if (bucket.shard == shard_) config.buckets.push_back(bucket);
   }
-  if (const SharedFolder& folder = assignment.folder; folder.claim_id != 0) {
-    RETURN_IF_ERROR(CheckClaimIsIn(folder.path, folder.claim_id));
-  }
   ASSIGN_OR_RETURN(config.max_bytes, CheckMemory(assignment.job, config.range.size()));
   ParameterShard::Deps deps;
   deps.executor = deps_.executor;
   deps.norm_exchange = norms_;
   deps.observer = std::make_shared<AssignedObserver>(assignment.server_incarnation, deps_.reports);
   deps.trace = deps_.trace;
+  deps.journal = deps_.log;
   ASSIGN_OR_RETURN(std::shared_ptr<ParameterShard> shard,
                    ParameterShard::Create(config, std::move(deps)));
   RETURN_IF_ERROR(LoadFrom(*deps_.file_system, assignment.source, config, *shard));
@@ -288,6 +357,7 @@ void ShardHost::Save(const SaveCommand& command) {
     // Nobody is at work on them; the command that opened the last one, or the end of the last of
     // its workers, may have missed this server.
     if (command.round.has_value()) (*current)->EndRoundsBefore(*command.round);
+    if (deps_.log != nullptr) deps_.log->OnSave(command);
     (*current)->Snapshot(command.round, write);
   });
 }

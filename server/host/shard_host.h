@@ -22,6 +22,7 @@
 #include "common/job_spec.h"
 #include "common/trace_recorder.h"
 #include "server/coordinator/shard_command.h"
+#include "server/host/shard_log.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/shard_observer.h"
@@ -90,6 +91,9 @@ class ShardHost {
     ShardReports* reports = nullptr;
     TraceRecorder* trace = nullptr;  // null: no trace
     FileSystem* file_system = &FileSystem::Real();
+    // Of this process, or of the one before it whose journal it goes on with: instance_id().
+    uint64_t instance_id = 0;
+    ShardLog* log = nullptr;  // null: nothing is written down
     // What the shards may take. Zeros: not known, and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
   };
@@ -97,12 +101,23 @@ class ShardHost {
   ShardHost(int shard, const Deps& deps);
   ~ShardHost();
 
+  // Before anything else: takes over what the log has of a process before this one. Blocks while it
+  // loads. False: there is nothing, or nothing whole, which the reports are told, and the shard
+  // begins with its first AssignCommand. Errors: what trying again may mend.
+  absl::StatusOr<bool> Recover() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // After Recover() was true, once reports are taken. The process before may not have told that it
+  // has loaded; and what was under way goes on.
+  void GoOn();
+
   // After an AssignCommand, until it has loaded, shard() is Unavailable. StopCommand is the
   // business of who owns the process.
   void Obey(const ShardCommand& command);
 
   // Of the last AssignCommand; 0 before the first.
   uint64_t server_incarnation() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // By which the coordinator knows whose memory this is.
+  uint64_t instance_id() const { return instance_id_; }
   // The shard as of now; Unavailable, with what is waited for, while there is none.
   absl::StatusOr<std::shared_ptr<ParameterShard>> shard() const ABSL_LOCKS_EXCLUDED(mutex_);
   // True if the weights are there: loaded, and supplied if a client supplies them.
@@ -110,14 +125,19 @@ class ShardHost {
   // Zeros while there is no shard.
   ShardStats stats() const;
 
+  // To be called every second or so.
+  void Tick();
+
   // Ends every call that waits in the shard with `status`; later commands have no effect.
   void Shutdown(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Assign(const AssignCommand& command);
   void Save(const SaveCommand& command);
+  absl::Status TakeOver(const ShardLog::Beginning& beginning) ABSL_LOCKS_EXCLUDED(mutex_);
   void Load(const AssignCommand& assignment);
   absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(const AssignCommand& assignment);
+  absl::Status CheckFolder(const SharedFolder& folder) const;
   // The most that the shard may take. Errors: ResourceExhausted if it will not fit.
   absl::StatusOr<int64_t> CheckMemory(const JobSpec& job, int64_t num_elements);
   void WriteFiles(const AssignCommand& assignment, const std::string& directory,
@@ -128,6 +148,7 @@ class ShardHost {
 
   const int shard_;
   const Deps deps_;
+  uint64_t instance_id_;
   mutable absl::Mutex mutex_;
   uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::StatusOr<std::shared_ptr<ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);

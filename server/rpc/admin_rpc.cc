@@ -44,7 +44,9 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
   return [=](Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
     const auto finish = [reactor](const absl::Status& status) {
-      return [reactor, status] { reactor->Finish(ToGrpcStatus(status)); };
+      return [reactor, status](const absl::Status& kept) {
+        reactor->Finish(ToGrpcStatus(kept.ok() ? status : kept));
+      };
     };
     const std::optional<absl::StatusOr<JobEnding>> ending = coordinator.Ending();
     if (ending.has_value()) {

@@ -14,18 +14,21 @@ using Outcome = std::optional<absl::StatusOr<PublishedCheckpoint>>;
 // Hands on the outcome, or, where there is none and the call is over, why.
 CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& outcome,
                                     Occasion occasion, const std::string& unfinished) {
-  if (outcome.has_value()) return [done, outcome] { done(*outcome); };
+  const auto finish = [done](const absl::StatusOr<PublishedCheckpoint>& answer) {
+    return [done, answer](const absl::Status& kept) { done(kept.ok() ? answer : kept); };
+  };
+  if (outcome.has_value()) return finish(*outcome);
   switch (occasion) {
     case Occasion::kChange:
       return nullptr;
     case Occasion::kPatienceOver:
-      return [done, unfinished] { done(absl::DeadlineExceededError(unfinished)); };
+      return finish(absl::DeadlineExceededError(unfinished));
     case Occasion::kReplaced:
-      return [done] { done(absl::UnavailableError("replaced by a newer call")); };
+      return finish(absl::UnavailableError("replaced by a newer call"));
     case Occasion::kStopping:
       break;
   }
-  return [done] { done(absl::UnavailableError("the coordinator is stopping")); };
+  return finish(absl::UnavailableError("the coordinator is stopping"));
 }
 
 }  // namespace

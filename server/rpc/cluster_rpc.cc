@@ -1,6 +1,7 @@
 #include "server/rpc/cluster_rpc.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,6 +30,12 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
+}
+
+CoordinatorStrand::Delivery Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
+  return [reactor, status](const absl::Status& kept) {
+    reactor->Finish(ToGrpcStatus(kept.ok() ? status : kept));
+  };
 }
 
 absl::StatusOr<std::optional<RoundReport>> ReportOf(bool has_report,
@@ -63,7 +70,7 @@ CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, grpc::ServerUnaryR
       return nullptr;
     }
     if (answer.ok()) *reply = ToProto(*answer);
-    return [reactor, status = answer.status()] { reactor->Finish(ToGrpcStatus(status)); };
+    return Finish(reactor, answer.status());
   };
 }
 
@@ -72,9 +79,7 @@ CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, grpc::ServerUnaryR
 CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundReport> report,
                                         bool is_leaving, grpc::ServerUnaryReactor* reactor,
                                         v1::Grant* reply) {
-  const auto finish = [reactor](const absl::Status& status) {
-    return [reactor, status] { reactor->Finish(ToGrpcStatus(status)); };
-  };
+  const auto finish = [reactor](const absl::Status& status) { return Finish(reactor, status); };
   return [=, has_asked = false](
              Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
@@ -95,6 +100,61 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
     *reply = ToProto(answer->OrWait());
     return finish(absl::OkStatus());
   };
+}
+
+// What a report of a shard is to the coordinator. Valid as long as `report` is.
+using ShardNews = std::function<void(Coordinator&, absl::Time now)>;
+
+absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
+  const int shard = report.shard();
+  const uint64_t incarnation = report.server_incarnation();
+  switch (report.report_case()) {
+    case v1::ShardReport::kLoaded: {
+      const std::string& error = report.loaded().error();
+      return [=, status = error.empty() ? absl::OkStatus() : absl::InternalError(error)](
+                 Coordinator& coordinator, absl::Time now) {
+        coordinator.OnShardLoaded(shard, incarnation, status, now);
+      };
+    }
+    case v1::ShardReport::kSaved:
+      return [=, &saved = report.saved()](Coordinator& coordinator, absl::Time now) {
+        absl::StatusOr<std::string> part = saved.manifest_part();
+        if (!saved.error().empty()) part = absl::InternalError(saved.error());
+        coordinator.OnShardSaved(shard, incarnation, saved.directory(), part, now);
+      };
+    case v1::ShardReport::kStats:
+      return [shard, instance_id = report.instance_id()](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnShardHeard(shard, instance_id, now);
+      };
+    case v1::ShardReport::kSquareSums:
+      return [=, &sums = report.square_sums()](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnSquareSums(shard, incarnation, Round(sums.round()),
+                                 {sums.sums().begin(), sums.sums().end()}, now);
+      };
+    case v1::ShardReport::kFailing:
+      return [=, &failing = report.failing()](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnShardFailing(shard, incarnation,
+                                   absl::ResourceExhaustedError(failing.error()), now);
+      };
+    case v1::ShardReport::kFault: {
+      ASSIGN_OR_RETURN(WorkerFault fault, FromProto(report.fault()));
+      fault.text = absl::StrCat("shard ", shard, ": ", fault.text);
+      return [fault = std::move(fault)](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnWorkerFault(fault, now);
+      };
+    }
+    case v1::ShardReport::kDiverged:
+      return [=, &diverged = report.diverged()](Coordinator& coordinator, absl::Time now) {
+        coordinator.OnShardDiverged(shard, incarnation, Round(diverged.round()), diverged.text(),
+                                    now);
+      };
+    case v1::ShardReport::kExiting:
+      return [shard](Coordinator& coordinator, absl::Time) { coordinator.OnShardExiting(shard); };
+    case v1::ShardReport::kStopping:
+    case v1::ShardReport::REPORT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("report is missing or unknown to this release");
 }
 
 }  // namespace
@@ -127,37 +187,32 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
 
 grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
                                            const v1::JoinRequest* request, v1::JoinReply* reply) {
-  return Answer(context, DoJoin(*request, reply));
-}
-
-absl::Status ClusterRpc::DoJoin(const v1::JoinRequest& request, v1::JoinReply* reply) {
-  ASSIGN_OR_RETURN(const DatasetInfo dataset, FromProto(request.dataset()));
-  const WorkerLife life = LifeFromProto(request);
-  ASSIGN_OR_RETURN(
-      const ViewId view,
-      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
+  const absl::StatusOr<DatasetInfo> dataset = FromProto(request->dataset());
+  if (!dataset.ok()) return Answer(context, dataset.status());
+  const WorkerLife life = LifeFromProto(*request);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  deps_.strand->RunAndTell(
+      [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
         if (!coordinator.IsMember(life)) RETURN_IF_ERROR(CheckNotDraining());
-        return coordinator.Join(life, request.layout_hash(), dataset, now);
-      }));
-  reply->set_view_id(view.value());
-  return absl::OkStatus();
+        return coordinator.Join(life, request->layout_hash(), *dataset, now);
+      },
+      [reactor, reply](const absl::StatusOr<ViewId>& view) {
+        if (view.ok()) reply->set_view_id(view->value());
+        reactor->Finish(ToGrpcStatus(view.status()));
+      });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* context,
                                                 const v1::HeartbeatRequest* request,
                                                 v1::HeartbeatReply* reply) {
-  return Answer(context, DoHeartbeat(*request, reply));
-}
-
-absl::Status ClusterRpc::DoHeartbeat(const v1::HeartbeatRequest& request,
-                                     v1::HeartbeatReply* reply) {
-  ASSIGN_OR_RETURN(const HeartbeatCall call, FromProto(request));
-  ASSIGN_OR_RETURN(const HeartbeatAnswer answer,
-                   deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-                     return coordinator.Heartbeat(call, now);
-                   }));
-  *reply = ToProto(answer);
-  return absl::OkStatus();
+  const absl::StatusOr<HeartbeatCall> call = FromProto(*request);
+  if (!call.ok()) return Answer(context, call.status());
+  // Whoever waits for a slow disk is alive: the answer promises nothing.
+  const absl::StatusOr<HeartbeatAnswer> answer = deps_.strand->Run(
+      [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(*call, now); });
+  if (answer.ok()) *reply = ToProto(*answer);
+  return Answer(context, answer.status());
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* context,
@@ -176,16 +231,16 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
 
 grpc::ServerUnaryReactor* ClusterRpc::Leave(grpc::CallbackServerContext* context,
                                             const v1::LeaveRequest* request, v1::LeaveReply*) {
-  return Answer(context, DoLeave(*request));
-}
-
-absl::Status ClusterRpc::DoLeave(const v1::LeaveRequest& request) {
-  ASSIGN_OR_RETURN(const std::optional<RoundReport> report,
-                   ReportOf(request.has_report(), request.report()));
-  const WorkerLife life = LifeFromProto(request);
-  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-    return coordinator.Leave(life, ReasonText(request.reason()), report, now);
-  });
+  const auto report = ReportOf(request->has_report(), request->report());
+  if (!report.ok()) return Answer(context, report.status());
+  const WorkerLife life = LifeFromProto(*request);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  deps_.strand->RunAndTell(
+      [&](Coordinator& coordinator, absl::Time now) {
+        return coordinator.Leave(life, ReasonText(request->reason()), *report, now);
+      },
+      [reactor](const absl::Status& left) { reactor->Finish(ToGrpcStatus(left)); });
+  return reactor;
 }
 
 grpc::ServerWriteReactor<v1::ShardCommand>* ClusterRpc::AttachShard(
@@ -248,7 +303,25 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
   }
   if (request->has_stats()) stream->SendNumber();
   if (request->has_stopping()) return AwaitLastCheckpoint(context, *request, reply);
-  return Answer(context, TakeReport(*request));
+  if (request->has_stats()) {
+    deps_.board->SetReading(request->shard(),
+                            {FromProto(request->stats()), request->stats().bytes_received(),
+                             request->stats().bytes_sent()});
+  }
+  absl::StatusOr<ShardNews> news = NewsOf(*request);
+  if (!news.ok()) return Answer(context, news.status());
+  if (request->has_stats()) {  // a sign of life, whose answer promises nothing
+    deps_.strand->Run(*news);
+    return Answer(context, absl::OkStatus());
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  deps_.strand->RunAndTell(
+      [&](Coordinator& coordinator, absl::Time now) {
+        (*news)(coordinator, now);
+        return absl::OkStatus();
+      },
+      [reactor](const absl::Status& taken) { reactor->Finish(ToGrpcStatus(taken)); });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::AwaitLastCheckpoint(grpc::CallbackServerContext* context,
@@ -257,9 +330,7 @@ grpc::ServerUnaryReactor* ClusterRpc::AwaitLastCheckpoint(grpc::CallbackServerCo
   const absl::Duration patience = std::clamp(absl::Milliseconds(report.stopping().patience_ms()),
                                              absl::ZeroDuration(), kMaxStopPatience);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  TakeLastCheckpoint(*deps_.strand, report.instance_id(),
-                     absl::StrCat("the server of shard ", report.shard(), " was told to stop"),
-                     patience,
+  TakeLastCheckpoint(*deps_.strand, report.instance_id(), ReasonOfStop(report.shard()), patience,
                      [reactor, reply](const absl::StatusOr<PublishedCheckpoint>& published) {
                        if (published.ok()) {
                          reply->set_saved_path(published->path);
@@ -269,73 +340,6 @@ grpc::ServerUnaryReactor* ClusterRpc::AwaitLastCheckpoint(grpc::CallbackServerCo
                        reactor->Finish(ToGrpcStatus(published.status()));
                      });
   return reactor;
-}
-
-absl::Status ClusterRpc::TakeReport(const v1::ShardReport& report) {
-  const int shard = report.shard();
-  const uint64_t incarnation = report.server_incarnation();
-  switch (report.report_case()) {
-    case v1::ShardReport::kLoaded: {
-      const std::string& error = report.loaded().error();
-      const absl::Status status = error.empty() ? absl::OkStatus() : absl::InternalError(error);
-      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardLoaded(shard, incarnation, status, now);
-      });
-      return absl::OkStatus();
-    }
-    case v1::ShardReport::kSaved: {
-      const v1::ShardReport::Saved& saved = report.saved();
-      absl::StatusOr<std::string> part = saved.manifest_part();
-      if (!saved.error().empty()) part = absl::InternalError(saved.error());
-      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardSaved(shard, incarnation, saved.directory(), part, now);
-      });
-      return absl::OkStatus();
-    }
-    case v1::ShardReport::kStats:
-      deps_.board->SetReading(shard, {FromProto(report.stats()), report.stats().bytes_received(),
-                                      report.stats().bytes_sent()});
-      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardHeard(shard, report.instance_id(), now);
-      });
-      return absl::OkStatus();
-    case v1::ShardReport::kSquareSums: {
-      const v1::ShardReport::SquareSums& sums = report.square_sums();
-      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnSquareSums(shard, incarnation, Round(sums.round()),
-                                 {sums.sums().begin(), sums.sums().end()}, now);
-      });
-      return absl::OkStatus();
-    }
-    case v1::ShardReport::kFailing: {
-      const absl::Status error = absl::ResourceExhaustedError(report.failing().error());
-      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardFailing(shard, incarnation, error, now);
-      });
-      return absl::OkStatus();
-    }
-    case v1::ShardReport::kFault: {
-      ASSIGN_OR_RETURN(WorkerFault fault, FromProto(report.fault()));
-      fault.text = absl::StrCat("shard ", shard, ": ", fault.text);
-      deps_.strand->Run(
-          [&](Coordinator& coordinator, absl::Time now) { coordinator.OnWorkerFault(fault, now); });
-      return absl::OkStatus();
-    }
-    case v1::ShardReport::kDiverged:
-      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardDiverged(shard, incarnation, Round(report.diverged().round()),
-                                    report.diverged().text(), now);
-      });
-      return absl::OkStatus();
-    case v1::ShardReport::kExiting:
-      deps_.strand->Run(
-          [&](Coordinator& coordinator, absl::Time) { coordinator.OnShardExiting(shard); });
-      return absl::OkStatus();
-    case v1::ShardReport::kStopping:
-    case v1::ShardReport::REPORT_NOT_SET:
-      break;
-  }
-  return absl::InvalidArgumentError("report is missing or unknown to this release");
 }
 
 }  // namespace lodestar

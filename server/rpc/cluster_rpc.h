@@ -49,16 +49,12 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
 
  private:
   absl::Status CheckNotDraining() const;
-  absl::Status DoJoin(const v1::JoinRequest& request, v1::JoinReply* reply);
-  absl::Status DoHeartbeat(const v1::HeartbeatRequest& request, v1::HeartbeatReply* reply);
-  absl::Status DoLeave(const v1::LeaveRequest& request);
   absl::Status DoAttach(const v1::AttachShardRequest& request,
                         const std::shared_ptr<ShardStream>& stream);
   void OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream);
   grpc::ServerUnaryReactor* AwaitLastCheckpoint(grpc::CallbackServerContext* context,
                                                 const v1::ShardReport& report,
                                                 v1::ShardReportReply* reply);
-  absl::Status TakeReport(const v1::ShardReport& report);
 
   const Deps deps_;
   std::atomic<bool> is_draining_ = false;

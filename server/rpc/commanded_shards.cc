@@ -49,6 +49,7 @@ void CommandedShards::Send(const ShardCommand& command) {
 }
 
 void CommandedShards::Repeat(const RepeatedCommand& repeated) {
+  if (repeated.shard == 0) return local_->Obey(repeated.command);
   absl::MutexLock lock(&mutex_);
   const auto remote = remotes_.find(repeated.shard);
   if (remote != remotes_.end()) remote->second.stream->Send(ToProto(repeated.command));

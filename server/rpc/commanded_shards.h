@@ -33,7 +33,7 @@ class CommandedShards {
   // To all. StopCommand is for the other servers: this process is the business of who owns the
   // coordinator.
   void Send(const ShardCommand& command) ABSL_LOCKS_EXCLUDED(mutex_);
-  // To another server, if it is attached.
+  // To one of them, if it is attached; that of this process is.
   void Repeat(const RepeatedCommand& repeated) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

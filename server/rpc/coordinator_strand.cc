@@ -1,12 +1,24 @@
 #include "server/rpc/coordinator_strand.h"
 
+#include <iterator>
+#include <variant>
+
 #include "common/check.h"
+#include "server/coordinator/coordinator_memory_json.h"
 
 namespace lodestar {
 namespace {
 
-void Deliver(std::vector<CoordinatorStrand::Delivery>& deliveries) {
-  for (CoordinatorStrand::Delivery& delivery : deliveries) delivery();
+absl::Status StoppingStatus() {
+  return absl::UnavailableError("the server is stopping; connect again when it is back");
+}
+
+// How often what the disk has refused is tried again.
+constexpr absl::Duration kJournalTick = absl::Seconds(1);
+
+void Deliver(const std::vector<CoordinatorStrand::Delivery>& deliveries,
+             const absl::Status& kept = absl::OkStatus()) {
+  for (const CoordinatorStrand::Delivery& delivery : deliveries) delivery(kept);
 }
 
 }  // namespace
@@ -16,12 +28,14 @@ CoordinatorStrand::CoordinatorStrand(Clock* clock, absl::Duration tick)
 
 CoordinatorStrand::~CoordinatorStrand() { Stop(); }
 
-void CoordinatorStrand::Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out) {
+void CoordinatorStrand::Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out,
+                              CoordinatorJournal* journal) {
   {
     absl::MutexLock lock(&mutex_);
     LODESTAR_CHECK(coordinator_ == nullptr) << "started twice";
     coordinator_ = std::move(coordinator);
     carry_out_ = std::move(carry_out);
+    journal_ = journal;
     asked_at_version_ = coordinator_->state_version();
   }
   if (tick_ != absl::InfiniteDuration()) timer_ = std::thread([this] { RunTimer(); });
@@ -39,7 +53,8 @@ void CoordinatorStrand::RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Ti
     absl::MutexLock lock(&mutex_);
     const absl::Time now = Now();
     call(*coordinator_, now);
-    Settle(now, &deliveries);
+    AskWaiters(now);
+    deliveries = Release();
   }
   Deliver(deliveries);
 }
@@ -51,7 +66,8 @@ void CoordinatorStrand::Report(absl::FunctionRef<void(Coordinator&, absl::Time)>
     if (stopping_) return;
     const absl::Time now = Now();
     report(*coordinator_, now);
-    Settle(now, &deliveries);
+    AskWaiters(now);
+    deliveries = Release();
   }
   Deliver(deliveries);
 }
@@ -62,26 +78,25 @@ void CoordinatorStrand::Await(uint64_t key, absl::Duration patience, Attempt att
     absl::MutexLock lock(&mutex_);
     const absl::Time now = Now();
     if (key != 0) {
-      EndWaiters(
-          now, Occasion::kReplaced, [key](const Waiter& other) { return other.key == key; },
-          &deliveries);
+      EndWaiters(now, Occasion::kReplaced, [key](const Waiter& other) { return other.key == key; });
     }
     const Occasion occasion = stopping_                          ? Occasion::kStopping
                               : patience <= absl::ZeroDuration() ? Occasion::kPatienceOver
                                                                  : Occasion::kChange;
     Delivery delivery = attempt(*coordinator_, now, occasion);
     if (delivery) {
-      deliveries.push_back(std::move(delivery));
+      answered_.push_back(std::move(delivery));
     } else {
       LODESTAR_CHECK(occasion == Occasion::kChange) << "no answer at the last attempt";
       waiters_.push_back({key, time_.clock_now() + patience, std::move(attempt)});
     }
-    Settle(now, &deliveries);
+    AskWaiters(now);
+    deliveries = Release();
   }
   Deliver(deliveries);
 }
 
-void CoordinatorStrand::Settle(absl::Time now, std::vector<Delivery>* deliveries) {
+void CoordinatorStrand::AskWaiters(absl::Time now) {
   bool has_new_answers = true;
   while (has_new_answers && coordinator_->state_version() != asked_at_version_) {
     asked_at_version_ = coordinator_->state_version();
@@ -91,33 +106,78 @@ void CoordinatorStrand::Settle(absl::Time now, std::vector<Delivery>* deliveries
     for (Waiter& waiter : waiting) {
       Delivery delivery = waiter.attempt(*coordinator_, now, Occasion::kChange);
       if (delivery) {
-        deliveries->push_back(std::move(delivery));
+        answered_.push_back(std::move(delivery));
         has_new_answers = true;
       } else {
         waiters_.push_back(std::move(waiter));
       }
     }
   }
-  CarryOutEffects();
-}
-
-void CoordinatorStrand::CarryOutEffects() {
-  for (Effect& effect : coordinator_->TakeEffects()) carry_out_(std::move(effect));
 }
 
 void CoordinatorStrand::EndWaiters(absl::Time now, Occasion occasion,
-                                   absl::FunctionRef<bool(const Waiter&)> which,
-                                   std::vector<Delivery>* deliveries) {
+                                   absl::FunctionRef<bool(const Waiter&)> which) {
   std::vector<Waiter> waiting;
   waiting.swap(waiters_);
   for (Waiter& waiter : waiting) {
     if (which(waiter)) {
-      deliveries->push_back(waiter.attempt(*coordinator_, now, occasion));
+      answered_.push_back(waiter.attempt(*coordinator_, now, occasion));
     } else {
       waiters_.push_back(std::move(waiter));
     }
   }
-  CarryOutEffects();
+}
+
+std::vector<CoordinatorStrand::Delivery> CoordinatorStrand::Release() {
+  Batch batch = {coordinator_->TakeEffects(), std::exchange(answered_, {})};
+  if (journal_ == nullptr && !has_left_journal_) return CarryOutAll(std::move(batch));
+  std::erase_if(batch.effects, [this](Effect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto* announcement = std::get_if<Announcement>(&effect);
+    if (announcement == nullptr || !std::holds_alternative<Alarm>(*announcement)) return false;
+    carry_out_(std::move(effect));
+    return true;
+  });
+  if (has_left_journal_) {
+    for (Delivery& delivery : batch.deliveries) {
+      delivery = [answer = std::move(delivery)](const absl::Status&) { answer(StoppingStatus()); };
+    }
+    return std::move(batch.deliveries);
+  }
+  const bool is_new = coordinator_->memory_version() != kept_version_;
+  if (!is_new && !keeping_.has_value()) return CarryOutAll(std::move(batch));
+  Batch& later = is_new ? next_ : *keeping_;
+  std::move(batch.effects.begin(), batch.effects.end(), std::back_inserter(later.effects));
+  std::move(batch.deliveries.begin(), batch.deliveries.end(), std::back_inserter(later.deliveries));
+  if (!keeping_.has_value()) Keep();
+  return {};
+}
+
+std::vector<CoordinatorStrand::Delivery> CoordinatorStrand::CarryOutAll(Batch batch) {
+  for (Effect& effect : batch.effects) carry_out_(std::move(effect));
+  return std::move(batch.deliveries);
+}
+
+void CoordinatorStrand::Keep() {
+  keeping_ = std::exchange(next_, {});
+  kept_version_ = coordinator_->memory_version();
+  journal_->Keep(CoordinatorMemoryToJson(coordinator_->Memory(), time_.now()),
+                 [this] { OnKept(); });
+}
+
+void CoordinatorStrand::OnKept() {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!keeping_.has_value()) return;  // stopped
+    deliveries = CarryOutAll(*std::exchange(keeping_, std::nullopt));
+    if (coordinator_->memory_version() != kept_version_) Keep();
+  }
+  Deliver(deliveries);
+}
+
+bool CoordinatorStrand::awaits_journal() const {
+  absl::MutexLock lock(&mutex_);
+  return keeping_.has_value();
 }
 
 void CoordinatorStrand::Tick() {
@@ -127,11 +187,15 @@ void CoordinatorStrand::Tick() {
     if (stopping_) return;
     const absl::Time now = Now();
     coordinator_->Tick(now);
-    Settle(now, &deliveries);
-    EndWaiters(
-        now, Occasion::kPatienceOver,
-        [over = time_.clock_now()](const Waiter& waiter) { return waiter.deadline <= over; },
-        &deliveries);
+    AskWaiters(now);
+    EndWaiters(now, Occasion::kPatienceOver, [over = time_.clock_now()](const Waiter& waiter) {
+      return waiter.deadline <= over;
+    });
+    deliveries = Release();
+    if (journal_ != nullptr && now - journal_ticked_at_ >= kJournalTick) {
+      journal_ticked_at_ = now;
+      journal_->Tick();
+    }
   }
   Deliver(deliveries);
 }
@@ -149,15 +213,24 @@ void CoordinatorStrand::RunTimer() {
 
 void CoordinatorStrand::Stop() {
   std::vector<Delivery> deliveries;
+  Batch unkept;
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     if (coordinator_ != nullptr) {
-      EndWaiters(
-          Now(), Occasion::kStopping, [](const Waiter&) { return true; }, &deliveries);
+      EndWaiters(Now(), Occasion::kStopping, [](const Waiter&) { return true; });
+      deliveries = Release();
     }
+    has_left_journal_ |= std::exchange(journal_, nullptr) != nullptr;
+    for (Batch* batch : {keeping_.has_value() ? &*keeping_ : &next_, &next_}) {
+      std::move(batch->deliveries.begin(), batch->deliveries.end(),
+                std::back_inserter(unkept.deliveries));
+      *batch = {};
+    }
+    keeping_.reset();
   }
   Deliver(deliveries);
+  Deliver(unkept.deliveries, StoppingStatus());
   if (timer_.joinable()) timer_.join();
 }
 

@@ -1,6 +1,10 @@
 // Serializes all that happens to the pure Coordinator, gives it the time (RunningTime), has its
 // effects carried out in order, and keeps the calls that wait for a change of its state. One mutex,
 // one timer thread.
+//
+// With a journal, nothing leaves before the memory that it follows from is on disk: neither effects
+// nor answers. One record at a time is written; what happens meanwhile leaves with the next one.
+// Alarms alone go at once: they may be about the disk.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +18,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "server/coordinator/coordinator.h"
+#include "server/host/coordinator_journal.h"
 #include "server/rpc/running_time.h"
 
 namespace lodestar {
@@ -26,8 +32,9 @@ class CoordinatorStrand {
  public:
   // Why a waiting call is asked once more.
   enum class Occasion { kChange, kPatienceOver, kReplaced, kStopping };
-  // Sends an answer; called without the lock.
-  using Delivery = std::function<void()>;
+  // Sends an answer, once, without the lock. `kept`: OK; or Unavailable, to be said instead of it:
+  // this process ends before the journal has what it follows from.
+  using Delivery = std::function<void(const absl::Status& kept)>;
   // Looks for an answer; called with the lock. Must find one unless the occasion is kChange.
   // Returns null to go on waiting.
   using Attempt = std::function<Delivery(Coordinator&, absl::Time now, Occasion)>;
@@ -41,10 +48,13 @@ class CoordinatorStrand {
   ~CoordinatorStrand();
 
   // Before any other call; apart from construction because answers to effects come back here.
-  void Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  // `journal`, which must not call back from within its calls, outlives all calls but Stop(); null:
+  // nothing is kept.
+  void Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out,
+             CoordinatorJournal* journal = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // call(coordinator, now), then wakes whoever waits for what it changed. Returns its result.
+  // call(coordinator, now), then wakes whoever waits for what it changed. Returns its result, which
+  // is for this process only: what it tells of may not be kept yet.
   template <typename Call>
   auto Run(Call&& call) {
     using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
@@ -57,6 +67,20 @@ class CoordinatorStrand {
       });
       return *std::move(result);
     }
+  }
+
+  // As Run(), and calls deliver(result) as a Delivery is called. Its result is a status, or has
+  // one.
+  template <typename Call, typename Deliver>
+  void RunAndTell(Call&& call, Deliver deliver) {
+    using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
+    RunUntyped([&](Coordinator& coordinator, absl::Time now) {
+      mutex_.AssertHeld();
+      answered_.push_back([deliver = std::move(deliver),
+                           result = call(coordinator, now)](const absl::Status& kept) {
+        deliver(kept.ok() ? result : Result(kept));
+      });
+    });
   }
 
   // As Run() for answers of our own threads: does nothing once stopped, when those whom the
@@ -72,7 +96,11 @@ class CoordinatorStrand {
   // Time has passed.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Answers all that wait, with kStopping, as will be every later Await(); no more ticks. Joins the
+  // Whether something waits for the journal.
+  bool awaits_journal() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Answers all that wait, with kStopping, as will be every later Await(); no more ticks, and
+  // nothing is kept any more: effects that wait for the journal are dropped. Joins the
   // timer thread: not from an attempt or a delivery. Repeats are harmless.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -88,22 +116,38 @@ class CoordinatorStrand {
   void RunTimer() ABSL_LOCKS_EXCLUDED(mutex_);
   // The time for the coordinator, which is told of the gap that ends here, if one does.
   absl::Time Now() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // After each call of the coordinator: has its effects carried out, and asks the waiters as long
-  // as that gives answers.
-  void Settle(absl::Time now, std::vector<Delivery>* deliveries)
+  // Asks the waiters for answers, as long as that gives new ones.
+  void AskWaiters(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndWaiters(absl::Time now, Occasion occasion, absl::FunctionRef<bool(const Waiter&)> which)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CarryOutEffects() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndWaiters(absl::Time now, Occasion occasion, absl::FunctionRef<bool(const Waiter&)> which,
-                  std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // What leaves together.
+  struct Batch {
+    std::vector<Effect> effects;
+    std::vector<Delivery> deliveries;
+  };
+  // At the end of each call: has the effects carried out, or puts them off until the journal has
+  // what they follow from. Returns the answers that may be delivered now.
+  std::vector<Delivery> Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Delivery> CarryOutAll(Batch batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Keep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnKept() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Clock* const clock_;
   const absl::Duration tick_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   RunningTime time_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Coordinator> coordinator_ ABSL_GUARDED_BY(mutex_);
   CarryOut carry_out_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Delivery> answered_ ABSL_GUARDED_BY(mutex_);  // by the call that runs
   uint64_t asked_at_version_ ABSL_GUARDED_BY(mutex_) = 0;
+  CoordinatorJournal* journal_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is kept, and nothing leaves
+  absl::Time journal_ticked_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  uint64_t kept_version_ ABSL_GUARDED_BY(mutex_) = 0;     // of the memory that was written last
+  std::optional<Batch> keeping_ ABSL_GUARDED_BY(mutex_);  // leaves once that is on disk
+  Batch next_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread timer_;
 };

@@ -1,14 +1,21 @@
 #include "server/rpc/coordinator_strand.h"
 
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "common/executor.h"
 #include "common/testing/simulated_clock.h"
+#include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/coordinator_memory_json.h"
+#include "server/host/coordinator_journal.h"
 #include "server/rpc/checkpoint_calls.h"
 
 namespace lodestar {
@@ -17,6 +24,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
@@ -152,6 +160,170 @@ TEST_F(CoordinatorStrandTest, AServerThatAsksAgainForItsLastSaveLeavesNoCallBehi
   strand_.Stop();  // answers the last one
 }
 
+// A coordinator that keeps its memory on a disk whose writes end when the test says so.
+class KeepingStrandTest : public testing::Test {
+ protected:
+  // Tasks wait for RunAll().
+  class HeldExecutor final : public Executor {
+   public:
+    void Schedule(Task task) override { tasks.push_back(std::move(task)); }
+    int num_threads() const override { return 1; }
+    void RunAll() {
+      while (!tasks.empty()) {
+        Task task = std::move(tasks.front());
+        tasks.pop_front();
+        std::move(task)();
+      }
+    }
+    std::deque<Task> tasks;
+  };
+
+  KeepingStrandTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
+    EXPECT_OK(disk_.CreateDirectories("/journal"));
+    journal_ = *CoordinatorJournal::Create({"/journal", {}}, {&disk_, &executor_});
+    config_.job.model = *ModelPreset("mlp");
+    config_.job.global_batch_size = 6;
+    strand_.Start(
+        *Coordinator::Create(config_, clock_.Now()),
+        [this](Effect effect) {
+          if (std::holds_alternative<ShardCommand>(effect)) left_.push_back("command");
+          if (const auto* told = std::get_if<Announcement>(&effect)) {
+            if (const auto* alarm = std::get_if<Alarm>(told)) left_.push_back(alarm->text);
+          }
+        },
+        journal_.get());
+    strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+      EXPECT_OK(coordinator.OnShardAttached(0, 1, 70, 0, "host:0", now));
+      coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
+                                  now);
+      coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
+    });
+    executor_.RunAll();
+    left_.clear();
+  }
+  ~KeepingStrandTest() override { strand_.Stop(); }
+
+  // The name is told once its answer leaves, or why there is none.
+  void Register(const std::string& name) {
+    strand_.RunAndTell(
+        [&](Coordinator& coordinator, absl::Time now) {
+          RegisterCall call;
+          call.name = name;
+          call.instance_id = std::hash<std::string>()(name);
+          return coordinator.Register(call, now);
+        },
+        [this, name](const absl::StatusOr<Registration>& answer) {
+          left_.push_back(answer.ok() ? name : std::string(answer.status().message()));
+        });
+  }
+  absl::Status Beat(const WorkerLife& life) {
+    const auto status = std::make_shared<absl::Status>(absl::UnknownError("not answered"));
+    strand_.RunAndTell(
+        [&](Coordinator& coordinator, absl::Time now) {
+          return coordinator.Heartbeat({life, 0, 0, "wait"}, now);
+        },
+        [status](const absl::StatusOr<HeartbeatAnswer>& answer) { *status = answer.status(); });
+    return *status;
+  }
+  std::vector<std::string> Names() {
+    std::vector<std::string> names;
+    const auto contents = CoordinatorJournal::Read(disk_, "/journal");
+    EXPECT_OK(contents);
+    const auto memory = CoordinatorMemoryFromJson(contents->newest, clock_.Now());
+    EXPECT_OK(memory);
+    if (!memory.ok() || !memory->has_value()) return {"no memory"};
+    for (const WorkerRecord& worker : (*memory)->membership.workers) names.push_back(worker.name);
+    return names;
+  }
+
+  SimulatedClock clock_;
+  SimulatedFileSystem disk_;
+  HeldExecutor executor_;
+  CoordinatorConfig config_;
+  std::vector<std::string> left_;
+  std::unique_ptr<CoordinatorJournal> journal_;
+  CoordinatorStrand strand_;
+};
+
+TEST_F(KeepingStrandTest, NothingLeavesBeforeItIsKept) {
+  Register("a");
+  Register("b");
+  EXPECT_THAT(left_, IsEmpty());
+  EXPECT_TRUE(strand_.awaits_journal());
+  std::move(executor_.tasks.front())();  // a's record
+  executor_.tasks.pop_front();
+  EXPECT_THAT(Names(), ElementsAre("a"));
+  EXPECT_THAT(left_, ElementsAre("a"));
+  executor_.RunAll();
+  EXPECT_THAT(Names(), ElementsAre("a", "b"));
+  EXPECT_THAT(left_, ElementsAre("a", "b"));
+  EXPECT_FALSE(strand_.awaits_journal());
+}
+
+TEST_F(KeepingStrandTest, AnswersThatTellNothingNewWaitOnlyForWhatIsBeingKept) {
+  WorkerLife life;
+  strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+    RegisterCall call;
+    call.name = "a";
+    call.instance_id = 1;
+    life = coordinator.Register(call, now)->life;
+  });
+  executor_.RunAll();
+  EXPECT_OK(Beat(life));
+  EXPECT_THAT(executor_.tasks, IsEmpty()) << "a lease is nothing to be kept";
+  Register("b");
+  EXPECT_THAT(Beat(life), StatusIs(absl::StatusCode::kUnknown));
+  EXPECT_EQ(executor_.tasks.size(), 1);
+  executor_.RunAll();
+}
+
+TEST_F(KeepingStrandTest, CommandsLeaveInOrderAndBeforeAnswersThatFollowFromThem) {
+  strand_.RunAndTell(
+      [](Coordinator& coordinator, absl::Time now) {
+        RegisterCall call;
+        call.name = "a";
+        call.instance_id = 1;
+        const WorkerLife life = coordinator.Register(call, now)->life;
+        return coordinator.Join(life, coordinator.map()->layout.hash(), {}, now).status();
+      },
+      [this](const absl::Status& joined) {
+        left_.push_back(joined.ok() ? "joined" : "not joined");
+      });
+  Register("b");
+  executor_.RunAll();
+  EXPECT_THAT(left_, ElementsAre("command", "joined", "b"));
+}
+
+TEST_F(KeepingStrandTest, WhileTheDiskRefusesOnlyAlarmsLeave) {
+  disk_.SetFaultHook([](FileOperation, const std::string&) {
+    return absl::ResourceExhaustedError("the disk is full");
+  });
+  Register("a");
+  executor_.RunAll();
+  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    coordinator.RaiseAlarm("the disk is full", now);
+  });
+  strand_.Tick();
+  executor_.RunAll();
+  EXPECT_THAT(left_, ElementsAre("the disk is full"));
+  EXPECT_THAT(journal_->trouble(), StatusIs(absl::StatusCode::kResourceExhausted));
+  disk_.SetFaultHook(nullptr);
+  for (int i = 0; i < 3; ++i) {
+    clock_.AdvanceTime(absl::Milliseconds(400));
+    strand_.Tick();
+    executor_.RunAll();
+  }
+  EXPECT_THAT(left_, ElementsAre("the disk is full", "a"));
+}
+
+TEST_F(KeepingStrandTest, WhoeverWaitsForTheJournalWhenTheProcessStopsIsToldSo) {
+  Register("a");
+  strand_.Stop();
+  EXPECT_THAT(left_, ElementsAre(HasSubstr("the server is stopping")));
+  executor_.RunAll();
+  EXPECT_EQ(left_.size(), 1);
+}
+
 // Callers have clocks of their own, which go on.
 TEST_F(CoordinatorStrandTest, AHeldCallIsAnsweredWhenItsCallersPatienceIsOver) {
   Run(absl::Seconds(1));
@@ -161,7 +333,7 @@ TEST_F(CoordinatorStrandTest, AHeldCallIsAnsweredWhenItsCallersPatienceIsOver) {
                     CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
                   occasions.push_back(occasion);
                   if (occasion == CoordinatorStrand::Occasion::kChange) return nullptr;
-                  return [] {};
+                  return [](const absl::Status&) {};
                 });
   Freeze(absl::Seconds(10));
   strand_.Tick();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,11 +27,6 @@ constexpr double kSlowestBytesPerSecond = 1e5;
 constexpr size_t kMaxManifestPartBytes = kMaxMessageBytes - (1 << 20);
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
-uint64_t RandomInstanceId() {
-  std::random_device random;
-  return (static_cast<uint64_t>(random()) << 32) | random();
-}
-
 std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator) {
   return v1::ClusterService::NewStub(grpc::CreateCustomChannel(
       coordinator, grpc::InsecureChannelCredentials(), ControlChannelArguments()));
@@ -43,7 +37,6 @@ std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator
 ShardAgent::ShardAgent(Config config, Deps deps)
     : config_(std::move(config)),
       deps_(std::move(deps)),
-      instance_id_(RandomInstanceId()),
       stub_(NewStub(config_.coordinator)),
       connection_(absl::UnavailableError(
           absl::StrCat("not connected to the coordinator ", config_.coordinator, " yet"))),
@@ -185,7 +178,7 @@ absl::Status ShardAgent::RunOneAttachment() {
   request.set_shard(config_.shard);
   request.set_num_shards(config_.num_shards);
   request.set_address(address_);
-  request.set_instance_id(instance_id_);
+  request.set_instance_id(host_->instance_id());
   request.set_server_incarnation(host_->server_incarnation());
   grpc::ClientContext context;
   const auto stub = BeginCall(&context);
@@ -257,7 +250,7 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
 v1::ShardReport ShardAgent::NewReport() const {
   v1::ShardReport report;
   report.set_shard(config_.shard);
-  report.set_instance_id(instance_id_);
+  report.set_instance_id(host_->instance_id());
   return report;
 }
 

@@ -110,7 +110,6 @@ class ShardAgent : public ShardReports {
 
   const Config config_;
   const Deps deps_;
-  const uint64_t instance_id_;
   ChangeLogger notices_;
   ShardHost* host_ = nullptr;
   std::string address_;

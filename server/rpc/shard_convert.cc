@@ -115,6 +115,11 @@ v1::ShardCommand ToProto(const ShardCommand& command) {
             wire.mutable_save()->set_round(save.round.value_or(Round(kAnyRound)).value());
             wire.mutable_save()->set_directory(save.directory);
           },
+          [&](const PublishedCommand& published) {
+            wire.mutable_published()->set_directory(published.directory);
+            wire.mutable_published()->set_path(published.path);
+            wire.mutable_published()->set_round(published.round.value());
+          },
           [&](const NormTotalCommand& norm) {
             wire.mutable_norm_total()->set_round(norm.round.value());
             wire.mutable_norm_total()->set_total_square_sum(norm.total_square_sum);
@@ -147,6 +152,9 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
       if (command.save().round() >= 0) save.round = Round(command.save().round());
       return save;
     }
+    case v1::ShardCommand::kPublished:
+      return PublishedCommand{command.published().directory(), command.published().path(),
+                              Round(command.published().round())};
     case v1::ShardCommand::kNormTotal:
       return NormTotalCommand{Round(command.norm_total().round()),
                               command.norm_total().total_square_sum()};
@@ -156,6 +164,18 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
       break;
   }
   return absl::InvalidArgumentError("a command that this release does not know");
+}
+
+std::string FormatAssignment(const AssignCommand& assignment) {
+  return ToProto(ShardCommand(assignment)).SerializeAsString();
+}
+
+absl::StatusOr<AssignCommand> ParseAssignment(absl::string_view bytes) {
+  v1::ShardCommand wire;
+  if (!wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !wire.has_assign()) {
+    return absl::InvalidArgumentError(absl::StrCat(bytes.size(), " bytes are no assignment"));
+  }
+  return AssignFromProto(wire.assign());
 }
 
 v1::ShardReport::Fault ToProto(const WorkerFault& fault) {

@@ -12,6 +12,9 @@ namespace lodestar {
 
 v1::ShardCommand ToProto(const ShardCommand& command);
 absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command);
+// An assignment as bytes, as journals keep it. Errors: InvalidArgument.
+std::string FormatAssignment(const AssignCommand& assignment);
+absl::StatusOr<AssignCommand> ParseAssignment(absl::string_view bytes);
 v1::RoundPlan ToProto(const RoundPlan& plan);
 absl::StatusOr<RoundPlan> FromProto(const v1::RoundPlan& plan);
 v1::ShardReport::Fault ToProto(const WorkerFault& fault);

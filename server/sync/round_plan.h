@@ -21,6 +21,7 @@ struct RoundPlan {
   ViewId view;
   std::vector<RosterMember> roster;  // ascending by worker
   double learning_rate = 0.0;
+  friend bool operator==(const RoundPlan&, const RoundPlan&) = default;
 
   int64_t total_samples() const;
   // Samples stand for the weight of a contribution; a round without any samples weighs all alike.

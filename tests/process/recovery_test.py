@@ -32,9 +32,10 @@ def wait_until(condition, what):
 class Job:
   """The processes of one job and the folder they share."""
 
-  def __init__(self, folder, num_shards=1, **flags):
+  def __init__(self, folder, num_shards=1, journal=False, **flags):
     self.folder = folder
     self.num_shards = num_shards
+    self.journal = journal
     self.flags = {"rounds": ROUNDS, "checkpoint_every": CHECKPOINT_EVERY, "batch_size": 2,
                   "eval_samples": 16, "lease": "2s", **flags}
     with open(self.path("model.textproto"), "w", encoding="ascii") as file:
@@ -66,6 +67,8 @@ class Job:
       command += [f"--{name}={value}" for name, value in self.flags.items()]
     else:
       command += [f"--coordinator=127.0.0.1:{self.ports[0]}"]
+    if self.journal:
+      command += ["--durability=journal", "--journal_dir=" + self.path("journal")]
     self.servers[shard] = self._spawn(command, f"server{shard}")
     wait_until(lambda: os.path.exists(port_file), f"the port of server {shard}")
     with open(port_file, encoding="ascii") as file:
@@ -83,20 +86,23 @@ class Job:
     process.send_signal(number)
     return process.wait(PATIENCE_SECONDS)
 
-  def last_metrics(self):
+  def metrics(self):
     with open(self.path("metrics.jsonl"), encoding="utf-8") as file:
-      return json.loads(file.read().splitlines()[-1])
+      return [json.loads(line) for line in file.read().splitlines()]
 
   def finish(self):
     """Exit codes of all that still run, servers first."""
     return [process.wait(PATIENCE_SECONDS) for process in [*self.servers, self.worker]]
 
-  def logs(self):
+  def metrics_exist(self):
+    return os.path.exists(self.path("metrics.jsonl"))
+
+  def logs(self, lines=30):
     texts = []
     for name in sorted(os.listdir(self.folder)):
       if name.endswith(".log"):
         with open(self.path(name), encoding="utf-8") as file:
-          texts.append(f"--- {name}\n" + "".join(file.readlines()[-30:]))
+          texts.append(f"--- {name}\n" + "".join(file.readlines()[-lines:]))
     return "\n".join(texts)
 
   def close(self):
@@ -119,7 +125,7 @@ class RecoveryTest(unittest.TestCase):
 
   def expect_done(self, job, codes):
     self.assertEqual(job.finish(), codes, job.logs())
-    last = job.last_metrics()
+    last = job.metrics()[-1]
     self.assertEqual(last["round"], ROUNDS, job.logs())
     return last["heldout_loss"]
 
@@ -142,6 +148,22 @@ class RecoveryTest(unittest.TestCase):
     self.assertEqual(job.kill(job.servers[1]), -signal.SIGKILL)
     job.start_server(1)
     self.assertEqual(self.expect_done(job, [0, 0, 0]), self.undisturbed_loss(num_shards=2))
+
+  def test_servers_with_a_journal_are_killed_and_nobody_goes_back(self):
+    job = self.start(num_shards=2, journal=True, checkpoint_every=0)
+    for killed in ([1], [0], [0, 1]):
+      begun = os.path.getsize(job.path("metrics.jsonl")) if job.metrics_exist() else 0
+      wait_until(lambda begun=begun: job.metrics_exist() and
+                 os.path.getsize(job.path("metrics.jsonl")) > begun + 2000, "rounds")
+      for shard in killed:
+        self.assertEqual(job.kill(job.servers[shard]), -signal.SIGKILL)
+      for shard in killed:
+        job.start_server(shard)
+    self.assertEqual(self.expect_done(job, [0, 0, 0]), self.undisturbed_loss(num_shards=2))
+    logs = job.logs(lines=1000)
+    self.assertEqual(logs.count("goes on from its journal"), 4, logs)
+    self.assertNotIn("go back to", logs)
+    self.assertEqual(logs.count("worker registered"), 1, logs)
 
   def test_terminated_coordinator_loses_no_round(self):
     job = self.start(checkpoint_every=0)

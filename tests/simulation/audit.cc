@@ -338,6 +338,16 @@ void ShardAudit::OnAnswered(const ContributionKey& key, uint32_t bucket, PushOut
   life->buckets[bucket]->OnAnswered(key, outcome);
 }
 
+void ShardAudit::OnReplayed(const StepRecord& record) {
+  const BucketStep::Kind kind = record.step.kind;
+  if (kind != BucketStep::Kind::kAccumulate && kind != BucketStep::Kind::kApplyAlone) return;
+  Audit::ServersLife* life = audit_->Find(server_incarnation_);
+  if (life == nullptr) return;
+  // The process may have ended before it could answer.
+  if (life->buckets[record.bucket]->HasCounted(record.key.incarnation, record.key.round)) return;
+  OnAnswered(record.key, record.bucket, PushOutcome::kCounted);
+}
+
 void ShardAudit::Inspect(ParameterShard& shard, bool all) {
   Audit::ServersLife* life = audit_->Find(server_incarnation_);
   if (life == nullptr) return;
@@ -401,6 +411,9 @@ void Audit::CheckClip(ServersLife& life, Round round, uint32_t bucket, double sq
 void Audit::OnCommand(const ShardCommand& command) {
   if (const auto* assign = std::get_if<AssignCommand>(&command)) {
     members_.clear();
+    begun_.clear();
+    acknowledged_.clear();
+    must_resume_ = false;
     work_.OnAssigned(assign->source);
     ServersLife& life = lives_[assign->server_incarnation];
     life.map = assign->map;
@@ -418,8 +431,11 @@ void Audit::OnCommand(const ShardCommand& command) {
     work_.OnOpened(open->plan);
   } else if (const auto* save = std::get_if<SaveCommand>(&command)) {
     work_.OnSaveBegun(save->directory);
+  } else if (std::holds_alternative<StopCommand>(command)) {
+    must_resume_ = false;
   } else if (const auto* drop = std::get_if<DropCommand>(&command)) {
     members_.erase(drop->worker);
+    dropped_.insert(drop->incarnation);
     ended_.insert(drop->incarnation);
     if (is_quiet_ && !absl::StartsWith(drop->reason, "left")) {
       Fail("nothing is broken, and the life ", drop->incarnation.value(), " of worker ",
@@ -428,8 +444,9 @@ void Audit::OnCommand(const ShardCommand& command) {
   }
 }
 
-void Audit::OnRegistered(WorkerId worker, absl::string_view name) {
-  names_[std::string(name)] = worker;
+void Audit::OnRegistered(const WorkerLife& life, absl::string_view name) {
+  names_[std::string(name)] = life.worker;
+  begun_[life.worker] = life.incarnation;
 }
 
 int64_t Audit::SlowestBut(WorkerId except) const {
@@ -444,6 +461,73 @@ void Audit::OnJoined(WorkerId worker) {
   members_.try_emplace(worker, Progress{SlowestBut(worker), Round(-1)});
 }
 
+void Audit::OnAnswered(const WorkerLife& life, const std::optional<RoundReport>& report,
+                       const GrantAnswer& answer) {
+  if (report.has_value()) acknowledged_[life.incarnation] = report->round;
+  if (answer.grant.has_value() && answer.grant->kind != Grant::Kind::kDone) {
+    OnGranted(life, *answer.grant);
+  }
+}
+
+void Audit::OnResumed(const CoordinatorMemory& memory) {
+  ++num_resumes_;
+  must_resume_ = false;
+  if (lives_.empty() || memory.server_incarnation != lives_.rbegin()->first) {
+    return Fail("a coordinator goes on with servers' life ", memory.server_incarnation,
+                ", which is not the last one");
+  }
+  std::map<WorkerId, const WorkerRecord*> workers;
+  for (const WorkerRecord& worker : memory.membership.workers) workers[worker.id] = &worker;
+  for (const auto& [worker, incarnation] : begun_) {
+    // Those of before are answered late.
+    if (incarnation <= Incarnation(memory.server_incarnation)) continue;
+    const auto known = workers.find(worker);
+    if (known == workers.end() || known->second->incarnation < incarnation) {
+      return Fail("a coordinator that goes on does not know the life ", incarnation.value(),
+                  " of worker ", worker.value());
+    }
+  }
+  members_.clear();
+  for (const auto& [id, worker] : workers) {
+    if (!worker->is_alive()) {
+      // Its process may have ended before it could tell.
+      ended_.insert(worker->incarnation);
+      continue;
+    }
+    if (ended_.contains(worker->incarnation)) {
+      return Fail("a coordinator that goes on takes the life ", worker->incarnation.value(),
+                  " of worker ", id.value(), " for alive, which was ended");
+    }
+    const WorkerDesk::Memory& desk = memory.desks.at(id);
+    const auto acknowledged = acknowledged_.find(worker->incarnation);
+    if (acknowledged != acknowledged_.end() && desk.last_reported < acknowledged->second.value()) {
+      return Fail("a coordinator that goes on has forgotten the report of round ",
+                  acknowledged->second.value(), " of worker life ", worker->incarnation.value());
+    }
+    if (worker->is_member()) members_[id] = {desk.progress, Round(desk.last_reported)};
+  }
+  for (const auto& [number, round] : memory.open) {
+    if (!round.is_evaluation) lives_.rbegin()->second.plans.try_emplace(number, round.plan);
+  }
+  work_.OnResumed(memory);
+}
+
+void Audit::OnBegunAnew() {
+  if (!std::exchange(must_resume_, false) || lives_.rbegin()->second.has_lost_memory) return;
+  if (CountedUntil() > std::max(published_, Round(0))) {
+    Fail("a coordinator begins anew, and round ", CountedUntil().value() - 1,
+         " is in no checkpoint");
+  }
+}
+
+Round Audit::CountedUntil() const {
+  Round counted;
+  for (const auto& bucket : lives_.rbegin()->second.buckets) {
+    counted = std::max(counted, bucket->counted_until());
+  }
+  return counted;
+}
+
 void Audit::OnReported(const WorkerLife& life, const RoundReport& report) {
   work_.OnReported(life, report);
   const auto member = members_.find(life.worker);
@@ -453,12 +537,14 @@ void Audit::OnReported(const WorkerLife& life, const RoundReport& report) {
 }
 
 void Audit::OnGranted(const WorkerLife& life, const Grant& grant) {
+  must_resume_ = true;
   work_.OnGranted(life, grant);
   if (grant.kind != Grant::Kind::kTrain) return;
   const WorkerId worker = life.worker;
   if (uses_rosters_ || job_.max_rounds_ahead < 0) return;
   const auto member = members_.find(worker);
   if (member == members_.end()) {
+    if (may_answer_late_ && dropped_.contains(life.incarnation)) return;
     return Fail("worker ", worker.value(), " is granted a round and is no member");
   }
   if (members_.size() == 1) return;
@@ -497,10 +583,11 @@ void Audit::ForgetOldLives() {
   }
 }
 
-void Audit::OnTask(const CheckpointTask& task, uint64_t server_incarnation) {
+void Audit::OnTask(const CheckpointTask& task) {
+  if (std::holds_alternative<ChooseRestoreTask>(task)) must_resume_ = false;
   const auto* record = std::get_if<CheckpointRecord>(&task);
   if (record == nullptr) return;
-  writers_[record->final_directory].insert(server_incarnation);
+  writers_[record->final_directory].insert(record->state.server_incarnation);
   work_.OnRecord(*record);
 }
 
@@ -518,8 +605,7 @@ void Audit::OnDamaged(const std::string& path, Round left) {
 void Audit::OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheckpoint>& saved) {
   if (lives_.empty()) return;
   const ServersLife& life = lives_.rbegin()->second;
-  Round counted;
-  for (const auto& bucket : life.buckets) counted = std::max(counted, bucket->counted_until());
+  const Round counted = CountedUntil();
   if (saved.ok()) {
     if (counted > saved->round) {
       Fail(who, " stops and says that all is saved before round ", saved->round.value(), "; round ",
@@ -535,6 +621,7 @@ void Audit::OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheck
 void Audit::OnAnnouncement(const Announcement& announcement) {
   std::visit(Overloaded{
                  [this](const RestoredPoint& point) {
+                   if (point.is_from_journal) return goes_on_from_.reset();
                    ++num_restores_;
                    if (rounds_since_restore_ > 0) ++times_gone_back_;
                    next_round_ = point.next_round;
@@ -564,6 +651,23 @@ void Audit::OnAnnouncement(const Announcement& announcement) {
                  },
              },
              announcement);
+}
+
+ShardAudit* Audit::OnRecovered(uint64_t server_incarnation, int shard, const std::string& process,
+                               ParameterShard& recovered) {
+  ServersLife* life = Find(server_incarnation);
+  const auto is_new = [shard, life](const Bucket& bucket) {
+    return bucket.shard == shard && !life->buckets[bucket.index]->is_loaded();
+  };
+  if (life != nullptr) {
+    life->owners.insert_or_assign(shard, process);
+    // The process before it has ended before it could tell that it has loaded.
+    if (std::any_of(life->map->buckets.begin(), life->map->buckets.end(), is_new)) {
+      return OnLoaded(server_incarnation, shard, process, recovered);
+    }
+  }
+  shards_.push_back(std::make_unique<ShardAudit>(this, server_incarnation, shard, process));
+  return shards_.back().get();
 }
 
 ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string process,

@@ -12,6 +12,8 @@
 //   one process at a time counts for a shard of one life of the servers;
 //   no checkpoint that was said to be published is missing when the job goes on, or at its end;
 //   rounds are gone back only when a server has ended;
+//   a coordinator that goes on from its journal knows all that anybody was told: lives, grants and
+//   reports that were acknowledged; and none begins anew that should;
 //   when a server that was told to stop, or a job that was, says that all is saved, then nothing
 //   else was counted, and the job goes on from exactly there; while nothing is broken, all is
 //   saved; while nothing is broken, no life of a worker is ended but by the worker; nobody is
@@ -42,9 +44,12 @@
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_memory.h"
 #include "server/coordinator/shard_command.h"
 #include "server/shard/contribution.h"
 #include "server/shard/parameter_shard.h"
+#include "server/shard/shard_journal.h"
 #include "tests/simulation/work_audit.h"
 
 namespace lodestar::simulation {
@@ -79,6 +84,7 @@ class BucketAudit {
   // The round after the last that was counted; 0: none was.
   Round counted_until() const { return counted_until_; }
   bool has_news() const { return !answered_.empty(); }
+  bool is_loaded() const { return is_loaded_; }
 
  private:
   // Takes those of the next version out of answered_.
@@ -117,6 +123,8 @@ class ShardAudit {
         process_(std::move(process)) {}
 
   void OnAnswered(const ContributionKey& key, uint32_t bucket, PushOutcome outcome);
+  // A step that the process before this one has written down.
+  void OnReplayed(const StepRecord& record);
   // Looks at buckets that something was counted in since it was last called; `all`: at every one.
   void Inspect(ParameterShard& shard, bool all = false);
   uint64_t server_incarnation() const { return server_incarnation_; }
@@ -153,7 +161,7 @@ class Audit {
 
   // The coordinator.
   void OnCommand(const ShardCommand& command);
-  void OnTask(const CheckpointTask& task, uint64_t server_incarnation);
+  void OnTask(const CheckpointTask& task);
   void OnPublished(const PublishedCheckpoint& published);
   // Of the newest checkpoint; `left`: the round of the one that is the newest then.
   void OnDamaged(const std::string& path, Round left);
@@ -165,17 +173,30 @@ class Audit {
   }
   // A server that was told to stop ends, or a job that was: what became of the last checkpoint.
   void OnStopped(absl::string_view who, const absl::StatusOr<PublishedCheckpoint>& saved);
-  void OnRegistered(WorkerId worker, absl::string_view name);
+  // The answer leaves.
+  void OnRegistered(const WorkerLife& life, absl::string_view name);
+  // Taken in; the answer may follow later.
   void OnJoined(WorkerId worker);
+  // The answer to a worker leaves that has asked for work, and has handed in a report, if it had
+  // one.
+  void OnAnswered(const WorkerLife& life, const std::optional<RoundReport>& report,
+                  const GrantAnswer& answer);
   // A report is taken, perhaps not for the first time.
   void OnReported(const WorkerLife& life, const RoundReport& report);
-  // Work, perhaps not for the first time.
-  void OnGranted(const WorkerLife& life, const Grant& grant);
+  // A coordinator goes on from its journal: with all that anybody was told.
+  void OnResumed(const CoordinatorMemory& memory);
+  // Another one has a journal, with nothing in it to go on from.
+  void OnBegunAnew();
+  // With a journal, an answer leaves after what followed it while it was written down.
+  void ExpectLateAnswers() { may_answer_late_ = true; }
   // What people are told, now and then; `is_stuck`: no round was committed for a while.
   void OnSnapshot(const ClusterSnapshot& snapshot, bool is_stuck);
   void OnAnnouncement(const Announcement& announcement);
 
   // A shard has loaded. The result is there until the end.
+  // A process goes on with what another one has written down, in the same life of the servers.
+  ShardAudit* OnRecovered(uint64_t server_incarnation, int shard, const std::string& process,
+                          ParameterShard& recovered);
   ShardAudit* OnLoaded(uint64_t server_incarnation, int shard, std::string process,
                        ParameterShard& loaded);
 
@@ -189,6 +210,7 @@ class Audit {
 
   int64_t rounds_committed() const { return rounds_committed_; }
   int64_t num_restores() const { return num_restores_; }
+  int64_t num_resumes() const { return num_resumes_; }
   // Restores that rounds had been committed before.
   int64_t times_gone_back() const { return times_gone_back_; }
   int64_t num_server_ends() const { return num_server_ends_; }
@@ -222,6 +244,8 @@ class Audit {
   };
 
   ServersLife* Find(uint64_t server_incarnation);
+  // The round after the last that was counted in this life of the servers, of which there is one.
+  Round CountedUntil() const;
   void ForgetOldLives();
   void CheckClip(ServersLife& life, Round round, uint32_t bucket, double square_sum, double scale);
 
@@ -230,11 +254,15 @@ class Audit {
     int64_t rounds = 0;  // reported; who joins begins where the slowest is
     Round last_reported = Round(-1);
   };
+  // Work, perhaps not for the first time.
+  void OnGranted(const WorkerLife& life, const Grant& grant);
   // Of those that are members but for `except`; 0 if there are none.
   int64_t SlowestBut(WorkerId except) const;
 
   const JobSpec job_;
   const bool uses_rosters_;
+  bool may_answer_late_ = false;
+  std::set<Incarnation> dropped_;
   const Story story_;
   std::string violation_;
   WorkAudit work_;
@@ -244,7 +272,11 @@ class Audit {
   std::vector<std::unique_ptr<ShardAudit>> shards_;
   std::map<std::string, WorkerId> names_;
   std::map<WorkerId, Progress> members_;
-  std::set<Incarnation> ended_;                        // lives
+  std::set<Incarnation> ended_;                // lives
+  std::map<WorkerId, Incarnation> begun_;      // lives, the last of each worker
+  std::map<Incarnation, Round> acknowledged_;  // reports, the last of each life
+  // Somebody has work that nobody has taken back: whoever comes has to go on from there.
+  bool must_resume_ = false;
   std::map<std::string, std::set<uint64_t>> writers_;  // of checkpoints, by path
   Round published_ = Round(-1);                        // of the newest checkpoint
   std::set<std::string> damaged_;                      // checkpoints, by path
@@ -253,6 +285,7 @@ class Audit {
   int64_t rounds_committed_ = 0;
   int64_t rounds_since_restore_ = 0;
   int64_t num_restores_ = 0;
+  int64_t num_resumes_ = 0;
   int64_t times_gone_back_ = 0;
   int64_t num_server_ends_ = 0;
   int64_t num_counted_ = 0;

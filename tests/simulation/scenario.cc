@@ -119,6 +119,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   scenario.is_stormy_to_the_end = chance.OneIn(2);
   const absl::Duration round_timeouts[] = {absl::Seconds(15), absl::Seconds(30), absl::Seconds(40)};
   config.round_timeout = chance.Of(round_timeouts);
+  scenario.journals = !config.checkpoint_dir.empty() && chance.OneIn(2);
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
@@ -130,7 +131,8 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
       config.checkpoint_dir.empty()
           ? "no checkpoints"
           : absl::StrCat("checkpoints every ", ScheduleText(config.checkpoint_schedule),
-                         config.fallback_dir.empty() ? "" : ", else into another folder"),
+                         config.fallback_dir.empty() ? "" : ", else into another folder",
+                         scenario.journals ? ", and a journal" : ""),
       ", a fault every ",
       absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))));
   return scenario;

@@ -4,11 +4,16 @@
 #include <random>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/json.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
+#include "server/coordinator/coordinator_memory_json.h"
+#include "server/host/shard_record_json.h"
+#include "server/journal/journal_reader.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/shard_convert.h"
 
@@ -29,11 +34,23 @@ constexpr int kMaxUnanswered = 10;
 
 constexpr absl::Duration kLongestTask = absl::Microseconds(200);
 constexpr absl::Duration kLongestWrite = absl::Milliseconds(20);
+constexpr absl::Duration kLongestSync = absl::Milliseconds(2);
+constexpr absl::Duration kJournalPatience = absl::Seconds(2);
 constexpr absl::Duration kRestartPause = absl::Seconds(1);
 constexpr absl::Duration kExitTime = absl::Milliseconds(50);
 
+// Beside the checkpoints: where those cannot be written, it can.
+constexpr char kJournalFolder[] = "/journal/coordinator";
+// So that it goes from one to the next often.
+constexpr int64_t kJournalSegmentBytes = 64 << 10;
+
 absl::Status StoppingStatus() {
   return absl::UnavailableError("the server is stopping; connect again when it is back");
+}
+
+// Of its round, which may have gone on without it.
+bool IsBeforeTheEnd(const std::optional<RoundReport>& report, const Coordinator& coordinator) {
+  return report.has_value() && report->round >= coordinator.committed_round();
 }
 
 template <typename Calls>
@@ -49,10 +66,13 @@ SimulatedServer::Life::Life(SimulatedServer* server, Process* process)
       commands(process, kLongestTask),
       writer(process, kLongestWrite),
       keeper_tasks(process, kLongestWrite),
+      log_tasks(process, kLongestWrite, [server] { server->InspectShard(/*all=*/false); }),
+      journal_writer(process, kLongestSync),
       instance_id(process->world().chance()() | 1) {}
 
 void SimulatedServer::Life::Drain() {
-  ProcessExecutor* const executors[] = {&arithmetic, &commands, &writer, &keeper_tasks};
+  ProcessExecutor* const executors[] = {&arithmetic,   &commands,  &writer,
+                                        &keeper_tasks, &log_tasks, &journal_writer};
   bool has_done_any = true;
   while (has_done_any) {
     has_done_any = false;
@@ -80,17 +100,32 @@ absl::Status SimulatedServer::TryFolders() {
     RETURN_IF_ERROR(
         TryCheckpointFolder(*cluster_->disk, folder, /*checkpoint_bytes=*/0, count).status());
   }
+  if (!cluster_->journals) return absl::OkStatus();
+  RETURN_IF_ERROR(TryCheckpointFolder(*cluster_->disk, kJournalFolder, /*checkpoint_bytes=*/0,
+                                      /*num_checkpoints=*/0)
+                      .status());
+  return ReadJournal();
+}
+
+absl::Status SimulatedServer::ReadJournal() {
+  absl::StatusOr<CoordinatorJournal::Contents> contents =
+      CoordinatorJournal::Read(disk_, kJournalFolder);
+  if (absl::IsDataLoss(contents.status())) {
+    cluster_->audit->Fail("the journal is damaged: ", contents.status().message());
+  }
+  RETURN_IF_ERROR(contents.status());
+  memory_.reset();
+  if (!contents->newest.empty()) {
+    auto memory = CoordinatorMemoryFromJson(contents->newest, process_.world().Now());
+    LODESTAR_CHECK(memory.ok()) << memory.status();
+    memory_ = *std::move(memory);
+  }
+  journal_end_ = std::move(contents->end);
   return absl::OkStatus();
 }
 
 void SimulatedServer::Start() {
-  if (const absl::Status tried = TryFolders(); !tried.ok()) {
-    process_.world().Tell(process_.name(), " cannot start: ", tried.message());
-    process_.world().After(kRestartPause, [this, life = process_.life()] {
-      if (process_.life() == life && !process_.is_alive()) Start();
-    });
-    return;
-  }
+  if (const absl::Status tried = TryFolders(); !tried.ok()) return FailToStart(tried);
   process_.Begin();
   cluster_->network->OnBegun(process_);
   process_.world().Tell(process_.name(), " starts");
@@ -103,15 +138,86 @@ void SimulatedServer::Start() {
   deps.writer = &life_->writer;
   deps.file_system = &disk_;
   deps.reports = this;
+  deps.instance_id = life_->instance_id;
+  const absl::Status opened = cluster_->journals ? OpenLog() : absl::OkStatus();
+  deps.log = life_->log.get();
   life_->host = std::make_unique<ShardHost>(shard_, deps);
+  absl::StatusOr<bool> has_recovered = false;
+  if (opened.ok()) has_recovered = Recover();
+  absl::Status begun = opened.ok() ? has_recovered.status() : opened;
+  if (begun.ok() && shard_ == 0) begun = StartCoordinator();
+  if (!begun.ok()) {
+    Crash(/*with_machine=*/false);
+    return FailToStart(begun);
+  }
   if (shard_ == 0) {
-    StartCoordinator();
+    process_.After(kStrandTick, [this] { Tick(); });
   } else {
     life_->pause = kFirstPause;
     Attach();
     process_.After(kStatsInterval, [this] { SendStats(); });
   }
+  if (*has_recovered) life_->host->GoOn();
   process_.After(kShardTick, [this] { TickShard(); });
+}
+
+void SimulatedServer::FailToStart(const absl::Status& why) {
+  process_.world().Tell(process_.name(), " cannot start: ", why.message());
+  process_.world().After(kRestartPause, [this, life = process_.life()] {
+    if (process_.life() == life && !process_.is_alive()) Start();
+  });
+}
+
+absl::Status SimulatedServer::OpenLog() {
+  RETURN_IF_ERROR(TryCheckpointFolder(*cluster_->disk, log_folder(), /*checkpoint_bytes=*/0,
+                                      /*num_checkpoints=*/0)
+                      .status());
+  ShardLog::Deps deps;
+  deps.file_system = &disk_;
+  deps.executor = &life_->log_tasks;
+  deps.format_assignment = FormatAssignment;
+  deps.parse_assignment = ParseAssignment;
+  deps.on_trouble = [this](const absl::Status& status) {
+    process_.world().Tell(process_.name(), ": journal: ", status.ToString());
+  };
+  absl::StatusOr<std::unique_ptr<ShardLog>> log = ShardLog::Open(log_folder(), std::move(deps));
+  // No journal is damaged on this disk.
+  if (absl::IsDataLoss(log.status()) && absl::StrContains(log.status().message(), "journal")) {
+    cluster_->audit->Fail(log.status().message());
+  }
+  RETURN_IF_ERROR(log.status());
+  life_->log = *std::move(log);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> SimulatedServer::Recover() {
+  ShardHost& host = *life_->host;
+  ASSIGN_OR_RETURN(const bool has_recovered, host.Recover());
+  if (!has_recovered) return false;
+  life_->instance_id = host.instance_id();
+  life_->audit = cluster_->audit->OnRecovered(
+      host.server_incarnation(), shard_, absl::StrCat(process_.name(), " life ", process_.life()),
+      **host.shard());
+  std::vector<StepRecord> steps;
+  RETURN_IF_ERROR(
+      lodestar::ReadJournal(disk_, log_folder(), [&](const JournalRecord& record) -> absl::Status {
+        ASSIGN_OR_RETURN(const Json json, ParseJson(record.text));
+        if (json.contains("save_directory") && json["save_directory"] == "") {
+          steps.clear();
+        }
+        if (json.contains("save_directory") || json.contains("directory")) {
+          return absl::OkStatus();
+        }
+        ASSIGN_OR_RETURN(const ShardRecord step, ShardRecordFromJson(json));
+        if (const auto* of_bucket = std::get_if<StepRecord>(&step)) {
+          steps.push_back(*of_bucket);
+        }
+        return absl::OkStatus();
+      }).status());
+  for (const StepRecord& step : steps) life_->audit->OnReplayed(step);
+  process_.world().Tell(process_.name(), " goes on from its journal, with ", steps.size(),
+                        " steps");
+  return true;
 }
 
 void SimulatedServer::Crash(bool with_machine) {
@@ -146,7 +252,7 @@ void SimulatedServer::Exit(const absl::Status& status) {
   });
 }
 
-void SimulatedServer::StartCoordinator() {
+absl::Status SimulatedServer::StartCoordinator() {
   World& world = process_.world();
   CheckpointKeeper::Config keeper;
   keeper.root = cluster_->coordinator.checkpoint_dir;
@@ -163,20 +269,34 @@ void SimulatedServer::StartCoordinator() {
            (world.chance()() & 0xffff);
   };
   life_->keeper = std::make_unique<CheckpointKeeper>(keeper, deps);
-  auto coordinator = Coordinator::Create(cluster_->coordinator, world.Now());
+  auto coordinator = memory_.has_value()
+                         ? Coordinator::Resume(cluster_->coordinator, *memory_, world.Now())
+                         : Coordinator::Create(cluster_->coordinator, world.Now());
   LODESTAR_CHECK(coordinator.ok()) << coordinator.status();
   life_->coordinator = coordinator->get();
+  if (cluster_->journals) {
+    ASSIGN_OR_RETURN(
+        life_->journal,
+        CoordinatorJournal::Create({kJournalFolder, std::move(journal_end_)},
+                                   {.file_system = &disk_, .executor = &life_->journal_writer},
+                                   kJournalSegmentBytes));
+    cluster_->audit->ExpectLateAnswers();
+    memory_.has_value() ? cluster_->audit->OnResumed(*memory_) : cluster_->audit->OnBegunAnew();
+  }
   life_->strand = std::make_unique<CoordinatorStrand>(&world, absl::InfiniteDuration());
-  life_->strand->Start(*std::move(coordinator), [this](Effect effect) {
-    if (!cluster_->is_draining) CarryOut(std::move(effect));
-  });
+  life_->strand->Start(
+      *std::move(coordinator),
+      [this](Effect effect) {
+        if (!cluster_->is_draining) CarryOut(std::move(effect));
+      },
+      life_->journal.get());
   life_->strand->Run([&](Coordinator& own, absl::Time now) {
     const absl::Status attached =
         own.OnShardAttached(0, cluster_->coordinator.num_shards, life_->instance_id,
-                            /*memory_of=*/0, process_.name(), now);
+                            life_->host->server_incarnation(), process_.name(), now);
     LODESTAR_CHECK(attached.ok()) << attached;
   });
-  process_.After(kStrandTick, [this] { Tick(); });
+  return absl::OkStatus();
 }
 
 void SimulatedServer::CarryOut(Effect effect) {
@@ -186,9 +306,10 @@ void SimulatedServer::CarryOut(Effect effect) {
     for (auto& [shard, remote] : life_->remotes) Send(remote, shard, *command);
   } else if (auto* repeated = std::get_if<RepeatedCommand>(&effect)) {
     const auto remote = life_->remotes.find(repeated->shard);
+    if (repeated->shard == shard_) Obey(repeated->command);
     if (remote != life_->remotes.end()) Send(remote->second, remote->first, repeated->command);
   } else if (auto* task = std::get_if<CheckpointTask>(&effect)) {
-    cluster_->audit->OnTask(*task, life_->coordinator->server_incarnation());
+    cluster_->audit->OnTask(*task);
     life_->keeper->Do(std::move(*task));
   } else {
     cluster_->audit->OnAnnouncement(std::get<Announcement>(effect));
@@ -199,7 +320,7 @@ void SimulatedServer::Tick() {
   process_.After(kStrandTick, [this] { Tick(); });
   life_->strand->Tick();
   const std::optional<absl::Status> outcome = life_->coordinator->outcome();
-  if (!outcome.has_value() || exit_.has_value()) return;
+  if (!outcome.has_value() || exit_.has_value() || life_->strand->awaits_journal()) return;
   const bool awaits_servers = life_->strand->Run(
       [](Coordinator& coordinator, absl::Time now) { return coordinator.AwaitsServers(now); });
   if (awaits_servers) return;
@@ -218,14 +339,22 @@ ClusterSnapshot SimulatedServer::Snapshot() {
 }
 
 void SimulatedServer::TickShard() {
-  if (const auto shard = life_->host->shard(); shard.ok()) (*shard)->Tick();
+  life_->host->Tick();
   InspectShard(/*all=*/true);
   process_.After(kShardTick, [this] { TickShard(); });
 }
 
+ShardAudit* SimulatedServer::audit() const {
+  // A shard is there before its beginning is written down, and the coordinator told.
+  ShardAudit* const audit = life_->audit;
+  const bool is_current =
+      audit != nullptr && audit->server_incarnation() == life_->host->server_incarnation();
+  return is_current ? audit : nullptr;
+}
+
 void SimulatedServer::InspectShard(bool all) {
-  if (life_->audit == nullptr) return;
-  if (const auto shard = life_->host->shard(); shard.ok()) life_->audit->Inspect(**shard, all);
+  if (audit() == nullptr) return;
+  if (const auto shard = life_->host->shard(); shard.ok()) audit()->Inspect(**shard, all);
 }
 
 void SimulatedServer::Attach() {
@@ -317,12 +446,12 @@ void SimulatedServer::Obey(const ShardCommand& command) {
   cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, kReportDeadline,
       [this, coordinator, status, instance_id = life_->instance_id](const Responder& responder) {
-        coordinator
-            ->TakeReport(
-                shard_, instance_id,
-                [shard = shard_](Coordinator& own, absl::Time) { own.OnShardExiting(shard); })
-            .IgnoreError();
-        responder.Reply([this, status] { Exit(status); });
+        coordinator->TakeReport(
+            shard_, instance_id,
+            [shard = shard_](Coordinator& own, absl::Time) { own.OnShardExiting(shard); },
+            [this, responder, status](const absl::Status&) {
+              responder.Reply([this, status] { Exit(status); });
+            });
       },
       [this, status](const absl::Status&) { Exit(status); });
 }
@@ -353,8 +482,18 @@ void SimulatedServer::OnStats(int shard, uint64_t instance_id) {
 
 void SimulatedServer::SendReport(Report report) {
   if (cluster_->is_draining) return;
-  if (shard_ == 0) return life_->strand->Report(report);
+  if (shard_ == 0 && exit_.has_value()) return;
   life_->reports.push_back(std::move(report));
+  if (shard_ == 0) {
+    return life_->strand->RunAndTell(
+        [&](Coordinator& own, absl::Time now) {
+          life_->reports.back()(own, now);
+          return absl::OkStatus();
+        },
+        [this](const absl::Status& taken) {
+          if (taken.ok()) life_->reports.pop_front();
+        });
+  }
   if (life_->reports.size() > 1) return;
   life_->report_pause = kFirstPause;
   SendFirstReport();
@@ -376,8 +515,10 @@ void SimulatedServer::SendFirstReport() {
       process_, coordinator->process(), Lane::kControl, kReportDeadline,
       [coordinator, on_answer, shard = shard_, instance_id = life_->instance_id,
        report = life_->reports.front()](const Responder& responder) {
-        const absl::Status status = coordinator->TakeReport(shard, instance_id, report);
-        responder.Reply([on_answer, status] { on_answer(status); });
+        coordinator->TakeReport(shard, instance_id, report,
+                                [responder, on_answer](const absl::Status& status) {
+                                  responder.Reply([on_answer, status] { on_answer(status); });
+                                });
       },
       on_answer);
 }
@@ -390,10 +531,17 @@ absl::Status SimulatedServer::CheckAttached(int shard, uint64_t instance_id) con
   return absl::AbortedError(absl::StrCat("shard ", shard, " is not attached; attach again"));
 }
 
-absl::Status SimulatedServer::TakeReport(int shard, uint64_t instance_id, const Report& report) {
-  RETURN_IF_ERROR(CheckAttached(shard, instance_id));
-  life_->strand->Run(report);
-  return absl::OkStatus();
+void SimulatedServer::TakeReport(int shard, uint64_t instance_id, const Report& report,
+                                 std::function<void(const absl::Status&)> answer) {
+  if (absl::Status attached = CheckAttached(shard, instance_id); !attached.ok()) {
+    return answer(attached);
+  }
+  life_->strand->RunAndTell(
+      [&](Coordinator& coordinator, absl::Time now) {
+        report(coordinator, now);
+        return absl::OkStatus();
+      },
+      std::move(answer));
 }
 
 void SimulatedServer::RequestStop() {
@@ -405,8 +553,12 @@ void SimulatedServer::RequestStop() {
     life_->stop_by = world.Now() + patience;
     if (shard_ == 0) {
       TakeLastCheckpoint(
-          *life_->strand, /*asker=*/0, "the coordinator was told to stop", patience,
+          *life_->strand, /*asker=*/0, ReasonOfStop(0), patience,
           [this](const absl::StatusOr<PublishedCheckpoint>& saved) { OnLastSave(saved); });
+      // Where the disk does not take what an answer follows from, there is none.
+      process_.After(patience + kJournalPatience, [this] {
+        OnLastSave(absl::DeadlineExceededError("the journal was not written in time"));
+      });
     } else {
       life_->last_save.emplace(patience, world.Now());
       CallForLastSave();
@@ -438,8 +590,7 @@ void SimulatedServer::CallForLastSave() {
         };
         const absl::Status attached = coordinator->CheckAttached(shard, instance_id);
         if (!attached.ok()) return answer(attached);
-        TakeLastCheckpoint(*coordinator->life_->strand, instance_id,
-                           absl::StrCat("the server of shard ", shard, " was told to stop"),
+        TakeLastCheckpoint(*coordinator->life_->strand, instance_id, ReasonOfStop(shard),
                            call.patience, answer);
       },
       on_answer);
@@ -486,8 +637,9 @@ void SimulatedServer::StopJob() {
 void SimulatedServer::OnLoaded(uint64_t server_incarnation, const absl::Status& status) {
   if (cluster_->is_draining) return;
   const auto shard = life_->host->shard();
-  life_->audit = nullptr;
-  if (status.ok() && shard.ok()) {
+  const bool is_known = audit() != nullptr;  // it has recovered
+  if (!is_known) life_->audit = nullptr;
+  if (!is_known && status.ok() && shard.ok()) {
     life_->audit = cluster_->audit->OnLoaded(
         server_incarnation, shard_, absl::StrCat(process_.name(), " life ", process_.life()),
         **shard);
@@ -522,6 +674,14 @@ void SimulatedServer::OnFault(const WorkerFault& fault) {
   SendReport([fault](Coordinator& own, absl::Time now) { own.OnWorkerFault(fault, now); });
 }
 
+void SimulatedServer::OnNotice(absl::string_view text) {
+  process_.world().Tell(process_.name(), ": ", text);
+  // Checkpoints are damaged, journals are not.
+  if (absl::StrContains(text, "of the journal: ")) {
+    cluster_->audit->Fail(process_.name(), ": ", text);
+  }
+}
+
 void SimulatedServer::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) {
   if (cluster_->is_draining) return;
   life_->strand->Report(
@@ -552,19 +712,24 @@ void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> rep
                              occasion == CoordinatorStrand::Occasion::kChange) {
                            return nullptr;
                          }
-                         if (answer.ok()) audit->OnRegistered(answer->life.worker, call.name);
-                         return [reply, answer = std::move(answer)] { reply(answer); };
+                         return [reply, audit, name = call.name,
+                                 answer = std::move(answer)](const absl::Status& kept) {
+                           if (kept.ok() && answer.ok()) audit->OnRegistered(answer->life, name);
+                           reply(kept.ok() ? answer : kept);
+                         };
                        });
 }
 
 void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_hash,
                            const DatasetInfo& data, const Reply<ViewId>& reply) {
-  reply(life_->strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
-    if (is_draining() && !coordinator.IsMember(life)) return StoppingStatus();
-    absl::StatusOr<ViewId> joined = coordinator.Join(life, layout_hash, data, now);
-    if (joined.ok()) cluster_->audit->OnJoined(life.worker);
-    return joined;
-  }));
+  life_->strand->RunAndTell(
+      [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
+        if (is_draining() && !coordinator.IsMember(life)) return StoppingStatus();
+        absl::StatusOr<ViewId> joined = coordinator.Join(life, layout_hash, data, now);
+        if (joined.ok()) cluster_->audit->OnJoined(life.worker);
+        return joined;
+      },
+      reply);
 }
 
 void SimulatedServer::Heartbeat(const HeartbeatCall& call, const Reply<HeartbeatAnswer>& reply) {
@@ -580,8 +745,13 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
       [life, report, is_leaving, reply, audit = cluster_->audit, has_asked = false](
           Coordinator& coordinator, absl::Time now,
           Occasion occasion) mutable -> CoordinatorStrand::Delivery {
-        const auto finish = [reply](const absl::StatusOr<GrantAnswer>& answer) {
-          return [reply, answer] { reply(answer); };
+        const auto finish = [reply, audit, life,
+                             report](const absl::StatusOr<GrantAnswer>& answer) {
+          return [=](const absl::Status& kept) {
+            // Once the audit knows what has led to it.
+            if (kept.ok() && answer.ok()) audit->OnAnswered(life, report, *answer);
+            reply(kept.ok() ? answer : kept);
+          };
         };
         if (occasion == Occasion::kStopping) return finish(absl::UnavailableError("stopping"));
         if (occasion == Occasion::kReplaced) return finish(absl::CancelledError("replaced"));
@@ -590,34 +760,27 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
           if (!begun.ok()) return finish(begun);
         }
         const bool is_first = !std::exchange(has_asked, true);
+        const bool counts = is_first && IsBeforeTheEnd(report, coordinator);
         const absl::StatusOr<GrantAnswer> answer = is_first
                                                        ? coordinator.RequestGrant(life, report, now)
                                                        : coordinator.PollGrant(life, now);
-        if (answer.ok() && is_first && report.has_value()) {
-          audit->OnReported(life, *report);
-        }
+        if (answer.ok() && counts) audit->OnReported(life, *report);
         const bool is_pending = answer.ok() && !answer->grant.has_value();
         if (is_pending && occasion != Occasion::kPatienceOver) return nullptr;
-        if (!answer.ok() || !answer->grant.has_value() ||
-            answer->grant->kind == Grant::Kind::kDone) {
-          return finish(answer);
-        }
-        // Once the audit knows what has led to it.
-        return [audit, life, grant = *answer->grant, deliver = finish(answer)] {
-          audit->OnGranted(life, grant);
-          deliver();
-        };
+        return finish(answer);
       });
 }
 
 void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,
                             const std::optional<RoundReport>& report, const Reply<bool>& reply) {
-  const absl::Status left = life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
-    absl::Status left = coordinator.Leave(life, reason, report, now);
-    if (left.ok() && report.has_value()) cluster_->audit->OnReported(life, *report);
-    return left;
-  });
-  reply(left.ok() ? absl::StatusOr<bool>(true) : left);
+  life_->strand->RunAndTell(
+      [&](Coordinator& coordinator, absl::Time now) {
+        const bool counts = IsBeforeTheEnd(report, coordinator);
+        absl::Status left = coordinator.Leave(life, reason, report, now);
+        if (left.ok() && counts) cluster_->audit->OnReported(life, *report);
+        return left;
+      },
+      [reply](const absl::Status& left) { reply(left.ok() ? absl::StatusOr<bool>(true) : left); });
 }
 
 std::string SimulatedServer::ShardWaitsFor() const {
@@ -635,11 +798,11 @@ void SimulatedServer::RequestCheckpoint() {
 void SimulatedServer::BeginPush(uint64_t call, std::shared_ptr<Stream> stream,
                                 ServedPush::Answer answer) {
   const auto shard = life_->host->shard();
-  if (!shard.ok() || life_->audit == nullptr) {
+  if (!shard.ok() || audit() == nullptr) {
     return answer(shard.ok() ? absl::UnavailableError("not loaded") : shard.status());
   }
   ForgetCallsThatAreOver(life_->pushes);
-  auto push = std::make_shared<ServedPush>(*shard, life_->audit, std::move(answer));
+  auto push = std::make_shared<ServedPush>(*shard, audit(), std::move(answer));
   life_->pushes[call] = push;
   // The stream owns the call.
   stream->OnBroken(Stream::kServer, [push](const absl::Status&) { push->Abandon(); });

@@ -13,13 +13,19 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "common/testing/simulated_clock.h"
 #include "common/testing/simulated_file_system.h"
 #include "server/checkpoint/patient_file_system.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_memory.h"
 #include "server/host/checkpoint_keeper.h"
+#include "server/host/coordinator_journal.h"
 #include "server/host/shard_host.h"
+#include "server/host/shard_log.h"
+#include "server/journal/journal_reader.h"
 #include "server/rpc/command_order.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/last_save_calls.h"
@@ -40,6 +46,7 @@ struct ClusterContext {
   SimulatedFileSystem* disk = nullptr;  // that all servers mount
   Coordinator::Config coordinator;
   int keep = 3;                           // checkpoints
+  bool journals = false;                  // servers write down what they acknowledge
   std::vector<SimulatedServer*> servers;  // by shard
   bool is_draining = false;               // what a process that has ended left undone
 };
@@ -91,6 +98,12 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // frozen.
   ClusterSnapshot Snapshot();
   Coordinator* coordinator() { return life_ == nullptr ? nullptr : life_->coordinator; }
+  // It waits for the disk, whatever the coordinator says.
+  bool awaits_disk() const {
+    if (life_ == nullptr) return false;
+    return (life_->journal != nullptr && !life_->journal->trouble().ok()) ||
+           (life_->log != nullptr && !life_->log->trouble().ok());
+  }
 
   // Bulk calls, known by numbers that differ.
   void BeginPush(uint64_t call, std::shared_ptr<Stream> stream, ServedPush::Answer answer);
@@ -121,8 +134,11 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     ProcessExecutor commands;
     ProcessExecutor writer;
     ProcessExecutor keeper_tasks;
+    ProcessExecutor log_tasks;
+    ProcessExecutor journal_writer;
     uint64_t instance_id = 0;
     // Of shard 0.
+    std::unique_ptr<CoordinatorJournal> journal;
     std::unique_ptr<CoordinatorStrand> strand;
     std::unique_ptr<CheckpointKeeper> keeper;
     Coordinator* coordinator = nullptr;
@@ -133,7 +149,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     CommandOrder order;
     int num_unanswered = 0;  // signs of life, on the stream
     absl::Duration pause;
-    std::deque<Report> reports;  // the first is under way
+    std::deque<Report> reports;  // not answered; of other servers, the first is under way
     absl::Duration report_pause;
     // Once told to stop: when it gives up.
     absl::Time stop_by = absl::InfiniteFuture();
@@ -141,15 +157,25 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
 
     std::map<uint64_t, std::weak_ptr<ServedPush>> pushes;
     std::map<uint64_t, std::weak_ptr<ServedPull>> pulls;
-    ShardAudit* audit = nullptr;  // of the shard that is loaded
+    ShardAudit* audit = nullptr;    // of the shard that is loaded
+    std::unique_ptr<ShardLog> log;  // null: nothing is written down
     std::unique_ptr<ShardHost> host;
   };
 
   absl::Status TryFolders();
-  void StartCoordinator();
+  std::string log_folder() const { return absl::StrCat("/journal/shard-", shard_); }
+  absl::Status OpenLog();
+  // Takes over what the process before it has written down. False: there is nothing.
+  absl::StatusOr<bool> Recover();
+  // The process ends with an error, and is started again.
+  void FailToStart(const absl::Status& why);
+  absl::Status ReadJournal();
+  absl::Status StartCoordinator();
   void CarryOut(Effect effect);
   void Tick();
   void TickShard();
+  // Of the shard that is loaded; null: none is.
+  ShardAudit* audit() const;
   void InspectShard(bool all);
   void Exit(const absl::Status& status);
   // It was told to stop, and takes nobody in.
@@ -169,7 +195,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void SendReport(Report report);
   void SendFirstReport();
   absl::Status CheckAttached(int shard, uint64_t instance_id) const;
-  absl::Status TakeReport(int shard, uint64_t instance_id, const Report& report);
+  // `answer` is called once, perhaps later.
+  void TakeReport(int shard, uint64_t instance_id, const Report& report,
+                  std::function<void(const absl::Status&)> answer);
 
   // The last checkpoint before this server stops.
   void CallForLastSave();
@@ -184,6 +212,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
                     std::vector<double> segment_sums) override;
   void OnDiverged(uint64_t server_incarnation, Round round, absl::string_view text) override;
   void OnFault(const WorkerFault& fault) override;
+  void OnNotice(absl::string_view text) override;
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
   void OnCheckpointPublished(const std::string& directory,
                              const absl::StatusOr<PublishedCheckpoint>& published) override;
@@ -194,6 +223,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   PatientFileSystem disk_;
   Process process_;
   std::unique_ptr<Life> life_;
+  // What the journal had when this process, or its coordinator, began.
+  JournalEnd journal_end_;
+  std::optional<CoordinatorMemory> memory_;
   std::optional<absl::Status> exit_;
   std::optional<int64_t> completed_rounds_;
 };

@@ -29,7 +29,8 @@ namespace {
 
 struct Totals {
   absl::Mutex mutex;
-  int64_t seeds = 0, rounds = 0, contributions = 0, restores = 0, faults = 0, failures = 0;
+  int64_t seeds = 0, rounds = 0, contributions = 0, restores = 0, resumes = 0, faults = 0,
+          failures = 0;
   uint64_t fingerprint = 0;
   absl::Duration time;
 };
@@ -47,6 +48,7 @@ void RunSeed(uint64_t seed, Totals& totals) {
   totals.rounds += result.rounds;
   totals.contributions += result.contributions;
   totals.restores += result.restores;
+  totals.resumes += result.resumes;
   totals.faults += result.faults;
   totals.time += result.time;
   totals.fingerprint ^= result.fingerprint;
@@ -81,10 +83,10 @@ int Main() {
   for (std::thread& thread : threads) thread.join();
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
   absl::PrintF(
-      "%d seeds from %d: %d rounds, %d contributions, %d faults, %d restores, %s of virtual time "
-      "in %.1f s (%.0f rounds per minute), fingerprint %016x: %d violations\n",
+      "%d seeds from %d: %d rounds, %d contributions, %d faults, %d restores, %d resumes, %s of "
+      "virtual time in %.1f s (%.0f rounds per minute), fingerprint %016x: %d violations\n",
       totals.seeds, first, totals.rounds, totals.contributions, totals.faults, totals.restores,
-      absl::FormatDuration(absl::Trunc(totals.time, absl::Seconds(1))), seconds,
+      totals.resumes, absl::FormatDuration(absl::Trunc(totals.time, absl::Seconds(1))), seconds,
       static_cast<double>(totals.rounds) * 60 / seconds, totals.fingerprint, totals.failures);
   return totals.failures == 0 ? 0 : 1;
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <utility>
 #include <vector>
@@ -87,6 +88,7 @@ class Run {
   void StartAgain(SimulatedWorker& worker, absl::Duration pause);
   void StartAgain(SimulatedServer& server, absl::Duration pause);
   void KillServer(SimulatedServer& server, bool with_machine);
+  // Apart from the shard beside it.
   // One of them, or all.
   void StopServers();
   void StopJob();
@@ -112,6 +114,10 @@ class Run {
   void CheckProgress();
   void CheckEnd();
   void CheckReasons();
+  bool AnyAwaitsDisk() const {
+    return std::any_of(servers_.begin(), servers_.end(),
+                       [](const auto& server) { return server->awaits_disk(); });
+  }
   bool IsOver();
   absl::Duration UpTo(absl::Duration longest) {
     return chance_.Between(absl::Milliseconds(1), longest);
@@ -181,6 +187,7 @@ Run::Run(const SimulationOptions& options)
   cluster_.disk = &disk_;
   cluster_.coordinator = scenario_.coordinator;
   cluster_.keep = scenario_.keep;
+  cluster_.journals = scenario_.journals;
   disk_.SetFaultHook([this](FileOperation operation, const std::string& path) {
     return OnFileOperation(operation, path);
   });
@@ -221,6 +228,7 @@ SimulationResult Run::Go() {
   result.rounds = audit_.rounds_committed();
   result.contributions = audit_.num_counted();
   result.restores = audit_.num_restores();
+  result.resumes = audit_.num_resumes();
   result.faults = num_faults_;
   result.events = world_.num_events();
   result.time = world_.Now() - absl::UnixEpoch();
@@ -729,7 +737,7 @@ void Run::CheckReasons() {
   }
   // Whoever comes for work may be about to hand it in.
   const bool has_come = std::exchange(work_told_, snapshot.round) != snapshot.round;
-  if (goes_on || has_come || !snapshot.waiting_for.empty()) told_at_ = now;
+  if (goes_on || has_come || !snapshot.waiting_for.empty() || AnyAwaitsDisk()) told_at_ = now;
   // What is usual may be as long as it has ever been.
   const absl::Duration patience =
       std::max(scenario_.coordinator.lease, 2 * longest_round_) + absl::Seconds(2);

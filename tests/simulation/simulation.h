@@ -29,6 +29,7 @@ struct SimulationResult {
   int64_t rounds = 0;  // committed, those that were lost again, too
   int64_t contributions = 0;
   int64_t restores = 0;
+  int64_t resumes = 0;  // of coordinators, from their journals
   int64_t faults = 0;
   int64_t events = 0;
   absl::Duration time;       // virtual

@@ -1,5 +1,6 @@
 #include "tests/simulation/work_audit.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -41,6 +42,40 @@ void WorkAudit::Narrow(const MayBe& may_be, const std::string& violation) {
 
 void WorkAudit::OnRestored(const RestoredPoint& point) { restored_ = point; }
 
+void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
+  const LedgerState& ledger = memory.ledger.state;
+  if (ledger.next_sample < told_.handed_out) {
+    fail_(absl::StrCat("a coordinator that goes on hands out samples from ", ledger.next_sample,
+                       " on; those before ", told_.handed_out, " were given to others"));
+  }
+  if (ledger.trained_samples < told_.reported) {
+    fail_(absl::StrCat("a coordinator that goes on has trained on ", ledger.trained_samples,
+                       " samples; before it was said to be ", told_.reported));
+  }
+  restored_.next_round = Round(ledger.next_round);
+  beginnings_ = {{ledger.next_sample, ledger.trained_samples}};
+  since_ = {};
+  begun_.clear();
+  shares_.clear();
+  for (const auto& [number, round] : memory.open) {
+    for (const RosterMember& member : round.plan.roster) {
+      const bool has_reported =
+          round.shares.at(member.worker).state == OpenRound::ShareState::kReported;
+      // It comes again.
+      if (!has_reported) reports_[number].erase(member.incarnation);
+      if (round.is_evaluation || !uses_rosters_) continue;
+      Share& share = shares_[number][member.worker];
+      share = {member.incarnation, 0, member.num_samples};
+      const auto desk = memory.desks.find(member.worker);
+      if (desk == memory.desks.end()) continue;
+      const std::optional<Grant>& grant = desk->second.grant;
+      if (grant.has_value() && grant->round == number) {
+        share.first = grant->first_sample - ledger.next_sample;
+      }
+    }
+  }
+}
+
 void WorkAudit::OnAssigned(const WeightsSource& source) {
   beginnings_ = {{}};
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&source)) {
@@ -48,6 +83,7 @@ void WorkAudit::OnAssigned(const WeightsSource& source) {
     beginnings_ = kept == kept_.end() ? std::vector<Progress>() : kept->second;
   }
   since_ = {};
+  told_ = {};
   shares_.clear();
   last_grants_.clear();
   reports_.clear();
@@ -92,6 +128,7 @@ void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
   }
   last->second = grant;
   if (grant.kind != Grant::Kind::kTrain) return;
+  told_.handed_out = std::max(told_.handed_out, grant.first_position + grant.num_samples);
   Share share = {life.incarnation, (grant.round - restored_.next_round) * samples_per_grant_,
                  samples_per_grant_};
   if (uses_rosters_) {
@@ -155,6 +192,7 @@ void WorkAudit::OnSummary(const RoundSummary& summary) {
         MeanText(loss), ", held-out loss ", MeanText(heldout), is_short ? ", short" : ""));
   }
   if (summary.trained) since_.reported += summary.samples;
+  told_.reported = std::max(told_.reported, summary.total_samples);
   Narrow(
       [&](const Progress& beginning) {
         return summary.total_samples == beginning.reported + since_.reported;

@@ -21,6 +21,7 @@
 #include "common/ids.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/coordinator_memory.h"
 #include "server/coordinator/shard_command.h"
 #include "server/sync/round_plan.h"
 
@@ -40,6 +41,8 @@ class WorkAudit {
         fail_(std::move(fail)) {}
 
   void OnRestored(const RestoredPoint& point);
+  // A coordinator goes on with this: what was not told of it comes again.
+  void OnResumed(const CoordinatorMemory& memory);
   // With what it was restored from.
   void OnAssigned(const WeightsSource& source);
   void OnOpened(const RoundPlan& plan);
@@ -80,6 +83,8 @@ class WorkAudit {
   RestoredPoint restored_;
   std::vector<Progress> beginnings_ = {{}};  // where it may have begun
   Progress since_;
+  // Those that somebody was told of, of the job.
+  Progress told_;
   std::map<Round, std::map<WorkerId, Share>> shares_;
   std::map<Incarnation, Grant> last_grants_;
   std::map<Round, std::map<Incarnation, RoundReport>> reports_;  // since the servers began

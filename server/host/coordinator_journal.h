@@ -1,0 +1,52 @@
+// The journal of the coordinator: each record is its whole memory, so that only the newest counts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file_system.h"
+#include "server/journal/journal_reader.h"
+#include "server/journal/journal_writer.h"
+
+namespace lodestar {
+
+// Thread-safe.
+class CoordinatorJournal {
+ public:
+  // Segments are left behind, and removed, once they are as large.
+  static constexpr int64_t kSegmentBytes = 4 << 20;
+
+  struct Contents {
+    JournalEnd end;
+    std::string newest;  // record; empty: there is none
+  };
+  // Of a folder that may not be there. Errors: those of ReadJournal().
+  static absl::StatusOr<Contents> Read(FileSystem& file_system, const std::string& folder);
+
+  // Errors: those of JournalWriter::Create().
+  static absl::StatusOr<std::unique_ptr<CoordinatorJournal>> Create(
+      JournalWriter::Config config, JournalWriter::Deps deps,
+      int64_t segment_bytes = kSegmentBytes);
+
+  // Calls `durable` once the disk has it; those of all records in their order. Not thread-safe with
+  // itself.
+  void Keep(std::string memory, JournalWriter::Durable durable);
+  // Every second or so.
+  void Tick() { writer_->Tick(); }
+  // OK, or why nothing is durable at present.
+  absl::Status trouble() const { return writer_->trouble(); }
+
+ private:
+  CoordinatorJournal(std::unique_ptr<JournalWriter> writer, int64_t segment_bytes)
+      : max_segment_bytes_(segment_bytes), writer_(std::move(writer)) {}
+
+  const int64_t max_segment_bytes_;
+  const std::unique_ptr<JournalWriter> writer_;
+  int64_t segment_bytes_ = 0;  // about
+};
+
+}  // namespace lodestar

@@ -1,0 +1,157 @@
+#include "server/host/shard_log.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/json.h"
+#include "common/status_macros.h"
+#include "server/host/shard_record_json.h"
+#include "server/journal/journal_reader.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kFormat = 1;
+constexpr absl::string_view kBegin = "begin";  // of a segment
+constexpr absl::string_view kBase = "base";    // a checkpoint is published
+
+// What is wrong with a record that is sound.
+absl::Status Unfit(uint64_t sequence, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::DataLossError(
+      absl::StrCat("record ", sequence, " of the journal: ", status.message(),
+                   absl::IsInvalidArgument(status) ? "; was it written by another version?" : ""));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardLog>> ShardLog::Open(const std::string& folder, Deps deps) {
+  std::unique_ptr<ShardLog> log(new ShardLog(folder, std::move(deps)));
+  RETURN_IF_ERROR(log->ReadBeginning());
+  return log;
+}
+
+absl::Status ShardLog::ReadBeginning() {
+  ASSIGN_OR_RETURN(
+      JournalEnd end, ReadJournal(*deps_.file_system, folder_, [this](const JournalRecord& record) {
+        const absl::string_view payload(reinterpret_cast<const char*>(record.payload.data()),
+                                        record.payload.size());
+        return Unfit(record.sequence, NoteBeginning(record.sequence, record.text, payload));
+      }));
+  if (!assignment_.empty()) {
+    absl::StatusOr<AssignCommand> assignment = deps_.parse_assignment(assignment_);
+    RETURN_IF_ERROR(Unfit(began_at_, assignment.status()));
+    if (!base_.empty()) assignment->source = CheckpointSource{base_};
+    beginning_ = {instance_id_, *std::move(assignment)};
+  }
+  torn_ = end.torn;
+  ASSIGN_OR_RETURN(writer_,
+                   JournalWriter::Create({folder_, std::move(end)},
+                                         {deps_.file_system, deps_.executor, deps_.on_trouble}));
+  return absl::OkStatus();
+}
+
+absl::Status ShardLog::NoteBeginning(uint64_t sequence, absl::string_view text,
+                                     absl::string_view payload) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
+  if (kind == kBase) {
+    ASSIGN_OR_RETURN(base_, GetString(json, "directory"));
+    return absl::OkStatus();
+  }
+  if (kind != kBegin) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const int64_t format, GetInt64(json, "format"));
+  if (format != kFormat) {
+    return absl::InvalidArgumentError(absl::StrCat("has format ", format, ", known is ", kFormat));
+  }
+  ASSIGN_OR_RETURN(instance_id_, GetUint64(json, "instance_id"));
+  ASSIGN_OR_RETURN(base_, GetString(json, "base"));
+  assignment_ = std::string(payload);
+  ASSIGN_OR_RETURN(const std::string save, GetString(json, "save_directory"));
+  if (save.empty()) {
+    began_at_ = sequence;
+    marks_.clear();
+    return absl::OkStatus();
+  }
+  Mark mark = {.sequence = sequence, .round = std::nullopt, .directory = save};
+  ASSIGN_OR_RETURN(const int64_t round, GetInt64(json, "save_round"));
+  if (round >= 0) mark.round = Round(round);
+  marks_.push_back(std::move(mark));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> ShardLog::Replay(ParameterShard& shard) const {
+  int64_t num_records = 0;
+  const auto replay = [&](const JournalRecord& record) -> absl::Status {
+    if (record.sequence <= began_at_) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const Json json, ParseJson(record.text));
+    ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
+    if (kind == kBegin || kind == kBase) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const ShardRecord parsed, ShardRecordFromJson(json));
+    ++num_records;
+    return shard.Replay(parsed, record.payload);
+  };
+  RETURN_IF_ERROR(ReadJournal(*deps_.file_system, folder_, [&](const JournalRecord& record) {
+                    return Unfit(record.sequence, replay(record));
+                  }).status());
+  return num_records;
+}
+
+uint64_t ShardLog::BeginSegment(const Mark* save, std::function<void()> durable) {
+  const auto payload = std::make_shared<const std::string>(assignment_);
+  const Json json = {
+      {"kind", kBegin},
+      {"format", kFormat},
+      {"instance_id", instance_id_},
+      {"base", base_},
+      {"save_directory", save == nullptr ? "" : save->directory},
+      {"save_round", save == nullptr || !save->round.has_value() ? -1 : save->round->value()}};
+  return writer_->BeginSegment(
+      {.text = FormatJson(json),
+       .payload = {reinterpret_cast<const std::byte*>(payload->data()), payload->size()},
+       .owner = payload},
+      std::move(durable));
+}
+
+void ShardLog::Begin(uint64_t instance_id, const AssignCommand& assignment,
+                     std::function<void()> durable) {
+  instance_id_ = instance_id;
+  assignment_ = deps_.format_assignment(assignment);
+  base_.clear();
+  marks_.clear();
+  writer_->RemoveBefore(BeginSegment(nullptr, std::move(durable)));
+}
+
+void ShardLog::OnSave(const SaveCommand& save) {
+  Mark mark = {.sequence = 0, .round = save.round, .directory = save.directory};
+  mark.sequence = BeginSegment(&mark, [] {});
+  marks_.push_back(std::move(mark));
+}
+
+void ShardLog::OnPublished(const PublishedCommand& published) {
+  // Of rounds with rosters, that of the checkpoint may have begun before its save; those of the
+  // save before that cannot have.
+  const Mark* oldest_needed = nullptr;
+  for (const Mark& mark : marks_) {
+    const bool is_enough = mark.round.has_value() ? *mark.round < published.round
+                                                  : mark.directory == published.directory;
+    if (is_enough) oldest_needed = &mark;
+  }
+  base_ = published.path;
+  const Json json = {{"kind", kBase}, {"directory", base_}};
+  writer_->Append({.text = FormatJson(json)}, [] {});
+  if (oldest_needed == nullptr) return;
+  const uint64_t needed_from = oldest_needed->sequence;
+  writer_->RemoveBefore(needed_from);
+  std::erase_if(marks_, [=](const Mark& mark) { return mark.sequence < needed_from; });
+}
+
+void ShardLog::Append(ShardRecord record, absl::Span<const std::byte> payload,
+                      std::shared_ptr<const void> payload_owner, std::function<void()> durable) {
+  writer_->Append({.text = FormatJson(ShardRecordToJson(record)),
+                   .payload = payload,
+                   .owner = std::move(payload_owner)},
+                  std::move(durable));
+}
+
+}  // namespace lodestar

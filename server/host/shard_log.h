@@ -1,0 +1,99 @@
+// The journal of one shard as files: what it was told to begin with, what it has done since, and
+// which checkpoint makes how much of that unnecessary.
+//
+// Every segment begins with a copy of the assignment, so that older ones can go. A save begins one:
+// what comes after the checkpoint lies in it and, as far as a round was under way already, in the
+// one before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/executor.h"
+#include "common/file_system.h"
+#include "common/ids.h"
+#include "server/coordinator/shard_command.h"
+#include "server/journal/journal_writer.h"
+#include "server/shard/parameter_shard.h"
+#include "server/shard/shard_journal.h"
+
+namespace lodestar {
+
+// Append(), Tick() and trouble() are thread-safe, the others are for one thread at a time.
+class ShardLog final : public ShardJournal {
+ public:
+  // Not owned, where it is a pointer; outlives the log.
+  struct Deps {
+    FileSystem* file_system = nullptr;
+    Executor* executor = nullptr;  // see JournalWriter
+    std::function<std::string(const AssignCommand&)> format_assignment;
+    std::function<absl::StatusOr<AssignCommand>(absl::string_view)> parse_assignment;
+    std::function<void(const absl::Status&)> on_trouble;  // see JournalWriter
+  };
+
+  // What a process before this one has begun, and this one may go on with.
+  struct Beginning {
+    uint64_t instance_id = 0;  // of that process
+    AssignCommand assignment;  // from the newest checkpoint that was published since
+  };
+
+  // The folder is there, on disk, and nobody else's. Errors: DataLoss if records are missing, or
+  // are not what this version writes; those of the disk.
+  static absl::StatusOr<std::unique_ptr<ShardLog>> Open(const std::string& folder, Deps deps);
+
+  const std::optional<Beginning>& beginning() const { return beginning_; }
+  // Not empty: what was torn at the end, and left out; for people.
+  const std::string& torn() const { return torn_; }
+  // All that was done since the beginning, to a shard that has loaded what that says. Returns the
+  // number of records. Errors: those of ReadJournal() and ParameterShard::Replay().
+  absl::StatusOr<int64_t> Replay(ParameterShard& shard) const;
+
+  // A new life of the servers: forgets all that is there, as soon as this is on disk.
+  void Begin(uint64_t instance_id, const AssignCommand& assignment, std::function<void()> durable);
+  // Before the buckets are captured.
+  void OnSave(const SaveCommand& save);
+  // The checkpoint is there: as much as it makes unnecessary is removed.
+  void OnPublished(const PublishedCommand& published);
+
+  void Append(ShardRecord record, absl::Span<const std::byte> payload,
+              std::shared_ptr<const void> payload_owner, std::function<void()> durable) override;
+  void Tick() { writer_->Tick(); }
+  // OK, or why nothing is acknowledged at present.
+  absl::Status trouble() const { return writer_->trouble(); }
+
+ private:
+  // Where the segment that a save has begun begins.
+  struct Mark {
+    uint64_t sequence = 0;
+    std::optional<Round> round;  // that the save is of; nullopt: contributions are applied alone
+    std::string directory;       // that it is written into
+  };
+
+  ShardLog(std::string folder, Deps deps) : folder_(std::move(folder)), deps_(std::move(deps)) {}
+  absl::Status ReadBeginning();
+  absl::Status NoteBeginning(uint64_t sequence, absl::string_view text, absl::string_view payload);
+  // With the mark of a save, if that is what begins it.
+  uint64_t BeginSegment(const Mark* save, std::function<void()> durable);
+
+  const std::string folder_;
+  const Deps deps_;
+  std::optional<Beginning> beginning_;
+  std::string torn_;
+  uint64_t began_at_ = 0;   // number of the record; 0: before those that are left
+  std::string assignment_;  // formatted
+  uint64_t instance_id_ = 0;
+  std::string base_;  // the newest published checkpoint since the beginning; empty: none
+  std::vector<Mark> marks_;
+  std::unique_ptr<JournalWriter> writer_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,290 @@
+#include "server/host/shard_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/bucket_plan.h"
+#include "common/executor.h"
+#include "common/layout.h"
+#include "common/testing/simulated_file_system.h"
+#include "common/testing/status_matchers.h"
+#include "server/host/shard_host.h"
+#include "server/host/shard_record_json.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kFolder[] = "/journal";
+constexpr uint64_t kLife = 7;  // of the servers
+constexpr char kSave[] = "/checkpoints/round-00000001.tmp";
+
+class ManualExecutor final : public Executor {
+ public:
+  void Schedule(Task task) override { tasks_.push_back(std::move(task)); }
+  int num_threads() const override { return 1; }
+  void RunAll() {
+    while (!tasks_.empty()) {
+      Task task = std::move(tasks_.front());
+      tasks_.pop_front();
+      std::move(task)();
+    }
+  }
+
+ private:
+  std::deque<Task> tasks_;
+};
+
+class RecordedReports final : public ShardReports {
+ public:
+  void OnLoaded(uint64_t server_incarnation, const absl::Status& status) override {
+    EXPECT_OK(status);
+    loaded.push_back(server_incarnation);
+  }
+  void OnSaved(uint64_t, const std::string&, const absl::StatusOr<std::string>& part) override {
+    EXPECT_OK(part.status());
+    ++num_saved;
+  }
+  void OnNotice(absl::string_view text) override { notices.emplace_back(text); }
+
+  std::vector<uint64_t> loaded;
+  int num_saved = 0;
+  std::vector<std::string> notices;
+};
+
+// The whole of a small model for one shard of one bucket.
+AssignCommand Assignment(uint64_t server_incarnation) {
+  JobSpec job;
+  job.model = {"small-mlp", MlpSpec{{5, 3}}};
+  job.optimizer.kind = OptimizerKind::kMomentum;
+  auto map = std::make_shared<ClusterMap>();
+  map->layout = *BuildLayout(job.model);
+  const ElementRange all = {0, map->layout.num_elements()};
+  map->servers = {{0, "nowhere:1", all}};
+  map->buckets = *PlanBuckets(map->layout, {all}, /*bucket_bytes=*/4096);
+  return {
+      .server_incarnation = server_incarnation, .job = job, .map = map, .source = InitialSource{}};
+}
+
+// One process after the other that serves one shard; one worker.
+class ShardLogTest : public testing::Test {
+ protected:
+  // A life of the process, as far as a shard has one.
+  struct Process {
+    ManualExecutor journal;
+    InlineExecutor others;
+    RecordedReports reports;
+    std::unique_ptr<ShardLog> log;
+    std::unique_ptr<ShardHost> host;
+  };
+
+  ShardLogTest() {
+    EXPECT_OK(disk_.CreateDirectories(kFolder));
+    EXPECT_OK(disk_.SyncDirectory("/"));
+  }
+
+  absl::StatusOr<bool> Start(uint64_t instance_id = 5) {
+    process_ = std::make_unique<Process>();
+    ShardLog::Deps deps;
+    deps.file_system = &disk_;
+    deps.executor = &process_->journal;
+    deps.format_assignment = [](const AssignCommand& assignment) {
+      return absl::StrCat(assignment.server_incarnation);
+    };
+    deps.parse_assignment = [](absl::string_view bytes) -> absl::StatusOr<AssignCommand> {
+      if (bytes != absl::StrCat(kLife)) return absl::InvalidArgumentError("not an assignment");
+      return Assignment(kLife);
+    };
+    deps.on_trouble = [](const absl::Status&) {};
+    absl::StatusOr<std::unique_ptr<ShardLog>> log = ShardLog::Open(kFolder, std::move(deps));
+    if (!log.ok()) return log.status();
+    process_->log = *std::move(log);
+    process_->host = std::make_unique<ShardHost>(0, ShardHost::Deps{.executor = &process_->others,
+                                                                    .commands = &process_->others,
+                                                                    .writer = &process_->others,
+                                                                    .reports = &process_->reports,
+                                                                    .file_system = &disk_,
+                                                                    .instance_id = instance_id,
+                                                                    .log = process_->log.get()});
+    return process_->host->Recover();
+  }
+
+  void Assign() {
+    process_->host->Obey(Assignment(kLife));
+    process_->journal.RunAll();
+  }
+
+  // Whether it was acknowledged.
+  bool Train(int64_t round) {
+    const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(9), 1}};
+    process_->host->Obey(MembersCommand{ViewId(1), roster});
+    process_->host->Obey(OpenRoundCommand{{Round(round), ViewId(1), roster, 0.1}});
+    ContributionKey key;
+    key.worker = WorkerId(1);
+    key.incarnation = Incarnation(9);
+    key.round = Round(round);
+    const std::shared_ptr<ParameterShard> shard = *process_->host->shard();
+    bool is_acknowledged = false;
+    shard->BeginBucket(key, 0, [&](absl::StatusOr<StagedBucket> staged) {
+      ASSERT_OK(staged.status());
+      const std::vector<float> values(staged->num_elements(), 0.1f * static_cast<float>(round + 1));
+      if (!staged->is_discard()) {
+        std::memcpy(staged->bytes().data(), values.data(), values.size() * sizeof(float));
+      }
+      shard->FinishBucket(*std::move(staged), [&](const absl::StatusOr<PushOutcome>& outcome) {
+        is_acknowledged = outcome.ok() && *outcome == PushOutcome::kCounted;
+      });
+    });
+    process_->journal.RunAll();
+    return is_acknowledged;
+  }
+
+  void Save(int64_t round) {
+    process_->host->Obey(SaveCommand{Round(round), kSave});
+    process_->journal.RunAll();
+    process_->journal.RunAll();
+  }
+
+  std::vector<float> Weights() {
+    std::vector<float> weights;
+    (*process_->host->shard())
+        ->ReadBucket(WorkerId(0), Incarnation(0), 0, Round(0),
+                     [&](const absl::StatusOr<PublishedBucket>& read) {
+                       ASSERT_OK(read.status());
+                       weights.assign(read->data().begin(), read->data().end());
+                     });
+    return weights;
+  }
+
+  SimulatedFileSystem disk_;
+  std::unique_ptr<Process> process_;
+};
+
+TEST_F(ShardLogTest, TheNextProcessGoesOnWhereTheLastOneEnded) {
+  EXPECT_THAT(Start(5), IsOkAndHolds(false));
+  Assign();
+  EXPECT_THAT(process_->reports.loaded, ElementsAre(kLife));
+  EXPECT_TRUE(Train(0));
+  EXPECT_TRUE(Train(1));
+  const std::vector<float> weights = Weights();
+  std::mt19937_64 chance(1);
+  for (int process = 0; process < 3; ++process) {
+    disk_.Crash(chance);
+    EXPECT_THAT(Start(6), IsOkAndHolds(true));
+    EXPECT_EQ(process_->host->server_incarnation(), kLife);
+    EXPECT_EQ(process_->host->instance_id(), 5);
+    EXPECT_EQ(Weights(), weights);
+    EXPECT_THAT(process_->reports.loaded, IsEmpty());
+    process_->host->GoOn();
+    EXPECT_THAT(process_->reports.loaded, ElementsAre(kLife));
+  }
+  EXPECT_TRUE(Train(2));
+}
+
+TEST_F(ShardLogTest, NobodyIsToldThatAShardHasLoadedBeforeItsBeginningIsOnDisk) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  process_->host->Obey(Assignment(kLife));
+  EXPECT_THAT(process_->reports.loaded, IsEmpty());
+  process_->journal.RunAll();
+  EXPECT_THAT(process_->reports.loaded, ElementsAre(kLife));
+}
+
+TEST_F(ShardLogTest, ANewLifeOfTheServersForgetsTheOneBefore) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  Assign();
+  const std::vector<float> weights = Weights();
+  EXPECT_TRUE(Train(0));
+  Assign();
+  EXPECT_THAT(Start(), IsOkAndHolds(true));
+  EXPECT_EQ(Weights(), weights);
+}
+
+// Until a checkpoint is published, and with it what comes before another one, nothing may go.
+TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  Assign();
+  for (int64_t round = 0; round < 3; ++round) {
+    EXPECT_TRUE(Train(round));
+    Save(round + 1);
+    EXPECT_TRUE(disk_.Exists("/journal/00000001.journal")) << round;
+  }
+  EXPECT_EQ(process_->reports.num_saved, 3);
+  // That checkpoint is not one that can be loaded; what is removed does not depend on that.
+  process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
+  process_->journal.RunAll();
+  EXPECT_TRUE(disk_.Exists("/journal/00000001.journal"));
+  process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000003", Round(3)});
+  process_->journal.RunAll();
+  EXPECT_FALSE(disk_.Exists("/journal/00000001.journal"));
+  EXPECT_FALSE(disk_.Exists("/journal/00000002.journal"));
+  EXPECT_TRUE(disk_.Exists("/journal/00000003.journal")) << "round 3 may have begun in it";
+  EXPECT_THAT(Start(), IsOkAndHolds(false)) << "the checkpoint is not there";
+  EXPECT_THAT(process_->reports.notices,
+              ElementsAre(HasSubstr("cannot go on from the journal, so that all servers go back")));
+}
+
+TEST_F(ShardLogTest, WhatItDoesNotKnowIsNamed) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  process_->log->Begin(5, Assignment(kLife + 1), [] {});
+  process_->journal.RunAll();
+  EXPECT_THAT(Start(),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("not an assignment; was it written by another version?")));
+}
+
+TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
+  StepRecord step;
+  step.bucket = 3;
+  step.step = {.kind = BucketStep::Kind::kAccumulate,
+               .round = Round(41),
+               .weight = 5,
+               .factor = 0.1f,
+               .rescale = 1.0f / 3.0f};
+  step.key = {.worker = WorkerId(4'000'000'000),
+              .incarnation = Incarnation(0xfedcba9876543210),
+              .round = Round(41),
+              .base_version = Version(39),
+              .kind = ContributionKind::kPseudoGradient,
+              .scale = 1e-30f,
+              .encoding = Encoding::kInt8,
+              .num_samples = 17};
+  StepRecord update;
+  update.step = {.kind = BucketStep::Kind::kApply,
+                 .round = Round(41),
+                 .has_update = true,
+                 .call = {.step = 40, .learning_rate = 0.1 / 3, .gradient_scale = 0.7f}};
+  const RoundPlan plan = {
+      Round(41), ViewId(8), {{WorkerId(1), Incarnation(0xfedcba9876543210), 3}}, 0.1 / 7};
+  for (const ShardRecord& record :
+       {ShardRecord(step), ShardRecord(update), ShardRecord(plan),
+        ShardRecord(ShadowRecord{2, Version(9)}), ShardRecord(NormRecord{Round(1), 1.0 / 3})}) {
+    const Json json = ShardRecordToJson(record);
+    ASSERT_OK_AND_ASSIGN(const Json read, ParseJson(FormatJson(json)));
+    ASSERT_OK_AND_ASSIGN(const ShardRecord again, ShardRecordFromJson(read));
+    EXPECT_EQ(again.index(), record.index());
+    EXPECT_EQ(FormatJson(ShardRecordToJson(again)), FormatJson(json));
+  }
+  ASSERT_OK_AND_ASSIGN(const Json json, ParseJson(FormatJson(ShardRecordToJson(step))));
+  ASSERT_OK_AND_ASSIGN(const ShardRecord again, ShardRecordFromJson(json));
+  const auto& same = std::get<StepRecord>(again);
+  EXPECT_EQ(same.step.factor, step.step.factor);
+  EXPECT_EQ(same.step.rescale, step.step.rescale);
+  EXPECT_EQ(same.key.incarnation, step.key.incarnation);
+  EXPECT_EQ(same.key.kind, step.key.kind);
+  EXPECT_EQ(same.key.scale, step.key.scale);
+}
+
+}  // namespace
+}  // namespace lodestar
