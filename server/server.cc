@@ -131,13 +131,7 @@ absl::Status Server::OpenLog() {
     deps.executor = log_executor_.get();
     deps.format_assignment = FormatAssignment;
     deps.parse_assignment = ParseAssignment;
-    deps.on_trouble = [shard = config_.cluster.shard](const absl::Status& status) {
-      if (status.ok()) return LogInfo("shard={} the journal can be written again", shard);
-      LogError(
-          "shard={} the journal cannot be written, and nothing is acknowledged until it can: "
-          "{}",
-          shard, status.message());
-    };
+    deps.on_trouble = [this](const absl::Status& status) { OnLogTrouble(status); };
     return ShardLog::Open(folder, std::move(deps));
   };
   absl::StatusOr<std::unique_ptr<ShardLog>> log = open();
@@ -150,6 +144,17 @@ absl::Status Server::OpenLog() {
   if (!log.ok()) return explain(log.status());
   log_ = *std::move(log);
   return absl::OkStatus();
+}
+
+void Server::OnLogTrouble(const absl::Status& status) {
+  if (status.ok()) {
+    return LogInfo("shard={} the journal can be written again", config_.cluster.shard);
+  }
+  const std::string text = absl::StrCat(
+      "the journal of shard ", config_.cluster.shard,
+      " cannot be written, and nothing is acknowledged until it can: ", status.message());
+  if (role_ != nullptr) return role_->RaiseAlarm(text, AlarmKind::kAlarm);
+  LogError("{}", text);
 }
 
 absl::Status Server::Recover() {

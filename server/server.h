@@ -79,6 +79,8 @@ class Server {
   absl::Status Build();
   // The journal of this server's shard, as the process before it has left it.
   absl::Status OpenLog();
+  // From a thread of the journal's.
+  void OnLogTrouble(const absl::Status& status);
   // Takes over what that holds.
   absl::Status Recover();
   void StartTrace();
