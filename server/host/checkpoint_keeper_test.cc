@@ -90,7 +90,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     record.round = Round(round);
     record.state.ledger = ledger;
     record.state.server_incarnation = server_incarnation_;
-      record.layout = layout_;
+    record.layout = layout_;
     const absl::StatusOr<std::string> part = WriteShard(record.directory, round, weight);
     if (!part.ok()) {
       published_ = part.status();

@@ -1,7 +1,6 @@
 #include "server/host/shard_host.h"
 
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "common/bucket_plan.h"
 #include "common/executor.h"
 #include "common/layout.h"
+#include "common/testing/queue_executor.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -53,21 +53,6 @@ AssignCommand Assignment(uint64_t server_incarnation) {
   return {
       .server_incarnation = server_incarnation, .job = job, .map = map, .source = InitialSource{}};
 }
-
-// Tasks run when the test says so.
-class QueueExecutor final : public Executor {
- public:
-  void Schedule(Task task) override { tasks_.push_back(std::move(task)); }
-  int num_threads() const override { return 1; }
-  void RunNext() {
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
-    std::move(task)();
-  }
-
- private:
-  std::deque<Task> tasks_;
-};
 
 class RecordedReports final : public ShardReports {
  public:

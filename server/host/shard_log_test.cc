@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <random>
 #include <string>
@@ -15,6 +14,7 @@
 #include "common/bucket_plan.h"
 #include "common/executor.h"
 #include "common/layout.h"
+#include "common/testing/queue_executor.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "server/host/shard_host.h"
@@ -30,22 +30,6 @@ using ::testing::IsEmpty;
 constexpr char kFolder[] = "/journal";
 constexpr uint64_t kLife = 7;  // of the servers
 constexpr char kSave[] = "/checkpoints/round-00000001.tmp";
-
-class ManualExecutor final : public Executor {
- public:
-  void Schedule(Task task) override { tasks_.push_back(std::move(task)); }
-  int num_threads() const override { return 1; }
-  void RunAll() {
-    while (!tasks_.empty()) {
-      Task task = std::move(tasks_.front());
-      tasks_.pop_front();
-      std::move(task)();
-    }
-  }
-
- private:
-  std::deque<Task> tasks_;
-};
 
 class RecordedReports final : public ShardReports {
  public:
@@ -83,7 +67,7 @@ class ShardLogTest : public testing::Test {
  protected:
   // A life of the process, as far as a shard has one.
   struct Process {
-    ManualExecutor journal;
+    QueueExecutor journal;
     InlineExecutor others;
     RecordedReports reports;
     std::unique_ptr<ShardLog> log;

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/executor.h"
+#include "common/testing/queue_executor.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "server/journal/journal_reader.h"
@@ -29,23 +29,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr char kFolder[] = "/journal";
-
-// Tasks that run when the test says so.
-class ManualExecutor final : public Executor {
- public:
-  void Schedule(Task task) override { tasks_.push_back(std::move(task)); }
-  int num_threads() const override { return 1; }
-  void RunAll() {
-    while (!tasks_.empty()) {
-      Task task = std::move(tasks_.front());
-      tasks_.pop_front();
-      std::move(task)();
-    }
-  }
-
- private:
-  std::deque<Task> tasks_;
-};
 
 // Payloads of sizes below and above what the writer copies, not all multiples of 8.
 std::string PayloadOf(uint64_t number) {
@@ -106,7 +89,7 @@ class JournalTest : public ::testing::Test {
   }
 
   SimulatedFileSystem disk_;
-  ManualExecutor executor_;
+  QueueExecutor executor_;
   std::unique_ptr<JournalWriter> writer_;
   uint64_t next_ = 0;
   std::vector<uint64_t> durable_;

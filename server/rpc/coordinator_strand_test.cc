@@ -1,6 +1,5 @@
 #include "server/rpc/coordinator_strand.h"
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "common/executor.h"
+#include "common/testing/queue_executor.h"
 #include "common/testing/simulated_clock.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
@@ -163,21 +163,6 @@ TEST_F(CoordinatorStrandTest, AServerThatAsksAgainForItsLastSaveLeavesNoCallBehi
 // A coordinator that keeps its memory on a disk whose writes end when the test says so.
 class KeepingStrandTest : public testing::Test {
  protected:
-  // Tasks wait for RunAll().
-  class HeldExecutor final : public Executor {
-   public:
-    void Schedule(Task task) override { tasks.push_back(std::move(task)); }
-    int num_threads() const override { return 1; }
-    void RunAll() {
-      while (!tasks.empty()) {
-        Task task = std::move(tasks.front());
-        tasks.pop_front();
-        std::move(task)();
-      }
-    }
-    std::deque<Task> tasks;
-  };
-
   KeepingStrandTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
     EXPECT_OK(disk_.CreateDirectories("/journal"));
     journal_ = *CoordinatorJournal::Create({"/journal", {}}, {&disk_, &executor_});
@@ -238,7 +223,7 @@ class KeepingStrandTest : public testing::Test {
 
   SimulatedClock clock_;
   SimulatedFileSystem disk_;
-  HeldExecutor executor_;
+  QueueExecutor executor_;
   CoordinatorConfig config_;
   std::vector<std::string> left_;
   std::unique_ptr<CoordinatorJournal> journal_;
@@ -250,8 +235,7 @@ TEST_F(KeepingStrandTest, NothingLeavesBeforeItIsKept) {
   Register("b");
   EXPECT_THAT(left_, IsEmpty());
   EXPECT_TRUE(strand_.awaits_journal());
-  std::move(executor_.tasks.front())();  // a's record
-  executor_.tasks.pop_front();
+  executor_.RunNext();  // a's record
   EXPECT_THAT(Names(), ElementsAre("a"));
   EXPECT_THAT(left_, ElementsAre("a"));
   executor_.RunAll();
@@ -270,10 +254,10 @@ TEST_F(KeepingStrandTest, AnswersThatTellNothingNewWaitOnlyForWhatIsBeingKept) {
   });
   executor_.RunAll();
   EXPECT_OK(Beat(life));
-  EXPECT_THAT(executor_.tasks, IsEmpty()) << "a lease is nothing to be kept";
+  EXPECT_EQ(executor_.size(), 0) << "a lease is nothing to be kept";
   Register("b");
   EXPECT_THAT(Beat(life), StatusIs(absl::StatusCode::kUnknown));
-  EXPECT_EQ(executor_.tasks.size(), 1);
+  EXPECT_EQ(executor_.size(), 1);
   executor_.RunAll();
 }
 

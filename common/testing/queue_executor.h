@@ -1,0 +1,34 @@
+// QueueExecutor: tasks that run when the test says so, in the order in which they came.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <utility>
+
+#include "common/executor.h"
+
+namespace lodestar {
+
+// For one thread.
+class QueueExecutor final : public Executor {
+ public:
+  void Schedule(Task task) override { tasks_.push_back(std::move(task)); }
+  int num_threads() const override { return 1; }
+
+  size_t size() const { return tasks_.size(); }
+  // Requires a task.
+  void RunNext() {
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    std::move(task)();
+  }
+  // With those that they schedule.
+  void RunAll() {
+    while (!tasks_.empty()) RunNext();
+  }
+
+ private:
+  std::deque<Task> tasks_;
+};
+
+}  // namespace lodestar
