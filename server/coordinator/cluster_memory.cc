@@ -1,5 +1,6 @@
 #include "server/coordinator/cluster_memory.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -63,6 +64,9 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   state.server_incarnation = memory.server_incarnation;
   state.stop_reason = std::move(memory.stop_reason);
   state.stop_requested_at = memory.stop_requested_at;
+  if (state.stop_requested_at.has_value()) {
+    state.drop_missing_at = std::max(now, *state.stop_requested_at + state.config.stop_timeout);
+  }
   state.supply.Resume(memory.supply);
   state.norms = NormBook(state.config.num_shards, std::move(memory.norms));
   ASSIGN_OR_RETURN(state.membership, MembershipTable::Resume(state.membership.config(),

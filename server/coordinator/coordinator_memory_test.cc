@@ -322,6 +322,23 @@ TEST(CoordinatorMemoryTest, TheTimeInWhichNoProcessRanIsNobodysLease) {
               StatusIs(absl::StatusCode::kAborted));
 }
 
+TEST(CoordinatorMemoryTest, AStoppedJobStillWaitsForWorkersOnlySoLong) {
+  CoordinatorHarness cluster(PairConfig());
+  cluster.Start();
+  const TestWorker a = cluster.Add("a"), b = cluster.Add("b");
+  cluster.Ask(b);  // both wait, so that a round opens
+  const Grant grant = *cluster.Ask(a).grant;
+  ASSERT_TRUE(cluster.Ask(b).grant.has_value());
+  cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
+  cluster.coordinator().RequestStop("an operator asked for it", cluster.now());
+  cluster.Restart();
+  cluster.AttachAgain();
+  for (int i = 0; i < 11; ++i) cluster.Pass(absl::Seconds(5), {a, b});
+  cluster.Pass(absl::Seconds(6), {a});  // well within the lease of b
+  EXPECT_THAT(cluster.observer().events,
+              Contains(HasSubstr("has not handed in its round within --stop_timeout")));
+}
+
 TEST(CoordinatorMemoryTest, PeopleAreToldThatItGoesOn) {
   CoordinatorHarness cluster(PairConfig());
   Script script(&cluster);

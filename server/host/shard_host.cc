@@ -192,7 +192,8 @@ absl::StatusOr<bool> ShardHost::Recover() {
 }
 
 void ShardHost::GoOn() {
-  deps_.reports->OnLoaded(server_incarnation(), absl::OkStatus());
+  // Not of an assignment that has come since.
+  deps_.reports->OnLoaded(deps_.log->beginning()->assignment.server_incarnation, absl::OkStatus());
   if (const auto recovered = shard(); recovered.ok()) (*recovered)->EndReplay();
 }
 

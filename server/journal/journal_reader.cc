@@ -76,10 +76,9 @@ absl::StatusOr<JournalEnd> ReadJournal(
     }
   }
   if (durable > end.last_sequence) {
-    return absl::DataLossError(absl::StrCat("journal ", broken_at.empty() ? folder : broken_at,
-                                            " is damaged: record ", end.last_sequence + 1,
-                                            " was on disk (as far as record ", durable,
-                                            "), and is not sound"));
+    return absl::DataLossError(absl::StrCat(
+        "journal ", broken_at.empty() ? folder : broken_at, " is damaged: record ",
+        end.last_sequence + 1, " was on disk (as far as record ", durable, "), and is not sound"));
   }
   std::move(unproven.begin(), unproven.end(), std::back_inserter(end.unproven));
   if (!broken_at.empty()) {

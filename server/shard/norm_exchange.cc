@@ -1,5 +1,6 @@
 #include "server/shard/norm_exchange.h"
 
+#include <cmath>
 #include <utility>
 
 namespace lodestar {
@@ -37,7 +38,7 @@ void RoundNorm::Submit(Round round, int bucket, std::vector<double> segment_sums
   exchange_->Submit(
       round, std::move(sums),
       [all = std::move(complete.done), note = note_, round](absl::StatusOr<double> total) {
-        if (total.ok() && note != nullptr) note(round, *total);
+        if (total.ok() && std::isfinite(*total) && note != nullptr) note(round, *total);
         for (const Done& one : all) one(total);
       });
 }
