@@ -231,7 +231,7 @@ absl::Status Server::Listen() {
 
 // Workers that are to notice nothing look for it where it was.
 absl::Status Server::CheckSameAddress() const {
-  if (!has_recovered_) return absl::OkStatus();
+  if (!has_recovered_ || (role_ != nullptr && !role_->has_resumed())) return absl::OkStatus();
   const std::string& before =
       log_->beginning()->assignment.map->servers[config_.cluster.shard].address;
   if (before == address_) return absl::OkStatus();
@@ -370,6 +370,8 @@ void Server::Stop(StopKind kind) {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
     grpc_server_->Wait();
   }
+  // Its disk may hang for longer than what they call lives.
+  if (log_ != nullptr) log_->EndCallbacks();
   if (trace_ != nullptr) trace_->Finish();
 }
 

@@ -1,9 +1,11 @@
 #include "server/host/shard_host.h"
 
+#include <atomic>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
 #include "common/logging.h"
 #include "common/model_spec_json.h"
@@ -57,36 +59,69 @@ absl::Status LoadFrom(FileSystem& file_system, const WeightsSource& source,
   return shard.LoadInitial(config.job.seed);
 }
 
-// Trying again does not bring back what this says is gone.
+// Neither time nor an operator brings back what this says is gone.
 bool IsLossOfData(const absl::Status& status) {
-  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
-         absl::IsFailedPrecondition(status);
+  return absl::IsDataLoss(status) || absl::IsNotFound(status);
 }
 
 constexpr absl::string_view kServersStartAnew = "the servers start anew";
 
+// What a journal goes on from. Errors: Unavailable if the disk that has it may not be mounted;
+// those of VerifyCheckpoint().
+absl::Status CheckBase(FileSystem& file_system, const WeightsSource& source) {
+  const auto missing = [](absl::string_view base, absl::string_view what) {
+    return absl::UnavailableError(
+        absl::StrCat("the journal goes on from ", base, ", and ", what,
+                     ": mount its disk; or move the journal away, to begin without it"));
+  };
+  if (const auto* file = std::get_if<SafetensorsSource>(&source)) {
+    return file_system.Exists(file->path) ? absl::OkStatus()
+                                          : missing(file->path, "there is no such file");
+  }
+  const auto* checkpoint = std::get_if<CheckpointSource>(&source);
+  if (checkpoint == nullptr) return absl::OkStatus();
+  const std::string folder = checkpoint->directory.substr(0, checkpoint->directory.rfind('/'));
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> there,
+                   ListWholeCheckpoints(file_system, folder));
+  if (there.empty()) {
+    return missing(checkpoint->directory, absl::StrCat("there is no checkpoint in ", folder));
+  }
+  return VerifyCheckpoint(file_system, checkpoint->directory).status();
+}
+
+}  // namespace
+
 // Tells the reports of which life of the servers a shard is.
-class AssignedObserver final : public ShardObserver {
+class ShardHost::AssignedObserver final : public ShardObserver {
  public:
-  AssignedObserver(uint64_t server_incarnation, ShardReports* reports)
-      : server_incarnation_(server_incarnation), reports_(reports) {}
+  enum class Mode { kTelling, kMute };
+
+  AssignedObserver(uint64_t server_incarnation, ShardReports* reports, Mode mode)
+      : server_incarnation_(server_incarnation),
+        reports_(reports),
+        is_telling_(mode == Mode::kTelling) {}
+
+  void Begin() { is_telling_ = true; }
 
   void OnDiverged(Round round, absl::string_view text) override {
-    reports_->OnDiverged(server_incarnation_, round, text);
+    if (is_telling_) reports_->OnDiverged(server_incarnation_, round, text);
   }
-  void OnFault(const WorkerFault& fault) override { reports_->OnFault(fault); }
+  void OnFault(const WorkerFault& fault) override {
+    if (is_telling_) reports_->OnFault(fault);
+  }
   void OnOutOfMemory(absl::string_view text) override {
-    reports_->OnOutOfMemory(server_incarnation_, text);
+    if (is_telling_) reports_->OnOutOfMemory(server_incarnation_, text);
   }
-  void OnDropped(absl::string_view text) override { reports_->OnDropped(text); }
+  void OnDropped(absl::string_view text) override {
+    if (is_telling_) reports_->OnDropped(text);
+  }
   void OnNotice(absl::string_view text) override { reports_->OnNotice(text); }
 
  private:
   const uint64_t server_incarnation_;
   ShardReports* const reports_;
+  std::atomic<bool> is_telling_;
 };
-
-}  // namespace
 
 void NormRelay::End() {
   std::map<Round, DoneCallback> ended;
@@ -184,9 +219,10 @@ absl::StatusOr<bool> ShardHost::Recover() {
   if (recovered.ok()) return true;
   if (!IsLossOfData(recovered)) return recovered;
   norms_.reset();
+  deps_.log->Refuse();
   deps_.reports->OnNotice(
-      absl::StrCat("cannot go on from the journal, so that all servers go back "
-                   "to the newest checkpoint: ",
+      absl::StrCat("cannot go on from the journal, so that all servers go back to the newest "
+                   "checkpoint, and its files stay as *.damaged: ",
                    recovered.message()));
   return false;
 }
@@ -194,16 +230,18 @@ absl::StatusOr<bool> ShardHost::Recover() {
 void ShardHost::GoOn() {
   // Not of an assignment that has come since.
   deps_.reports->OnLoaded(deps_.log->beginning()->assignment.server_incarnation, absl::OkStatus());
+  recovered_observer_->Begin();
   if (const auto recovered = shard(); recovered.ok()) (*recovered)->EndReplay();
 }
 
 absl::Status ShardHost::TakeOver(const ShardLog::Beginning& beginning) {
   const AssignCommand& assignment = beginning.assignment;
-  if (const auto* checkpoint = std::get_if<CheckpointSource>(&assignment.source)) {
-    RETURN_IF_ERROR(VerifyCheckpoint(*deps_.file_system, checkpoint->directory).status());
-  }
+  RETURN_IF_ERROR(CheckBase(*deps_.file_system, assignment.source));
   norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
-  ASSIGN_OR_RETURN(const std::shared_ptr<ParameterShard> shard, BuildShard(assignment));
+  recovered_observer_ = std::make_shared<AssignedObserver>(
+      assignment.server_incarnation, deps_.reports, AssignedObserver::Mode::kMute);
+  ASSIGN_OR_RETURN(const std::shared_ptr<ParameterShard> shard,
+                   BuildShard(assignment, recovered_observer_));
   ASSIGN_OR_RETURN(const int64_t num_records, deps_.log->Replay(*shard));
   instance_id_ = beginning.instance_id;
   assignment_ = assignment;
@@ -283,9 +321,13 @@ void ShardHost::Load(const AssignCommand& assignment) {
   if (norms_ != nullptr) norms_->End();
   norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
   const absl::Status reaches = CheckFolder(assignment.folder);
+  const auto build = [&] {
+    return BuildShard(
+        assignment, std::make_shared<AssignedObserver>(assignment.server_incarnation, deps_.reports,
+                                                       AssignedObserver::Mode::kTelling));
+  };
   absl::StatusOr<std::shared_ptr<ParameterShard>> built =
-      reaches.ok() ? BuildShard(assignment)
-                   : absl::StatusOr<std::shared_ptr<ParameterShard>>(reaches);
+      reaches.ok() ? build() : absl::StatusOr<std::shared_ptr<ParameterShard>>(reaches);
   const absl::Status status = built.status();
   if (!status.ok()) {
     built = absl::UnavailableError(
@@ -305,7 +347,7 @@ absl::Status ShardHost::CheckFolder(const SharedFolder& folder) const {
 }
 
 absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
-    const AssignCommand& assignment) {
+    const AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer) {
   const ClusterMap& map = *assignment.map;
   if (shard_ >= static_cast<int>(map.servers.size())) {
     return absl::InvalidArgumentError(
@@ -323,7 +365,7 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   ParameterShard::Deps deps;
   deps.executor = deps_.executor;
   deps.norm_exchange = norms_;
-  deps.observer = std::make_shared<AssignedObserver>(assignment.server_incarnation, deps_.reports);
+  deps.observer = std::move(observer);
   deps.trace = deps_.trace;
   deps.journal = deps_.log;
   ASSIGN_OR_RETURN(std::shared_ptr<ParameterShard> shard,

@@ -102,12 +102,12 @@ class ShardHost {
   ~ShardHost();
 
   // Before anything else: takes over what the log has of a process before this one. Blocks while it
-  // loads. False: there is nothing, or nothing whole, which the reports are told, and the shard
-  // begins with its first AssignCommand. Errors: what trying again may mend.
+  // loads. False: there is nothing, or nothing whole, which the reports get a notice of, and the
+  // shard begins with its first AssignCommand. Errors: what trying again or an operator may mend.
   absl::StatusOr<bool> Recover() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // After Recover() was true, once reports are taken. The process before may not have told that it
-  // has loaded; and what was under way goes on.
+  // After Recover() was true, once all reports are taken: before, there are none but notices. The
+  // process before may not have told that it has loaded; and what was under way goes on.
   void GoOn();
 
   // After an AssignCommand, until it has loaded, shard() is Unavailable. StopCommand is the
@@ -132,11 +132,14 @@ class ShardHost {
   void Shutdown(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  class AssignedObserver;
+
   void Assign(const AssignCommand& command);
   void Save(const SaveCommand& command);
   absl::Status TakeOver(const ShardLog::Beginning& beginning) ABSL_LOCKS_EXCLUDED(mutex_);
   void Load(const AssignCommand& assignment);
-  absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(const AssignCommand& assignment);
+  absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(
+      const AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer);
   absl::Status CheckFolder(const SharedFolder& folder) const;
   // The most that the shard may take. Errors: ResourceExhausted if it will not fit.
   absl::StatusOr<int64_t> CheckMemory(const JobSpec& job, int64_t num_elements);
@@ -153,6 +156,7 @@ class ShardHost {
   uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::StatusOr<std::shared_ptr<ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<AssignedObserver> recovered_observer_;  // null: nothing was taken over
   // Of commands only.
   AssignCommand assignment_;
   std::shared_ptr<NormRelay> norms_;  // null before the first

@@ -15,12 +15,25 @@ constexpr int64_t kFormat = 1;
 constexpr absl::string_view kBegin = "begin";  // of a segment
 constexpr absl::string_view kBase = "base";    // a checkpoint is published
 
-// What is wrong with a record that is sound.
-absl::Status Unfit(uint64_t sequence, const absl::Status& status) {
+// Of a record that is sound, and that this version cannot make anything of.
+absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
   if (status.ok()) return status;
-  return absl::DataLossError(
+  return absl::UnimplementedError(
       absl::StrCat("record ", sequence, " of the journal: ", status.message(),
-                   absl::IsInvalidArgument(status) ? "; was it written by another version?" : ""));
+                   "; another version has written it. Start that one, or move the journal away to "
+                   "go back to the newest checkpoint"));
+}
+
+// Nothing if it is of the log's own.
+absl::StatusOr<std::optional<ShardRecord>> ParseRecord(absl::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
+  if (kind == kBegin || kind == kBase) return std::nullopt;
+  return ShardRecordFromJson(json);
+}
+
+absl::string_view TextOf(absl::Span<const std::byte> payload) {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
 }
 
 }  // namespace
@@ -32,15 +45,20 @@ absl::StatusOr<std::unique_ptr<ShardLog>> ShardLog::Open(const std::string& fold
 }
 
 absl::Status ShardLog::ReadBeginning() {
-  ASSIGN_OR_RETURN(
-      JournalEnd end, ReadJournal(*deps_.file_system, folder_, [this](const JournalRecord& record) {
-        const absl::string_view payload(reinterpret_cast<const char*>(record.payload.data()),
-                                        record.payload.size());
-        return Unfit(record.sequence, NoteBeginning(record.sequence, record.text, payload));
-      }));
+  uint64_t first = 0;
+  ASSIGN_OR_RETURN(JournalEnd end,
+                   ReadJournal(*deps_.file_system, folder_, [&](const JournalRecord& record) {
+                     if (first == 0) first = record.sequence;
+                     return Unknown(record.sequence, NoteBeginning(record));
+                   }));
+  if (first > needed_from_) {
+    return absl::DataLossError(absl::StrCat("journal ", folder_, " begins with record ", first,
+                                            ", and is to begin with ", needed_from_,
+                                            ": its oldest file is missing or damaged"));
+  }
   if (!assignment_.empty()) {
     absl::StatusOr<AssignCommand> assignment = deps_.parse_assignment(assignment_);
-    RETURN_IF_ERROR(Unfit(began_at_, assignment.status()));
+    RETURN_IF_ERROR(Unknown(began_at_, assignment.status()));
     if (!base_.empty()) assignment->source = CheckpointSource{base_};
     beginning_ = {instance_id_, *std::move(assignment)};
   }
@@ -51,12 +69,12 @@ absl::Status ShardLog::ReadBeginning() {
   return absl::OkStatus();
 }
 
-absl::Status ShardLog::NoteBeginning(uint64_t sequence, absl::string_view text,
-                                     absl::string_view payload) {
-  ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(record.text));
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
   if (kind == kBase) {
     ASSIGN_OR_RETURN(base_, GetString(json, "directory"));
+    ASSIGN_OR_RETURN(needed_from_, GetUint64(json, "needed_from"));
     return absl::OkStatus();
   }
   if (kind != kBegin) return absl::OkStatus();
@@ -66,14 +84,16 @@ absl::Status ShardLog::NoteBeginning(uint64_t sequence, absl::string_view text,
   }
   ASSIGN_OR_RETURN(instance_id_, GetUint64(json, "instance_id"));
   ASSIGN_OR_RETURN(base_, GetString(json, "base"));
-  assignment_ = std::string(payload);
+  ASSIGN_OR_RETURN(needed_from_, GetUint64(json, "needed_from"));
+  assignment_ = std::string(TextOf(record.payload));
   ASSIGN_OR_RETURN(const std::string save, GetString(json, "save_directory"));
   if (save.empty()) {
-    began_at_ = sequence;
+    began_at_ = record.sequence;
+    needed_from_ = record.sequence;
     marks_.clear();
     return absl::OkStatus();
   }
-  Mark mark = {.sequence = sequence, .round = std::nullopt, .directory = save};
+  Mark mark = {.sequence = record.sequence, .round = std::nullopt, .directory = save};
   ASSIGN_OR_RETURN(const int64_t round, GetInt64(json, "save_round"));
   if (round >= 0) mark.round = Round(round);
   marks_.push_back(std::move(mark));
@@ -84,16 +104,15 @@ absl::StatusOr<int64_t> ShardLog::Replay(ParameterShard& shard) const {
   int64_t num_records = 0;
   const auto replay = [&](const JournalRecord& record) -> absl::Status {
     if (record.sequence <= began_at_) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const Json json, ParseJson(record.text));
-    ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
-    if (kind == kBegin || kind == kBase) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const ShardRecord parsed, ShardRecordFromJson(json));
+    const absl::StatusOr<std::optional<ShardRecord>> parsed = ParseRecord(record.text);
+    RETURN_IF_ERROR(Unknown(record.sequence, parsed.status()));
+    if (!parsed->has_value()) return absl::OkStatus();
     ++num_records;
-    return shard.Replay(parsed, record.payload);
+    const absl::Status status = shard.Replay(**parsed, record.payload);
+    return {status.code(),
+            absl::StrCat("record ", record.sequence, " of the journal: ", status.message())};
   };
-  RETURN_IF_ERROR(ReadJournal(*deps_.file_system, folder_, [&](const JournalRecord& record) {
-                    return Unfit(record.sequence, replay(record));
-                  }).status());
+  RETURN_IF_ERROR(ReadJournal(*deps_.file_system, folder_, replay).status());
   return num_records;
 }
 
@@ -104,6 +123,7 @@ uint64_t ShardLog::BeginSegment(const Mark* save, std::function<void()> durable)
       {"format", kFormat},
       {"instance_id", instance_id_},
       {"base", base_},
+      {"needed_from", save == nullptr ? 0 : needed_from_},
       {"save_directory", save == nullptr ? "" : save->directory},
       {"save_round", save == nullptr || !save->round.has_value() ? -1 : save->round->value()}};
   return writer_->BeginSegment(
@@ -119,7 +139,12 @@ void ShardLog::Begin(uint64_t instance_id, const AssignCommand& assignment,
   assignment_ = deps_.format_assignment(assignment);
   base_.clear();
   marks_.clear();
-  writer_->RemoveBefore(BeginSegment(nullptr, std::move(durable)));
+  needed_from_ = BeginSegment(nullptr, std::move(durable));
+  if (std::exchange(is_refused_, false)) {
+    writer_->SetAsideBefore(needed_from_);
+  } else {
+    writer_->RemoveBefore(needed_from_);
+  }
 }
 
 void ShardLog::OnSave(const SaveCommand& save) {
@@ -138,12 +163,11 @@ void ShardLog::OnPublished(const PublishedCommand& published) {
     if (is_enough) oldest_needed = &mark;
   }
   base_ = published.path;
-  const Json json = {{"kind", kBase}, {"directory", base_}};
+  if (oldest_needed != nullptr) needed_from_ = oldest_needed->sequence;
+  const Json json = {{"kind", kBase}, {"directory", base_}, {"needed_from", needed_from_}};
   writer_->Append({.text = FormatJson(json)}, [] {});
-  if (oldest_needed == nullptr) return;
-  const uint64_t needed_from = oldest_needed->sequence;
-  writer_->RemoveBefore(needed_from);
-  std::erase_if(marks_, [=](const Mark& mark) { return mark.sequence < needed_from; });
+  writer_->RemoveBefore(needed_from_);
+  std::erase_if(marks_, [this](const Mark& mark) { return mark.sequence < needed_from_; });
 }
 
 void ShardLog::Append(ShardRecord record, absl::Span<const std::byte> payload,

@@ -46,16 +46,18 @@ class ShardLog final : public ShardJournal {
     AssignCommand assignment;  // from the newest checkpoint that was published since
   };
 
-  // The folder is there, on disk, and nobody else's. Errors: DataLoss if records are missing, or
-  // are not what this version writes; those of the disk.
+  // The folder is there, on disk, and nobody else's. Errors: DataLoss if records are missing;
+  // Unimplemented if another version has written them; those of the disk.
   static absl::StatusOr<std::unique_ptr<ShardLog>> Open(const std::string& folder, Deps deps);
 
   const std::optional<Beginning>& beginning() const { return beginning_; }
   // Not empty: what was torn at the end, and left out; for people.
   const std::string& torn() const { return torn_; }
   // All that was done since the beginning, to a shard that has loaded what that says. Returns the
-  // number of records. Errors: those of ReadJournal() and ParameterShard::Replay().
+  // number of records. Errors: those of Open() and ParameterShard::Replay().
   absl::StatusOr<int64_t> Replay(ParameterShard& shard) const;
+  // It cannot be gone on from: the next Begin() leaves its files beside, as *.damaged.
+  void Refuse() { is_refused_ = true; }
 
   // A new life of the servers: forgets all that is there, as soon as this is on disk.
   void Begin(uint64_t instance_id, const AssignCommand& assignment, std::function<void()> durable);
@@ -67,6 +69,8 @@ class ShardLog final : public ShardJournal {
   void Append(ShardRecord record, absl::Span<const std::byte> payload,
               std::shared_ptr<const void> payload_owner, std::function<void()> durable) override;
   void Tick() { writer_->Tick(); }
+  // See JournalWriter.
+  void EndCallbacks() { writer_->EndCallbacks(); }
   // OK, or why nothing is acknowledged at present.
   absl::Status trouble() const { return writer_->trouble(); }
 
@@ -80,7 +84,7 @@ class ShardLog final : public ShardJournal {
 
   ShardLog(std::string folder, Deps deps) : folder_(std::move(folder)), deps_(std::move(deps)) {}
   absl::Status ReadBeginning();
-  absl::Status NoteBeginning(uint64_t sequence, absl::string_view text, absl::string_view payload);
+  absl::Status NoteBeginning(const JournalRecord& record);
   // With the mark of a save, if that is what begins it.
   uint64_t BeginSegment(const Mark* save, std::function<void()> durable);
 
@@ -88,8 +92,10 @@ class ShardLog final : public ShardJournal {
   const Deps deps_;
   std::optional<Beginning> beginning_;
   std::string torn_;
-  uint64_t began_at_ = 0;   // number of the record; 0: before those that are left
-  std::string assignment_;  // formatted
+  bool is_refused_ = false;
+  uint64_t began_at_ = 0;     // number of the record; 0: before those that are left
+  uint64_t needed_from_ = 0;  // the oldest record that counts; 0: there is none
+  std::string assignment_;    // formatted
   uint64_t instance_id_ = 0;
   std::string base_;  // the newest published checkpoint since the beginning; empty: none
   std::vector<Mark> marks_;

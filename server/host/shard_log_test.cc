@@ -95,13 +95,15 @@ class ShardLogTest : public testing::Test {
     absl::StatusOr<std::unique_ptr<ShardLog>> log = ShardLog::Open(kFolder, std::move(deps));
     if (!log.ok()) return log.status();
     process_->log = *std::move(log);
-    process_->host = std::make_unique<ShardHost>(0, ShardHost::Deps{.executor = &process_->others,
-                                                                    .commands = &process_->others,
-                                                                    .writer = &process_->others,
-                                                                    .reports = &process_->reports,
-                                                                    .file_system = &disk_,
-                                                                    .instance_id = instance_id,
-                                                                    .log = process_->log.get()});
+    process_->host =
+        std::make_unique<ShardHost>(0, ShardHost::Deps{.executor = &process_->others,
+                                                       .commands = &process_->others,
+                                                       .writer = &process_->others,
+                                                       .reports = &process_->reports,
+                                                       .file_system = &disk_,
+                                                       .instance_id = instance_id,
+                                                       .log = process_->log.get(),
+                                                       .read_memory = [this] { return memory_; }});
     return process_->host->Recover();
   }
 
@@ -153,6 +155,7 @@ class ShardLogTest : public testing::Test {
   }
 
   SimulatedFileSystem disk_;
+  HostMemory memory_;  // not known
   std::unique_ptr<Process> process_;
 };
 
@@ -214,18 +217,75 @@ TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
   EXPECT_FALSE(disk_.Exists("/journal/00000001.journal"));
   EXPECT_FALSE(disk_.Exists("/journal/00000002.journal"));
   EXPECT_TRUE(disk_.Exists("/journal/00000003.journal")) << "round 3 may have begun in it";
-  EXPECT_THAT(Start(), IsOkAndHolds(false)) << "the checkpoint is not there";
-  EXPECT_THAT(process_->reports.notices,
-              ElementsAre(HasSubstr("cannot go on from the journal, so that all servers go back")));
 }
 
-TEST_F(ShardLogTest, WhatItDoesNotKnowIsNamed) {
+class ShardLogAfterCheckpointTest : public ShardLogTest {
+ protected:
+  ShardLogAfterCheckpointTest() {
+    EXPECT_THAT(Start(), IsOkAndHolds(false));
+    Assign();
+    for (int64_t round = 0; round < 3; ++round) {
+      EXPECT_TRUE(Train(round));
+      Save(round + 1);
+    }
+    process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000003", Round(3)});
+    process_->journal.RunAll();
+  }
+};
+
+// Both that it cannot load, and that it cannot do all again.
+TEST_F(ShardLogTest, TooLittleMemoryIsNoReasonToGiveUpTheJournal) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  Assign();
+  EXPECT_TRUE(Train(0));
+  const int64_t needed = 1024;
+  const std::pair<HostMemory, absl::StatusCode> cases[] = {
+      {{.total_bytes = needed, .available_bytes = 16, .limited_by = ""},
+       absl::StatusCode::kFailedPrecondition},
+      {{.total_bytes = 16, .available_bytes = needed, .limited_by = ""},
+       absl::StatusCode::kResourceExhausted}};
+  for (const auto& [memory, code] : cases) {
+    memory_ = memory;
+    EXPECT_THAT(Start(), StatusIs(code, HasSubstr("--memory_limit")));
+    EXPECT_THAT(process_->reports.notices, IsEmpty());
+  }
+  memory_ = {};
+  EXPECT_THAT(Start(), IsOkAndHolds(true));
+}
+
+// As where its disk is not mounted.
+TEST_F(ShardLogAfterCheckpointTest, AnEmptyCheckpointFolderIsNoReasonToGiveUpTheJournal) {
+  ASSERT_OK(disk_.RemoveAll("/checkpoints"));
+  for (int process = 0; process < 2; ++process) {
+    EXPECT_THAT(Start(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("mount its disk")));
+    EXPECT_TRUE(disk_.Exists("/journal/00000003.journal"));
+  }
+}
+
+TEST_F(ShardLogAfterCheckpointTest, WithoutItsCheckpointItBeginsAnewAndTheJournalStaysBeside) {
+  ASSERT_OK(disk_.CreateDirectories("/checkpoints/round-00000004"));
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  EXPECT_THAT(process_->reports.notices,
+              ElementsAre(HasSubstr("cannot go on from the journal, so that all servers go back")));
+  EXPECT_TRUE(disk_.Exists("/journal/00000003.journal")) << "until there is something instead";
+  Assign();
+  EXPECT_FALSE(disk_.Exists("/journal/00000003.journal"));
+  EXPECT_TRUE(disk_.Exists("/journal/00000003.journal.damaged"));
+  EXPECT_THAT(Start(), IsOkAndHolds(true));
+}
+
+TEST_F(ShardLogAfterCheckpointTest, WithoutItsOldestFileItIsNotWhole) {
+  ASSERT_OK(disk_.RemoveAll("/journal/00000003.journal"));
+  EXPECT_THAT(Start(), StatusIs(absl::StatusCode::kDataLoss,
+                                HasSubstr("its oldest file is missing or damaged")));
+}
+
+TEST_F(ShardLogTest, WhatAnotherVersionHasWrittenIsNamedAndLeftAlone) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   process_->log->Begin(5, Assignment(kLife + 1), [] {});
   process_->journal.RunAll();
-  EXPECT_THAT(Start(),
-              StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr("not an assignment; was it written by another version?")));
+  EXPECT_THAT(Start(), StatusIs(absl::StatusCode::kUnimplemented,
+                                HasSubstr("not an assignment; another version has written it")));
 }
 
 TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {

@@ -36,18 +36,35 @@ absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_syste
   return numbers;
 }
 
-absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder) {
+absl::Status RemoveSegment(FileSystem& file_system, const std::string& folder, uint64_t number) {
+  RETURN_IF_ERROR(file_system.RemoveAll(JournalSegmentPath(folder, number)));
+  return file_system.SyncDirectory(folder);
+}
+
+absl::Status SetSegmentAside(FileSystem& file_system, const std::string& folder, uint64_t number) {
+  const std::string path = JournalSegmentPath(folder, number);
+  if (file_system.Exists(path)) {
+    RETURN_IF_ERROR(file_system.Rename(path, absl::StrCat(path, kAside)));
+  }
+  return file_system.SyncDirectory(folder);
+}
+
+absl::Status RemoveSetAside(FileSystem& file_system, const std::string& folder) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(folder));
   for (const std::string& name : names) {
     if (!absl::EndsWith(name, kAside)) continue;
     RETURN_IF_ERROR(file_system.RemoveAll(absl::StrCat(folder, "/", name)));
   }
+  return absl::OkStatus();
+}
+
+absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder) {
+  RETURN_IF_ERROR(RemoveSetAside(file_system, folder));
   ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, ListJournalSegments(file_system, folder));
   for (const uint64_t number : numbers) {
-    const std::string path = JournalSegmentPath(folder, number);
-    RETURN_IF_ERROR(file_system.Rename(path, absl::StrCat(path, kAside)));
+    RETURN_IF_ERROR(SetSegmentAside(file_system, folder, number));
   }
-  return file_system.SyncDirectory(folder);
+  return absl::OkStatus();
 }
 
 }  // namespace lodestar

@@ -24,7 +24,15 @@ std::string JournalSegmentPath(absl::string_view folder, uint64_t number);
 absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,
                                                           const std::string& folder);
 
-// Renames the segments, so that the folder holds an empty journal; those set aside before go.
+// These change one name, which is on disk when they return. A segment that is not there any more is
+// no error. Errors: of the disk.
+absl::Status RemoveSegment(FileSystem& file_system, const std::string& folder, uint64_t number);
+// Renames it, so that it is none of the journal.
+absl::Status SetSegmentAside(FileSystem& file_system, const std::string& folder, uint64_t number);
+
+// What was set aside. Errors: of the disk.
+absl::Status RemoveSetAside(FileSystem& file_system, const std::string& folder);
+// All segments, oldest first, so that the folder holds an empty journal; those set aside before go.
 // Errors: of the disk.
 absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder);
 

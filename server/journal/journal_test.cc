@@ -27,6 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAreArray;
 
 constexpr char kFolder[] = "/journal";
 
@@ -214,6 +215,44 @@ TEST_F(JournalTest, OneThatIsSetAsideIsEmpty) {
     EXPECT_THAT(read_, IsEmpty());
     EXPECT_THAT(disk_.List(kFolder), IsOkAndHolds(ElementsAre("00000001.journal.damaged")));
   }
+}
+
+TEST_F(JournalTest, SegmentsOfNoUseStayBesideUntilOthersDo) {
+  const std::vector<std::vector<std::string>> left_by = {
+      {"00000001.journal.damaged", "00000002.journal"},
+      {"00000002.journal.damaged", "00000003.journal.damaged", "00000004.journal"}};
+  for (const std::vector<std::string>& left : left_by) {
+    Open();
+    Append();
+    executor_.RunAll();
+    const uint64_t begin = next_;
+    Append(/*begins_segment=*/true);
+    writer_->SetAsideBefore(begin);
+    writer_->RemoveBefore(begin - 1);
+    executor_.RunAll();
+    EXPECT_THAT(disk_.List(kFolder), IsOkAndHolds(UnorderedElementsAreArray(left)));
+    ASSERT_OK(Read().status());
+    EXPECT_THAT(read_, ElementsAre(absl::StrCat("record ", begin)));
+  }
+}
+
+TEST_F(JournalTest, NobodyIsCalledBackAfterTheEndOfCallbacks) {
+  Open();
+  Append();
+  executor_.RunAll();
+  EXPECT_THAT(durable_, ElementsAre(1));
+  Append();
+  writer_->EndCallbacks();
+  executor_.RunAll();
+  disk_.SetFaultHook(
+      [](FileOperation, const std::string&) { return absl::UnavailableError("injected"); });
+  Append();
+  executor_.RunAll();
+  disk_.SetFaultHook(nullptr);
+  EXPECT_THAT(durable_, ElementsAre(1));
+  EXPECT_THAT(troubles_, IsEmpty());
+  EXPECT_THAT(Read(), IsOk());
+  EXPECT_THAT(read_, SizeIs(2)) << "what was appended before the disk failed";
 }
 
 TEST_F(JournalTest, AMissingSegmentIsAnError) {

@@ -83,13 +83,26 @@ uint64_t JournalWriter::Enqueue(bool begins_segment, Record record, Durable dura
 
 void JournalWriter::RemoveBefore(uint64_t sequence) {
   absl::MutexLock lock(&mutex_);
-  removable_before_ = std::max(removable_before_, sequence);
+  retired_.removed_before = std::max(retired_.removed_before, sequence);
+  if (trouble_.ok()) Kick();
+}
+
+void JournalWriter::SetAsideBefore(uint64_t sequence) {
+  absl::MutexLock lock(&mutex_);
+  retired_.set_aside_before = std::max(retired_.set_aside_before, sequence);
   if (trouble_.ok()) Kick();
 }
 
 void JournalWriter::Tick() {
   absl::MutexLock lock(&mutex_);
   if (!trouble_.ok()) Kick();
+}
+
+void JournalWriter::EndCallbacks() {
+  const auto is_idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !is_calling_back_; };
+  absl::MutexLock lock(&mutex_);
+  calls_nobody_ = true;
+  mutex_.Await(absl::Condition(&is_idle));
 }
 
 absl::Status JournalWriter::trouble() const {
@@ -105,13 +118,13 @@ void JournalWriter::Kick() {
 void JournalWriter::Work() {
   std::vector<Item> items = std::move(refused_);
   refused_.clear();
-  uint64_t removable_before = 0;
+  Retired retired;
   {
     absl::MutexLock lock(&mutex_);
     is_scheduled_ = false;
     std::move(queue_.begin(), queue_.end(), std::back_inserter(items));
     queue_.clear();
-    removable_before = removable_before_;
+    retired = retired_;
   }
   const absl::Status written = Write(items);
   absl::Status before;
@@ -121,17 +134,30 @@ void JournalWriter::Work() {
     // What has come meanwhile.
     if (written.ok() && !queue_.empty()) Kick();
   }
-  if (before.ok() != written.ok()) deps_.on_trouble(written);
+  const bool has_trouble_changed = before.ok() != written.ok();
   if (!written.ok()) {
     file_.reset();
     refused_ = std::move(items);
-    return;
+    return CallBack({}, has_trouble_changed, written);
   }
   if (!items.empty()) durable_ = items.back().sequence;
+  CallBack(absl::MakeSpan(items), has_trouble_changed, written);
+  Retire(retired);
+}
+
+void JournalWriter::CallBack(absl::Span<Item> items, bool has_trouble_changed,
+                             const absl::Status& trouble) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (calls_nobody_) return;
+    is_calling_back_ = true;
+  }
+  if (has_trouble_changed) deps_.on_trouble(trouble);
   for (Item& item : items) {
     if (item.durable) std::move(item.durable)();
   }
-  if (removable_before <= durable_) RemoveSegments(removable_before);
+  absl::MutexLock lock(&mutex_);
+  is_calling_back_ = false;
 }
 
 absl::Status JournalWriter::Write(const std::vector<Item>& items) {
@@ -170,16 +196,33 @@ absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
   return deps_.file_system->SyncDirectory(config_.folder);
 }
 
-void JournalWriter::RemoveSegments(uint64_t sequence) {
-  FileSystem& disk = *deps_.file_system;
-  // The last one that begins at or before the record holds it. One after the other: a crash must
-  // not bring back an old one without those that followed it. What the disk refuses is tried again
-  // with the next records.
-  while (segments_.size() > 1 && segments_[1].first_sequence <= sequence &&
-         disk.RemoveAll(JournalSegmentPath(config_.folder, segments_[0].number)).ok() &&
-         disk.SyncDirectory(config_.folder).ok()) {
+void JournalWriter::Retire(const Retired& retired) {
+  const auto lies_before = [this](uint64_t end, uint64_t sequence) {
+    return sequence <= durable_ && end <= sequence;
+  };
+  // The last one that begins at or before a record holds it. One after the other: a crash must not
+  // bring back an old one without those that followed it. What the disk refuses is tried again with
+  // the next records.
+  while (segments_.size() > 1) {
+    const uint64_t number = segments_[0].number;
+    const uint64_t end = segments_[1].first_sequence;
+    absl::Status status;
+    if (lies_before(end, retired.set_aside_before)) {
+      status = SetAside(number);
+    } else if (lies_before(end, retired.removed_before)) {
+      status = RemoveSegment(*deps_.file_system, config_.folder, number);
+    } else {
+      return;
+    }
+    if (!status.ok()) return;
     segments_.erase(segments_.begin());
   }
+}
+
+absl::Status JournalWriter::SetAside(uint64_t segment) {
+  if (!has_set_aside_) RETURN_IF_ERROR(RemoveSetAside(*deps_.file_system, config_.folder));
+  has_set_aside_ = true;
+  return SetSegmentAside(*deps_.file_system, config_.folder, segment);
 }
 
 }  // namespace lodestar

@@ -62,8 +62,13 @@ class JournalWriter {
   // Nobody needs the records before this one any more: removes the segments that hold no others,
   // once that one is durable.
   void RemoveBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same, but they stay beside, for people; those set aside before go.
+  void SetAsideBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
   // Every second or so: tries again what the disk has refused.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Calls nobody back any more, and waits for the call that runs; not from within one. What the
+  // executor still has to do may hang on the disk for long.
+  void EndCallbacks() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // OK, or why nothing is durable at present.
   absl::Status trouble() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -79,13 +84,22 @@ class JournalWriter {
   };
 
   uint64_t Enqueue(bool begins_segment, Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What nobody needs, behind the records that may make it so.
+  struct Retired {
+    uint64_t removed_before = 0;
+    uint64_t set_aside_before = 0;
+  };
+
   void Kick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Write(const std::vector<Item>& items);
   // In a new segment, once and first.
   absl::Status Rewrite(const std::vector<Item>& items);
   absl::Status OpenSegment(uint64_t first_sequence);
-  void RemoveSegments(uint64_t sequence);
+  void CallBack(absl::Span<Item> items, bool has_trouble_changed, const absl::Status& trouble)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Retire(const Retired& retired);
+  absl::Status SetAside(uint64_t segment);
 
   const Config config_;
   const Deps deps_;
@@ -93,8 +107,10 @@ class JournalWriter {
   mutable absl::Mutex mutex_;
   std::vector<Item> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_);
-  uint64_t removable_before_ ABSL_GUARDED_BY(mutex_) = 0;
+  Retired retired_ ABSL_GUARDED_BY(mutex_);
   bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_calling_back_ ABSL_GUARDED_BY(mutex_) = false;
+  bool calls_nobody_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
 
   // Of Work() only.
@@ -102,6 +118,7 @@ class JournalWriter {
   std::unique_ptr<WritableFile> file_;
   std::string path_;
   std::vector<JournalSegment> segments_;
+  bool has_set_aside_ = false;
   uint64_t durable_;
 };
 

@@ -392,7 +392,11 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
       is_finite = weights_.ApplySum(step.call, step.has_update);
       break;
   }
-  if (!is_finite) return NotFinite("after a replayed update, weights or optimizer state");
+  if (!is_finite) {
+    return absl::DataLossError(absl::StrCat("the update of round ", step.round.value(),
+                                            " makes elements of bucket ", bucket_.index,
+                                            " NaN or Inf: the run had diverged"));
+  }
   if (step.has_update && step.kind != BucketStep::Kind::kSum) {
     weights_.AdvanceShadow(Version(step.call.step));
   }

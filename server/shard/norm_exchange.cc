@@ -18,19 +18,19 @@ void RoundNorm::Submit(Round round, int bucket, std::vector<double> segment_sums
   Collected complete;
   {
     absl::MutexLock lock(&mutex_);
-    if (restored_.has_value() && restored_->first == round) known = restored_->second;
+    if (restored_.has_value() && restored_->first == round) {
+      known = restored_->second;
+    } else {
+      Collected& collected = rounds_[round];
+      collected.sums.resize(num_buckets_);
+      collected.sums[bucket] = std::move(segment_sums);
+      collected.done.push_back(std::move(done));
+      if (++collected.num_buckets < num_buckets_) return;
+      complete = std::move(collected);
+      rounds_.erase(round);
+    }
   }
   if (known.has_value()) return done(*known);
-  {
-    absl::MutexLock lock(&mutex_);
-    Collected& collected = rounds_[round];
-    collected.sums.resize(num_buckets_);
-    collected.sums[bucket] = std::move(segment_sums);
-    collected.done.push_back(std::move(done));
-    if (++collected.num_buckets < num_buckets_) return;
-    complete = std::move(collected);
-    rounds_.erase(round);
-  }
   std::vector<double> sums;
   for (const std::vector<double>& part : complete.sums) {
     sums.insert(sums.end(), part.begin(), part.end());

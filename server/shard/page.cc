@@ -122,6 +122,11 @@ std::shared_ptr<Page> PagePool::Allocate(int64_t elements) {
           }};
 }
 
+bool PagePool::has_run_short() const {
+  absl::MutexLock lock(&shelves_->mutex);
+  return shelves_->has_told_limit || shelves_->has_told_system;
+}
+
 int64_t PagePool::resident_bytes() const {
   absl::MutexLock lock(&shelves_->mutex);
   return BytesOf(shelves_->resident_elements);

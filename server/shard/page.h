@@ -68,6 +68,8 @@ class PagePool {
   // system has no memory for it.
   std::shared_ptr<Page> Allocate(int64_t elements);
 
+  // Whether there was a shortage of any kind.
+  bool has_run_short() const;
   // Of all pages that exist, in use or not.
   int64_t resident_bytes() const;
 

@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/initial_weights.h"
 #include "common/overloaded.h"
+#include "common/status_macros.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/bucket_aggregator.h"
 #include "server/sync/policy_factory.h"
@@ -207,25 +208,31 @@ void ParameterShard::SetMembers(ViewId view, absl::Span<const RosterMember> memb
 
 absl::Status ParameterShard::Replay(const ShardRecord& record,
                                     absl::Span<const std::byte> payload) {
-  return std::visit(Overloaded{
-                        [&](const RoundPlan& plan) {
-                          context_->roster.Open(plan, context_->counters.lowest_round());
-                          return absl::OkStatus();
-                        },
-                        [&](const NormRecord& norm) -> absl::Status {
-                          if (context_->norm == nullptr) {
-                            return absl::DataLossError("a norm is recorded of a job that has none");
-                          }
-                          context_->norm->Restore(norm.round, norm.total_square_sum);
-                          return absl::OkStatus();
-                        },
-                        [&](const auto& of_bucket) -> absl::Status {
-                          const absl::StatusOr<BucketAggregator*> bucket = Find(of_bucket.bucket);
-                          if (!bucket.ok()) return absl::DataLossError(bucket.status().message());
-                          return (*bucket)->Replay(of_bucket, payload);
-                        },
-                    },
-                    record);
+  const auto replay = Overloaded{
+      [&](const RoundPlan& plan) {
+        context_->roster.Open(plan, context_->counters.lowest_round());
+        return absl::OkStatus();
+      },
+      [&](const NormRecord& norm) -> absl::Status {
+        if (context_->norm == nullptr) {
+          return absl::DataLossError("a norm is recorded of a job that has none");
+        }
+        context_->norm->Restore(norm.round, norm.total_square_sum);
+        return absl::OkStatus();
+      },
+      [&](const auto& of_bucket) -> absl::Status {
+        const absl::StatusOr<BucketAggregator*> bucket = Find(of_bucket.bucket);
+        if (!bucket.ok()) return absl::DataLossError(bucket.status().message());
+        return (*bucket)->Replay(of_bucket, payload);
+      },
+  };
+  RETURN_IF_ERROR(std::visit(replay, record));
+  // Without a page, a bucket goes on as if the update were nothing.
+  if (!context_->pages->has_run_short()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("out of memory at ", BytesText(context_->pages->resident_bytes()),
+                   ", before all is done that was acknowledged: give it more memory (see "
+                   "--memory_limit)"));
 }
 
 void ParameterShard::EndReplay() {

@@ -83,7 +83,7 @@ class ParameterShard {
   void AwaitClientWeights();
   // After it, and before anything else: what a shard that has begun in the same way has written
   // down, in order; then once EndReplay(), from which on rounds go on. Errors: DataLoss if it does
-  // not follow; the shard is of no use then.
+  // not follow; ResourceExhausted. The shard is of no use then.
   absl::Status Replay(const ShardRecord& record, absl::Span<const std::byte> payload);
   void EndReplay();
   // Of what workers pull; fp32: weights as they are.

@@ -31,7 +31,7 @@ struct ShardMemory {
 ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements);
 
 // A warning if it fits until a checkpoint is written; empty if all fits, or nothing is known of the
-// host. Errors: ResourceExhausted with the numbers of both, and what to do.
+// host. Errors: FailedPrecondition with the numbers of both, and what to do.
 absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const HostMemory& host);
 
 }  // namespace lodestar
