@@ -94,12 +94,12 @@ absl::Status CheckBase(FileSystem& file_system, const WeightsSource& source) {
 // Tells the reports of which life of the servers a shard is.
 class ShardHost::AssignedObserver final : public ShardObserver {
  public:
-  enum class Mode { kTelling, kMute };
+  enum class Initially { kTelling, kMute };
 
-  AssignedObserver(uint64_t server_incarnation, ShardReports* reports, Mode mode)
+  AssignedObserver(uint64_t server_incarnation, ShardReports* reports, Initially initially)
       : server_incarnation_(server_incarnation),
         reports_(reports),
-        is_telling_(mode == Mode::kTelling) {}
+        is_telling_(initially == Initially::kTelling) {}
 
   void Begin() { is_telling_ = true; }
 
@@ -239,10 +239,14 @@ absl::Status ShardHost::TakeOver(const ShardLog::Beginning& beginning) {
   RETURN_IF_ERROR(CheckBase(*deps_.file_system, assignment.source));
   norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
   recovered_observer_ = std::make_shared<AssignedObserver>(
-      assignment.server_incarnation, deps_.reports, AssignedObserver::Mode::kMute);
+      assignment.server_incarnation, deps_.reports, AssignedObserver::Initially::kMute);
   ASSIGN_OR_RETURN(const std::shared_ptr<ParameterShard> shard,
                    BuildShard(assignment, recovered_observer_));
-  ASSIGN_OR_RETURN(const int64_t num_records, deps_.log->Replay(*shard));
+  ASSIGN_OR_RETURN(
+      const int64_t num_records,
+      deps_.log->Replay([&](const ShardRecord& record, absl::Span<const std::byte> payload) {
+        return shard->Replay(record, payload);
+      }));
   instance_id_ = beginning.instance_id;
   assignment_ = assignment;
   LogInfo("shard={} goes on from its journal: records={} round={}{}", shard_, num_records,
@@ -324,7 +328,7 @@ void ShardHost::Load(const AssignCommand& assignment) {
   const auto build = [&] {
     return BuildShard(
         assignment, std::make_shared<AssignedObserver>(assignment.server_incarnation, deps_.reports,
-                                                       AssignedObserver::Mode::kTelling));
+                                                       AssignedObserver::Initially::kTelling));
   };
   absl::StatusOr<std::shared_ptr<ParameterShard>> built =
       reaches.ok() ? build() : absl::StatusOr<std::shared_ptr<ParameterShard>>(reaches);
@@ -397,11 +401,15 @@ void ShardHost::Save(const SaveCommand& command) {
     };
     const auto current = shard();
     if (!current.ok()) return write(current.status());
+    const auto on_captured = [log = deps_.log, write](absl::StatusOr<ShardState> state) {
+      if (log == nullptr) return write(std::move(state));
+      log->OnCaptured([write, state = std::move(state)] { write(state); });
+    };
     // Nobody is at work on them; the command that opened the last one, or the end of the last of
     // its workers, may have missed this server.
     if (command.round.has_value()) (*current)->EndRoundsBefore(*command.round);
     if (deps_.log != nullptr) deps_.log->OnSave(command);
-    (*current)->Snapshot(command.round, write);
+    (*current)->Snapshot(command.round, on_captured);
   });
 }
 

@@ -12,8 +12,9 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kFormat = 1;
-constexpr absl::string_view kBegin = "begin";  // of a segment
-constexpr absl::string_view kBase = "base";    // a checkpoint is published
+constexpr absl::string_view kBegin = "begin";        // of a segment
+constexpr absl::string_view kCaptured = "captured";  // all that goes with a checkpoint is above
+constexpr absl::string_view kBase = "base";          // a checkpoint is published
 
 // Of a record that is sound, and that this version cannot make anything of.
 absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
@@ -28,7 +29,7 @@ absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
 absl::StatusOr<std::optional<ShardRecord>> ParseRecord(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
-  if (kind == kBegin || kind == kBase) return std::nullopt;
+  if (kind == kBegin || kind == kCaptured || kind == kBase) return std::nullopt;
   return ShardRecordFromJson(json);
 }
 
@@ -100,7 +101,7 @@ absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> ShardLog::Replay(ParameterShard& shard) const {
+absl::StatusOr<int64_t> ShardLog::Replay(TakeRecord take) const {
   int64_t num_records = 0;
   const auto replay = [&](const JournalRecord& record) -> absl::Status {
     if (record.sequence <= began_at_) return absl::OkStatus();
@@ -108,7 +109,7 @@ absl::StatusOr<int64_t> ShardLog::Replay(ParameterShard& shard) const {
     RETURN_IF_ERROR(Unknown(record.sequence, parsed.status()));
     if (!parsed->has_value()) return absl::OkStatus();
     ++num_records;
-    const absl::Status status = shard.Replay(**parsed, record.payload);
+    const absl::Status status = take(**parsed, record.payload);
     return {status.code(),
             absl::StrCat("record ", record.sequence, " of the journal: ", status.message())};
   };
@@ -151,6 +152,11 @@ void ShardLog::OnSave(const SaveCommand& save) {
   Mark mark = {.sequence = 0, .round = save.round, .directory = save.directory};
   mark.sequence = BeginSegment(&mark, [] {});
   marks_.push_back(std::move(mark));
+}
+
+void ShardLog::OnCaptured(std::function<void()> durable) {
+  const Json json = {{"kind", kCaptured}};
+  writer_->Append({.text = FormatJson(json)}, std::move(durable));
 }
 
 void ShardLog::OnPublished(const PublishedCommand& published) {

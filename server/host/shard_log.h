@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -23,7 +24,6 @@
 #include "common/ids.h"
 #include "server/coordinator/shard_command.h"
 #include "server/journal/journal_writer.h"
-#include "server/shard/parameter_shard.h"
 #include "server/shard/shard_journal.h"
 
 namespace lodestar {
@@ -53,9 +53,11 @@ class ShardLog final : public ShardJournal {
   const std::optional<Beginning>& beginning() const { return beginning_; }
   // Not empty: what was torn at the end, and left out; for people.
   const std::string& torn() const { return torn_; }
-  // All that was done since the beginning, to a shard that has loaded what that says. Returns the
-  // number of records. Errors: those of Open() and ParameterShard::Replay().
-  absl::StatusOr<int64_t> Replay(ParameterShard& shard) const;
+  using TakeRecord = absl::FunctionRef<absl::Status(const ShardRecord& record,
+                                                    absl::Span<const std::byte> payload)>;
+  // Hands over all that was done since the beginning, in order, for ParameterShard::Replay().
+  // Returns the number of records. Errors: those of Open() and of `take`.
+  absl::StatusOr<int64_t> Replay(TakeRecord take) const;
   // It cannot be gone on from: the next Begin() leaves its files beside, as *.damaged.
   void Refuse() { is_refused_ = true; }
 
@@ -63,6 +65,9 @@ class ShardLog final : public ShardJournal {
   void Begin(uint64_t instance_id, const AssignCommand& assignment, std::function<void()> durable);
   // Before the buckets are captured.
   void OnSave(const SaveCommand& save);
+  // After it. Not before `durable` may the checkpoint count: who goes on from it needs what has
+  // been written down with the captures.
+  void OnCaptured(std::function<void()> durable);
   // The checkpoint is there: as much as it makes unnecessary is removed.
   void OnPublished(const PublishedCommand& published);
 

@@ -219,6 +219,17 @@ TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
   EXPECT_TRUE(disk_.Exists("/journal/00000003.journal")) << "round 3 may have begun in it";
 }
 
+// A process that ends between the two would go on from a checkpoint without what belongs to it.
+TEST_F(ShardLogTest, ACheckpointCountsOnceTheJournalHasWhatWasWrittenDownWithIt) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  Assign();
+  EXPECT_TRUE(Train(0));
+  process_->host->Obey(SaveCommand{Round(1), kSave});
+  EXPECT_EQ(process_->reports.num_saved, 0);
+  process_->journal.RunAll();
+  EXPECT_EQ(process_->reports.num_saved, 1);
+}
+
 class ShardLogAfterCheckpointTest : public ShardLogTest {
  protected:
   ShardLogAfterCheckpointTest() {

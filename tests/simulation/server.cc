@@ -7,12 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/json.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/coordinator/coordinator_memory_json.h"
-#include "server/host/shard_record_json.h"
 #include "server/journal/journal_reader.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/shard_convert.h"
@@ -199,21 +197,11 @@ absl::StatusOr<bool> SimulatedServer::Recover() {
       host.server_incarnation(), shard_, absl::StrCat(process_.name(), " life ", process_.life()),
       **host.shard());
   std::vector<StepRecord> steps;
-  RETURN_IF_ERROR(
-      lodestar::ReadJournal(disk_, log_folder(), [&](const JournalRecord& record) -> absl::Status {
-        ASSIGN_OR_RETURN(const Json json, ParseJson(record.text));
-        if (json.contains("save_directory") && json["save_directory"] == "") {
-          steps.clear();
-        }
-        if (json.contains("save_directory") || json.contains("directory")) {
-          return absl::OkStatus();
-        }
-        ASSIGN_OR_RETURN(const ShardRecord step, ShardRecordFromJson(json));
-        if (const auto* of_bucket = std::get_if<StepRecord>(&step)) {
-          steps.push_back(*of_bucket);
-        }
-        return absl::OkStatus();
-      }).status());
+  const auto replayed = [&](const ShardRecord& record, absl::Span<const std::byte>) {
+    if (const auto* step = std::get_if<StepRecord>(&record)) steps.push_back(*step);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(life_->log->Replay(replayed).status());
   for (const StepRecord& step : steps) life_->audit->OnReplayed(step);
   process_.world().Tell(process_.name(), " goes on from its journal, with ", steps.size(),
                         " steps");
