@@ -142,6 +142,11 @@ ABSL_FLAG(std::string, on_divergence, "stop",
 ABSL_FLAG(double, rollback_lr_factor, 0.5,
           "rollback: the learning rate is multiplied by it each time; above 0, at most 1.");
 ABSL_FLAG(int32_t, max_rollbacks, 5, "rollback: how often, before the job fails; 1 to 1000.");
+ABSL_FLAG(
+    int32_t, nonfinite_limit, 3,
+    "How often in a row a worker may send NaN or Inf while others do not: each time it is not "
+    "counted and goes back to the newest weights, then it is turned away until it is started "
+    "again; 1 to 1000000.");
 
 ABSL_FLAG(
     std::string, checkpoint_dir, "",
@@ -362,6 +367,7 @@ absl::StatusOr<DivergencePolicy> ReadDivergence() {
   ASSIGN_OR_RETURN(policy.action, ParseDivergenceAction(absl::GetFlag(FLAGS_on_divergence)));
   policy.learning_rate_factor = absl::GetFlag(FLAGS_rollback_lr_factor);
   policy.max_rollbacks = absl::GetFlag(FLAGS_max_rollbacks);
+  policy.nonfinite_limit = absl::GetFlag(FLAGS_nonfinite_limit);
   return policy;
 }
 
@@ -418,7 +424,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Optimizer",
        {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",
         "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm", "on_divergence",
-        "rollback_lr_factor", "max_rollbacks"}},
+        "rollback_lr_factor", "max_rollbacks", "nonfinite_limit"}},
       {"Length, batches, evaluation",
        {"rounds", "batch_size", "global_batch_size", "eval_every", "eval_samples"}},
       {"Checkpoints",

@@ -342,6 +342,14 @@ std::string StandstillOf(const ClusterState& state, WorkerId worker,
                       age_at.has_value() ? " for " + AgeText(*age_at - still.since) : "");
 }
 
+std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text) {
+  const int times = state.desks.at(worker).times_not_finite();
+  const int limit = state.divergence.nonfinite_limit();
+  return absl::StrCat(text, "; ", times, " of ", limit,
+                      " times in a row that it may send NaN or Inf (--nonfinite_limit)",
+                      times < limit ? "" : ": it is turned away until it is started again");
+}
+
 std::string HoldText(const Hold& hold, absl::Time now) {
   const std::string age = AgeText(now - hold.since);
   if (!hold.round.has_value()) return absl::StrCat("it has not asked for work for ", age);

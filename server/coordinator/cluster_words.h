@@ -29,6 +29,8 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
 // its age if `age_at` is not given.
 std::string StandstillOf(const ClusterState& state, WorkerId worker,
                          std::optional<absl::Time> age_at);
+// "bucket 3, element 7: NaN; 2 of 3 times in a row that it may send NaN or Inf (--nonfinite_limit)"
+std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text);
 // "it was given round 7 5m0.2s ago and has not reported it; such a round usually takes it 1.2s"
 std::string HoldText(const Hold& hold, absl::Time now);
 // How long what is waited for now may last before the log is told.

@@ -251,10 +251,12 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
 absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
   const WorkerRecord* record = state_.membership.FindByName(call.name);
   const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
-  if (desk == state_.desks.end() || !desk->second.IsSick(call.instance_id)) return absl::OkStatus();
+  if (desk == state_.desks.end() ||
+      !desk->second.IsSick(call.instance_id, state_.divergence.nonfinite_limit()))
+    return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "worker '", call.name,
-      "' has sent NaN or Inf again and again, while the numbers of others were finite; check its "
+      "worker '", call.name, "' has sent NaN or Inf ", desk->second.times_not_finite(),
+      " times in a row (--nonfinite_limit), while the numbers of others were finite; check its "
       "device, its memory and its data, then start it again"));
 }
 
@@ -796,7 +798,9 @@ void Coordinator::OnNotFinite(WorkerId worker, Round round, absl::string_view te
                           "counted"),
              now);
   for (const WorkerRecord* member : state_.membership.Members()) {
-    if (state_.desks[member->id].is_finite()) return DropWorker(worker, text, now);
+    if (state_.desks[member->id].is_finite()) {
+      return DropWorker(worker, NotFiniteReason(state_, worker, text), now);
+    }
   }
   // They were computed on the weights after `round` updates.
   Diverge(round, round, absl::StrCat("no worker's numbers are finite any more: ", text), now);

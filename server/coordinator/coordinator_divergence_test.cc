@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
@@ -369,20 +371,28 @@ TEST_F(CoordinatorDivergenceTest, CountsThatCannotBeAreRefused) {
 }
 
 TEST_F(CoordinatorDivergenceTest, WorkerThatIsSickAgainAndAgainIsTurnedAway) {
-  Start(Config(2));
-  for (int time = 0; time < 3; ++time) {
-    for (const TestWorker& worker : workers_) cluster_->Ask(worker);
-    Refuse(1, time);
-    Refuse(1, time);  // another bucket says so, too
-    EXPECT_FALSE(IsAlive(1));
-    cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(GrantOf(0)));
-    if (time < 2) ComeBack(1);
+  for (const int limit : {1, 3}) {
+    workers_.clear();
+    Coordinator::Config config = Config(2);
+    config.divergence.nonfinite_limit = limit;
+    Start(config);
+    for (int time = 1; time <= limit; ++time) {
+      for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+      Refuse(1, time);
+      Refuse(1, time);  // another bucket says so, too
+      EXPECT_FALSE(IsAlive(1));
+      EXPECT_THAT(Snapshot().workers[1].reason,
+                  HasSubstr(absl::StrCat(time, " of ", limit, " times")));
+      cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(GrantOf(0)));
+      if (time < limit) ComeBack(1);
+    }
+    EXPECT_THAT(Snapshot().workers[1].reason, HasSubstr("turned away"));
+    const auto refused = cluster_->Register(workers_[1]);
+    EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  HasSubstr("worker 'b' has sent NaN")));
+    TestWorker restarted = {"b", workers_[1].instance_id + 1, {}};
+    EXPECT_TRUE(cluster_->Register(restarted).ok()) << "another process may do better";
   }
-  const auto refused = cluster_->Register(workers_[1]);
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("worker 'b' has sent NaN"));
-  TestWorker restarted = {"b", workers_[1].instance_id + 1, {}};
-  EXPECT_TRUE(cluster_->Register(restarted).ok()) << "another process may do better";
 }
 
 TEST_F(CoordinatorDivergenceTest, FastWorkerIsNotHeldSickBeforeOthersHaveShownTheirNumbers) {

@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kLowestFactor = 1e-6;
 constexpr int kMostRollbacks = 1000;
+constexpr int kMostNonfinite = 1'000'000;
 
 }  // namespace
 
@@ -22,7 +23,8 @@ absl::StatusOr<DivergenceAction> ParseDivergenceAction(absl::string_view name) {
 absl::Status ValidateDivergencePolicy(const DivergencePolicy& policy) {
   RETURN_IF_ERROR(
       CheckRange("rollback_lr_factor", policy.learning_rate_factor, kLowestFactor, 1.0));
-  return CheckWholeRange("max_rollbacks", policy.max_rollbacks, 1, kMostRollbacks);
+  RETURN_IF_ERROR(CheckWholeRange("max_rollbacks", policy.max_rollbacks, 1, kMostRollbacks));
+  return CheckWholeRange("nonfinite_limit", policy.nonfinite_limit, 1, kMostNonfinite);
 }
 
 }  // namespace lodestar

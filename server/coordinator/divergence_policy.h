@@ -1,4 +1,4 @@
-// What becomes of a run whose numbers are not finite any more: plain data, from flags.
+// What becomes of a run, or of a worker, whose numbers are not finite: plain data, from flags.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,8 @@ struct DivergencePolicy {
   // Of kRollback: the learning rate is multiplied by it each time, at most this often.
   double learning_rate_factor = 0.5;
   int max_rollbacks = 5;
+  // How often in a row one process may send what is not finite, while others do not.
+  int nonfinite_limit = 3;
 };
 
 // Errors of both: InvalidArgument naming the flag, the value and what is allowed.

@@ -36,6 +36,7 @@ class DivergenceRecord {
     learning_rate_scale_ *= policy_.learning_rate_factor;
   }
   int64_t rollbacks() const { return rollbacks_; }
+  int nonfinite_limit() const { return policy_.nonfinite_limit; }
   int max_rollbacks() const { return policy_.max_rollbacks; }
   double learning_rate_scale() const { return learning_rate_scale_; }
 

@@ -82,9 +82,11 @@ class WorkerDesk {
   void CountFinite() { memory_.times_not_finite = 0; }
   // Its last numbers were finite, or are still to come.
   bool is_finite() const { return memory_.times_not_finite == 0; }
+  // How often in a row; of the newest process.
+  int times_not_finite() const { return memory_.times_not_finite; }
   // The same process has failed so often, while others have not, that it is of no use.
-  bool IsSick(uint64_t instance_id) const {
-    return instance_id == memory_.instance_id && memory_.times_not_finite >= kMaxTimesNotFinite;
+  bool IsSick(uint64_t instance_id, int nonfinite_limit) const {
+    return instance_id == memory_.instance_id && memory_.times_not_finite >= nonfinite_limit;
   }
 
   bool is_waiting() const { return memory_.is_waiting; }
@@ -127,8 +129,6 @@ class WorkerDesk {
 
  private:
   void CountTimes(const RoundReport& report);
-
-  static constexpr int kMaxTimesNotFinite = 3;
 
   Memory memory_;
   std::string peer_;
