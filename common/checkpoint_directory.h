@@ -19,6 +19,10 @@ inline constexpr char kReplacedSuffix[] = ".old";
 // Of a future that a resume from an earlier round has left behind; never chosen by itself.
 inline constexpr char kAbandonedSuffix[] = ".abandoned";
 
+// Below the root directory, beside checkpoints: where servers have their journal unless they are
+// told of another place.
+inline constexpr char kJournalFolder[] = "journal";
+
 struct CheckpointEntry {
   Round round;
   std::string suffix;  // empty for a checkpoint, else one of the above

@@ -19,7 +19,7 @@
 #include "common/file_system.h"
 #include "common/host_memory.h"
 #include "common/logging.h"
-#include "server/checkpoint/folder_lock.h"
+#include "common/folder_lock.h"
 #include "server/coordinator/coordinator_memory.h"
 #include "server/host/checkpoint_keeper.h"
 #include "server/host/coordinator_journal.h"

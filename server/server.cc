@@ -20,7 +20,7 @@
 #include "proto/bulk_options.h"
 #include "server/advertised_address.h"
 #include "server/checkpoint/checkpoint_folder.h"
-#include "server/checkpoint/folder_lock.h"
+#include "common/folder_lock.h"
 #include "server/coordinator_role.h"
 #include "server/host/shard_host.h"
 #include "server/host/shard_log.h"

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "common/bytes_text.h"
+#include "common/checkpoint_directory.h"
 #include "common/status_macros.h"
 #include "proto/model_file.h"
 #include "server/idle_flags.h"
@@ -335,7 +336,7 @@ absl::StatusOr<DurabilityConfig> ReadJournal() {
   durability.journal_dir = FolderOf(absl::GetFlag(FLAGS_journal_dir));
   const std::string checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
   if (durability.journal_dir.empty() && !checkpoint_dir.empty()) {
-    durability.journal_dir = absl::StrCat(checkpoint_dir, "/journal");
+    durability.journal_dir = absl::StrCat(checkpoint_dir, "/", kJournalFolder);
   }
   return durability;
 }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/bytes_text.h"
+#include "common/checkpoint_copy.h"
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/file_system.h"
@@ -31,6 +32,7 @@
 #include "deploy/psctl/launch_command.h"
 #include "deploy/psctl/model_output.h"
 #include "deploy/psctl/request_watch.h"
+#include "deploy/psctl/restore_command.h"
 #include "deploy/psctl/status_text.h"
 #include "deploy/psctl/text_table.h"
 #include "deploy/psctl/verify_command.h"
@@ -41,6 +43,7 @@ ABSL_FLAG(bool, json, false, "As JSON, one object per line.");
 ABSL_FLAG(bool, watch, false, "Again every second until Ctrl-C.");
 ABSL_FLAG(std::string, out, "model.safetensors", "The file to write.");
 ABSL_FLAG(bool, force, false, "Replaces any regular file that is there.");
+ABSL_FLAG(std::string, to, "", "A folder, made if it is not there, that gets a copy.");
 ABSL_FLAG(std::string, reason, "psctl stop", "What the log and the workers are told.");
 ABSL_FLAG(int, servers, 1, "Number of servers; 1 to 64.");
 ABSL_FLAG(int, workers, 2, "Number of workers; 1 to 64.");
@@ -206,7 +209,20 @@ ClusterClient::Meanwhile SayWaits(const std::string& what) {
 int CheckpointCommand(ClusterClient* client) {
   const absl::StatusOr<v1::CheckpointReply> reply = client->Checkpoint(SayWaits("checkpoint"));
   if (!reply.ok()) return FailCall(reply.status());
-  return Print(absl::StrCat(reply->path(), "\n"));
+  const std::string to = absl::GetFlag(FLAGS_to);
+  if (to.empty()) return Print(absl::StrCat(reply->path(), "\n"));
+  FileSystem& disk = FileSystem::Real();
+  if (!disk.Exists(reply->path())) {
+    return Fail(absl::NotFoundError(
+        absl::StrCat("saved in ", reply->path(),
+                     ", and not copied: --to needs the folder of the "
+                     "servers' checkpoints on this machine, under the same absolute path")));
+  }
+  const absl::StatusOr<std::string> copy = CopyCheckpoint(disk, reply->path(), to);
+  if (copy.ok()) return Print(absl::StrCat(*copy, "\n"));
+  return FailCall(
+      {copy.status().code(),
+       absl::StrCat("saved in ", reply->path(), ", and not copied: ", copy.status().message())});
 }
 
 int ExportCommand(ClusterClient* client) {
@@ -286,6 +302,17 @@ int VerifyCommand(const CommandLine& line) {
   return status.ok() ? 0 : Fail(status);
 }
 
+int RestoreCommand(const CommandLine& line) {
+  if (line.positionals.size() != 2) return BadUsage("restore takes the path of one checkpoint");
+  const std::string to = absl::GetFlag(FLAGS_to);
+  if (to.empty()) return BadUsage("--to='': --checkpoint_dir of the servers is needed");
+  const absl::StatusOr<std::string> restored =
+      RestoreCheckpoint(FileSystem::Real(), line.positionals[1], to);
+  if (!restored.ok()) return FailCall(restored.status());
+  return Print(absl::StrCat(*restored, ": servers that are started with --checkpoint_dir=", to,
+                            " go on from it\n"));
+}
+
 // A command that talks to the server of --server.
 std::function<int(const CommandLine&)> WithClient(int (*run)(ClusterClient*)) {
   return [run](const CommandLine&) {
@@ -311,9 +338,11 @@ std::vector<Command> Commands() {
        .flags = {"server", "json", "watch"},
        .run = WithClient(&WorkersCommand)},
       {.name = "checkpoint",
-       .form = "checkpoint",
-       .summary = "saves now, prints the path",
-       .flags = {"server"},
+       .form = "checkpoint [--to=DIR]",
+       .summary = "saves now, prints the path; with --to that of a copy",
+       .details = "--to copies the checkpoint on this machine, which must have the folder of the\n"
+                  "servers' checkpoints under the same path, and verifies the copy.\n",
+       .flags = {"server", "to"},
        .run = WithClient(&CheckpointCommand)},
       {.name = "export",
        .form = "export [--out=FILE] [--force]",
@@ -353,6 +382,16 @@ std::vector<Command> Commands() {
                   "and compared with its manifest. Exit code: 0 all are whole.\n",
        .takes_paths = true,
        .run = &VerifyCommand},
+      {.name = "restore",
+       .form = "restore PATH --to=DIR",
+       .summary = "brings a checkpoint back; no server may hold DIR",
+       .details =
+           "PATH: a checkpoint (round-...). DIR: --checkpoint_dir of the servers that are to go\n"
+           "on from it. Refused where they would go on from something else: a later\n"
+           "checkpoint, or a journal.\n",
+       .flags = {"to"},
+       .takes_paths = true,
+       .run = &RestoreCommand},
   };
 }
 

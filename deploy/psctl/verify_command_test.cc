@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_manifest.h"
-#include "common/crc32c.h"
+#include "common/testing/checkpoint_files.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -22,32 +22,6 @@ using ::testing::StartsWith;
 
 class VerifyCommandTest : public testing::Test {
  protected:
-  void Write(const std::string& path, const std::string& bytes) {
-    auto file = disk_.Create(path, FileSystem::IfExists::kTruncate);
-    ASSERT_OK(file.status());
-    ASSERT_OK((*file)->Append(bytes));
-    ASSERT_OK((*file)->Close());
-  }
-
-  // A checkpoint of one shard whose file of weights is `bytes`.
-  void WriteCheckpoint(const std::string& path, int64_t round, const std::string& bytes) {
-    ASSERT_OK(disk_.CreateDirectories(path));
-    Manifest manifest;
-    manifest.round = Round(round);
-    TensorSpec tensor;
-    tensor.name = "w";
-    tensor.shape = {2};
-    manifest.layout = *Layout::FromTensors({tensor});
-    ShardManifest shard;
-    shard.range = {0, 2};
-    shard.weights = {"weights", static_cast<int64_t>(bytes.size()),
-                     Crc32c(bytes.data(), bytes.size())};
-    shard.buckets.push_back({{0, 2}, Version(round), {}});
-    manifest.shards.push_back(shard);
-    Write(absl::StrCat(path, "/weights"), bytes);
-    Write(absl::StrCat(path, "/", kManifestName), FormatManifest(manifest));
-  }
-
   absl::Status Verify(const std::vector<std::string>& paths) {
     lines_.clear();
     return VerifyCheckpoints(disk_, paths, [this](absl::string_view line) {
@@ -61,9 +35,9 @@ class VerifyCommandTest : public testing::Test {
 };
 
 TEST_F(VerifyCommandTest, SaysOfEachWhetherItIsWhole) {
-  WriteCheckpoint("runs/round-00000007", 7, "weights of seven");
-  WriteCheckpoint("runs/round-00000009.abandoned", 9, "weights of nine");
-  WriteCheckpoint("runs/round-00000011", 11, "weights");
+  WriteCheckpoint(disk_, "runs/round-00000007", 7, "weights of seven");
+  WriteCheckpoint(disk_, "runs/round-00000009.abandoned", 9, "weights of nine");
+  WriteCheckpoint(disk_, "runs/round-00000011", 11, "weights");
   ASSERT_OK(disk_.CreateDirectories("runs/round-00000012.1000-1.tmp"));
   EXPECT_OK(Verify({"runs/"}));
   EXPECT_THAT(lines_, ElementsAre("runs/round-00000012.1000-1.tmp  not finished, never used",
@@ -75,12 +49,12 @@ TEST_F(VerifyCommandTest, SaysOfEachWhetherItIsWhole) {
 }
 
 TEST_F(VerifyCommandTest, NamesWhatIsDamagedAndReadsTheRest) {
-  WriteCheckpoint("runs/round-00000007", 7, "weights of seven");
-  WriteCheckpoint("runs/round-00000009", 9, "weights of nine");
-  WriteCheckpoint("runs/round-00000011", 11, "weights");
-  WriteCheckpoint("runs/round-00000012", 12, "weights");
-  Write("runs/round-00000009/weights", "weights of mine");
-  Write("runs/round-00000011/weights", "weigh");
+  WriteCheckpoint(disk_, "runs/round-00000007", 7, "weights of seven");
+  WriteCheckpoint(disk_, "runs/round-00000009", 9, "weights of nine");
+  WriteCheckpoint(disk_, "runs/round-00000011", 11, "weights");
+  WriteCheckpoint(disk_, "runs/round-00000012", 12, "weights");
+  WriteFile(disk_, "runs/round-00000009/weights", "weights of mine");
+  WriteFile(disk_, "runs/round-00000011/weights", "weigh");
   ASSERT_OK(disk_.RemoveAll("runs/round-00000012/MANIFEST.json"));
   EXPECT_THAT(Verify({"runs"}), StatusIs(absl::StatusCode::kDataLoss, "3 of 4 do not verify"));
   EXPECT_THAT(
@@ -93,8 +67,8 @@ TEST_F(VerifyCommandTest, NamesWhatIsDamagedAndReadsTheRest) {
 }
 
 TEST_F(VerifyCommandTest, WhatAServerRemovesMeanwhileIsNotDamaged) {
-  WriteCheckpoint("runs/round-00000007", 7, "weights of seven");
-  WriteCheckpoint("runs/round-00000009", 9, "weights of nine");
+  WriteCheckpoint(disk_, "runs/round-00000007", 7, "weights of seven");
+  WriteCheckpoint(disk_, "runs/round-00000009", 9, "weights of nine");
   bool is_removed = false;
   disk_.SetFaultHook([&](FileOperation operation, const std::string& path) {
     const bool is_read =

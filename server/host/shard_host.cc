@@ -13,7 +13,7 @@
 #include "common/status_macros.h"
 #include "common/trained_weights.h"
 #include "server/checkpoint/checkpoint_reader.h"
-#include "server/checkpoint/folder_lock.h"
+#include "common/folder_lock.h"
 #include "server/checkpoint/shard_files.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/shard_memory.h"

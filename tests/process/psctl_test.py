@@ -71,7 +71,8 @@ class StatusTest(ClusterTestCase):
     port = self.port
     worker = self.start_worker("a")
     self.wait_for_round(1)
-    path = self.psctl("checkpoint").stdout.strip()
+    path = self.psctl("checkpoint", "--to=" + self.path("backups")).stdout.strip()
+    self.assertTrue(path.startswith(self.path("backups/round-")), path)
     verified = subprocess.run([BINARIES["psctl"], "verify", path], capture_output=True, text=True,
                               timeout=cluster_processes.PATIENCE_SECONDS, check=True)
     self.assertIn(path + "  whole: round ", verified.stdout)

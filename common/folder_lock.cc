@@ -1,4 +1,4 @@
-#include "server/checkpoint/folder_lock.h"
+#include "common/folder_lock.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

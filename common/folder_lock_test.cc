@@ -1,4 +1,4 @@
-#include "server/checkpoint/folder_lock.h"
+#include "common/folder_lock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,107 @@
+#include "common/checkpoint_copy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "common/checkpoint_directory.h"
+#include "common/checkpoint_manifest.h"
+#include "common/testing/checkpoint_files.h"
+#include "common/testing/simulated_file_system.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kSource[] = "/runs/round-00000007";
+constexpr char kCopy[] = "/backups/of/today/round-00000007";
+
+class CheckpointCopyTest : public testing::Test {
+ protected:
+  CheckpointCopyTest() { WriteCheckpoint(disk_, kSource, 7, "weights of round 7"); }
+
+  absl::StatusOr<std::string> Copy() { return CopyCheckpoint(disk_, kSource, "/backups/of/today"); }
+
+  SimulatedFileSystem disk_;
+};
+
+TEST_F(CheckpointCopyTest, IsACheckpointOfTheSameRoundAndSurvivesACrash) {
+  EXPECT_THAT(Copy(), IsOkAndHolds(kCopy));
+  ASSERT_OK(disk_.RemoveAll("/runs"));
+  std::mt19937_64 chance(1);
+  disk_.Crash(chance);
+  EXPECT_THAT(disk_.ReadWholeFile("/backups/of/today/round-00000007/weights", 100),
+              IsOkAndHolds("weights of round 7"));
+  EXPECT_OK(VerifyCheckpoint(disk_, kCopy).status());
+}
+
+TEST_F(CheckpointCopyTest, OneThatIsThereIsNotCopiedAgainAndAnotherOneStays) {
+  EXPECT_THAT(Copy(), IsOkAndHolds(kCopy));
+  disk_.SetFaultHook([](FileOperation operation, const std::string&) {
+    return operation == FileOperation::kRead ? absl::OkStatus()
+                                             : absl::UnavailableError("nothing is written");
+  });
+  EXPECT_THAT(Copy(), IsOkAndHolds(kCopy));
+  disk_.SetFaultHook(nullptr);
+  WriteCheckpoint(disk_, kSource, 7, "other weights of 7");
+  EXPECT_THAT(Copy(), StatusIs(absl::StatusCode::kAlreadyExists,
+                               HasSubstr("is another checkpoint of round 7")));
+  EXPECT_THAT(disk_.ReadWholeFile("/backups/of/today/round-00000007/weights", 100),
+              IsOkAndHolds("weights of round 7"));
+}
+
+TEST_F(CheckpointCopyTest, DamageIsThatOfTheSourceAndNothingIsLeft) {
+  WriteFile(disk_, "/runs/round-00000007/weights", "weights of round 8");
+  EXPECT_THAT(Copy(), StatusIs(absl::StatusCode::kDataLoss,
+                               HasSubstr("/runs/round-00000007/weights has crc32c")));
+  EXPECT_THAT(disk_.List("/backups/of/today"), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(CopyCheckpoint(disk_, "/runs", "/backups"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/runs/MANIFEST.json")));
+}
+
+// As servers do with those that are none of the newest.
+TEST_F(CheckpointCopyTest, OneThatIsRemovedMeanwhileIsSaidToBe) {
+  bool is_removed = false;
+  disk_.SetFaultHook([&](FileOperation operation, const std::string& path) {
+    const bool begins = operation == FileOperation::kCreate && absl::EndsWith(path, "/weights");
+    if (begins && !std::exchange(is_removed, true)) RemoveDirectory(disk_, kSource);
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(Copy(), StatusIs(absl::StatusCode::kUnavailable,
+                               HasSubstr("was removed while it was copied")));
+  EXPECT_THAT(disk_.List("/backups/of/today"), IsOkAndHolds(IsEmpty()));
+}
+
+TEST_F(CheckpointCopyTest, WhateverTheDiskRefusesTheCopyIsWholeOrNotThere) {
+  bool is_done = false;
+  for (int allowed = 0; !is_done; ++allowed) {
+    int left = allowed;
+    disk_.SetFaultHook([&](FileOperation operation, const std::string&) {
+      return operation == FileOperation::kRead || left-- > 0
+                 ? absl::OkStatus()
+                 : absl::ResourceExhaustedError("the disk is full");
+    });
+    is_done = Copy().ok();
+    disk_.SetFaultHook(nullptr);
+    std::mt19937_64 chance(allowed);
+    disk_.Crash(chance);
+    WriteCheckpoint(disk_, kSource, 7, "weights of round 7");
+    const auto whole = ListWholeCheckpoints(disk_, "/backups/of/today");
+    ASSERT_OK(whole.status());
+    for (const CheckpointEntry& entry : *whole) {
+      EXPECT_OK(VerifyCheckpoint(disk_, entry.path).status()) << allowed;
+    }
+    ASSERT_LT(allowed, 100);
+  }
+  EXPECT_OK(VerifyCheckpoint(disk_, kCopy).status());
+}
+
+}  // namespace
+}  // namespace lodestar

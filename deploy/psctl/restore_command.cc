@@ -1,0 +1,49 @@
+#include "deploy/psctl/restore_command.h"
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint_copy.h"
+#include "common/checkpoint_directory.h"
+#include "common/checkpoint_manifest.h"
+#include "common/folder_lock.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// Whether servers that are started with the folder go on from the checkpoint of that round in it.
+absl::Status CheckNothingElseCounts(FileSystem& file_system, const std::string& folder,
+                                    Round round) {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> there,
+                   ListWholeCheckpoints(file_system, folder));
+  for (const CheckpointEntry& entry : there) {
+    if (WrittenRound(file_system, entry) <= round) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        entry.path, " is later than round ", round.value(),
+        ", and servers would go on from it: move it away, or do without psctl restore and start "
+        "them with --resume=PATH, which sets it aside"));
+  }
+  const std::string journal = absl::StrCat(folder, "/", kJournalFolder);
+  ASSIGN_OR_RETURN(const std::vector<std::string> journals, file_system.List(journal));
+  if (journals.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      journal,
+      " is there, and servers with --durability=journal would go on from it: move it away"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std::string& path,
+                                              const std::string& folder) {
+  ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(file_system, path));
+  RETURN_IF_ERROR(file_system.CreateDirectories(folder));
+  ASSIGN_OR_RETURN(const std::unique_ptr<FolderLock> lock,
+                   FolderLock::Take(folder, NewFolderClaim(), {}));
+  RETURN_IF_ERROR(CheckNothingElseCounts(file_system, folder, manifest.round));
+  return CopyCheckpoint(file_system, path, folder);
+}
+
+}  // namespace lodestar

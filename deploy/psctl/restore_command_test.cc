@@ -1,0 +1,75 @@
+#include "deploy/psctl/restore_command.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint_directory.h"
+#include "common/folder_lock.h"
+#include "common/testing/checkpoint_files.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+// On a real disk, for the lock.
+class RestoreCommandTest : public testing::Test {
+ protected:
+  RestoreCommandTest() {
+    root_ = absl::StrCat(testing::TempDir(), "/restore-",
+                         testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(root_);
+    backup_ = root_ + "/backups/round-00000007";
+    folder_ = root_ + "/runs";
+    Write("backups/round-00000007", 7);
+  }
+
+  void Write(const std::string& name, int64_t round) {
+    WriteCheckpoint(disk_, absl::StrCat(root_, "/", name), round, absl::StrCat("round ", round));
+  }
+  absl::StatusOr<std::string> Restore() { return RestoreCheckpoint(disk_, backup_, folder_); }
+
+  FileSystem& disk_ = FileSystem::Real();
+  std::string root_, backup_, folder_;
+};
+
+TEST_F(RestoreCommandTest, ServersGoOnFromIt) {
+  Write("runs/round-00000005", 5);
+  Write("runs/round-00000009.abandoned", 9);
+  EXPECT_THAT(Restore(), IsOkAndHolds(folder_ + "/round-00000007"));
+  const auto whole = ListWholeCheckpoints(disk_, folder_);
+  ASSERT_OK(whole.status());
+  EXPECT_EQ(whole->front().round, Round(7));
+  EXPECT_OK(FolderLock::Take(folder_, NewFolderClaim(), {}).status()) << "the folder is free";
+}
+
+TEST_F(RestoreCommandTest, RefusesWhereSomethingElseWouldCount) {
+  Write("runs/round-00000008", 8);
+  EXPECT_THAT(Restore(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  HasSubstr("round-00000008 is later than round 7")));
+  std::filesystem::remove_all(folder_ + "/round-00000008");
+  std::filesystem::create_directories(folder_ + "/journal/shard-0");
+  EXPECT_THAT(Restore(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("journal")));
+  EXPECT_FALSE(disk_.Exists(folder_ + "/round-00000007"));
+}
+
+TEST_F(RestoreCommandTest, RefusesWhileAServerHoldsTheFolder) {
+  std::filesystem::create_directories(folder_);
+  const auto server = FolderLock::Take(folder_, NewFolderClaim(), {});
+  ASSERT_OK(server.status());
+  EXPECT_THAT(Restore(), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("process")));
+}
+
+TEST_F(RestoreCommandTest, ADamagedOneTouchesNothing) {
+  WriteFile(disk_, backup_ + "/weights", "round 8");
+  EXPECT_THAT(Restore(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
+  EXPECT_FALSE(disk_.Exists(folder_));
+}
+
+}  // namespace
+}  // namespace lodestar
