@@ -269,7 +269,8 @@ BucketStep BucketProtocol::StepOfPhase() {
       next_ = FactsOf(round_ + 1);
     }
   }
-  if (phase_ == Phase::kResummed && now_.plan != nullptr) {
+  // A round that nobody contributed to needs no plan, and may never have had one here.
+  if (phase_ == Phase::kResummed && (now_.plan != nullptr || arrived_weight_ == 0)) {
     phase_ = Phase::kCommitting;
     next_ = FactsOf(round_ + 1);
   }

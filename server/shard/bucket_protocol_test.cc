@@ -277,6 +277,22 @@ TEST_F(BucketProtocolTest, AClippedUpdateWaitsForTheNormOfItsRound) {
   EXPECT_THAT(Words(), ElementsAre("update 1 for round 0, clipped to 0.25"));
 }
 
+// Neither has an opening to go by.
+TEST_F(BucketProtocolTest, ASumOfNothingThatIsReplayedAsksForItsNormAgain) {
+  Start(JobOf(Mode::kSync), 1, /*awaits_norm=*/true);
+  Drop(1);
+  roster_.EndBefore(Round(1));
+  bucket_->OnRoster(roster_.Now());
+  const BucketStep sum = bucket_->NextStep();
+  EXPECT_EQ(Text(sum), "norm of round 0");
+  Start(JobOf(Mode::kSync), 1, /*awaits_norm=*/true);
+  EXPECT_THAT(bucket_->Replay(sum, ContributionKey()), IsOkAndHolds(true));
+  bucket_->OnRoster(roster_.Now());
+  EXPECT_THAT(Words(), ElementsAre("norm of round 0"));
+  bucket_->OnNorm(Round(0), 4.0);
+  EXPECT_THAT(Words(), ElementsAre("update 1 for round 0, clipped to 0.5, with nothing"));
+}
+
 TEST_F(BucketProtocolTest, ANormThatIsNotToBeHadIsAskedForAgain) {
   Start(JobOf(Mode::kSync), 2, /*awaits_norm=*/true);
   Open(0, {1, 1});
