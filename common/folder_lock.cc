@@ -182,6 +182,15 @@ absl::Status FolderLock::Confirm() {
   return absl::OkStatus();
 }
 
+absl::Status FolderLock::CheckHeld() const {
+  const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
+  if (!holder.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path_, " is gone: was ", folder_, " removed, or unmounted?"));
+  }
+  return holder->id == claim_id_ ? absl::OkStatus() : HeldBy(path_, holder);
+}
+
 absl::Status FolderLock::ClaimAgain() {
   ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(path_));
   const int error = LockForThisServer(descriptor);

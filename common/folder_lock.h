@@ -73,6 +73,11 @@ class FolderLock {
   // file system is there, as after umount; those of files.
   absl::Status Confirm() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
+  // After something was written into the folder: whether it still was this server's, so that the
+  // next holder finds it. Claims nothing again. Blocks for the disk; thread-safe. Errors:
+  // AlreadyExists naming another holder; FailedPrecondition if the file is gone.
+  absl::Status CheckHeld() const;
+
   const std::string& folder() const { return folder_; }
   uint64_t claim_id() const { return claim_id_; }
   // Who held the folder before and did not release it: it was killed, or its machine went down.

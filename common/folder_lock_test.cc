@@ -74,6 +74,18 @@ TEST_F(FolderLockTest, ASecondServerIsRefusedAndTheHolderNamed) {
   EXPECT_THAT(Contents(), HasSubstr("\"here\"")) << "the refused one has written";
 }
 
+TEST_F(FolderLockTest, AHolderThatWasTakenForDeadLearnsThatItIsNoneAnyMore) {
+  const auto lock = TakeHere();
+  ASSERT_OK(lock);
+  EXPECT_OK((*lock)->CheckHeld());
+  LeaveClaim("there", "m2");
+  EXPECT_THAT((*lock)->CheckHeld(),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("host there")));
+  std::filesystem::remove(path_);
+  EXPECT_THAT((*lock)->CheckHeld(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is gone")));
+}
+
 TEST_F(FolderLockTest, ReleasedItIsThereForTheNext) {
   ASSERT_OK(TakeHere());
   const auto next = TakeHere();

@@ -77,6 +77,7 @@ absl::Status CoordinatorRole::OpenFolders(int64_t checkpoint_bytes) {
   if (durability.has_journal) {
     RETURN_IF_ERROR(OpenFolder("journal_dir", JournalFolder(), /*checkpoint_bytes=*/0,
                                /*num_checkpoints=*/0));
+    journal_lock_ = locks_.back().get();
   }
   if (durability.fallback_dir.empty()) return absl::OkStatus();
   return OpenFolder("fallback_dir", durability.fallback_dir, checkpoint_bytes, 1);
@@ -224,6 +225,7 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
   JournalWriter::Deps deps;
   deps.file_system = deps_.disk;
   deps.executor = journal_thread_.get();
+  deps.confirm = [this] { return journal_lock_->CheckHeld(); };
   deps.on_trouble = [this, folder](const absl::Status& trouble) {
     if (trouble.ok()) return LogInfo("{} is written again", folder);
     strand_.Report([&](Coordinator& coordinator, absl::Time when) {

@@ -17,9 +17,9 @@
 #include "common/clock.h"
 #include "common/executor.h"
 #include "common/file_system.h"
+#include "common/folder_lock.h"
 #include "common/host_memory.h"
 #include "common/logging.h"
-#include "common/folder_lock.h"
 #include "server/coordinator/coordinator_memory.h"
 #include "server/host/checkpoint_keeper.h"
 #include "server/host/coordinator_journal.h"
@@ -126,6 +126,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   absl::Mutex mutex_;
   absl::Status lost_lock_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<FolderLock>> locks_;  // --checkpoint_dir's first
+  FolderLock* journal_lock_ = nullptr;              // one of them; null: there is no journal
   CoordinatorStrand strand_;                     // first, so that it outlives whoever reports to it
   std::unique_ptr<CoordinatorJournal> journal_;  // null: none
   bool has_resumed_ = false;

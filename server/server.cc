@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/executor.h"
+#include "common/folder_lock.h"
 #include "common/host_memory.h"
 #include "common/logging.h"
 #include "common/output_file.h"
@@ -20,7 +21,6 @@
 #include "proto/bulk_options.h"
 #include "server/advertised_address.h"
 #include "server/checkpoint/checkpoint_folder.h"
-#include "common/folder_lock.h"
 #include "server/coordinator_role.h"
 #include "server/host/shard_host.h"
 #include "server/host/shard_log.h"
@@ -131,6 +131,7 @@ absl::Status Server::OpenLog() {
     deps.executor = log_executor_.get();
     deps.format_assignment = FormatAssignment;
     deps.parse_assignment = ParseAssignment;
+    deps.confirm = [this] { return log_lock_->CheckHeld(); };
     deps.on_trouble = [this](const absl::Status& status) { OnLogTrouble(status); };
     return ShardLog::Open(folder, std::move(deps));
   };

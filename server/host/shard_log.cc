@@ -64,9 +64,9 @@ absl::Status ShardLog::ReadBeginning() {
     beginning_ = {instance_id_, *std::move(assignment)};
   }
   torn_ = end.torn;
-  ASSIGN_OR_RETURN(writer_,
-                   JournalWriter::Create({folder_, std::move(end)},
-                                         {deps_.file_system, deps_.executor, deps_.on_trouble}));
+  ASSIGN_OR_RETURN(
+      writer_, JournalWriter::Create({folder_, std::move(end)}, {deps_.file_system, deps_.executor,
+                                                                 deps_.confirm, deps_.on_trouble}));
   return absl::OkStatus();
 }
 

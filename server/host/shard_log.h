@@ -37,7 +37,9 @@ class ShardLog final : public ShardJournal {
     Executor* executor = nullptr;  // see JournalWriter
     std::function<std::string(const AssignCommand&)> format_assignment;
     std::function<absl::StatusOr<AssignCommand>(absl::string_view)> parse_assignment;
-    std::function<void(const absl::Status&)> on_trouble;  // see JournalWriter
+    // See JournalWriter.
+    std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
+    std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
   };
 
   // What a process before this one has begun, and this one may go on with.

@@ -236,6 +236,33 @@ TEST_F(JournalTest, SegmentsOfNoUseStayBesideUntilOthersDo) {
   }
 }
 
+// Who has taken it over has read it before, and does not know of what is written now.
+TEST_F(JournalTest, NothingIsDurableInAFolderThatIsAnothersByNow) {
+  bool is_ours = true;
+  const auto confirm = [&] {
+    return is_ours ? absl::OkStatus() : absl::AlreadyExistsError("held by another server");
+  };
+  absl::StatusOr<std::unique_ptr<JournalWriter>> writer =
+      JournalWriter::Create({.folder = kFolder, .end = {}},
+                            {.file_system = &disk_, .executor = &executor_, .confirm = confirm});
+  ASSERT_OK(writer.status());
+  const auto append = [&](uint64_t number) {
+    (*writer)->BeginSegment({.text = "x"}, [this, number] { durable_.push_back(number); });
+    executor_.RunAll();
+  };
+  append(1);
+  EXPECT_THAT(durable_, ElementsAre(1));
+  is_ours = false;
+  append(2);
+  (*writer)->RemoveBefore(2);
+  (*writer)->Tick();
+  executor_.RunAll();
+  EXPECT_THAT(durable_, ElementsAre(1));
+  EXPECT_THAT((*writer)->trouble(),
+              StatusIs(absl::StatusCode::kAlreadyExists, "held by another server"));
+  EXPECT_TRUE(disk_.Exists(JournalSegmentPath(kFolder, 1))) << "it may be all that the other has";
+}
+
 TEST_F(JournalTest, NobodyIsCalledBackAfterTheEndOfCallbacks) {
   Open();
   Append();

@@ -126,7 +126,8 @@ void JournalWriter::Work() {
     queue_.clear();
     retired = retired_;
   }
-  const absl::Status written = Write(items);
+  absl::Status written = Write(items);
+  if (written.ok()) written = deps_.confirm();
   absl::Status before;
   {
     absl::MutexLock lock(&mutex_);

@@ -41,6 +41,9 @@ class JournalWriter {
     // Where files are written: runs one task at a time, first in, first out, and is done with those
     // of the writer before that is destroyed.
     Executor* executor = nullptr;
+    // Asked after each write: whether the folder was this writer's until then. An error is one of
+    // the disk.
+    std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
     // The disk does not take the journal (once, with its error), and takes it again (OK).
     std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
   };
