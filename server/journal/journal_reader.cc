@@ -27,6 +27,17 @@ absl::StatusOr<uint64_t> FirstSequence(FileSystem& file_system, const std::strin
   return first;
 }
 
+// What was durable at some time; 0 if nothing says so.
+absl::StatusOr<uint64_t> ReadWatermark(FileSystem& file_system, const std::string& folder) {
+  const std::string path = JournalWatermarkPath(folder);
+  if (!file_system.Exists(path)) return 0;
+  JournalParser parser;
+  RETURN_IF_ERROR(file_system.Read(path, [&parser](absl::string_view block) {
+    return parser.Feed(block, [](const JournalRecord&) { return absl::OkStatus(); });
+  }));
+  return parser.durable();
+}
+
 }  // namespace
 
 absl::StatusOr<JournalEnd> ReadJournal(
@@ -41,7 +52,7 @@ absl::StatusOr<JournalEnd> ReadJournal(
   }
   // Up to which number records were on disk, and where the first of them that is missing was
   // looked for.
-  uint64_t durable = 0;
+  ASSIGN_OR_RETURN(uint64_t durable, ReadWatermark(file_system, folder));
   std::string broken_at;
   std::deque<UnprovenRecord> unproven;
   for (auto segment = end.segments.begin(); segment != end.segments.end(); ++segment) {

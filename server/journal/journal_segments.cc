@@ -21,6 +21,10 @@ std::string JournalSegmentPath(absl::string_view folder, uint64_t number) {
   return absl::StrFormat("%s/%08d%s", folder, number, kSuffix);
 }
 
+std::string JournalWatermarkPath(absl::string_view folder) {
+  return absl::StrCat(folder, "/watermark");
+}
+
 absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,
                                                           const std::string& folder) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(folder));
@@ -60,6 +64,9 @@ absl::Status RemoveSetAside(FileSystem& file_system, const std::string& folder) 
 
 absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder) {
   RETURN_IF_ERROR(RemoveSetAside(file_system, folder));
+  // First: it is none of the journal that follows.
+  RETURN_IF_ERROR(file_system.RemoveAll(JournalWatermarkPath(folder)));
+  RETURN_IF_ERROR(file_system.SyncDirectory(folder));
   ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, ListJournalSegments(file_system, folder));
   for (const uint64_t number : numbers) {
     RETURN_IF_ERROR(SetSegmentAside(file_system, folder, number));

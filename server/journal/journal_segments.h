@@ -1,4 +1,6 @@
-// The segments of a journal, oldest first: files of a folder, named by their numbers.
+// The files of a journal: its segments, oldest first, named by their numbers; and the watermark, a
+// record of no text that says how much of them was durable when it was written. It shows that an
+// end is missing that no later record tells of.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,7 @@ struct JournalSegment {
 };
 
 std::string JournalSegmentPath(absl::string_view folder, uint64_t number);
+std::string JournalWatermarkPath(absl::string_view folder);
 // The numbers of the segments in the folder, ascending; none if there is no such folder. Other
 // files are none of it. Errors: of the disk.
 absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,

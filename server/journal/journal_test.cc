@@ -38,7 +38,10 @@ std::string PayloadOf(uint64_t number) {
 
 class JournalTest : public ::testing::Test {
  protected:
-  JournalTest() { EXPECT_OK(disk_.CreateDirectories(kFolder)); }
+  JournalTest() {
+    EXPECT_OK(disk_.CreateDirectories(kFolder));
+    EXPECT_OK(disk_.SyncDirectory("/"));
+  }
 
   absl::StatusOr<JournalEnd> Read() {
     read_.clear();
@@ -203,6 +206,51 @@ TEST_F(JournalTest, WhatWasDurableOnceAndIsNotSoundIsAnError) {
   Replace(1, flipped);
   ASSERT_OK(Read().status());
   EXPECT_THAT(read_, SizeIs(4));
+}
+
+// As by a disk that is repaired: nothing behind the end tells of it.
+TEST_F(JournalTest, AnEndThatIsCutOffIsAnErrorOnceAWatermarkTellsOfIt) {
+  Open();
+  Append();
+  Append();
+  executor_.RunAll();
+  const std::string whole = ContentsOf(1);
+  const std::string cut = whole.substr(0, whole.rfind("record 2") - kJournalHeadBytes);
+  Replace(1, cut);
+  ASSERT_OK(Read().status()) << "as a crash leaves it";
+  Replace(1, whole);
+  writer_->Tick();
+  executor_.RunAll();
+  EXPECT_TRUE(disk_.Exists(JournalWatermarkPath(kFolder)));
+  ASSERT_OK(Read().status());
+  Replace(1, cut);
+  EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("record 2 was on disk")));
+  ASSERT_OK(SetJournalAside(disk_, kFolder));
+  ASSERT_OK(Read().status());
+}
+
+TEST_F(JournalTest, AWatermarkIsWrittenOncePerNews) {
+  Open();
+  Append();
+  executor_.RunAll();
+  int num_written = 0;
+  disk_.SetFaultHook([&](FileOperation operation, const std::string& path) {
+    num_written += operation == FileOperation::kCreate && path == JournalWatermarkPath(kFolder);
+    return absl::OkStatus();
+  });
+  for (int tick = 0; tick < 3; ++tick) {
+    writer_->Tick();
+    executor_.RunAll();
+  }
+  EXPECT_EQ(num_written, 1);
+  Append();
+  writer_->Tick();
+  executor_.RunAll();
+  EXPECT_EQ(num_written, 1) << "what is written with it is not durable yet";
+  writer_->Tick();
+  executor_.RunAll();
+  EXPECT_EQ(num_written, 2);
+  disk_.SetFaultHook(nullptr);
 }
 
 TEST_F(JournalTest, OneThatIsSetAsideIsEmpty) {

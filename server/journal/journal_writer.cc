@@ -95,7 +95,8 @@ void JournalWriter::SetAsideBefore(uint64_t sequence) {
 
 void JournalWriter::Tick() {
   absl::MutexLock lock(&mutex_);
-  if (!trouble_.ok()) Kick();
+  wants_watermark_ = is_above_watermark_;
+  if (!trouble_.ok() || wants_watermark_) Kick();
 }
 
 void JournalWriter::EndCallbacks() {
@@ -119,12 +120,14 @@ void JournalWriter::Work() {
   std::vector<Item> items = std::move(refused_);
   refused_.clear();
   Retired retired;
+  bool wants_watermark = false;
   {
     absl::MutexLock lock(&mutex_);
     is_scheduled_ = false;
     std::move(queue_.begin(), queue_.end(), std::back_inserter(items));
     queue_.clear();
     retired = retired_;
+    wants_watermark = std::exchange(wants_watermark_, false);
   }
   absl::Status written = Write(items);
   if (written.ok()) written = deps_.confirm();
@@ -132,6 +135,7 @@ void JournalWriter::Work() {
   {
     absl::MutexLock lock(&mutex_);
     before = std::exchange(trouble_, written);
+    is_above_watermark_ = !wants_watermark && (is_above_watermark_ || !items.empty());
     // What has come meanwhile.
     if (written.ok() && !queue_.empty()) Kick();
   }
@@ -143,6 +147,7 @@ void JournalWriter::Work() {
   }
   if (!items.empty()) durable_ = items.back().sequence;
   CallBack(absl::MakeSpan(items), has_trouble_changed, written);
+  if (wants_watermark) WriteWatermark();
   Retire(retired);
 }
 
@@ -195,6 +200,16 @@ absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
   ASSIGN_OR_RETURN(file_, deps_.file_system->Create(JournalSegmentPath(config_.folder, number),
                                                     FileSystem::IfExists::kFail));
   return deps_.file_system->SyncDirectory(config_.folder);
+}
+
+// Not synced: a crash may leave an older one, or none that is whole.
+void JournalWriter::WriteWatermark() {
+  const absl::StatusOr<std::unique_ptr<WritableFile>> file = deps_.file_system->Create(
+      JournalWatermarkPath(config_.folder), FileSystem::IfExists::kTruncate);
+  if (!file.ok()) return;
+  const JournalRecord record = {.sequence = 0, .durable = durable_, .text = "", .payload = {}};
+  (*file)->Append(FormatJournalHead(record)).IgnoreError();
+  (*file)->Close().IgnoreError();
 }
 
 void JournalWriter::Retire(const Retired& retired) {
