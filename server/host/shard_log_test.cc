@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -14,6 +15,7 @@
 #include "common/bucket_plan.h"
 #include "common/executor.h"
 #include "common/layout.h"
+#include "common/testing/checkpoint_files.h"
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
@@ -26,6 +28,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr char kFolder[] = "/journal";
 constexpr uint64_t kLife = 7;  // of the servers
@@ -243,6 +246,49 @@ class ShardLogAfterCheckpointTest : public ShardLogTest {
     process_->journal.RunAll();
   }
 };
+
+// Wherever a bit flips and wherever a file is cut: all that was acknowledged, or an error.
+TEST_F(ShardLogTest, NoDamageIsTakenForLessThanThereWas) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  Assign();
+  EXPECT_TRUE(Train(0));
+  Save(1);
+  EXPECT_TRUE(Train(1));
+  process_->log->Tick();
+  process_->journal.RunAll();
+  const std::vector<float> weights = Weights();
+  const absl::StatusOr<std::vector<std::string>> names = disk_.List(kFolder);
+  ASSERT_OK(names.status());
+  std::map<std::string, std::string> files;
+  for (const std::string& name : *names) {
+    files[name] = *disk_.ReadWholeFile(absl::StrCat(kFolder, "/", name), 1 << 20);
+  }
+  EXPECT_THAT(*names, UnorderedElementsAre("00000001.journal", "00000002.journal", "watermark"));
+  int num_refused = 0;
+  const auto try_with = [&](const std::string& damaged, const std::string& contents) {
+    ASSERT_OK(disk_.RemoveAll(kFolder));
+    ASSERT_OK(disk_.CreateDirectories(kFolder));
+    for (const auto& [name, whole] : files) {
+      WriteFile(disk_, absl::StrCat(kFolder, "/", name), name == damaged ? contents : whole);
+    }
+    const absl::StatusOr<bool> started = Start();
+    num_refused += !started.ok();
+    if (absl::IsDataLoss(started.status())) return;
+    ASSERT_THAT(started, IsOkAndHolds(true));
+    EXPECT_EQ(Weights(), weights);
+  };
+  int num_tried = 0;
+  for (const auto& [name, whole] : files) {
+    for (size_t at = 0; at < whole.size(); ++at, ++num_tried) {
+      std::string flipped = whole;
+      flipped[at] = static_cast<char>(flipped[at] ^ (1 << at % 8));
+      SCOPED_TRACE(absl::StrCat(name, " with a bit flipped at ", at));
+      try_with(name, flipped);
+      if (at % 5 == 0 && name != "watermark") try_with(name, whole.substr(0, at));
+    }
+  }
+  EXPECT_GT(num_refused, num_tried / 2);
+}
 
 // Both that it cannot load, and that it cannot do all again.
 TEST_F(ShardLogTest, TooLittleMemoryIsNoReasonToGiveUpTheJournal) {
