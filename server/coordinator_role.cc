@@ -450,6 +450,12 @@ void CoordinatorRole::OnNotice(absl::string_view text) {
   notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=0 ", text));
 }
 
+void CoordinatorRole::OnAlarm(absl::string_view text) {
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.RaiseAlarm(absl::StrCat("shard 0: ", text), now);
+  });
+}
+
 void CoordinatorRole::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) {
   strand_.Report(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnRestoreChosen(choice, now); });

@@ -94,6 +94,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
+  void OnAlarm(absl::string_view text) override;
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) override;
   void OnCheckpointPublished(const std::string& directory,
                              const absl::StatusOr<PublishedCheckpoint>& published) override;

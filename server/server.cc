@@ -151,11 +151,14 @@ void Server::OnLogTrouble(const absl::Status& status) {
   if (status.ok()) {
     return LogInfo("shard={} the journal can be written again", config_.cluster.shard);
   }
-  const std::string text = absl::StrCat(
-      "the journal of shard ", config_.cluster.shard,
-      " cannot be written, and nothing is acknowledged until it can: ", status.message());
-  if (role_ != nullptr) return role_->RaiseAlarm(text, AlarmKind::kAlarm);
-  LogError("{}", text);
+  reports().OnAlarm(
+      absl::StrCat("the journal cannot be written, and nothing is acknowledged until it can: ",
+                   status.message()));
+}
+
+ShardReports& Server::reports() {
+  if (role_ != nullptr) return *role_;
+  return *agent_;
 }
 
 absl::Status Server::Recover() {
@@ -181,7 +184,6 @@ absl::Status Server::Build() {
     ASSIGN_OR_RETURN(role_,
                      CoordinatorRole::Create(
                          config_, {deps_.clock, &disk_, deps_.is_interrupted, host.read_memory}));
-    host.reports = role_.get();
   } else {
     ShardAgent::Config agent;
     agent.coordinator = config_.cluster.coordinator;
@@ -192,8 +194,8 @@ absl::Status Server::Build() {
                                 [this](const absl::Status& status) { Finish(status); }});
     redirect_ = std::make_unique<CoordinatorRedirect>(config_.cluster.shard,
                                                       [this] { return agent_->coordinator(); });
-    host.reports = agent_.get();
   }
+  host.reports = &reports();
   host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);
   RETURN_IF_ERROR(Recover());
   parameter_rpc_ = std::make_unique<ParameterRpc>([this] { return host_->shard(); },

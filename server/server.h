@@ -27,11 +27,12 @@ namespace lodestar {
 
 class CoordinatorRedirect;
 class CoordinatorRole;
+class FolderLock;
 class ParameterRpc;
 class ShardAgent;
-class FolderLock;
 class ShardHost;
 class ShardLog;
+class ShardReports;
 class ThreadPool;
 class TraceRecorder;
 struct ShardReading;
@@ -81,6 +82,7 @@ class Server {
   absl::Status OpenLog();
   // From a thread of the journal's.
   void OnLogTrouble(const absl::Status& status);
+  ShardReports& reports();
   // Takes over what that holds.
   absl::Status Recover();
   void StartTrace();

@@ -49,6 +49,8 @@ class ShardReports {
   virtual void OnOutOfMemory(uint64_t /*server_incarnation*/, absl::string_view /*text*/) {}
   virtual void OnDropped(absl::string_view /*text*/) {}
   virtual void OnNotice(absl::string_view /*text*/) {}
+  // What the operator of the cluster should know of this server.
+  virtual void OnAlarm(absl::string_view /*text*/) {}
 };
 
 // The NormExchange of the shard of one assignment: reports its sums, and passes on the totals that

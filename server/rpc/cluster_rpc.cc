@@ -150,6 +150,10 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
       };
     case v1::ShardReport::kExiting:
       return [shard](Coordinator& coordinator, absl::Time) { coordinator.OnShardExiting(shard); };
+    case v1::ShardReport::kAlarm:
+      return [=, &alarm = report.alarm()](Coordinator& coordinator, absl::Time now) {
+        coordinator.RaiseAlarm(absl::StrCat("shard ", shard, ": ", alarm.text()), now);
+      };
     case v1::ShardReport::kStopping:
     case v1::ShardReport::REPORT_NOT_SET:
       break;

@@ -347,6 +347,13 @@ void ShardAgent::OnNotice(absl::string_view text) {
   notices_.Log(LogLevel::kWarn, "shard", absl::StrCat("shard=", config_.shard, " ", text));
 }
 
+void ShardAgent::OnAlarm(absl::string_view text) {
+  LogError("shard={} {}", config_.shard, text);
+  v1::ShardReport report = NewReport();
+  report.mutable_alarm()->set_text(std::string(text));
+  SendLater(std::move(report));
+}
+
 void ShardAgent::RunStats() {
   while (PauseBefore(config_.stats_interval)) {
     // Counted, not timed: a process that did not run has not asked either.

@@ -76,6 +76,7 @@ class ShardAgent : public ShardReports {
   void OnOutOfMemory(uint64_t server_incarnation, absl::string_view text) override;
   void OnDropped(absl::string_view text) override;
   void OnNotice(absl::string_view text) override;
+  void OnAlarm(absl::string_view text) override;
 
  private:
   absl::StatusOr<PublishedCheckpoint> CallForLastSave(const LastSaveCalls::Call& last_save,

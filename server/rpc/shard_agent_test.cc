@@ -59,6 +59,10 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   }
   grpc::Status ReportShard(grpc::ServerContext*, const v1::ShardReport* report,
                            v1::ShardReportReply* reply) override {
+    if (report->has_alarm()) {
+      alarm = report->alarm().text();
+      alarmed.Notify();
+    }
     if (report->has_exiting()) has_heard_of_exit = true;
     if (!report->has_stopping()) return grpc::Status::OK;
     const int call = num_asked_++;
@@ -80,6 +84,8 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   std::string address;
   std::vector<v1::ShardCommand> first_stream = {Numbered(1)};
   absl::Notification attached_again;
+  std::string alarm;
+  absl::Notification alarmed;
   std::atomic<bool> has_heard_of_exit = false;
   grpc::Status farewell;
   std::atomic<int> num_not_attached = 0;
@@ -119,6 +125,19 @@ absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(
   auto saved = agent.SaveBeforeStop(patience, [] { return false; });
   agent.Stop();
   return saved;
+}
+
+TEST(ShardAgentTest, TheCoordinatorHearsOfAlarms) {
+  ScriptedCoordinator coordinator;
+  IdleExecutor commands;
+  ShardAgent agent({.coordinator = coordinator.address},
+                   {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
+  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  agent.Start(&host, "host:1");
+  agent.OnAlarm("the disk is full");
+  coordinator.alarmed.WaitForNotification();
+  EXPECT_EQ(coordinator.alarm, "the disk is full");
+  agent.Stop();
 }
 
 TEST(ShardAgentTest, AStoppingServerThatIsJustConnectingAsksUntilItIsAnswered) {
