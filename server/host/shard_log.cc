@@ -110,6 +110,7 @@ absl::StatusOr<int64_t> ShardLog::Replay(TakeRecord take) const {
     if (!parsed->has_value()) return absl::OkStatus();
     ++num_records;
     const absl::Status status = take(**parsed, record.payload);
+    if (status.ok()) return status;
     return {status.code(),
             absl::StrCat("record ", record.sequence, " of the journal: ", status.message())};
   };
