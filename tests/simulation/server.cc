@@ -115,7 +115,10 @@ absl::Status SimulatedServer::ReadJournal() {
   memory_.reset();
   if (!contents->newest.empty()) {
     auto memory = CoordinatorMemoryFromJson(contents->newest, process_.world().Now());
-    LODESTAR_CHECK(memory.ok()) << memory.status();
+    if (!memory.ok()) {
+      cluster_->audit->Fail("the journal is damaged: ", memory.status().message());
+      return memory.status();
+    }
     memory_ = *std::move(memory);
   }
   journal_end_ = std::move(contents->end);
