@@ -1,0 +1,125 @@
+// What servers of earlier versions have left on disk is gone on from, to the bit: a folder per
+// version, recorded with its binaries (record.sh), is what a job looks like whose server was
+// killed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/executor.h"
+#include "common/testing/checkpoint_files.h"
+#include "common/testing/queue_executor.h"
+#include "common/testing/simulated_file_system.h"
+#include "common/testing/status_matchers.h"
+#include "common/trained_weights.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_memory_json.h"
+#include "server/host/coordinator_journal.h"
+#include "server/host/shard_host.h"
+#include "server/host/shard_log.h"
+#include "server/rpc/shard_convert.h"
+
+namespace lodestar {
+namespace {
+
+// Where record.sh lets the job run, which the records name.
+constexpr char kRun[] = "/tmp/lodestar-recorded";
+constexpr char kJournal[] = "/tmp/lodestar-recorded/checkpoints/journal";
+
+class SilentReports final : public ShardReports {
+ public:
+  void OnLoaded(uint64_t, const absl::Status& status) override { EXPECT_OK(status); }
+  void OnSaved(uint64_t, const std::string&, const absl::StatusOr<std::string>&) override {}
+  void OnNotice(absl::string_view text) override { ADD_FAILURE() << text; }
+};
+
+class CompatibilityTest : public testing::TestWithParam<std::string> {
+ protected:
+  // A copy of what was recorded, which may be written.
+  CompatibilityTest() {
+    const std::filesystem::path root = absl::StrCat("tests/compatibility/", GetParam());
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+      const std::string name = entry.path().lexically_relative(root);
+      const std::string path = absl::StrCat(kRun, "/", name);
+      if (entry.is_directory()) {
+        EXPECT_OK(disk_.CreateDirectories(path));
+        continue;
+      }
+      const auto bytes = FileSystem::Real().ReadWholeFile(entry.path(), 1 << 24);
+      EXPECT_OK(disk_.CreateDirectories(path.substr(0, path.rfind('/'))));
+      WriteFile(disk_, path, *bytes);
+    }
+    absl::StatusOr<std::unique_ptr<ShardLog>> log =
+        ShardLog::Open(absl::StrCat(kJournal, "/shard-0"), {.file_system = &disk_,
+                                                            .executor = &journal_,
+                                                            .format_assignment = FormatAssignment,
+                                                            .parse_assignment = ParseAssignment});
+    EXPECT_OK(log.status());
+    if (log.ok()) log_ = *std::move(log);
+  }
+
+  const AssignCommand& assignment() const { return log_->beginning()->assignment; }
+
+  SimulatedFileSystem disk_;
+  QueueExecutor journal_;
+  std::unique_ptr<ShardLog> log_;
+};
+
+TEST_P(CompatibilityTest, AShardGoesOnFromItsCheckpointAndItsJournal) {
+  ASSERT_NE(log_, nullptr);
+  ASSERT_TRUE(log_->beginning().has_value());
+  InlineExecutor executor;
+  SilentReports reports;
+  ShardHost host(0, {.executor = &executor,
+                     .commands = &executor,
+                     .writer = &executor,
+                     .reports = &reports,
+                     .file_system = &disk_,
+                     .log = log_.get()});
+  EXPECT_THAT(host.Recover(), IsOkAndHolds(true));
+  const auto shard = host.shard();
+  ASSERT_OK(shard.status());
+  const auto exported = TrainedWeights::Open(disk_, absl::StrCat(kRun, "/weights.safetensors"));
+  ASSERT_OK(exported.status());
+  const ClusterMap& map = *assignment().map;
+  for (const Bucket& bucket : map.buckets) {
+    std::vector<float> wanted(bucket.range.size());
+    ASSERT_OK((*exported)->Read(map.layout, bucket.range, absl::MakeSpan(wanted)));
+    std::optional<std::vector<float>> weights;
+    (*shard)->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
+                         [&](const absl::StatusOr<PublishedBucket>& read) {
+                           ASSERT_OK(read.status());
+                           weights.emplace(read->data().begin(), read->data().end());
+                         });
+    EXPECT_EQ(weights, wanted) << "bucket " << bucket.index;
+  }
+}
+
+TEST_P(CompatibilityTest, TheCoordinatorGoesOnFromItsJournal) {
+  ASSERT_NE(log_, nullptr);
+  const auto contents = CoordinatorJournal::Read(disk_, absl::StrCat(kJournal, "/coordinator"));
+  ASSERT_OK(contents.status());
+  const absl::Time now = absl::UnixEpoch();
+  auto memory = CoordinatorMemoryFromJson(contents->newest, now);
+  ASSERT_OK(memory.status());
+  ASSERT_TRUE(memory->has_value());
+  EXPECT_EQ((*memory)->server_incarnation, assignment().server_incarnation);
+  CoordinatorConfig config;
+  config.job = assignment().job;
+  config.num_shards = static_cast<int>(assignment().map->servers.size());
+  config.checkpoint_dir = absl::StrCat(kRun, "/checkpoints");
+  const auto coordinator = Coordinator::Resume(config, **std::move(memory), now);
+  ASSERT_OK(coordinator.status());
+  EXPECT_GT((*coordinator)->rounds_done(), 4) << "its checkpoint";
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, CompatibilityTest, testing::Values("0.1.0"));
+
+}  // namespace
+}  // namespace lodestar
