@@ -13,10 +13,17 @@ void OutgoingCalls::End(grpc::ClientContext* context) {
   calls_.erase(context);
 }
 
-void OutgoingCalls::CancelAll() {
+void OutgoingCalls::Interrupt() {
   absl::MutexLock lock(&mutex_);
-  are_cancelled_ = true;
   for (grpc::ClientContext* call : calls_) call->TryCancel();
+}
+
+void OutgoingCalls::CancelAll() {
+  {
+    absl::MutexLock lock(&mutex_);
+    are_cancelled_ = true;
+  }
+  Interrupt();
 }
 
 bool OutgoingCalls::are_cancelled() const {

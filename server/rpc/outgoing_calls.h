@@ -17,7 +17,9 @@ class OutgoingCalls {
   bool Begin(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
   void End(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Calls under way end with CANCELLED, and no other begins.
+  // Calls under way end with CANCELLED.
+  void Interrupt() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same, and no other begins.
   void CancelAll() ABSL_LOCKS_EXCLUDED(mutex_);
   bool are_cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
 

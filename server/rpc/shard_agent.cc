@@ -21,6 +21,7 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
+constexpr int kSignOfLifeIntervals = 2;  // that the answer to a sign of life may take
 // What a manifest part of megabytes may take on its way besides.
 constexpr double kSlowestBytesPerSecond = 1e5;
 // Below the limit of messages on the control channel.
@@ -132,7 +133,11 @@ std::shared_ptr<v1::ClusterService::Stub> ShardAgent::BeginCall(grpc::ClientCont
 
 absl::Status ShardAgent::EndCall(grpc::ClientContext* context, const grpc::Status& status) {
   calls_.End(context);
-  const absl::Status native = FromGrpcStatus(status);
+  absl::Status native = FromGrpcStatus(status);
+  if (absl::IsCancelled(native) && !calls_.are_cancelled()) {
+    native =
+        absl::UnavailableError("the connection to the coordinator was silent, and is given up");
+  }
   absl::MutexLock lock(&mutex_);
   if (RemedyFor(native) == Remedy::kReconnect) stub_ = NewStub(config_.coordinator);
   return native;
@@ -185,7 +190,7 @@ absl::Status ShardAgent::RunOneAttachment() {
   if (stub == nullptr) return absl::CancelledError("this server stops");
   {
     absl::MutexLock lock(&mutex_);
-    stream_ = &context;
+    has_stream_ = true;
     num_unanswered_ = 0;
   }
   const auto reader = stub->AttachShard(&context, request);
@@ -207,7 +212,7 @@ absl::Status ShardAgent::RunOneAttachment() {
   bool is_silent = false;
   {
     absl::MutexLock lock(&mutex_);
-    stream_ = nullptr;
+    has_stream_ = false;
     is_silent = num_unanswered_ > config_.max_unanswered;
   }
   if (!obeyed.ok()) return obeyed;
@@ -224,9 +229,17 @@ void ShardAgent::NoteMessage() {
   num_unanswered_ = 0;
 }
 
-void ShardAgent::CountUnanswered() {
-  absl::MutexLock lock(&mutex_);
-  if (stream_ != nullptr && ++num_unanswered_ > config_.max_unanswered) stream_->TryCancel();
+void ShardAgent::CountUnanswered(int num_intervals) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!has_stream_) return;
+    num_unanswered_ += num_intervals;
+    if (num_unanswered_ <= config_.max_unanswered) return;
+    // Where only one end knows that the connection is dead, another stream on it would be as
+    // silent.
+    stub_ = NewStub(config_.coordinator);
+  }
+  calls_.Interrupt();
 }
 
 absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
@@ -357,14 +370,17 @@ void ShardAgent::OnAlarm(absl::string_view text) {
 void ShardAgent::RunStats() {
   while (PauseBefore(config_.stats_interval)) {
     // Counted, not timed: a process that did not run has not asked either.
-    CountUnanswered();
+    CountUnanswered(1);
     if (!connection().ok()) continue;
     const ShardReading reading = deps_.read_stats();
     v1::ShardReport report = NewReport();
     *report.mutable_stats() = ToProto(reading.stats, reading.bytes_received, reading.bytes_sent);
     // Another one follows, and soon: it is this server's sign of life, and its answer on the stream
     // shows whether commands were lost.
-    SendNow(report, 2 * config_.stats_interval).IgnoreError();
+    const absl::Status sent =
+        SendNow(report, kSignOfLifeIntervals * config_.stats_interval).status();
+    // It has waited for that long, and asked nothing else meanwhile.
+    if (absl::IsDeadlineExceeded(sent)) CountUnanswered(kSignOfLifeIntervals);
   }
 }
 

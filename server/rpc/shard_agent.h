@@ -33,8 +33,9 @@ class ShardAgent : public ShardReports {
     int num_shards = 2;
     absl::Duration stats_interval = absl::Seconds(1);
     // The coordinator answers every one of these on the stream of commands: where it has not for so
-    // many, a call or an answer was lost on the way, and another stream is opened.
-    int max_unanswered = 10;
+    // many, a call or an answer was lost on the way, and another stream is opened, over a
+    // connection of its own.
+    int max_unanswered = 5;
     absl::Duration longest_last_save_call = LastSaveCalls::kLongestCall;
   };
   struct Deps {
@@ -88,12 +89,12 @@ class ShardAgent : public ShardReports {
   absl::Status Obey(const v1::ShardCommand& wire);
   // Something has come on the stream; a sign of life is due.
   void NoteMessage() ABSL_LOCKS_EXCLUDED(mutex_);
-  void CountUnanswered() ABSL_LOCKS_EXCLUDED(mutex_);
+  void CountUnanswered(int num_intervals) ABSL_LOCKS_EXCLUDED(mutex_);
   // What to call; null if stopped.
   std::shared_ptr<v1::ClusterService::Stub> BeginCall(grpc::ClientContext* context)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // What the call has brought. After an answer that the connection may have spoiled, the next call
-  // opens another one.
+  // What the call has brought; Unavailable if it was on a connection that is given up. After an
+  // answer that the connection may have spoiled, the next call opens another one.
   absl::Status EndCall(grpc::ClientContext* context, const grpc::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits for the next attempt; false if stopped meanwhile.
@@ -121,9 +122,9 @@ class ShardAgent : public ShardReports {
   // Replaced, with its connection, while other threads have calls under way.
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   absl::Status connection_ ABSL_GUARDED_BY(mutex_);
-  grpc::ClientContext* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of commands; null: none
-  int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;                 // signs of life, on that stream
-  std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);     // empty: not known yet
+  bool has_stream_ ABSL_GUARDED_BY(mutex_) = false;             // of commands
+  int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;              // signs of life, on that stream
+  std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);  // empty: not known yet
 
   ThreadPool reports_;
   std::thread attachments_;

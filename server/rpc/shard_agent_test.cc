@@ -44,14 +44,18 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
     server_->Shutdown();
   }
 
-  grpc::Status AttachShard(grpc::ServerContext*, const v1::AttachShardRequest*,
+  grpc::Status AttachShard(grpc::ServerContext* context, const v1::AttachShardRequest*,
                            grpc::ServerWriter<v1::ShardCommand>* writer) override {
     const bool is_first = num_attached_++ == 0;
     if (is_first) {
+      first_peer = context->peer();
       for (const v1::ShardCommand& message : first_stream) writer->Write(message);
     } else {
       writer->Write(Numbered(1));
-      if (!attached_again.HasBeenNotified()) attached_again.Notify();
+      if (!attached_again.HasBeenNotified()) {
+        second_peer = context->peer();
+        attached_again.Notify();
+      }
     }
     if (!farewell.ok()) return farewell;
     is_over_.WaitForNotification();
@@ -64,6 +68,10 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
       alarmed.Notify();
     }
     if (report->has_exiting()) has_heard_of_exit = true;
+    if (swallows_signs_of_life && report->has_stats()) {
+      ++num_signs_of_life;
+      is_over_.WaitForNotification();
+    }
     if (!report->has_stopping()) return grpc::Status::OK;
     const int call = num_asked_++;
     if (call < num_swallowed) is_over_.WaitForNotification();
@@ -83,9 +91,13 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
 
   std::string address;
   std::vector<v1::ShardCommand> first_stream = {Numbered(1)};
+  std::string first_peer;
   absl::Notification attached_again;
   std::string alarm;
   absl::Notification alarmed;
+  std::string second_peer;
+  bool swallows_signs_of_life = false;
+  std::atomic<int> num_signs_of_life = 0;
   std::atomic<bool> has_heard_of_exit = false;
   grpc::Status farewell;
   std::atomic<int> num_not_attached = 0;
@@ -247,6 +259,25 @@ TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   // The limit is for a server that stays.
   EXPECT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
   agent.Stop();
+}
+
+// As on a connection that one end has forgotten: the other could wait for it until gRPC notices.
+TEST(ShardAgentTest, AConnectionThatSwallowsEverythingIsGivenUpAfterAFewSignsOfLife) {
+  ScriptedCoordinator coordinator;
+  coordinator.swallows_signs_of_life = true;
+  IdleExecutor commands;
+  ShardAgent agent({.coordinator = coordinator.address,
+                    .stats_interval = absl::Milliseconds(20),
+                    .max_unanswered = 8},
+                   {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
+  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  agent.Start(&host, "host:1");
+  // The limit is for a server that stays.
+  ASSERT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  agent.Stop();
+  EXPECT_NE(coordinator.second_peer, coordinator.first_peer);
+  // Each takes three intervals: one before it, and two in which it is not answered.
+  EXPECT_LE(coordinator.num_signs_of_life, 3);
 }
 
 class LastSaveCallsTest : public testing::Test {

@@ -28,7 +28,7 @@ constexpr absl::Duration kGrantHold = absl::Seconds(5);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
-constexpr int kMaxUnanswered = 10;
+constexpr int kMaxUnanswered = 5;
 
 constexpr absl::Duration kLongestTask = absl::Microseconds(200);
 constexpr absl::Duration kLongestWrite = absl::Milliseconds(20);
