@@ -329,6 +329,8 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
 
 absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason,
                                 const std::optional<RoundReport>& report, absl::Time now) {
+  // The answer to the first time was lost.
+  if (state_.membership.HasLeft(life.worker, life.incarnation)) return absl::OkStatus();
   RETURN_IF_ERROR(state_.membership.Check(life.worker, life.incarnation));
   // A report that does not fit is no reason to stay.
   if (report.has_value()) CountReport(life.worker, *report, now).IgnoreError();
@@ -990,8 +992,8 @@ void Coordinator::LookForSilence(absl::Time now) {
     if (!state_.shards.MarkTold(static_cast<int>(shard))) continue;
     RaiseAlarm(absl::StrCat("the server of shard ", shard, " at ", entry.address,
                             " gives no sign of life, and training waits for it. If its process is "
-                            "gone, start it again: then the cluster goes on from the newest "
-                            "checkpoint"),
+                            "gone, start it again: then the cluster goes on from that server's "
+                            "journal, or from the newest checkpoint"),
                now);
   }
 }

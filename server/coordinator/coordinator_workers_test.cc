@@ -245,6 +245,11 @@ TEST(CoordinatorWorkersTest, LeaveHandsOverItsReport) {
   ASSERT_EQ(cluster.observer().rounds.size(), 1);
   EXPECT_FALSE(cluster.observer().rounds[0].committed_short);
   EXPECT_EQ(cluster.observer().rounds[0].samples, 6);
+  // It may not have heard the answer.
+  EXPECT_TRUE(cluster.coordinator()
+                  .Leave(a.life, "SIGTERM", CoordinatorHarness::ReportOf(grant), cluster.now())
+                  .ok());
+  EXPECT_EQ(cluster.observer().rounds.size(), 1);
 }
 
 TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {

@@ -176,6 +176,12 @@ absl::Status MembershipTable::Renew(WorkerId id, Incarnation incarnation, absl::
   return absl::OkStatus();
 }
 
+bool MembershipTable::HasLeft(WorkerId id, Incarnation incarnation) const {
+  const WorkerRecord* worker = Find(id);
+  return worker != nullptr && worker->incarnation == incarnation &&
+         worker->state == WorkerState::kLeft;
+}
+
 absl::StatusOr<EndedLife> MembershipTable::Leave(WorkerId id, Incarnation incarnation,
                                                  absl::string_view reason, absl::Time now) {
   if (absl::Status status = Check(id, incarnation); !status.ok()) return status;

@@ -1,6 +1,7 @@
 // Real workers, in this process, whose servers or fellow workers do not do as they should.
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -231,6 +232,48 @@ TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
   cluster->Stop(0, Server::StopKind::kImmediate);
   EXPECT_THAT(link->Leave("told to stop", std::nullopt),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(cluster->address())));
+}
+
+// The connection breaks before the answer to the first farewell is there.
+class BrokenFarewell final : public v1::ClusterService::Service {
+ public:
+  explicit BrokenFarewell(const std::string& coordinator)
+      : stub_(v1::ClusterService::NewStub(
+            grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()))) {}
+
+  grpc::Status Register(grpc::ServerContext*, const v1::RegisterRequest* request,
+                        v1::RegisterReply* reply) override {
+    grpc::ClientContext context;
+    return stub_->Register(&context, *request, reply);
+  }
+  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request,
+                     v1::LeaveReply* reply) override {
+    grpc::ClientContext context;
+    const grpc::Status left = stub_->Leave(&context, *request, reply);
+    if (num_farewells_++ > 0) return left;
+    return {grpc::StatusCode::UNAVAILABLE, "Connection reset by peer"};
+  }
+
+ private:
+  const std::unique_ptr<v1::ClusterService::Stub> stub_;
+  std::atomic<int> num_farewells_ = 0;
+};
+
+TEST_F(WorkerLifeTest, AFarewellWhoseAnswerIsLostIsSaidAgain) {
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(Config(), 1));
+  BrokenFarewell path(cluster->address());
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&path);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const std::unique_ptr<CoordinatorLink> link =
+      MakeClusterSession({.coordinator = absl::StrCat("127.0.0.1:", port),
+                          .name = "leaver",
+                          .device = "",
+                          .instance_id = 1});
+  EXPECT_OK(link->Register());
+  EXPECT_OK(link->Leave("told to stop", std::nullopt));
 }
 
 TEST_F(WorkerLifeTest, GivenTheAddressOfAnotherServerItFindsTheCoordinator) {

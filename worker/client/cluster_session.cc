@@ -27,6 +27,8 @@ namespace {
 
 // Servers that may send on to another before it is an error.
 constexpr int kMaxHops = 3;
+// How often a worker tries to say that it goes, each time over a connection that works.
+constexpr int kFarewells = 3;
 
 class ClusterSession final : public CoordinatorLink {
  public:
@@ -229,12 +231,18 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   auto request = Identified<v1::LeaveRequest>();
   request.set_reason(reason);
   if (report.has_value()) *request.mutable_report() = ToProto(*report);
-  grpc::ClientContext context;
-  context.set_deadline(Deadline(config_.leave_timeout));
   // A path that is broken for a moment costs others a lease, and the round this worker's part.
-  context.set_wait_for_ready(report.has_value());
-  v1::LeaveReply reply;
-  const grpc::Status status = stub()->Leave(&context, request, &reply);
+  const auto deadline = Deadline(config_.leave_timeout);
+  grpc::Status status;
+  for (int attempt = 0; attempt < kFarewells; ++attempt) {
+    if (attempt > 0) Connect();
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    context.set_wait_for_ready(report.has_value());
+    v1::LeaveReply reply;
+    status = stub()->Leave(&context, request, &reply);
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
+  }
   absl::MutexLock lock(&mutex_);
   return Outcome(status, config_.leave_timeout);
 }
