@@ -1,0 +1,21 @@
+#!/bin/bash
+# Real servers and workers under random faults, for a quarter of an hour: tests/chaos/run.sh SEED [flags of chaos.py]
+# The programs are built first, unless --binaries=FOLDER has them. BAZEL may name another bazel command.
+set -euo pipefail
+
+cd "$(dirname "$(readlink -f "$0")")/../.."
+. tests/bench/describe_run.sh
+. deploy/script_help.sh
+answer_help_with tests/chaos/chaos.py "$@"
+
+describe_run tests/chaos/run.sh "$@"
+if [[ "$*" == *--binaries* ]]; then
+  exec python3 -B tests/chaos/chaos.py "$@"
+fi
+binaries="$(mktemp -d)"
+trap 'rm -rf "$binaries"' EXIT
+for target in //server:ps_server //worker:gpu_worker //deploy/psctl:psctl; do
+  program="$(built_binary "$target")"
+  ln -s "$program" "$binaries/"
+done
+python3 -B tests/chaos/chaos.py --binaries="$binaries" "$@"
