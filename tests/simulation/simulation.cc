@@ -508,9 +508,11 @@ void Run::DamageCheckpoint() {
       [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.round > b.round; });
   if (entries.size() < 2) return;
   const CheckpointEntry& newest = entries.front();
-  const auto other =
-      std::find_if(entries.begin() + 1, entries.end(),
-                   [this](const CheckpointEntry& entry) { return !audit_.IsDamaged(entry.path); });
+  is_damaging_ = true;
+  const auto other = std::find_if(
+      entries.begin() + 1, entries.end(),
+      [this](const CheckpointEntry& entry) { return VerifyCheckpoint(disk_, entry.path).ok(); });
+  is_damaging_ = false;
   if (audit_.IsDamaged(newest.path) || other == entries.end()) return;
   const auto names = disk_.List(newest.path);
   if (!names.ok() || names->empty()) return;
