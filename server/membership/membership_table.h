@@ -123,10 +123,10 @@ class MembershipTable {
   // Errors: Aborted if this life is over: register again.
   absl::Status Renew(WorkerId id, Incarnation incarnation, absl::Time now);
   // By the worker's own wish. Errors: Aborted.
-  // Whether this life has ended so, and is the last one of its worker.
-  bool HasLeft(WorkerId id, Incarnation incarnation) const;
   absl::StatusOr<EndedLife> Leave(WorkerId id, Incarnation incarnation, absl::string_view reason,
                                   absl::Time now);
+  // Whether this life has ended so, and is the last one of its worker.
+  bool HasLeft(WorkerId id, Incarnation incarnation) const;
   // Whatever the worker wishes. Errors: Aborted.
   absl::StatusOr<EndedLife> Drop(WorkerId id, Incarnation incarnation, absl::string_view reason,
                                  absl::Time now);
