@@ -594,6 +594,8 @@ void Audit::OnTask(const CheckpointTask& task) {
 void Audit::OnPublished(const PublishedCheckpoint& published) {
   published_ = std::max(published_, published.round);
   damaged_.erase(published.path);
+  // Nobody went back when that server stopped: it went on from its journal, and then the others.
+  if (goes_on_from_ < published.round) goes_on_from_.reset();
 }
 
 void Audit::OnDamaged(const std::string& path, Round left) {
