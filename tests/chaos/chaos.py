@@ -52,7 +52,7 @@ class Mode:
 
 # Alarms say what has happened, and stay. Which kinds of faults make them true.
 EXPLAINED = {
-    r"^worker 'worker\d' held up rounds: no bytes to shard \d":
+    r"^worker 'worker\d' held up rounds: no bytes (to|from) shard \d":
         {"half-open", "refuse", "delay", "cut", "flip", "stop"},
     r"^the server of shard 1 was away while the checkpoint was written":
         {"half-open", "refuse", "cut", "kill", "kill twice", "terminate"},
