@@ -68,6 +68,10 @@ class ShardRegistry {
   std::vector<int> MarkSilent(absl::Time silent_since);
   // People are told that the server is away. False if they have been already.
   bool MarkTold(int shard);
+  // Also of the server of the coordinator, and of shards that there are not.
+  bool IsHeardSince(int shard, absl::Time since) const {
+    return shard <= 0 || !Has(shard) || entries_[shard].heard_at >= since;
+  }
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
 

@@ -254,8 +254,6 @@ TEST_F(ShardLogTest, NoDamageIsTakenForLessThanThereWas) {
   EXPECT_TRUE(Train(0));
   Save(1);
   EXPECT_TRUE(Train(1));
-  process_->log->Tick();
-  process_->journal.RunAll();
   const std::vector<float> weights = Weights();
   const absl::StatusOr<std::vector<std::string>> names = disk_.List(kFolder);
   ASSERT_OK(names.status());

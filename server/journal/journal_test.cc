@@ -164,6 +164,7 @@ TEST_F(JournalTest, AnEndThatIsTornAnywhereIsLeftOut) {
   Append();
   Append();
   executor_.RunAll();
+  ASSERT_OK(disk_.RemoveAll(JournalWatermarkPath(kFolder)));
   const std::string whole = ContentsOf(1);
   size_t num_read = 1;
   for (size_t size = synced; size < whole.size(); ++size) {
@@ -196,6 +197,7 @@ TEST_F(JournalTest, WhatWasDurableOnceAndIsNotSoundIsAnError) {
                                  HasSubstr("/journal/00000001.journal at byte ")))
         << at;
   }
+  ASSERT_OK(disk_.RemoveAll(JournalWatermarkPath(kFolder)));
   std::string zeros = whole;
   std::fill(zeros.begin() + static_cast<int64_t>(in_payload), zeros.end(), '\0');
   Replace(1, zeros);
@@ -215,42 +217,31 @@ TEST_F(JournalTest, AnEndThatIsCutOffIsAnErrorOnceAWatermarkTellsOfIt) {
   Append();
   executor_.RunAll();
   const std::string whole = ContentsOf(1);
-  const std::string cut = whole.substr(0, whole.rfind("record 2") - kJournalHeadBytes);
-  Replace(1, cut);
-  ASSERT_OK(Read().status()) << "as a crash leaves it";
-  Replace(1, whole);
-  writer_->Tick();
-  executor_.RunAll();
-  EXPECT_TRUE(disk_.Exists(JournalWatermarkPath(kFolder)));
-  ASSERT_OK(Read().status());
-  Replace(1, cut);
+  Replace(1, whole.substr(0, whole.rfind("record 2") - kJournalHeadBytes));
   EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("record 2 was on disk")));
   ASSERT_OK(SetJournalAside(disk_, kFolder));
   ASSERT_OK(Read().status());
 }
 
-TEST_F(JournalTest, AWatermarkIsWrittenOncePerNews) {
+TEST_F(JournalTest, ADiskThatIsFullForLongGetsNoMoreFiles) {
   Open();
   Append();
   executor_.RunAll();
-  int num_written = 0;
-  disk_.SetFaultHook([&](FileOperation operation, const std::string& path) {
-    num_written += operation == FileOperation::kCreate && path == JournalWatermarkPath(kFolder);
-    return absl::OkStatus();
+  disk_.SetFaultHook([](FileOperation operation, const std::string&) {
+    return operation == FileOperation::kAppend ? absl::ResourceExhaustedError("full")
+                                               : absl::OkStatus();
   });
-  for (int tick = 0; tick < 3; ++tick) {
-    writer_->Tick();
-    executor_.RunAll();
-  }
-  EXPECT_EQ(num_written, 1);
   Append();
-  writer_->Tick();
-  executor_.RunAll();
-  EXPECT_EQ(num_written, 1) << "what is written with it is not durable yet";
-  writer_->Tick();
-  executor_.RunAll();
-  EXPECT_EQ(num_written, 2);
+  for (int tick = 0; tick < 5; ++tick) {
+    executor_.RunAll();
+    writer_->Tick();
+  }
+  EXPECT_THAT(disk_.List(kFolder), IsOkAndHolds(SizeIs(2))) << "the segment and the watermark";
   disk_.SetFaultHook(nullptr);
+  executor_.RunAll();
+  EXPECT_THAT(durable_, ElementsAre(1, 2));
+  ASSERT_OK(Read().status());
+  EXPECT_THAT(read_, SizeIs(2));
 }
 
 TEST_F(JournalTest, OneThatIsSetAsideIsEmpty) {
@@ -267,8 +258,8 @@ TEST_F(JournalTest, OneThatIsSetAsideIsEmpty) {
 
 TEST_F(JournalTest, SegmentsOfNoUseStayBesideUntilOthersDo) {
   const std::vector<std::vector<std::string>> left_by = {
-      {"00000001.journal.damaged", "00000002.journal"},
-      {"00000002.journal.damaged", "00000003.journal.damaged", "00000004.journal"}};
+      {"00000001.journal.damaged", "00000002.journal", "watermark"},
+      {"00000002.journal.damaged", "00000003.journal.damaged", "00000004.journal", "watermark"}};
   for (const std::vector<std::string>& left : left_by) {
     Open();
     Append();

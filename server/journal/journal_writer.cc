@@ -95,8 +95,7 @@ void JournalWriter::SetAsideBefore(uint64_t sequence) {
 
 void JournalWriter::Tick() {
   absl::MutexLock lock(&mutex_);
-  wants_watermark_ = is_above_watermark_;
-  if (!trouble_.ok() || wants_watermark_) Kick();
+  if (!trouble_.ok()) Kick();
 }
 
 void JournalWriter::EndCallbacks() {
@@ -120,22 +119,22 @@ void JournalWriter::Work() {
   std::vector<Item> items = std::move(refused_);
   refused_.clear();
   Retired retired;
-  bool wants_watermark = false;
   {
     absl::MutexLock lock(&mutex_);
     is_scheduled_ = false;
     std::move(queue_.begin(), queue_.end(), std::back_inserter(items));
     queue_.clear();
     retired = retired_;
-    wants_watermark = std::exchange(wants_watermark_, false);
   }
+  const size_t num_segments = segments_.size();
   absl::Status written = Write(items);
+  if (!written.ok()) RemoveSegmentsBehind(num_segments);
   if (written.ok()) written = deps_.confirm();
+  if (written.ok() && !items.empty()) WriteWatermark(items.back().sequence);
   absl::Status before;
   {
     absl::MutexLock lock(&mutex_);
     before = std::exchange(trouble_, written);
-    is_above_watermark_ = !wants_watermark && (is_above_watermark_ || !items.empty());
     // What has come meanwhile.
     if (written.ok() && !queue_.empty()) Kick();
   }
@@ -147,7 +146,6 @@ void JournalWriter::Work() {
   }
   if (!items.empty()) durable_ = items.back().sequence;
   CallBack(absl::MakeSpan(items), has_trouble_changed, written);
-  if (wants_watermark) WriteWatermark();
   Retire(retired);
 }
 
@@ -202,12 +200,19 @@ absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
   return deps_.file_system->SyncDirectory(config_.folder);
 }
 
-// Not synced: a crash may leave an older one, or none that is whole.
-void JournalWriter::WriteWatermark() {
+void JournalWriter::RemoveSegmentsBehind(size_t num_segments) {
+  while (segments_.size() > num_segments &&
+         RemoveSegment(*deps_.file_system, config_.folder, segments_.back().number).ok()) {
+    segments_.pop_back();
+  }
+}
+
+// Not synced: after a crash of the machine there may be an older one, or none that is whole.
+void JournalWriter::WriteWatermark(uint64_t durable) {
   const absl::StatusOr<std::unique_ptr<WritableFile>> file = deps_.file_system->Create(
       JournalWatermarkPath(config_.folder), FileSystem::IfExists::kTruncate);
   if (!file.ok()) return;
-  const JournalRecord record = {.sequence = 0, .durable = durable_, .text = "", .payload = {}};
+  const JournalRecord record = {.sequence = 0, .durable = durable, .text = "", .payload = {}};
   (*file)->Append(FormatJournalHead(record)).IgnoreError();
   (*file)->Close().IgnoreError();
 }

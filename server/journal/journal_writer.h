@@ -67,7 +67,7 @@ class JournalWriter {
   void RemoveBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
   // The same, but they stay beside, for people; those set aside before go.
   void SetAsideBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Every second or so: tries again what the disk has refused, and writes the watermark.
+  // Every second or so: tries again what the disk has refused.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
   // Calls nobody back any more, and waits for the call that runs; not from within one. What the
   // executor still has to do may hang on the disk for long.
@@ -96,12 +96,14 @@ class JournalWriter {
   void Kick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Write(const std::vector<Item>& items);
+  // So that a full disk does not fill up with empty ones.
+  void RemoveSegmentsBehind(size_t num_segments);
   // In a new segment, once and first.
   absl::Status Rewrite(const std::vector<Item>& items);
   absl::Status OpenSegment(uint64_t first_sequence);
   void CallBack(absl::Span<Item> items, bool has_trouble_changed, const absl::Status& trouble)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void WriteWatermark();
+  void WriteWatermark(uint64_t durable);
   void Retire(const Retired& retired);
   absl::Status SetAside(uint64_t segment);
 
@@ -113,8 +115,6 @@ class JournalWriter {
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_);
   Retired retired_ ABSL_GUARDED_BY(mutex_);
   bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_above_watermark_ ABSL_GUARDED_BY(mutex_) = false;
-  bool wants_watermark_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_calling_back_ ABSL_GUARDED_BY(mutex_) = false;
   bool calls_nobody_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
