@@ -524,9 +524,8 @@ absl::Duration Coordinator::StallPatience(const WorkerDesk& desk) const {
 bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const {
   const absl::Time begin = std::max(round.opened_at(), state_.shards.back_at());
   if (const auto& still = desk.still(); still.has_value()) {
-    // It may be the server that stands still, as long as that gives no sign of life, either.
-    return state_.shards.IsHeardSince(still->shard, still->since) &&
-           now - std::max(begin, still->since) > StallPatience(desk);
+    const absl::Time ran = state_.shards.RunsSince(still->shard, still->since);
+    return now - std::max({begin, still->since, ran}) > StallPatience(desk);
   }
   // Bytes that are pushed may be told once all are taken, which over a slow path lasts.
   return desk.is_pulling() &&

@@ -268,15 +268,16 @@ TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
 // Three workers, each with its grant of round 1, after a round that took a second; a lease is 10 s.
 class StalledWorkerTest : public testing::Test {
  protected:
-  StalledWorkerTest() : cluster_(Config()) {
+  explicit StalledWorkerTest(absl::Duration lease = TestConfig().lease) : cluster_(Config(lease)) {
     cluster_.Start();
     for (const char* name : {"a", "b", "c"}) workers_.push_back(cluster_.Add(name));
     for (const TestWorker& worker : workers_) cluster_.Ask(worker);
   }
 
-  static Coordinator::Config Config() {
+  static Coordinator::Config Config(absl::Duration lease) {
     Coordinator::Config config = TestConfig(/*min_workers=*/3);
     config.job.schedule.total_rounds = 1000;
+    config.lease = lease;
     return config;
   }
 
@@ -458,6 +459,26 @@ TEST_F(StalledWorkerTest, NobodyIsToBlameWhileAServerIsAway) {
   EXPECT_EQ(Alive(), "abc");
   Pass(2, beats);
   EXPECT_EQ(Alive(), "ab");
+}
+
+// Shorter than it takes to say that a server is away.
+class ShortLeaseStalledWorkerTest : public StalledWorkerTest {
+ protected:
+  ShortLeaseStalledWorkerTest() : StalledWorkerTest(absl::Seconds(2)) {}
+};
+
+TEST_F(ShortLeaseStalledWorkerTest, AServerThatDoesNotRunForAMomentIsNotTheWorkersFault) {
+  FinishRound();
+  const std::vector<Beat> beats = {{"wait"}, {"wait"}, {"push", /*still_shard=*/1}};
+  cluster_.silent_shard = 1;
+  Pass(4, beats);
+  EXPECT_EQ(Alive(), "abc");
+  // Heard of again before the worker says that its bytes move.
+  cluster_.silent_shard = -1;
+  Pass(2, beats);
+  EXPECT_EQ(Alive(), "abc");
+  Pass(3, beats);
+  EXPECT_EQ(Alive(), "ab") << "the server runs, and it is the path";
 }
 
 TEST_F(StalledWorkerTest, AStandstillWhileThisProcessDidNotRunIsNobodysFault) {

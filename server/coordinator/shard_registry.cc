@@ -91,8 +91,15 @@ bool ShardRegistry::Reconnect(int shard, absl::string_view address, absl::Time n
 
 bool ShardRegistry::Hear(int shard, absl::Time now) {
   Entry& entry = entries_[shard];
+  if (now - entry.heard_at > kQuiet) entry.runs_since = now;
   entry.heard_at = now;
   return entry.is_connected && entry.is_away() && ComeBack(entry, now);
+}
+
+absl::Time ShardRegistry::RunsSince(int shard, absl::Time still_since) const {
+  if (shard == 0) return absl::InfinitePast();  // the coordinator's own
+  const Entry& entry = entries_[shard];
+  return entry.heard_at >= still_since ? entry.runs_since : absl::InfiniteFuture();
 }
 
 bool ShardRegistry::ComeBack(Entry& entry, absl::Time now) {

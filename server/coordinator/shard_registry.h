@@ -32,7 +32,8 @@ class ShardRegistry {
     absl::Time heard_at;  // last
     // Not connected, or silent.
     std::optional<absl::Time> away_since = std::nullopt;
-    bool is_told = false;  // people have been told that it is away
+    bool is_told = false;                          // people have been told that it is away
+    absl::Time runs_since = absl::InfinitePast();  // as far as its signs of life show
     bool is_away() const { return away_since.has_value(); }
   };
 
@@ -68,10 +69,9 @@ class ShardRegistry {
   std::vector<int> MarkSilent(absl::Time silent_since);
   // People are told that the server is away. False if they have been already.
   bool MarkTold(int shard);
-  // Also of the server of the coordinator, and of shards that there are not.
-  bool IsHeardSince(int shard, absl::Time since) const {
-    return shard <= 0 || !Has(shard) || entries_[shard].heard_at >= since;
-  }
+  // Since when what stands still on a path to the server is not for the server to explain: never
+  // if it has given no sign of life since `still_since`, either.
+  absl::Time RunsSince(int shard, absl::Time still_since) const;
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
 
@@ -97,6 +97,9 @@ class ShardRegistry {
   static absl::string_view StateName(const Entry& entry);
 
  private:
+  // Of servers, which give a sign of life every second: who was quiet for longer may not have run.
+  static constexpr absl::Duration kQuiet = absl::Seconds(3);
+
   bool AllAtLeast(State wanted) const;
   // Returns whether the server was away.
   bool ComeBack(Entry& entry, absl::Time now);

@@ -303,6 +303,12 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
 void BucketAudit::OnPulled(Version version, absl::Span<const float> elements, bool is_shadow,
                            Round min_round) {
   const BucketSnapshot* published = Find(version);
+  if (published == nullptr && has_news()) {
+    // The worker's reading has not waited for the journal, as that of the audit may still do.
+    if (audit_->job().pull_encoding != Encoding::kFp32) return;
+    OnPublished(version, elements, {});
+    published = Find(version);
+  }
   if (published == nullptr) {
     return Fail("version ", version.value(), " was pulled and never published");
   }
