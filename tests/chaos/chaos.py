@@ -53,7 +53,7 @@ class Mode:
 # Alarms say what has happened, and stay. Which kinds of faults make them true.
 EXPLAINED = {
     r"^worker 'worker\d' held up rounds: no bytes (to|from) shard \d":
-        {"half-open", "refuse", "delay", "cut", "flip", "stop"},
+        {"half-open", "refuse", "delay", "cut", "flip"},
     r"^the server of shard 1 was away while the checkpoint was written":
         {"half-open", "refuse", "cut", "kill", "kill twice", "terminate"},
     r"^the server of shard 1 at \S+ gives no sign of life, and training waits for it":
