@@ -14,7 +14,7 @@ if (($# < 2)) || [[ "$1" == -* ]]; then
   exit 2
 fi
 readonly command="tests/bench/durability.sh $*"
-readonly data="$(readlink -f "$1")" folder="$(readlink -m "$2")"
+readonly data="$(readlink -f "$1")" disk="$(readlink -m "$2")"
 shift 2
 
 cd "$(dirname "$(readlink -f "$0")")/../.."
@@ -25,4 +25,4 @@ worker="$(built_binary //worker:gpu_worker)"
 # shellcheck disable=SC2086  # words
 describe_run $command
 python3 -B tests/bench/durability/durability.py --ps_server="$server" --gpu_worker="$worker" \
-  --data="$data" --folder="$folder" "$@"
+  --data="$data" --folder="$disk" "$@"
