@@ -27,6 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 using ::testing::UnorderedElementsAreArray;
 
 constexpr char kFolder[] = "/journal";
@@ -299,7 +300,29 @@ TEST_F(JournalTest, NothingIsDurableInAFolderThatIsAnothersByNow) {
   EXPECT_THAT(durable_, ElementsAre(1));
   EXPECT_THAT((*writer)->trouble(),
               StatusIs(absl::StatusCode::kAlreadyExists, "held by another server"));
-  EXPECT_TRUE(disk_.Exists(JournalSegmentPath(kFolder, 1))) << "it may be all that the other has";
+  EXPECT_THAT(disk_.List(kFolder),
+              IsOkAndHolds(UnorderedElementsAre("00000001.journal", "watermark")))
+      << "what the other has, and nothing that would count before it";
+}
+
+// A process that was frozen meanwhile, and begins a segment.
+TEST_F(JournalTest, TheSegmentsOfWhoHasTakenItOverStay) {
+  Open();
+  Append();
+  executor_.RunAll();
+  const std::unique_ptr<JournalWriter> frozen = std::move(writer_);
+  Open();
+  Append();
+  executor_.RunAll();
+  for (int time = 0; time < 5; ++time) {
+    frozen->BeginSegment({.text = "late"}, [] {});
+    frozen->Tick();
+    executor_.RunAll();
+    EXPECT_FALSE(frozen->trouble().ok() && time == 0) << "its number is taken";
+    for (uint64_t segment = 1; segment <= 2; ++segment) {
+      EXPECT_TRUE(disk_.Exists(JournalSegmentPath(kFolder, segment))) << segment;
+    }
+  }
 }
 
 TEST_F(JournalTest, NobodyIsCalledBackAfterTheEndOfCallbacks) {

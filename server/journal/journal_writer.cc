@@ -126,10 +126,10 @@ void JournalWriter::Work() {
     queue_.clear();
     retired = retired_;
   }
-  const size_t num_segments = segments_.size();
+  made_.clear();
   absl::Status written = Write(items);
-  if (!written.ok()) RemoveSegmentsBehind(num_segments);
   if (written.ok()) written = deps_.confirm();
+  if (!written.ok()) RemoveMade();
   if (written.ok() && !items.empty()) WriteWatermark(items.back().sequence);
   absl::Status before;
   {
@@ -186,6 +186,8 @@ absl::Status JournalWriter::Write(const std::vector<Item>& items) {
 }
 
 absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
+  // A later segment would count before those of whoever has taken the folder over.
+  RETURN_IF_ERROR(deps_.confirm());
   if (file_ != nullptr) {
     // What is in it is not durable without.
     RETURN_IF_ERROR(file_->Sync());
@@ -197,13 +199,16 @@ absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
   segments_.push_back({number, first_sequence});
   ASSIGN_OR_RETURN(file_, deps_.file_system->Create(JournalSegmentPath(config_.folder, number),
                                                     FileSystem::IfExists::kFail));
+  made_.push_back(number);
   return deps_.file_system->SyncDirectory(config_.folder);
 }
 
-void JournalWriter::RemoveSegmentsBehind(size_t num_segments) {
-  while (segments_.size() > num_segments &&
-         RemoveSegment(*deps_.file_system, config_.folder, segments_.back().number).ok()) {
+void JournalWriter::RemoveMade() {
+  // One that was there already may be that of another writer, which has taken the folder over.
+  while (!made_.empty() && segments_.back().number == made_.back() &&
+         RemoveSegment(*deps_.file_system, config_.folder, made_.back()).ok()) {
     segments_.pop_back();
+    made_.pop_back();
   }
 }
 

@@ -41,8 +41,8 @@ class JournalWriter {
     // Where files are written: runs one task at a time, first in, first out, and is done with those
     // of the writer before that is destroyed.
     Executor* executor = nullptr;
-    // Asked after each write: whether the folder was this writer's until then. An error is one of
-    // the disk.
+    // Asked before each segment and after each write: whether the folder is still this writer's. An
+    // error is one of the disk.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
     // The disk does not take the journal (once, with its error), and takes it again (OK).
     std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
@@ -96,8 +96,9 @@ class JournalWriter {
   void Kick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Write(const std::vector<Item>& items);
-  // So that a full disk does not fill up with empty ones.
-  void RemoveSegmentsBehind(size_t num_segments);
+  // Those that the last Write() has made, and that are of no use: a full disk does not fill up with
+  // empty ones, and who has taken the folder over finds none that is not its own.
+  void RemoveMade();
   // In a new segment, once and first.
   absl::Status Rewrite(const std::vector<Item>& items);
   absl::Status OpenSegment(uint64_t first_sequence);
@@ -124,6 +125,7 @@ class JournalWriter {
   std::unique_ptr<WritableFile> file_;
   std::string path_;
   std::vector<JournalSegment> segments_;
+  std::vector<uint64_t> made_;  // numbers of segments, by the last Write()
   bool has_set_aside_ = false;
   uint64_t durable_;
 };
