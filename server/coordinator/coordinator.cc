@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "common/job_loss.h"
 #include "common/remedy.h"
 #include "common/shard_plan.h"
@@ -51,8 +50,6 @@ constexpr absl::Duration kFarewellTime = absl::Minutes(1);
 // For servers to hear that they are to exit: within ten seconds they notice a dead connection, and
 // connect again.
 constexpr absl::Duration kExitTime = absl::Seconds(15);
-// For workers to push again what a server that was away has not taken.
-constexpr absl::Duration kHandInTime = absl::Seconds(2);
 
 void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_complete = heldout.complete;
@@ -121,7 +118,7 @@ absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
   RETURN_IF_ERROR(Recall(std::move(memory), now, state_));
   // What has not come to its end never will.
   if (!unfinished.empty()) {
-    Do(DiscardTask{unfinished});
+    outbox_.Do(DiscardTask{unfinished});
     state_.checkpoints.Request(now);
   }
   // From where else the job may be, it leads there again.
@@ -129,33 +126,13 @@ absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
   state_.phase = is_evaluating ? CoordinatorPhase::kEvaluating : CoordinatorPhase::kRunning;
   const Round next_round =
       state_.policy->uses_rosters() ? state_.committed_round() : state_.ledger.next_round();
-  Tell(absl::StrCat("restarted, continues from its journal at round ", next_round.value()));
-  effects_.emplace_back(Announcement(RestoredPoint{
+  outbox_.Tell(absl::StrCat("restarted, continues from its journal at round ", next_round.value()));
+  outbox_.Announce(RestoredPoint{
       next_round, state_.ledger.trained_samples(),
       state_.ledger.state().final_evaluation_round == state_.ledger.next_round().value(),
-      state_.policy->uses_rosters(), /*is_from_journal=*/true}));
-  Touch();
+      state_.policy->uses_rosters(), /*is_from_journal=*/true});
+  outbox_.Touch();
   return absl::OkStatus();
-}
-
-void Coordinator::Command(ShardCommand command) {
-  effects_.emplace_back(std::move(command));
-  Remember();
-}
-
-void Coordinator::Do(CheckpointTask task) {
-  effects_.emplace_back(std::move(task));
-  Remember();
-}
-
-void Coordinator::Tell(absl::string_view event) {
-  effects_.emplace_back(Announcement(Event{std::string(event)}));
-}
-
-void Coordinator::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind) {
-  if (state_.alarms.Raise(text, now, kind)) {
-    effects_.push_back(Announcement(Alarm{std::string(text)}));
-  }
 }
 
 void Coordinator::TellWait(absl::Time now) {
@@ -163,14 +140,14 @@ void Coordinator::TellWait(absl::Time now) {
   if (!state_.waits.Look(WaitingFor(state_, now, Ages::kLeftOut), WaitPatience(state_), now)) {
     return;
   }
-  Tell(absl::StrCat("cluster ", WaitingFor(state_, now)));
+  outbox_.Tell(absl::StrCat("cluster ", WaitingFor(state_, now)));
 }
 
 void Coordinator::Enter(CoordinatorPhase phase) {
   state_.phase = phase;
-  Touch();
-  Tell(absl::StrCat("cluster state=", StateName(state_),
-                    " round=", state_.ledger.next_round().value()));
+  outbox_.Touch();
+  outbox_.Tell(absl::StrCat("cluster state=", StateName(state_),
+                            " round=", state_.ledger.next_round().value()));
 }
 
 absl::StatusOr<Registration> Coordinator::Register(const RegisterCall& call, absl::Time now) {
@@ -203,8 +180,8 @@ void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
   // Others try again by themselves.
   if (RemedyFor(reason) != Remedy::kGiveUp) return;
   if (!state_.refusals.Note(name, peer, reason, now)) return;
-  Tell(absl::StrCat("worker refused name=", absl::CHexEscape(name), " peer=", peer,
-                    " reason=", reason.message()));
+  outbox_.Tell(absl::StrCat("worker refused name=", absl::CHexEscape(name), " peer=", peer,
+                            " reason=", reason.message()));
 }
 
 absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
@@ -231,9 +208,10 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     desk.SetPeer(call.peer);
   } else {
     desk.BeginLife(call);
-    Remember();
-    Tell(absl::StrCat("worker registered name=", call.name, " worker=", admission.id.value(),
-                      " incarnation=", admission.incarnation.value(), " peer=", call.peer));
+    outbox_.Remember();
+    outbox_.Tell(absl::StrCat("worker registered name=", call.name,
+                              " worker=", admission.id.value(),
+                              " incarnation=", admission.incarnation.value(), " peer=", call.peer));
   }
   Registration answer;
   answer.life = {admission.id, admission.incarnation};
@@ -244,7 +222,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.map = state_.map;
   const WeightsSupply::Memory supply_before = state_.supply.memory();
   answer.needs_initial_weights = state_.supply.Claim(answer.life);
-  if (state_.supply.memory() != supply_before) Remember();
+  if (state_.supply.memory() != supply_before) outbox_.Remember();
   return answer;
 }
 
@@ -290,13 +268,13 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   RETURN_IF_ERROR(state_.membership.Join(life.worker, life.incarnation, now));
   state_.desks[life.worker].BeginMembership(slowest, now);
   state_.supply.OnJoined(life);
-  Tell(absl::StrCat("worker joined name=", state_.NameOf(life.worker),
-                    " worker=", life.worker.value(), " view=", state_.membership.view().value(),
-                    " data=", dataset.own_partition ? "own" : "shared", " fingerprint=",
-                    dataset.fingerprint, " train_samples=", dataset.num_train_samples,
-                    " heldout_samples=", dataset.num_heldout_samples));
+  outbox_.Tell(absl::StrCat(
+      "worker joined name=", state_.NameOf(life.worker), " worker=", life.worker.value(), " view=",
+      state_.membership.view().value(), " data=", dataset.own_partition ? "own" : "shared",
+      " fingerprint=", dataset.fingerprint, " train_samples=", dataset.num_train_samples,
+      " heldout_samples=", dataset.num_heldout_samples));
   AnnounceMembers();
-  Touch();
+  outbox_.Touch();
   Advance(now);
   return state_.membership.view();
 }
@@ -353,17 +331,15 @@ void Coordinator::Tick(absl::Time now) {
   DropHolding(now);
   DropLingering(now);
   TellWait(now);
-  if (now < state_.drop_missing_at || !MayDropMissing(now)) return;
-  state_.drop_missing_at = absl::InfiniteFuture();
-  DropMissing(now);
+  if (saves_.IsHeldUp(now)) DropMissing(now);
 }
 
 void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
   // Workers tell by their own clocks for how long nothing has moved.
   state_.shards.NoteBack(now);
-  Tell(absl::StrCat("this process was stopped, or starved, for ",
-                    absl::FormatDuration(absl::Trunc(gap, absl::Milliseconds(1))),
-                    ": no lease and no patience counts that time"));
+  outbox_.Tell(absl::StrCat("this process was stopped, or starved, for ",
+                            absl::FormatDuration(absl::Trunc(gap, absl::Milliseconds(1))),
+                            ": no lease and no patience counts that time"));
 }
 
 absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) {
@@ -384,9 +360,9 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
     state_.desks[life.id].EndLife();
     state_.ledger.ReleaseWorker(life.id);
     for (auto& [number, round] : state_.open) round.Lose(life.id, now);
-    Command(DropCommand{life.id, life.incarnation, life.reason});
-    Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
-                      " incarnation=", life.incarnation.value(), " reason=", life.reason));
+    outbox_.Command(DropCommand{life.id, life.incarnation, life.reason});
+    outbox_.Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
+                              " incarnation=", life.incarnation.value(), " reason=", life.reason));
     view_changed |= life.was_member;
     supplier_lost |= state_.supply.OnEnded(life.incarnation);
   }
@@ -394,7 +370,7 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
     return state_.membership.Find(desk.first) == nullptr;  // forgotten
   });
   if (view_changed) AnnounceMembers();
-  if (!lives.empty()) Touch();
+  if (!lives.empty()) outbox_.Touch();
   // All start over, so that another one learns that it has to supply the weights.
   if (supplier_lost) return DropAll("the client that was to supply the weights is gone", now);
   Advance(now);
@@ -415,7 +391,7 @@ void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
 void Coordinator::AnnounceMembers() {
   // A shard that knows of members takes no first weights any more.
   if (state_.supply.is_awaited()) return;
-  Command(Members());
+  outbox_.Command(Members());
 }
 
 MembersCommand Coordinator::Members() const {
@@ -437,7 +413,7 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
   // Before the servers are ready again, everything since the checkpoint is void: so is the report.
   if (state_.is_ready()) {
     if (report.has_value()) RETURN_IF_ERROR(CountReport(life.worker, *report, now));
-    if (state_.desks[life.worker].SetWaiting()) Remember();
+    if (state_.desks[life.worker].SetWaiting()) outbox_.Remember();
     Advance(now);
   }
   return AnswerFor(life.worker, now);
@@ -446,7 +422,7 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
 absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
   RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
   state_.desks[life.worker].BeginLeave();
-  Remember();
+  outbox_.Remember();
   return absl::OkStatus();
 }
 
@@ -494,7 +470,7 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
   WorkerDesk& desk = state_.desks[worker];
   ASSIGN_OR_RETURN(const WorkerDesk::Match match, desk.Classify(report));
   if (match == WorkerDesk::Match::kRepeat) return absl::OkStatus();
-  Remember();
+  outbox_.Remember();
   if (const std::string odd = OddLoss(report, state_.config.job.model); !odd.empty()) {
     const Incarnation incarnation = state_.membership.Find(worker)->incarnation;
     OnNotFinite(worker, report.round,
@@ -556,10 +532,11 @@ void Coordinator::DropStalled(absl::Time now) {
     WorkerDesk& desk = state_.desks.at(worker);
     // How slow its path is has shown.
     if (!desk.has_reported()) desk.OnHeldUp(StallPatience(desk), now);
-    RaiseAlarm(absl::StrCat("worker '", state_.NameOf(worker), "' held up rounds: ", what,
-                            "; it is dropped, and comes back once it reaches every server. See to "
-                            "its path to the servers"),
-               now);
+    outbox_.RaiseAlarm(
+        absl::StrCat("worker '", state_.NameOf(worker), "' held up rounds: ", what,
+                     "; it is dropped, and comes back once it reaches every server. See to "
+                     "its path to the servers"),
+        now);
     absl::StatusOr<EndedLife> life =
         state_.membership.Drop(worker, state_.membership.Find(worker)->incarnation,
                                absl::StrCat("held up round ", round.value(), ": ", what), now);
@@ -576,7 +553,7 @@ void Coordinator::DropHolding(absl::Time now) {
     if (now < hold.until) continue;
     const std::string what = HoldText(hold, now);
     state_.desks.at(hold.worker).OnHeldUp(now - hold.since, now);
-    RaiseAlarm(
+    outbox_.RaiseAlarm(
         absl::StrCat("worker '", state_.NameOf(hold.worker), "' held up the others: ", what,
                      ". It is dropped, and may come back in ",
                      absl::FormatDuration(absl::Ceil(now - hold.since, absl::Seconds(1))),
@@ -648,7 +625,7 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   }
   if (state_.is_work_held()) return state_.open.empty() && AdvanceLastSave(now);
   if (state_.supply.is_awaited()) return false;
-  MaybeCheckpoint(now);
+  saves_.BeginIfDue(now);
   return GrantNext(now);
 }
 
@@ -659,12 +636,12 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     state_.open.clear();
     if (round.was_lost_from()) {
       ++state_.evaluation_attempt;
-      Tell("final evaluation is repeated: a worker was lost during it");
+      outbox_.Tell("final evaluation is repeated: a worker was lost during it");
     } else {
       state_.ledger.FinishFinalEvaluation();
       CloseRound(round, now);
     }
-    Touch();
+    outbox_.Touch();
     return true;
   }
   if (state_.is_stopping() || !state_.ledger.needs_final_evaluation()) {
@@ -700,22 +677,22 @@ bool Coordinator::CloseRounds(absl::Time now) {
 }
 
 void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
-  Touch();
+  outbox_.Touch();
   if (state_.policy->uses_rosters() && !round.is_evaluation() && round.reported() > 0) {
-    Command(CloseRoundCommand{round.round(), round.Reported()});
+    outbox_.Command(CloseRoundCommand{round.round(), round.Reported()});
   }
   RoundSummary summary = round.Summarize(now);
   const bool is_lost = summary.workers == 0 && !round.is_evaluation();
   if (is_lost) {
     state_.ledger.LoseRound(summary.round);
-    Tell(absl::StrCat("round ", summary.round.value(),
-                      " was lost with all its workers; the job "
-                      "has another one in its place: round ",
-                      state_.ledger.total_rounds() - 1));
+    outbox_.Tell(absl::StrCat("round ", summary.round.value(),
+                              " was lost with all its workers; the job "
+                              "has another one in its place: round ",
+                              state_.ledger.total_rounds() - 1));
   } else if (summary.committed_short) {
-    Tell(absl::StrCat("round ", summary.round.value(), " went on with ", summary.workers, " of ",
-                      round.plan().roster.size(), " workers; ", summary.samples, " of ",
-                      round.plan().total_samples(), " samples counted"));
+    outbox_.Tell(absl::StrCat("round ", summary.round.value(), " went on with ", summary.workers,
+                              " of ", round.plan().roster.size(), " workers; ", summary.samples,
+                              " of ", round.plan().total_samples(), " samples counted"));
   }
   if (is_lost && !state_.policy->uses_rosters()) {
     state_.progress.OnRoundLost();
@@ -733,7 +710,7 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   summary.epoch = state_.ledger.epoch();
   state_.progress.OnRound(summary);
   summary.trained_time = state_.progress.trained_time();
-  effects_.push_back(Announcement(summary));
+  outbox_.Announce(summary);
 }
 
 // Opens the next round for those that wait and may be in it.
@@ -751,7 +728,7 @@ bool Coordinator::GrantNext(absl::Time now) {
   if (roster.empty()) return false;
   const WorkLedger::Work work =
       state_.ledger.OpenRound(state_.membership.view(), roster, state_.committed_round());
-  if (state_.policy->uses_rosters()) Command(OpenRoundCommand{work.plan});
+  if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{work.plan});
   state_.quota.OnWork();
   Give(work, now);
   return true;
@@ -765,7 +742,7 @@ void Coordinator::Give(const WorkLedger::Work& work, absl::Time now) {
   }
   state_.open.emplace(work.plan.round, OpenRound(work, now));
   state_.progress.OnOpened(now);
-  Touch();
+  outbox_.Touch();
 }
 
 void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
@@ -779,9 +756,9 @@ void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
       OnNotFinite(fault.worker, fault.round, fault.text, now);
       return;
     case WorkerFault::Kind::kNotPushed:
-      RaiseAlarm(absl::StrCat("worker '", record->name,
-                              "' reports rounds that it has not pushed; it is dropped"),
-                 now);
+      outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
+                                      "' reports rounds that it has not pushed; it is dropped"),
+                         now);
       DropWorker(fault.worker, fault.text, now);
       return;
   }
@@ -795,11 +772,12 @@ void Coordinator::OnNotFinite(WorkerId worker, Round round, absl::string_view te
   const WorkerRecord* record = state_.membership.Find(worker);
   // Once per life, however many buckets say so.
   if (!state_.desks[worker].CountNotFinite(record->incarnation, state_.finite_reports)) return;
-  Remember();
-  RaiseAlarm(absl::StrCat("worker '", record->name,
-                          "' has sent what is NaN, infinite or beyond all reason; it is not "
-                          "counted"),
-             now);
+  outbox_.Remember();
+  outbox_.RaiseAlarm(
+      absl::StrCat("worker '", record->name,
+                   "' has sent what is NaN, infinite or beyond all reason; it is not "
+                   "counted"),
+      now);
   for (const WorkerRecord* member : state_.membership.Members()) {
     if (state_.desks[member->id].is_finite()) {
       return DropWorker(worker, NotFiniteReason(state_, worker, text), now);
@@ -831,17 +809,14 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
   const std::string what = absl::StrCat("diverged at round ", round.value(),
                                         "; last good checkpoint: ", good, ". ", why);
   state_.divergence.Note(round, what, now);
-  if (state_.checkpoints.is_active()) {
-    Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
-  }
-  state_.checkpoints.Abort(absl::FailedPreconditionError(what));
+  saves_.GiveUp(absl::FailedPreconditionError(what));
   state_.open.clear();
   // Before anything is restored, and for the servers that are started after this one, too.
-  Do(SetAsideTask{first_bad});
+  outbox_.Do(SetAsideTask{first_bad});
   if (state_.divergence.MayRollBack() && !state_.is_stopping() && !state_.is_work_held()) {
     state_.divergence.RollBack();
     state_.setback.reset();  // what is done again is so for this reason
-    RaiseAlarm(
+    outbox_.RaiseAlarm(
         absl::StrCat(what, ". Goes back to ",
                      last.has_value() ? "that checkpoint" : "the first weights",
                      " with the learning rate times ", state_.divergence.learning_rate_scale(),
@@ -849,7 +824,7 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
                      state_.divergence.max_rollbacks(), ")"),
         now);
     Enter(CoordinatorPhase::kRestoring);
-    Do(ChooseRestoreTask{});
+    outbox_.Do(ChooseRestoreTask{});
     return;
   }
   const std::string after =
@@ -859,7 +834,7 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
   if (is_last_bad) state_.checkpoints.ForgetLast();
   state_.failure = absl::FailedPreconditionError(
       absl::StrCat(what, after, ". Lower --learning_rate, or set --clip_norm, and start again"));
-  RaiseAlarm(state_.failure.message(), now);
+  outbox_.RaiseAlarm(state_.failure.message(), now);
   state_.stop_reason = what;
   state_.last_save.Begin(/*gives_up=*/true, now);
   Enter(CoordinatorPhase::kDone);
@@ -877,14 +852,13 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   RETURN_IF_ERROR(state_.shards.CheckFits(shard, num_shards));
   // It has not heard of the end, or was started anew behind it.
   if (state_.should_exit) {
-    effects_.emplace_back(
-        RepeatedCommand{shard, StopCommand{std::string(state_.failure.message())}});
+    outbox_.Repeat(shard, StopCommand{std::string(state_.failure.message())});
     return absl::OkStatus();
   }
   if (GoesOn(shard, instance_id, memory_of)) {
     // This connection may come before the end of the old one is noticed.
     if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
-    Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
+    outbox_.Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
     state_.shards.Reconnect(shard, address, now);
     // A server that was started again on what it had may have another port.
     if (state_.map != nullptr && state_.map->servers[shard].address != address) {
@@ -908,18 +882,16 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
               now);
   }
   RETURN_IF_ERROR(state_.shards.Attach(shard, instance_id, address, now));
-  Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
+  outbox_.Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
   if (state_.phase == CoordinatorPhase::kAwaitingShards && state_.shards.all_attached()) {
     Enter(CoordinatorPhase::kRestoring);
-    Do(ChooseRestoreTask{});
+    outbox_.Do(ChooseRestoreTask{});
   }
   return absl::OkStatus();
 }
 
 void Coordinator::RepeatCommands(int shard) {
-  const auto repeat = [&](ShardCommand command) {
-    effects_.emplace_back(RepeatedCommand{shard, std::move(command)});
-  };
+  const auto repeat = [&](ShardCommand command) { outbox_.Repeat(shard, std::move(command)); };
   // First: a push of a new life that waits for the members would be too far ahead of older rounds.
   for (const auto& [number, round] : state_.open) {
     if (state_.policy->uses_rosters() && !round.is_evaluation()) {
@@ -947,26 +919,15 @@ void Coordinator::OnShardHeard(int shard, uint64_t instance_id, absl::Time now) 
 }
 
 void Coordinator::OnShardAway(int shard, absl::Time now) {
-  Touch();
-  Tell(absl::StrCat("shard away shard=", shard));
-  // Who has asked for one may ask again.
-  state_.checkpoints.EndRequests(absl::UnavailableError(
-      absl::StrCat("no checkpoint without all servers: ", WaitingForServers(state_, now))));
-  if (state_.checkpoints.is_publishing()) return;  // needs nothing more of the shards
-  // What it has written, and the command, may be lost on their way. For the last save that is no
-  // failed try: the next one comes once the server is back.
-  if (!state_.checkpoints.is_active()) return;
-  Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
-  const std::string lost =
-      absl::StrCat("the server of shard ", shard, " was away while the checkpoint was written");
-  state_.checkpoints.Abort(absl::UnavailableError(lost));
-  RaiseAlarm(lost, now);
+  outbox_.Touch();
+  outbox_.Tell(absl::StrCat("shard away shard=", shard));
+  saves_.OnShardAway(shard, now);
   Advance(now);
 }
 
 void Coordinator::OnShardBack(int shard, absl::Time now) {
-  Touch();
-  Tell(absl::StrCat("shard back shard=", shard));
+  outbox_.Touch();
+  outbox_.Tell(absl::StrCat("shard back shard=", shard));
   Advance(now);
 }
 
@@ -981,21 +942,14 @@ void Coordinator::LookForSilence(absl::Time now) {
   for (size_t shard = 0; shard < state_.shards.entries().size(); ++shard) {
     const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
     if (!entry.is_away() || now - *entry.away_since < ShardPatience()) continue;
-    // Without a process that waits to exit there is time until the server is back.
-    if (state_.is_work_held() && now >= state_.away_until && state_.last_save.is_begun() &&
-        !state_.last_save.outcome().has_value()) {
-      EndLastSave(absl::DataLossError(absl::StrCat("the server of shard ", shard,
-                                                   " gave no sign of life for half of "
-                                                   "--stop_timeout; the other half is for "
-                                                   "writing, which takes every server")),
-                  now);
-    }
+    FailUnlessOk(saves_.OnStillAway(static_cast<int>(shard), now), now);
     if (!state_.shards.MarkTold(static_cast<int>(shard))) continue;
-    RaiseAlarm(absl::StrCat("the server of shard ", shard, " at ", entry.address,
-                            " gives no sign of life, and training waits for it. If its process is "
-                            "gone, start it again: then the cluster goes on from that server's "
-                            "journal, or from the newest checkpoint"),
-               now);
+    outbox_.RaiseAlarm(
+        absl::StrCat("the server of shard ", shard, " at ", entry.address,
+                     " gives no sign of life, and training waits for it. If its process is "
+                     "gone, start it again: then the cluster goes on from that server's "
+                     "journal, or from the newest checkpoint"),
+        now);
   }
 }
 
@@ -1008,7 +962,7 @@ absl::string_view Coordinator::WayBack() const {
 
 void Coordinator::StartOver(int shard, absl::string_view what, absl::Time now) {
   state_.shards.Lose(shard, now);
-  Tell(absl::StrCat("shard lost shard=", shard));
+  outbox_.Tell(absl::StrCat("shard lost shard=", shard));
   // A job that is over and has nothing to go back to stays over.
   const bool stays_done = state_.phase == CoordinatorPhase::kDone && !state_.saves();
   if (stays_done || state_.phase == CoordinatorPhase::kFailed ||
@@ -1016,18 +970,15 @@ void Coordinator::StartOver(int shard, absl::string_view what, absl::Time now) {
     return;
   }
   const std::string why = absl::StrCat("the server of shard ", shard, " ", what);
-  RaiseAlarm(absl::StrCat(why, "; ", WayBack()), now);
+  outbox_.RaiseAlarm(absl::StrCat(why, "; ", WayBack()), now);
   if (state_.is_ready()) {
     const int64_t before = state_.setback.has_value() ? state_.setback->rounds_done : 0;
     state_.setback = Setback{std::max(before, state_.rounds_done()), why};
   }
-  if (state_.checkpoints.is_active()) {
-    Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
-  }
   const std::string lost =
       absl::StrCat("the memory of shard ", shard, " was lost before the checkpoint was whole");
-  state_.checkpoints.Abort(absl::UnavailableError(lost));
-  if (state_.last_save.is_begun()) EndLastSave(absl::DataLossError(lost), now);
+  saves_.GiveUp(absl::UnavailableError(lost));
+  if (state_.last_save.is_begun()) FailUnlessOk(saves_.EndLast(absl::DataLossError(lost)), now);
   // The loss of the server that was failing anyway is the end.
   if (state_.phase == CoordinatorPhase::kFailed) return Advance(now);
   state_.open.clear();
@@ -1037,9 +988,9 @@ void Coordinator::StartOver(int shard, absl::string_view what, absl::Time now) {
 void Coordinator::OnSquareSums(int shard, uint64_t server_incarnation, Round round,
                                std::vector<double> segment_sums, absl::Time) {
   if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
-  Remember();
+  outbox_.Remember();
   if (!state_.norms.Add(round, shard, std::move(segment_sums))) return;
-  Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
+  outbox_.Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
 }
 
 void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now) {
@@ -1047,12 +998,12 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
   const absl::Status restored = choice.ok() ? Restore(*choice, now) : choice.status();
   if (restored.ok()) return;
   Fail(restored, now);
-  RaiseAlarm(state_.failure.message(), now);
+  outbox_.RaiseAlarm(state_.failure.message(), now);
   Advance(now);
 }
 
 absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
-  if (!choice.alarm.empty()) RaiseAlarm(choice.alarm, now);
+  if (!choice.alarm.empty()) outbox_.RaiseAlarm(choice.alarm, now);
   CoordinatorState saved;
   saved.membership = state_.membership.Export();
   Incarnation last_life = saved.membership.last_incarnation;
@@ -1082,29 +1033,14 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.norms.Clear();
   state_.supply.Begin(std::holds_alternative<ClientSource>(state_.source));
   state_.evaluation_attempt = 0;
-  state_.last_save = LastSave(!state_.config.fallback_dir.empty());
   state_.over_since = absl::InfiniteFuture();
-  state_.hold_reason.clear();
-  state_.save_askers.clear();
-  state_.published.reset();
   state_.shard_failure = absl::OkStatus();
-  state_.drop_missing_at = absl::InfiniteFuture();
-  state_.not_waited_for.clear();
-  if (const auto* checkpoint = std::get_if<CheckpointSource>(&state_.source)) {
-    const bool is_fallback = state_.IsInFallback(checkpoint->directory);
-    // In the fallback it is no reason not to save where it belongs.
-    state_.checkpoints.SetLast({.path = checkpoint->directory,
-                                .round = state_.ledger.next_round(),
-                                .is_in_fallback = is_fallback},
-                               is_fallback ? LedgerState{.next_round = -1} : on_disk, now);
-  } else {
-    state_.checkpoints.ForgetLast();
-  }
+  saves_.Restart(on_disk, now);
   state_.resumed = choice.resumed;
-  if (!choice.note.empty()) Tell(choice.note);
-  if (const std::string lost = LostText(state_); !lost.empty()) Tell(lost);
+  if (!choice.note.empty()) outbox_.Tell(choice.note);
+  if (const std::string lost = LostText(state_); !lost.empty()) outbox_.Tell(lost);
   if (state_.ledger.is_exhausted() && !state_.ledger.needs_final_evaluation()) {
-    Tell(absl::StrCat(
+    outbox_.Tell(absl::StrCat(
         "complete already at round ",
         RoundOfText(state_.ledger.next_round().value(), state_.ledger.total_rounds(), " of "),
         ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
@@ -1113,9 +1049,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
             : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
   }
   const int64_t next_round = state_.ledger.next_round().value();
-  effects_.emplace_back(Announcement(RestoredPoint{
-      state_.ledger.next_round(), state_.ledger.trained_samples(),
-      state_.ledger.state().final_evaluation_round == next_round, state_.policy->uses_rosters()}));
+  outbox_.Announce(RestoredPoint{state_.ledger.next_round(), state_.ledger.trained_samples(),
+                                 state_.ledger.state().final_evaluation_round == next_round,
+                                 state_.policy->uses_rosters()});
   if (!state_.layout.has_value()) {
     Enter(CoordinatorPhase::kAwaitingLayout);
     return absl::OkStatus();
@@ -1135,7 +1071,7 @@ absl::Status Coordinator::Assign(absl::Time now) {
   const double learning_rate_scale = state_.ledger.state().learning_rate_scale;
   command.job.schedule.peak *= learning_rate_scale;
   command.job.schedule.minimum *= learning_rate_scale;
-  Command(std::move(command));
+  outbox_.Command(std::move(command));
   return absl::OkStatus();
 }
 
@@ -1150,7 +1086,7 @@ void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const ab
     Fail(absl::Status(status.code(),
                       absl::StrCat("shard ", shard, " could not load: ", status.message())),
          now);
-    RaiseAlarm(state_.failure.message(), now);
+    outbox_.RaiseAlarm(state_.failure.message(), now);
     return Advance(now);
   }
   state_.shards.MarkServing(shard, now);
@@ -1162,13 +1098,7 @@ void Coordinator::ForgetStop(int shard, absl::Time now) {
   if (state_.phase != CoordinatorPhase::kRunning && state_.phase != CoordinatorPhase::kEvaluating) {
     return;
   }
-  if (state_.save_askers.erase(ReasonOfStop(shard)) == 0 || !state_.save_askers.empty()) return;
-  state_.hold_reason.clear();
-  state_.last_save = LastSave(!state_.config.fallback_dir.empty());
-  state_.away_until = absl::InfinitePast();
-  if (!state_.is_stopping()) state_.drop_missing_at = absl::InfiniteFuture();
-  Touch();
-  Advance(now);
+  if (saves_.ForgetAsker(ReasonOfStop(shard))) Advance(now);
 }
 
 bool Coordinator::AdvanceLoading(absl::Time now) {
@@ -1183,28 +1113,14 @@ void Coordinator::OnShardFailing(int shard, uint64_t server_incarnation, const a
                                  absl::Time now) {
   if (!state_.is_ready() || server_incarnation != state_.server_incarnation) return;
   const absl::Status failure(error.code(), absl::StrCat("shard ", shard, ": ", error.message()));
-  RaiseAlarm(failure.message(), now);
+  outbox_.RaiseAlarm(failure.message(), now);
   if (!state_.shard_failure.ok()) return;
   state_.shard_failure = failure;
   BeginLastSave(state_.shard_failure.message(), state_.config.stop_timeout, now);
 }
 
 absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {
-  if (!state_.saves()) {
-    return absl::FailedPreconditionError(
-        "nowhere to save: start the servers with --checkpoint_dir");
-  }
-  if (state_.phase == CoordinatorPhase::kDone && !state_.failure.ok()) return state_.failure;
-  if (absl::Status ready = CheckReady(state_, now); !ready.ok() || state_.supply.is_awaited()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("nothing to save yet: ", WaitingFor(state_, now)));
-  }
-  if (!state_.shards.all_serving()) {
-    const std::string servers = WaitingForServers(state_, now);
-    return absl::UnavailableError(absl::StrCat("no checkpoint without all servers: ",
-                                               servers.empty() ? "not all have loaded" : servers));
-  }
-  const uint64_t ticket = state_.checkpoints.Request(now);
+  const absl::StatusOr<uint64_t> ticket = saves_.Request(now);
   Advance(now);
   return ticket;
 }
@@ -1217,10 +1133,10 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   state_.stop_reason = std::string(reason);
   state_.stop_requested_at = now;
   state_.drop_missing_at = std::min(state_.drop_missing_at, now + state_.config.stop_timeout);
-  Tell(absl::StrCat("stop requested: ", reason));
-  Touch();
+  outbox_.Tell(absl::StrCat("stop requested: ", reason));
+  outbox_.Touch();
   if (!state_.is_ready()) {
-    EndLastSave(absl::FailedPreconditionError(WaitingFor(state_, now)), now);
+    FailUnlessOk(saves_.EndLast(absl::FailedPreconditionError(WaitingFor(state_, now))), now);
     state_.quota.OnReady(now);
     Enter(CoordinatorPhase::kDone);
   } else if (state_.phase == CoordinatorPhase::kDone) {
@@ -1230,68 +1146,15 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
 }
 
 void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now) {
-  if (state_.should_exit && state_.last_save.outcome().has_value()) return;
-  if (state_.save_askers.insert(std::string(reason)).second) {
-    state_.hold_reason = std::string(reason);
-    state_.drop_missing_at = std::min(state_.drop_missing_at, now + patience / 2);
-    state_.away_until = std::max(state_.away_until, now + patience / 2);
-  } else if (state_.last_save.is_begun() && !state_.last_save.outcome().has_value()) {
-    return;
-  }
-  const absl::Status ready = CheckReady(state_, now);
-  // A server that has just gone away may be back in time, if anything is missing at all.
-  const bool may_save =
-      state_.shards.all_serving() ||
-      (!state_.shards.any_told() && !state_.checkpoints.HoldsLast(state_.ledger.state()));
-  if (ready.ok() && may_save) {
-    state_.last_save.Begin(/*gives_up=*/true, now);
-  } else if (!state_.last_save.outcome().has_value()) {
-    const std::string reason_not = WaitingFor(state_, now);
-    EndLastSave(
-        ready.ok() ? absl::DataLossError(reason_not) : absl::FailedPreconditionError(reason_not),
-        now);
-  }
-  Touch();
+  FailUnlessOk(saves_.BeginLast(reason, patience, now), now);
   Advance(now);
-}
-
-// There is no try (any more); what is on disk already is good enough if nothing came after it.
-void Coordinator::EndLastSave(const absl::Status& error, absl::Time now) {
-  Touch();
-  if (state_.last_save.outcome().has_value() && state_.last_save.outcome()->ok()) return;
-  if (state_.checkpoints.HoldsLast(state_.ledger.state())) {
-    state_.last_save.End(*state_.checkpoints.last());
-  } else {
-    const std::string unsaved = Unsaved();
-    state_.last_save.End(absl::Status(
-        error.code(), absl::StrCat(unsaved, unsaved.empty() ? "" : ": ", error.message())));
-  }
-  if (state_.shard_failure.ok()) return;
-  const LastSave::Outcome& outcome = *state_.last_save.outcome();
-  Fail(absl::Status(state_.shard_failure.code(),
-                    absl::StrCat(state_.shard_failure.message(), "; ",
-                                 outcome.ok() ? absl::StrCat("all is saved in ", outcome->path)
-                                              : std::string(outcome.status().message()))),
-       now);
-}
-
-// It is not the workers that hold up what waits for a server, or a save that has ended.
-bool Coordinator::MayDropMissing(absl::Time now) const {
-  const bool is_saving = state_.last_save.is_begun() && !state_.last_save.outcome().has_value();
-  return (is_saving || state_.is_stopping()) && !state_.is_shard_away() &&
-         now - state_.shards.back_at() >= kHandInTime;
 }
 
 // A worker that holds up the last checkpoint goes, and with it its part of the round; the round is
 // closed without it.
 void Coordinator::DropMissing(absl::Time now) {
-  const std::string reason =
-      state_.is_work_held() ? absl::StrCat("held up the last checkpoint: ", state_.hold_reason)
-                            : absl::StrCat("has not handed in its round within --stop_timeout=",
-                                           absl::FormatDuration(state_.config.stop_timeout),
-                                           ", and the job is "
-                                           "stopped: ",
-                                           *state_.stop_reason);
+  state_.drop_missing_at = absl::InfiniteFuture();
+  const std::string reason = saves_.HeldUpReason();
   std::vector<EndedLife> ended;
   for (const auto& [number, round] : state_.open) {
     for (WorkerId worker : round.Missing()) {
@@ -1316,139 +1179,27 @@ void Coordinator::Fail(const absl::Status& status, absl::Time now) {
   EndLives(state_.membership.EndAll(status.message(), now), now);
 }
 
+void Coordinator::FailUnlessOk(const absl::Status& status, absl::Time now) {
+  if (!status.ok()) Fail(status, now);
+}
+
 void Coordinator::OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
                                const absl::StatusOr<std::string>& manifest_part, absl::Time now) {
-  // What a shard has written since then would stay there, and take the room of later tries.
-  if (state_.checkpoints.IsGivenUp(directory)) Do(DiscardTask{std::string(directory)});
-  if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
-  auto record = state_.checkpoints.OnSaved(shard, directory, manifest_part);
-  if (!record.has_value()) return;
-  if (record->ok()) {
-    (*record)->layout = *state_.layout;
-    Do(**std::move(record));
-  } else {
-    OnCheckpointFailed(directory, record->status(), now);
-  }
+  FailUnlessOk(saves_.OnShardSaved(shard, server_incarnation, directory, manifest_part, now), now);
+  Advance(now);
 }
 
 void Coordinator::OnCheckpointPublished(absl::string_view directory,
                                         const absl::StatusOr<PublishedCheckpoint>& published,
                                         absl::Time now) {
-  // Copied: it may be a view of what Finish() ends.
-  const std::string temporary(directory);
-  absl::StatusOr<PublishedCheckpoint> outcome = published;
-  if (outcome.ok()) outcome->is_in_fallback = state_.IsInFallback(outcome->path);
-  if (!state_.checkpoints.Finish(temporary, outcome, now)) return;
-  if (!published.ok()) {
-    return OnCheckpointFailed(
-        temporary,
-        absl::Status(published.status().code(),
-                     absl::StrCat("checkpoint ", temporary, ": ", published.status().message())),
-        now);
-  }
-  const absl::Duration write_time = state_.checkpoints.Snapshot(now)->write_time;
-  state_.schedule.OnWritten(write_time);
-  if (!published->alarm.empty()) RaiseAlarm(published->alarm, now);
-  Tell(absl::StrCat(
-      "checkpoint published path=", published->path, " round=", published->round.value(),
-      " bytes=", published->bytes,
-      " took=", absl::FormatDuration(absl::Trunc(write_time, absl::Milliseconds(1))),
-      state_.schedule.is_stretched()
-          ? absl::StrCat(" next_in=", absl::FormatDuration(absl::Trunc(state_.schedule.interval(),
-                                                                       absl::Seconds(1))))
-          : ""));
-  state_.published = PublishedCommand{temporary, published->path, published->round};
-  Command(*state_.published);
-  Touch();
+  FailUnlessOk(saves_.OnPublished(directory, published, now), now);
   Advance(now);
 }
 
-void Coordinator::OnCheckpointFailed(absl::string_view directory, const absl::Status& error,
-                                     absl::Time now) {
-  Do(DiscardTask{std::string(directory)});
-  // The same words for every round and try, so that a full disk is one alarm and not one per try.
-  const size_t folder_end = directory.rfind('/');
-  const std::string any = absl::StrCat(directory.substr(0, folder_end), "/round-*");
-  RaiseAlarm(absl::StrReplaceAll(error.message(), {{directory, any}}), now);
-  state_.last_save.OnFailed(error, now);
-  if (state_.last_save.outcome().has_value()) {
-    EndLastSave(error, now);
-    RaiseAlarm(absl::StrCat("NOT SAVED: ", state_.last_save.outcome()->status().message()), now);
-  }
-  Touch();
-  Advance(now);
-}
-
-// Between rounds: when one is scheduled for the coming round or was asked for.
-void Coordinator::MaybeCheckpoint(absl::Time now) {
-  if (!state_.saves()) return;
-  const Round round = state_.ledger.next_round();
-  const bool is_due_by_round = state_.schedule.IsDueByRound(round);
-  if (state_.checkpoints.is_active()) {
-    if (!is_due_by_round) return;
-    Remember();
-    state_.schedule.OnBegun(round, now);
-    RaiseAlarm(
-        "a checkpoint was left out because the one before it was still being written; "
-        "raise --checkpoint_every",
-        now);
-    return;
-  }
-  if (!is_due_by_round && !state_.schedule.IsDueByTime(now) && !state_.checkpoints.is_requested()) {
-    return;
-  }
-  if (ServeRequestsWithLast()) return;
-  Remember();
-  state_.schedule.OnBegun(round, now);
-  if (!state_.checkpoints.HoldsLast(state_.ledger.state())) {
-    StartCheckpoint(state_.config.checkpoint_dir, now);
-  }
-}
-
-// Whether what is on disk already serves those who asked for a checkpoint.
-bool Coordinator::ServeRequestsWithLast() {
-  if (!state_.checkpoints.is_requested() || !state_.checkpoints.HoldsLast(state_.ledger.state())) {
-    return false;
-  }
-  state_.checkpoints.ServeWithLast();
-  Touch();
-  return true;
-}
-
-void Coordinator::StartCheckpoint(absl::string_view folder, absl::Time now) {
-  const CoordinatorState state{state_.server_incarnation, state_.ledger.state(),
-                               state_.membership.Export(), state_.progress.Export()};
-  const std::string directory =
-      state_.checkpoints.Begin(folder, state_.ledger.next_round(), state, now);
-  SaveCommand command = {.round = std::nullopt, .directory = directory};
-  if (state_.policy->uses_rosters()) command.round = state_.ledger.next_round();
-  Command(std::move(command));
-  Tell(absl::StrCat("checkpoint begun directory=", directory));
-}
-
-// Carries out the tries. Returns whether anything has changed.
 bool Coordinator::AdvanceLastSave(absl::Time now) {
-  if (state_.checkpoints.is_active()) return false;
-  if (ServeRequestsWithLast()) return true;
-  if (!state_.last_save.is_begun() || state_.last_save.outcome().has_value()) return false;
-  if (!state_.failure.ok()) {
-    EndLastSave(state_.failure, now);
-    return true;
-  }
-  if (!state_.saves() || state_.supply.is_awaited() ||
-      state_.checkpoints.HoldsLast(state_.ledger.state())) {
-    EndLastSave(absl::FailedPreconditionError(state_.saves() ? WaitingFor(state_, now)
-                                                             : "no --checkpoint_dir"),
-                now);
-    return true;
-  }
-  if (state_.is_shard_away()) return false;
-  const std::optional<LastSave::Place> place = state_.last_save.Due(now);
-  if (!place.has_value()) return false;
-  StartCheckpoint(*place == LastSave::Place::kFallback ? state_.config.fallback_dir
-                                                       : state_.config.checkpoint_dir,
-                  now);
-  return true;
+  const absl::StatusOr<bool> has_changed = saves_.AdvanceLast(now);
+  FailUnlessOk(has_changed.status(), now);
+  return !has_changed.ok() || *has_changed;
 }
 
 bool Coordinator::AdvanceSaving(absl::Time now) {
@@ -1467,7 +1218,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   if (state_.should_exit || state_.checkpoints.is_active()) return false;
   if (state_.checkpoints.is_requested()) {
     if (state_.is_shard_away()) return false;
-    StartCheckpoint(state_.config.checkpoint_dir, now);
+    saves_.BeginRequested(now);
     return true;
   }
   if (!state_.is_stopping() && !state_.config.exit_when_done) return false;
@@ -1492,9 +1243,9 @@ void Coordinator::Exit(absl::string_view why, absl::Time now) {
   state_.should_exit = true;
   state_.exit_untold = state_.shards.Reachable(now - ShardPatience());
   state_.exit_by = now + kExitTime;
-  Command(StopCommand{std::string(state_.failure.message())});
-  Tell(absl::StrCat(why, " and the workers have left: the servers exit"));
-  Touch();
+  outbox_.Command(StopCommand{std::string(state_.failure.message())});
+  outbox_.Tell(absl::StrCat(why, " and the workers have left: the servers exit"));
+  outbox_.Touch();
 }
 
 }  // namespace lodestar

@@ -29,15 +29,16 @@
 #include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/layout.h"
-#include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/cluster_memory.h"
+#include "server/coordinator/cluster_saves.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/coordinator_memory.h"
 #include "server/coordinator/open_round.h"
+#include "server/coordinator/outbox.h"
 #include "server/coordinator/shard_command.h"
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_desk.h"
@@ -45,9 +46,6 @@
 #include "server/sync/worker_fault.h"
 
 namespace lodestar {
-
-// What follows from a call: carried out in order, before what the call answered goes out.
-using Effect = std::variant<ShardCommand, RepeatedCommand, CheckpointTask, Announcement>;
 
 // No grant: hold the call, ask again after state_version() has changed, answer OrWait() when the
 // caller's patience is over.
@@ -78,7 +76,7 @@ class Coordinator {
                                                              absl::Time now);
 
   // What the calls since the last TakeEffects() have led to, for the owner to carry out in order.
-  std::vector<Effect> TakeEffects() { return std::exchange(effects_, {}); }
+  std::vector<Effect> TakeEffects() { return outbox_.Take(); }
 
   // What Resume() takes. Nothing: there is none, and a process that comes after this one chooses
   // what to restore as ever. That is so before the servers are ready, once they have lost something
@@ -86,7 +84,7 @@ class Coordinator {
   std::optional<CoordinatorMemory> Memory() const { return MemoryOf(state_); }
   // Changes whenever Memory() may have: what calls have answered and led to until then must not be
   // known outside before that memory is kept, if it is to be resumed from.
-  uint64_t memory_version() const { return memory_version_; }
+  uint64_t memory_version() const { return outbox_.memory_version(); }
 
   // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
@@ -158,11 +156,13 @@ class Coordinator {
   // saved. Who still owes a contribution after half of `patience` is dropped from its round. Who
   // asks again, for the same reason, gets no more time, and what is under way goes on.
   void BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now);
-  void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm);
+  void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm) {
+    outbox_.RaiseAlarm(text, now, kind);
+  }
 
   // How it stands. state_version() changes whenever a pending grant, registration or checkpoint
   // could have a new answer.
-  uint64_t state_version() const { return state_version_; }
+  uint64_t state_version() const { return outbox_.state_version(); }
   CoordinatorPhase phase() const { return state_.phase; }
   uint64_t server_incarnation() const { return state_.server_incarnation; }
   std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null: no layout yet
@@ -198,18 +198,8 @@ class Coordinator {
  private:
   Coordinator(Config config, std::optional<Layout> layout, absl::Time now);
 
-  // Effects.
-  void Command(ShardCommand command);
-  void Do(CheckpointTask task);
-  void Tell(absl::string_view event);
   // Tells the log what has been waited for for a while, once.
   void TellWait(absl::Time now);
-  void Touch() {
-    ++state_version_;
-    Remember();
-  }
-  // Something has changed that outlives the process.
-  void Remember() { ++memory_version_; }
   void Enter(CoordinatorPhase phase);
 
   // Lives of workers.
@@ -272,24 +262,18 @@ class Coordinator {
   // For how long a server may be silent, or away until people are told.
   absl::Duration ShardPatience() const;
 
-  // Checkpoints and the end of the job.
-  void MaybeCheckpoint(absl::Time now);
-  void StartCheckpoint(absl::string_view folder, absl::Time now);
-  void OnCheckpointFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
-  bool ServeRequestsWithLast();
+  // The end of the job.
   bool AdvanceLastSave(absl::Time now);
-  void EndLastSave(const absl::Status& error, absl::Time now);
-  bool MayDropMissing(absl::Time now) const;
   void DropMissing(absl::Time now);
   // The servers cannot go on.
   void Fail(const absl::Status& status, absl::Time now);
+  void FailUnlessOk(const absl::Status& status, absl::Time now);
   // Whoever is to learn how the job ended has learned it: ends the servers.
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;
-  uint64_t state_version_ = 1;
-  uint64_t memory_version_ = 1;
-  std::vector<Effect> effects_;
+  Outbox outbox_{&state_.alarms};
+  ClusterSaves saves_{&state_, &outbox_};
 };
 
 }  // namespace lodestar

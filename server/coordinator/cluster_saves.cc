@@ -1,0 +1,291 @@
+#include "server/coordinator/cluster_saves.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/status_macros.h"
+#include "server/coordinator/cluster_words.h"
+#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/last_save.h"
+
+namespace lodestar {
+namespace {
+
+// For workers to push again what a server that was away has not taken.
+constexpr absl::Duration kHandInTime = absl::Seconds(2);
+
+}  // namespace
+
+absl::StatusOr<uint64_t> ClusterSaves::Request(absl::Time now) {
+  if (!state_.saves()) {
+    return absl::FailedPreconditionError(
+        "nowhere to save: start the servers with --checkpoint_dir");
+  }
+  if (state_.phase == CoordinatorPhase::kDone && !state_.failure.ok()) return state_.failure;
+  if (absl::Status ready = CheckReady(state_, now); !ready.ok() || state_.supply.is_awaited()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nothing to save yet: ", WaitingFor(state_, now)));
+  }
+  if (!state_.shards.all_serving()) {
+    const std::string servers = WaitingForServers(state_, now);
+    return absl::UnavailableError(absl::StrCat("no checkpoint without all servers: ",
+                                               servers.empty() ? "not all have loaded" : servers));
+  }
+  return state_.checkpoints.Request(now);
+}
+
+void ClusterSaves::BeginIfDue(absl::Time now) {
+  if (!state_.saves()) return;
+  const Round round = state_.ledger.next_round();
+  const bool is_due_by_round = state_.schedule.IsDueByRound(round);
+  if (state_.checkpoints.is_active()) {
+    if (!is_due_by_round) return;
+    outbox_.Remember();
+    state_.schedule.OnBegun(round, now);
+    outbox_.RaiseAlarm(
+        "a checkpoint was left out because the one before it was still being written; "
+        "raise --checkpoint_every",
+        now);
+    return;
+  }
+  if (!is_due_by_round && !state_.schedule.IsDueByTime(now) && !state_.checkpoints.is_requested()) {
+    return;
+  }
+  if (ServeRequestsWithLast()) return;
+  outbox_.Remember();
+  state_.schedule.OnBegun(round, now);
+  if (!HoldsLast()) Begin(state_.config.checkpoint_dir, now);
+}
+
+bool ClusterSaves::ServeRequestsWithLast() {
+  if (!state_.checkpoints.is_requested() || !HoldsLast()) return false;
+  state_.checkpoints.ServeWithLast();
+  outbox_.Touch();
+  return true;
+}
+
+void ClusterSaves::Begin(absl::string_view folder, absl::Time now) {
+  const CoordinatorState state{state_.server_incarnation, state_.ledger.state(),
+                               state_.membership.Export(), state_.progress.Export()};
+  const std::string directory =
+      state_.checkpoints.Begin(folder, state_.ledger.next_round(), state, now);
+  SaveCommand command = {.round = std::nullopt, .directory = directory};
+  if (state_.policy->uses_rosters()) command.round = state_.ledger.next_round();
+  outbox_.Command(std::move(command));
+  outbox_.Tell(absl::StrCat("checkpoint begun directory=", directory));
+}
+
+void ClusterSaves::OnShardAway(int shard, absl::Time now) {
+  // Who has asked for one may ask again.
+  state_.checkpoints.EndRequests(absl::UnavailableError(
+      absl::StrCat("no checkpoint without all servers: ", WaitingForServers(state_, now))));
+  if (state_.checkpoints.is_publishing()) return;  // needs nothing more of the shards
+  // What it has written, and the command, may be lost on their way. For the last save that is no
+  // failed try: the next one comes once the server is back.
+  if (!state_.checkpoints.is_active()) return;
+  const std::string lost =
+      absl::StrCat("the server of shard ", shard, " was away while the checkpoint was written");
+  GiveUp(absl::UnavailableError(lost));
+  outbox_.RaiseAlarm(lost, now);
+}
+
+void ClusterSaves::GiveUp(const absl::Status& reason) {
+  if (state_.checkpoints.is_active()) {
+    outbox_.Do(DiscardTask{std::string(state_.checkpoints.active_directory())});
+  }
+  state_.checkpoints.Abort(reason);
+}
+
+absl::Status ClusterSaves::OnShardSaved(int shard, uint64_t server_incarnation,
+                                        absl::string_view directory,
+                                        const absl::StatusOr<std::string>& manifest_part,
+                                        absl::Time now) {
+  // What a shard has written since then would stay there, and take the room of later tries.
+  if (state_.checkpoints.IsGivenUp(directory)) outbox_.Do(DiscardTask{std::string(directory)});
+  if (server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) {
+    return absl::OkStatus();
+  }
+  auto record = state_.checkpoints.OnSaved(shard, directory, manifest_part);
+  if (!record.has_value()) return absl::OkStatus();
+  if (!record->ok()) return OnFailed(directory, record->status(), now);
+  (*record)->layout = *state_.layout;
+  outbox_.Do(**std::move(record));
+  return absl::OkStatus();
+}
+
+absl::Status ClusterSaves::OnPublished(absl::string_view directory,
+                                       const absl::StatusOr<PublishedCheckpoint>& published,
+                                       absl::Time now) {
+  // Copied: it may be a view of what Finish() ends.
+  const std::string temporary(directory);
+  absl::StatusOr<PublishedCheckpoint> outcome = published;
+  if (outcome.ok()) outcome->is_in_fallback = state_.IsInFallback(outcome->path);
+  if (!state_.checkpoints.Finish(temporary, outcome, now)) return absl::OkStatus();
+  if (!published.ok()) {
+    return OnFailed(
+        temporary,
+        absl::Status(published.status().code(),
+                     absl::StrCat("checkpoint ", temporary, ": ", published.status().message())),
+        now);
+  }
+  const absl::Duration write_time = state_.checkpoints.Snapshot(now)->write_time;
+  state_.schedule.OnWritten(write_time);
+  if (!published->alarm.empty()) outbox_.RaiseAlarm(published->alarm, now);
+  outbox_.Tell(absl::StrCat(
+      "checkpoint published path=", published->path, " round=", published->round.value(),
+      " bytes=", published->bytes,
+      " took=", absl::FormatDuration(absl::Trunc(write_time, absl::Milliseconds(1))),
+      state_.schedule.is_stretched()
+          ? absl::StrCat(" next_in=", absl::FormatDuration(absl::Trunc(state_.schedule.interval(),
+                                                                       absl::Seconds(1))))
+          : ""));
+  state_.published = PublishedCommand{temporary, published->path, published->round};
+  outbox_.Command(*state_.published);
+  outbox_.Touch();
+  return absl::OkStatus();
+}
+
+absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Status& error,
+                                    absl::Time now) {
+  outbox_.Do(DiscardTask{std::string(directory)});
+  // The same words for every round and try, so that a full disk is one alarm and not one per try.
+  const size_t folder_end = directory.rfind('/');
+  const std::string any = absl::StrCat(directory.substr(0, folder_end), "/round-*");
+  outbox_.RaiseAlarm(absl::StrReplaceAll(error.message(), {{directory, any}}), now);
+  state_.last_save.OnFailed(error, now);
+  outbox_.Touch();
+  if (!state_.last_save.outcome().has_value()) return absl::OkStatus();
+  absl::Status failure = EndLast(error);
+  outbox_.RaiseAlarm(absl::StrCat("NOT SAVED: ", state_.last_save.outcome()->status().message()),
+                     now);
+  return failure;
+}
+
+absl::Status ClusterSaves::BeginLast(absl::string_view reason, absl::Duration patience,
+                                     absl::Time now) {
+  if (state_.should_exit && state_.last_save.outcome().has_value()) return absl::OkStatus();
+  if (state_.save_askers.insert(std::string(reason)).second) {
+    state_.hold_reason = std::string(reason);
+    state_.drop_missing_at = std::min(state_.drop_missing_at, now + patience / 2);
+    state_.away_until = std::max(state_.away_until, now + patience / 2);
+  } else if (is_last_under_way()) {
+    return absl::OkStatus();
+  }
+  outbox_.Touch();
+  const absl::Status ready = CheckReady(state_, now);
+  // A server that has just gone away may be back in time, if anything is missing at all.
+  if (ready.ok() && (state_.shards.all_serving() || (!state_.shards.any_told() && !HoldsLast()))) {
+    state_.last_save.Begin(/*gives_up=*/true, now);
+    return absl::OkStatus();
+  }
+  if (state_.last_save.outcome().has_value()) return absl::OkStatus();
+  const std::string reason_not = WaitingFor(state_, now);
+  return EndLast(ready.ok() ? absl::DataLossError(reason_not)
+                            : absl::FailedPreconditionError(reason_not));
+}
+
+absl::Status ClusterSaves::EndLast(const absl::Status& error) {
+  outbox_.Touch();
+  if (state_.last_save.outcome().has_value() && state_.last_save.outcome()->ok()) {
+    return absl::OkStatus();
+  }
+  if (HoldsLast()) {
+    state_.last_save.End(*state_.checkpoints.last());
+  } else {
+    const std::string unsaved = UnsavedText(state_);
+    state_.last_save.End(absl::Status(
+        error.code(), absl::StrCat(unsaved, unsaved.empty() ? "" : ": ", error.message())));
+  }
+  if (state_.shard_failure.ok()) return absl::OkStatus();
+  const LastSave::Outcome& outcome = *state_.last_save.outcome();
+  return absl::Status(state_.shard_failure.code(),
+                      absl::StrCat(state_.shard_failure.message(), "; ",
+                                   outcome.ok() ? absl::StrCat("all is saved in ", outcome->path)
+                                                : std::string(outcome.status().message())));
+}
+
+absl::StatusOr<bool> ClusterSaves::AdvanceLast(absl::Time now) {
+  if (state_.checkpoints.is_active()) return false;
+  if (ServeRequestsWithLast()) return true;
+  if (!is_last_under_way()) return false;
+  if (!state_.failure.ok()) {
+    RETURN_IF_ERROR(EndLast(state_.failure));
+    return true;
+  }
+  if (!state_.saves() || state_.supply.is_awaited() || HoldsLast()) {
+    RETURN_IF_ERROR(EndLast(absl::FailedPreconditionError(state_.saves() ? WaitingFor(state_, now)
+                                                                         : "no --checkpoint_dir")));
+    return true;
+  }
+  if (state_.is_shard_away()) return false;
+  const std::optional<LastSave::Place> place = state_.last_save.Due(now);
+  if (!place.has_value()) return false;
+  Begin(*place == LastSave::Place::kFallback ? state_.config.fallback_dir
+                                             : state_.config.checkpoint_dir,
+        now);
+  return true;
+}
+
+absl::Status ClusterSaves::OnStillAway(int shard, absl::Time now) {
+  // Without a process that waits to exit there is time until the server is back.
+  if (!state_.is_work_held() || now < state_.away_until || !is_last_under_way()) {
+    return absl::OkStatus();
+  }
+  return EndLast(absl::DataLossError(absl::StrCat("the server of shard ", shard,
+                                                  " gave no sign of life for half of "
+                                                  "--stop_timeout; the other half is for "
+                                                  "writing, which takes every server")));
+}
+
+// It is not the workers that hold up what waits for a server, or a save that has ended.
+bool ClusterSaves::IsHeldUp(absl::Time now) const {
+  return now >= state_.drop_missing_at && (is_last_under_way() || state_.is_stopping()) &&
+         !state_.is_shard_away() && now - state_.shards.back_at() >= kHandInTime;
+}
+
+std::string ClusterSaves::HeldUpReason() const {
+  if (state_.is_work_held()) {
+    return absl::StrCat("held up the last checkpoint: ", state_.hold_reason);
+  }
+  return absl::StrCat("has not handed in its round within --stop_timeout=",
+                      absl::FormatDuration(state_.config.stop_timeout),
+                      ", and the job is stopped: ", *state_.stop_reason);
+}
+
+void ClusterSaves::ForgetLast() {
+  state_.hold_reason.clear();
+  state_.last_save = LastSave(!state_.config.fallback_dir.empty());
+}
+
+bool ClusterSaves::ForgetAsker(absl::string_view reason) {
+  if (state_.save_askers.erase(std::string(reason)) == 0 || !state_.save_askers.empty()) {
+    return false;
+  }
+  ForgetLast();
+  state_.away_until = absl::InfinitePast();
+  if (!state_.is_stopping()) state_.drop_missing_at = absl::InfiniteFuture();
+  outbox_.Touch();
+  return true;
+}
+
+void ClusterSaves::Restart(const LedgerState& on_disk, absl::Time now) {
+  ForgetLast();
+  state_.save_askers.clear();
+  state_.drop_missing_at = absl::InfiniteFuture();
+  state_.not_waited_for.clear();
+  state_.published.reset();
+  const auto* checkpoint = std::get_if<CheckpointSource>(&state_.source);
+  if (checkpoint == nullptr) return state_.checkpoints.ForgetLast();
+  const bool is_fallback = state_.IsInFallback(checkpoint->directory);
+  // In the fallback it is no reason not to save where it belongs.
+  state_.checkpoints.SetLast({.path = checkpoint->directory,
+                              .round = state_.ledger.next_round(),
+                              .is_in_fallback = is_fallback},
+                             is_fallback ? LedgerState{.next_round = -1} : on_disk, now);
+}
+
+}  // namespace lodestar

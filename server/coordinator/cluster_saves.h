@@ -1,0 +1,77 @@
+// The checkpoints of a cluster: when one is begun, where, and what follows from how it ends. Those
+// that are due or asked for, and the last one, at the end of the job or before servers stop: who
+// waits for it, for how long, and what it has come to. Pure; for the coordinator, which calls it
+// while it may: when all servers are there, between rounds, and says so.
+//
+// Errors of calls that return a Status alone: the job fails with it now, because a server that
+// cannot go on had told so before, and the last save for it is over.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/cluster_state.h"
+#include "server/coordinator/outbox.h"
+
+namespace lodestar {
+
+class ClusterSaves {
+ public:
+  // Both outlive this.
+  ClusterSaves(ClusterState* state, Outbox* outbox) : state_(*state), outbox_(*outbox) {}
+
+  // Returns the ticket of the checkpoint that will serve the request. Errors: see
+  // Coordinator::RequestCheckpoint().
+  absl::StatusOr<uint64_t> Request(absl::Time now);
+  // No round is open: begins one that is scheduled for the coming round or was asked for.
+  void BeginIfDue(absl::Time now);
+  // The job is over: begins one for those who have asked.
+  void BeginRequested(absl::Time now) { Begin(state_.config.checkpoint_dir, now); }
+  void OnShardAway(int shard, absl::Time now);
+  absl::Status OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
+                            const absl::StatusOr<std::string>& manifest_part, absl::Time now);
+  absl::Status OnPublished(absl::string_view directory,
+                           const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
+  // Ends the one under way, if any, and what was asked for with this error.
+  void GiveUp(const absl::Status& reason);
+
+  // Somebody waits for the last save, at the most for `patience`: no more work is given out.
+  absl::Status BeginLast(absl::string_view reason, absl::Duration patience, absl::Time now);
+  // There is no try (any more); what is on disk already is good enough if nothing came after it.
+  absl::Status EndLast(const absl::Status& error);
+  bool is_last_under_way() const {
+    return state_.last_save.is_begun() && !state_.last_save.outcome().has_value();
+  }
+  // Carries out the tries. Returns whether anything has changed.
+  absl::StatusOr<bool> AdvanceLast(absl::Time now);
+  // A server has been away for long. That ends a last save that some process waits for.
+  absl::Status OnStillAway(int shard, absl::Time now);
+  // Whether workers have held it up, or a stop, for as long as they may.
+  bool IsHeldUp(absl::Time now) const;
+  // Why those who do are dropped.
+  std::string HeldUpReason() const;
+  // A process has taken over what the one before it has written down, and waits for nothing any
+  // more. Returns whether anything has changed.
+  bool ForgetAsker(absl::string_view reason);
+  // The servers begin a new life from state.source. `on_disk`: the ledger of the checkpoint, if it
+  // is one.
+  void Restart(const LedgerState& on_disk, absl::Time now);
+
+ private:
+  void Begin(absl::string_view folder, absl::Time now);
+  absl::Status OnFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
+  // Whether what is on disk already serves those who asked for a checkpoint.
+  bool ServeRequestsWithLast();
+  bool HoldsLast() const { return state_.checkpoints.HoldsLast(state_.ledger.state()); }
+  void ForgetLast();
+
+  ClusterState& state_;
+  Outbox& outbox_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,27 @@
+#include "server/coordinator/outbox.h"
+
+#include <string>
+
+namespace lodestar {
+
+void Outbox::Command(ShardCommand command) {
+  effects_.emplace_back(std::move(command));
+  Remember();
+}
+
+void Outbox::Repeat(int shard, ShardCommand command) {
+  effects_.emplace_back(RepeatedCommand{shard, std::move(command)});
+}
+
+void Outbox::Do(CheckpointTask task) {
+  effects_.emplace_back(std::move(task));
+  Remember();
+}
+
+void Outbox::Tell(absl::string_view event) { Announce(Event{std::string(event)}); }
+
+void Outbox::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind) {
+  if (alarms_.Raise(text, now, kind)) Announce(Alarm{std::string(text)});
+}
+
+}  // namespace lodestar
