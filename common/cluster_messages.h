@@ -33,6 +33,7 @@ struct ServerAddress {
 
 // Where each parameter lives. Immutable once built; shared with calls in flight.
 struct ClusterMap {
+  uint64_t version = 0;  // grows when a server has another address, and nothing else has changed
   Layout layout;
   std::vector<ServerAddress> servers;  // by shard
   std::vector<Bucket> buckets;         // by index
@@ -84,11 +85,20 @@ struct HeartbeatCall {
   uint64_t bytes_pulled = 0;
   std::string activity;
   std::optional<Standstill> standstill = {};
+  // Of the map whose addresses the worker has. Not set: it has no use for others.
+  std::optional<uint64_t> map_version = {};
+};
+
+// Where the servers are, by shard.
+struct ServerAddresses {
+  uint64_t map_version = 0;
+  std::vector<std::string> addresses;
 };
 
 struct HeartbeatAnswer {
   ViewId view;
-  std::string waiting_for;  // why the cluster does not go on; empty if it does
+  std::string waiting_for;                 // why the cluster does not go on; empty if it does
+  std::optional<ServerAddresses> servers;  // unless the worker has these
 };
 
 struct Grant {

@@ -33,12 +33,13 @@ absl::Status CheckSeconds(absl::string_view field, double value) {
       absl::StrCat(field, "=", value, " must be a finite number of at least 0"));
 }
 
-absl::StatusOr<std::vector<ServerAddress>> ServersFromProto(const v1::RegisterReply& reply) {
+absl::StatusOr<std::vector<ServerAddress>> ServersFromProto(
+    const google::protobuf::RepeatedPtrField<v1::ServerAddress>& listed) {
   std::vector<ServerAddress> servers;
-  servers.reserve(reply.servers_size());
-  for (const v1::ServerAddress& server : reply.servers()) {
+  servers.reserve(listed.size());
+  for (const v1::ServerAddress& server : listed) {
     if (server.shard() != static_cast<int>(servers.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("registration lists the server of shard ",
+      return absl::InvalidArgumentError(absl::StrCat("the coordinator lists the server of shard ",
                                                      server.shard(), " at place ", servers.size(),
                                                      "; the coordinator's version may differ"));
     }
@@ -155,6 +156,7 @@ v1::RegisterReply ToProto(const Registration& registration) {
   *reply.mutable_job() = ToProto(registration.job);
   reply.set_needs_initial_weights(registration.needs_initial_weights);
   if (registration.map == nullptr) return reply;
+  reply.set_map_version(registration.map->version);
   *reply.mutable_layout() = ToProto(registration.layout());
   for (const ServerAddress& server : registration.servers()) *reply.add_servers() = ToProto(server);
   for (const Bucket& bucket : registration.buckets()) {
@@ -180,8 +182,9 @@ absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply) {
   ASSIGN_OR_RETURN(registration.job, FromProto(reply.job()));
   registration.needs_initial_weights = reply.needs_initial_weights();
   auto map = std::make_shared<ClusterMap>();
+  map->version = reply.map_version();
   ASSIGN_OR_RETURN(map->layout, FromProto(reply.layout()));
-  ASSIGN_OR_RETURN(map->servers, ServersFromProto(reply));
+  ASSIGN_OR_RETURN(map->servers, ServersFromProto(reply.servers()));
   std::vector<ElementRange> shards;
   for (const ServerAddress& server : map->servers) shards.push_back(server.range);
   ASSIGN_OR_RETURN(map->buckets, PlanBuckets(map->layout, shards, registration.job.bucket_bytes));
@@ -224,6 +227,7 @@ v1::HeartbeatRequest ToProto(const HeartbeatCall& call) {
     request.mutable_standstill()->set_shard(call.standstill->shard);
     request.mutable_standstill()->set_age_ms(absl::ToInt64Milliseconds(call.standstill->age));
   }
+  if (call.map_version.has_value()) request.set_map_version(*call.map_version);
   return request;
 }
 
@@ -240,6 +244,7 @@ absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request) {
     RETURN_IF_ERROR(CheckCount("standstill.age_ms", standstill.age_ms()));
     call.standstill = {standstill.shard(), absl::Milliseconds(standstill.age_ms())};
   }
+  if (request.has_map_version()) call.map_version = request.map_version();
   return call;
 }
 
@@ -247,11 +252,25 @@ v1::HeartbeatReply ToProto(const HeartbeatAnswer& answer) {
   v1::HeartbeatReply reply;
   reply.set_view_id(answer.view.value());
   reply.set_waiting_for(answer.waiting_for);
+  if (!answer.servers.has_value()) return reply;
+  reply.set_map_version(answer.servers->map_version);
+  for (const std::string& address : answer.servers->addresses) {
+    v1::ServerAddress* server = reply.add_servers();
+    server->set_shard(reply.servers_size() - 1);
+    server->set_address(address);
+  }
   return reply;
 }
 
-HeartbeatAnswer FromProto(const v1::HeartbeatReply& reply) {
-  return {ViewId(reply.view_id()), reply.waiting_for()};
+absl::StatusOr<HeartbeatAnswer> FromProto(const v1::HeartbeatReply& reply) {
+  HeartbeatAnswer answer = {ViewId(reply.view_id()), reply.waiting_for(), std::nullopt};
+  if (reply.servers().empty()) return answer;
+  ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers, ServersFromProto(reply.servers()));
+  answer.servers = ServerAddresses{reply.map_version(), {}};
+  for (const ServerAddress& server : servers) {
+    answer.servers->addresses.push_back(server.address);
+  }
+  return answer;
 }
 
 v1::Grant ToProto(const Grant& grant) {

@@ -41,7 +41,7 @@ absl::StatusOr<DatasetInfo> FromProto(const v1::DatasetInfo& dataset);
 v1::HeartbeatRequest ToProto(const HeartbeatCall& call);
 absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request);
 v1::HeartbeatReply ToProto(const HeartbeatAnswer& answer);
-HeartbeatAnswer FromProto(const v1::HeartbeatReply& reply);
+absl::StatusOr<HeartbeatAnswer> FromProto(const v1::HeartbeatReply& reply);
 
 v1::Grant ToProto(const Grant& grant);
 absl::StatusOr<Grant> FromProto(const v1::Grant& grant);

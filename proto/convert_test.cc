@@ -206,6 +206,7 @@ Registration SomeRegistration() {
   registration.job = SomeJob();
   registration.needs_initial_weights = true;
   auto map = std::make_shared<ClusterMap>();
+  map->version = 4;
   map->layout = *BuildLayout(registration.job.model);
   const int64_t half = map->layout.num_elements() / 2;
   map->servers = {{0, "a:1", {0, half}}, {1, "b:2", {half, map->layout.num_elements()}}};
@@ -338,8 +339,8 @@ TEST(ConvertClusterTest, DatasetInfoSurvivesWithoutNegativeSizes) {
 }
 
 TEST(ConvertClusterTest, HeartbeatSurvivesWithoutNegativeNumbers) {
-  const HeartbeatCall call = {
-      {WorkerId(3), Incarnation(4)}, 5, 6, "push", Standstill{1, absl::Milliseconds(1500)}};
+  const HeartbeatCall call = {{WorkerId(3), Incarnation(4)},           5, 6, "push",
+                              Standstill{1, absl::Milliseconds(1500)}, 7};
   const v1::HeartbeatRequest good = ToProto(call);
   EXPECT_THAT(UnsetFields(good), IsEmpty());
   ASSERT_OK_AND_ASSIGN(const HeartbeatCall back, FromProto(good));
@@ -347,6 +348,15 @@ TEST(ConvertClusterTest, HeartbeatSurvivesWithoutNegativeNumbers) {
   EXPECT_EQ(back.standstill->age, call.standstill->age);
   EXPECT_EQ(ToProto(back).SerializeAsString(), good.SerializeAsString());
   EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->standstill.has_value());
+  EXPECT_FALSE(FromProto(v1::HeartbeatRequest())->map_version.has_value());
+  const HeartbeatAnswer answer = {ViewId(1), "shard 1", ServerAddresses{8, {"a:1", "b:2"}}};
+  v1::HeartbeatReply reply = ToProto(answer);
+  ASSERT_OK_AND_ASSIGN(const HeartbeatAnswer received, FromProto(reply));
+  EXPECT_EQ(received.servers->map_version, 8);
+  EXPECT_EQ(received.servers->addresses, answer.servers->addresses);
+  std::swap(*reply.mutable_servers(0), *reply.mutable_servers(1));
+  ExpectRefused(reply, "shard 1 at place 0");
+  EXPECT_FALSE(FromProto(v1::HeartbeatReply())->servers.has_value());
   v1::HeartbeatRequest wire = good;
   wire.set_activity(std::string(257, 'x'));
   ExpectRefused(wire, "activity has 257 bytes");

@@ -202,7 +202,6 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator() 
   }
   absl::StatusOr<std::unique_ptr<Coordinator>> resumed =
       Coordinator::Resume(CoordinatorSettings(), *std::move(memory), now);
-  has_resumed_ = resumed.ok();
   if (!absl::IsDataLoss(resumed.status())) return resumed;
   RETURN_IF_ERROR(SetAside(resumed.status()));
   RETURN_IF_ERROR(OpenJournal(now).status());

@@ -71,8 +71,6 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // Whether another server may not have heard of the outcome, and still has time for that.
   bool AwaitsServers();
   bool is_job_done();
-  // After Start(): whether the cluster goes on as the process before this one has left it.
-  bool has_resumed() const { return has_resumed_; }
 
   // No new workers from now on.
   void BeginDrain();
@@ -130,8 +128,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   FolderLock* journal_lock_ = nullptr;              // one of them; null: there is no journal
   CoordinatorStrand strand_;                     // first, so that it outlives whoever reports to it
   std::unique_ptr<CoordinatorJournal> journal_;  // null: none
-  bool has_resumed_ = false;
-  std::unique_ptr<ThreadPool> journal_thread_;  // ends before the journal, whose tasks it runs
+  std::unique_ptr<ThreadPool> journal_thread_;   // ends before the journal, whose tasks it runs
   StatusBoard board_;
   ChangeLogger notices_;
   std::function<ShardReading()> read_local_;

@@ -232,22 +232,7 @@ absl::Status Server::Listen() {
   return WriteFileAtomically(config_.network.port_file, absl::StrCat(port_, "\n"));
 }
 
-// Workers that are to notice nothing look for it where it was.
-absl::Status Server::CheckSameAddress() const {
-  if (!has_recovered_ || (role_ != nullptr && !role_->has_resumed())) return absl::OkStatus();
-  const std::string& before =
-      log_->beginning()->assignment.map->servers[config_.cluster.shard].address;
-  if (before == address_) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("this server's journal is of one that workers reach at ", before,
-                   ", and now it is ", address_,
-                   ": give --listen or --advertise with that address. To go back to the "
-                   "newest checkpoint instead, move ",
-                   config_.durability.journal_dir, " away"));
-}
-
 absl::Status Server::BeginService() {
-  RETURN_IF_ERROR(CheckSameAddress());
   LogInfo("version={} shard={}/{} listen={}:{} address={}", SoftwareVersion(),
           config_.cluster.shard, config_.cluster.num_shards, config_.network.listen.host, port_,
           address_);

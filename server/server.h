@@ -87,7 +87,6 @@ class Server {
   absl::Status Recover();
   void StartTrace();
   absl::Status Listen();
-  absl::Status CheckSameAddress() const;
   absl::Status BeginService();
   void Watch();
   void SetHealth(bool is_serving);

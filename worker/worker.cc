@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/job_loss.h"
 #include "common/status_macros.h"
 #include "worker/client/bulk_grpc_transport.h"
@@ -227,30 +228,46 @@ void Worker::Disconnect() {
 }
 
 void Worker::StartHeartbeats() {
-  link_->StartHeartbeats(registration_->heartbeat_interval,
-                         {.activity = [this] { return CurrentActivity(); },
-                          .on_waiting =
-                              [this](const std::string& reason) {
-                                absl::MutexLock lock(&mutex_);
-                                Perform(lifecycle_.OnHeartbeat(reason));
-                              },
-                          .on_lost =
-                              [this](const absl::Status& status) {
-                                absl::MutexLock lock(&mutex_);
-                                Perform(lifecycle_.OnLifeLost(clock_->Now(), status));
-                              }});
+  link_->StartHeartbeats(
+      registration_->heartbeat_interval,
+      {.activity = [this] { return CurrentActivity(); },
+       .on_waiting =
+           [this](const std::string& reason) {
+             absl::MutexLock lock(&mutex_);
+             Perform(lifecycle_.OnHeartbeat(reason));
+           },
+       .on_moved = [this](const ServerAddresses& servers) { OnServersMoved(servers); },
+       .on_lost =
+           [this](const absl::Status& status) {
+             absl::MutexLock lock(&mutex_);
+             Perform(lifecycle_.OnLifeLost(clock_->Now(), status));
+           }});
 }
 
 HeartbeatCall Worker::CurrentActivity() {
   absl::MutexLock lock(&mutex_);
   HeartbeatCall result;
   result.activity = lifecycle_.activity();
+  result.map_version = map_version_;
   if (transport_ != nullptr) {
     result.bytes_pushed = transport_->bytes_pushed();
     result.bytes_pulled = transport_->bytes_pulled();
     result.standstill = transport_->standstill();
   }
   return result;
+}
+
+void Worker::OnServersMoved(const ServerAddresses& servers) {
+  std::shared_ptr<CancellableTransport> transport;
+  {
+    absl::MutexLock lock(&mutex_);
+    // One that is still to be made has those of the registration, and the next heartbeat says so.
+    if (transport_ == nullptr) return;
+    transport = transport_;
+    map_version_ = servers.map_version;
+  }
+  LogInfo("the servers are at {} now", absl::StrJoin(servers.addresses, ", "));
+  transport->MoveTo(servers.addresses);
 }
 
 bool Worker::IsStopping() {
@@ -270,6 +287,7 @@ absl::Status Worker::Prepare(const Registration& registration) {
   sample_order_.emplace(registration.job.seed, dataset_->num_train_samples());
   auto transport = MakeTransport(registration, config_.shared_memory, trace_.get());
   absl::MutexLock lock(&mutex_);
+  map_version_ = registration.map->version;
   transport_ = std::move(transport);
   if (lifecycle_.is_life_over()) transport_->Cancel();
   return absl::OkStatus();

@@ -110,6 +110,7 @@ class Worker {
   void TellProgress(const Grant& grant);
   DatasetInfo InfoOfData() const;
   HeartbeatCall CurrentActivity() ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnServersMoved(const ServerAddresses& servers) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsStopping() ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsLifeOver() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -141,6 +142,7 @@ class Worker {
   uint64_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
   bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
+  uint64_t map_version_ ABSL_GUARDED_BY(mutex_) = 0;  // whose addresses transport_ has
   ChangeLogger wait_logger_ ABSL_GUARDED_BY(mutex_);
 };
 

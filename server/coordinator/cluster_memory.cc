@@ -34,6 +34,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   }
   memory.shards = state.shards.Holders();
   memory.server_incarnation = state.server_incarnation;
+  memory.map_version = state.map->version;
   if (!is_over) {
     memory.stop_reason = state.stop_reason;
     memory.stop_requested_at = state.stop_requested_at;
@@ -60,7 +61,7 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   if (memory.layout.has_value()) state.layout = std::move(memory.layout);
   if (!state.layout.has_value()) return absl::DataLossError("the layout of the model is not there");
   state.shards = ShardRegistry(memory.shards, now);
-  RETURN_IF_ERROR(PlanMap(state));
+  RETURN_IF_ERROR(PlanMap(memory.map_version, state));
   state.server_incarnation = memory.server_incarnation;
   state.stop_reason = std::move(memory.stop_reason);
   state.stop_requested_at = memory.stop_requested_at;
@@ -92,12 +93,13 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   return absl::OkStatus();
 }
 
-absl::Status PlanMap(ClusterState& state) {
+absl::Status PlanMap(uint64_t version, ClusterState& state) {
   ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
                    PlanShards(*state.layout, state.config.num_shards));
   ASSIGN_OR_RETURN(std::vector<Bucket> buckets,
                    PlanBuckets(*state.layout, ranges, state.config.job.bucket_bytes));
   auto map = std::make_shared<ClusterMap>();
+  map->version = version;
   map->layout = *state.layout;
   map->buckets = std::move(buckets);
   for (int i = 0; i < state.config.num_shards; ++i) {

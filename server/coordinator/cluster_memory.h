@@ -19,6 +19,6 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state);
 absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& state);
 
 // Which server has which part of the layout. Errors: InvalidArgument if that cannot be cut so.
-absl::Status PlanMap(ClusterState& state);
+absl::Status PlanMap(uint64_t version, ClusterState& state);
 
 }  // namespace lodestar

@@ -204,15 +204,14 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   ASSIGN_OR_RETURN(const MembershipTable::Admission admission,
                    state_.membership.Register(call.name, call.instance_id, now));
   WorkerDesk& desk = state_.desks[admission.id];
-  if (admission.is_reconnect) {
-    desk.SetPeer(call.peer);
-  } else {
+  if (!admission.is_reconnect) {
     desk.BeginLife(call);
-    outbox_.Remember();
     outbox_.Tell(absl::StrCat("worker registered name=", call.name,
                               " worker=", admission.id.value(),
                               " incarnation=", admission.incarnation.value(), " peer=", call.peer));
   }
+  desk.OnRegistered(call.peer, state_.map->version);
+  outbox_.Remember();
   Registration answer;
   answer.life = {admission.id, admission.incarnation};
   answer.server_incarnation = state_.server_incarnation;
@@ -220,9 +219,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.heartbeat_interval = state_.config.lease / 3;
   answer.job = state_.config.job;
   answer.map = state_.map;
-  const WeightsSupply::Memory supply_before = state_.supply.memory();
   answer.needs_initial_weights = state_.supply.Claim(answer.life);
-  if (state_.supply.memory() != supply_before) outbox_.Remember();
   return answer;
 }
 
@@ -294,9 +291,21 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
                                                    ", but the cluster has ",
                                                    state_.config.num_shards, " shards"));
   }
-  state_.desks[call.life.worker].OnHeartbeat(call, now);
+  WorkerDesk& desk = state_.desks[call.life.worker];
+  if (!desk.Follows(call, state_.map->version)) {
+    DropWorker(call.life.worker, "a server has another address, which this life cannot be told of",
+               now);
+    return state_.membership.Check(call.life.worker, call.life.incarnation);
+  }
+  desk.OnHeartbeat(call, now);
   HeartbeatAnswer answer;
   answer.view = state_.membership.view();
+  if (call.map_version.has_value() && *call.map_version != state_.map->version) {
+    answer.servers = ServerAddresses{state_.map->version, {}};
+    for (const ServerAddress& server : state_.map->servers) {
+      answer.servers->addresses.push_back(server.address);
+    }
+  }
   // A round takes its time; only one that is older than a worker could be silent is worth a word.
   const bool is_usual =
       !state_.open.empty() && now - state_.open.begin()->second.opened_at() < state_.config.lease;
@@ -862,7 +871,8 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     state_.shards.Reconnect(shard, address, now);
     // A server that was started again on what it had may have another port.
     if (state_.map != nullptr && state_.map->servers[shard].address != address) {
-      RETURN_IF_ERROR(PlanMap(state_));
+      RETURN_IF_ERROR(PlanMap(state_.map->version + 1, state_));
+      outbox_.Remember();
     }
     RepeatCommands(shard);
     OnShardBack(shard, now);
@@ -1060,7 +1070,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
 }
 
 absl::Status Coordinator::Assign(absl::Time now) {
-  RETURN_IF_ERROR(PlanMap(state_));
+  RETURN_IF_ERROR(PlanMap(/*version=*/0, state_));
   state_.shards.MarkLoading(now);
   Enter(CoordinatorPhase::kLoading);
   AssignCommand command = {.server_incarnation = state_.server_incarnation,

@@ -127,7 +127,7 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGo
   cluster_.FinishSave();
   const uint64_t life = coordinator().server_incarnation();
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
-  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, life, "host:9", cluster_.now()).ok());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, life, "host:1", cluster_.now()).ok());
   EXPECT_FALSE(cluster_.Ask(a).grant.has_value()) << "it was only cut off";
   coordinator().OnShardLoaded(1, life, absl::OkStatus(), cluster_.now());
   EXPECT_EQ(cluster_.Ask(a).grant->round, Round(1));
@@ -175,7 +175,7 @@ TEST_F(CoordinatorLastSaveTest, AServerThatIsAwayMeanwhileMayComeBackWithinALeas
   BeginLastSave();
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
-  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:9", cluster_.now()).ok());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster_.now()).ok());
   cluster_.Pass(absl::Seconds(5), {a});
   cluster_.FinishSave();
   EXPECT_EQ(Code(), absl::StatusCode::kOk) << Error();
@@ -195,7 +195,7 @@ TEST_F(CoordinatorLastSaveTest, WhatAllServersHaveSavedIsPublishedThoughOneIsAwa
   const CheckpointRecord& record = cluster_.store().published.back();
   coordinator().OnCheckpointPublished(
       directory, PublishedCheckpoint{record.final_directory, record.round, 1}, cluster_.now());
-  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:9", cluster_.now()).ok());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster_.now()).ok());
   EXPECT_EQ(Code(), absl::StatusCode::kOk) << Error();
   EXPECT_EQ(cluster_.sent().save_directories.size(), 1);
   EXPECT_THAT(Snapshot().alarms, IsEmpty());
@@ -261,7 +261,7 @@ TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpOnceTheServerIsBackIsDropped
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   cluster_.silent_shard = 1;
   cluster_.Pass(absl::Seconds(4), {a, b});
-  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:9", cluster_.now()).ok());
+  ASSERT_TRUE(coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster_.now()).ok());
   cluster_.silent_shard = -1;
   cluster_.Pass(absl::Seconds(1), {a, b});
   EXPECT_TRUE(coordinator().Heartbeat({b.life, 0, 0, ""}, cluster_.now()).ok());

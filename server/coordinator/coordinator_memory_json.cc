@@ -28,7 +28,7 @@ constexpr char kMinusInfinite[] = "-inf";
 constexpr char kNotANumber[] = "nan";
 
 // Every structure is described once, for both ways: Describe(archive, value) names each of its
-// fields to `archive(name, field)`.
+// fields to `archive(name, field)`, or archive.Optional(name, field) if it came later.
 template <typename Archive>
 void Describe(Archive& archive, JobSetting& setting) {
   archive("flag", setting.flag);
@@ -132,6 +132,7 @@ void Describe(Archive& archive, WorkerDesk::Memory& desk) {
   archive("last_reported", desk.last_reported);
   archive("progress", desk.progress);
   archive("rounds_completed", desk.rounds_completed);
+  archive.Optional("map_version", desk.map_version);
 }
 
 template <typename Archive>
@@ -278,6 +279,7 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("layout", memory.layout);
   archive("shards", memory.shards);
   archive("server_incarnation", memory.server_incarnation);
+  archive.Optional("map_version", memory.map_version);
   archive("stop_reason", memory.stop_reason);
   archive("stop_requested_at", memory.stop_requested_at);
   archive("supply", memory.supply);
@@ -304,6 +306,10 @@ class Writer {
   template <typename Value>
   void operator()(const char* name, Value& value) {
     fields_[name] = Write(value);
+  }
+  template <typename Value>
+  void Optional(const char* name, Value& value) {
+    (*this)(name, value);
   }
 
   template <typename Value>
@@ -386,6 +392,12 @@ class Reader {
       status_ =
           absl::DataLossError(absl::StrCat(name, absl::StartsWith(wanted, " ") ? "" : ".", wanted));
     }
+  }
+
+  // What releases that wrote the same version did not have yet: it stays as it is.
+  template <typename Value>
+  void Optional(const char* name, Value& value) {
+    if (fields_.contains(name)) (*this)(name, value);
   }
 
   template <typename Value>

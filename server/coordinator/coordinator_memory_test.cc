@@ -398,6 +398,37 @@ TEST(CoordinatorMemoryTest, AServerMayComeBackAtAnotherAddress) {
   EXPECT_EQ(cluster.coordinator().Memory()->shards[1].address, "other:9");
 }
 
+TEST(CoordinatorMemoryTest, WorkersFollowAServerToItsAddressWithTheirNextHeartbeat) {
+  CoordinatorHarness cluster(PairConfig());
+  cluster.Start();
+  TestWorker worker = cluster.Add("follows");
+  TestWorker old = cluster.Add("does-not");
+  HeartbeatCall call{.life = worker.life, .activity = "push", .map_version = 0};
+  ASSERT_OK_AND_ASSIGN(HeartbeatAnswer answer,
+                       cluster.coordinator().Heartbeat(call, cluster.now()));
+  EXPECT_FALSE(answer.servers.has_value()) << "they are where they were";
+  ASSERT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "other:9", cluster.now()));
+  cluster.Restart();
+  cluster.AttachAgain();
+  ASSERT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "other:9", cluster.now()));
+  ASSERT_OK_AND_ASSIGN(answer, cluster.coordinator().Heartbeat(call, cluster.now()));
+  ASSERT_TRUE(answer.servers.has_value());
+  EXPECT_THAT(answer.servers->addresses, ElementsAre("host:0", "other:9"));
+  EXPECT_NE(answer.servers->map_version, 0);
+  call.map_version = answer.servers->map_version;
+  ASSERT_OK_AND_ASSIGN(answer, cluster.coordinator().Heartbeat(call, cluster.now()));
+  EXPECT_FALSE(answer.servers.has_value());
+  // Who cannot be told so begins a new life, and learns it by that.
+  HeartbeatCall plain;
+  plain.life = old.life;
+  EXPECT_THAT(cluster.coordinator().Heartbeat(plain, cluster.now()),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("another address")));
+  ASSERT_OK_AND_ASSIGN(const Registration again, cluster.Register(old));
+  EXPECT_EQ(again.servers()[1].address, "other:9");
+  plain.life = old.life;
+  EXPECT_OK(cluster.coordinator().Heartbeat(plain, cluster.now()));
+}
+
 TEST(CoordinatorMemoryTest, ThereIsNoneBeforeTheServersAreReadyNorOnceTheJobIsSavedAndOver) {
   Coordinator::Config config = PairConfig();
   config.job.min_workers = 1;

@@ -37,6 +37,7 @@ class WorkerDesk {
     int64_t last_reported = -1;
     int64_t progress = 0;
     uint64_t rounds_completed = 0;
+    uint64_t map_version = 0;  // that it registered with
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
@@ -49,7 +50,15 @@ class WorkerDesk {
   // A new life; what was counted over all lives stays.
   void BeginLife(const RegisterCall& call);
   void EndLife();
-  void SetPeer(const std::string& peer) { peer_ = peer; }
+  // Its registration is answered.
+  void OnRegistered(const std::string& peer, uint64_t map_version) {
+    peer_ = peer;
+    memory_.map_version = map_version;
+  }
+  // Whether it knows where the servers are, or learns it by this heartbeat.
+  bool Follows(const HeartbeatCall& call, uint64_t map_version) const {
+    return call.map_version.has_value() || memory_.map_version == map_version;
+  }
   const std::string& peer() const { return peer_; }
 
   void OnHeartbeat(const HeartbeatCall& call, absl::Time now);

@@ -151,13 +151,16 @@ class RecoveryTest(unittest.TestCase):
 
   def test_servers_with_a_journal_are_killed_and_nobody_goes_back(self):
     job = self.start(num_shards=2, journal=True, checkpoint_every=0)
-    for killed in ([1], [0], [0, 1]):
+    # Each pair: what is killed, and what then comes back at another address.
+    for killed, moved in (([1], [1]), ([0], []), ([0, 1], [1])):
       begun = os.path.getsize(job.path("metrics.jsonl")) if job.metrics_exist() else 0
       wait_until(lambda begun=begun: job.metrics_exist() and
                  os.path.getsize(job.path("metrics.jsonl")) > begun + 2000, "rounds")
       for shard in killed:
         self.assertEqual(job.kill(job.servers[shard]), -signal.SIGKILL)
       for shard in killed:
+        if shard in moved:
+          job.ports[shard] = 0
         job.start_server(shard)
     self.assertEqual(self.expect_done(job, [0, 0, 0]), self.undisturbed_loss(num_shards=2))
     logs = job.logs(lines=1000)

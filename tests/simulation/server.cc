@@ -129,7 +129,11 @@ void SimulatedServer::Start() {
   if (const absl::Status tried = TryFolders(); !tried.ok()) return FailToStart(tried);
   process_.Begin();
   cluster_->network->OnBegun(process_);
-  process_.world().Tell(process_.name(), " starts");
+  Chance& chance = process_.world().chance();
+  if (address_.empty() || chance.OneIn(4)) {
+    address_ = absl::StrCat(process_.name(), ":", chance.Below(10000));
+  }
+  process_.world().Tell(process_.name(), " starts at ", address_);
   exit_.reset();
   completed_rounds_.reset();
   life_ = std::make_unique<Life>(this, &process_);
@@ -284,7 +288,7 @@ absl::Status SimulatedServer::StartCoordinator() {
   life_->strand->Run([&](Coordinator& own, absl::Time now) {
     const absl::Status attached =
         own.OnShardAttached(0, cluster_->coordinator.num_shards, life_->instance_id,
-                            life_->host->server_incarnation(), process_.name(), now);
+                            life_->host->server_incarnation(), address_, now);
     LODESTAR_CHECK(attached.ok()) << attached;
   });
   return absl::OkStatus();
@@ -353,8 +357,9 @@ void SimulatedServer::Attach() {
   std::shared_ptr<Stream> stream = cluster_->network->Open(
       process_, coordinator->process(), Lane::kControl,
       [coordinator, shard = shard_, instance_id = life_->instance_id,
-       memory_of = life_->host->server_incarnation()](const std::shared_ptr<Stream>& opened) {
-        coordinator->OnAttach(shard, instance_id, memory_of, opened);
+       memory_of = life_->host->server_incarnation(),
+       address = address_](const std::shared_ptr<Stream>& opened) {
+        coordinator->OnAttach(shard, instance_id, memory_of, address, opened);
       });
   life_->attachment = stream;
   life_->order = CommandOrder();
@@ -382,15 +387,14 @@ void SimulatedServer::OnAttachmentEnded(const absl::Status& status) {
 }
 
 void SimulatedServer::OnAttach(int shard, uint64_t instance_id, uint64_t memory_of,
-                               const std::shared_ptr<Stream>& stream) {
+                               const std::string& address, const std::shared_ptr<Stream>& stream) {
   std::shared_ptr<Stream> old;
   const absl::Status status =
       life_->strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
         const bool goes_on = coordinator.GoesOn(shard, instance_id, memory_of);
         if (is_draining() && !goes_on) return StoppingStatus();
         RETURN_IF_ERROR(coordinator.OnShardAttached(shard, cluster_->coordinator.num_shards,
-                                                    instance_id, memory_of,
-                                                    absl::StrCat("server ", shard), now));
+                                                    instance_id, memory_of, address, now));
         old = std::exchange(life_->remotes[shard], Remote{instance_id, stream}).stream;
         Send(life_->remotes[shard], shard, std::nullopt);
         return absl::OkStatus();

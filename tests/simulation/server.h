@@ -57,6 +57,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   ~SimulatedServer() override;
 
   Process& process() { return process_; }
+  // Where it is reached: not always where the process before it was.
+  const std::string& address() const { return address_; }
   void Start();
   // `with_machine`: what the machine has not synced is lost, and nobody is told.
   void Crash(bool with_machine);
@@ -182,7 +184,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   bool is_draining() const { return life_->stop_by < absl::InfiniteFuture(); }
 
   void Attach();
-  void OnAttach(int shard, uint64_t instance_id, uint64_t memory_of,
+  void OnAttach(int shard, uint64_t instance_id, uint64_t memory_of, const std::string& address,
                 const std::shared_ptr<Stream>& stream);
   void EndAttachment(const absl::Status& status);
   void OnAttachmentEnded(const absl::Status& status);
@@ -222,6 +224,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   SimulatedClock pauses_{SimulatedClock::OnSleep::kAdvance};  // of readings: they take no time
   PatientFileSystem disk_;
   Process process_;
+  std::string address_;
   std::unique_ptr<Life> life_;
   // What the journal had when this process, or its coordinator, began.
   JournalEnd journal_end_;

@@ -31,7 +31,12 @@ size_t Transfer::Begin(size_t shard, bool is_push,
   calls_.back().own.is_push = is_push;
   calls_.back().stream = cluster_->network->Open(
       *worker_, server->process(), Lane::kBulk,
-      [accept = std::move(accept), number](std::shared_ptr<Stream> stream) mutable {
+      [accept = std::move(accept), number, server,
+       dialled = paths_->addresses[shard]](std::shared_ptr<Stream> stream) mutable {
+        if (server->address() != dialled) {
+          return stream->Close(Stream::kServer,
+                               absl::UnavailableError("nobody listens at this address"));
+        }
         accept(std::move(stream), number);
       });
   calls_.back().stream->OnBroken(Stream::kClient,

@@ -21,6 +21,7 @@ namespace lodestar::simulation {
 
 // What a life of a worker has learned of its paths.
 struct PathsOfLife {
+  std::vector<std::string> addresses;  // of the servers, as far as the worker knows
   StillPaths still;
   std::map<std::pair<int, bool>, Pace> paces;  // by shard, and whether it is of pushes
 };

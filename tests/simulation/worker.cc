@@ -215,6 +215,10 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
         if (!received.ok()) return Perform(life_->lifecycle.OnRegistered(now(), received.status()));
         life_->registration = *received;
         life_->paths = PathsOfLife();
+        for (const ServerAddress& server : received->servers()) {
+          life_->paths.addresses.push_back(server.address);
+        }
+        life_->map_version = received->map->version;
         life_->transfers_are_cancelled = false;
         Perform(life_->lifecycle.OnRegistered(now(), life_id()));
       });
@@ -308,7 +312,10 @@ void SimulatedWorker::SendHeartbeat(int series) {
   life_->pace->OnSent(now());
   HeartbeatCall call;
   call.life = life_->registration->life;
-  if (!config_.tells_little) call.activity = life_->lifecycle.activity();
+  if (!config_.tells_little) {
+    call.activity = life_->lifecycle.activity();
+    call.map_version = life_->map_version;
+  }
   if (const auto first = life_->paths.still.First(); first.has_value() && !config_.tells_little) {
     call.standstill = Standstill{first->first, now() - first->second};
   }
@@ -334,7 +341,12 @@ void SimulatedWorker::OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnsw
   }
   if (status.ok()) {
     life_->pace->OnAnswered(now());
-    Perform(life_->lifecycle.OnHeartbeat(AsReceived(*answer)->waiting_for));
+    const absl::StatusOr<HeartbeatAnswer> received = AsReceived(*answer);
+    if (received->servers.has_value()) {
+      life_->map_version = received->servers->map_version;
+      life_->paths.addresses = received->servers->addresses;
+    }
+    Perform(life_->lifecycle.OnHeartbeat(received->waiting_for));
   } else if (absl::IsDeadlineExceeded(status) && life_->pace->OnSilence(now()) &&
              life_->call != nullptr) {
     // Its connection is in doubt.

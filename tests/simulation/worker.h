@@ -28,7 +28,8 @@ class SimulatedWorker {
     absl::Duration longest_step = absl::Milliseconds(20);  // computing
     std::vector<Encoding> encodings;                       // that it knows
     uint32_t wire_version = kWireVersion;
-    // A client of another make, whose heartbeats do not say what it does.
+    // A client of another make, whose heartbeats do not say what it does, and which does not follow
+    // servers to other addresses.
     bool tells_little = false;
   };
 
@@ -67,7 +68,8 @@ class SimulatedWorker {
     std::shared_ptr<UnaryCall> call;  // of the task
     std::function<void(const absl::Status&)> call_failed;
     std::shared_ptr<Transfer> transfer;
-    PathsOfLife paths;  // of the life that is registered
+    PathsOfLife paths;         // of the life that is registered
+    uint64_t map_version = 0;  // whose addresses are in it
     absl::Time wake_at = absl::InfiniteFuture();
 
     std::optional<Registration> registration;

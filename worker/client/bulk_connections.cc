@@ -34,6 +34,7 @@ bool IsBetterForTrial(const Bucket& bucket, const Bucket& other) {
 BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
     : config_(std::move(config)),
       shard_bytes_(BytesByShard(config_)),
+      servers_(config_.servers),
       executor_(config_.num_threads, "bulk") {
   LODESTAR_CHECK(config_.channels_per_server >= 1) << config_.channels_per_server;
   LODESTAR_CHECK(config_.chunk_bytes >= sizeof(float) && config_.chunk_bytes <= kMaxChunkBytes &&
@@ -48,12 +49,35 @@ BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
   if (config_.patience == absl::InfiniteDuration()) return;
   watchdog_ = std::make_unique<CallWatchdog>(
       config_.patience, config_.chunk_bytes, [this](int stream) { return ChannelOf(stream); },
-      [this](int stream) {
-        Connection connection = Open(stream);
-        absl::MutexLock lock(&mutex_);
-        std::swap(connections_[stream], connection);
-        return [socket = connection.socket] { socket->Abort(); };
-      });
+      [this](int stream) { return Replace(stream); });
+}
+
+std::function<void()> BulkConnections::Replace(int stream) {
+  Connection connection = Open(stream);
+  absl::MutexLock lock(&mutex_);
+  std::swap(connections_[stream], connection);
+  return [socket = connection.socket] { socket->Abort(); };
+}
+
+void BulkConnections::MoveTo(const std::vector<std::string>& addresses) {
+  std::vector<int> moved;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (size_t shard = 0; shard < std::min(addresses.size(), servers_.size()); ++shard) {
+      if (servers_[shard] == addresses[shard]) continue;
+      servers_[shard] = addresses[shard];
+      moved.push_back(static_cast<int>(shard));
+    }
+  }
+  for (const int shard : moved) {
+    const int first = shard * config_.channels_per_server;
+    std::vector<std::function<void()>> old_connections;
+    for (int channel = 0; channel < config_.channels_per_server; ++channel) {
+      old_connections.push_back(Replace(first + channel));
+    }
+    if (!links_.empty()) links_[shard]->UseChannel(ChannelOf(first));
+    for (const std::function<void()>& end : old_connections) end();
+  }
 }
 
 BulkConnections::Connection BulkConnections::Open(int stream) const {
@@ -130,8 +154,9 @@ void BulkConnections::Abandon(int stream, const std::shared_ptr<SharedMemoryCall
   links_[stream / config_.channels_per_server]->Abandon(call);
 }
 
-const std::string& BulkConnections::server(int stream) const {
-  return config_.servers[stream / config_.channels_per_server];
+std::string BulkConnections::server(int stream) const {
+  absl::MutexLock lock(&mutex_);
+  return servers_[stream / config_.channels_per_server];
 }
 
 absl::StatusOr<int> BulkConnections::StreamOf(uint32_t bucket, Encoding encoding,

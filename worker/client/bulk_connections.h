@@ -1,6 +1,6 @@
 // What the sessions of one BulkGrpcTransport share: channels, the way from a bucket to its stream,
-// threads and counters. Immutable but for counters and channels that are replaced; outlives the
-// sessions. Thread-safe.
+// threads and counters. Immutable but for counters, and channels and addresses that are replaced;
+// outlives the sessions. Thread-safe.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,14 +35,16 @@ class BulkConnections {
   // One stream per data channel: all channels of the first server, then those of the second, ...
   // Channels that no bucket uses never connect.
   int num_streams() const {
-    return static_cast<int>(config_.servers.size()) * config_.channels_per_server;
+    return static_cast<int>(shard_bytes_.size()) * config_.channels_per_server;
   }
   grpc::GenericStub stub(int stream) { return grpc::GenericStub(ChannelOf(stream)); }
   // Of each stream that carries buckets one of them, by stream: enough of it to show that the path
   // takes more than small packets, and no more than it needs.
   std::map<int, const Bucket*> TrialBuckets() const;
   // Address of the server, for error texts.
-  const std::string& server(int stream) const;
+  std::string server(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // See ParameterTransport.
+  void MoveTo(const std::vector<std::string>& addresses) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Before streams begin.
   void PrepareSharedMemory();
@@ -75,13 +78,16 @@ class BulkConnections {
     std::shared_ptr<grpc::Channel> channel;
     std::shared_ptr<ConnectionSocket> socket;
   };
-  Connection Open(int stream) const;
+  Connection Open(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Later calls of the stream go over another connection. What is returned ends the old one.
+  std::function<void()> Replace(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
   std::shared_ptr<grpc::Channel> ChannelOf(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
   int StreamOf(const Bucket& bucket) const;
 
   const BulkGrpcTransportConfig config_;
   const std::vector<int64_t> shard_bytes_;  // of fp32
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
+  std::vector<std::string> servers_ ABSL_GUARDED_BY(mutex_);     // host:port, by shard
   std::vector<Connection> connections_ ABSL_GUARDED_BY(mutex_);  // by stream
   ThreadPool executor_;
   // By server; empty if memory is not to be shared. Ends before the executor, which it uses.

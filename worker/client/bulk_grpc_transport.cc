@@ -1,7 +1,9 @@
 #include "worker/client/bulk_grpc_transport.h"
 
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "worker/client/bulk_connections.h"
 #include "worker/client/bulk_pull_session.h"
@@ -26,6 +28,9 @@ class BulkGrpcTransport final : public ParameterTransport {
   uint64_t bytes_pushed() const override { return connections_.bytes_pushed; }
   uint64_t bytes_pulled() const override { return connections_.bytes_pulled; }
   std::optional<Standstill> standstill() const override { return connections_.standstill(); }
+  void MoveTo(const std::vector<std::string>& addresses) override {
+    connections_.MoveTo(addresses);
+  }
 
  private:
   BulkConnections connections_;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -120,6 +121,10 @@ class ParameterTransport {
   // The path that has stood still for longest, if any does: a call on it has failed for that, and
   // nothing has been seen to move since. Thread-safe.
   virtual std::optional<Standstill> standstill() const { return std::nullopt; }
+
+  // Where the servers are from now on, by shard. Calls to one at another address than before end
+  // soon, with Unavailable; those that follow go to the new one. Thread-safe.
+  virtual void MoveTo(const std::vector<std::string>& /*addresses*/) {}
 };
 
 }  // namespace lodestar

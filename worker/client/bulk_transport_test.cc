@@ -709,5 +709,19 @@ TEST_F(BulkTransportTest, ServerThatIsGoneIsUnavailable) {
               StatusIs(absl::StatusCode::kUnavailable));
 }
 
+TEST_F(BulkTransportTest, AServerThatComesBackAtAnotherAddressIsFollowed) {
+  services_[1].hold_push = true;
+  const auto under_way = transport_->StartPush({Round(5), ContributionKind::kGradient, 0.5f});
+  for (uint32_t i = 0; i < kNumBuckets; ++i) {
+    under_way->AddBucket(i, Version(4), BytesOf(PartOf(values_, i)));
+  }
+  services_[1].entered.WaitForNotification();
+  // The old process hangs, and holds the call.
+  transport_->MoveTo({config_.servers[0], config_.servers[0]});
+  EXPECT_THAT(under_way->Finish(), StatusIs(absl::StatusCode::kUnavailable));
+  ASSERT_OK(PushAll());
+  EXPECT_EQ(services_[0].buckets.size(), kNumBuckets);
+}
+
 }  // namespace
 }  // namespace lodestar

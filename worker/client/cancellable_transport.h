@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
@@ -23,6 +25,7 @@ class CancellableTransport final : public ParameterTransport {
   uint64_t bytes_pushed() const override { return inner_->bytes_pushed(); }
   uint64_t bytes_pulled() const override { return inner_->bytes_pulled(); }
   std::optional<Standstill> standstill() const override { return inner_->standstill(); }
+  void MoveTo(const std::vector<std::string>& addresses) override { inner_->MoveTo(addresses); }
 
   // Ends the sessions under way and every later one with Cancelled. Thread-safe.
   void Cancel();

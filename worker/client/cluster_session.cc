@@ -81,8 +81,8 @@ class ClusterSession final : public CoordinatorLink {
   absl::Status Outcome(const grpc::Status& status, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls);
-  // Returns why the cluster does not go on. Errors: DeadlineExceeded if nobody has answered.
-  absl::StatusOr<std::string> SendHeartbeat(HeartbeatCall call, absl::Duration patience);
+  // Errors: DeadlineExceeded if nobody has answered.
+  absl::StatusOr<HeartbeatAnswer> SendHeartbeat(HeartbeatCall call, absl::Duration patience);
   // Fills in who is calling. After Register().
   template <typename Request>
   Request Identified() const {
@@ -272,9 +272,8 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
   HeartbeatPace pace(interval, clock.Now());
   while (true) {
     pace.OnSent(clock.Now());
-    const absl::StatusOr<std::string> waiting_for =
-        SendHeartbeat(calls.activity(), pace.patience());
-    const absl::Status& status = waiting_for.status();
+    const absl::StatusOr<HeartbeatAnswer> answer = SendHeartbeat(calls.activity(), pace.patience());
+    const absl::Status& status = answer.status();
     if (absl::IsAborted(status)) {
       calls.on_lost(status);
       return;
@@ -282,7 +281,8 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
     if (status.ok()) {
       pace.OnAnswered(clock.Now());
       unreachable.Forget("heartbeat");
-      calls.on_waiting(*waiting_for);
+      if (answer->servers.has_value()) calls.on_moved(*answer->servers);
+      calls.on_waiting(answer->waiting_for);
     } else if (!absl::IsCancelled(status)) {
       unreachable.Log(LogLevel::kWarn, "heartbeat",
                       absl::StrCat("heartbeat failed: ", status.message()));
@@ -293,8 +293,8 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
   }
 }
 
-absl::StatusOr<std::string> ClusterSession::SendHeartbeat(HeartbeatCall call,
-                                                          absl::Duration patience) {
+absl::StatusOr<HeartbeatAnswer> ClusterSession::SendHeartbeat(HeartbeatCall call,
+                                                              absl::Duration patience) {
   call.life = *life_;
   grpc::ClientContext context;
   context.set_deadline(Deadline(patience));
@@ -312,7 +312,7 @@ absl::StatusOr<std::string> ClusterSession::SendHeartbeat(HeartbeatCall call,
     return absl::DeadlineExceededError(outcome.message());
   }
   RETURN_IF_ERROR(outcome);
-  return FromProto(reply).waiting_for;
+  return FromProto(reply);
 }
 
 }  // namespace

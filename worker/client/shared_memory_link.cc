@@ -5,7 +5,10 @@
 
 namespace lodestar {
 
-SharedMemoryLink::SharedMemoryLink(Config config) : config_(std::move(config)) { Prepare(); }
+SharedMemoryLink::SharedMemoryLink(Config config)
+    : config_(std::move(config)), channel_(config_.channel) {
+  Prepare();
+}
 
 SharedMemoryLink::~SharedMemoryLink() {
   std::vector<std::shared_ptr<SharedMemoryCall>> calls;
@@ -41,8 +44,8 @@ absl::Status SharedMemoryLink::PrepareLocked(std::vector<std::shared_ptr<SharedM
   ended_.erase(first_done, ended_.end());
   if (current_ != nullptr || is_refused_) return absl::OkStatus();
   absl::StatusOr<std::shared_ptr<SharedMemoryCall>> call =
-      SharedMemoryCall::Start(config_.channel, config_.worker, config_.incarnation,
-                              config_.block_bytes, config_.blocks, config_.on_settled);
+      SharedMemoryCall::Start(channel_, config_.worker, config_.incarnation, config_.block_bytes,
+                              config_.blocks, config_.on_settled);
   if (call.ok()) {
     current_ = *std::move(call);
   } else {
@@ -54,6 +57,17 @@ absl::Status SharedMemoryLink::PrepareLocked(std::vector<std::shared_ptr<SharedM
 std::shared_ptr<SharedMemoryCall> SharedMemoryLink::Current() {
   absl::MutexLock lock(&mutex_);
   return current_ != nullptr && current_->is_open() ? current_ : nullptr;
+}
+
+void SharedMemoryLink::UseChannel(const std::shared_ptr<grpc::Channel>& channel) {
+  std::shared_ptr<SharedMemoryCall> call;
+  {
+    absl::MutexLock lock(&mutex_);
+    channel_ = channel;
+    is_refused_ = false;
+    call = current_;
+  }
+  if (call != nullptr) Abandon(call);
 }
 
 void SharedMemoryLink::Abandon(const std::shared_ptr<SharedMemoryCall>& call) {

@@ -20,7 +20,7 @@ namespace lodestar {
 class SharedMemoryLink {
  public:
   struct Config {
-    std::shared_ptr<grpc::Channel> channel;
+    std::shared_ptr<grpc::Channel> channel;  // until UseChannel()
     WorkerId worker;
     Incarnation incarnation;
     size_t block_bytes = 0;
@@ -37,6 +37,8 @@ class SharedMemoryLink {
   void Prepare() ABSL_LOCKS_EXCLUDED(mutex_);
   // The open call, or null: payloads go through the connection.
   std::shared_ptr<SharedMemoryCall> Current() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The server is at the other end of this channel now, perhaps of another machine.
+  void UseChannel(const std::shared_ptr<grpc::Channel>& channel) ABSL_LOCKS_EXCLUDED(mutex_);
   // A stream that used `call` broke.
   void Abandon(const std::shared_ptr<SharedMemoryCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -47,6 +49,7 @@ class SharedMemoryLink {
 
   const Config config_;
   absl::Mutex mutex_;
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<SharedMemoryCall> current_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<SharedMemoryCall>> ended_ ABSL_GUARDED_BY(mutex_);
   bool is_refused_ ABSL_GUARDED_BY(mutex_) = false;
