@@ -44,14 +44,25 @@ class RealWritableFile final : public WritableFile {
   int descriptor_;
 };
 
+int FlagOf(FileSystem::IfExists if_exists) {
+  switch (if_exists) {
+    case FileSystem::IfExists::kTruncate:
+      return O_TRUNC;
+    case FileSystem::IfExists::kFail:
+      return O_EXCL;
+    case FileSystem::IfExists::kGoOn:
+      return O_APPEND;
+  }
+  return O_EXCL;
+}
+
 class RealFileSystem final : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                        IfExists if_exists) override {
     constexpr mode_t kMode = 0644;
-    const int if_exists_flag = if_exists == IfExists::kTruncate ? O_TRUNC : O_EXCL;
     const int descriptor =
-        open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | if_exists_flag, kMode);
+        open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | FlagOf(if_exists), kMode);
     if (descriptor < 0) return ErrnoStatus(errno, "create", path);
     return std::make_unique<RealWritableFile>(path, descriptor);
   }

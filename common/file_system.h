@@ -41,11 +41,12 @@ struct FileBytes {
 // survive a crash of the machine only once their directory was synced, bytes once their file was.
 class FileSystem {
  public:
-  enum class IfExists { kTruncate, kFail };
+  enum class IfExists { kTruncate, kFail, kGoOn };
 
   virtual ~FileSystem() = default;
 
-  // Errors also: with kFail AlreadyExists, for links that lead nowhere, too.
+  // With kGoOn what is appended goes behind what is there. Errors also: with kFail AlreadyExists,
+  // for links that lead nowhere, too.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                                IfExists if_exists) = 0;
   // Takes memory only as far as it is read. Errors also: InvalidArgument for what is not a regular

@@ -125,6 +125,19 @@ TEST_P(FileSystemTest, ANewFileReplacesNoneAndAnotherTruncates) {
   EXPECT_EQ(ContentsOf(files(), PathOf("f")), "new");
 }
 
+TEST_P(FileSystemTest, AFileIsGoneOnWithBehindWhatIsThere) {
+  Write(files(), PathOf("a"), "first");
+  {
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<WritableFile> file,
+                         files().Create(PathOf("a"), IfExists::kGoOn));
+    ASSERT_OK(file->Append(", second"));
+    ASSERT_OK(file->Close());
+  }
+  EXPECT_EQ(ContentsOf(files(), PathOf("a")), "first, second");
+  ASSERT_OK(files().Create(PathOf("new"), IfExists::kGoOn).status());
+  EXPECT_EQ(ContentsOf(files(), PathOf("new")), "");
+}
+
 TEST_P(FileSystemTest, ARenameReplacesFilesAndEmptyDirectoriesOnly) {
   Write(files(), PathOf("a"), "a");
   Write(files(), PathOf("b"), "b");

@@ -30,11 +30,17 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 // Beyond its patience, for the answer of a last checkpoint to be written down.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
 
+CoordinatorRole::Deps WithDisks(CoordinatorRole::Deps deps) {
+  if (deps.journal_disk == nullptr) deps.journal_disk = deps.disk;
+  if (deps.checkpoint_disk == nullptr) deps.checkpoint_disk = deps.disk;
+  return deps;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const ServerConfig& config,
                                                                          const Deps& deps) {
-  std::unique_ptr<CoordinatorRole> role(new CoordinatorRole(config, deps));
+  std::unique_ptr<CoordinatorRole> role(new CoordinatorRole(config, WithDisks(deps)));
   RETURN_IF_ERROR(role->CheckResources());
   ProgressRecorder::Config recorder;
   recorder.metrics_out = config.output.metrics_out;
@@ -47,8 +53,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
   return role;
 }
 
-CoordinatorRole::CoordinatorRole(const ServerConfig& config, const Deps& deps)
-    : config_(config), deps_(deps), strand_(deps.clock, kTick) {}
+CoordinatorRole::CoordinatorRole(const ServerConfig& config, Deps deps)
+    : config_(config), deps_(std::move(deps)), strand_(deps_.clock, kTick) {}
 
 absl::Status CoordinatorRole::CheckResources() {
   if (std::holds_alternative<ClientModelSpec>(config_.job.model.architecture)) {
@@ -211,7 +217,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator() 
 absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(absl::Time now) {
   const std::string folder = JournalFolder();
   absl::StatusOr<CoordinatorJournal::Contents> contents =
-      CoordinatorJournal::Read(*deps_.disk, folder);
+      CoordinatorJournal::Read(*deps_.journal_disk, folder);
   std::optional<CoordinatorMemory> memory;
   absl::Status status = contents.status();
   if (contents.ok() && !contents->newest.empty()) {
@@ -228,9 +234,12 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
   if (!contents->end.torn.empty()) LogInfo("{}", contents->end.torn);
   journal_thread_ = std::make_unique<ThreadPool>(1, "journal");
   JournalWriter::Deps deps;
-  deps.file_system = deps_.disk;
+  deps.file_system = deps_.journal_disk;
   deps.executor = journal_thread_.get();
-  deps.confirm = [this] { return journal_lock_->CheckHeld(); };
+  deps.confirm = [this] {
+    RETURN_IF_ERROR(journal_lock_->CheckHeld());
+    return deps_.confirm_in_charge();
+  };
   deps.on_trouble = [this, folder](const absl::Status& trouble) {
     if (trouble.ok()) return LogInfo("{} is written again", folder);
     strand_.Report([&](Coordinator& coordinator, absl::Time when) {
@@ -249,7 +258,7 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
 absl::Status CoordinatorRole::SetAside(const absl::Status& damage) {
   journal_thread_.reset();
   journal_.reset();
-  RETURN_IF_ERROR(SetJournalAside(*deps_.disk, JournalFolder()));
+  RETURN_IF_ERROR(SetJournalAside(*deps_.journal_disk, JournalFolder()));
   alarms_.push_back(absl::StrCat(damage.message(),
                                  ". Its files stay as *.damaged; the job starts from the newest "
                                  "checkpoint, without the rounds since then"));
@@ -274,7 +283,7 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   checkpoints_ = std::make_unique<CheckpointKeeper>(
       KeeperSettings(),
       CheckpointKeeper::Deps{
-          .executor = &checkpoint_thread_, .file_system = deps_.disk, .reports = this});
+          .executor = &checkpoint_thread_, .file_system = deps_.checkpoint_disk, .reports = this});
   RETURN_IF_ERROR(checkpoints_->CheckSettings());
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, MakeCoordinator());
   strand_.Start(

@@ -39,7 +39,12 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
-    FileSystem* disk = &FileSystem::Real();  // of checkpoints
+    FileSystem* disk = &FileSystem::Real();
+    // The disk again, with a copy of what is written to it; null: without.
+    FileSystem* journal_disk = nullptr;
+    FileSystem* checkpoint_disk = nullptr;
+    // Asked after each write of the journal, before anybody is told.
+    std::function<absl::Status()> confirm_in_charge = [] { return absl::OkStatus(); };
     // Asked now and then while something takes long that a signal should end.
     std::function<bool()> is_interrupted = [] { return false; };
     // What the shard of this process may take. Zeros: not known, and not compared.
@@ -98,7 +103,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
                              const absl::StatusOr<PublishedCheckpoint>& published) override;
 
  private:
-  CoordinatorRole(const ServerConfig& config, const Deps& deps);
+  CoordinatorRole(const ServerConfig& config, Deps deps);
   // Before a client brings the layout of its model, neither is known.
   absl::Status CheckResources();
   absl::Status OpenFolders(int64_t checkpoint_bytes);

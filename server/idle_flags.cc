@@ -17,7 +17,11 @@ std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
     idle.push_back({"insecure", "--listen of an address that other machines reach"});
   }
   if (config.output.trace_path.empty()) idle.push_back({"trace_rounds", "--trace"});
-  if (!config.durability.has_journal) idle.push_back({"journal_dir", "--durability=journal"});
+  if (!config.durability.has_journal) {
+    for (const char* const flag : {"journal_dir", "journal_replica", "promote"}) {
+      idle.push_back({flag, "--durability=journal"});
+    }
+  }
   if (!config.is_coordinator()) return idle;
   if (config.divergence.action != DivergenceAction::kRollback) {
     idle.push_back({"rollback_lr_factor", "--on_divergence=rollback"});

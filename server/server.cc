@@ -25,8 +25,11 @@
 #include "server/host/shard_host.h"
 #include "server/host/shard_log.h"
 #include "server/journal/journal_segments.h"
+#include "server/replica/replication.h"
+#include "server/replica/replication_mark.h"
 #include "server/rpc/coordinator_redirect.h"
 #include "server/rpc/parameter_rpc.h"
+#include "server/rpc/replica_calls.h"
 #include "server/rpc/shard_agent.h"
 #include "server/rpc/shard_convert.h"
 
@@ -37,10 +40,13 @@ constexpr char kParameterServiceName[] = "lodestar.v1.ParameterService";
 // How often health and the end of the job are looked at.
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
 constexpr absl::Duration kShardTick = absl::Seconds(1);
+// How often it is seen whether the replica has everything, at the start.
+constexpr absl::Duration kReplicaPause = absl::Milliseconds(50);
+constexpr absl::Duration kReplicaWords = absl::Seconds(5);
 // For calls to end by themselves after they were told; then they are cut off.
 constexpr std::chrono::milliseconds kCallPatience(1000);
 
-uint64_t RandomInstanceId() {
+uint64_t RandomId() {
   std::random_device random;
   return (static_cast<uint64_t>(random()) << 32) | random();
 }
@@ -102,36 +108,108 @@ Server::Server(const ServerConfig& config, const Deps& deps) : config_(config), 
 
 Server::~Server() { Stop(StopKind::kImmediate); }
 
-absl::Status Server::OpenLog() {
+std::string Server::LogFolder() const {
+  return absl::StrCat(config_.durability.journal_dir, "/shard-", config_.cluster.shard);
+}
+
+absl::Status Server::ClaimLogFolder() {
   if (!config_.durability.has_journal) return absl::OkStatus();
-  const std::string& root = config_.durability.journal_dir;
-  const std::string folder = absl::StrCat(root, "/shard-", config_.cluster.shard);
-  const auto explain = [&](const absl::Status& status) {
-    return absl::Status(status.code(),
-                        absl::StrCat("--journal_dir=", root, ": ", status.message()));
-  };
-  if (const auto tried = TryCheckpointFolder(disk_, folder, /*checkpoint_bytes=*/0,
-                                             /*num_checkpoints=*/0);
-      !tried.ok()) {
-    return explain(tried.status());
-  }
+  const std::string folder = LogFolder();
+  RETURN_IF_ERROR(
+      TryCheckpointFolder(disk_, folder, /*checkpoint_bytes=*/0, /*num_checkpoints=*/0).status());
   FolderLock::Deps lock;
   lock.clock = deps_.clock;
   lock.is_interrupted = deps_.is_interrupted;
   lock.on_lost = [this](const absl::Status& status) { Finish(status); };
-  absl::StatusOr<std::unique_ptr<FolderLock>> taken =
-      FolderLock::Take(folder, NewFolderClaim(), std::move(lock));
-  if (!taken.ok()) return explain(taken.status());
-  log_lock_ = *std::move(taken);
+  ASSIGN_OR_RETURN(log_lock_, FolderLock::Take(folder, NewFolderClaim(), std::move(lock)));
   log_lock_->StartBeating();
+  return absl::OkStatus();
+}
+
+absl::Status Server::PrepareReplication() {
+  const DurabilityConfig& durability = config_.durability;
+  if (!durability.has_journal) return absl::OkStatus();
+  const std::string folder = LogFolder();
+  ReplicationStart start;
+  start.folder = folder;
+  ASSIGN_OR_RETURN(start.mark, ReadReplicationMark(disk_, folder));
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk_, folder));
+  start.has_journal = !segments.empty();
+  start.wants_replica = !durability.journal_replica.empty();
+  start.may_promote = durability.may_promote;
+  ASSIGN_OR_RETURN(ReplicationPlan plan, JudgeStart(start));
+  if (plan.drops_mark) {
+    LogWarn("{} was {} {} since {}; from here on it is this server's, because of --promote", folder,
+            start.mark->side == ReplicationSide::kReplica ? "a replica of the server on"
+                                                          : "copied to the replica",
+            start.mark->peer, start.mark->since);
+    RETURN_IF_ERROR(RemoveReplicationMark(disk_, folder));
+  }
+  if (!start.wants_replica) return absl::OkStatus();
+  const FolderClaim claim = NewFolderClaim();
+  Replication::Config config;
+  config.shard = config_.cluster.shard;
+  config.num_shards = config_.cluster.num_shards;
+  config.journal_dir = durability.journal_dir;
+  config.checkpoint_dir = durability.checkpoint_dir;
+  config.replica = durability.journal_replica;
+  config.server = absl::StrCat("host ", claim.host, ", process ", claim.process);
+  config.term = RandomId();
+  config.plan = std::move(plan);
+  Replication::Deps deps;
+  deps.disk = &disk_;
+  deps.connect = [replica = durability.journal_replica] { return ConnectReplica(replica); };
+  deps.now = [since = claim.since] { return since; };
+  deps.on_change = [this](const absl::Status& state) { OnReplicaChange(state); };
+  replication_ = std::make_unique<Replication>(std::move(config), std::move(deps));
+  log_disk_ = replication_->AddDisk();
+  shard_disk_ = replication_->AddDisk();
+  return absl::OkStatus();
+}
+
+absl::Status Server::AwaitReplica() {
+  if (replication_ == nullptr) return absl::OkStatus();
+  replication_->KeepConnected();
+  absl::Time next_words = deps_.clock->Now() + kReplicaPause;
+  while (true) {
+    const absl::Status state = replication_->state();
+    // Also bytes that were damaged on their way are sent again.
+    if (!absl::IsUnavailable(state) && !absl::IsDataLoss(state)) return state;
+    if (const absl::Time now = deps_.clock->Now(); now >= next_words) {
+      LogWarn("nothing can be acknowledged without the replica: {}", state.message());
+      next_words = now + kReplicaWords;
+    }
+    if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
+    deps_.clock->Sleep(kReplicaPause);
+  }
+}
+
+void Server::OnReplicaChange(const absl::Status& state) {
+  if (state.ok()) {
+    return LogInfo("the replica {} has everything", config_.durability.journal_replica);
+  }
+  const std::string text =
+      absl::StrCat(state.message(), ": nothing is acknowledged until it has everything again");
+  if (!has_begun_) return LogWarn("{}", text);
+  reports().OnAlarm(text);
+}
+
+absl::Status Server::ConfirmInCharge() const {
+  RETURN_IF_ERROR(log_lock_->CheckHeld());
+  return replication_ == nullptr ? absl::OkStatus() : replication_->state();
+}
+
+absl::Status Server::OpenLog() {
+  if (!config_.durability.has_journal) return absl::OkStatus();
+  const std::string folder = LogFolder();
   log_executor_ = std::make_unique<ThreadPool>(1, "shard-journal");
   const auto open = [&] {
     ShardLog::Deps deps;
-    deps.file_system = &disk_;
+    deps.file_system = log_disk_;
     deps.executor = log_executor_.get();
     deps.format_assignment = FormatAssignment;
     deps.parse_assignment = ParseAssignment;
-    deps.confirm = [this] { return log_lock_->CheckHeld(); };
+    deps.confirm = [this] { return ConfirmInCharge(); };
     deps.on_trouble = [this](const absl::Status& status) { OnLogTrouble(status); };
     return ShardLog::Open(folder, std::move(deps));
   };
@@ -139,11 +217,10 @@ absl::Status Server::OpenLog() {
   if (absl::IsDataLoss(log.status())) {
     LogError("{}; all servers go back to the newest checkpoint, and its files stay as *.damaged",
              log.status().message());
-    RETURN_IF_ERROR(SetJournalAside(disk_, folder));
+    RETURN_IF_ERROR(SetJournalAside(*log_disk_, folder));
     log = open();
   }
-  if (!log.ok()) return explain(log.status());
-  log_ = *std::move(log);
+  ASSIGN_OR_RETURN(log_, std::move(log));
   return absl::OkStatus();
 }
 
@@ -174,16 +251,28 @@ absl::Status Server::Build() {
   executor_ = std::make_unique<ThreadPool>(NumThreads(deps_.num_threads), "shard");
   ShardHost::Deps host;
   host.executor = executor_.get();
-  host.file_system = &disk_;
   host.trace = trace_.get();
-  host.instance_id = RandomInstanceId();
-  RETURN_IF_ERROR(OpenLog());
-  host.log = log_.get();
+  host.instance_id = RandomId();
   host.read_memory = [limit = config_.cluster.memory_limit] { return AvailableMemory(limit); };
+  const auto explain = [this](const absl::Status& status) {
+    return absl::Status(
+        status.code(),
+        absl::StrCat("--journal_dir=", config_.durability.journal_dir, ": ", status.message()));
+  };
+  if (const absl::Status claimed = ClaimLogFolder(); !claimed.ok()) return explain(claimed);
+  RETURN_IF_ERROR(PrepareReplication());
   if (config_.is_coordinator()) {
-    ASSIGN_OR_RETURN(role_,
-                     CoordinatorRole::Create(
-                         config_, {deps_.clock, &disk_, deps_.is_interrupted, host.read_memory}));
+    CoordinatorRole::Deps deps;
+    deps.clock = deps_.clock;
+    deps.disk = &disk_;
+    if (replication_ != nullptr) {
+      deps.journal_disk = replication_->AddDisk();
+      deps.checkpoint_disk = replication_->AddDisk();
+    }
+    deps.confirm_in_charge = [this] { return ConfirmInCharge(); };
+    deps.is_interrupted = deps_.is_interrupted;
+    deps.read_memory = host.read_memory;
+    ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));
   } else {
     ShardAgent::Config agent;
     agent.coordinator = config_.cluster.coordinator;
@@ -195,6 +284,10 @@ absl::Status Server::Build() {
     redirect_ = std::make_unique<CoordinatorRedirect>(config_.cluster.shard,
                                                       [this] { return agent_->coordinator(); });
   }
+  RETURN_IF_ERROR(AwaitReplica());
+  if (const absl::Status opened = OpenLog(); !opened.ok()) return explain(opened);
+  host.log = log_.get();
+  host.file_system = shard_disk_;
   host.reports = &reports();
   host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);
   RETURN_IF_ERROR(Recover());
@@ -248,6 +341,7 @@ absl::Status Server::BeginService() {
     agent_->Start(host_.get(), address_);
   }
   if (has_recovered_) host_->GoOn();
+  has_begun_ = true;
   watch_ = std::thread([this] { Watch(); });
   return absl::OkStatus();
 }
@@ -358,6 +452,8 @@ void Server::Stop(StopKind kind) {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
     grpc_server_->Wait();
   }
+  // Whoever waits for the replica does so in vain.
+  if (replication_ != nullptr) replication_->Shutdown();
   // Its disk may hang for longer than what they call lives.
   if (log_ != nullptr) log_->EndCallbacks();
   if (trace_ != nullptr) trace_->Finish();

@@ -29,6 +29,7 @@ class CoordinatorRedirect;
 class CoordinatorRole;
 class FolderLock;
 class ParameterRpc;
+class Replication;
 class ShardAgent;
 class ShardHost;
 class ShardLog;
@@ -78,6 +79,16 @@ class Server {
  private:
   Server(const ServerConfig& config, const Deps& deps);
   absl::Status Build();
+  std::string LogFolder() const;
+  // Sees whether it may be written, and claims it.
+  absl::Status ClaimLogFolder();
+  // What of the disk a replica has a copy of, if there is one.
+  absl::Status PrepareReplication();
+  // Waits until both have the same. Errors: Cancelled once interrupted; what the replica refuses.
+  absl::Status AwaitReplica();
+  void OnReplicaChange(const absl::Status& state);
+  // Whether what was written is this server's to acknowledge.
+  absl::Status ConfirmInCharge() const;
   // The journal of this server's shard, as the process before it has left it.
   absl::Status OpenLog();
   // From a thread of the journal's.
@@ -105,12 +116,17 @@ class Server {
   StopKind stop_requested_ ABSL_GUARDED_BY(mutex_) = StopKind::kNone;
   bool is_watch_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> is_draining_ = false;
+  std::atomic<bool> has_begun_ = false;  // BeginService()
   bool is_stopped_ = false;
   absl::Status loss_;
 
   PatientFileSystem disk_{&FileSystem::Real(), deps_.clock};  // of checkpoints
 
   // In order of life: each is gone before those above it.
+  std::unique_ptr<Replication> replication_;  // null: there is no replica
+  // The disk, each with its copy on the replica if there is one.
+  FileSystem* log_disk_ = &disk_;
+  FileSystem* shard_disk_ = &disk_;
   std::unique_ptr<TraceRecorder> trace_;   // null: no trace
   std::unique_ptr<CoordinatorRole> role_;  // of shard 0
   std::unique_ptr<ShardAgent> agent_;      // of the others

@@ -103,6 +103,20 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec
   return absl::OkStatus();
 }
 
+// On every server.
+absl::Status CheckJournal(const DurabilityConfig& durability) {
+  if (durability.journal_replica.empty()) return absl::OkStatus();
+  return ParseHostPort("journal_replica", durability.journal_replica, /*lowest_port=*/1).status();
+}
+
+absl::Status CheckReplica(const DurabilityConfig& durability) {
+  if (!durability.journal_dir.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--replica needs --journal_dir, the folder for its copies of journals; or --checkpoint_dir, "
+      "for "
+      "copies of checkpoints as well");
+}
+
 absl::Status CheckOutput(const OutputConfig& output) {
   return CheckWholeRange("trace_rounds", output.trace_rounds, 1, kMaxTraceRounds);
 }
@@ -111,6 +125,8 @@ absl::Status CheckOutput(const OutputConfig& output) {
 
 absl::Status ValidateServerConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckNetwork(config.network));
+  if (config.is_replica) return CheckReplica(config.durability);
+  RETURN_IF_ERROR(CheckJournal(config.durability));
   RETURN_IF_ERROR(CheckCluster(config.cluster));
   RETURN_IF_ERROR(CheckOutput(config.output));
   if (!config.is_coordinator()) {

@@ -52,7 +52,10 @@ struct DurabilityConfig {
   std::string init_from;    // first weights of a fresh start; empty: initialisers and seed
   // Of every server: what it acknowledges is written down before, and a restart goes on from there.
   bool has_journal = false;
-  std::string journal_dir;  // with has_journal; each server has a folder in it
+  std::string journal_dir;      // with has_journal; each server has a folder in it
+  std::string journal_replica;  // HOST:PORT of a process that has a copy of it; empty: none
+  // Whoever starts this server says that no other goes on from a copy of the journal.
+  bool may_promote = false;
 };
 
 struct OutputConfig {
@@ -70,6 +73,9 @@ struct ServerConfig {
   OutputConfig output;
   JobSpec job;  // the coordinator's; the other servers receive it
   bool exit_when_done = false;
+  // The process is no server but keeps copies of the journals of some; only `network`, the folders
+  // and the log level count.
+  bool is_replica = false;
 
   bool is_coordinator() const { return cluster.shard == 0; }
 };

@@ -172,6 +172,23 @@ ABSL_FLAG(std::string, durability, "checkpoint",
 ABSL_FLAG(std::string, journal_dir, "",
           "--durability=journal: folder for the journal, in which each server has one of its own; "
           "best on a fast disk. Empty: `journal` in --checkpoint_dir.");
+ABSL_FLAG(std::string, journal_replica, "",
+          "--durability=journal: HOST:PORT of a ps_server --replica, best on another machine. "
+          "Everything is on its disk, too, before it is acknowledged; while it is away, training "
+          "waits. A server that has lost its disk takes the journal from there; if its machine is "
+          "gone, start a server on the replica's folders with --promote. Empty: none.");
+ABSL_FLAG(
+    bool, replica, false,
+    "This process is no server: it keeps copies of the journals of those that name it as "
+    "--journal_replica, in --journal_dir, and with --checkpoint_dir (the same path as the "
+    "server's) of the checkpoints of a job with one server, too. Needs neither an accelerator "
+    "nor much memory.");
+ABSL_FLAG(
+    bool, promote, false,
+    "You say that no other server goes on from a copy of this journal, and that none will: "
+    "makes a server of what was a replica's folder, or goes on without the replica there was, "
+    "or fills an empty one. Two servers that go on from copies of one journal train two "
+    "models.");
 ABSL_FLAG(std::string, fallback_dir, "",
           "Folder for a last checkpoint that cannot be written into --checkpoint_dir, best on "
           "another disk; seen by all servers like that. A server that ends so exits with 3. Empty: "
@@ -332,7 +349,9 @@ absl::StatusOr<DurabilityConfig> ReadJournal() {
   }
   DurabilityConfig durability;
   durability.has_journal = kind == "journal";
-  if (!durability.has_journal) return durability;
+  durability.journal_replica = absl::GetFlag(FLAGS_journal_replica);
+  durability.may_promote = absl::GetFlag(FLAGS_promote);
+  if (!durability.has_journal && !absl::GetFlag(FLAGS_replica)) return durability;
   durability.journal_dir = FolderOf(absl::GetFlag(FLAGS_journal_dir));
   const std::string checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
   if (durability.journal_dir.empty() && !checkpoint_dir.empty()) {
@@ -392,6 +411,11 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   config.output.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   ASSIGN_OR_RETURN(config.durability, ReadJournal());
+  config.is_replica = absl::GetFlag(FLAGS_replica);
+  if (config.is_replica) {
+    config.durability.checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
+    return config;
+  }
   if (config.is_coordinator()) {
     config.durability = ReadDurability(given, std::move(config.durability));
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
@@ -403,10 +427,24 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {
-      "listen",       "http",         "insecure",    "advertise",  "port_file",    "shared_memory",
-      "long_paths",   "shard",        "coordinator", "trace",      "trace_rounds", "log_level",
-      "stop_timeout", "memory_limit", "durability",  "journal_dir"};
+      "listen",          "http",          "insecure",     "advertise",
+      "port_file",       "shared_memory", "long_paths",   "shard",
+      "coordinator",     "trace",         "trace_rounds", "log_level",
+      "stop_timeout",    "memory_limit",  "durability",   "journal_dir",
+      "journal_replica", "promote"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
+}
+
+bool CountsOnReplica(const std::string& flag) {
+  static constexpr absl::string_view kFlags[] = {
+      "replica", "listen", "insecure", "port_file", "log_level", "journal_dir", "checkpoint_dir"};
+  return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
+}
+
+// Of those that were given.
+bool Counts(const std::string& flag, const ServerConfig& config) {
+  if (config.is_replica) return CountsOnReplica(flag);
+  return config.is_coordinator() || CountsOnEveryServer(flag);
 }
 
 }  // namespace
@@ -430,7 +468,8 @@ std::vector<FlagGroup> ServerFlagGroups() {
        {"rounds", "batch_size", "global_batch_size", "eval_every", "eval_samples"}},
       {"Checkpoints",
        {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
-        "checkpoint_keep", "fallback_dir", "stop_timeout", "resume", "durability", "journal_dir"}},
+        "checkpoint_keep", "fallback_dir", "stop_timeout", "resume", "durability", "journal_dir",
+        "journal_replica", "replica", "promote"}},
       {"Output and end", {"metrics_out", "trace", "trace_rounds", "exit_when_done", "log_level"}},
   };
 }
@@ -443,11 +482,11 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   RETURN_IF_ERROR(CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags(line.given));
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
-  RETURN_IF_ERROR(CheckNoneIsIdle(line.given, result.config));
-  if (!result.config.is_coordinator()) {
-    for (const std::string& flag : line.given) {
-      if (!CountsOnEveryServer(flag)) result.ignored.push_back(flag);
-    }
+  if (!result.config.is_replica) {
+    RETURN_IF_ERROR(CheckNoneIsIdle(line.given, result.config));
+  }
+  for (const std::string& flag : line.given) {
+    if (!Counts(flag, result.config)) result.ignored.push_back(flag);
   }
   return result;
 }

@@ -287,6 +287,35 @@ TEST_F(ServerFlagsTest, AJournalIsBesideTheCheckpointsUnlessItHasAFolder) {
   EXPECT_THAT(Parse(with_folder).ignored, IsEmpty());
 }
 
+TEST_F(ServerFlagsTest, AReplicaTakesFoldersAndAnAddress) {
+  const ServerCommandLine line =
+      Parse({"--replica", "--checkpoint_dir=run", "--listen=127.0.0.1:7", "--rounds=3"});
+  EXPECT_TRUE(line.config.is_replica);
+  EXPECT_EQ(line.config.durability.checkpoint_dir, "run");
+  EXPECT_EQ(line.config.durability.journal_dir, "run/journal");
+  EXPECT_THAT(line.ignored, ElementsAre("rounds"));
+  EXPECT_EQ(Parse({"--replica", "--journal_dir=copies"}).config.durability.checkpoint_dir, "");
+  EXPECT_THAT(ErrorOf({"--replica"}), HasSubstr("--journal_dir"));
+  EXPECT_THAT(ErrorOf({"--replica", "--journal_dir=copies", "--listen=0.0.0.0:7"}),
+              HasSubstr("--insecure"));
+}
+
+TEST_F(ServerFlagsTest, AJournalMayHaveAReplica) {
+  const std::vector<std::string> journal = {"--durability=journal", "--checkpoint_dir=run"};
+  const auto with = [&](const std::string& flag) {
+    std::vector<std::string> arguments = journal;
+    arguments.push_back(flag);
+    return arguments;
+  };
+  EXPECT_EQ(Parse(with("--journal_replica=backup:7")).config.durability.journal_replica,
+            "backup:7");
+  EXPECT_TRUE(Parse(with("--promote")).config.durability.may_promote);
+  EXPECT_THAT(ErrorOf(with("--journal_replica=backup")), HasSubstr("--journal_replica=backup"));
+  EXPECT_THAT(ErrorOf(with("--journal_replica=backup:0")), HasSubstr("--journal_replica=backup:0"));
+  EXPECT_THAT(ErrorOf({"--promote"}), HasSubstr("--durability=journal"));
+  EXPECT_THAT(ErrorOf({"--journal_replica=backup:7"}), HasSubstr("--durability=journal"));
+}
+
 TEST_F(ServerFlagsTest, ResumeIsAWordOrAPath) {
   EXPECT_EQ(Parse({}).config.durability.resume, ResumePolicy::kLatest);
   const auto policy_of = [this](const std::string& resume) {

@@ -14,6 +14,7 @@
 #include "common/stop_signals.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
+#include "server/replica_server.h"
 #include "server/server.h"
 #include "server/server_flags.h"
 #include "server/signal_waiter.h"
@@ -26,21 +27,43 @@ constexpr int kExitFailed = 1;
 constexpr int kExitBadFlags = 2;
 constexpr int kExitNotSaved = 3;
 // 128 and above, as shells count: the same command may succeed later.
-constexpr int kExitRetry = 129;       // the port or the checkpoint folder is held, the disk full
+constexpr int kExitRetry = 129;       // the port or a folder is held, the disk full
 constexpr int kExitSignalBase = 128;  // told to stop
+
+int ExitCodeOfStart(const absl::Status& failure) {
+  if (absl::IsCancelled(failure)) return kExitSignalBase + PendingStopSignal();
+  LogError("{}", failure);
+  const bool may_retry = absl::IsUnavailable(failure) ||      // the port
+                         absl::IsAlreadyExists(failure) ||    // the folder
+                         absl::IsResourceExhausted(failure);  // the disk is full
+  return may_retry ? kExitRetry : kExitFailed;
+}
+
+int RunReplica(const ServerConfig& config) {
+  ReplicaServer::Deps deps;
+  deps.is_interrupted = [] { return PendingStopSignal() != 0; };
+  absl::StatusOr<std::unique_ptr<ReplicaServer>> replica = ReplicaServer::Create(config, deps);
+  if (!replica.ok()) return ExitCodeOfStart(replica.status());
+  std::atomic<int> first_signal = 0;
+  SignalWaiter signals([&](int count, int signal) {
+    if (count > 1) _exit(kExitSignalBase + signal);
+    first_signal = signal;
+    LogInfo("signal={} stopping; once more: without closing anything", signal);
+    (*replica)->RequestStop();
+  });
+  const absl::Status outcome = (*replica)->Wait();
+  const bool was_told = absl::IsCancelled(outcome);
+  if (!was_told) LogError("{}", outcome);
+  replica->reset();
+  FlushLog();
+  return was_told ? kExitSignalBase + first_signal : kExitFailed;
+}
 
 int RunServer(const ServerConfig& config) {
   Server::Deps deps;
   deps.is_interrupted = [] { return PendingStopSignal() != 0; };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config, deps);
-  if (absl::IsCancelled(server.status())) return kExitSignalBase + PendingStopSignal();
-  if (!server.ok()) {
-    LogError("{}", server.status());
-    const bool may_retry = absl::IsUnavailable(server.status()) ||      // the port
-                           absl::IsAlreadyExists(server.status()) ||    // the folder
-                           absl::IsResourceExhausted(server.status());  // the disk is full
-    return may_retry ? kExitRetry : kExitFailed;
-  }
+  if (!server.ok()) return ExitCodeOfStart(server.status());
   std::atomic<int> first_signal = 0;
   int exit_code = kExitDone;
   {
@@ -90,9 +113,11 @@ int Main(const std::vector<std::string>& arguments) {
   if (line->request == CommandLineRequest::kVersion) return Print(VersionText("ps_server"));
   InitLogging("ps_server", line->config.output.log_level);
   if (!line->ignored.empty()) {
-    LogWarn("ignored, because the coordinator decides: --{}", absl::StrJoin(line->ignored, ", --"));
+    LogWarn("ignored, because {}: --{}",
+            line->config.is_replica ? "a replica only keeps files" : "the coordinator decides",
+            absl::StrJoin(line->ignored, ", --"));
   }
-  return RunServer(line->config);
+  return line->config.is_replica ? RunReplica(line->config) : RunServer(line->config);
 }
 
 }  // namespace

@@ -227,7 +227,7 @@ absl::StatusOr<std::unique_ptr<WritableFile>> SimulatedFileSystem::Create(const 
     return ErrnoStatus(EEXIST, "create", path);
   } else if (file->is_directory) {
     return ErrnoStatus(EISDIR, "create", path);
-  } else {
+  } else if (if_exists == IfExists::kTruncate) {
     used_bytes_ -= static_cast<int64_t>(file->contents->size());
     file->Truncate();
   }

@@ -6,6 +6,7 @@ Usage: recovery_test.py PS_SERVER GPU_WORKER
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,10 +33,16 @@ def wait_until(condition, what):
 class Job:
   """The processes of one job and the folder they share."""
 
-  def __init__(self, folder, num_shards=1, journal=False, **flags):
+  def __init__(self, folder, num_shards=1, journal=False, replica=False, **flags):
     self.folder = folder
     self.num_shards = num_shards
     self.journal = journal
+    self.disk = "here"  # of the server
+    self.replica = None
+    self.replica_port = 0
+    os.makedirs(self.path("here"))
+    if replica:
+      self.start_replica("there")
     self.flags = {"rounds": ROUNDS, "checkpoint_every": CHECKPOINT_EVERY, "batch_size": 2,
                   "eval_samples": 16, "lease": "2s", **flags}
     with open(self.path("model.textproto"), "w", encoding="ascii") as file:
@@ -54,7 +61,7 @@ class Job:
   def path(self, name):
     return os.path.join(self.folder, name)
 
-  def start_server(self, shard):
+  def start_server(self, shard, *options):
     port_file = self.path(f"port{shard}")
     if os.path.exists(port_file):
       os.remove(port_file)
@@ -62,24 +69,42 @@ class Job:
                f"--shard={shard}/{self.num_shards}"]
     if shard == 0:
       command += ["--model=" + self.path("model.textproto"), "--exit_when_done",
-                  "--checkpoint_dir=" + self.path("checkpoints"),
+                  "--checkpoint_dir=checkpoints",
                   "--metrics_out=" + self.path("metrics.jsonl")]
       command += [f"--{name}={value}" for name, value in self.flags.items()]
     else:
       command += [f"--coordinator=127.0.0.1:{self.ports[0]}"]
     if self.journal:
-      command += ["--durability=journal", "--journal_dir=" + self.path("journal")]
-    self.servers[shard] = self._spawn(command, f"server{shard}")
-    wait_until(lambda: os.path.exists(port_file), f"the port of server {shard}")
-    with open(port_file, encoding="ascii") as file:
-      self.ports[shard] = int(file.read())
+      command += ["--durability=journal", "--journal_dir=journal"]
+    if self.replica_port:
+      command += [f"--journal_replica=127.0.0.1:{self.replica_port}"]
+    command += options
+    self.servers[shard] = self._spawn(command, f"server{shard}", cwd=self.path(self.disk))
+    self.ports[shard] = self.wait_for_port(port_file)
 
-  def _spawn(self, command, name):
+  def start_replica(self, disk):
+    os.makedirs(self.path(disk), exist_ok=True)
+    self.replica = self._spawn(
+        [SERVER, "--replica", "--listen=127.0.0.1:0", "--port_file=" + self.path("replica_port"),
+         "--checkpoint_dir=checkpoints", "--journal_dir=journal"], "replica", cwd=self.path(disk))
+    self.replica_port = self.wait_for_port(self.path("replica_port"))
+
+  def wait_for_port(self, port_file):
+    wait_until(lambda: os.path.exists(port_file), port_file)
+    with open(port_file, encoding="ascii") as file:
+      return int(file.read())
+
+  def wait_for_rounds(self):
+    begun = os.path.getsize(self.path("metrics.jsonl")) if self.metrics_exist() else 0
+    wait_until(lambda: self.metrics_exist() and
+               os.path.getsize(self.path("metrics.jsonl")) > begun + 2000, "rounds")
+
+  def _spawn(self, command, name, **popen):
     with open(self.path(name + ".log"), "a", encoding="utf-8") as log:
-      return subprocess.Popen(command, stdout=log, stderr=log)
+      return subprocess.Popen(command, stdout=log, stderr=log, **popen)
 
   def wait_for_checkpoint(self, number):
-    name = f"checkpoints/round-{number * CHECKPOINT_EVERY:08d}/MANIFEST.json"
+    name = f"here/checkpoints/round-{number * CHECKPOINT_EVERY:08d}/MANIFEST.json"
     wait_until(lambda: os.path.exists(self.path(name)), name)
 
   def kill(self, process, number=signal.SIGKILL):
@@ -106,7 +131,7 @@ class Job:
     return "\n".join(texts)
 
   def close(self):
-    for process in [*self.servers, self.worker]:
+    for process in [*self.servers, self.worker, self.replica]:
       if process is not None and process.poll() is None:
         process.kill()
         process.wait()
@@ -153,9 +178,7 @@ class RecoveryTest(unittest.TestCase):
     job = self.start(num_shards=2, journal=True, checkpoint_every=0)
     # Each pair: what is killed, and what then comes back at another address.
     for killed, moved in (([1], [1]), ([0], []), ([0, 1], [1])):
-      begun = os.path.getsize(job.path("metrics.jsonl")) if job.metrics_exist() else 0
-      wait_until(lambda begun=begun: job.metrics_exist() and
-                 os.path.getsize(job.path("metrics.jsonl")) > begun + 2000, "rounds")
+      job.wait_for_rounds()
       for shard in killed:
         self.assertEqual(job.kill(job.servers[shard]), -signal.SIGKILL)
       for shard in killed:
@@ -168,12 +191,31 @@ class RecoveryTest(unittest.TestCase):
     self.assertNotIn("go back to", logs)
     self.assertEqual(logs.count("worker registered"), 1, logs)
 
+  def test_machine_that_goes_with_its_disk_is_replaced_from_the_replica(self):
+    job = self.start(journal=True, replica=True, checkpoint_every=30)
+    job.wait_for_rounds()
+    job.kill(job.servers[0])
+    shutil.rmtree(job.path("here"))
+    os.makedirs(job.path("here"))
+    job.start_server(0)
+    job.wait_for_rounds()
+    job.kill(job.servers[0])
+    job.kill(job.replica)
+    shutil.rmtree(job.path("here"))
+    # What was the replica is the server, and has none.
+    job.disk, job.replica_port = "there", 0
+    job.start_server(0, "--promote")
+    self.assertEqual(self.expect_done(job, [0, 0]), self.undisturbed_loss())
+    logs = job.logs(lines=1000)
+    self.assertIn("takes that of the replica", logs)
+    self.assertEqual(logs.count("goes on from its journal"), 2, logs)
+    self.assertEqual(logs.count("worker registered"), 1, logs)
+
   def test_terminated_coordinator_loses_no_round(self):
     job = self.start(checkpoint_every=0)
-    wait_until(lambda: os.path.exists(job.path("metrics.jsonl")) and
-               os.path.getsize(job.path("metrics.jsonl")) > 2000, "rounds")
+    job.wait_for_rounds()
     self.assertEqual(job.kill(job.servers[0], signal.SIGTERM), 128 + signal.SIGTERM, job.logs())
-    saved = [name for name in os.listdir(job.path("checkpoints")) if name.startswith("round-") and
+    saved = [name for name in os.listdir(job.path("here/checkpoints")) if name.startswith("round-") and
              not name.endswith(".tmp")]
     self.assertEqual(len(saved), 1, job.logs())
     self.assertGreater(int(saved[0].rsplit("-", maxsplit=1)[1]), 0)

@@ -1,0 +1,42 @@
+// Makes the folders of a server and those of its replica equal again, whoever of the two lacks what
+// the other has.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/file_system.h"
+#include "server/replica/mirrored_folders.h"
+#include "server/replica/replica_connection.h"
+
+namespace lodestar {
+
+// Told now and then while files are copied.
+struct CopyProgress {
+  int64_t done_bytes = 0;
+  int64_t all_bytes = 0;  // that are to be copied
+};
+using OnCopyProgress = std::function<void(const CopyProgress& progress)>;
+
+// Sends what the replica lacks, in an order in which it could be promoted at any time if it could
+// before: what it has in addition goes last. Returns once the replica has all on disk. Errors:
+// those of the lane and of the disk.
+absl::Status SendDifferences(FileSystem& disk, const MirroredFolders& folders, int shard,
+                             const std::vector<FileEntry>& theirs, ReplicaLane& lane,
+                             const OnCopyProgress& on_progress);
+
+// What is here of other files than the replica's.
+enum class Leftovers {
+  kOfCopy,    // a copy of the replica that was cut short: removed
+  kOfOthers,  // checkpoints of who knows what: they stay beside, as *.abandoned
+};
+
+// Takes all that the replica has. On disk when it returns. Errors: those of the connection and of
+// the disk; DataLoss if bytes were damaged on their way.
+absl::Status FetchAll(FileSystem& disk, const MirroredFolders& folders, int shard,
+                      Leftovers leftovers, ReplicaConnection& connection,
+                      const OnCopyProgress& on_progress);
+
+}  // namespace lodestar

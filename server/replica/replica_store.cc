@@ -1,0 +1,236 @@
+#include "server/replica/replica_store.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/overloaded.h"
+#include "common/shard_plan.h"
+#include "common/status_macros.h"
+#include "server/checkpoint/checkpoint_folder.h"
+
+namespace lodestar {
+namespace {
+
+// That one lane may have open: a segment and the files of a checkpoint are a few.
+constexpr size_t kMaxOpenFiles = 64;
+
+}  // namespace
+
+absl::Status ReplicaStore::Open() {
+  RETURN_IF_ERROR(deps_.disk->CreateDirectories(folders_.journal_dir()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, deps_.disk->List(folders_.journal_dir()));
+  for (const std::string& name : names) {
+    absl::string_view digits = name;
+    int shard = 0;
+    if (!absl::ConsumePrefix(&digits, "shard-") || !absl::SimpleAtoi(digits, &shard)) continue;
+    Member& member = MemberOf(shard);
+    absl::MutexLock lock(&member.mutex);
+    RETURN_IF_ERROR(Claim(shard, member));
+  }
+  return absl::OkStatus();
+}
+
+std::string ReplicaStore::JournalFolder(int shard) const {
+  return absl::StrCat(folders_.journal_dir(), "/shard-", shard);
+}
+
+ReplicaStore::Member& ReplicaStore::MemberOf(int shard) {
+  absl::MutexLock lock(&mutex_);
+  std::unique_ptr<Member>& member = members_[shard];
+  if (member == nullptr) member = std::make_unique<Member>();
+  return *member;
+}
+
+std::vector<ReplicaStore::Copy> ReplicaStore::copies() const {
+  std::vector<Copy> copies;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [shard, member] : members_) {
+    absl::ReaderMutexLock reading(&member->mutex);
+    if (member->mark.has_value()) copies.push_back({shard, *member->mark});
+  }
+  return copies;
+}
+
+absl::Status ReplicaStore::Claim(int shard, Member& member) {
+  if (!member.locks.empty()) return absl::OkStatus();
+  std::vector<Deps::Lock> locks;
+  for (const MirroredPath& path : folders_.OfShard(shard)) {
+    ASSIGN_OR_RETURN(const std::string folder, folders_.Locate(shard, path));
+    RETURN_IF_ERROR(TryCheckpointFolder(*deps_.disk, folder, /*checkpoint_bytes=*/0,
+                                        /*num_checkpoints=*/0)
+                        .status());
+    ASSIGN_OR_RETURN(locks.emplace_back(), deps_.lock(folder));
+  }
+  const std::string folder = JournalFolder(shard);
+  ASSIGN_OR_RETURN(std::optional<ReplicationMark> mark, ReadReplicationMark(*deps_.disk, folder));
+  ASSIGN_OR_RETURN(const std::vector<FileEntry> entries, folders_.List(*deps_.disk, shard));
+  const bool is_servers =
+      mark.has_value() ? mark->side == ReplicationSide::kServer : !entries.empty();
+  if (is_servers) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder,
+                     " is of a server, not of a replica: start it without --replica, or "
+                     "give the replica folders of its own"));
+  }
+  member.mark = std::move(mark);
+  member.locks = std::move(locks);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
+  if (request.shard < 0 || request.shard >= request.num_shards ||
+      request.num_shards > kMaxServers || request.term == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("shard ", request.shard, " of ",
+                                                   request.num_shards, ", term ", request.term,
+                                                   ": no server of ours asks so"));
+  }
+  const std::string& kept = folders_.checkpoint_dir();
+  if (!kept.empty() && request.num_shards > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the replica has --checkpoint_dir=", kept, ", but the checkpoints of ", request.num_shards,
+        " servers are in one folder that all of them see: start the replica without, and have that "
+        "folder where it outlives their machines"));
+  }
+  if (!kept.empty() && kept != request.checkpoint_dir) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the replica has --checkpoint_dir=", kept, ", the server ", request.checkpoint_dir,
+        ": give both the same, because what is in the journal names it"));
+  }
+  Member& member = MemberOf(request.shard);
+  absl::MutexLock lock(&member.mutex);
+  RETURN_IF_ERROR(Claim(request.shard, member));
+  ASSIGN_OR_RETURN(const TermVerdict verdict, JudgeTerm(member.mark, request));
+  ReplicationMark mark;
+  mark.side = ReplicationSide::kReplica;
+  mark.term = request.term;
+  mark.is_whole = member.mark.has_value() && member.mark->is_whole;
+  mark.peer = request.server;
+  mark.since = deps_.now();
+  RETURN_IF_ERROR(WriteReplicationMark(*deps_.disk, JournalFolder(request.shard), mark));
+  member.mark = std::move(mark);
+  return TermGrant{.verdict = verdict, .keeps_checkpoints = !kept.empty()};
+}
+
+absl::Status ReplicaStore::Check(const Member& member, Term term) const {
+  if (member.mark.has_value() && member.mark->term == term.id) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(
+      "another server writes to the replica of shard ", term.shard,
+      member.mark.has_value()
+          ? absl::StrCat(": the one on ", member.mark->peer, ", since ", member.mark->since)
+          : ""));
+}
+
+absl::Status ReplicaStore::CheckTerm(Term term) {
+  Member& member = MemberOf(term.shard);
+  absl::ReaderMutexLock lock(&member.mutex);
+  return Check(member, term);
+}
+
+// Reading holds up no other term.
+absl::StatusOr<std::vector<FileEntry>> ReplicaStore::ListFiles(Term term) {
+  RETURN_IF_ERROR(CheckTerm(term));
+  return folders_.List(*deps_.disk, term.shard);
+}
+
+absl::Status ReplicaStore::ReadFile(Term term, const MirroredPath& path,
+                                    absl::FunctionRef<absl::Status(absl::string_view block)> take) {
+  RETURN_IF_ERROR(CheckTerm(term));
+  ASSIGN_OR_RETURN(const std::string located, folders_.Locate(term.shard, path));
+  return deps_.disk->Read(located, take);
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaStore::Lane>> ReplicaStore::OpenLane(Term term) {
+  Member& member = MemberOf(term.shard);
+  absl::ReaderMutexLock lock(&member.mutex);
+  RETURN_IF_ERROR(Check(member, term));
+  return std::unique_ptr<Lane>(new Lane(this, term));
+}
+
+absl::Status ReplicaStore::Lane::Carry(const FileChange& change) {
+  RETURN_IF_ERROR(status_);
+  status_ = Do(change);
+  return status_;
+}
+
+absl::StatusOr<WritableFile*> ReplicaStore::Lane::Find(uint64_t file) {
+  const auto open = files_.find(file);
+  if (open != files_.end()) return open->second.get();
+  return absl::InvalidArgumentError(absl::StrCat("file ", file, " is not open"));
+}
+
+absl::Status ReplicaStore::Lane::Do(const FileChange& change) {
+  FileSystem& disk = *store_->deps_.disk;
+  Member& member = store_->MemberOf(term_.shard);
+  const auto located = [&](const MirroredPath& path) {
+    return store_->folders_.Locate(term_.shard, path);
+  };
+  if (std::holds_alternative<CopyIsWholeChange>(change)) {
+    absl::MutexLock lock(&member.mutex);
+    RETURN_IF_ERROR(store_->Check(member, term_));
+    if (member.mark->is_whole) return absl::OkStatus();
+    ReplicationMark mark = *member.mark;
+    mark.is_whole = true;
+    RETURN_IF_ERROR(WriteReplicationMark(disk, store_->JournalFolder(term_.shard), mark));
+    member.mark = std::move(mark);
+    return absl::OkStatus();
+  }
+  // A new term waits for what this one has begun.
+  absl::ReaderMutexLock lock(&member.mutex);
+  RETURN_IF_ERROR(store_->Check(member, term_));
+  return std::visit(Overloaded{
+                        [&](const CreateFileChange& create) -> absl::Status {
+                          if (files_.size() >= kMaxOpenFiles || files_.count(create.file) > 0) {
+                            return absl::InvalidArgumentError(
+                                absl::StrCat("file ", create.file, ": is open, or too many are"));
+                          }
+                          ASSIGN_OR_RETURN(const std::string path, located(create.path));
+                          ASSIGN_OR_RETURN(
+                              std::unique_ptr<WritableFile> file,
+                              disk.Create(path, create.goes_on ? FileSystem::IfExists::kGoOn
+                                                               : FileSystem::IfExists::kTruncate));
+                          files_[create.file] = std::move(file);
+                          return absl::OkStatus();
+                        },
+                        [&](const AppendChange& append) -> absl::Status {
+                          ASSIGN_OR_RETURN(WritableFile* const file, Find(append.file));
+                          return file->Append(append.bytes);
+                        },
+                        [&](const SyncFileChange& sync) -> absl::Status {
+                          ASSIGN_OR_RETURN(WritableFile* const file, Find(sync.file));
+                          return file->Sync();
+                        },
+                        [&](const CloseFileChange& close) -> absl::Status {
+                          ASSIGN_OR_RETURN(WritableFile* const file, Find(close.file));
+                          const absl::Status closed = file->Close();
+                          files_.erase(close.file);
+                          return closed;
+                        },
+                        [&](const CreateDirectoriesChange& create) -> absl::Status {
+                          ASSIGN_OR_RETURN(const std::string path, located(create.path));
+                          return disk.CreateDirectories(path);
+                        },
+                        [&](const RenameChange& rename) -> absl::Status {
+                          ASSIGN_OR_RETURN(const std::string from, located(rename.from));
+                          ASSIGN_OR_RETURN(const std::string to, located(rename.to));
+                          return disk.Rename(from, to);
+                        },
+                        [&](const RemoveChange& remove) -> absl::Status {
+                          ASSIGN_OR_RETURN(const std::string path, located(remove.path));
+                          if (remove.path.path.empty()) {
+                            return absl::InvalidArgumentError("a whole folder is not removed");
+                          }
+                          return disk.RemoveAll(path);
+                        },
+                        [&](const SyncDirectoryChange& sync) -> absl::Status {
+                          ASSIGN_OR_RETURN(const std::string path, located(sync.path));
+                          return disk.SyncDirectory(path);
+                        },
+                        [](const CopyIsWholeChange&) { return absl::OkStatus(); },
+                    },
+                    change);
+}
+
+}  // namespace lodestar

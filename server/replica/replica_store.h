@@ -1,0 +1,107 @@
+// The replica's side: copies of the journals, and perhaps of the checkpoints, of the servers that
+// write to it, as files that a server can be started on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "common/file_system.h"
+#include "server/replica/file_change.h"
+#include "server/replica/mirrored_folders.h"
+#include "server/replica/replica_connection.h"
+#include "server/replica/replication_mark.h"
+
+namespace lodestar {
+
+// Thread-safe. All block for the disk.
+class ReplicaStore {
+ public:
+  // Not owned, where it is a pointer; outlives the store.
+  struct Deps {
+    FileSystem* disk = nullptr;
+    // Claims a folder, which is there, until the result is gone.
+    using Lock = std::shared_ptr<void>;
+    std::function<absl::StatusOr<Lock>(const std::string& folder)> lock =
+        [](const std::string&) -> absl::StatusOr<Lock> { return Lock(); };
+    std::function<std::string()> now = [] { return std::string(); };  // for people
+  };
+
+  // Whose changes are taken.
+  struct Term {
+    int shard = 0;
+    uint64_t id = 0;
+  };
+
+  // The changes of one lane, in order. For one thread.
+  class Lane {
+   public:
+    // Errors: Aborted if the term is over; InvalidArgument for what no server of ours sends; those
+    // of the disk. After one nothing is carried out any more.
+    absl::Status Carry(const FileChange& change);
+
+   private:
+    friend class ReplicaStore;
+    Lane(ReplicaStore* store, Term term) : store_(store), term_(term) {}
+    absl::Status Do(const FileChange& change);
+    absl::StatusOr<WritableFile*> Find(uint64_t file);
+
+    ReplicaStore* const store_;
+    const Term term_;
+    absl::Status status_;
+    std::map<uint64_t, std::unique_ptr<WritableFile>> files_;
+  };
+
+  // Of a copy as a status tells of it.
+  struct Copy {
+    int shard = 0;
+    ReplicationMark mark;
+  };
+
+  ReplicaStore(MirroredFolders folders, Deps deps)
+      : folders_(std::move(folders)), deps_(std::move(deps)) {}
+
+  // What is in the journal folder is taken up, so that nobody else begins on it. Errors:
+  // AlreadyExists naming who has it; FailedPrecondition if a server, not a replica, has been here.
+  absl::Status Open();
+
+  absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Errors of these: Aborted if the term is over.
+  absl::Status CheckTerm(Term term);
+  absl::StatusOr<std::vector<FileEntry>> ListFiles(Term term);
+  absl::Status ReadFile(Term term, const MirroredPath& path,
+                        absl::FunctionRef<absl::Status(absl::string_view block)> take);
+  absl::StatusOr<std::unique_ptr<Lane>> OpenLane(Term term);
+
+  std::vector<Copy> copies() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // Of one shard. Changes are made with a share of the mutex, terms begin with all of it.
+  struct Member {
+    absl::Mutex mutex;
+    std::optional<ReplicationMark> mark ABSL_GUARDED_BY(mutex);
+    std::vector<Deps::Lock> locks ABSL_GUARDED_BY(mutex);
+  };
+
+  Member& MemberOf(int shard) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Claim(int shard, Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(member.mutex);
+  absl::Status Check(const Member& member, Term term) const
+      ABSL_SHARED_LOCKS_REQUIRED(member.mutex);
+  std::string JournalFolder(int shard) const;
+
+  const MirroredFolders folders_;
+  const Deps deps_;
+  mutable absl::Mutex mutex_;
+  std::map<int, std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar

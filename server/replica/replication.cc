@@ -1,0 +1,376 @@
+#include "server/replica/replication.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes_text.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// How often the replica is asked for a sign of life, and a lost one is tried again.
+constexpr absl::Duration kLook = absl::Seconds(1);
+
+}  // namespace
+
+Replication::Pass::~Pass() {
+  if (owner_ != nullptr) owner_->Leave();
+}
+
+absl::Status Replication::Pass::Note(absl::Status status) {
+  if (!status.ok()) owner_->Lose(connection_, status);
+  return status;
+}
+
+absl::Status Replication::Pass::Send(FileChange change) {
+  return Note(lane_->Send(std::move(change)));
+}
+
+absl::StatusOr<uint64_t> Replication::Pass::Ask() {
+  absl::StatusOr<uint64_t> question = lane_->Ask();
+  RETURN_IF_ERROR(Note(question.status()));
+  return question;
+}
+
+absl::Status Replication::Pass::Await(uint64_t question) { return Note(lane_->Await(question)); }
+
+absl::Status Replication::Pass::Do(FileChange change) {
+  RETURN_IF_ERROR(Send(std::move(change)));
+  ASSIGN_OR_RETURN(const uint64_t question, Ask());
+  return Await(question);
+}
+
+// Both sides at once where either takes time; the replica never before this disk.
+class Replication::File final : public WritableFile {
+ public:
+  File(Disk* disk, std::unique_ptr<WritableFile> here, uint64_t number,
+       std::shared_ptr<ReplicaLane> lane)
+      : disk_(disk), here_(std::move(here)), number_(number), lane_(std::move(lane)) {}
+  ~File() override {
+    if (!is_closed_) Close().IgnoreError();
+  }
+
+  absl::Status Append(absl::string_view bytes) override;
+  absl::Status Sync() override;
+  absl::Status Close() override;
+
+ private:
+  absl::StatusOr<Pass> Enter() const;
+
+  Disk* const disk_;
+  const std::unique_ptr<WritableFile> here_;
+  const uint64_t number_;
+  const std::shared_ptr<ReplicaLane> lane_;  // that it was created by
+  bool is_closed_ = false;
+};
+
+class Replication::Disk final : public FileSystem {
+ public:
+  Disk(Replication* owner, size_t index) : owner_(owner), index_(index) {}
+
+  absl::StatusOr<Pass> Enter() const { return owner_->Enter(index_); }
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
+                                                       IfExists if_exists) override {
+    const std::optional<MirroredPath> there = Find(path);
+    if (!there.has_value()) return here().Create(path, if_exists);
+    ASSIGN_OR_RETURN(Pass pass, Enter());
+    ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, here().Create(path, if_exists));
+    const uint64_t number = ++owner_->last_file_;
+    RETURN_IF_ERROR(pass.Send(CreateFileChange{number, *there, if_exists == IfExists::kGoOn}));
+    return std::make_unique<File>(this, std::move(file), number, pass.lane());
+  }
+  absl::Status CreateDirectories(const std::string& path) override {
+    return Change(
+        path, [&] { return here().CreateDirectories(path); },
+        [](MirroredPath there) { return CreateDirectoriesChange{std::move(there)}; });
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return Change(
+        from, [&] { return here().Rename(from, to); },
+        [&](MirroredPath there) {
+          return RenameChange{std::move(there), Find(to).value_or(MirroredPath{})};
+        });
+  }
+  absl::Status RemoveAll(const std::string& path) override {
+    return Change(
+        path, [&] { return here().RemoveAll(path); },
+        [](MirroredPath there) { return RemoveChange{std::move(there)}; });
+  }
+  absl::Status SyncDirectory(const std::string& path) override {
+    return Change(
+        path, [&] { return here().SyncDirectory(path); },
+        [](MirroredPath there) { return SyncDirectoryChange{std::move(there)}; });
+  }
+
+  absl::StatusOr<FileBytes> Map(const std::string& path) override { return here().Map(path); }
+  absl::Status Read(const std::string& path,
+                    absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
+    return here().Read(path, take);
+  }
+  absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override {
+    return here().ReadWholeFile(path, max_bytes);
+  }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override {
+    return here().List(directory);
+  }
+  bool Exists(const std::string& path) override { return here().Exists(path); }
+  bool IsDirectory(const std::string& path) override { return here().IsDirectory(path); }
+  bool AreSame(const std::string& path, const std::string& other) override {
+    return here().AreSame(path, other);
+  }
+  std::optional<int64_t> FreeBytes(const std::string& path) override {
+    return here().FreeBytes(path);
+  }
+  std::optional<absl::Duration> AgeOf(const std::string& path) override {
+    return here().AgeOf(path);
+  }
+
+ private:
+  FileSystem& here() const { return *owner_->deps_.disk; }
+  std::optional<MirroredPath> Find(const std::string& path) const { return owner_->Find(path); }
+
+  absl::Status Change(const std::string& path, absl::FunctionRef<absl::Status()> here,
+                      absl::FunctionRef<FileChange(MirroredPath)> there) {
+    std::optional<MirroredPath> found = Find(path);
+    if (!found.has_value()) return here();
+    ASSIGN_OR_RETURN(Pass pass, Enter());
+    RETURN_IF_ERROR(here());
+    return pass.Do(there(*std::move(found)));
+  }
+
+  Replication* const owner_;
+  const size_t index_;
+};
+
+absl::StatusOr<Replication::Pass> Replication::File::Enter() const {
+  ASSIGN_OR_RETURN(Pass pass, disk_->Enter());
+  if (pass.lane() == lane_) return pass;
+  return absl::UnavailableError("the replica was lost while this file was being written");
+}
+
+absl::Status Replication::File::Append(absl::string_view bytes) {
+  ASSIGN_OR_RETURN(Pass pass, Enter());
+  RETURN_IF_ERROR(here_->Append(bytes));
+  return pass.Send(AppendChange{number_, std::string(bytes)});
+}
+
+absl::Status Replication::File::Sync() {
+  ASSIGN_OR_RETURN(Pass pass, Enter());
+  RETURN_IF_ERROR(pass.Send(SyncFileChange{number_}));
+  ASSIGN_OR_RETURN(const uint64_t question, pass.Ask());
+  const absl::Status synced = here_->Sync();
+  RETURN_IF_ERROR(pass.Await(question));
+  return synced;
+}
+
+absl::Status Replication::File::Close() {
+  is_closed_ = true;
+  RETURN_IF_ERROR(here_->Close());
+  ASSIGN_OR_RETURN(Pass pass, Enter());
+  return pass.Send(CloseFileChange{number_});
+}
+
+Replication::Replication(Config config, Deps deps)
+    : config_(std::move(config)),
+      deps_(std::move(deps)),
+      folders_(std::make_shared<const MirroredFolders>(config_.journal_dir, "")),
+      state_(absl::UnavailableError(
+          absl::StrCat("not connected to the replica ", config_.replica, " yet"))) {}
+
+Replication::~Replication() {
+  Shutdown();
+  if (watch_.joinable()) watch_.join();
+}
+
+FileSystem* Replication::AddDisk() {
+  disks_.push_back(std::make_unique<Disk>(this, disks_.size()));
+  return disks_.back().get();
+}
+
+std::string Replication::JournalFolder() const {
+  return absl::StrCat(config_.journal_dir, "/shard-", config_.shard);
+}
+
+absl::Status Replication::state() const {
+  absl::MutexLock lock(&mutex_);
+  return state_;
+}
+
+void Replication::SetState(absl::Status state) {
+  absl::MutexLock lock(&mutex_);
+  if (!is_over_) state_ = std::move(state);
+}
+
+std::optional<MirroredPath> Replication::Find(const std::string& path) const {
+  absl::MutexLock lock(&mutex_);
+  return folders_->Find(path);
+}
+
+absl::StatusOr<Replication::Pass> Replication::Enter(size_t disk) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(state_);
+  ++num_passes_;
+  return Pass(this, num_connections_, lanes_[disk]);
+}
+
+void Replication::Leave() {
+  absl::MutexLock lock(&mutex_);
+  --num_passes_;
+}
+
+void Replication::Lose(uint64_t connection, const absl::Status& why) {
+  std::shared_ptr<ReplicaConnection> lost;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!state_.ok() || connection != num_connections_) return;
+    state_ =
+        absl::Status(why.code(), absl::StrCat("replica ", config_.replica, ": ", why.message()));
+    lost = connection_;
+  }
+  // So that whoever waits for it goes on.
+  lost->Cancel();
+  deps_.on_change(state());
+}
+
+absl::Status Replication::WriteMark(uint64_t term, uint64_t next_term, bool is_whole) {
+  ReplicationMark mark;
+  mark.side = ReplicationSide::kServer;
+  mark.term = term;
+  mark.next_term = next_term;
+  mark.is_whole = is_whole;
+  mark.peer = config_.replica;
+  mark.since = deps_.now();
+  return WriteReplicationMark(*deps_.disk, JournalFolder(), mark);
+}
+
+absl::Status Replication::Connect() {
+  {
+    const auto is_empty = [this]()
+                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_passes_ == 0; };
+    absl::MutexLock lock(&mutex_);
+    if (state_.ok()) return state_;
+    mutex_.Await(absl::Condition(&is_empty));
+    lanes_.clear();
+    connection_ = nullptr;
+  }
+  std::shared_ptr<ReplicaConnection> connection = deps_.connect();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_over_) return state_;
+    connection_ = connection;
+    ++num_connections_;
+  }
+  absl::Status equal = Equalise(*connection);
+  std::vector<std::shared_ptr<ReplicaLane>> lanes;
+  for (size_t i = 0; equal.ok() && i < disks_.size(); ++i) {
+    absl::StatusOr<std::unique_ptr<ReplicaLane>> lane = connection->OpenLane();
+    equal = lane.status();
+    if (lane.ok()) lanes.push_back(*std::move(lane));
+  }
+  if (!equal.ok()) {
+    equal = absl::Status(equal.code(),
+                         absl::StrCat("replica ", config_.replica, ": ", equal.message()));
+    SetState(equal);
+    return equal;
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (is_over_) return state_;
+    lanes_ = std::move(lanes);
+    state_ = absl::OkStatus();
+  }
+  deps_.on_change(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+absl::Status Replication::Equalise(ReplicaConnection& connection) {
+  TermRequest request;
+  request.term = config_.term;
+  request.previous = config_.plan.previous;
+  request.has_nothing = config_.plan.has_nothing && !has_begun_;
+  request.may_begin_copy = config_.plan.may_begin_copy || has_begun_;
+  request.shard = config_.shard;
+  request.num_shards = config_.num_shards;
+  request.checkpoint_dir = config_.checkpoint_dir;
+  request.server = config_.server;
+  // Before the replica may count this term: whoever starts here later goes on from either.
+  const std::vector<uint64_t>& previous = config_.plan.previous;
+  if (!has_begun_) {
+    RETURN_IF_ERROR(WriteMark(previous.empty() ? 0 : previous.front(), config_.term,
+                              /*is_whole=*/!request.has_nothing));
+  }
+  ASSIGN_OR_RETURN(const TermGrant grant, connection.BeginTerm(request));
+  // Of two attempts of this process the first may have been cut short.
+  const bool has_tried = std::exchange(has_tried_, true);
+  const auto folders = std::make_shared<const MirroredFolders>(
+      config_.journal_dir, grant.keeps_checkpoints ? config_.checkpoint_dir : "");
+  {
+    absl::MutexLock lock(&mutex_);
+    folders_ = folders;
+  }
+  const auto tell = [this](absl::string_view doing) {
+    return [this, doing = std::string(doing)](const CopyProgress& progress) {
+      SetState(absl::UnavailableError(absl::StrCat(doing, ": ", BytesText(progress.done_bytes),
+                                                   " of ", BytesText(progress.all_bytes))));
+    };
+  };
+  if (grant.verdict == TermVerdict::kFetch) {
+    LogInfo("there is no journal here; takes that of the replica {}", config_.replica);
+    RETURN_IF_ERROR(
+        FetchAll(*deps_.disk, *folders, config_.shard,
+                 previous.empty() && !has_tried ? Leftovers::kOfOthers : Leftovers::kOfCopy,
+                 connection, tell("takes the journal of the replica")));
+  } else {
+    ASSIGN_OR_RETURN(const std::vector<FileEntry> theirs, connection.ListFiles());
+    ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
+    RETURN_IF_ERROR(SendDifferences(*deps_.disk, *folders, config_.shard, theirs, *lane,
+                                    tell("the replica is brought up to date")));
+    RETURN_IF_ERROR(lane->Send(CopyIsWholeChange{}));
+    ASSIGN_OR_RETURN(const uint64_t question, lane->Ask());
+    RETURN_IF_ERROR(lane->Await(question));
+  }
+  if (!has_begun_) RETURN_IF_ERROR(WriteMark(config_.term, 0, /*is_whole=*/true));
+  has_begun_ = true;
+  return absl::OkStatus();
+}
+
+void Replication::KeepConnected() {
+  watch_ = std::thread([this] { Watch(); });
+}
+
+void Replication::Watch() {
+  const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
+  while (true) {
+    std::shared_ptr<ReplicaConnection> connection;  // null: there is none to be looked after
+    uint64_t number = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (is_over_) return;
+      if (state_.ok()) connection = connection_;
+      number = num_connections_;
+    }
+    if (connection == nullptr) {
+      Connect().IgnoreError();  // it is the state
+    } else if (const absl::Status alive = connection->CheckTerm(); !alive.ok()) {
+      Lose(number, alive);
+    }
+    absl::MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kLook)) return;
+  }
+}
+
+void Replication::Shutdown() {
+  std::shared_ptr<ReplicaConnection> connection;
+  {
+    absl::MutexLock lock(&mutex_);
+    is_over_ = true;
+    state_ = absl::CancelledError("the server is stopping");
+    connection = connection_;
+  }
+  if (connection != nullptr) connection->Cancel();
+}
+
+}  // namespace lodestar

@@ -1,0 +1,172 @@
+#include "server/replica/replication_mark.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/json.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kMaxBytes = 4096;
+constexpr char kServerText[] = "server";
+constexpr char kReplicaText[] = "replica";
+
+std::string PathIn(const std::string& folder) {
+  return absl::StrCat(folder, "/", kReplicationMarkName);
+}
+
+std::string Hex(uint64_t term) { return absl::StrCat(absl::Hex(term)); }
+
+absl::StatusOr<uint64_t> GetTerm(const Json& json, absl::string_view key) {
+  ASSIGN_OR_RETURN(const std::string text, GetString(json, key));
+  uint64_t term = 0;
+  if (absl::SimpleHexAtoi(text, &term)) return term;
+  return absl::InvalidArgumentError(absl::StrCat(key, "=", text, " is no hexadecimal number"));
+}
+
+std::string ToText(const ReplicationMark& mark) {
+  return FormatJson({{"format_version", kFormatVersion},
+                     {"side", mark.side == ReplicationSide::kServer ? kServerText : kReplicaText},
+                     {"term", Hex(mark.term)},
+                     {"next_term", Hex(mark.next_term)},
+                     {"is_whole", mark.is_whole},
+                     {"peer", mark.peer},
+                     {"since", mark.since}}) +
+         "\n";
+}
+
+absl::StatusOr<ReplicationMark> FromText(absl::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
+  ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
+  if (version != kFormatVersion) {
+    return absl::UnimplementedError(absl::StrCat("format version ", version, ", this program has ",
+                                                 kFormatVersion, ": use the newer one"));
+  }
+  ReplicationMark mark;
+  ASSIGN_OR_RETURN(const std::string side, GetString(json, "side"));
+  if (side != kServerText && side != kReplicaText) {
+    return absl::InvalidArgumentError(absl::StrCat("side=", side, " is unknown"));
+  }
+  mark.side = side == kServerText ? ReplicationSide::kServer : ReplicationSide::kReplica;
+  ASSIGN_OR_RETURN(mark.term, GetTerm(json, "term"));
+  ASSIGN_OR_RETURN(mark.next_term, GetTerm(json, "next_term"));
+  ASSIGN_OR_RETURN(mark.is_whole, GetBool(json, "is_whole"));
+  ASSIGN_OR_RETURN(mark.peer, GetString(json, "peer"));
+  ASSIGN_OR_RETURN(mark.since, GetString(json, "since"));
+  return mark;
+}
+
+bool Contains(const std::vector<uint64_t>& terms, uint64_t term) {
+  return std::find(terms.begin(), terms.end(), term) != terms.end();
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(FileSystem& disk,
+                                                                   const std::string& folder) {
+  const std::string path = PathIn(folder);
+  if (!disk.Exists(path)) return std::nullopt;
+  ASSIGN_OR_RETURN(const std::string text, disk.ReadWholeFile(path, kMaxBytes));
+  absl::StatusOr<ReplicationMark> mark = FromText(text);
+  if (mark.ok()) return *std::move(mark);
+  if (absl::IsUnimplemented(mark.status())) {
+    return absl::UnimplementedError(absl::StrCat(path, ": ", mark.status().message()));
+  }
+  return absl::DataLossError(absl::StrCat(
+      path, " is damaged (", mark.status().message(),
+      "): it says whether another server may have gone on from a copy of this journal. "
+      "If none has, remove it"));
+}
+
+absl::Status WriteReplicationMark(FileSystem& disk, const std::string& folder,
+                                  const ReplicationMark& mark) {
+  const std::string path = PathIn(folder);
+  const std::string unfinished = absl::StrCat(path, ".unfinished");
+  ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(disk, unfinished));
+  RETURN_IF_ERROR(file.Append(ToText(mark)));
+  RETURN_IF_ERROR(file.Finish(/*sync=*/true));
+  RETURN_IF_ERROR(disk.Rename(unfinished, path));
+  return disk.SyncDirectory(folder);
+}
+
+absl::Status RemoveReplicationMark(FileSystem& disk, const std::string& folder) {
+  RETURN_IF_ERROR(disk.RemoveAll(PathIn(folder)));
+  return disk.SyncDirectory(folder);
+}
+
+absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
+  ReplicationPlan plan;
+  if (!start.mark.has_value()) {
+    plan.has_nothing = start.wants_replica && !start.has_journal;
+    return plan;
+  }
+  const ReplicationMark& mark = *start.mark;
+  if (mark.side == ReplicationSide::kReplica) {
+    if (!start.may_promote) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          start.folder, " is a replica, of the server on ", mark.peer, " since ", mark.since,
+          ": to keep it as such, start with --replica; to make it the server, once that one is "
+          "gone "
+          "for good or can do no harm, with --promote"));
+    }
+    if (!mark.is_whole) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(start.folder, " is a replica that never had all of what the server on ",
+                       mark.peer, " has: it cannot be promoted"));
+    }
+    plan.drops_mark = true;
+    return plan;
+  }
+  if (start.wants_replica) {
+    plan.previous = {mark.term, mark.next_term};
+    plan.has_nothing = !mark.is_whole;
+    plan.may_begin_copy = start.may_promote;
+    return plan;
+  }
+  if (!mark.is_whole) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(start.folder, " has a part of what the replica ", mark.peer,
+                     " has: start with --journal_replica to take the rest, or empty the folder"));
+  }
+  if (!start.may_promote) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        start.folder, " has a replica, ", mark.peer, " since ", mark.since,
+        ", from which another server may have gone on: start with --journal_replica; or, if none "
+        "has and none will, with --promote, to go on without that replica"));
+  }
+  plan.drops_mark = true;
+  return plan;
+}
+
+absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark,
+                                      const TermRequest& request) {
+  if (!mark.has_value()) {
+    if (request.may_begin_copy) return TermVerdict::kUpdate;
+    return absl::FailedPreconditionError(
+        "the replica is empty, and the server's journal had one that was not: another server may "
+        "have gone on from that. If none has and none will, start with --promote, too");
+  }
+  const bool goes_on = mark->term == request.term || Contains(request.previous, mark->term);
+  if (request.has_nothing) {
+    if (mark->is_whole) return TermVerdict::kFetch;
+    if (goes_on) return TermVerdict::kUpdate;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the replica never had all of what the server on ", mark->peer,
+                     " has, and this server has nothing to go on from: start the server where its "
+                     "journal is; or "
+                     "empty the replica's folders, to begin anew"));
+  }
+  if (goes_on) return TermVerdict::kUpdate;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the replica is of another life: the server on ", mark->peer, " writes to it since ",
+      mark->since,
+      ", and has gone on without this one. What this server's folders hold beyond that was "
+      "acknowledged to nobody: empty them, and this server goes on from the replica; or empty the "
+      "replica's folders, to make it a copy of these"));
+}
+
+}  // namespace lodestar

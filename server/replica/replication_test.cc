@@ -1,0 +1,489 @@
+#include "server/replica/replication.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/testing/queue_executor.h"
+#include "common/testing/simulated_file_system.h"
+#include "common/testing/status_matchers.h"
+#include "server/journal/journal_reader.h"
+#include "server/journal/journal_segments.h"
+#include "server/journal/journal_writer.h"
+#include "server/replica/replica_store.h"
+#include "server/replica/testing/direct_connection.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kJournals[] = "/run/journal";
+constexpr char kJournal[] = "/run/journal/shard-0";
+constexpr char kCheckpoints[] = "/run";
+
+// A server and its replica, each a machine with a disk.
+class ReplicationTest : public testing::Test {
+ protected:
+  ReplicationTest() { StartReplica(); }
+
+  void StartReplica() {
+    store_.reset();
+    ReplicaStore::Deps deps;
+    deps.disk = there_.get();
+    store_ =
+        std::make_shared<ReplicaStore>(MirroredFolders(kJournals, kCheckpoints), std::move(deps));
+    ASSERT_OK(store_->Open());
+  }
+
+  // With what is in the folder, as a process that starts.
+  absl::Status StartServer(bool may_promote = false) {
+    server_.reset();
+    for (const char* const folder : {kJournal, "/run/journal/coordinator"}) {
+      RETURN_IF_ERROR(here_->CreateDirectories(folder));
+    }
+    for (const char* const folder : {"/", "/run", kJournals}) {
+      RETURN_IF_ERROR(here_->SyncDirectory(folder));
+    }
+    ReplicationStart start;
+    start.folder = kJournal;
+    ASSIGN_OR_RETURN(start.mark, ReadReplicationMark(*here_, kJournal));
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(*here_, kJournal));
+    start.has_journal = !segments.empty();
+    start.wants_replica = true;
+    start.may_promote = may_promote;
+    ASSIGN_OR_RETURN(ReplicationPlan plan, JudgeStart(start));
+    if (plan.drops_mark) RETURN_IF_ERROR(RemoveReplicationMark(*here_, kJournal));
+    server_ = MakeServer(here_.get(), std::move(plan));
+    disk_ = server_->AddDisk();
+    return server_->Connect();
+  }
+
+  std::unique_ptr<Replication> MakeServer(FileSystem* disk, ReplicationPlan plan) {
+    Replication::Config config;
+    config.journal_dir = kJournals;
+    config.checkpoint_dir = kCheckpoints;
+    config.replica = "there:1";
+    config.server = "here";
+    config.term = ++last_term_;
+    config.plan = std::move(plan);
+    Replication::Deps deps;
+    deps.disk = disk;
+    deps.connect = [this] { return std::make_unique<DirectConnection>(store_, link_); };
+    return std::make_unique<Replication>(std::move(config), std::move(deps));
+  }
+
+  void LoseDiskHere() {
+    server_.reset();
+    here_ = std::make_unique<SimulatedFileSystem>();
+  }
+
+  static absl::Status Write(FileSystem& disk, const std::string& path, absl::string_view text) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                     disk.Create(path, FileSystem::IfExists::kTruncate));
+    RETURN_IF_ERROR(file->Append(text));
+    RETURN_IF_ERROR(file->Sync());
+    return file->Close();
+  }
+
+  // Path -> contents of all that is copied.
+  static std::map<std::string, std::string> Contents(FileSystem& disk) {
+    const MirroredFolders folders(kJournals, kCheckpoints);
+    const auto entries = folders.List(disk, 0);
+    EXPECT_OK(entries.status());
+    std::map<std::string, std::string> contents;
+    for (const FileEntry& entry : *entries) {
+      const std::string path = *folders.Locate(0, entry.path);
+      contents[path] =
+          entry.is_directory ? "directory" : *disk.ReadWholeFile(path, entry.num_bytes);
+    }
+    return contents;
+  }
+
+  LinkHook link_;  // null: nothing is cut
+  std::unique_ptr<SimulatedFileSystem> here_ = std::make_unique<SimulatedFileSystem>();
+  std::unique_ptr<SimulatedFileSystem> there_ = std::make_unique<SimulatedFileSystem>();
+  std::shared_ptr<ReplicaStore> store_;
+  std::unique_ptr<Replication> server_;
+  FileSystem* disk_ = nullptr;  // of server_
+  uint64_t last_term_ = 0;
+};
+
+TEST_F(ReplicationTest, WhatIsWrittenIsOnBothSides) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
+  ASSERT_OK(disk_->CreateDirectories("/run/round-00000004.x.tmp"));
+  ASSERT_OK(Write(*disk_, "/run/round-00000004.x.tmp/MANIFEST.json", "manifest"));
+  ASSERT_OK(disk_->Rename("/run/round-00000004.x.tmp", "/run/round-00000004"));
+  ASSERT_OK(disk_->SyncDirectory("/run"));
+  ASSERT_OK(Write(*disk_, "/run/notes.txt", "of this machine"));
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+  EXPECT_EQ(Contents(*there_).count("/run/round-00000004/MANIFEST.json"), 1);
+  EXPECT_FALSE(there_->Exists("/run/notes.txt"));
+  ASSERT_OK(disk_->RemoveAll("/run/journal/shard-0/00000001.journal"));
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+}
+
+TEST_F(ReplicationTest, WhatWasThereBeforeIsCopiedFirst) {
+  ASSERT_OK(here_->CreateDirectories(kJournal));
+  ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000001.journal", "records"));
+  ASSERT_OK(StartServer());
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+}
+
+TEST_F(ReplicationTest, NothingIsDurableWhileTheReplicaIsAway) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "before"));
+  link_ = [] { return absl::UnavailableError("cut"); };
+  server_.reset();
+  ASSERT_EQ(StartServer().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(server_->state().message(), HasSubstr("replica there:1: cut"));
+  EXPECT_EQ(Write(*disk_, "/run/journal/shard-0/00000002.journal", "x").code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(here_->Exists("/run/journal/shard-0/00000002.journal"));
+  link_ = nullptr;
+  ASSERT_OK(server_->Connect());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000002.journal", "x"));
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+}
+
+TEST_F(ReplicationTest, AFileIsNotGoneOnWithAfterTheReplicaWasLost) {
+  ASSERT_OK(StartServer());
+  const auto file =
+      disk_->Create("/run/journal/shard-0/00000001.journal", FileSystem::IfExists::kFail);
+  ASSERT_OK(file.status());
+  ASSERT_OK((*file)->Append("before"));
+  StartReplica();
+  EXPECT_FALSE((*file)->Append("while").ok());
+  ASSERT_OK(server_->Connect());
+  const absl::Status late = (*file)->Append("after");
+  EXPECT_EQ(late.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(late.message(), HasSubstr("lost while this file"));
+}
+
+TEST_F(ReplicationTest, DifferencesOfEveryKindAreMended) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "the same"));
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000002.journal", "begins so"));
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000003.journal", "differs"));
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000004.journal", "goes"));
+  ASSERT_OK(disk_->CreateDirectories("/run/round-00000001"));
+  ASSERT_OK(Write(*disk_, "/run/round-00000001/weights", "old"));
+  // Behind the replica's back.
+  ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000002.journal", "begins so and goes on"));
+  ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000003.journal", "changed"));
+  ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000005.journal", "new"));
+  ASSERT_OK(here_->RemoveAll("/run/journal/shard-0/00000004.journal"));
+  ASSERT_OK(here_->RemoveAll("/run/round-00000001"));
+  ASSERT_OK(Write(*here_, "/run/round-00000001", "a file where a directory was"));
+  ASSERT_OK(StartServer());
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+  // And for good.
+  std::mt19937_64 chance(1);
+  there_->Crash(chance);
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+}
+
+TEST_F(ReplicationTest, AServerWithoutItsDiskGoesOnFromTheReplica) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
+  ASSERT_OK(disk_->CreateDirectories("/run/round-00000004"));
+  ASSERT_OK(Write(*disk_, "/run/round-00000004/weights", "numbers"));
+  const std::map<std::string, std::string> before = Contents(*here_);
+  LoseDiskHere();
+  ASSERT_OK(StartServer());
+  EXPECT_EQ(Contents(*here_), before);
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more"));
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+}
+
+TEST_F(ReplicationTest, CheckpointsOfOthersStayBeside) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(disk_->CreateDirectories("/run/round-00000004"));
+  ASSERT_OK(Write(*disk_, "/run/round-00000004/weights", "numbers"));
+  LoseDiskHere();
+  ASSERT_OK(here_->CreateDirectories("/run/round-00000007"));
+  ASSERT_OK(Write(*here_, "/run/round-00000007/weights", "of another run"));
+  ASSERT_OK(StartServer());
+  EXPECT_FALSE(here_->Exists("/run/round-00000007"));
+  EXPECT_TRUE(here_->Exists("/run/round-00000007.abandoned/weights"));
+  EXPECT_TRUE(here_->Exists("/run/round-00000004/weights"));
+}
+
+TEST_F(ReplicationTest, FetchingIsBegunAnewWhereItWasCutShort) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more"));
+  const std::map<std::string, std::string> before = Contents(*here_);
+  LoseDiskHere();
+  for (int calls = 0; calls < 8; ++calls) {
+    int left = calls;
+    link_ = [&left] { return left-- > 0 ? absl::OkStatus() : absl::UnavailableError("cut"); };
+    StartServer().IgnoreError();
+  }
+  link_ = nullptr;
+  ASSERT_OK(StartServer());
+  EXPECT_EQ(Contents(*here_), before);
+}
+
+TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
+  // It is frozen; another machine starts with nothing.
+  SimulatedFileSystem elsewhere;
+  ASSERT_OK(elsewhere.CreateDirectories(kJournal));
+  ASSERT_OK(elsewhere.CreateDirectories("/run/journal/coordinator"));
+  ReplicationPlan nothing;
+  nothing.has_nothing = true;
+  const std::unique_ptr<Replication> other = MakeServer(&elsewhere, nothing);
+  FileSystem* const disk = other->AddDisk();
+  ASSERT_OK(other->Connect());
+  ASSERT_OK(Write(*disk, "/run/journal/shard-0/00000002.journal", "of the other"));
+  EXPECT_EQ(Write(*disk_, "/run/journal/shard-0/00000003.journal", "late").code(),
+            absl::StatusCode::kAborted);
+  EXPECT_FALSE(there_->Exists("/run/journal/shard-0/00000003.journal"));
+  // Nor after it was started again, with all that it had.
+  const absl::Status started = StartServer();
+  EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(started.message(), HasSubstr("has gone on without this one"));
+  ASSERT_OK(Write(*disk, "/run/journal/shard-0/00000004.journal", "of the other"));
+}
+
+TEST_F(ReplicationTest, ACopyThatWasNeverWholeIsNotGoneOnFrom) {
+  ASSERT_OK(here_->CreateDirectories(kJournal));
+  ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000001.journal", "records"));
+  int left = 7;
+  link_ = [&left] { return left-- > 0 ? absl::OkStatus() : absl::UnavailableError("cut"); };
+  ASSERT_EQ(StartServer().code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(there_->Exists("/run/journal/shard-0/00000001.journal"));
+  link_ = nullptr;
+  LoseDiskHere();
+  const absl::Status started = StartServer();
+  EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(started.message(), HasSubstr("never had all"));
+  // Nor by promotion.
+  std::swap(here_, there_);
+  const absl::Status promoted = StartServer(/*may_promote=*/true);
+  EXPECT_EQ(promoted.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(promoted.message(), HasSubstr("cannot be promoted"));
+}
+
+TEST_F(ReplicationTest, AReplicaBecomesTheServerOnlyIfToldSo) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
+  server_.reset();
+  store_.reset();
+  const std::map<std::string, std::string> before = Contents(*here_);
+  here_ = std::exchange(there_, std::make_unique<SimulatedFileSystem>());
+  StartReplica();
+  const absl::Status started = StartServer();
+  EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(started.message(), HasSubstr("--promote"));
+  // With a new replica at once.
+  ASSERT_OK(StartServer(/*may_promote=*/true));
+  EXPECT_EQ(Contents(*here_), before);
+  EXPECT_EQ(Contents(*there_), before);
+}
+
+TEST_F(ReplicationTest, AnEmptyReplicaIsFilledByWhoMayHaveNoOther) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
+  store_.reset();
+  there_ = std::make_unique<SimulatedFileSystem>();
+  StartReplica();
+  // It serves: nobody else does.
+  server_->Connect().IgnoreError();
+  EXPECT_FALSE(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more").ok());
+  ASSERT_OK(server_->Connect());
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+  store_.reset();
+  there_ = std::make_unique<SimulatedFileSystem>();
+  StartReplica();
+  const absl::Status started = StartServer();
+  EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(started.message(), HasSubstr("the replica is empty"));
+  ASSERT_OK(StartServer(/*may_promote=*/true));
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+}
+
+TEST_F(ReplicationTest, PathsThatLeadElsewhereAreRefused) {
+  TermRequest request;
+  request.term = 1;
+  request.checkpoint_dir = kCheckpoints;
+  ASSERT_OK(store_->BeginTerm(request).status());
+  for (const MirroredPath& path :
+       {MirroredPath{MirroredFolder::kJournal, "../escaped"},
+        MirroredPath{MirroredFolder::kJournal, "shard-0/../../escaped"},
+        MirroredPath{MirroredFolder::kJournal, "shard-1/00000001.journal"},
+        MirroredPath{MirroredFolder::kJournal, "shard-0/LOCK"},
+        MirroredPath{MirroredFolder::kJournal, "shard-0/REPLICATION"},
+        MirroredPath{MirroredFolder::kJournal, ""},
+        MirroredPath{MirroredFolder::kJournal, std::string("shard-0/a\0b", 11)},
+        MirroredPath{MirroredFolder::kCheckpoints, "journal/shard-0/00000001.journal"},
+        MirroredPath{MirroredFolder::kCheckpoints, "LOCK"}}) {
+    const auto lane = store_->OpenLane({0, 1});
+    ASSERT_OK(lane.status());
+    EXPECT_EQ((*lane)->Carry(CreateFileChange{1, path}).code(), absl::StatusCode::kInvalidArgument)
+        << path.path;
+  }
+  const auto lane = store_->OpenLane({0, 1});
+  EXPECT_EQ((*lane)->Carry(RemoveChange{{MirroredFolder::kCheckpoints, ""}}).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ((*lane)->Carry(SyncFileChange{7}).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ReplicationTest, FoldersOfAServerAreNoReplicas) {
+  ASSERT_OK(there_->CreateDirectories(kJournal));
+  ASSERT_OK(Write(*there_, "/run/journal/shard-0/00000001.journal", "records"));
+  ReplicaStore::Deps deps;
+  deps.disk = there_.get();
+  ReplicaStore store(MirroredFolders(kJournals, ""), std::move(deps));
+  EXPECT_EQ(store.Open().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// A journal, whose records are numbers, under everything that may happen to either machine and to
+// what is between them.
+class ReplicatedJournalTest : public ReplicationTest, public testing::WithParamInterface<uint64_t> {
+ protected:
+  ReplicatedJournalTest() : chance_(GetParam()) {}
+  ~ReplicatedJournalTest() override { writer_.reset(); }
+
+  bool OneIn(int n) { return chance_() % n == 0; }
+
+  // All that was durable is there, and nothing else that was not asked for.
+  void Open() {
+    writer_.reset();
+    executor_ = std::make_unique<QueueExecutor>();
+    // Whatever cuts the beginning short, it succeeds in the end.
+    while (!StartServer().ok()) {
+      if (!OneIn(10)) continue;
+      link_ = nullptr;
+      ASSERT_OK(StartServer());
+      break;
+    }
+    uint64_t next = 0;
+    auto end = ReadJournal(*disk_, kJournal, [&](const JournalRecord& record) {
+      EXPECT_EQ(record.text, absl::StrCat("record ", record.sequence));
+      const bool follows = next == 0 ? record.sequence <= std::max<uint64_t>(needed_from_, 1)
+                                     : record.sequence == next;
+      EXPECT_TRUE(follows) << record.sequence << " after " << next;
+      next = record.sequence + 1;
+      return absl::OkStatus();
+    });
+    ASSERT_OK(end.status());
+    EXPECT_GE(end->last_sequence, durable_);
+    EXPECT_LE(end->last_sequence, appended_);
+    appended_ = end->last_sequence;
+    while (true) {
+      auto writer = JournalWriter::Create({kJournal, *end},
+                                          {.file_system = disk_, .executor = executor_.get()});
+      if (writer.ok()) {
+        writer_ = *std::move(writer);
+        break;
+      }
+      server_->Connect().IgnoreError();
+    }
+    durable_ = std::max(durable_, appended_);
+    Cut();
+  }
+
+  void Cut() {
+    link_ = [this] { return OneIn(200) ? absl::UnavailableError("cut") : absl::OkStatus(); };
+  }
+
+  void Append() {
+    const uint64_t number = ++appended_;
+    JournalWriter::Record record;
+    record.text = absl::StrCat("record ", number);
+    auto durable = [this, number] { durable_ = std::max(durable_, number); };
+    if (!OneIn(10)) {
+      EXPECT_EQ(writer_->Append(std::move(record), durable), number);
+      return;
+    }
+    EXPECT_EQ(writer_->BeginSegment(std::move(record), durable), number);
+    if (durable_ > needed_from_ && OneIn(2)) {
+      needed_from_ = durable_;
+      writer_->RemoveBefore(needed_from_);
+    }
+  }
+
+  void EndServer() {
+    writer_.reset();
+    executor_.reset();
+    server_.reset();
+  }
+
+  std::mt19937_64 chance_;
+  std::unique_ptr<QueueExecutor> executor_;
+  std::unique_ptr<JournalWriter> writer_;
+  uint64_t appended_ = 0;
+  uint64_t durable_ = 0;
+  uint64_t needed_from_ = 0;
+};
+
+TEST_P(ReplicatedJournalTest, WhatWasAcknowledgedOutlivesEitherMachine) {
+  Open();
+  for (int step = 0; step < 400; ++step) {
+    switch (chance_() % 40) {
+      case 0:  // kill -9
+        EndServer();
+        Open();
+        break;
+      case 1:  // power
+        EndServer();
+        here_->Crash(chance_);
+        Open();
+        break;
+      case 2:  // the machine goes, with its disk
+        EndServer();
+        LoseDiskHere();
+        Open();
+        break;
+      case 3:  // the replica's process
+        StartReplica();
+        break;
+      case 4:  // and its power
+        store_.reset();
+        there_->Crash(chance_);
+        StartReplica();
+        break;
+      case 5:  // the replica is promoted, and gets a new one
+        if (store_->copies().empty() || !store_->copies().front().mark.is_whole) break;
+        EndServer();
+        store_.reset();
+        here_ = std::exchange(there_, std::make_unique<SimulatedFileSystem>());
+        link_ = nullptr;
+        StartReplica();
+        ASSERT_OK(StartServer(/*may_promote=*/true));
+        Open();
+        break;
+      case 6:
+      case 7:
+        if (!server_->state().ok()) server_->Connect().IgnoreError();
+        writer_->Tick();
+        break;
+      default:
+        if (OneIn(2)) Append();
+        executor_->RunAll();
+    }
+    if (testing::Test::HasFailure()) FAIL() << "at step " << step;
+  }
+  EndServer();
+  link_ = nullptr;
+  LoseDiskHere();
+  Open();
+  EXPECT_GT(durable_, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ReplicatedJournalTest, testing::Range<uint64_t>(1, 101));
+
+}  // namespace
+}  // namespace lodestar

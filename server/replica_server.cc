@@ -1,0 +1,100 @@
+#include "server/replica_server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/folder_lock.h"
+#include "common/logging.h"
+#include "common/output_file.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "proto/bulk_options.h"
+#include "server/advertised_address.h"
+
+namespace lodestar {
+namespace {
+
+constexpr std::chrono::milliseconds kCallPatience(1000);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Create(const ServerConfig& config,
+                                                                     const Deps& deps) {
+  RETURN_IF_ERROR(ValidateServerConfig(config));
+  std::unique_ptr<ReplicaServer> server(new ReplicaServer(config, deps));
+  RETURN_IF_ERROR(server->Start());
+  return server;
+}
+
+ReplicaServer::ReplicaServer(const ServerConfig& config, const Deps& deps)
+    : config_(config),
+      deps_(deps),
+      store_(MirroredFolders(config.durability.journal_dir, config.durability.checkpoint_dir),
+             ReplicaStore::Deps{.disk = &FileSystem::Real(),
+                                .lock = [this](const std::string& folder) { return Lock(folder); },
+                                .now =
+                                    [] {
+                                      return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(),
+                                                              absl::UTCTimeZone());
+                                    }}) {}
+
+ReplicaServer::~ReplicaServer() {
+  if (grpc_server_ == nullptr) return;
+  grpc_server_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
+  grpc_server_->Wait();
+}
+
+absl::Status ReplicaServer::Start() {
+  RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
+  RETURN_IF_ERROR(store_.Open());
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  ApplyServerOptions(builder, /*long_paths=*/true);
+  builder.AddListeningPort(config_.network.listen.ToString(), grpc::InsecureServerCredentials(),
+                           &port_);
+  builder.RegisterService(&rpc_);
+  grpc_server_ = builder.BuildAndStart();
+  if (grpc_server_ == nullptr || port_ == 0) return ExplainListenFailure(config_.network.listen);
+  LogInfo("version={} replica listen={}:{} journal_dir={} checkpoint_dir={}", SoftwareVersion(),
+          config_.network.listen.host, port_, config_.durability.journal_dir,
+          config_.durability.checkpoint_dir.empty() ? "none" : config_.durability.checkpoint_dir);
+  for (const ReplicaStore::Copy& copy : store_.copies()) {
+    LogInfo("shard={} has {} copy of the journal of the server on {}, which wrote to it since {}",
+            copy.shard, copy.mark.is_whole ? "a" : "no whole", copy.mark.peer, copy.mark.since);
+  }
+  if (config_.network.port_file.empty()) return absl::OkStatus();
+  return WriteFileAtomically(config_.network.port_file, absl::StrCat(port_, "\n"));
+}
+
+absl::StatusOr<ReplicaStore::Deps::Lock> ReplicaServer::Lock(const std::string& folder) {
+  FolderLock::Deps deps;
+  deps.clock = deps_.clock;
+  deps.is_interrupted = deps_.is_interrupted;
+  deps.on_lost = [this](const absl::Status& status) { Finish(status); };
+  ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock,
+                   FolderLock::Take(folder, NewFolderClaim(), std::move(deps)));
+  lock->StartBeating();
+  return ReplicaStore::Deps::Lock(std::move(lock));
+}
+
+void ReplicaServer::Finish(const absl::Status& outcome) {
+  absl::MutexLock lock(&mutex_);
+  if (!outcome_.has_value()) outcome_ = outcome;
+}
+
+absl::Status ReplicaServer::Wait() {
+  const auto is_known = [this]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return outcome_.has_value(); };
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&is_known));
+  return *outcome_;
+}
+
+void ReplicaServer::RequestStop() { Finish(absl::CancelledError("told to stop")); }
+
+}  // namespace lodestar

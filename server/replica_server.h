@@ -1,0 +1,60 @@
+// ps_server --replica: a process that keeps copies of the journals of servers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "server/replica/replica_store.h"
+#include "server/rpc/replica_rpc.h"
+#include "server/server_config.h"
+
+namespace grpc {
+class Server;
+}  // namespace grpc
+
+namespace lodestar {
+
+class ReplicaServer {
+ public:
+  struct Deps {
+    Clock* clock = &Clock::Real();
+    // Asked now and then while Create() takes long, which then is Cancelled.
+    std::function<bool()> is_interrupted = [] { return false; };
+  };
+
+  // Listens and serves from here on. Errors: InvalidArgument (config), Unavailable (the port),
+  // AlreadyExists (another process has a folder), FailedPrecondition (a server's folder), those of
+  // files.
+  static absl::StatusOr<std::unique_ptr<ReplicaServer>> Create(const ServerConfig& config,
+                                                               const Deps& deps);
+  ~ReplicaServer();
+
+  int port() const { return port_; }
+  // Blocks until a folder was taken over by another process (AlreadyExists), or RequestStop() was
+  // called (Cancelled).
+  absl::Status Wait() ABSL_LOCKS_EXCLUDED(mutex_);
+  void RequestStop() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  ReplicaServer(const ServerConfig& config, const Deps& deps);
+  absl::Status Start();
+  absl::StatusOr<ReplicaStore::Deps::Lock> Lock(const std::string& folder);
+  void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const ServerConfig config_;
+  const Deps deps_;
+  int port_ = 0;
+  absl::Mutex mutex_;
+  std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);
+  ReplicaStore store_;
+  ReplicaRpc rpc_{&store_};
+  std::unique_ptr<grpc::Server> grpc_server_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,14 @@
+// A ReplicaConnection over gRPC.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "server/replica/replica_connection.h"
+
+namespace lodestar {
+
+// Connects with the first call. `replica`: HOST:PORT.
+std::unique_ptr<ReplicaConnection> ConnectReplica(const std::string& replica);
+
+}  // namespace lodestar

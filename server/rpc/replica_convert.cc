@@ -1,0 +1,166 @@
+#include "server/rpc/replica_convert.h"
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/crc32c.h"
+#include "common/overloaded.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+
+namespace lodestar {
+
+v1::MirroredPath ToProto(const MirroredPath& path) {
+  v1::MirroredPath proto;
+  proto.set_folder(path.folder == MirroredFolder::kJournal ? v1::MIRRORED_FOLDER_JOURNAL
+                                                           : v1::MIRRORED_FOLDER_CHECKPOINTS);
+  proto.set_path(path.path);
+  return proto;
+}
+
+absl::StatusOr<MirroredPath> FromProto(const v1::MirroredPath& path) {
+  switch (path.folder()) {
+    case v1::MIRRORED_FOLDER_JOURNAL:
+      return MirroredPath{MirroredFolder::kJournal, path.path()};
+    case v1::MIRRORED_FOLDER_CHECKPOINTS:
+      return MirroredPath{MirroredFolder::kCheckpoints, path.path()};
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("folder ", path.folder(), " is unknown"));
+  }
+}
+
+v1::FileEntry ToProto(const FileEntry& entry) {
+  v1::FileEntry proto;
+  *proto.mutable_path() = ToProto(entry.path);
+  proto.set_is_directory(entry.is_directory);
+  proto.set_num_bytes(entry.num_bytes);
+  proto.set_crc32c(entry.crc32c);
+  return proto;
+}
+
+absl::StatusOr<FileEntry> FromProto(const v1::FileEntry& entry) {
+  ASSIGN_OR_RETURN(MirroredPath path, FromProto(entry.path()));
+  return FileEntry{std::move(path), entry.is_directory(), entry.num_bytes(), entry.crc32c()};
+}
+
+v1::Term ToProto(const ReplicaStore::Term& term) {
+  v1::Term proto;
+  proto.set_shard(term.shard);
+  proto.set_id(term.id);
+  return proto;
+}
+
+ReplicaStore::Term FromProto(const v1::Term& term) { return {term.shard(), term.id()}; }
+
+v1::BeginTermRequest ToProto(const TermRequest& request) {
+  v1::BeginTermRequest proto;
+  *proto.mutable_term() = ToProto(ReplicaStore::Term{request.shard, request.term});
+  for (const uint64_t previous : request.previous) proto.add_previous(previous);
+  proto.set_has_nothing(request.has_nothing);
+  proto.set_may_begin_copy(request.may_begin_copy);
+  proto.set_num_shards(request.num_shards);
+  proto.set_checkpoint_dir(request.checkpoint_dir);
+  proto.set_server(request.server);
+  proto.set_wire_version(kWireVersion);
+  return proto;
+}
+
+absl::StatusOr<TermRequest> FromProto(const v1::BeginTermRequest& request) {
+  if (request.wire_version() != kWireVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("the server speaks wire version ",
+                                                      request.wire_version(), ", the replica ",
+                                                      kWireVersion, ": use the same release"));
+  }
+  TermRequest native;
+  native.term = request.term().id();
+  native.previous.assign(request.previous().begin(), request.previous().end());
+  native.has_nothing = request.has_nothing();
+  native.may_begin_copy = request.may_begin_copy();
+  native.shard = request.term().shard();
+  native.num_shards = request.num_shards();
+  native.checkpoint_dir = request.checkpoint_dir();
+  native.server = request.server();
+  return native;
+}
+
+v1::MirrorRequest ToProto(FileChange change) {
+  v1::MirrorRequest proto;
+  std::visit(
+      Overloaded{
+          [&](const CreateFileChange& create) {
+            proto.mutable_create_file()->set_file(create.file);
+            *proto.mutable_create_file()->mutable_path() = ToProto(create.path);
+            proto.mutable_create_file()->set_goes_on(create.goes_on);
+          },
+          [&](AppendChange& append) {
+            proto.mutable_append()->set_file(append.file);
+            proto.mutable_append()->set_crc32c(Crc32c(append.bytes.data(), append.bytes.size()));
+            proto.mutable_append()->set_data(std::move(append.bytes));
+          },
+          [&](const SyncFileChange& sync) { proto.set_sync_file(sync.file); },
+          [&](const CloseFileChange& close) { proto.set_close_file(close.file); },
+          [&](const CreateDirectoriesChange& create) {
+            *proto.mutable_create_directories() = ToProto(create.path);
+          },
+          [&](const RenameChange& rename) {
+            *proto.mutable_rename()->mutable_from() = ToProto(rename.from);
+            *proto.mutable_rename()->mutable_to() = ToProto(rename.to);
+          },
+          [&](const RemoveChange& remove) { *proto.mutable_remove() = ToProto(remove.path); },
+          [&](const SyncDirectoryChange& sync) {
+            *proto.mutable_sync_directory() = ToProto(sync.path);
+          },
+          [&](const CopyIsWholeChange&) { proto.mutable_copy_is_whole(); },
+      },
+      change);
+  return proto;
+}
+
+absl::StatusOr<FileChange> FromProto(v1::MirrorRequest request) {
+  switch (request.change_case()) {
+    case v1::MirrorRequest::kCreateFile: {
+      ASSIGN_OR_RETURN(MirroredPath path, FromProto(request.create_file().path()));
+      return CreateFileChange{request.create_file().file(), std::move(path),
+                              request.create_file().goes_on()};
+    }
+    case v1::MirrorRequest::kAppend: {
+      v1::MirrorRequest::Append& append = *request.mutable_append();
+      const uint32_t crc32c = Crc32c(append.data().data(), append.data().size());
+      if (crc32c != append.crc32c()) {
+        return absl::DataLossError(absl::StrCat("change ", request.number(), " has the checksum ",
+                                                crc32c, ", and was sent with ", append.crc32c()));
+      }
+      return AppendChange{append.file(), std::move(*append.mutable_data())};
+    }
+    case v1::MirrorRequest::kSyncFile:
+      return SyncFileChange{request.sync_file()};
+    case v1::MirrorRequest::kCloseFile:
+      return CloseFileChange{request.close_file()};
+    case v1::MirrorRequest::kCreateDirectories: {
+      ASSIGN_OR_RETURN(MirroredPath path, FromProto(request.create_directories()));
+      return CreateDirectoriesChange{std::move(path)};
+    }
+    case v1::MirrorRequest::kRename: {
+      ASSIGN_OR_RETURN(MirroredPath from, FromProto(request.rename().from()));
+      ASSIGN_OR_RETURN(MirroredPath to, FromProto(request.rename().to()));
+      return RenameChange{std::move(from), std::move(to)};
+    }
+    case v1::MirrorRequest::kRemove: {
+      ASSIGN_OR_RETURN(MirroredPath path, FromProto(request.remove()));
+      return RemoveChange{std::move(path)};
+    }
+    case v1::MirrorRequest::kSyncDirectory: {
+      ASSIGN_OR_RETURN(MirroredPath path, FromProto(request.sync_directory()));
+      return SyncDirectoryChange{std::move(path)};
+    }
+    case v1::MirrorRequest::kCopyIsWhole:
+      return CopyIsWholeChange{};
+    case v1::MirrorRequest::CHANGE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("message ", request.number(), " has no change"));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,116 @@
+#include "server/rpc/replica_rpc.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "proto/bulk_options.h"
+#include "proto/status_mapping.h"
+#include "server/rpc/replica_convert.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kEntriesPerReply = 1000;
+
+using MirrorStream = grpc::ServerReaderWriter<v1::MirrorReply, v1::MirrorRequest>;
+
+absl::Status Gone() { return absl::CancelledError("the server has gone"); }
+
+// Until the server ends the stream. Errors end it.
+absl::Status CarryAll(ReplicaStore& store, MirrorStream& stream) {
+  std::unique_ptr<ReplicaStore::Lane> lane;
+  uint64_t last_number = 0;
+  v1::MirrorRequest request;
+  while (stream.Read(&request)) {
+    if (lane == nullptr) {
+      ASSIGN_OR_RETURN(lane, store.OpenLane(FromProto(request.term())));
+    }
+    const uint64_t number = request.number();
+    if (number != ++last_number) {
+      return absl::DataLossError(
+          absl::StrCat("message ", number, " has come where ", last_number, " was to come"));
+    }
+    if (request.change_case() == v1::MirrorRequest::CHANGE_NOT_SET) {
+      v1::MirrorReply reply;
+      reply.set_number(number);
+      if (!stream.Write(reply)) return Gone();
+      continue;
+    }
+    ASSIGN_OR_RETURN(const FileChange change, FromProto(std::move(request)));
+    RETURN_IF_ERROR(lane->Carry(change));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+grpc::Status ReplicaRpc::BeginTerm(grpc::ServerContext* /*context*/,
+                                   const v1::BeginTermRequest* request, v1::BeginTermReply* reply) {
+  const auto begin = [&]() -> absl::StatusOr<TermGrant> {
+    ASSIGN_OR_RETURN(const TermRequest native, FromProto(*request));
+    ASSIGN_OR_RETURN(const TermGrant grant, store_->BeginTerm(native));
+    LogInfo("shard={} is written by the server on {}{}", native.shard, native.server,
+            grant.verdict == TermVerdict::kFetch ? ", which takes what is here first" : "");
+    return grant;
+  };
+  const absl::StatusOr<TermGrant> grant = begin();
+  if (!grant.ok()) {
+    LogWarn("refuses the server on {}: {}", request->server(), grant.status().message());
+    return ToGrpcStatus(grant.status());
+  }
+  reply->set_is_to_fetch(grant->verdict == TermVerdict::kFetch);
+  reply->set_keeps_checkpoints(grant->keeps_checkpoints);
+  return grpc::Status::OK;
+}
+
+grpc::Status ReplicaRpc::CheckTerm(grpc::ServerContext* /*context*/,
+                                   const v1::CheckTermRequest* request,
+                                   v1::CheckTermReply* /*reply*/) {
+  return ToGrpcStatus(store_->CheckTerm(FromProto(request->term())));
+}
+
+grpc::Status ReplicaRpc::ListFiles(grpc::ServerContext* /*context*/,
+                                   const v1::ListFilesRequest* request,
+                                   grpc::ServerWriter<v1::ListFilesReply>* replies) {
+  const absl::StatusOr<std::vector<FileEntry>> entries =
+      store_->ListFiles(FromProto(request->term()));
+  if (!entries.ok()) return ToGrpcStatus(entries.status());
+  v1::ListFilesReply reply;
+  for (const FileEntry& entry : *entries) {
+    *reply.add_entries() = ToProto(entry);
+    if (reply.entries_size() < kEntriesPerReply) continue;
+    if (!replies->Write(reply)) return ToGrpcStatus(Gone());
+    reply.Clear();
+  }
+  if (reply.entries_size() > 0) replies->Write(reply);
+  return grpc::Status::OK;
+}
+
+grpc::Status ReplicaRpc::ReadFile(grpc::ServerContext* /*context*/,
+                                  const v1::ReadFileRequest* request,
+                                  grpc::ServerWriter<v1::ReadFileReply>* replies) {
+  const absl::StatusOr<MirroredPath> path = FromProto(request->path());
+  if (!path.ok()) return ToGrpcStatus(path.status());
+  return ToGrpcStatus(
+      store_->ReadFile(FromProto(request->term()), *path, [&](absl::string_view block) {
+        for (; !block.empty(); block.remove_prefix(std::min(block.size(), kChunkBytes))) {
+          v1::ReadFileReply reply;
+          reply.set_data(std::string(block.substr(0, kChunkBytes)));
+          if (!replies->Write(reply)) return Gone();
+        }
+        return absl::OkStatus();
+      }));
+}
+
+grpc::Status ReplicaRpc::Mirror(grpc::ServerContext* /*context*/, MirrorStream* stream) {
+  const absl::Status status = CarryAll(*store_, *stream);
+  if (!status.ok() && !absl::IsCancelled(status)) LogWarn("{}", status.message());
+  return ToGrpcStatus(status);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,34 @@
+// ReplicaService: a ReplicaStore for servers on other machines.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "proto/replica_service.grpc.pb.h"
+#include "server/replica/replica_store.h"
+
+namespace lodestar {
+
+// Every call has a thread of gRPC's, which blocks for the disk: there are a few per server, and
+// nothing else in the process.
+class ReplicaRpc final : public v1::ReplicaService::Service {
+ public:
+  // `store` outlives the service.
+  explicit ReplicaRpc(ReplicaStore* store) : store_(store) {}
+
+  grpc::Status BeginTerm(grpc::ServerContext* context, const v1::BeginTermRequest* request,
+                         v1::BeginTermReply* reply) override;
+  grpc::Status CheckTerm(grpc::ServerContext* context, const v1::CheckTermRequest* request,
+                         v1::CheckTermReply* reply) override;
+  grpc::Status ListFiles(grpc::ServerContext* context, const v1::ListFilesRequest* request,
+                         grpc::ServerWriter<v1::ListFilesReply>* replies) override;
+  grpc::Status ReadFile(grpc::ServerContext* context, const v1::ReadFileRequest* request,
+                        grpc::ServerWriter<v1::ReadFileReply>* replies) override;
+  grpc::Status Mirror(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::MirrorReply, v1::MirrorRequest>* stream) override;
+
+ private:
+  ReplicaStore* const store_;
+};
+
+}  // namespace lodestar
