@@ -1,6 +1,6 @@
 #include "common/clock.h"
 
-#include <chrono>
+#include <ctime>
 
 #include "absl/time/clock.h"
 
@@ -9,16 +9,25 @@ namespace {
 
 class RealClock : public Clock {
  public:
+  explicit RealClock(clockid_t source) : source_(source) {}
+
   absl::Time Now() override {
-    // steady_clock, shifted to the wall clock once: steps of the system's clock never show.
-    return wall_start_ + absl::FromChrono(std::chrono::steady_clock::now() - steady_start_);
+    // A steady clock, shifted to the wall clock once: steps of the system's clock never show.
+    return wall_start_ + (Read() - steady_start_);
   }
 
   void Sleep(absl::Duration duration) override { absl::SleepFor(duration); }
 
  private:
+  absl::Duration Read() const {
+    timespec now = {};
+    clock_gettime(source_, &now);
+    return absl::DurationFromTimespec(now);
+  }
+
+  const clockid_t source_;
   const absl::Time wall_start_ = absl::Now();
-  const std::chrono::steady_clock::time_point steady_start_ = std::chrono::steady_clock::now();
+  const absl::Duration steady_start_ = Read();
 };
 
 }  // namespace
@@ -28,7 +37,13 @@ bool Clock::Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Du
 }
 
 Clock& Clock::Real() {
-  static RealClock* const clock = new RealClock;  // never destroyed: threads may outlive main()
+  // Never destroyed: threads may outlive main().
+  static RealClock* const clock = new RealClock(CLOCK_MONOTONIC);
+  return *clock;
+}
+
+Clock& Clock::RealThroughSuspend() {
+  static RealClock* const clock = new RealClock(CLOCK_BOOTTIME);
   return *clock;
 }
 

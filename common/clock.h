@@ -20,6 +20,9 @@ class Clock {
 
   // The machine's clock; lives for the whole process.
   static Clock& Real();
+  // The same, but it goes on while the machine is suspended: for what others count as well, such as
+  // a lease that they have granted. Waits still end by the time in which the machine runs.
+  static Clock& RealThroughSuspend();
 };
 
 }  // namespace lodestar

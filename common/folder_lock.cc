@@ -6,12 +6,9 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <random>
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/file_io.h"
 #include "common/json.h"
@@ -25,37 +22,17 @@ constexpr char kFileName[] = "LOCK";
 constexpr absl::Duration kLook = absl::Milliseconds(500);
 constexpr int64_t kMaxBytes = 4096;
 
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
-}
-
-// Of this boot of this machine. Containers on one machine share it, as they share its locks.
-std::string BootId() {
-  const auto id = ReadWholeFile("/proc/sys/kernel/random/boot_id", kMaxBytes);
-  return id.ok() ? std::string(absl::StripAsciiWhitespace(*id)) : HostName();
-}
-
 std::string ToText(const FolderClaim& claim) {
-  return FormatJson({{"machine", claim.machine},
-                     {"host", claim.host},
-                     {"process", claim.process},
-                     {"since", claim.since},
-                     {"id", absl::StrCat(absl::Hex(claim.id))},
-                     {"beat", claim.beat},
-                     {"released", claim.is_released}}) +
-         "\n";
+  Json json = ToJson(claim);
+  json["beat"] = claim.beat;
+  json["released"] = claim.is_released;
+  return FormatJson(json) + "\n";
 }
 
 absl::StatusOr<FolderClaim> FromText(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
-  FolderClaim claim;
-  ASSIGN_OR_RETURN(claim.machine, GetString(json, "machine"));
-  ASSIGN_OR_RETURN(claim.host, GetString(json, "host"));
-  ASSIGN_OR_RETURN(claim.process, GetInt64(json, "process"));
-  ASSIGN_OR_RETURN(claim.since, GetString(json, "since"));
-  ASSIGN_OR_RETURN(const std::string id, GetString(json, "id"));
-  if (!absl::SimpleHexAtoi(id, &claim.id)) return absl::InvalidArgumentError("id is no number");
+  ASSIGN_OR_RETURN(ProcessIdentity holder, ProcessIdentityFromJson(json));
+  FolderClaim claim = {std::move(holder)};
   ASSIGN_OR_RETURN(claim.beat, GetInt64(json, "beat"));
   ASSIGN_OR_RETURN(claim.is_released, GetBool(json, "released"));
   return claim;
@@ -110,20 +87,7 @@ absl::Status HeldBy(const std::string& path, const std::optional<FolderClaim>& h
 
 }  // namespace
 
-std::string FolderClaim::Describe() const {
-  return absl::StrCat("the server on host ", host, ", process ", process, ", since ", since);
-}
-
-FolderClaim NewFolderClaim() {
-  std::random_device random;
-  FolderClaim claim;
-  claim.machine = BootId();
-  claim.host = HostName();
-  claim.process = getpid();
-  claim.since = absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(), absl::UTCTimeZone());
-  claim.id = (static_cast<uint64_t>(random()) << 32) | random();
-  return claim;
-}
+FolderClaim NewFolderClaim() { return {NewProcessIdentity()}; }
 
 absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
   const std::string path = absl::StrCat(folder, "/", kFileName);

@@ -18,21 +18,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/process_identity.h"
 
 namespace lodestar {
 
 // One server's claim on a folder, as it stands in the file.
-struct FolderClaim {
-  std::string machine;  // differs between machines and between boots of one
-  std::string host;     // for people, as are the next two
-  int64_t process = 0;
-  std::string since;
-  uint64_t id = 0;  // random
+struct FolderClaim : ProcessIdentity {
   int64_t beat = 0;
   bool is_released = false;
-
-  // "the server on host h, process 12, since 2026-11-21 22:13:50 UTC".
-  std::string Describe() const;
 };
 
 // This process's own.

@@ -1,0 +1,69 @@
+#include "common/process_identity.h"
+
+#include <unistd.h>
+
+#include <random>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/file_io.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kMaxBootIdBytes = 4096;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+// Of this boot of this machine. Containers on one machine share it, as they share its locks.
+std::string BootId() {
+  const auto id = ReadWholeFile("/proc/sys/kernel/random/boot_id", kMaxBootIdBytes);
+  return id.ok() ? std::string(absl::StripAsciiWhitespace(*id)) : HostName();
+}
+
+}  // namespace
+
+std::string ProcessIdentity::Describe() const {
+  return absl::StrCat("the server on host ", host, ", process ", process, ", since ", since);
+}
+
+ProcessIdentity NewProcessIdentity() {
+  std::random_device random;
+  ProcessIdentity identity;
+  identity.machine = BootId();
+  identity.host = HostName();
+  identity.process = getpid();
+  identity.since = absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(), absl::UTCTimeZone());
+  identity.id = (static_cast<uint64_t>(random()) << 32) | random();
+  return identity;
+}
+
+Json ToJson(const ProcessIdentity& identity) {
+  return {{"machine", identity.machine},
+          {"host", identity.host},
+          {"process", identity.process},
+          {"since", identity.since},
+          {"id", absl::StrCat(absl::Hex(identity.id))}};
+}
+
+absl::StatusOr<ProcessIdentity> ProcessIdentityFromJson(const Json& json) {
+  ProcessIdentity identity;
+  ASSIGN_OR_RETURN(identity.machine, GetString(json, "machine"));
+  ASSIGN_OR_RETURN(identity.host, GetString(json, "host"));
+  ASSIGN_OR_RETURN(identity.process, GetInt64(json, "process"));
+  ASSIGN_OR_RETURN(identity.since, GetString(json, "since"));
+  ASSIGN_OR_RETURN(const std::string id, GetString(json, "id"));
+  if (!absl::SimpleHexAtoi(id, &identity.id)) {
+    return absl::InvalidArgumentError(absl::StrCat("id '", id, "' is no hexadecimal number"));
+  }
+  return identity;
+}
+
+}  // namespace lodestar
