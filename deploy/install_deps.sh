@@ -17,7 +17,8 @@ packages=(
   # protocol buffers
   protobuf-compiler protobuf-compiler-grpc
   # tests and benchmarks
-  libbenchmark-dev libgmock-dev libgtest-dev python3 python3-grpcio python3-protobuf
+  etcd-server libbenchmark-dev libgmock-dev libgtest-dev python3 python3-grpcio
+  python3-protobuf
   # packages for other machines
   patchelf xz-utils
   # quick start: the text that it learns
@@ -63,6 +64,10 @@ run_quietly() {
 echo "Installing ${#missing[@]} packages: ${missing[*]}"
 run_quietly apt-get update -q
 run_quietly apt-get install -q -y --no-install-recommends "${missing[@]}"
+if [[ " ${missing[*]} " == *" etcd-server "* ]]; then
+  # Debian runs a daemon of it from then on; tests start their own.
+  "${as_root[@]}" systemctl disable --now etcd >/dev/null 2>&1 || true
+fi
 for package in "${missing[@]}"; do
   is_installed "$package" || fail "apt-get ended well, but $package is not installed"
 done

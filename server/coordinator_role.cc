@@ -156,9 +156,9 @@ CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
   }
   keeper.confirm_folder = [this](absl::string_view checkpoint) {
     for (const std::unique_ptr<FolderLock>& lock : locks_) {
-      if (absl::StartsWith(checkpoint, lock->folder() + "/")) return lock->Confirm();
+      if (absl::StartsWith(checkpoint, lock->folder() + "/")) RETURN_IF_ERROR(lock->Confirm());
     }
-    return absl::OkStatus();
+    return deps_.confirm_leader();
   };
   keeper.job = config_.job;
   return keeper;
@@ -360,7 +360,9 @@ v1::ClusterStatus CoordinatorRole::ReadStatus() {
     snapshot.waiting_for = absl::StrCat("waits for the journal to be written: ", trouble.message());
     snapshot.is_held_up = true;
   }
-  return ToProto(board_.Report(std::move(snapshot)), config_.job);
+  v1::ClusterStatus status = ToProto(board_.Report(std::move(snapshot)), config_.job);
+  status.set_leader_lease(config_.cluster.leader_lease);
+  return status;
 }
 
 void CoordinatorRole::BeginDrain() { cluster_rpc_->BeginDrain(); }

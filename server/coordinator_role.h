@@ -49,6 +49,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     std::function<bool()> is_interrupted = [] { return false; };
     // What the shard of this process may take. Zeros: not known, and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
+    // See Server::Deps.
+    std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
   };
 
   // Sees whether memory and disk will do, locks the folders for checkpoints, and opens

@@ -196,7 +196,8 @@ void Server::OnReplicaChange(const absl::Status& state) {
 
 absl::Status Server::ConfirmInCharge() const {
   RETURN_IF_ERROR(log_lock_->CheckHeld());
-  return replication_ == nullptr ? absl::OkStatus() : replication_->state();
+  if (replication_ != nullptr) RETURN_IF_ERROR(replication_->state());
+  return deps_.confirm_leader();  // last: reading the folder takes its time
 }
 
 absl::Status Server::OpenLog() {
@@ -270,6 +271,7 @@ absl::Status Server::Build() {
       deps.checkpoint_disk = replication_->AddDisk();
     }
     deps.confirm_in_charge = [this] { return ConfirmInCharge(); };
+    deps.confirm_leader = deps_.confirm_leader;
     deps.is_interrupted = deps_.is_interrupted;
     deps.read_memory = host.read_memory;
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));

@@ -45,6 +45,9 @@ class Server {
     int num_threads = 0;  // for sums, updates and checksums; 0: one per core
     // Asked now and then while Create() takes long, which then is Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
+    // Whether this process still is the one that may write. Asked after everything that is written
+    // for good, before anybody is told of it. From any thread; must not block.
+    std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
   };
   enum class StopKind { kNone, kGraceful, kImmediate };
 

@@ -5,6 +5,7 @@
 #include "common/host_port.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
+#include "server/leader_lease/lease_address.h"
 
 namespace lodestar {
 namespace {
@@ -63,6 +64,9 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
   RETURN_IF_ERROR(
       CheckDurationRange("round_timeout", cluster.round_timeout, kShortestWait, kMaxDuration));
   RETURN_IF_ERROR(CheckWholeRange("memory_limit", cluster.memory_limit, 0, kMaxMemory));
+  if (!cluster.leader_lease.empty()) {
+    RETURN_IF_ERROR(ParseLeaseAddress(cluster.leader_lease).status());
+  }
   return CheckDurationRange("stop_timeout", cluster.stop_timeout, kShortestWait, kMaxDuration);
 }
 

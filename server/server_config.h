@@ -36,6 +36,7 @@ struct ClusterConfig {
   // For the last checkpoint, once this server is told to stop; for rounds at hand, once the job is.
   absl::Duration stop_timeout = absl::Minutes(1);
   int64_t memory_limit = 0;  // bytes that the shard may take; 0: what the machine or its group has
+  std::string leader_lease;  // see LeaseAddress; empty: whoever is started is the server
 };
 
 enum class ResumePolicy { kLatest, kNever, kPath };

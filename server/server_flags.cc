@@ -46,6 +46,12 @@ ABSL_FLAG(
     "--coordinator only.");
 ABSL_FLAG(std::string, coordinator, "",
           "HOST:PORT of the server of shard 0. Needed by, and only allowed for, shards above 0.");
+ABSL_FLAG(std::string, leader_lease, "",
+          "etcd://HOST:PORT[,HOST:PORT...]/KEY, members of one etcd cluster (3.4 or later, without "
+          "TLS and users): of all servers given the same KEY only one goes on at any time; the "
+          "others wait, and one of them takes over when it ends (at once) or is gone (within 10 "
+          "s). A server that cannot renew its lease exits with 129. Each shard needs a KEY of its "
+          "own. Empty: every server that is started goes on.");
 
 ABSL_FLAG(
     std::string, model, "gpt-nano",
@@ -254,6 +260,7 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
         absl::StrCat("--memory_limit=", memory_limit, ": ", bytes.status().message()));
   }
   cluster.memory_limit = *bytes;
+  cluster.leader_lease = absl::GetFlag(FLAGS_leader_lease);
   return cluster;
 }
 
@@ -431,7 +438,7 @@ bool CountsOnEveryServer(const std::string& flag) {
       "port_file",       "shared_memory", "long_paths",   "shard",
       "coordinator",     "trace",         "trace_rounds", "log_level",
       "stop_timeout",    "memory_limit",  "durability",   "journal_dir",
-      "journal_replica", "promote"};
+      "journal_replica", "promote",       "leader_lease"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -453,7 +460,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
   return {
       {"Network and place in the cluster",
        {"listen", "http", "insecure", "advertise", "port_file", "shared_memory", "long_paths",
-        "shard", "coordinator", "memory_limit"}},
+        "shard", "coordinator", "leader_lease", "memory_limit"}},
       {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
        {"mode", "min_workers", "keep_workers", "quorum", "max_rounds_ahead", "staleness_scaling",

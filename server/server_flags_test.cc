@@ -130,6 +130,8 @@ TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"--shard=2/2", "--coordinator=localhost:1"}), HasSubstr("0 <= I < K"));
   EXPECT_THAT(ErrorOf({"--lease=1ms"}), AllOf(HasSubstr("--lease=1ms"), HasSubstr("100ms")));
   EXPECT_THAT(ErrorOf({"--lease=10"}), HasSubstr("--lease=10"));
+  EXPECT_THAT(ErrorOf({"--leader_lease=h:1/k"}),
+              AllOf(HasSubstr("--leader_lease=h:1/k"), HasSubstr("etcd://HOST:PORT")));
   EXPECT_THAT(ErrorOf({"--round_timeout=1ms"}),
               AllOf(HasSubstr("--round_timeout=1ms"), HasSubstr("100ms")));
   EXPECT_THAT(ErrorOf({"--checkpoint_keep=0"}), HasSubstr("--checkpoint_keep=0"));

@@ -1,19 +1,26 @@
 // ps_server: holds the weights that GPU workers train together.
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/process_setup.h"
+#include "common/status_macros.h"
 #include "common/stop_signals.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
+#include "server/leader_lease/leader_lease.h"
+#include "server/leader_lease/lease_address.h"
+#include "server/leader_lease/lease_store_factory.h"
 #include "server/replica_server.h"
 #include "server/server.h"
 #include "server/server_flags.h"
@@ -27,8 +34,11 @@ constexpr int kExitFailed = 1;
 constexpr int kExitBadFlags = 2;
 constexpr int kExitNotSaved = 3;
 // 128 and above, as shells count: the same command may succeed later.
-constexpr int kExitRetry = 129;       // the port or a folder is held, the disk full
+// The port or a folder is held, the disk full, the leader lease lost.
+constexpr int kExitRetry = 129;
 constexpr int kExitSignalBase = 128;  // told to stop
+
+bool IsToldToStop() { return PendingStopSignal() != 0; }
 
 int ExitCodeOfStart(const absl::Status& failure) {
   if (absl::IsCancelled(failure)) return kExitSignalBase + PendingStopSignal();
@@ -41,7 +51,7 @@ int ExitCodeOfStart(const absl::Status& failure) {
 
 int RunReplica(const ServerConfig& config) {
   ReplicaServer::Deps deps;
-  deps.is_interrupted = [] { return PendingStopSignal() != 0; };
+  deps.is_interrupted = IsToldToStop;
   absl::StatusOr<std::unique_ptr<ReplicaServer>> replica = ReplicaServer::Create(config, deps);
   if (!replica.ok()) return ExitCodeOfStart(replica.status());
   std::atomic<int> first_signal = 0;
@@ -59,9 +69,38 @@ int RunReplica(const ServerConfig& config) {
   return was_told ? kExitSignalBase + first_signal : kExitFailed;
 }
 
+// Another server is about to go on in the place of this one: nothing is saved or closed any more.
+void EndAtOnce(const absl::Status& lost) {
+  // Ends the process where the log cannot be written, within the time that the lease leaves for it.
+  const itimerval patience = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 200'000}};
+  setitimer(ITIMER_REAL, &patience, nullptr);
+  LogError("{}; ends at once", lost.message());
+  FlushLog();
+  _exit(kExitRetry);
+}
+
+// Null: there is none to be had.
+absl::StatusOr<std::unique_ptr<LeaderLease>> TakeLeaderLease(const ClusterConfig& cluster) {
+  if (cluster.leader_lease.empty()) return nullptr;
+  ASSIGN_OR_RETURN(const LeaseAddress address, ParseLeaseAddress(cluster.leader_lease));
+  LeaseCourse::Config course;
+  course.name = absl::StrCat("the leader lease ", address.ToString());
+  course.claim = {NewProcessIdentity(),
+                  absl::StrCat("shard ", cluster.shard, "/", cluster.num_shards)};
+  LeaderLease::Deps deps;
+  deps.store = MakeLeaseStore(address);
+  deps.is_interrupted = IsToldToStop;
+  deps.on_lost = EndAtOnce;
+  return LeaderLease::Take(std::move(course), std::move(deps));
+}
+
 int RunServer(const ServerConfig& config) {
+  // Given back when the server is gone: the next one finds all that this one has written.
+  const absl::StatusOr<std::unique_ptr<LeaderLease>> lease = TakeLeaderLease(config.cluster);
+  if (!lease.ok()) return ExitCodeOfStart(lease.status());
   Server::Deps deps;
-  deps.is_interrupted = [] { return PendingStopSignal() != 0; };
+  deps.is_interrupted = IsToldToStop;
+  if (*lease != nullptr) deps.confirm_leader = [&lease] { return (*lease)->CheckHeld(); };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config, deps);
   if (!server.ok()) return ExitCodeOfStart(server.status());
   std::atomic<int> first_signal = 0;

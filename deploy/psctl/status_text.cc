@@ -203,6 +203,9 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
     add("requested ", RequestText(request));
   }
   if (status.has_last_checkpoint()) add("saved     ", CheckpointText(status.last_checkpoint()));
+  if (!status.leader_lease().empty()) {
+    add("leader    ", absl::StrCat("holds ", status.leader_lease()));
+  }
   if (status.has_resumed()) {
     add("resumed   ",
         absl::StrFormat("%s (round %d)", status.resumed().path(), status.resumed().round()));

@@ -1,10 +1,14 @@
 // Checkpoints, restarts and export through whole clusters in one process.
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <thread>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "common/file_io.h"
 #include "common/file_system.h"
 #include "common/safetensors.h"
@@ -18,8 +22,10 @@
 namespace lodestar {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr size_t kElements = 4500;
 
@@ -56,8 +62,19 @@ class RestartTest : public testing::Test {
     return worker.SupplyAndJoin(Filled(0.0f));
   }
 
+  // Until is_leader_ says otherwise.
+  absl::StatusOr<std::unique_ptr<Server>> StartLeader() {
+    config_.cluster.leader_lease = "etcd://h:1/k";
+    Server::Deps deps;
+    deps.confirm_leader = [this] {
+      return is_leader_ ? absl::OkStatus() : absl::AbortedError("another server leads");
+    };
+    return Server::Create(config_, deps);
+  }
+
   ServerConfig config_;
   std::optional<v1::RoundReport> report_;
+  std::atomic<bool> is_leader_ = true;
 };
 
 absl::StatusOr<v1::CheckpointReply> Checkpoint(const std::string& address) {
@@ -67,6 +84,54 @@ absl::StatusOr<v1::CheckpointReply> Checkpoint(const std::string& address) {
   v1::CheckpointReply reply;
   RETURN_IF_ERROR(FromGrpcStatus(stub->Checkpoint(&context, {}, &reply)));
   return reply;
+}
+
+TEST_F(RestartTest, WhoIsNotTheLeaderAnyMoreAcknowledgesNothing) {
+  config_.durability.has_journal = true;
+  config_.durability.journal_dir = config_.durability.checkpoint_dir + "/journal";
+  ASSERT_OK_AND_ASSIGN(const auto server, StartLeader());
+  WireClient worker(server->address(), "one", 1);
+  ASSERT_OK(Enter(worker));
+  ASSERT_OK(Train(worker, 1));
+  ASSERT_OK_AND_ASSIGN(const v1::Grant grant, worker.NextGrant(report_));
+  is_leader_ = false;
+  std::thread pushing([&] {
+    EXPECT_THAT(
+        worker.Push(v1::CONTRIBUTION_KIND_GRADIENT, grant.round(), grant.min_round(), Filled(1.0f)),
+        Not(IsOk()));
+  });
+  std::thread registering([&] {
+    EXPECT_THAT(WireClient(server->address(), "two", 2).TryRegister(TestLayout()), Not(IsOk()));
+  });
+  const auto is_held_up = [&] {
+    const auto status = FetchStatus(server->address());
+    return status.ok() &&
+           absl::StrContains(status->open_round().waiting_for(), "another server leads") &&
+           absl::c_any_of(status->alarms(), [](const v1::Alarm& alarm) {
+             return absl::StrContains(alarm.text(), "shard 0: the journal cannot be written");
+           });
+  };
+  while (!is_held_up()) {
+  }
+  server->Stop(Server::StopKind::kImmediate);
+  pushing.join();
+  registering.join();
+}
+
+TEST_F(RestartTest, WhoIsNotTheLeaderAnyMorePublishesNothing) {
+  ASSERT_OK_AND_ASSIGN(const auto server, StartLeader());
+  WireClient worker(server->address(), "only", 1);
+  ASSERT_OK(Enter(worker));
+  ASSERT_OK(Train(worker, 1));
+  ASSERT_OK(worker.Leave(report_));
+  ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, FetchStatus(server->address()));
+  EXPECT_EQ(status.leader_lease(), config_.cluster.leader_lease);
+  is_leader_ = false;
+  EXPECT_THAT(Checkpoint(server->address()).status().ToString(), HasSubstr("another server leads"));
+  server->Stop(Server::StopKind::kImmediate);
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::string> left,
+                       FileSystem::Real().List(config_.durability.checkpoint_dir));
+  EXPECT_THAT(left, Not(Contains("round-00000001")));
 }
 
 TEST_F(RestartTest, KilledCoordinatorGoesOnFromItsCheckpoint) {

@@ -3,13 +3,17 @@
 
 Usage: server_process_test.py PS_SERVER
 """
+import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 SERVER = None
 PATIENCE_SECONDS = 30
@@ -46,6 +50,42 @@ class ServerProcess:
     self.process.wait()
     self.process.stderr.close()
     self._folder.cleanup()
+
+
+class Etcd:
+  """A real one, with one member."""
+
+  def __init__(self):
+    self._folder = tempfile.TemporaryDirectory()
+    with socket.socket() as client, socket.socket() as peer:
+      for reserved in (client, peer):
+        reserved.bind(("127.0.0.1", 0))
+      self.port, peer_port = (reserved.getsockname()[1] for reserved in (client, peer))
+    url, peer_url = (f"http://127.0.0.1:{port}" for port in (self.port, peer_port))
+    self._process = subprocess.Popen(
+        ["etcd", "--data-dir=" + self._folder.name, "--unsafe-no-fsync",
+         "--listen-client-urls=" + url, "--advertise-client-urls=" + url,
+         "--listen-peer-urls=" + peer_url, "--initial-advertise-peer-urls=" + peer_url,
+         "--initial-cluster=default=" + peer_url],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *unused):
+    self._process.kill()
+    self._process.wait()
+    self._folder.cleanup()
+
+  def call(self, name, **request):
+    """Over its JSON gateway, which has the API a second time; bytes are base64."""
+    body = json.dumps(request).encode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v3/{name}", body,
+                                PATIENCE_SECONDS) as answer:
+      return json.load(answer)
+
+  def address(self, key):
+    return f"etcd://127.0.0.1:{self.port}/{key}"
 
 
 class ServerProcessTest(unittest.TestCase):
@@ -90,6 +130,39 @@ class ServerProcessTest(unittest.TestCase):
       server.process.wait()
       with ServerProcess(f"--listen=127.0.0.1:{server.port}") as again:
         self.assertEqual(again.port, server.port)
+
+  @unittest.skipUnless(shutil.which("etcd"), "there is no etcd on this machine")
+  def test_one_server_of_two_has_the_leader_lease(self):
+    with Etcd() as etcd:
+      flag = "--leader_lease=" + etcd.address("a/run")
+      # Started with etcd, which it waits for.
+      with ServerProcess(flag) as first, subprocess.Popen(
+          [SERVER, "--listen=127.0.0.1:0", "--model=mlp", flag], stderr=subprocess.PIPE,
+          text=True) as second:
+        self.addCleanup(second.kill)
+        standing_by = next(line for line in second.stderr if "stands by" in line)
+        self.assertIn(f"process {first.process.pid},", standing_by)
+        # What the end of a lease does to a holder that is frozen.
+        first.process.send_signal(signal.SIGSTOP)
+        key = etcd.call("kv/range", key="YS9ydW4=")["kvs"][0]
+        etcd.call("lease/revoke", ID=key["lease"])
+        self.assertTrue(any("holds the leader lease" in line for line in second.stderr))
+        first.process.send_signal(signal.SIGCONT)
+        self.assertEqual(first.process.wait(PATIENCE_SECONDS), 129)
+        self.assertRegex(first.process.stderr.read(), "the leader lease .*; ends at once")
+        self.assertTrue(any("address=" in line for line in second.stderr))
+        # A server that ends gives the lease back.
+        second.send_signal(signal.SIGTERM)
+        self.assertEqual(second.wait(PATIENCE_SECONDS), 128 + signal.SIGTERM)
+        self.assertNotIn("kvs", etcd.call("kv/range", key="YS9ydW4="))
+
+  def test_a_server_that_waits_for_etcd_can_be_stopped(self):
+    with subprocess.Popen([SERVER, "--model=mlp", "--leader_lease=etcd://127.0.0.1:1/k"],
+                          stderr=subprocess.PIPE, text=True) as server:
+      self.addCleanup(server.kill)
+      self.assertTrue(any("waits for the leader lease" in line for line in server.stderr))
+      server.send_signal(signal.SIGTERM)
+      self.assertEqual(server.wait(PATIENCE_SECONDS), 128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

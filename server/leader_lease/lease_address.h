@@ -1,0 +1,27 @@
+// --leader_lease, as an operator writes it. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+struct LeaseAddress {
+  enum class Scheme { kEtcd };
+
+  Scheme scheme = Scheme::kEtcd;
+  std::vector<std::string> endpoints;  // HOST:PORT
+  std::string key;
+
+  // As it was written.
+  std::string ToString() const;
+};
+
+// SCHEME://HOST:PORT[,HOST:PORT...]/KEY. Errors: InvalidArgument naming the flag, the value and
+// what is allowed.
+absl::StatusOr<LeaseAddress> ParseLeaseAddress(absl::string_view value);
+
+}  // namespace lodestar

@@ -1,0 +1,14 @@
+// The only place that tells the services apart which can grant a leader lease.
+#pragma once
+
+#include <memory>
+
+#include "server/leader_lease/lease_address.h"
+#include "server/leader_lease/lease_store.h"
+
+namespace lodestar {
+
+// Calls nobody yet.
+std::unique_ptr<LeaseStore> MakeLeaseStore(const LeaseAddress& address);
+
+}  // namespace lodestar

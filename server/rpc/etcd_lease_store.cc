@@ -1,0 +1,162 @@
+#include "server/rpc/etcd_lease_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/bulk_options.h"
+#include "proto/etcd.grpc.pb.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+namespace {
+
+namespace wire = ::etcdserverpb;
+
+const char* NameOf(LeaseCall::Kind kind) {
+  switch (kind) {
+    case LeaseCall::Kind::kRead:
+      return "Range";
+    case LeaseCall::Kind::kGrant:
+      return "LeaseGrant";
+    case LeaseCall::Kind::kClaim:
+      return "Txn";
+    case LeaseCall::Kind::kKeepAlive:
+      return "LeaseKeepAlive";
+    case LeaseCall::Kind::kRevoke:
+      return "LeaseRevoke";
+  }
+  return "";
+}
+
+// etcd counts in whole seconds.
+int64_t WholeSeconds(absl::Duration ttl) {
+  return std::max<int64_t>(1, absl::ToInt64Seconds(absl::Ceil(ttl, absl::Seconds(1))));
+}
+
+absl::Duration TimeToLive(int64_t seconds) { return absl::Seconds(std::max<int64_t>(0, seconds)); }
+
+std::optional<LeaseKey> FirstKey(const wire::RangeResponse& range) {
+  if (range.kvs().empty()) return std::nullopt;
+  return LeaseKey{range.kvs(0).value(), range.kvs(0).lease()};
+}
+
+grpc::Status Read(wire::KV::Stub& stub, grpc::ClientContext* context, const std::string& key,
+                  LeaseAnswer& answer) {
+  wire::RangeRequest request;
+  request.set_key(key);
+  wire::RangeResponse reply;
+  const grpc::Status status = stub.Range(context, request, &reply);
+  answer.key = FirstKey(reply);
+  return status;
+}
+
+grpc::Status Claim(wire::KV::Stub& stub, grpc::ClientContext* context, const std::string& key,
+                   const LeaseCall& call, LeaseAnswer& answer) {
+  wire::TxnRequest request;
+  wire::Compare& is_free = *request.add_compare();
+  is_free.set_key(key);
+  is_free.set_target(wire::Compare::CREATE);
+  is_free.set_result(wire::Compare::EQUAL);
+  is_free.set_create_revision(0);
+  wire::PutRequest& put = *request.add_success()->mutable_request_put();
+  put.set_key(key);
+  put.set_value(call.value);
+  put.set_lease(call.lease);
+  request.add_failure()->mutable_request_range()->set_key(key);
+  wire::TxnResponse reply;
+  const grpc::Status status = stub.Txn(context, request, &reply);
+  if (reply.succeeded()) {
+    answer.key = LeaseKey{call.value, call.lease};
+  } else if (!reply.responses().empty()) {
+    answer.key = FirstKey(reply.responses(0).response_range());
+  }
+  return status;
+}
+
+grpc::Status Grant(wire::Lease::Stub& stub, grpc::ClientContext* context, const LeaseCall& call,
+                   LeaseAnswer& answer) {
+  wire::LeaseGrantRequest request;
+  request.set_ttl(WholeSeconds(call.ttl));
+  wire::LeaseGrantResponse reply;
+  const grpc::Status status = stub.LeaseGrant(context, request, &reply);
+  answer.lease = reply.id();
+  answer.ttl = TimeToLive(reply.ttl());
+  if (!status.ok() || reply.error().empty()) return status;
+  return grpc::Status(grpc::StatusCode::UNAVAILABLE, reply.error());
+}
+
+// A stream for each: what is lost with one concerns that one only.
+grpc::Status KeepAlive(wire::Lease::Stub& stub, grpc::ClientContext* context, const LeaseCall& call,
+                       LeaseAnswer& answer) {
+  wire::LeaseKeepAliveRequest request;
+  request.set_id(call.lease);
+  wire::LeaseKeepAliveResponse reply;
+  const auto stream = stub.LeaseKeepAlive(context);
+  stream->Write(request);
+  stream->WritesDone();
+  const bool has_reply = stream->Read(&reply);
+  if (has_reply) context->TryCancel();
+  const grpc::Status status = stream->Finish();
+  if (!has_reply) {
+    if (!status.ok()) return status;
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the stream ended without an answer");
+  }
+  answer.ttl = TimeToLive(reply.ttl());
+  return grpc::Status::OK;
+}
+
+grpc::Status Revoke(wire::Lease::Stub& stub, grpc::ClientContext* context, const LeaseCall& call) {
+  wire::LeaseRevokeRequest request;
+  request.set_id(call.lease);
+  wire::LeaseRevokeResponse reply;
+  return stub.LeaseRevoke(context, request, &reply);
+}
+
+grpc::Status Carry(const std::shared_ptr<grpc::Channel>& channel, const std::string& key,
+                   const LeaseCall& call, LeaseAnswer& answer) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(call.timeout));
+  const auto keys = wire::KV::NewStub(channel);
+  const auto leases = wire::Lease::NewStub(channel);
+  switch (call.kind) {
+    case LeaseCall::Kind::kRead:
+      return Read(*keys, &context, key, answer);
+    case LeaseCall::Kind::kGrant:
+      return Grant(*leases, &context, call, answer);
+    case LeaseCall::Kind::kClaim:
+      return Claim(*keys, &context, key, call, answer);
+    case LeaseCall::Kind::kKeepAlive:
+      return KeepAlive(*leases, &context, call, answer);
+    case LeaseCall::Kind::kRevoke:
+      return Revoke(*leases, &context, call);
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+EtcdLeaseStore::EtcdLeaseStore(const std::vector<std::string>& endpoints, std::string key)
+    : key_(std::move(key)) {
+  for (const std::string& address : endpoints) endpoints_.push_back({address, nullptr});
+}
+
+LeaseAnswer EtcdLeaseStore::Call(const LeaseCall& call) {
+  Endpoint& endpoint = endpoints_[call.endpoint];
+  if (endpoint.channel == nullptr) {
+    endpoint.channel = grpc::CreateCustomChannel(
+        endpoint.address, grpc::InsecureChannelCredentials(), ControlChannelArguments());
+  }
+  LeaseAnswer answer;
+  const absl::Status status = FromGrpcStatus(Carry(endpoint.channel, key_, call, answer));
+  if (status.ok()) return answer;
+  // It may hang on a connection that only this side takes for alive.
+  if (!absl::IsNotFound(status)) endpoint.channel = nullptr;
+  return {.status =
+              absl::Status(status.code(), absl::StrCat("etcd at ", endpoint.address, ": ",
+                                                       NameOf(call.kind), ": ", status.message()))};
+}
+
+}  // namespace lodestar

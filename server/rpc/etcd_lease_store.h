@@ -1,0 +1,33 @@
+// A LeaseStore in etcd (3.4 or later), over its v3 API. Plain gRPC: neither TLS nor users of etcd.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/leader_lease/lease_store.h"
+
+namespace lodestar {
+
+class EtcdLeaseStore : public LeaseStore {
+ public:
+  // `endpoints`: HOST:PORT of members of one etcd cluster; at least one.
+  EtcdLeaseStore(const std::vector<std::string>& endpoints, std::string key);
+
+  int num_endpoints() const override { return static_cast<int>(endpoints_.size()); }
+  // The text of an error names endpoint and call.
+  LeaseAnswer Call(const LeaseCall& call) override;
+
+ private:
+  struct Endpoint {
+    std::string address;
+    std::shared_ptr<grpc::Channel> channel;  // null: the next call opens it
+  };
+
+  std::vector<Endpoint> endpoints_;
+  const std::string key_;
+};
+
+}  // namespace lodestar
