@@ -6,7 +6,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/overloaded.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
@@ -151,8 +150,35 @@ absl::StatusOr<std::unique_ptr<ReplicaStore::Lane>> ReplicaStore::OpenLane(Term 
 
 absl::Status ReplicaStore::Lane::Carry(const FileChange& change) {
   RETURN_IF_ERROR(status_);
-  status_ = Do(change);
+  status_ = std::visit([this](const auto& kind) { return DoInTerm(kind); }, change);
   return status_;
+}
+
+template <typename Change>
+absl::Status ReplicaStore::Lane::DoInTerm(const Change& change) {
+  Member& member = store_->MemberOf(term_.shard);
+  // A new term waits for what this one has begun.
+  absl::ReaderMutexLock lock(&member.mutex);
+  RETURN_IF_ERROR(store_->Check(member, term_));
+  return Do(change);
+}
+
+absl::Status ReplicaStore::Lane::DoInTerm(const CopyIsWholeChange&) {
+  Member& member = store_->MemberOf(term_.shard);
+  absl::MutexLock lock(&member.mutex);
+  RETURN_IF_ERROR(store_->Check(member, term_));
+  if (member.mark->is_whole) return absl::OkStatus();
+  ReplicationMark mark = *member.mark;
+  mark.is_whole = true;
+  RETURN_IF_ERROR(WriteReplicationMark(disk(), store_->JournalFolder(term_.shard), mark));
+  member.mark = std::move(mark);
+  return absl::OkStatus();
+}
+
+FileSystem& ReplicaStore::Lane::disk() const { return *store_->deps_.disk; }
+
+absl::StatusOr<std::string> ReplicaStore::Lane::Locate(const MirroredPath& path) const {
+  return store_->folders_.Locate(term_.shard, path);
 }
 
 absl::StatusOr<WritableFile*> ReplicaStore::Lane::Find(uint64_t file) {
@@ -161,76 +187,56 @@ absl::StatusOr<WritableFile*> ReplicaStore::Lane::Find(uint64_t file) {
   return absl::InvalidArgumentError(absl::StrCat("file ", file, " is not open"));
 }
 
-absl::Status ReplicaStore::Lane::Do(const FileChange& change) {
-  FileSystem& disk = *store_->deps_.disk;
-  Member& member = store_->MemberOf(term_.shard);
-  const auto located = [&](const MirroredPath& path) {
-    return store_->folders_.Locate(term_.shard, path);
-  };
-  if (std::holds_alternative<CopyIsWholeChange>(change)) {
-    absl::MutexLock lock(&member.mutex);
-    RETURN_IF_ERROR(store_->Check(member, term_));
-    if (member.mark->is_whole) return absl::OkStatus();
-    ReplicationMark mark = *member.mark;
-    mark.is_whole = true;
-    RETURN_IF_ERROR(WriteReplicationMark(disk, store_->JournalFolder(term_.shard), mark));
-    member.mark = std::move(mark);
-    return absl::OkStatus();
+absl::Status ReplicaStore::Lane::Do(const CreateFileChange& create) {
+  if (files_.size() >= kMaxOpenFiles || files_.count(create.file) > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("file ", create.file, " is open already, or too many are"));
   }
-  // A new term waits for what this one has begun.
-  absl::ReaderMutexLock lock(&member.mutex);
-  RETURN_IF_ERROR(store_->Check(member, term_));
-  return std::visit(Overloaded{
-                        [&](const CreateFileChange& create) -> absl::Status {
-                          if (files_.size() >= kMaxOpenFiles || files_.count(create.file) > 0) {
-                            return absl::InvalidArgumentError(
-                                absl::StrCat("file ", create.file, ": is open, or too many are"));
-                          }
-                          ASSIGN_OR_RETURN(const std::string path, located(create.path));
-                          ASSIGN_OR_RETURN(
-                              std::unique_ptr<WritableFile> file,
-                              disk.Create(path, create.goes_on ? FileSystem::IfExists::kGoOn
-                                                               : FileSystem::IfExists::kTruncate));
-                          files_[create.file] = std::move(file);
-                          return absl::OkStatus();
-                        },
-                        [&](const AppendChange& append) -> absl::Status {
-                          ASSIGN_OR_RETURN(WritableFile* const file, Find(append.file));
-                          return file->Append(append.bytes);
-                        },
-                        [&](const SyncFileChange& sync) -> absl::Status {
-                          ASSIGN_OR_RETURN(WritableFile* const file, Find(sync.file));
-                          return file->Sync();
-                        },
-                        [&](const CloseFileChange& close) -> absl::Status {
-                          ASSIGN_OR_RETURN(WritableFile* const file, Find(close.file));
-                          const absl::Status closed = file->Close();
-                          files_.erase(close.file);
-                          return closed;
-                        },
-                        [&](const CreateDirectoriesChange& create) -> absl::Status {
-                          ASSIGN_OR_RETURN(const std::string path, located(create.path));
-                          return disk.CreateDirectories(path);
-                        },
-                        [&](const RenameChange& rename) -> absl::Status {
-                          ASSIGN_OR_RETURN(const std::string from, located(rename.from));
-                          ASSIGN_OR_RETURN(const std::string to, located(rename.to));
-                          return disk.Rename(from, to);
-                        },
-                        [&](const RemoveChange& remove) -> absl::Status {
-                          ASSIGN_OR_RETURN(const std::string path, located(remove.path));
-                          if (remove.path.path.empty()) {
-                            return absl::InvalidArgumentError("a whole folder is not removed");
-                          }
-                          return disk.RemoveAll(path);
-                        },
-                        [&](const SyncDirectoryChange& sync) -> absl::Status {
-                          ASSIGN_OR_RETURN(const std::string path, located(sync.path));
-                          return disk.SyncDirectory(path);
-                        },
-                        [](const CopyIsWholeChange&) { return absl::OkStatus(); },
-                    },
-                    change);
+  ASSIGN_OR_RETURN(const std::string path, Locate(create.path));
+  ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
+                   disk().Create(path, create.goes_on ? FileSystem::IfExists::kGoOn
+                                                      : FileSystem::IfExists::kTruncate));
+  files_[create.file] = std::move(file);
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaStore::Lane::Do(const AppendChange& append) {
+  ASSIGN_OR_RETURN(WritableFile* const file, Find(append.file));
+  return file->Append(append.bytes);
+}
+
+absl::Status ReplicaStore::Lane::Do(const SyncFileChange& sync) {
+  ASSIGN_OR_RETURN(WritableFile* const file, Find(sync.file));
+  return file->Sync();
+}
+
+absl::Status ReplicaStore::Lane::Do(const CloseFileChange& close) {
+  ASSIGN_OR_RETURN(WritableFile* const file, Find(close.file));
+  const absl::Status closed = file->Close();
+  files_.erase(close.file);
+  return closed;
+}
+
+absl::Status ReplicaStore::Lane::Do(const CreateDirectoriesChange& create) {
+  ASSIGN_OR_RETURN(const std::string path, Locate(create.path));
+  return disk().CreateDirectories(path);
+}
+
+absl::Status ReplicaStore::Lane::Do(const RenameChange& rename) {
+  ASSIGN_OR_RETURN(const std::string from, Locate(rename.from));
+  ASSIGN_OR_RETURN(const std::string to, Locate(rename.to));
+  return disk().Rename(from, to);
+}
+
+absl::Status ReplicaStore::Lane::Do(const RemoveChange& remove) {
+  ASSIGN_OR_RETURN(const std::string path, Locate(remove.path));
+  if (!remove.path.path.empty()) return disk().RemoveAll(path);
+  return absl::InvalidArgumentError("a whole folder is not removed");
+}
+
+absl::Status ReplicaStore::Lane::Do(const SyncDirectoryChange& sync) {
+  ASSIGN_OR_RETURN(const std::string path, Locate(sync.path));
+  return disk().SyncDirectory(path);
 }
 
 }  // namespace lodestar

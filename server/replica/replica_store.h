@@ -52,7 +52,19 @@ class ReplicaStore {
    private:
     friend class ReplicaStore;
     Lane(ReplicaStore* store, Term term) : store_(store), term_(term) {}
-    absl::Status Do(const FileChange& change);
+    template <typename Change>
+    absl::Status DoInTerm(const Change& change);
+    absl::Status DoInTerm(const CopyIsWholeChange& is_whole);
+    absl::Status Do(const CreateFileChange& create);
+    absl::Status Do(const AppendChange& append);
+    absl::Status Do(const SyncFileChange& sync);
+    absl::Status Do(const CloseFileChange& close);
+    absl::Status Do(const CreateDirectoriesChange& create);
+    absl::Status Do(const RenameChange& rename);
+    absl::Status Do(const RemoveChange& remove);
+    absl::Status Do(const SyncDirectoryChange& sync);
+    FileSystem& disk() const;
+    absl::StatusOr<std::string> Locate(const MirroredPath& path) const;
     absl::StatusOr<WritableFile*> Find(uint64_t file);
 
     ReplicaStore* const store_;

@@ -235,14 +235,22 @@ void Replication::Lose(uint64_t connection, const absl::Status& why) {
   deps_.on_change(state());
 }
 
-absl::Status Replication::WriteMark(uint64_t term, uint64_t next_term, bool is_whole) {
+absl::Status Replication::WriteMark(bool has_begun, bool is_whole) {
+  const std::vector<uint64_t>& previous = config_.plan.previous;
   ReplicationMark mark;
   mark.side = ReplicationSide::kServer;
-  mark.term = term;
-  mark.next_term = next_term;
   mark.is_whole = is_whole;
   mark.peer = config_.replica;
   mark.since = deps_.now();
+  if (has_begun) {
+    mark.term = config_.term;
+  } else {
+    if (!previous.empty()) {
+      mark.term = previous.front();
+      mark.asked_for.assign(previous.begin() + 1, previous.end());
+    }
+    mark.asked_for.push_back(config_.term);
+  }
   return WriteReplicationMark(*deps_.disk, JournalFolder(), mark);
 }
 
@@ -297,10 +305,8 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   request.checkpoint_dir = config_.checkpoint_dir;
   request.server = config_.server;
   // Before the replica may count this term: whoever starts here later goes on from either.
-  const std::vector<uint64_t>& previous = config_.plan.previous;
   if (!has_begun_) {
-    RETURN_IF_ERROR(WriteMark(previous.empty() ? 0 : previous.front(), config_.term,
-                              /*is_whole=*/!request.has_nothing));
+    RETURN_IF_ERROR(WriteMark(/*has_begun=*/false, /*is_whole=*/!request.has_nothing));
   }
   ASSIGN_OR_RETURN(const TermGrant grant, connection.BeginTerm(request));
   // Of two attempts of this process the first may have been cut short.
@@ -319,44 +325,47 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   };
   if (grant.verdict == TermVerdict::kFetch) {
     LogInfo("there is no journal here; takes that of the replica {}", config_.replica);
-    RETURN_IF_ERROR(
-        FetchAll(*deps_.disk, *folders, config_.shard,
-                 previous.empty() && !has_tried ? Leftovers::kOfOthers : Leftovers::kOfCopy,
-                 connection, tell("takes the journal of the replica")));
-  } else {
-    ASSIGN_OR_RETURN(const std::vector<FileEntry> theirs, connection.ListFiles());
-    ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
-    RETURN_IF_ERROR(SendDifferences(*deps_.disk, *folders, config_.shard, theirs, *lane,
-                                    tell("the replica is brought up to date")));
-    RETURN_IF_ERROR(lane->Send(CopyIsWholeChange{}));
-    ASSIGN_OR_RETURN(const uint64_t question, lane->Ask());
-    RETURN_IF_ERROR(lane->Await(question));
+    const bool is_first = config_.plan.previous.empty() && !has_tried;
+    RETURN_IF_ERROR(FetchAll(*deps_.disk, *folders, config_.shard,
+                             is_first ? Leftovers::kOfOthers : Leftovers::kOfCopy, connection,
+                             tell("takes the journal of the replica")));
+    RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
+    has_begun_ = true;
+    return absl::OkStatus();
   }
-  if (!has_begun_) RETURN_IF_ERROR(WriteMark(config_.term, 0, /*is_whole=*/true));
+  ASSIGN_OR_RETURN(const std::vector<FileEntry> theirs, connection.ListFiles());
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
+  RETURN_IF_ERROR(SendDifferences(*deps_.disk, *folders, config_.shard, theirs, *lane,
+                                  tell("the replica is brought up to date")));
+  // Before others may go on from the copy.
+  if (!has_begun_) RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
   has_begun_ = true;
-  return absl::OkStatus();
+  RETURN_IF_ERROR(lane->Send(CopyIsWholeChange{}));
+  ASSIGN_OR_RETURN(const uint64_t question, lane->Ask());
+  return lane->Await(question);
 }
 
 void Replication::KeepConnected() {
   watch_ = std::thread([this] { Watch(); });
 }
 
+absl::Status Replication::Look() {
+  std::shared_ptr<ReplicaConnection> connection;
+  uint64_t number = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (state_.ok()) connection = connection_;
+    number = num_connections_;
+  }
+  if (connection == nullptr) return Connect();
+  if (const absl::Status alive = connection->CheckTerm(); !alive.ok()) Lose(number, alive);
+  return state();
+}
+
 void Replication::Watch() {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
   while (true) {
-    std::shared_ptr<ReplicaConnection> connection;  // null: there is none to be looked after
-    uint64_t number = 0;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (is_over_) return;
-      if (state_.ok()) connection = connection_;
-      number = num_connections_;
-    }
-    if (connection == nullptr) {
-      Connect().IgnoreError();  // it is the state
-    } else if (const absl::Status alive = connection->CheckTerm(); !alive.ok()) {
-      Lose(number, alive);
-    }
+    Look().IgnoreError();  // whoever writes gets it
     absl::MutexLock lock(&mutex_);
     if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kLook)) return;
   }

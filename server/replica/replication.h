@@ -54,7 +54,9 @@ class Replication {
   // Makes both sides equal, unless they are. Blocks for both disks and the network. Errors: see
   // ReplicaConnection; those of the disk. Only one thread at a time.
   absl::Status Connect() ABSL_LOCKS_EXCLUDED(mutex_);
-  // From here on, does so as often as it is needed, and looks after the replica every second.
+  // Does so if the replica is lost; else sees whether it is. Errors: state().
+  absl::Status Look();
+  // From here on looks every second.
   void KeepConnected();
   // Whoever waits for the replica gets Cancelled, and so do all later ones.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -106,7 +108,8 @@ class Replication {
   // What `path` is to the replica; nothing if that has no copy of it.
   std::optional<MirroredPath> Find(const std::string& path) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Equalise(ReplicaConnection& connection) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status WriteMark(uint64_t term, uint64_t next_term, bool is_whole);
+  // The term has begun, or is asked for.
+  absl::Status WriteMark(bool has_begun, bool is_whole);
   void SetState(absl::Status state) ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string JournalFolder() const;

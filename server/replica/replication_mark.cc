@@ -1,6 +1,7 @@
 #include "server/replica/replication_mark.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -11,7 +12,7 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kFormatVersion = 1;
-constexpr int64_t kMaxBytes = 4096;
+constexpr int64_t kMaxBytes = 1 << 20;
 constexpr char kServerText[] = "server";
 constexpr char kReplicaText[] = "replica";
 
@@ -21,18 +22,19 @@ std::string PathIn(const std::string& folder) {
 
 std::string Hex(uint64_t term) { return absl::StrCat(absl::Hex(term)); }
 
-absl::StatusOr<uint64_t> GetTerm(const Json& json, absl::string_view key) {
-  ASSIGN_OR_RETURN(const std::string text, GetString(json, key));
+absl::StatusOr<uint64_t> ParseTerm(absl::string_view text) {
   uint64_t term = 0;
   if (absl::SimpleHexAtoi(text, &term)) return term;
-  return absl::InvalidArgumentError(absl::StrCat(key, "=", text, " is no hexadecimal number"));
+  return absl::InvalidArgumentError(absl::StrCat("term '", text, "' is no hexadecimal number"));
 }
 
 std::string ToText(const ReplicationMark& mark) {
+  Json asked_for = Json::array();
+  for (const uint64_t term : mark.asked_for) asked_for.push_back(Hex(term));
   return FormatJson({{"format_version", kFormatVersion},
                      {"side", mark.side == ReplicationSide::kServer ? kServerText : kReplicaText},
                      {"term", Hex(mark.term)},
-                     {"next_term", Hex(mark.next_term)},
+                     {"asked_for", std::move(asked_for)},
                      {"is_whole", mark.is_whole},
                      {"peer", mark.peer},
                      {"since", mark.since}}) +
@@ -52,8 +54,13 @@ absl::StatusOr<ReplicationMark> FromText(absl::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat("side=", side, " is unknown"));
   }
   mark.side = side == kServerText ? ReplicationSide::kServer : ReplicationSide::kReplica;
-  ASSIGN_OR_RETURN(mark.term, GetTerm(json, "term"));
-  ASSIGN_OR_RETURN(mark.next_term, GetTerm(json, "next_term"));
+  ASSIGN_OR_RETURN(const std::string term, GetString(json, "term"));
+  ASSIGN_OR_RETURN(mark.term, ParseTerm(term));
+  ASSIGN_OR_RETURN(const Json* const asked_for, GetArray(json, "asked_for"));
+  for (const Json& asked : *asked_for) {
+    if (!asked.is_string()) return absl::InvalidArgumentError("a term is no string");
+    ASSIGN_OR_RETURN(mark.asked_for.emplace_back(), ParseTerm(asked.get<std::string>()));
+  }
   ASSIGN_OR_RETURN(mark.is_whole, GetBool(json, "is_whole"));
   ASSIGN_OR_RETURN(mark.peer, GetString(json, "peer"));
   ASSIGN_OR_RETURN(mark.since, GetString(json, "since"));
@@ -122,9 +129,11 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
     return plan;
   }
   if (start.wants_replica) {
-    plan.previous = {mark.term, mark.next_term};
+    plan.previous = {mark.term};
+    plan.previous.insert(plan.previous.end(), mark.asked_for.begin(), mark.asked_for.end());
     plan.has_nothing = !mark.is_whole;
-    plan.may_begin_copy = start.may_promote;
+    // Before the first term there was no replica that anybody could have gone on from.
+    plan.may_begin_copy = start.may_promote || mark.term == 0;
     return plan;
   }
   if (!mark.is_whole) {

@@ -22,11 +22,12 @@ enum class ReplicationSide { kServer, kReplica };
 
 struct ReplicationMark {
   ReplicationSide side = ReplicationSide::kServer;
-  uint64_t term = 0;
-  uint64_t next_term = 0;  // of a server that has asked for it and may have got it; 0: none
-  bool is_whole = true;    // false: the first copy is under way, in this folder
-  std::string peer;        // who has the other side; for people
-  std::string since;       // when the term began; for people
+  uint64_t term = 0;  // 0: there was none yet
+  // Those that a server has asked for since, and may have got.
+  std::vector<uint64_t> asked_for;
+  bool is_whole = true;  // false: the first copy is under way, in this folder
+  std::string peer;      // who has the other side; for people
+  std::string since;     // when the term began; for people
 };
 
 // Nothing if there is none. Errors: DataLoss naming the file; those of the disk.
@@ -49,7 +50,7 @@ struct ReplicationStart {
 // How it begins.
 struct ReplicationPlan {
   bool drops_mark = false;         // what the folder is from here on is another thing
-  std::vector<uint64_t> previous;  // terms that it goes on from
+  std::vector<uint64_t> previous;  // terms that it goes on from, the last known one first
   bool has_nothing = false;        // it goes on from what the replica has
   bool may_begin_copy = true;      // of an empty replica
 };

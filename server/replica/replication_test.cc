@@ -234,6 +234,20 @@ TEST_F(ReplicationTest, FetchingIsBegunAnewWhereItWasCutShort) {
   EXPECT_EQ(Contents(*here_), before);
 }
 
+TEST_F(ReplicationTest, StartsThatWereCutShortAreNoReasonNotToStart) {
+  ASSERT_OK(here_->CreateDirectories(kJournal));
+  ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000001.journal", "records"));
+  // Before the replica has heard of it, and after; each forgets nothing of those before it.
+  for (const int calls : {0, 0, 3, 0, 5, 0, 9, 1}) {
+    int left = calls;
+    link_ = [&left] { return left-- > 0 ? absl::OkStatus() : absl::UnavailableError("cut"); };
+    EXPECT_EQ(StartServer().code(), absl::StatusCode::kUnavailable) << calls;
+  }
+  link_ = nullptr;
+  ASSERT_OK(StartServer());
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+}
+
 TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) {
   ASSERT_OK(StartServer());
   ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));

@@ -120,6 +120,10 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   const absl::Duration round_timeouts[] = {absl::Seconds(15), absl::Seconds(30), absl::Seconds(40)};
   config.round_timeout = chance.Of(round_timeouts);
   scenario.journals = !config.checkpoint_dir.empty() && chance.OneIn(2);
+  scenario.has_replica = scenario.journals && chance.OneIn(2);
+  // Those of several servers are on a disk that all of them see.
+  scenario.replica_has_checkpoints =
+      scenario.has_replica && config.num_shards == 1 && chance.OneIn(2);
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(
@@ -132,7 +136,9 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
           ? "no checkpoints"
           : absl::StrCat("checkpoints every ", ScheduleText(config.checkpoint_schedule),
                          config.fallback_dir.empty() ? "" : ", else into another folder",
-                         scenario.journals ? ", and a journal" : ""),
+                         scenario.journals ? ", and a journal" : "",
+                         scenario.has_replica ? " with a replica" : "",
+                         scenario.replica_has_checkpoints ? ", also of the checkpoints" : ""),
       ", a fault every ",
       absl::FormatDuration(absl::Trunc(scenario.fault_pause, absl::Milliseconds(1))));
   return scenario;

@@ -15,8 +15,10 @@ namespace lodestar::simulation {
 
 struct Scenario {
   CoordinatorConfig coordinator;
-  int keep = 3;                       // checkpoints
-  bool journals = false;              // servers write down what they acknowledge
+  int keep = 3;              // checkpoints
+  bool journals = false;     // servers write down what they acknowledge
+  bool has_replica = false;  // of the journals
+  bool replica_has_checkpoints = false;
   int num_workers = 1;                // that know the job's encodings
   bool has_old_worker = false;        // and one that does not,
   bool speaks_old_wire = false;       // or does not speak the servers' wire version

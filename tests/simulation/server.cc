@@ -7,11 +7,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/file_io.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/journal/journal_reader.h"
+#include "server/journal/journal_segments.h"
+#include "server/replica/replication.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/shard_convert.h"
 
@@ -38,6 +41,7 @@ constexpr absl::Duration kRestartPause = absl::Seconds(1);
 constexpr absl::Duration kExitTime = absl::Milliseconds(50);
 
 // Beside the checkpoints: where those cannot be written, it can.
+constexpr char kJournalRoot[] = "/journal";
 constexpr char kJournalFolder[] = "/journal/coordinator";
 // So that it goes from one to the next often.
 constexpr int64_t kJournalSegmentBytes = 64 << 10;
@@ -99,15 +103,51 @@ absl::Status SimulatedServer::TryFolders() {
         TryCheckpointFolder(*cluster_->disk, folder, /*checkpoint_bytes=*/0, count).status());
   }
   if (!cluster_->journals) return absl::OkStatus();
-  RETURN_IF_ERROR(TryCheckpointFolder(*cluster_->disk, kJournalFolder, /*checkpoint_bytes=*/0,
-                                      /*num_checkpoints=*/0)
-                      .status());
-  return ReadJournal();
+  return TryCheckpointFolder(*cluster_->disk, kJournalFolder, /*checkpoint_bytes=*/0,
+                             /*num_checkpoints=*/0)
+      .status();
+}
+
+absl::Status SimulatedServer::Replicate() {
+  SimulatedReplica* const replica = cluster_->replica;
+  if (replica == nullptr) return absl::OkStatus();
+  ReplicationStart start;
+  start.folder = log_folder();
+  ASSIGN_OR_RETURN(start.mark, ReadReplicationMark(disk_, start.folder));
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk_, start.folder));
+  start.has_journal = !segments.empty();
+  start.wants_replica = true;
+  start.may_promote = replica->IsKnownToBeEmpty(shard_);
+  Replication::Config config;
+  ASSIGN_OR_RETURN(config.plan, JudgeStart(start));
+  config.shard = shard_;
+  config.num_shards = cluster_->coordinator.num_shards;
+  config.journal_dir = kJournalRoot;
+  config.checkpoint_dir = cluster_->coordinator.checkpoint_dir;
+  config.replica = "replica";
+  config.server = process_.name();
+  config.term = process_.world().chance()() | 1;
+  Replication::Deps deps;
+  deps.disk = &disk_;
+  deps.connect = [this, replica, life = process_.life()] {
+    return replica->Connect([this, life] {
+      return cluster_->is_draining || !process_.is_alive() || process_.life() != life;
+    });
+  };
+  deps.on_change = [this](const absl::Status& state) {
+    process_.world().Tell(process_.name(), ": replica: ", state.ToString());
+  };
+  life_->replication = std::make_unique<Replication>(std::move(config), std::move(deps));
+  for (FileSystem** const disk :
+       {&life_->log_disk, &life_->shard_disk, &life_->journal_disk, &life_->keeper_disk}) {
+    *disk = life_->replication->AddDisk();
+  }
+  return life_->replication->Connect();
 }
 
 absl::Status SimulatedServer::ReadJournal() {
   absl::StatusOr<CoordinatorJournal::Contents> contents =
-      CoordinatorJournal::Read(disk_, kJournalFolder);
+      CoordinatorJournal::Read(*life_->journal_disk, kJournalFolder);
   if (absl::IsDataLoss(contents.status())) {
     cluster_->audit->Fail("the journal is damaged: ", contents.status().message());
   }
@@ -137,14 +177,18 @@ void SimulatedServer::Start() {
   exit_.reset();
   completed_rounds_.reset();
   life_ = std::make_unique<Life>(this, &process_);
+  for (FileSystem** const disk :
+       {&life_->log_disk, &life_->shard_disk, &life_->journal_disk, &life_->keeper_disk}) {
+    *disk = &disk_;
+  }
+  const absl::Status opened = cluster_->journals ? OpenLog() : absl::OkStatus();
   ShardHost::Deps deps;
   deps.executor = &life_->arithmetic;
   deps.commands = &life_->commands;
   deps.writer = &life_->writer;
-  deps.file_system = &disk_;
+  deps.file_system = life_->shard_disk;
   deps.reports = this;
   deps.instance_id = life_->instance_id;
-  const absl::Status opened = cluster_->journals ? OpenLog() : absl::OkStatus();
   deps.log = life_->log.get();
   life_->host = std::make_unique<ShardHost>(shard_, deps);
   absl::StatusOr<bool> has_recovered = false;
@@ -167,6 +211,9 @@ void SimulatedServer::Start() {
 }
 
 void SimulatedServer::FailToStart(const absl::Status& why) {
+  if (absl::IsFailedPrecondition(why) || absl::IsInvalidArgument(why)) {
+    cluster_->audit->Fail(process_.name(), " does not start: ", why.message());
+  }
   process_.world().Tell(process_.name(), " cannot start: ", why.message());
   process_.world().After(kRestartPause, [this, life = process_.life()] {
     if (process_.life() == life && !process_.is_alive()) Start();
@@ -177,11 +224,15 @@ absl::Status SimulatedServer::OpenLog() {
   RETURN_IF_ERROR(TryCheckpointFolder(*cluster_->disk, log_folder(), /*checkpoint_bytes=*/0,
                                       /*num_checkpoints=*/0)
                       .status());
+  RETURN_IF_ERROR(Replicate());
   ShardLog::Deps deps;
-  deps.file_system = &disk_;
+  deps.file_system = life_->log_disk;
   deps.executor = &life_->log_tasks;
   deps.format_assignment = FormatAssignment;
   deps.parse_assignment = ParseAssignment;
+  if (life_->replication != nullptr) {
+    deps.confirm = [replication = life_->replication.get()] { return replication->state(); };
+  }
   deps.on_trouble = [this](const absl::Status& status) {
     process_.world().Tell(process_.name(), ": journal: ", status.ToString());
   };
@@ -235,6 +286,18 @@ void SimulatedServer::Crash(bool with_machine) {
   cluster_->disk->Crash(chance);
 }
 
+void SimulatedServer::LoseDisk() {
+  process_.world().Tell(process_.name(), " has lost its disk");
+  const MirroredFolders& folders = cluster_->replica->folders();
+  for (const MirroredPath& folder : folders.OfShard(shard_)) {
+    const std::string path = *folders.Locate(shard_, folder);
+    const absl::Status removed = cluster_->disk->RemoveAll(path);
+    LODESTAR_CHECK(removed.ok()) << removed;
+    const absl::Status synced = cluster_->disk->SyncDirectory(DirectoryOf(path));
+    LODESTAR_CHECK(synced.ok()) << synced;
+  }
+}
+
 void SimulatedServer::Exit(const absl::Status& status) {
   if (exit_.has_value()) return;
   exit_ = status;
@@ -255,7 +318,7 @@ absl::Status SimulatedServer::StartCoordinator() {
   keeper.keep = cluster_->keep;
   keeper.job = cluster_->coordinator.job;
   CheckpointKeeper::Deps deps;
-  deps.file_system = &disk_;
+  deps.file_system = life_->keeper_disk;
   deps.executor = &life_->keeper_tasks;
   deps.reports = this;
   // Later starts get higher numbers.
@@ -264,17 +327,18 @@ absl::Status SimulatedServer::StartCoordinator() {
            (world.chance()() & 0xffff);
   };
   life_->keeper = std::make_unique<CheckpointKeeper>(keeper, deps);
+  if (cluster_->journals) RETURN_IF_ERROR(ReadJournal());
   auto coordinator = memory_.has_value()
                          ? Coordinator::Resume(cluster_->coordinator, *memory_, world.Now())
                          : Coordinator::Create(cluster_->coordinator, world.Now());
   LODESTAR_CHECK(coordinator.ok()) << coordinator.status();
   life_->coordinator = coordinator->get();
   if (cluster_->journals) {
-    ASSIGN_OR_RETURN(
-        life_->journal,
-        CoordinatorJournal::Create({kJournalFolder, std::move(journal_end_)},
-                                   {.file_system = &disk_, .executor = &life_->journal_writer},
-                                   kJournalSegmentBytes));
+    ASSIGN_OR_RETURN(life_->journal,
+                     CoordinatorJournal::Create(
+                         {kJournalFolder, std::move(journal_end_)},
+                         {.file_system = life_->journal_disk, .executor = &life_->journal_writer},
+                         kJournalSegmentBytes));
     cluster_->audit->ExpectLateAnswers();
     memory_.has_value() ? cluster_->audit->OnResumed(*memory_) : cluster_->audit->OnBegunAnew();
   }
@@ -334,6 +398,7 @@ ClusterSnapshot SimulatedServer::Snapshot() {
 }
 
 void SimulatedServer::TickShard() {
+  if (life_->replication != nullptr) life_->replication->Look().IgnoreError();
   life_->host->Tick();
   InspectShard(/*all=*/true);
   process_.After(kShardTick, [this] { TickShard(); });

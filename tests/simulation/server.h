@@ -26,12 +26,14 @@
 #include "server/host/shard_host.h"
 #include "server/host/shard_log.h"
 #include "server/journal/journal_reader.h"
+#include "server/replica/replication.h"
 #include "server/rpc/command_order.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/last_save_calls.h"
 #include "tests/simulation/audit.h"
 #include "tests/simulation/bulk_service.h"
 #include "tests/simulation/network.h"
+#include "tests/simulation/replica.h"
 #include "tests/simulation/world.h"
 
 namespace lodestar::simulation {
@@ -46,7 +48,8 @@ struct ClusterContext {
   SimulatedFileSystem* disk = nullptr;  // that all servers mount
   Coordinator::Config coordinator;
   int keep = 3;                           // checkpoints
-  bool journals = false;                  // servers write down what they acknowledge
+  bool journals = false;                  // servers write down what they acknowledge,
+  SimulatedReplica* replica = nullptr;    // and there, too; null: nowhere
   std::vector<SimulatedServer*> servers;  // by shard
   bool is_draining = false;               // what a process that has ended left undone
 };
@@ -100,6 +103,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // frozen.
   ClusterSnapshot Snapshot();
   Coordinator* coordinator() { return life_ == nullptr ? nullptr : life_->coordinator; }
+  // While it is down: what only its machine had is gone.
+  void LoseDisk();
   // It waits for the disk, whatever the coordinator says.
   bool awaits_disk() const {
     if (life_ == nullptr) return false;
@@ -139,6 +144,12 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     ProcessExecutor log_tasks;
     ProcessExecutor journal_writer;
     uint64_t instance_id = 0;
+    std::unique_ptr<Replication> replication;  // null: there is no replica
+    // The disk, each with its copy if there is a replica.
+    FileSystem* log_disk = nullptr;
+    FileSystem* shard_disk = nullptr;
+    FileSystem* journal_disk = nullptr;
+    FileSystem* keeper_disk = nullptr;
     // Of shard 0.
     std::unique_ptr<CoordinatorJournal> journal;
     std::unique_ptr<CoordinatorStrand> strand;
@@ -166,6 +177,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
 
   absl::Status TryFolders();
   std::string log_folder() const { return absl::StrCat("/journal/shard-", shard_); }
+  // Sees to it that the replica has all, or takes all from there.
+  absl::Status Replicate();
   absl::Status OpenLog();
   // Takes over what the process before it has written down. False: there is nothing.
   absl::StatusOr<bool> Recover();

@@ -76,11 +76,24 @@ class Run {
     kCheckpoint,
     kLast,
   };
+  // Where there is a replica.
+  enum class ReplicaFault : uint8_t {
+    kCrash,
+    kCut,
+    kCutOnce,
+    kCrashOnDisk,
+    kFillDisk,
+    kLoseDisk,
+    kLoseServersDisk,
+    kLast,
+  };
 
   void BeginStorm();
   void EndStorm();
   void PlanFault(int storm);
   void Strike(Fault fault);
+  void PlanReplicaFault(int storm);
+  void Strike(ReplicaFault fault);
   void BeginCalm();
   // Whatever is broken.
   void Mend();
@@ -131,6 +144,7 @@ class Run {
   Chance chance_;  // of the faults
   Network network_;
   SimulatedFileSystem disk_;
+  std::unique_ptr<SimulatedReplica> replica_;  // null: there is none
   Audit audit_;
   ClusterContext cluster_;
   std::vector<std::unique_ptr<SimulatedServer>> servers_;
@@ -188,6 +202,13 @@ Run::Run(const SimulationOptions& options)
   cluster_.coordinator = scenario_.coordinator;
   cluster_.keep = scenario_.keep;
   cluster_.journals = scenario_.journals;
+  if (scenario_.has_replica) {
+    replica_ = std::make_unique<SimulatedReplica>(
+        &world_, "/journal",
+        scenario_.replica_has_checkpoints ? scenario_.coordinator.checkpoint_dir : "",
+        Chance::Mix(options.seed + 2));
+    cluster_.replica = replica_.get();
+  }
   disk_.SetFaultHook([this](FileOperation operation, const std::string& path) {
     return OnFileOperation(operation, path);
   });
@@ -246,6 +267,7 @@ void Run::BeginStorm() {
   audit_.SetMustSave(false);
   is_stormy_ = true;
   PlanFault(++num_storms_);
+  if (replica_ != nullptr) PlanReplicaFault(num_storms_);
   world_.After(UpTo(kLongestStorm), [this] { EndStorm(); });
 }
 
@@ -368,6 +390,51 @@ void Run::Strike(Fault fault) {
       return;
     }
     case Fault::kLast:
+      return;
+  }
+}
+
+void Run::PlanReplicaFault(int storm) {
+  world_.After(UpTo(8 * scenario_.fault_pause), [this, storm] {
+    if (!is_stormy_ || storm != num_storms_) return;
+    ++num_faults_;
+    Strike(static_cast<ReplicaFault>(chance_.Below(static_cast<int>(ReplicaFault::kLast))));
+    PlanReplicaFault(storm);
+  });
+}
+
+void Run::Strike(ReplicaFault fault) {
+  switch (fault) {
+    case ReplicaFault::kCrash:
+      return replica_->Crash(/*with_machine=*/chance_.OneIn(2), UpTo(absl::Seconds(5)));
+    case ReplicaFault::kCut:
+      return replica_->Cut(UpTo(absl::Seconds(5)));
+    case ReplicaFault::kCutOnce:
+      return replica_->CutOnce(chance_.Below(60));
+    case ReplicaFault::kCrashOnDisk:
+      return replica_->CrashOnDisk(chance_.Below(60));
+    case ReplicaFault::kFillDisk:
+      return replica_->FillDisk(UpTo(absl::Seconds(5)));
+    case ReplicaFault::kLoseDisk: {
+      // Those that have everything are there.
+      const bool are_up = std::all_of(servers_.begin(), servers_.end(), [](const auto& server) {
+        return server->process().is_alive();
+      });
+      if (are_up) replica_->LoseDisk(static_cast<int>(servers_.size()));
+      return;
+    }
+    case ReplicaFault::kLoseServersDisk: {
+      const int shard = static_cast<int>(chance_.Below(servers_.size()));
+      SimulatedServer& server = *servers_[shard];
+      if (!server.process().is_alive() || !replica_->HasWhole(shard)) return;
+      server.Crash(/*with_machine=*/false);
+      is_damaging_ = true;
+      server.LoseDisk();
+      is_damaging_ = false;
+      if (chance_.OneIn(2)) replica_->Crash(/*with_machine=*/true, UpTo(absl::Seconds(5)));
+      return StartAgain(server, UpTo(absl::Seconds(10)));
+    }
+    case ReplicaFault::kLast:
       return;
   }
 }
@@ -757,6 +824,7 @@ void Run::Mend() {
   mended_at_ = world_.Now();
   world_.Tell(is_calm_ ? "calm" : "a lull");
   network_.Heal();
+  if (replica_ != nullptr) replica_->Mend();
   disk_.SetCapacity(std::numeric_limits<int64_t>::max());
   disk_fails_until_ = absl::InfinitePast();
   folder_fails_until_ = absl::InfinitePast();

@@ -1,0 +1,62 @@
+// The replica of the servers' journals: a process on a machine of its own, with its own disk and
+// all that can happen to either.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/testing/simulated_file_system.h"
+#include "server/replica/replica_connection.h"
+#include "server/replica/replica_store.h"
+#include "tests/simulation/chance.h"
+#include "tests/simulation/world.h"
+
+namespace lodestar::simulation {
+
+class SimulatedReplica {
+ public:
+  // `checkpoint_dir` empty: it has copies of journals only.
+  SimulatedReplica(World* world, const std::string& journal_dir, const std::string& checkpoint_dir,
+                   uint64_t seed);
+
+  const MirroredFolders& folders() const { return folders_; }
+  // `is_of_the_dead`: asked before each call; true: the process that has connected has ended.
+  std::unique_ptr<ReplicaConnection> Connect(std::function<bool()> is_of_the_dead);
+  // A server that starts without its disk could go on from here.
+  bool HasWhole(int shard) const;
+  // Its disk was replaced by an empty one, and the shard has not been copied to that yet: an
+  // operator knows that no server goes on from the old one.
+  bool IsKnownToBeEmpty(int shard) const;
+
+  // What may happen to it; it mends itself within `time`.
+  void Crash(bool with_machine, absl::Duration time);
+  void LoseDisk(int num_shards);
+  void Cut(absl::Duration time);
+  void FillDisk(absl::Duration time);
+  // After that many calls, changes of files among them, one of them fails and nobody is told why.
+  void CutOnce(int64_t num_calls) { calls_until_cut_ = num_calls; }
+  void CrashOnDisk(int64_t num_operations) { operations_until_crash_ = num_operations; }
+  void Mend();
+
+ private:
+  void Start();
+  absl::Status OnCall();
+  absl::Status OnFileOperation();
+
+  World* const world_;
+  Chance chance_;
+  const MirroredFolders folders_;
+  std::unique_ptr<SimulatedFileSystem> disk_;
+  std::shared_ptr<ReplicaStore> store_;  // null while the process is down
+  int64_t num_starts_ = 0;
+  absl::Time cut_until_ = absl::InfinitePast();
+  int64_t calls_until_cut_ = -1;
+  int64_t operations_until_crash_ = -1;
+  std::set<int> lost_;  // shards
+};
+
+}  // namespace lodestar::simulation
