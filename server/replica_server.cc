@@ -17,12 +17,6 @@
 #include "server/advertised_address.h"
 
 namespace lodestar {
-namespace {
-
-constexpr std::chrono::milliseconds kCallPatience(1000);
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Create(const ServerConfig& config,
                                                                      const Deps& deps) {
   RETURN_IF_ERROR(ValidateServerConfig(config));
@@ -45,7 +39,8 @@ ReplicaServer::ReplicaServer(const ServerConfig& config, const Deps& deps)
 
 ReplicaServer::~ReplicaServer() {
   if (grpc_server_ == nullptr) return;
-  grpc_server_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
+  // Servers end no call by themselves.
+  grpc_server_->Shutdown(std::chrono::system_clock::now());
   grpc_server_->Wait();
 }
 

@@ -137,9 +137,10 @@ absl::Status Server::PrepareReplication() {
   start.has_journal = !segments.empty();
   start.wants_replica = !durability.journal_replica.empty();
   start.may_promote = durability.may_promote;
+  start.is_leader = !config_.cluster.leader_lease.empty();
   ASSIGN_OR_RETURN(ReplicationPlan plan, JudgeStart(start));
   if (plan.drops_mark) {
-    LogWarn("{} was {} {} since {}; from here on it is this server's, because of --promote", folder,
+    LogWarn("{} was {} {} since {}; from here on it is this server's alone", folder,
             start.mark->side == ReplicationSide::kReplica ? "a replica of the server on"
                                                           : "copied to the replica",
             start.mark->peer, start.mark->since);

@@ -113,12 +113,16 @@ absl::Status CheckJournal(const DurabilityConfig& durability) {
   return ParseHostPort("journal_replica", durability.journal_replica, /*lowest_port=*/1).status();
 }
 
-absl::Status CheckReplica(const DurabilityConfig& durability) {
-  if (!durability.journal_dir.empty()) return absl::OkStatus();
+absl::Status CheckReplica(const ServerConfig& config) {
+  if (config.durability.journal_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "--replica needs --journal_dir, the folder for its copies of journals; or "
+        "--checkpoint_dir, for copies of checkpoints as well");
+  }
+  if (config.cluster.leader_lease.empty() || config.durability.has_journal) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "--replica needs --journal_dir, the folder for its copies of journals; or --checkpoint_dir, "
-      "for "
-      "copies of checkpoints as well");
+      "--replica with --leader_lease takes the place of its server, and needs all that this is "
+      "given: --durability=journal is missing");
 }
 
 absl::Status CheckOutput(const OutputConfig& output) {
@@ -129,7 +133,10 @@ absl::Status CheckOutput(const OutputConfig& output) {
 
 absl::Status ValidateServerConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckNetwork(config.network));
-  if (config.is_replica) return CheckReplica(config.durability);
+  if (config.is_replica) {
+    RETURN_IF_ERROR(CheckReplica(config));
+    if (config.cluster.leader_lease.empty()) return absl::OkStatus();
+  }
   RETURN_IF_ERROR(CheckJournal(config.durability));
   RETURN_IF_ERROR(CheckCluster(config.cluster));
   RETURN_IF_ERROR(CheckOutput(config.output));

@@ -75,7 +75,7 @@ struct ServerConfig {
   JobSpec job;  // the coordinator's; the other servers receive it
   bool exit_when_done = false;
   // The process is no server but keeps copies of the journals of some; only `network`, the folders
-  // and the log level count.
+  // and the log level count, until the leader lease makes it a server.
   bool is_replica = false;
 
   bool is_coordinator() const { return cluster.shard == 0; }

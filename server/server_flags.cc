@@ -419,7 +419,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   ASSIGN_OR_RETURN(config.durability, ReadJournal());
   config.is_replica = absl::GetFlag(FLAGS_replica);
-  if (config.is_replica) {
+  if (config.is_replica && config.cluster.leader_lease.empty()) {
     config.durability.checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
     return config;
   }
@@ -450,7 +450,7 @@ bool CountsOnReplica(const std::string& flag) {
 
 // Of those that were given.
 bool Counts(const std::string& flag, const ServerConfig& config) {
-  if (config.is_replica) return CountsOnReplica(flag);
+  if (config.is_replica && config.cluster.leader_lease.empty()) return CountsOnReplica(flag);
   return config.is_coordinator() || CountsOnEveryServer(flag);
 }
 
@@ -489,9 +489,9 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   RETURN_IF_ERROR(CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags(line.given));
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
-  if (!result.config.is_replica) {
-    RETURN_IF_ERROR(CheckNoneIsIdle(line.given, result.config));
-  }
+  const bool is_to_be_server =
+      !result.config.is_replica || !result.config.cluster.leader_lease.empty();
+  if (is_to_be_server) RETURN_IF_ERROR(CheckNoneIsIdle(line.given, result.config));
   for (const std::string& flag : line.given) {
     if (!Counts(flag, result.config)) result.ignored.push_back(flag);
   }

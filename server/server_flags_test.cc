@@ -302,6 +302,18 @@ TEST_F(ServerFlagsTest, AReplicaTakesFoldersAndAnAddress) {
               HasSubstr("--insecure"));
 }
 
+TEST_F(ServerFlagsTest, AReplicaWithALeaderLeaseIsGivenAllThatTheServerIs) {
+  const std::vector<std::string> standby = {"--replica", "--checkpoint_dir=run",
+                                            "--leader_lease=etcd://h:1/k", "--rounds=3"};
+  EXPECT_THAT(ErrorOf(standby), HasSubstr("--durability=journal"));
+  std::vector<std::string> whole = standby;
+  whole.emplace_back("--durability=journal");
+  const ServerCommandLine line = Parse(whole);
+  EXPECT_TRUE(line.config.is_replica);
+  EXPECT_EQ(line.config.job.schedule.total_rounds, 3);
+  EXPECT_THAT(line.ignored, IsEmpty());
+}
+
 TEST_F(ServerFlagsTest, AJournalMayHaveAReplica) {
   const std::vector<std::string> journal = {"--durability=journal", "--checkpoint_dir=run"};
   const auto with = [&](const std::string& flag) {

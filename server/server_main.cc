@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -49,26 +50,6 @@ int ExitCodeOfStart(const absl::Status& failure) {
   return may_retry ? kExitRetry : kExitFailed;
 }
 
-int RunReplica(const ServerConfig& config) {
-  ReplicaServer::Deps deps;
-  deps.is_interrupted = IsToldToStop;
-  absl::StatusOr<std::unique_ptr<ReplicaServer>> replica = ReplicaServer::Create(config, deps);
-  if (!replica.ok()) return ExitCodeOfStart(replica.status());
-  std::atomic<int> first_signal = 0;
-  SignalWaiter signals([&](int count, int signal) {
-    if (count > 1) _exit(kExitSignalBase + signal);
-    first_signal = signal;
-    LogInfo("signal={} stopping; once more: without closing anything", signal);
-    (*replica)->RequestStop();
-  });
-  const absl::Status outcome = (*replica)->Wait();
-  const bool was_told = absl::IsCancelled(outcome);
-  if (!was_told) LogError("{}", outcome);
-  replica->reset();
-  FlushLog();
-  return was_told ? kExitSignalBase + first_signal : kExitFailed;
-}
-
 // Another server is about to go on in the place of this one: nothing is saved or closed any more.
 void EndAtOnce(const absl::Status& lost) {
   // Ends the process where the log cannot be written, within the time that the lease leaves for it.
@@ -79,8 +60,11 @@ void EndAtOnce(const absl::Status& lost) {
   _exit(kExitRetry);
 }
 
+using Lease = std::unique_ptr<LeaderLease>;
+
 // Null: there is none to be had.
-absl::StatusOr<std::unique_ptr<LeaderLease>> TakeLeaderLease(const ClusterConfig& cluster) {
+absl::StatusOr<Lease> TakeLeaderLease(const ClusterConfig& cluster,
+                                      std::function<bool()> is_interrupted) {
   if (cluster.leader_lease.empty()) return nullptr;
   ASSIGN_OR_RETURN(const LeaseAddress address, ParseLeaseAddress(cluster.leader_lease));
   LeaseCourse::Config course;
@@ -89,18 +73,16 @@ absl::StatusOr<std::unique_ptr<LeaderLease>> TakeLeaderLease(const ClusterConfig
                   absl::StrCat("shard ", cluster.shard, "/", cluster.num_shards)};
   LeaderLease::Deps deps;
   deps.store = MakeLeaseStore(address);
-  deps.is_interrupted = IsToldToStop;
+  deps.is_interrupted = std::move(is_interrupted);
   deps.on_lost = EndAtOnce;
   return LeaderLease::Take(std::move(course), std::move(deps));
 }
 
-int RunServer(const ServerConfig& config) {
-  // Given back when the server is gone: the next one finds all that this one has written.
-  const absl::StatusOr<std::unique_ptr<LeaderLease>> lease = TakeLeaderLease(config.cluster);
-  if (!lease.ok()) return ExitCodeOfStart(lease.status());
+// `lease` is given back when the server is gone: the next one finds all that this one has written.
+int RunServer(const ServerConfig& config, const Lease& lease) {
   Server::Deps deps;
   deps.is_interrupted = IsToldToStop;
-  if (*lease != nullptr) deps.confirm_leader = [&lease] { return (*lease)->CheckHeld(); };
+  if (lease != nullptr) deps.confirm_leader = [&lease] { return lease->CheckHeld(); };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(config, deps);
   if (!server.ok()) return ExitCodeOfStart(server.status());
   std::atomic<int> first_signal = 0;
@@ -133,6 +115,65 @@ int RunServer(const ServerConfig& config) {
   }
   FlushLog();
   return exit_code;
+}
+
+// Once the replica has a copy that a server can go on from: waits for the lease of that server, and
+// then ends the replica.
+absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& replica,
+                              const std::function<bool()>& is_stopping) {
+  constexpr absl::Duration kLook = absl::Milliseconds(200);
+  while (!replica.HasWhole(cluster.shard)) {
+    if (is_stopping()) return absl::CancelledError("told to stop");
+    absl::SleepFor(kLook);
+  }
+  absl::StatusOr<Lease> lease = TakeLeaderLease(cluster, is_stopping);
+  replica.RequestStop();
+  return lease;
+}
+
+// With a leader lease: until this process is to be the server.
+int RunReplica(ServerConfig config) {
+  ReplicaServer::Deps deps;
+  deps.is_interrupted = IsToldToStop;
+  absl::StatusOr<std::unique_ptr<ReplicaServer>> replica = ReplicaServer::Create(config, deps);
+  if (!replica.ok()) return ExitCodeOfStart(replica.status());
+  absl::StatusOr<Lease> lease = nullptr;
+  absl::Status outcome;
+  std::atomic<int> first_signal = 0;
+  {
+    std::atomic<bool> is_over = false;
+    SignalWaiter signals([&](int count, int signal) {
+      if (count > 1) _exit(kExitSignalBase + signal);
+      first_signal = signal;
+      is_over = true;
+      LogInfo("signal={} stopping; once more: without closing anything", signal);
+      (*replica)->RequestStop();
+    });
+    std::thread standby;
+    if (!config.cluster.leader_lease.empty()) {
+      standby = std::thread([&] {
+        lease = StandBy(config.cluster, **replica, [&is_over] { return is_over.load(); });
+      });
+    }
+    outcome = (*replica)->Wait();
+    is_over = true;
+    if (standby.joinable()) standby.join();
+  }
+  replica->reset();
+  if (first_signal == 0 && lease.ok() && *lease != nullptr) {
+    LogWarn("takes the place of the server: the copy is whole, and {} is this process's",
+            config.cluster.leader_lease);
+    config.is_replica = false;
+    return RunServer(config, *lease);
+  }
+  if (first_signal == 0) LogError("{}", lease.ok() ? outcome : lease.status());
+  FlushLog();
+  return first_signal == 0 ? kExitFailed : kExitSignalBase + first_signal;
+}
+
+int RunServer(const ServerConfig& config) {
+  const absl::StatusOr<Lease> lease = TakeLeaderLease(config.cluster, IsToldToStop);
+  return lease.ok() ? RunServer(config, *lease) : ExitCodeOfStart(lease.status());
 }
 
 int Print(const std::string& text) {

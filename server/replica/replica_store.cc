@@ -1,5 +1,6 @@
 #include "server/replica/replica_store.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -51,6 +52,13 @@ std::vector<ReplicaStore::Copy> ReplicaStore::copies() const {
     if (member->mark.has_value()) copies.push_back({shard, *member->mark});
   }
   return copies;
+}
+
+bool ReplicaStore::HasWhole(int shard) const {
+  const std::vector<Copy> all = copies();
+  return std::any_of(all.begin(), all.end(), [shard](const Copy& copy) {
+    return copy.shard == shard && copy.mark.is_whole;
+  });
 }
 
 absl::Status ReplicaStore::Claim(int shard, Member& member) {

@@ -95,6 +95,8 @@ class ReplicaStore {
   absl::StatusOr<std::unique_ptr<Lane>> OpenLane(Term term);
 
   std::vector<Copy> copies() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether a server of that shard could go on from its copy.
+  bool HasWhole(int shard) const;
 
  private:
   // Of one shard. Changes are made with a share of the mutex, terms begin with all of it.

@@ -113,7 +113,7 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
   }
   const ReplicationMark& mark = *start.mark;
   if (mark.side == ReplicationSide::kReplica) {
-    if (!start.may_promote) {
+    if (!start.may_promote && !start.is_leader) {
       return absl::FailedPreconditionError(absl::StrCat(
           start.folder, " is a replica, of the server on ", mark.peer, " since ", mark.since,
           ": to keep it as such, start with --replica; to make it the server, once that one is "

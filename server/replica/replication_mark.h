@@ -44,7 +44,8 @@ struct ReplicationStart {
   std::optional<ReplicationMark> mark;  // in it
   bool has_journal = false;             // in it
   bool wants_replica = false;           // --journal_replica
-  bool may_promote = false;             // --promote, or a lease says that there is no other
+  bool may_promote = false;             // --promote
+  bool is_leader = false;               // a lease says that no other server goes on at present
 };
 
 // How it begins.

@@ -301,6 +301,11 @@ TEST_F(ReplicationTest, AReplicaBecomesTheServerOnlyIfToldSo) {
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(started.message(), HasSubstr("--promote"));
+  // Or if no other server goes on at present.
+  ReplicationStart start;
+  start.mark = *ReadReplicationMark(*here_, kJournal);
+  start.is_leader = true;
+  EXPECT_OK(JudgeStart(start).status());
   // With a new replica at once.
   ASSERT_OK(StartServer(/*may_promote=*/true));
   EXPECT_EQ(Contents(*here_), before);

@@ -1,6 +1,5 @@
 #include "tests/simulation/replica.h"
 
-#include <algorithm>
 #include <limits>
 #include <random>
 #include <utility>
@@ -45,11 +44,7 @@ std::unique_ptr<ReplicaConnection> SimulatedReplica::Connect(std::function<bool(
 }
 
 bool SimulatedReplica::HasWhole(int shard) const {
-  if (store_ == nullptr) return false;
-  for (const ReplicaStore::Copy& copy : store_->copies()) {
-    if (copy.shard == shard) return copy.mark.is_whole;
-  }
-  return false;
+  return store_ != nullptr && store_->HasWhole(shard);
 }
 
 bool SimulatedReplica::IsKnownToBeEmpty(int shard) const {
