@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/address_list.h"
 #include "common/executor.h"
 #include "common/folder_lock.h"
 #include "common/host_memory.h"
@@ -277,13 +278,14 @@ absl::Status Server::Build() {
     deps.read_memory = host.read_memory;
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));
   } else {
-    ShardAgent::Config agent;
-    agent.coordinator = config_.cluster.coordinator;
-    agent.shard = config_.cluster.shard;
-    agent.num_shards = config_.cluster.num_shards;
+    ASSIGN_OR_RETURN(AddressList coordinator,
+                     AddressList::Parse("coordinator", config_.cluster.coordinator));
     agent_ = std::make_unique<ShardAgent>(
-        agent, ShardAgent::Deps{[this] { return ReadShard(); },
-                                [this](const absl::Status& status) { Finish(status); }});
+        ShardAgent::Config{.coordinator = std::move(coordinator),
+                           .shard = config_.cluster.shard,
+                           .num_shards = config_.cluster.num_shards},
+        ShardAgent::Deps{[this] { return ReadShard(); },
+                         [this](const absl::Status& status) { Finish(status); }});
     redirect_ = std::make_unique<CoordinatorRedirect>(config_.cluster.shard,
                                                       [this] { return agent_->coordinator(); });
   }

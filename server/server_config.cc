@@ -1,8 +1,8 @@
 #include "server/server_config.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/address_list.h"
 #include "common/flag_range.h"
-#include "common/host_port.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "server/leader_lease/lease_address.h"
@@ -58,7 +58,7 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
                      ": the server of shard 0 is the coordinator; leave one of the two out"));
   }
   if (!cluster.coordinator.empty()) {
-    RETURN_IF_ERROR(ParseHostPort("coordinator", cluster.coordinator, /*lowest_port=*/1).status());
+    RETURN_IF_ERROR(AddressList::Parse("coordinator", cluster.coordinator).status());
   }
   RETURN_IF_ERROR(CheckDurationRange("lease", cluster.lease, kMinLease, kMaxDuration));
   RETURN_IF_ERROR(

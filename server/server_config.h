@@ -30,7 +30,7 @@ struct NetworkConfig {
 struct ClusterConfig {
   int shard = 0;  // the server of shard 0 is the coordinator
   int num_shards = 1;
-  std::string coordinator;  // HOST:PORT; of shards above 0 only
+  std::string coordinator;  // HOST:PORT[,HOST:PORT...]; of shards above 0 only
   absl::Duration lease = absl::Seconds(10);
   absl::Duration round_timeout = absl::Hours(1);  // the longest that a round waits for a member
   // For the last checkpoint, once this server is told to stop; for rounds at hand, once the job is.

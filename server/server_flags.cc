@@ -45,7 +45,9 @@ ABSL_FLAG(
     "the coordinator: it has all settings of the job; the others need --listen, --shard and "
     "--coordinator only.");
 ABSL_FLAG(std::string, coordinator, "",
-          "HOST:PORT of the server of shard 0. Needed by, and only allowed for, shards above 0.");
+          "HOST:PORT of the server of shard 0. Needed by, and only allowed for, shards above 0. "
+          "Several, with commas, where another process may take that server's place, as a promoted "
+          "replica does: they are tried in turn until one answers as the coordinator.");
 ABSL_FLAG(std::string, leader_lease, "",
           "etcd://HOST:PORT[,HOST:PORT...]/KEY, members of one etcd cluster (3.4 or later, without "
           "TLS and users): of all servers given the same KEY only one goes on at any time; the "

@@ -151,6 +151,8 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_THAT(ErrorOf({"--checkpoint_every=5"}), HasSubstr("counts with --checkpoint_dir"));
   EXPECT_THAT(ErrorOf({"--shard=1/2"}), HasSubstr("needs --coordinator"));
   EXPECT_THAT(ErrorOf({"--coordinator=localhost:1"}), HasSubstr("contradicts --shard=0/1"));
+  EXPECT_EQ(ErrorOf({"--shard=1/2", "--coordinator=one:1,two:2"}), "");
+  EXPECT_THAT(ErrorOf({"--shard=1/2", "--coordinator=one:1,one:1"}), HasSubstr("one:1 twice"));
   EXPECT_THAT(ErrorOf({"--shard=1/2", "--coordinator=localhost"}),
               AllOf(HasSubstr("--coordinator=localhost"), HasSubstr("HOST:PORT")));
   EXPECT_THAT(ErrorOf({"--init_from=w.safetensors", "--resume=old"}), HasSubstr("contradicts"));

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/address_list.h"
 #include "common/clock.h"
 #include "common/logging.h"
 #include "common/trace_recorder.h"
@@ -32,7 +33,7 @@ namespace lodestar {
 class Worker {
  public:
   struct Config {
-    std::string coordinator;  // host:port
+    AddressList coordinator = AddressList::Of("127.0.0.1:50051");
     std::string name;
     uint64_t instance_id = 0;  // random, one per process
     DataConfig data;

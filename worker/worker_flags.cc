@@ -12,13 +12,15 @@
 #include "absl/strings/strip.h"
 #include "common/command_line.h"
 #include "common/flag_range.h"
-#include "common/host_port.h"
 #include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 
-ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051",
-          "host:port of the server of shard 0; the only address a worker needs.");
+ABSL_FLAG(
+    std::string, coordinator, "127.0.0.1:50051",
+    "HOST:PORT of the server of shard 0; the only address a worker needs. Several, with commas, "
+    "where another process may take that server's place, as a promoted replica does: they are "
+    "tried in turn until one answers as the coordinator, and again when it does not any more.");
 ABSL_FLAG(bool, shared_memory, true,
           "Payloads to and from servers on this machine go through shared memory, if they can and "
           "want to; those of other servers through TCP. The log says which.");
@@ -201,9 +203,9 @@ uint64_t RandomInstanceId() {
 absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) {
   WorkerFlags flags;
   Worker::Config& config = flags.worker;
-  config.coordinator = absl::GetFlag(FLAGS_coordinator);
   // Only its form: whether somebody answers there shows later, and may change.
-  RETURN_IF_ERROR(ParseHostPort("coordinator", config.coordinator, /*lowest_port=*/1).status());
+  ASSIGN_OR_RETURN(config.coordinator,
+                   AddressList::Parse("coordinator", absl::GetFlag(FLAGS_coordinator)));
   ASSIGN_OR_RETURN(config.name, WorkerName(absl::GetFlag(FLAGS_name)));
   config.instance_id = RandomInstanceId();
   config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
@@ -226,7 +228,7 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
 std::string WorkerHelp() {
   const std::string usage = absl::StrCat(
       "gpu_worker ", kVersion, ": computes gradients for a ps_server.\n\n",
-      "  gpu_worker --coordinator=HOST:PORT --data=PATH\n\n",
+      "  gpu_worker --coordinator=HOST:PORT[,HOST:PORT...] --data=PATH\n\n",
       "Everything about the job (model, mode, batch size, learning rate) comes from the\n",
       "server. SIGTERM or Ctrl-C hands over the step at hand and leaves.\n",
       "Exit code: 0 done or told to stop; 1 to 127 will not succeed by retrying (2: a\n",

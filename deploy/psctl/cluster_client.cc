@@ -18,6 +18,8 @@ namespace lodestar {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+// Of each address where there are several.
+constexpr absl::Duration kSearchTimeout = absl::Seconds(5);
 // Writing and verifying a checkpoint of a large model takes a while.
 constexpr absl::Duration kBulkTimeout = absl::Hours(1);
 // While a call lasts: how often to look at what it waits for, and how long that may take.
@@ -32,7 +34,24 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
 
 }  // namespace
 
-ClusterClient::ClusterClient(std::string server) { Connect(server); }
+ClusterClient::ClusterClient(AddressList servers) : servers_(std::move(servers)) {
+  Connect(servers_.current());
+}
+
+absl::Status ClusterClient::FindServer() {
+  if (servers_.size() == 1) return absl::OkStatus();
+  AddressSearch search(&servers_);
+  absl::Status answer;
+  do {
+    Connect(servers_.current());
+    grpc::ClientContext context;
+    SetDeadline(kSearchTimeout, &context);
+    v1::ClusterStatus reply;
+    answer = Explain(status_->GetStatus(&context, v1::GetStatusRequest(), &reply));
+  } while (search.GoesOn(answer));
+  // Whoever refuses, or sends on to another, is there.
+  return AddressList::IsElsewhere(answer) ? search.Outcome() : absl::OkStatus();
+}
 
 void ClusterClient::Connect(const std::string& server) {
   server_ = server;
@@ -43,6 +62,7 @@ void ClusterClient::Connect(const std::string& server) {
 }
 
 absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
+  RETURN_IF_ERROR(FindServer());
   grpc::Status status = call();
   for (int hop = 0; hop < kMaxHops; ++hop) {
     const std::optional<std::string> coordinator = CoordinatorOf(FromGrpcStatus(status));

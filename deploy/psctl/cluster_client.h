@@ -10,14 +10,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/address_list.h"
 #include "proto/status_service.grpc.pb.h"
 
 namespace lodestar {
 
 class ClusterClient {
  public:
-  // `server`: host:port of a server; one that is not the coordinator sends on to it.
-  explicit ClusterClient(std::string server);
+  // `servers`: the first that answers as a ps_server is asked; one that is not the coordinator
+  // sends on to it.
+  explicit ClusterClient(AddressList servers);
 
   absl::StatusOr<v1::ClusterStatus> GetStatus();
   // Calls `show` for each status until it returns false or the server ends the stream.
@@ -38,6 +40,8 @@ class ClusterClient {
 
  private:
   void Connect(const std::string& server);
+  // Before a call that may not be made twice, if there are several to choose from.
+  absl::Status FindServer();
   // Starts a call, and has the function called at its end.
   using Begin =
       absl::FunctionRef<void(grpc::ClientContext*, std::function<void(grpc::Status)> done)>;
@@ -47,6 +51,7 @@ class ClusterClient {
   // "ps_server at HOST:PORT: ...", and what to look at where nobody has answered.
   absl::Status Explain(const grpc::Status& status) const;
 
+  AddressList servers_;
   std::string server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::StatusService::Stub> status_;

@@ -13,13 +13,13 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/address_list.h"
 #include "common/bytes_text.h"
 #include "common/checkpoint_copy.h"
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/file_system.h"
 #include "common/flag_range.h"
-#include "common/host_port.h"
 #include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
@@ -38,7 +38,9 @@
 #include "deploy/psctl/verify_command.h"
 #include "google/protobuf/util/json_util.h"
 
-ABSL_FLAG(std::string, server, "127.0.0.1:50051", "HOST:PORT of the server of shard 0.");
+ABSL_FLAG(std::string, server, "127.0.0.1:50051",
+          "HOST:PORT of the server of shard 0. Several, with "
+          "commas: the first that answers.");
 ABSL_FLAG(bool, json, false, "As JSON, one object per line.");
 ABSL_FLAG(bool, watch, false, "Again every second until Ctrl-C.");
 ABSL_FLAG(std::string, out, "model.safetensors", "The file to write.");
@@ -129,12 +131,15 @@ int OutputColumns() {
 
 using Renderer = absl::StatusOr<std::string> (*)(const v1::ClusterStatus&);
 
+// Of --server, whose form has been checked.
+AddressList Servers() { return *AddressList::Parse("server", absl::GetFlag(FLAGS_server)); }
+
 // `show`: shows one status, false ends.
 absl::Status Watch(const ClusterWatch::Show& show) {
   ClusterWatch watch;
   watch.stream = [](const ClusterWatch::Show& each) {
     // A channel that has failed is tried again by gRPC only every few seconds while no call waits.
-    ClusterClient client(absl::GetFlag(FLAGS_server));
+    ClusterClient client(Servers());
     return client.WatchStatus(absl::Seconds(1), each);
   };
   watch.show = show;
@@ -316,7 +321,7 @@ int RestoreCommand(const CommandLine& line) {
 // A command that talks to the server of --server.
 std::function<int(const CommandLine&)> WithClient(int (*run)(ClusterClient*)) {
   return [run](const CommandLine&) {
-    ClusterClient client(absl::GetFlag(FLAGS_server));
+    ClusterClient client(Servers());
     return run(&client);
   };
 }
@@ -439,7 +444,7 @@ int Explain(const std::vector<Command>& commands, const std::vector<std::string>
 }
 
 absl::Status CheckFlags() {
-  RETURN_IF_ERROR(ParseHostPort("server", absl::GetFlag(FLAGS_server), /*lowest_port=*/1).status());
+  RETURN_IF_ERROR(AddressList::Parse("server", absl::GetFlag(FLAGS_server)).status());
   RETURN_IF_ERROR(CheckWholeRange("servers", absl::GetFlag(FLAGS_servers), 1, 64));
   RETURN_IF_ERROR(CheckWholeRange("workers", absl::GetFlag(FLAGS_workers), 1, 64));
   RETURN_IF_ERROR(CheckWholeRange("threads", absl::GetFlag(FLAGS_threads), 0, 1024));

@@ -38,9 +38,10 @@ std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator
 ShardAgent::ShardAgent(Config config, Deps deps)
     : config_(std::move(config)),
       deps_(std::move(deps)),
-      stub_(NewStub(config_.coordinator)),
-      connection_(absl::UnavailableError(
-          absl::StrCat("not connected to the coordinator ", config_.coordinator, " yet"))),
+      addresses_(config_.coordinator),
+      stub_(NewStub(addresses_.current())),
+      connection_(absl::UnavailableError(absl::StrCat("not connected to the coordinator ",
+                                                      config_.coordinator.ToString(), " yet"))),
       reports_(1, "shard-reports") {}
 
 ShardAgent::~ShardAgent() { Stop(); }
@@ -117,7 +118,7 @@ absl::Status ShardAgent::connection() const {
 
 std::string ShardAgent::coordinator() const {
   absl::MutexLock lock(&mutex_);
-  return advertised_coordinator_.empty() ? config_.coordinator : advertised_coordinator_;
+  return advertised_coordinator_.empty() ? addresses_.current() : advertised_coordinator_;
 }
 
 void ShardAgent::SetConnection(const absl::Status& status) {
@@ -139,8 +140,17 @@ absl::Status ShardAgent::EndCall(grpc::ClientContext* context, const grpc::Statu
         absl::UnavailableError("the connection to the coordinator was silent, and is given up");
   }
   absl::MutexLock lock(&mutex_);
-  if (RemedyFor(native) == Remedy::kReconnect) stub_ = NewStub(config_.coordinator);
+  if (RemedyFor(native) == Remedy::kReconnect) stub_ = NewStub(addresses_.current());
   return native;
+}
+
+bool ShardAgent::LookElsewhere() {
+  absl::MutexLock lock(&mutex_);
+  if (addresses_.size() == 1) return false;
+  addresses_.Next();
+  stub_ = NewStub(addresses_.current());
+  advertised_coordinator_.clear();  // it is another one that is looked for
+  return ++num_looked_at_ % addresses_.size() != 0;
 }
 
 bool ShardAgent::PauseBefore(absl::Duration pause) {
@@ -150,25 +160,33 @@ bool ShardAgent::PauseBefore(absl::Duration pause) {
 }
 
 void ShardAgent::RunAttachments() {
-  LogInfo("shard={} coordinator={} state=connecting", config_.shard, config_.coordinator);
+  const std::string coordinator = config_.coordinator.ToString();
+  LogInfo("shard={} coordinator={} state=connecting", config_.shard, coordinator);
   ChangeLogger log;
   UnknownCalls unknown_calls;
   absl::Duration pause = kFirstPause;
   while (true) {
     const absl::Status ended = RunOneAttachment();
     const bool was_attached = connection().ok();
-    if (was_attached) pause = kFirstPause;
+    if (was_attached) {
+      pause = kFirstPause;
+      num_looked_at_ = 0;
+    }
     // One that was let go remains so, whatever becomes of its attempts, until it is attached again.
     if (absl::IsAborted(ended) || !absl::IsAborted(connection())) {
       const auto code = absl::IsAborted(ended) ? ended.code() : absl::StatusCode::kUnavailable;
       SetConnection(absl::Status(code, absl::StrCat("not connected to the coordinator ",
-                                                    config_.coordinator, ": ", ended.message())));
+                                                    coordinator, ": ", ended.message())));
     }
     if (!PauseBefore(absl::ZeroDuration())) return;
     log.Log(LogLevel::kWarn, "coordinator",
-            absl::StrCat("shard=", config_.shard, " coordinator=", config_.coordinator,
+            absl::StrCat("shard=", config_.shard, " coordinator=", coordinator,
                          " state=disconnected reason=\"", ended.message(), "\"; trying again"));
-    if (RemedyFor(ended) == Remedy::kGiveUp || unknown_calls.IsFinal(ended, was_attached)) {
+    if (AddressList::IsElsewhere(ended) && !was_attached && LookElsewhere()) continue;
+    // Of several, some may be processes that only stand by for the coordinator.
+    const bool is_unknown =
+        config_.coordinator.size() == 1 && unknown_calls.IsFinal(ended, was_attached);
+    if (RemedyFor(ended) == Remedy::kGiveUp || is_unknown) {
       deps_.on_stop(ended);
       return;
     }
@@ -201,7 +219,7 @@ absl::Status ShardAgent::RunOneAttachment() {
     NoteMessage();
     if (!connection().ok()) {
       SetConnection(absl::OkStatus());
-      LogInfo("shard={} coordinator={} state=attached", config_.shard, config_.coordinator);
+      LogInfo("shard={} coordinator={} state=attached", config_.shard, this->coordinator());
     }
     obeyed = order.Take(command.number());
     const bool is_number = command.command_case() == v1::ShardCommand::COMMAND_NOT_SET;
@@ -237,7 +255,7 @@ void ShardAgent::CountUnanswered(int num_intervals) {
     if (num_unanswered_ <= config_.max_unanswered) return;
     // Where only one end knows that the connection is dead, another stream on it would be as
     // silent.
-    stub_ = NewStub(config_.coordinator);
+    stub_ = NewStub(addresses_.current());
   }
   calls_.Interrupt();
 }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/address_list.h"
 #include "common/executor.h"
 #include "common/logging.h"
 #include "proto/cluster_service.grpc.pb.h"
@@ -28,7 +29,7 @@ namespace lodestar {
 class ShardAgent : public ShardReports {
  public:
   struct Config {
-    std::string coordinator;  // HOST:PORT
+    AddressList coordinator;
     int shard = 1;
     int num_shards = 2;
     absl::Duration stats_interval = absl::Seconds(1);
@@ -97,6 +98,9 @@ class ShardAgent : public ShardReports {
   // answer that the connection may have spoiled, the next call opens another one.
   absl::Status EndCall(grpc::ClientContext* context, const grpc::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // The coordinator is not where it was looked for. Whether another place is to be tried at once:
+  // not after the last.
+  bool LookElsewhere() ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits for the next attempt; false if stopped meanwhile.
   bool PauseBefore(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetConnection(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -118,6 +122,7 @@ class ShardAgent : public ShardReports {
   OutgoingCalls calls_;
 
   mutable absl::Mutex mutex_;
+  AddressList addresses_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Replaced, with its connection, while other threads have calls under way.
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
@@ -128,6 +133,7 @@ class ShardAgent : public ShardReports {
 
   ThreadPool reports_;
   std::thread attachments_;
+  size_t num_looked_at_ = 0;  // by that thread, in a row, and in vain
   std::thread stats_;
 };
 

@@ -125,8 +125,9 @@ absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(
     absl::Duration longest_call = LastSaveCalls::kLongestCall,
     const std::function<void(ShardHost&)>& begin = [](ShardHost&) {}) {
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = coordinator, .longest_last_save_call = longest_call},
-                   {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
+  ShardAgent agent(
+      {.coordinator = AddressList::Of(coordinator), .longest_last_save_call = longest_call},
+      {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
   ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   AssignCommand assignment;
   assignment.server_incarnation = 3;
@@ -139,10 +140,19 @@ absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(
   return saved;
 }
 
-TEST(ShardAgentTest, TheCoordinatorHearsOfAlarms) {
+TEST(ShardAgentTest, TheCoordinatorHearsOfAlarmsWhereverItIs) {
   ScriptedCoordinator coordinator;
+  // The second knows none of the calls, as a process that stands by for the coordinator.
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  v1::ClusterService::Service stranger;
+  builder.RegisterService(&stranger);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const std::vector<std::string> addresses = {"127.0.0.1:1", absl::StrCat("127.0.0.1:", port),
+                                              coordinator.address};
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = coordinator.address},
+  ShardAgent agent({.coordinator = AddressList(addresses)},
                    {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
   ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
@@ -213,7 +223,7 @@ TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAga
   coordinator.first_stream.back().mutable_stop();
   std::atomic<bool> is_told_to_stop = false;
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = coordinator.address},
+  ShardAgent agent({.coordinator = AddressList::Of(coordinator.address)},
                    {.read_stats = [] { return ShardReading{}; },
                     .on_stop = [&](const absl::Status&) { is_told_to_stop = true; }});
   ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
@@ -230,7 +240,7 @@ TEST(ShardAgentTest, AServerSaysThatItGoesBeforeItDoes) {
   coordinator.first_stream.back().mutable_stop();
   absl::Notification goes;
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = coordinator.address},
+  ShardAgent agent({.coordinator = AddressList::Of(coordinator.address)},
                    {.read_stats = [] { return ShardReading{}; },
                     .on_stop =
                         [&](const absl::Status& status) {
@@ -250,7 +260,7 @@ TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   ScriptedCoordinator coordinator;
   coordinator.first_stream.clear();
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = coordinator.address,
+  ShardAgent agent({.coordinator = AddressList::Of(coordinator.address),
                     .stats_interval = absl::Milliseconds(1),
                     .max_unanswered = 2},
                    {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
@@ -266,7 +276,7 @@ TEST(ShardAgentTest, AConnectionThatSwallowsEverythingIsGivenUpAfterAFewSignsOfL
   ScriptedCoordinator coordinator;
   coordinator.swallows_signs_of_life = true;
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = coordinator.address,
+  ShardAgent agent({.coordinator = AddressList::Of(coordinator.address),
                     .stats_interval = absl::Milliseconds(20),
                     .max_unanswered = 8},
                    {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});

@@ -248,7 +248,7 @@ class DivergingWorkerTest : public testing::Test {
 
   absl::Status RunWorker(const std::string& coordinator) {
     Worker::Config config;
-    config.coordinator = coordinator;
+    config.coordinator = AddressList::Of(coordinator);
     config.name = "worker";
     config.instance_id = 1;
     config.data.path = images_.root();

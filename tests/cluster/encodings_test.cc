@@ -209,7 +209,7 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const auto start = [&](const std::string& name, uint64_t instance) {
     Worker::Config worker;
-    worker.coordinator = cluster->address();
+    worker.coordinator = AddressList::Of(cluster->address());
     worker.name = name;
     worker.instance_id = instance;
     worker.data.path = setup.data;

@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(const TrainingS
   std::vector<std::unique_ptr<Worker>> workers;
   for (int i = 0; i < setup.num_workers; ++i) {
     Worker::Config config;
-    config.coordinator = coordinator;
+    config.coordinator = AddressList::Of(coordinator);
     config.name = absl::StrCat("w", i);
     config.instance_id = i + 1;
     config.data.path = setup.data;

@@ -26,6 +26,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -41,7 +42,7 @@ class WorkerLifeTest : public testing::Test {
 
   std::unique_ptr<Worker> MakeWorker(const std::string& coordinator, const std::string& name,
                                      Worker::Config config = {}) const {
-    config.coordinator = coordinator;
+    config.coordinator = AddressList::Of(coordinator);
     config.name = name;
     config.instance_id = 1;
     config.data.path = images_.root();
@@ -126,6 +127,7 @@ class CutPath final : public v1::ClusterService::Service {
   }
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  void Close() { server_->Shutdown(); }
   // Rounds whose reports have come, in order.
   std::vector<int64_t> reports() const { return reports_; }
 
@@ -211,8 +213,11 @@ TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
   ServerConfig config = Config();
   config.job.min_workers = 2;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
-  const std::unique_ptr<CoordinatorLink> link = MakeClusterSession(
-      {.coordinator = cluster->address(), .name = "alone", .device = "", .instance_id = 1});
+  const std::unique_ptr<CoordinatorLink> link =
+      MakeClusterSession({.coordinator = AddressList::Of(cluster->address()),
+                          .name = "alone",
+                          .device = "",
+                          .instance_id = 1});
   EXPECT_OK(link->Leave("has not begun", std::nullopt));
   EXPECT_OK(link->Register());
   absl::Notification told;
@@ -232,6 +237,35 @@ TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
   cluster->Stop(0, Server::StopKind::kImmediate);
   EXPECT_THAT(link->Leave("told to stop", std::nullopt),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(cluster->address())));
+}
+
+TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
+  ServerConfig config = Config();
+  config.job.min_workers = 2;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  CutPath before(cluster->address(), /*cut=*/-1, grpc::StatusCode::OK);
+  const std::vector<std::string> addresses = {before.address(), cluster->address()};
+  const std::unique_ptr<CoordinatorLink> link = MakeClusterSession(
+      {.coordinator = AddressList(addresses), .name = "faithful", .device = "", .instance_id = 1});
+  ASSERT_OK_AND_ASSIGN(const Registration registration, link->Register());
+  before.Close();
+  absl::Notification is_answered;
+  link->StartHeartbeats(absl::Milliseconds(100), {.activity = [] { return HeartbeatCall{}; },
+                                                  .on_waiting =
+                                                      [&](const std::string&) {
+                                                        if (!is_answered.HasBeenNotified()) {
+                                                          is_answered.Notify();
+                                                        }
+                                                      },
+                                                  .on_lost = [](const absl::Status&) {}});
+  is_answered.WaitForNotification();
+  link->StopHeartbeats();
+  ASSERT_OK_AND_ASSIGN(const Registration again, link->Register());
+  EXPECT_EQ(again.life, registration.life);
+  cluster->Stop(0, Server::StopKind::kImmediate);
+  EXPECT_THAT(link->Register(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(before.address()), HasSubstr(cluster->address()))));
 }
 
 // The connection breaks before the answer to the first farewell is there.
@@ -268,7 +302,7 @@ TEST_F(WorkerLifeTest, AFarewellWhoseAnswerIsLostIsSaidAgain) {
   builder.RegisterService(&path);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   const std::unique_ptr<CoordinatorLink> link =
-      MakeClusterSession({.coordinator = absl::StrCat("127.0.0.1:", port),
+      MakeClusterSession({.coordinator = AddressList::Of(absl::StrCat("127.0.0.1:", port)),
                           .name = "leaver",
                           .device = "",
                           .instance_id = 1});

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <functional>
 #include <iterator>
 #include <thread>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/address_list.h"
 #include "common/clock.h"
 #include "common/encoding.h"
 #include "common/logging.h"
@@ -33,7 +35,9 @@ constexpr int kFarewells = 3;
 class ClusterSession final : public CoordinatorLink {
  public:
   explicit ClusterSession(ClusterSessionConfig config)
-      : config_(std::move(config)), coordinator_(config_.coordinator) {
+      : config_(std::move(config)),
+        addresses_(config_.coordinator),
+        coordinator_(addresses_.current()) {
     Connect();
   }
 
@@ -57,13 +61,15 @@ class ClusterSession final : public CoordinatorLink {
 
  private:
   void Connect() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The next Connect() is to `coordinator`.
-  void GoTo(const std::string& coordinator) ABSL_LOCKS_EXCLUDED(mutex_) {
-    coordinator_ = coordinator;
-    absl::MutexLock lock(&mutex_);
-    channel_.reset();
-  }
+  // Later calls are to `coordinator`. One to another that is in progress ends.
+  void GoTo(const std::string& coordinator) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Makes `attempt` with whoever is connected, with the coordinator that a server sends on to, and
+  // with the addresses of the list, until the coordinator has answered. Returns what it has, or
+  // what all have.
+  absl::Status Seek(const std::function<absl::Status()>& attempt);
   void OpenChannelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // And ends the call in progress.
+  void ReplaceChannelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A call of the stub, which may be replaced meanwhile.
   std::shared_ptr<v1::ClusterService::Stub> stub() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
@@ -92,12 +98,13 @@ class ClusterSession final : public CoordinatorLink {
   }
 
   const ClusterSessionConfig config_;
-  // Written by Register() while no heartbeats run.
-  std::string coordinator_;  // host:port that is being asked
+  // Of the thread that seeks: Register() does so while no heartbeats run.
+  AddressList addresses_;
   std::optional<WorkerLife> life_;
   std::thread heartbeats_;
 
   absl::Mutex mutex_;
+  std::string coordinator_ ABSL_GUARDED_BY(mutex_);  // host:port that is being asked
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
@@ -133,10 +140,21 @@ void ClusterSession::OpenChannelLocked() {
 
 void ClusterSession::ReplaceSilentChannel() {
   absl::MutexLock lock(&mutex_);
+  ReplaceChannelLocked();
+}
+
+void ClusterSession::ReplaceChannelLocked() {
   OpenChannelLocked();
   if (call_in_progress_ == nullptr) return;
   is_silent_ = true;
   call_in_progress_->TryCancel();
+}
+
+void ClusterSession::GoTo(const std::string& coordinator) {
+  absl::MutexLock lock(&mutex_);
+  if (coordinator_ == coordinator) return;
+  coordinator_ = coordinator;
+  ReplaceChannelLocked();
 }
 
 template <typename Method, typename Request, typename Reply>
@@ -173,21 +191,33 @@ absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration 
                       absl::StrCat("coordinator ", coordinator_, ": ", native.message()));
 }
 
-absl::StatusOr<Registration> ClusterSession::Register() {
-  Connect();
-  absl::StatusOr<Registration> registration = TryRegister();
-  for (int hop = 0; hop < kMaxHops; ++hop) {
-    const std::optional<std::string> address = CoordinatorOf(registration.status());
-    if (!address.has_value()) break;
-    LogInfo("{}: {}", coordinator_, registration.status().message());
-    GoTo(*address);
+absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) {
+  AddressSearch search(&addresses_);
+  bool goes_on = false;
+  do {
     Connect();
-    registration = TryRegister();
-  }
-  if (!registration.ok() && coordinator_ != config_.coordinator) {
+    absl::Status answer = attempt();
+    for (int hop = 0; hop < kMaxHops; ++hop) {
+      const std::optional<std::string> address = CoordinatorOf(answer);
+      if (!address.has_value()) break;
+      LogInfo("{}; goes there", answer.message());
+      GoTo(*address);
+      Connect();
+      answer = attempt();
+    }
+    goes_on = search.GoesOn(answer);
     // The next attempt begins where the user said.
-    GoTo(config_.coordinator);
-  }
+    if (!answer.ok()) GoTo(addresses_.current());
+  } while (goes_on);
+  return search.Outcome();
+}
+
+absl::StatusOr<Registration> ClusterSession::Register() {
+  absl::StatusOr<Registration> registration = absl::UnknownError("");
+  RETURN_IF_ERROR(Seek([&] {
+    registration = TryRegister();
+    return registration.status();
+  }));
   return registration;
 }
 
@@ -198,8 +228,9 @@ absl::StatusOr<Registration> ClusterSession::TryRegister() {
   call.device = config_.device;
   call.encodings.assign(std::begin(kAllEncodings), std::end(kAllEncodings));
   v1::RegisterReply reply;
-  RETURN_IF_ERROR(
-      Call(&v1::ClusterService::Stub::Register, ToProto(call), config_.call_timeout, &reply));
+  const absl::Duration timeout =
+      addresses_.size() > 1 ? config_.search_timeout : config_.call_timeout;
+  RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::Register, ToProto(call), timeout, &reply));
   ASSIGN_OR_RETURN(Registration registration, FromProto(reply));
   life_ = registration.life;
   return registration;
@@ -272,8 +303,12 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
   HeartbeatPace pace(interval, clock.Now());
   while (true) {
     pace.OnSent(clock.Now());
-    const absl::StatusOr<HeartbeatAnswer> answer = SendHeartbeat(calls.activity(), pace.patience());
-    const absl::Status& status = answer.status();
+    absl::StatusOr<HeartbeatAnswer> answer = absl::UnknownError("");
+    const auto send = [&] {
+      answer = SendHeartbeat(calls.activity(), pace.patience());
+      return answer.status();
+    };
+    const absl::Status status = addresses_.size() > 1 ? Seek(send) : send();
     if (absl::IsAborted(status)) {
       calls.on_lost(status);
       return;

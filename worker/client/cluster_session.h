@@ -6,18 +6,21 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/address_list.h"
 #include "worker/client/coordinator_link.h"
 
 namespace lodestar {
 
 struct ClusterSessionConfig {
-  std::string coordinator;  // host:port; a server of another shard sends on to it
+  AddressList coordinator;  // a server of another shard sends on to it
   std::string name;         // of this worker
   std::string device;       // for people
   uint64_t instance_id =
       0;  // random, one per process: tells a reconnect from a second worker of the same name
   absl::Duration grant_hold = absl::Seconds(5);  // how long the coordinator may keep a request open
   absl::Duration call_timeout = absl::Seconds(10);
+  // Of a registration where the coordinator may be elsewhere: it holds a call for less.
+  absl::Duration search_timeout = absl::Seconds(5);
   absl::Duration leave_timeout = absl::Seconds(10);  // of the farewell
 };
 

@@ -72,7 +72,7 @@ class Stopwatch {
 class LightWorker {
  public:
   explicit LightWorker(int index)
-      : link_(MakeClusterSession({.coordinator = absl::GetFlag(FLAGS_coordinator),
+      : link_(MakeClusterSession({.coordinator = AddressList::Of(absl::GetFlag(FLAGS_coordinator)),
                                   .name = absl::StrCat("light-", index),
                                   .device = "none",
                                   .instance_id = static_cast<uint64_t>(index) + 1})),

@@ -1,0 +1,49 @@
+#include "common/address_list.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/host_port.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+
+absl::StatusOr<AddressList> AddressList::Parse(absl::string_view flag, absl::string_view value) {
+  std::vector<std::string> addresses = absl::StrSplit(value, ',');
+  for (auto address = addresses.begin(); address != addresses.end(); ++address) {
+    RETURN_IF_ERROR(ParseHostPort(flag, *address, /*lowest_port=*/1).status());
+    if (std::find(addresses.begin(), address, *address) == address) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, "=", value, " has ", *address, " twice"));
+  }
+  return AddressList(std::move(addresses));
+}
+
+std::string AddressList::ToString() const { return absl::StrJoin(addresses_, ", "); }
+
+bool AddressList::IsElsewhere(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsUnimplemented(status);
+}
+
+bool AddressSearch::GoesOn(const absl::Status& answer) {
+  answers_.push_back(answer);
+  if (!AddressList::IsElsewhere(answer)) return false;
+  addresses_.Next();
+  return answers_.size() < addresses_.size();
+}
+
+absl::Status AddressSearch::Outcome() const {
+  const absl::Status& last = answers_.back();
+  if (addresses_.size() == 1 || !AddressList::IsElsewhere(last)) return last;
+  // Which is the coordinator, and only away, nobody can say.
+  return absl::UnavailableError(
+      absl::StrCat("none of ", addresses_.ToString(), " answers as the coordinator: ",
+                   absl::StrJoin(answers_, "; ", [](std::string* out, const absl::Status& answer) {
+                     absl::StrAppend(out, answer.message());
+                   })));
+}
+
+}  // namespace lodestar

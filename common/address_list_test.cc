@@ -1,0 +1,67 @@
+#include "common/address_list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const absl::Status kNobody = absl::UnavailableError("nobody there");
+const absl::Status kNoCoordinator = absl::UnimplementedError("a replica");
+
+TEST(AddressListTest, IsReadFromAFlag) {
+  ASSERT_OK_AND_ASSIGN(const AddressList one, AddressList::Parse("coordinator", "a:1"));
+  EXPECT_EQ(one.size(), 1);
+  ASSERT_OK_AND_ASSIGN(AddressList three, AddressList::Parse("coordinator", "a:1,b:2,[::1]:3"));
+  EXPECT_EQ(three.ToString(), "a:1, b:2, [::1]:3");
+  for (const char* const wrong : {"", "a", "a:1,", ",a:1", "a:1, b:2", "a:1;b:2", "a:1,b:0"}) {
+    EXPECT_THAT(AddressList::Parse("coordinator", wrong),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--coordinator=")))
+        << wrong;
+  }
+  EXPECT_THAT(AddressList::Parse("coordinator", "a:1,b:2,a:1"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a:1 twice")));
+}
+
+TEST(AddressListTest, IsGoneThroughOnceFromTheOneThatAnsweredLast) {
+  AddressList addresses({"a:1", "b:2", "c:3"});
+  AddressSearch first(&addresses);
+  EXPECT_TRUE(first.GoesOn(kNobody));
+  EXPECT_EQ(addresses.current(), "b:2");
+  EXPECT_FALSE(first.GoesOn(absl::OkStatus()));
+  EXPECT_OK(first.Outcome());
+  AddressSearch again(&addresses);
+  EXPECT_EQ(addresses.current(), "b:2");
+  EXPECT_TRUE(again.GoesOn(absl::DeadlineExceededError("b:2: silent")));
+  EXPECT_TRUE(again.GoesOn(kNoCoordinator));
+  EXPECT_FALSE(again.GoesOn(kNobody)) << "all were tried";
+  EXPECT_EQ(addresses.current(), "b:2");
+  EXPECT_THAT(again.Outcome(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("none of a:1, b:2, c:3"), HasSubstr("b:2: silent"),
+                             HasSubstr("a replica"), HasSubstr("nobody there"))));
+}
+
+TEST(AddressListTest, ARefusalOfTheCoordinatorEndsTheSearch) {
+  AddressList addresses({"a:1", "b:2"});
+  AddressSearch search(&addresses);
+  EXPECT_FALSE(search.GoesOn(absl::AbortedError("this life is over")));
+  EXPECT_EQ(addresses.current(), "a:1");
+  EXPECT_THAT(search.Outcome(), StatusIs(absl::StatusCode::kAborted));
+}
+
+TEST(AddressListTest, OfOneTheAnswerIsWhatItIs) {
+  AddressList addresses({"a:1"});
+  AddressSearch search(&addresses);
+  EXPECT_FALSE(search.GoesOn(kNoCoordinator));
+  EXPECT_EQ(search.Outcome(), kNoCoordinator);
+  EXPECT_EQ(addresses.current(), "a:1");
+}
+
+}  // namespace
+}  // namespace lodestar
