@@ -222,7 +222,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   ASSIGN_OR_RETURN(Json json, ParseJson(text));
   ASSIGN_OR_RETURN(const std::string format, GetString(json, "format"));
   ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
-  if (format != kFormatName || version != kCheckpointFormatVersion) {
+  if (format != kFormatName || version < 1) {
     return absl::InvalidArgumentError(absl::StrCat("format \"", format, "\" version ", version,
                                                    "; this program reads \"", kFormatName,
                                                    "\" version ", kCheckpointFormatVersion));
@@ -233,6 +233,13 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   if (const uint32_t actual = Crc32c(rest.data(), rest.size()); actual != expected) {
     return absl::InvalidArgumentError(absl::StrCat("its checksum is ", ChecksumText(actual),
                                                    ", written was ", ChecksumText(expected)));
+  }
+  // After the checksum, which every version has so: a number that is damaged is no other version.
+  if (version > kCheckpointFormatVersion) {
+    return absl::UnimplementedError(absl::StrCat(
+        "a later release has written it: format version ", version, ", and this release reads ",
+        kCheckpointFormatVersion,
+        ". Start that release, or move this checkpoint away to go on from an older one"));
   }
   Manifest manifest;
   ASSIGN_OR_RETURN(const int64_t round, GetInt64(json, "round"));
@@ -257,7 +264,9 @@ absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string
   ASSIGN_OR_RETURN(const std::string text, file_system.ReadWholeFile(path, kMaxManifestBytes));
   absl::StatusOr<Manifest> manifest = ParseManifest(text);
   if (manifest.ok()) return manifest;
-  return absl::DataLossError(absl::StrCat(path, ": ", manifest.status().message()));
+  const bool is_later = absl::IsUnimplemented(manifest.status());
+  return absl::Status(is_later ? absl::StatusCode::kUnimplemented : absl::StatusCode::kDataLoss,
+                      absl::StrCat(path, ": ", manifest.status().message()));
 }
 
 absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& directory,

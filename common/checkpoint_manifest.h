@@ -71,10 +71,12 @@ std::string FormatShardManifest(const ShardManifest& shard);
 absl::StatusOr<ShardManifest> ParseShardManifest(absl::string_view text);
 
 std::string FormatManifest(const Manifest& manifest);
-// Checks also that shards and buckets cover the parameter space exactly.
+// Checks also that shards and buckets cover the parameter space exactly. Also Unimplemented: sound,
+// and of a later version.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 
-// That of a checkpoint directory. Errors: those of files; DataLoss if it does not parse.
+// That of a checkpoint directory. Errors: those of files; DataLoss if it does not parse;
+// Unimplemented as above.
 absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory);
 
 // Reads the file whole and compares. Blocks for the disk. Errors: DataLoss naming the file, what it

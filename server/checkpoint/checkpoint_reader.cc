@@ -70,6 +70,8 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(FileSystem& 
     if (manifest.ok()) {
       return FoundCheckpoint{entry.path, *std::move(manifest), std::move(alarms)};
     }
+    // It is whole: what is older would undo its rounds.
+    if (absl::IsUnimplemented(manifest.status())) return manifest.status();
     alarms.push_back(absl::StrCat("CHECKPOINT ", entry.path,
                                   " IS DAMAGED and is not used: ", manifest.status().message()));
   }

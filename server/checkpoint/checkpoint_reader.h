@@ -26,7 +26,8 @@ struct FoundCheckpoint {
 
 // The newest checkpoint in `root` that verifies; none if there is no checkpoint at all. How new one
 // is, its manifest says, not its name.
-// Errors: DataLoss if there are some and none verifies.
+// Errors: DataLoss if there are some and none verifies; Unimplemented if the newest that may is of
+// a later version.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(FileSystem& file_system,
                                                                     const std::string& root);
 

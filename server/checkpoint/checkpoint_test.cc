@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/bucket_plan.h"
 #include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
 #include "common/crc32c.h"
 #include "common/file_system.h"
+#include "common/json.h"
 #include "common/layout.h"
 #include "common/safetensors.h"
 #include "common/shard_plan.h"
@@ -280,6 +282,25 @@ TEST_F(CheckpointTest, EveryFlippedByteOfTheManifestIsNoticed) {
     Overwrite(path, offset, 0x01);
   }
   EXPECT_OK(VerifyCheckpoint(FileSystem::Real(), newest));
+}
+
+TEST_F(CheckpointTest, OneOfALaterVersionIsNoDamageAndNoReasonToTakeAnOlderOne) {
+  Save(10, 1);
+  const std::string path = Save(20, 1) + "/" + kManifestName;
+  ASSERT_OK_AND_ASSIGN(const std::string text, FileSystem::Real().ReadWholeFile(path, 1 << 20));
+  ASSERT_OK_AND_ASSIGN(Json manifest, ParseJson(text));
+  manifest["format_version"] = kCheckpointFormatVersion + 1;
+  const auto write = [&] { std::ofstream(path) << FormatJson(manifest); };
+  write();
+  ExpectNewest(10, 1);  // its checksum speaks of damage
+  manifest.erase("crc32c");
+  const std::string rest = FormatJson(manifest);
+  manifest["crc32c"] = absl::StrFormat("%08x", Crc32c(rest.data(), rest.size()));
+  write();
+  EXPECT_THAT(FindNewestCheckpoint(FileSystem::Real(), root_),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr(path), HasSubstr("format version 2"),
+                             HasSubstr("this release reads 1"), HasSubstr("move"))));
 }
 
 TEST_F(CheckpointTest, AllDamagedIsAnErrorNotAFreshStart) {
