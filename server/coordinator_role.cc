@@ -49,6 +49,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
     raw->strand_.Report(
         [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now); });
   };
+  recorder.on_recorded = [raw = role.get()](const RoundSummary& summary) {
+    raw->strand_.Report(
+        [&](Coordinator& coordinator, absl::Time) { coordinator.OnRecorded(summary); });
+  };
   ASSIGN_OR_RETURN(role->recorder_, ProgressRecorder::Create(recorder));
   return role;
 }

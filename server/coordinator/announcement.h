@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/ids.h"
@@ -30,6 +31,7 @@ struct RoundSummary {
   absl::Duration trained_time;   // of the job so far, see JobProgress
   int workers = 0;               // that reported
   bool committed_short = false;  // without everyone of the roster
+  friend bool operator==(const RoundSummary&, const RoundSummary&) = default;
 };
 
 // From where the servers go on: at their start, and whenever they go back. What was told of rounds
@@ -40,8 +42,11 @@ struct RestoredPoint {
   bool is_evaluated = false;    // the final evaluation of the rounds before was done
   // Rounds end one after the other. Else some before `next_round` may come to their end after it.
   bool is_in_order = true;
-  // The process alone is new: nobody goes back, and nothing comes again but what was not told yet.
+  // The process alone is new: nobody goes back, and nothing comes again.
   bool is_from_journal = false;
+  // Then: the last of the rounds that are over, in the order in which they ended. The process
+  // before may have ended before it had told of them.
+  std::vector<RoundSummary> last_rounds = {};
 };
 
 // One line for the log, when something changed: membership, state.

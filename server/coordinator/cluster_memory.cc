@@ -53,6 +53,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   memory.rollbacks = state.divergence.rollbacks();
   memory.learning_rate_scale = state.divergence.learning_rate_scale();
   memory.progress = state.progress.memory();
+  memory.last_rounds.assign(state.unrecorded.begin(), state.unrecorded.end());
   return memory;
 }
 
@@ -84,6 +85,7 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   state.quota.Resume(memory.quota);
   state.divergence.Resume(memory.rollbacks, memory.learning_rate_scale);
   state.progress.Resume(memory.progress);
+  state.unrecorded.assign(memory.last_rounds.begin(), memory.last_rounds.end());
   if (!state.open.empty()) state.progress.OnOpened(now);
   state.schedule.Resume(memory.schedule);
   state.checkpoints.Resume(memory.checkpoints);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -124,9 +125,13 @@ struct ClusterState {
   DivergenceRecord divergence;
   AlarmBook alarms;
   RefusalBook refusals;
-  RefusalBook callers{"waiting", kCallerPatience};  // whom the servers are not ready for
+  // Whom the servers are not ready for, or whose name is held: they come again.
+  RefusalBook callers{"waiting", kCallerPatience};
   WaitLog waits;
   JobProgress progress;
+  // Announced, and not on record yet as far as is known; the oldest go beyond kMaxUnrecorded.
+  static constexpr size_t kMaxUnrecorded = 256;
+  std::deque<RoundSummary> unrecorded;
   std::map<WorkerId, WorkerDesk> desks;
   std::map<Round, OpenRound> open;  // one at most with rosters; else one per grant that is out
   int64_t evaluation_attempt = 0;

@@ -128,9 +128,12 @@ absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
       state_.policy->uses_rosters() ? state_.committed_round() : state_.ledger.next_round();
   outbox_.Tell(absl::StrCat("restarted, continues from its journal at round ", next_round.value()));
   outbox_.Announce(RestoredPoint{
-      next_round, state_.ledger.trained_samples(),
+      next_round,
+      state_.ledger.trained_samples(),
       state_.ledger.state().final_evaluation_round == state_.ledger.next_round().value(),
-      state_.policy->uses_rosters(), /*is_from_journal=*/true});
+      state_.policy->uses_rosters(),
+      /*is_from_journal=*/true,
+      {state_.unrecorded.begin(), state_.unrecorded.end()}});
   outbox_.Touch();
   return absl::OkStatus();
 }
@@ -720,6 +723,16 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   state_.progress.OnRound(summary);
   summary.trained_time = state_.progress.trained_time();
   outbox_.Announce(summary);
+  state_.unrecorded.push_back(summary);
+  if (state_.unrecorded.size() > ClusterState::kMaxUnrecorded) state_.unrecorded.pop_front();
+}
+
+void Coordinator::OnRecorded(const RoundSummary& summary) {
+  const auto found = std::find(state_.unrecorded.begin(), state_.unrecorded.end(), summary);
+  // They are recorded in order.
+  if (found != state_.unrecorded.end()) {
+    state_.unrecorded.erase(state_.unrecorded.begin(), found + 1);
+  }
 }
 
 // Opens the next round for those that wait and may be in it.
@@ -1040,6 +1053,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.source = choice.source;
   state_.desks.clear();
   state_.open.clear();
+  state_.unrecorded.clear();
   state_.norms.Clear();
   state_.supply.Begin(std::holds_alternative<ClientSource>(state_.source));
   state_.evaluation_attempt = 0;

@@ -29,6 +29,7 @@
 #include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/layout.h"
+#include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/cluster_memory.h"
 #include "server/coordinator/cluster_saves.h"
@@ -146,6 +147,10 @@ class Coordinator {
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now);
   void OnCheckpointPublished(absl::string_view directory,
                              const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
+
+  // What was announced of this round is where it is to stay. That it was not, a process after this
+  // one has to look at, and no more: memory_version() stays.
+  void OnRecorded(const RoundSummary& summary);
 
   // Operators. The ticket names the checkpoint that will serve the request; it is taken as soon as
   // no round is open. Errors: FailedPrecondition (no --checkpoint_dir, or not running), Unavailable

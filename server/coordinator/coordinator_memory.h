@@ -59,6 +59,7 @@ struct CoordinatorMemory {
   int64_t rollbacks = 0;  // also those after the newest checkpoint
   double learning_rate_scale = 1.0;
   JobProgress::Memory progress;
+  std::vector<RoundSummary> last_rounds;  // that may not be on record
 };
 
 // Whether the newest checkpoint has all of it but for the lives of workers.

@@ -273,6 +273,26 @@ void Describe(Archive& archive, JobProgress::Memory& progress) {
 }
 
 template <typename Archive>
+void Describe(Archive& archive, RoundSummary& round) {
+  archive("round", round.round);
+  archive("trained", round.trained);
+  archive("train_loss", round.train_loss);
+  archive("heldout_loss", round.heldout_loss);
+  archive("heldout_accuracy", round.heldout_accuracy);
+  archive("heldout_complete", round.heldout_complete);
+  archive("total_rounds", round.total_rounds);
+  archive("samples", round.samples);
+  archive("total_samples", round.total_samples);
+  archive("epoch", round.epoch);
+  archive("learning_rate", round.learning_rate);
+  archive("duration", round.duration);
+  archive("completed_at", round.completed_at);
+  archive("trained_time", round.trained_time);
+  archive("workers", round.workers);
+  archive("committed_short", round.committed_short);
+}
+
+template <typename Archive>
 void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("settings", memory.settings);
   archive("model", memory.model);
@@ -296,6 +316,7 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("rollbacks", memory.rollbacks);
   archive("learning_rate_scale", memory.learning_rate_scale);
   archive("progress", memory.progress);
+  archive.Optional("last_rounds", memory.last_rounds);
 }
 
 // Makes JSON of values.

@@ -267,7 +267,9 @@ class History {
 std::string Lasting(const Coordinator& coordinator, absl::Time now) {
   nlohmann::json json = nlohmann::json::parse(Kept(coordinator, now))["memory"];
   if (json.is_null()) return "none";
-  for (const char* field : {"checkpoints", "schedule", "progress", "quota"}) json.erase(field);
+  for (const char* field : {"checkpoints", "schedule", "progress", "quota", "last_rounds"}) {
+    json.erase(field);
+  }
   return json.dump();
 }
 
@@ -353,6 +355,23 @@ TEST(CoordinatorMemoryTest, PeopleAreToldThatItGoesOn) {
   EXPECT_EQ(cluster.observer().restored.back().next_round, round);
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
               HasSubstr("waits for the server of shard 0 (away for 0) and shard 1 (away for 0)"));
+}
+
+TEST(CoordinatorMemoryTest, RoundsThatAreNotOnRecordAreAnnouncedAgain) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  while (cluster.observer().rounds.size() < 4) ASSERT_TRUE(script.Step());
+  const std::vector<RoundSummary> announced = cluster.observer().rounds;
+  cluster.coordinator().OnRecorded(announced[1]);
+  cluster.Restart();
+  const RestoredPoint first = cluster.observer().restored.back();
+  ASSERT_EQ(first.last_rounds.size(), 2);
+  EXPECT_EQ(first.last_rounds[0].round, announced[2].round);
+  EXPECT_EQ(first.last_rounds[1].total_samples, announced[3].total_samples);
+  EXPECT_EQ(first.last_rounds[1].train_loss, announced[3].train_loss);
+  cluster.coordinator().OnRecorded(first.last_rounds[1]);
+  cluster.Restart();
+  EXPECT_THAT(cluster.observer().restored.back().last_rounds, IsEmpty());
 }
 
 TEST(CoordinatorMemoryTest, ACheckpointUnderWayIsDiscardedAndBegunAnew) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -52,11 +54,21 @@ struct Kept {
   int64_t last_round = -1;        // of the lines that stay; -1: none stays
   int64_t samples = 0;            // of the job by then
   bool is_one_cut_early = false;  // though it is of a round before the point
+  std::vector<RoundSummary> missing = {};
 };
+
+// As LineFacts has it of the round's line.
+std::pair<int64_t, bool> KeyOf(const RoundSummary& round) {
+  return {round.round.value(), !std::isfinite(round.train_loss.value_or(NAN))};
+}
 
 Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
   const int64_t next = point.next_round.value();
   Kept kept;
+  std::set<std::pair<int64_t, bool>> lines;  // of the rounds that are looked for: see LineFacts
+  for (const RoundSummary& round : point.last_rounds) {
+    lines.insert(KeyOf(round));
+  }
   bool is_cutting = false;
   for (std::string line; std::getline(file, line) && !file.eof();) {
     const std::optional<LineFacts> facts = FactsOf(line);
@@ -78,6 +90,10 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
     // lines.
     kept.last_round = std::max(kept.last_round, facts->round);
     kept.samples = facts->samples;
+    lines.erase({facts->round, facts->is_evaluation});
+  }
+  for (const RoundSummary& round : point.last_rounds) {
+    if (lines.contains(KeyOf(round))) kept.missing.push_back(round);
   }
   return kept;
 }
@@ -120,14 +136,20 @@ absl::StatusOr<MetricsFile::Change> MetricsFile::GoOnFrom(const RestoredPoint& p
                   /*was_another_run=*/true};
   }
   RETURN_IF_ERROR(file_.CutTo(kept.bytes));
+  Change change;
+  change.missing = kept.missing;
   if (kept.num_cut > 0) {
-    return Change{absl::StrCat(
-        file_.path(), " has ", kept.num_cut, " lines less: rounds from ", point.next_round.value(),
-        " on come again", kept.is_one_cut_early ? ", and those that were under way then" : "")};
+    change.text = absl::StrCat(file_.path(), " has ", kept.num_cut, " lines less: rounds from ",
+                               point.next_round.value(), " on come again",
+                               kept.is_one_cut_early ? ", and those that were under way then" : "");
+    return change;
   }
-  if (kept.last_round < 0 || kept.last_round + 1 >= point.next_round.value()) return Change{};
-  return Change{absl::StrCat(file_.path(), " lacks rounds ", kept.last_round + 1, " to ",
-                             point.next_round.value() - 1)};
+  const Round there_again = kept.missing.empty() ? point.next_round : kept.missing.front().round;
+  if (kept.last_round >= 0 && kept.last_round + 1 < there_again.value()) {
+    change.text = absl::StrCat(file_.path(), " lacks rounds ", kept.last_round + 1, " to ",
+                               there_again.value() - 1);
+  }
+  return change;
 }
 
 absl::StatusOr<std::string> MetricsFile::SetAside() {

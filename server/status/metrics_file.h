@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,6 +27,7 @@ class MetricsFile {
   struct Change {
     std::string text;  // for the log; empty if there was nothing to do
     bool was_another_run = false;
+    std::vector<RoundSummary> missing = {};  // of point.last_rounds: to be appended
   };
   // Before the lines of rounds from `point` on. Errors: those of files; then the file is as it was.
   absl::StatusOr<Change> GoOnFrom(const RestoredPoint& point);

@@ -79,6 +79,7 @@ void ProgressRecorder::Note(Announcement announcement) {
 
 void ProgressRecorder::Record(const RoundSummary& summary) {
   if (metrics_.has_value()) WriteMetrics(summary);
+  config_.on_recorded(summary);
   const bool is_notable = summary.heldout_loss.has_value() ||
                           summary.round.value() + 1 >= summary.total_rounds ||
                           logged_at_ == absl::InfinitePast();
@@ -104,6 +105,11 @@ void ProgressRecorder::CutMetrics(const RestoredPoint& point) {
                                     "folder that it had, or not mounted"));
   } else if (!done->text.empty()) {
     LogWarn("--metrics_out: {}", done->text);
+  }
+  if (!done.ok()) return;
+  for (const RoundSummary& summary : done->missing) {
+    WriteMetrics(summary);
+    config_.on_recorded(summary);
   }
 }
 

@@ -35,6 +35,9 @@ class ProgressRecorder {
     absl::Duration log_interval = absl::Seconds(2);
     // Told, on a thread of the recorder, when metrics_out cannot be written any more.
     std::function<void(absl::string_view)> on_failure = [](absl::string_view) {};
+    // Likewise, once a round's line is in metrics_out: it outlives this process, if not a loss of
+    // power. And where there is to be none.
+    std::function<void(const RoundSummary&)> on_recorded = [](const RoundSummary&) {};
   };
 
   // Errors: those of opening metrics_out.

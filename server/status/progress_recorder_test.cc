@@ -162,6 +162,23 @@ TEST_F(MetricsFileTest, WhatAFullDiskLeftOutIsSaid) {
   EXPECT_EQ(ContentOf(path_), Lines(0, 3) + Lines(7, 8));
 }
 
+TEST_F(MetricsFileTest, WhatAProcessHadNoTimeToWriteIsMissing) {
+  RestoredPoint point = PointOf(5);
+  for (int64_t round = 2; round < 5; ++round) point.last_rounds.push_back(SummaryOf(round));
+  for (const int64_t written : {0, 3, 4, 5}) {
+    Write(Lines(0, written) + R"({"round":)");
+    ASSERT_OK_AND_ASSIGN(MetricsFile file, MetricsFile::Open(path_));
+    ASSERT_OK_AND_ASSIGN(const MetricsFile::Change change, file.GoOnFrom(point));
+    EXPECT_EQ(change.text, "");
+    for (const RoundSummary& round : change.missing) {
+      ASSERT_OK(file.Append(MetricsLine(round, LossUnit::kNats)));
+    }
+    EXPECT_EQ(ContentOf(path_), Lines(written == 0 ? 2 : 0, 5)) << written;
+  }
+  Write(Lines(0, 1));
+  EXPECT_THAT(GoOn(point), IsOkAndHolds(testing::HasSubstr("lacks rounds 1 to 1")));
+}
+
 TEST_F(MetricsFileTest, TheFinalEvaluationStaysWhereItWasDone) {
   RoundSummary evaluation = SummaryOf(2);
   evaluation.train_loss.reset();
@@ -196,6 +213,33 @@ std::vector<std::string> FailuresOnAFullDisk() {
   for (int64_t round = 0; round < 3; ++round) recorder->Note(SummaryOf(round));
   recorder.reset();  // writes what is queued
   return failures;
+}
+
+TEST(ProgressRecorderTest, WhatTheProcessBeforeHadNoTimeToWriteIsWritten) {
+  const std::string path = testing::TempDir() + "/had_no_time.jsonl";
+  std::ofstream(path) << MetricsLine(SummaryOf(0), LossUnit::kNats) << "\n";
+  std::vector<Round> recorded;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto recorder,
+                         ProgressRecorder::Create(
+                             {.metrics_out = path, .on_recorded = [&](const RoundSummary& round) {
+                                recorded.push_back(round.round);
+                              }}));
+    RestoredPoint point{Round(2), 48};
+    point.is_from_journal = true;
+    point.last_rounds = {SummaryOf(0), SummaryOf(1)};
+    recorder->Note(point);
+    recorder->Note(SummaryOf(2));
+  }
+  std::ifstream file(path);
+  std::stringstream content;
+  content << file.rdbuf();
+  std::string expected;
+  for (int64_t round = 0; round < 3; ++round) {
+    expected += MetricsLine(SummaryOf(round), LossUnit::kNats) + "\n";
+  }
+  EXPECT_EQ(content.str(), expected);
+  EXPECT_THAT(recorded, testing::ElementsAre(Round(1), Round(2)));
 }
 
 TEST(ProgressRecorderTest, AFullDiskIsToldOnce) {
