@@ -147,6 +147,11 @@ struct ClusterState {
     return phase == CoordinatorPhase::kDone && failure.ok() && is_stopping() &&
            (map == nullptr || !shards.all_serving());
   }
+  // The servers exit once all have learned that the job is over, or has failed.
+  bool ends() const {
+    return phase == CoordinatorPhase::kFailed ||
+           (phase == CoordinatorPhase::kDone && (is_stopping() || config.exit_when_done));
+  }
   bool is_work_held() const { return !hold_reason.empty(); }
   // No round is opened, closed or saved: a server cannot be told.
   bool is_shard_away() const { return shards.any_away(); }

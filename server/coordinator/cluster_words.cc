@@ -111,9 +111,7 @@ std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
     return absl::StrCat("gives ", absl::StrJoin(returning, ", "),
                         " time to come back, should they not know that the job is over");
   }
-  const bool ends = state.is_stopping() || state.config.exit_when_done ||
-                    state.phase == CoordinatorPhase::kFailed;
-  if (!ends) return "";
+  if (!state.ends()) return "";
   if (state.awaits_strangers(now)) {
     return "gives workers of an earlier server time to come back and learn that the job is over";
   }

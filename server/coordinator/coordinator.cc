@@ -160,9 +160,10 @@ absl::StatusOr<Registration> Coordinator::Register(const RegisterCall& call, abs
     state_.callers.Forget(call.name);
   } else if (IsJobOver(answer.status())) {
     state_.callers.Forget(call.name);
-  } else if (absl::IsUnavailable(answer.status())) {
+  } else if (absl::IsUnavailable(answer.status()) || absl::IsAlreadyExists(answer.status())) {
     state_.callers.Note(call.name, call.peer, answer.status(), now);
   } else {
+    state_.callers.Forget(call.name);
     NoteRefusal(call.name, call.peer, answer.status(), now);
   }
   return answer;
@@ -204,8 +205,14 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     if (!same.ok()) return absl::InvalidArgumentError(same.message());
   }
   RETURN_IF_ERROR(CheckSound(call));
-  ASSIGN_OR_RETURN(const MembershipTable::Admission admission,
-                   state_.membership.Register(call.name, call.instance_id, now));
+  const absl::StatusOr<MembershipTable::Admission> admitted =
+      state_.membership.Register(call.name, call.instance_id, now);
+  // By a process before this one, mostly. Once its lease is over there may be nobody to ask.
+  if (absl::IsAlreadyExists(admitted.status()) && state_.ends()) {
+    if (state_.failure.ok()) return WithJobOver(absl::FailedPreconditionError(ReasonOfEnd()));
+    return absl::FailedPreconditionError(absl::StrCat("the job has failed: ", ReasonOfEnd()));
+  }
+  ASSIGN_OR_RETURN(const MembershipTable::Admission admission, admitted);
   WorkerDesk& desk = state_.desks[admission.id];
   if (!admission.is_reconnect) {
     desk.BeginLife(call);
@@ -459,16 +466,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
     done.total_rounds = state_.ledger.total_rounds();
     done.loss = state_.progress.loss();
     done.has_failed = !state_.failure.ok();
-    if (!is_over) {
-      done.reason = "there is nothing to hand in";
-    } else if (done.has_failed) {
-      done.reason = std::string(state_.failure.message());
-    } else {
-      done.reason = state_.is_stopping()
-                        ? absl::StrCat("stopped: ", *state_.stop_reason)
-                        : absl::StrCat("all ", std::max(done.total_rounds, done.round.value()),
-                                       " rounds are done");
-    }
+    done.reason = is_over ? ReasonOfEnd() : "there is nothing to hand in";
     answer.grant = std::move(done);
   } else if (desk.grant().has_value()) {
     answer.grant = desk.grant();
@@ -476,6 +474,14 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
     answer.pending_reason = PendingReason(state_, worker, now);
   }
   return answer;
+}
+
+std::string Coordinator::ReasonOfEnd() const {
+  if (!state_.failure.ok()) return std::string(state_.failure.message());
+  if (state_.is_stopping()) return absl::StrCat("stopped: ", *state_.stop_reason);
+  const int64_t rounds =
+      std::max(state_.ledger.total_rounds(), state_.ledger.next_round().value());
+  return absl::StrCat("all ", rounds, " rounds are done");
 }
 
 absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report, absl::Time now) {
@@ -1245,8 +1251,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
     saves_.BeginRequested(now);
     return true;
   }
-  if (!state_.is_stopping() && !state_.config.exit_when_done) return false;
-  if (!state_.last_save.outcome().has_value()) return false;
+  if (!state_.ends() || !state_.last_save.outcome().has_value()) return false;
   state_.over_since = std::min(state_.over_since, now);
   if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
   if (state_.awaits_strangers(now) || !state_.callers.Snapshot(now).empty()) return false;
@@ -1259,6 +1264,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
 bool Coordinator::AdvanceFailed(absl::Time now) {
   state_.over_since = std::min(state_.over_since, now);
   if (state_.should_exit || !state_.Present().empty()) return false;
+  if (!state_.callers.Snapshot(now).empty()) return false;
   Exit("the job has failed", now);
   return true;
 }

@@ -754,5 +754,35 @@ TEST(CallersTest, WhoGetsInIsAWorkerLikeOthers) {
   EXPECT_EQ(snapshot.workers[0].state, "registered");
 }
 
+// It would look for servers that are gone for ever.
+TEST(CoordinatorWorkersTest, AProcessThatWaitsForItsNameWhileTheJobEndsLearnsOfIt) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  cluster.Add("a");  // and its process ends
+  TestWorker again{"a", 2, {}};
+  cluster.Pass(absl::Seconds(9));
+  EXPECT_EQ(cluster.Register(again).status().code(), absl::StatusCode::kAlreadyExists);
+  cluster.coordinator().RequestStop("maintenance", cluster.now());
+  cluster.Pass(absl::Seconds(2));  // the lease is over
+  EXPECT_FALSE(cluster.coordinator().outcome().has_value());
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+              HasSubstr("waits for a to call again and learn that the job is over"));
+  EXPECT_TRUE(cluster.Register(again).ok());
+}
+
+TEST(CoordinatorWorkersTest, AJobThatIsOverNeedsNoLeaseToEndToSaySo) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  cluster.Add("a");
+  TestWorker again{"a", 2, {}};
+  EXPECT_EQ(cluster.Register(again).status().code(), absl::StatusCode::kAlreadyExists);
+  cluster.coordinator().RequestStop("maintenance", cluster.now());
+  const absl::Status told = cluster.Register(again).status();
+  EXPECT_TRUE(IsJobOver(told)) << told;
+  EXPECT_THAT(Message(told), HasSubstr("stopped: maintenance"));
+  cluster.Pass(absl::Seconds(11));
+  EXPECT_TRUE(cluster.coordinator().outcome().has_value()) << "nobody is waited for";
+}
+
 }  // namespace
 }  // namespace lodestar
