@@ -21,7 +21,8 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
-constexpr int kSignOfLifeIntervals = 2;  // that the answer to a sign of life may take
+constexpr int kSignOfLifeIntervals = 2;  // that the answer to a sign of life may take at least
+constexpr absl::Duration kLongestDeadline = absl::Minutes(1);  // however slow the path is
 // What a manifest part of megabytes may take on its way besides.
 constexpr double kSlowestBytesPerSecond = 1e5;
 // Below the limit of messages on the control channel.
@@ -252,7 +253,10 @@ void ShardAgent::CountUnanswered(int num_intervals) {
     absl::MutexLock lock(&mutex_);
     if (!has_stream_) return;
     num_unanswered_ += num_intervals;
-    if (num_unanswered_ <= config_.max_unanswered) return;
+    // Answers that take many intervals are not missing before they could be there.
+    const absl::Duration patience =
+        path_.Patience(config_.max_unanswered * config_.stats_interval, kLongestDeadline);
+    if (num_unanswered_ * config_.stats_interval <= patience) return;
     // Where only one end knows that the connection is dead, another stream on it would be as
     // silent.
     stub_ = NewStub(addresses_.current());
@@ -270,12 +274,17 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
     // Whatever becomes of it: a coordinator that does not hear it goes a little later.
     v1::ShardReport report = NewReport();
     report.mutable_exiting();
-    SendNow(report, kReportDeadline).IgnoreError();
+    SendNow(report, DeadlineOf(kReportDeadline)).IgnoreError();
     deps_.on_stop(stop->failure.empty() ? absl::OkStatus()
                                         : absl::FailedPreconditionError(stop->failure));
   }
   host_->Obey(command);
   return absl::OkStatus();
+}
+
+absl::Duration ShardAgent::DeadlineOf(absl::Duration least) {
+  absl::MutexLock lock(&mutex_);
+  return path_.Patience(least, kLongestDeadline);
 }
 
 v1::ShardReport ShardAgent::NewReport() const {
@@ -302,10 +311,10 @@ void ShardAgent::SendLater(v1::ShardReport report) {
 
 void ShardAgent::SendUntilAnswered(const v1::ShardReport& report) {
   const auto bytes = static_cast<double>(report.ByteSizeLong());
-  const absl::Duration deadline = kReportDeadline + absl::Seconds(bytes / kSlowestBytesPerSecond);
+  const absl::Duration travel = absl::Seconds(bytes / kSlowestBytesPerSecond);
   absl::Duration pause = kFirstPause;
   while (true) {
-    const absl::Status answer = SendNow(report, deadline).status();
+    const absl::Status answer = SendNow(report, DeadlineOf(kReportDeadline) + travel).status();
     if (answer.ok()) return;
     // The coordinator has not taken it, and never will.
     const bool is_refused = RemedyFor(answer) == Remedy::kGiveUp;
@@ -395,8 +404,14 @@ void ShardAgent::RunStats() {
     *report.mutable_stats() = ToProto(reading.stats, reading.bytes_received, reading.bytes_sent);
     // Another one follows, and soon: it is this server's sign of life, and its answer on the stream
     // shows whether commands were lost.
-    const absl::Status sent =
-        SendNow(report, kSignOfLifeIntervals * config_.stats_interval).status();
+    const absl::Duration deadline = DeadlineOf(kSignOfLifeIntervals * config_.stats_interval);
+    const absl::Time begun = absl::Now();
+    const absl::Status sent = SendNow(report, deadline).status();
+    {
+      absl::MutexLock lock(&mutex_);
+      if (sent.ok()) path_.OnAnswered(absl::Now() - begun);
+      if (absl::IsDeadlineExceeded(sent)) path_.OnUnanswered(deadline);
+    }
     // It has waited for that long, and asked nothing else meanwhile.
     if (absl::IsDeadlineExceeded(sent)) CountUnanswered(kSignOfLifeIntervals);
   }

@@ -17,6 +17,7 @@
 #include "common/address_list.h"
 #include "common/executor.h"
 #include "common/logging.h"
+#include "common/round_trip_time.h"
 #include "proto/cluster_service.grpc.pb.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/host/shard_host.h"
@@ -34,8 +35,8 @@ class ShardAgent : public ShardReports {
     int num_shards = 2;
     absl::Duration stats_interval = absl::Seconds(1);
     // The coordinator answers every one of these on the stream of commands: where it has not for so
-    // many, a call or an answer was lost on the way, and another stream is opened, over a
-    // connection of its own.
+    // many, and longer than answers usually take, a call or an answer was lost on the way, and
+    // another stream is opened, over a connection of its own.
     int max_unanswered = 5;
     absl::Duration longest_last_save_call = LastSaveCalls::kLongestCall;
   };
@@ -104,6 +105,8 @@ class ShardAgent : public ShardReports {
   // Waits for the next attempt; false if stopped meanwhile.
   bool PauseBefore(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetConnection(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // How long a call may take: `least`, and more where answers take long.
+  absl::Duration DeadlineOf(absl::Duration least) ABSL_LOCKS_EXCLUDED(mutex_);
   v1::ShardReport NewReport() const;
   // From the reporting thread, in order, each until it is answered: what the coordinator does not
   // learn, it would wait for.
@@ -124,6 +127,7 @@ class ShardAgent : public ShardReports {
   mutable absl::Mutex mutex_;
   AddressList addresses_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  RoundTripTime path_ ABSL_GUARDED_BY(mutex_);  // by the signs of life
   // Replaced, with its connection, while other threads have calls under way.
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   absl::Status connection_ ABSL_GUARDED_BY(mutex_);

@@ -16,6 +16,7 @@
 #include "common/encoding.h"
 #include "common/logging.h"
 #include "common/remedy.h"
+#include "common/round_trip_time.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
@@ -31,6 +32,8 @@ namespace {
 constexpr int kMaxHops = 3;
 // How often a worker tries to say that it goes, each time over a connection that works.
 constexpr int kFarewells = 3;
+// However slow the path is.
+constexpr absl::Duration kLongestTimeout = absl::Minutes(1);
 
 class ClusterSession final : public CoordinatorLink {
  public:
@@ -83,6 +86,11 @@ class ClusterSession final : public CoordinatorLink {
   // `method` is a blocking member of the stub. The call can be ended by Cancel().
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply);
+  // `least`, and more where answers take long.
+  absl::Duration TimeoutOf(absl::Duration least) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return path_.Patience(least, kLongestTimeout);
+  }
   // What a call of at most `timeout` has brought; an error that may pass names the coordinator.
   absl::Status Outcome(const grpc::Status& status, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -113,6 +121,7 @@ class ClusterSession final : public CoordinatorLink {
   bool is_suspect_ ABSL_GUARDED_BY(mutex_) = false;  // the connection may be what spoils calls
   bool is_silent_ ABSL_GUARDED_BY(mutex_) = false;   // the call in progress has no connection left
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
+  RoundTripTime path_ ABSL_GUARDED_BY(mutex_);  // of calls that are answered at once
 };
 
 std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
@@ -229,7 +238,7 @@ absl::StatusOr<Registration> ClusterSession::TryRegister() {
   call.encodings.assign(std::begin(kAllEncodings), std::end(kAllEncodings));
   v1::RegisterReply reply;
   const absl::Duration timeout =
-      addresses_.size() > 1 ? config_.search_timeout : config_.call_timeout;
+      TimeoutOf(addresses_.size() > 1 ? config_.search_timeout : config_.call_timeout);
   RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::Register, ToProto(call), timeout, &reply));
   ASSIGN_OR_RETURN(Registration registration, FromProto(reply));
   life_ = registration.life;
@@ -241,7 +250,7 @@ absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetI
   request.set_layout_hash(layout_hash);
   *request.mutable_dataset() = ToProto(dataset);
   v1::JoinReply reply;
-  return Call(&v1::ClusterService::Stub::Join, request, config_.call_timeout, &reply);
+  return Call(&v1::ClusterService::Stub::Join, request, TimeoutOf(config_.call_timeout), &reply);
 }
 
 absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>& report,
@@ -252,7 +261,7 @@ absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>
   if (report.has_value()) *request.mutable_report() = ToProto(*report);
   v1::Grant grant;
   RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::NextGrant, request,
-                       config_.grant_hold + config_.call_timeout, &grant));
+                       config_.grant_hold + TimeoutOf(config_.call_timeout), &grant));
   return FromProto(grant);
 }
 
@@ -339,9 +348,15 @@ absl::StatusOr<HeartbeatAnswer> ClusterSession::SendHeartbeat(HeartbeatCall call
     if (stop_heartbeats_) return absl::CancelledError("no more heartbeats");
     heartbeat_in_progress_ = &context;
   }
+  const absl::Time sent = Clock::Real().Now();
   const grpc::Status status = stub()->Heartbeat(&context, ToProto(call), &reply);
   absl::MutexLock lock(&mutex_);
   heartbeat_in_progress_ = nullptr;
+  if (status.ok()) {
+    path_.OnAnswered(Clock::Real().Now() - sent);
+  } else if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    path_.OnUnanswered(patience);
+  }
   const absl::Status outcome = Outcome(status, patience);
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::DeadlineExceededError(outcome.message());

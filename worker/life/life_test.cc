@@ -473,6 +473,34 @@ TEST(HeartbeatPaceTest, ALostHeartbeatUsesUpOneThirdOfALeaseAndTheNextFollowsAtO
   EXPECT_EQ(sent, 4);
 }
 
+TEST(HeartbeatPaceTest, OverASlowPathAnswersAreWaitedForLongerButNotForMoreThanALease) {
+  const absl::Duration interval = absl::Seconds(1);
+  absl::Time now = absl::UnixEpoch();
+  HeartbeatPace pace(interval, now);
+  int num_lost = 0;
+  bool is_answered = false;
+  // Each answer takes 1.5 s.
+  for (; num_lost < 10 && !is_answered; num_lost += is_answered ? 0 : 1) {
+    pace.OnSent(now);
+    is_answered = pace.patience() >= absl::Seconds(1.5);
+    if (is_answered) {
+      pace.OnAnswered(now += absl::Seconds(1.5));
+    } else {
+      now += pace.patience();
+      pace.OnSilence(now);
+    }
+  }
+  EXPECT_TRUE(is_answered);
+  EXPECT_EQ(num_lost, 3);
+  EXPECT_EQ(pace.patience(), 3 * interval);
+  for (int i = 0; i < 50; ++i) {
+    pace.OnSent(now);
+    pace.OnAnswered(now += absl::Seconds(1.5));
+  }
+  EXPECT_GE(pace.patience(), absl::Seconds(1.5));
+  EXPECT_LT(pace.patience(), absl::Seconds(1.6));
+}
+
 TEST(HeartbeatPaceTest, ASilentConnectionIsReplacedButABusyServerIsGivenASecond) {
   absl::Time now = absl::UnixEpoch();
   HeartbeatPace pace(absl::Milliseconds(400), now);
