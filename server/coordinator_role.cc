@@ -139,6 +139,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   coordinator.checkpoint_schedule = {.every_rounds = config_.durability.checkpoint_every,
                                      .interval = config_.durability.checkpoint_interval,
                                      .max_cost = config_.durability.checkpoint_cost};
+  coordinator.journal_limit_bytes = config_.durability.journal_limit_bytes;
   coordinator.round_timeout = config_.cluster.round_timeout;
   coordinator.stop_timeout = config_.cluster.stop_timeout;
   coordinator.exit_when_done = config_.exit_when_done;
@@ -317,6 +318,11 @@ absl::Status CoordinatorRole::AttachLocalShard(const ShardHost& local, const std
 void CoordinatorRole::RaiseAlarm(const std::string& text, AlarmKind kind) {
   strand_.Run(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now, kind); });
+}
+
+void CoordinatorRole::OnJournalSize(int64_t bytes) {
+  strand_.Report(
+      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnJournalSize(0, bytes, now); });
 }
 
 std::optional<absl::Status> CoordinatorRole::outcome() {

@@ -72,6 +72,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // The local shard is there under `address`: the cluster may begin.
   absl::Status AttachLocalShard(const ShardHost& local, const std::string& address);
   void RaiseAlarm(const std::string& text, AlarmKind kind);
+  // Of the local shard, every second or so.
+  void OnJournalSize(int64_t bytes);
 
   // Not set while the job goes on; OK when it is over and all have been told; else why it failed.
   std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);

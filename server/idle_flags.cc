@@ -18,7 +18,7 @@ std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
   }
   if (config.output.trace_path.empty()) idle.push_back({"trace_rounds", "--trace"});
   if (!config.durability.has_journal) {
-    for (const char* const flag : {"journal_dir", "journal_replica", "promote"}) {
+    for (const char* const flag : {"journal_dir", "journal_limit", "journal_replica", "promote"}) {
       idle.push_back({flag, "--durability=journal"});
     }
   }

@@ -364,6 +364,7 @@ void Server::Watch() {
     if (since_tick >= kShardTick) {
       since_tick = absl::ZeroDuration();
       host_->Tick();
+      if (role_ != nullptr) role_->OnJournalSize(host_->stats().journal_bytes);
     }
     const bool is_serving = !is_draining_ && host_->is_serving();
     if (is_serving != was_serving) {

@@ -57,6 +57,7 @@ struct DurabilityConfig {
   std::string journal_replica;  // HOST:PORT of a process that has a copy of it; empty: none
   // Whoever starts this server says that no other goes on from a copy of the journal.
   bool may_promote = false;
+  int64_t journal_limit_bytes = 0;  // see CoordinatorConfig
 };
 
 struct OutputConfig {

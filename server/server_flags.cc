@@ -197,6 +197,12 @@ ABSL_FLAG(
     "makes a server of what was a replica's folder, or goes on without the replica there was, "
     "or fills an empty one. Two servers that go on from copies of one journal train two "
     "models.");
+ABSL_FLAG(
+    std::string, journal_limit, "0",
+    "--durability=journal: what a server may write into its journal after a checkpoint before "
+    "the next one is taken out of turn, such as 20GB or 16GiB; until that is whole, its disk "
+    "holds up to twice as much. 0: 32 times the server's weights, at least 1 GB. Only for the "
+    "coordinator.");
 ABSL_FLAG(std::string, fallback_dir, "",
           "Folder for a last checkpoint that cannot be written into --checkpoint_dir, best on "
           "another disk; seen by all servers like that. A server that ends so exits with 3. Empty: "
@@ -366,6 +372,13 @@ absl::StatusOr<DurabilityConfig> ReadJournal() {
   if (durability.journal_dir.empty() && !checkpoint_dir.empty()) {
     durability.journal_dir = absl::StrCat(checkpoint_dir, "/", kJournalFolder);
   }
+  const std::string limit = absl::GetFlag(FLAGS_journal_limit);
+  const absl::StatusOr<int64_t> bytes = ParseBytes(limit);
+  if (!bytes.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--journal_limit=", limit, ": ", bytes.status().message()));
+  }
+  durability.journal_limit_bytes = *bytes;
   return durability;
 }
 
@@ -478,7 +491,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Checkpoints",
        {"checkpoint_dir", "checkpoint_interval", "checkpoint_cost", "checkpoint_every",
         "checkpoint_keep", "fallback_dir", "stop_timeout", "resume", "durability", "journal_dir",
-        "journal_replica", "replica", "promote"}},
+        "journal_limit", "journal_replica", "replica", "promote"}},
       {"Output and end", {"metrics_out", "trace", "trace_rounds", "exit_when_done", "log_level"}},
   };
 }

@@ -281,6 +281,13 @@ TEST_F(ServerFlagsTest, AJournalIsBesideTheCheckpointsUnlessItHasAFolder) {
       "/fast/disk");
   EXPECT_THAT(ErrorOf({journal}), HasSubstr("--durability=journal needs --checkpoint_dir"));
   EXPECT_THAT(ErrorOf({"--durability=always"}), HasSubstr("allowed: checkpoint, journal"));
+  EXPECT_EQ(
+      durability_of({journal, "--checkpoint_dir=runs", "--journal_limit=2GB"}).journal_limit_bytes,
+      2'000'000'000);
+  EXPECT_THAT(ErrorOf({journal, "--checkpoint_dir=runs", "--journal_limit=much"}),
+              HasSubstr("--journal_limit=much"));
+  EXPECT_THAT(ErrorOf({"--checkpoint_dir=runs", "--journal_limit=2GB"}),
+              HasSubstr("--journal_limit has no effect"));
   EXPECT_THAT(ErrorOf({"--checkpoint_dir=runs", "--journal_dir=fast"}),
               AllOf(HasSubstr("--journal_dir has no effect"), HasSubstr("--durability=journal")));
   const std::vector<std::string> other = {"--shard=1/2", "--coordinator=localhost:1", journal};

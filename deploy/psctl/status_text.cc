@@ -147,26 +147,39 @@ std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
 }
 
 std::string ShardsText(const v1::ClusterStatus& status, int columns) {
-  TextTable table({{.title = "SHARD", .align = kRight},
-                   {.title = "ADDRESS"},
-                   {.title = "STATE"},
-                   {.title = "VERSION", .align = kRight, .rank = 1},
-                   {.title = "WEIGHTS", .align = kRight, .rank = 2},
-                   {.title = "MEMORY", .align = kRight, .rank = 1},
-                   {.title = "IN", .align = kRight, .rank = 3},
-                   {.title = "OUT", .align = kRight, .rank = 3},
-                   {.title = "COUNTED", .align = kRight, .rank = 2},
-                   {.title = "TWICE", .align = kRight, .rank = 4},
-                   {.title = "LATE", .align = kRight, .rank = 3},
-                   {.title = "REFUSED", .align = kRight, .rank = 2}});
+  const bool has_journal =
+      std::any_of(status.shards().begin(), status.shards().end(),
+                  [](const v1::ShardStatus& shard) { return shard.journal_bytes() > 0; });
+  std::vector<TextTable::Column> titles = {{.title = "SHARD", .align = kRight},
+                                           {.title = "ADDRESS"},
+                                           {.title = "STATE"},
+                                           {.title = "VERSION", .align = kRight, .rank = 1},
+                                           {.title = "WEIGHTS", .align = kRight, .rank = 2},
+                                           {.title = "MEMORY", .align = kRight, .rank = 1},
+                                           {.title = "IN", .align = kRight, .rank = 3},
+                                           {.title = "OUT", .align = kRight, .rank = 3},
+                                           {.title = "COUNTED", .align = kRight, .rank = 2},
+                                           {.title = "TWICE", .align = kRight, .rank = 4},
+                                           {.title = "LATE", .align = kRight, .rank = 3},
+                                           {.title = "REFUSED", .align = kRight, .rank = 2}};
+  if (has_journal) titles.push_back({.title = "JOURNAL", .align = kRight, .rank = 2});
+  TextTable table(std::move(titles));
   const auto bytes = [](uint64_t count) { return BytesText(static_cast<int64_t>(count)); };
   for (const v1::ShardStatus& shard : status.shards()) {
-    table.AddRow(
-        {absl::StrCat(shard.shard()), shard.address(), shard.state(), absl::StrCat(shard.version()),
-         bytes(shard.weight_bytes()), bytes(shard.resident_bytes()), bytes(shard.bytes_received()),
-         bytes(shard.bytes_sent()), absl::StrCat(shard.contributions_counted()),
-         absl::StrCat(shard.contributions_duplicate()), absl::StrCat(shard.contributions_late()),
-         absl::StrCat(shard.contributions_rejected())});
+    std::vector<std::string> row = {absl::StrCat(shard.shard()),
+                                    shard.address(),
+                                    shard.state(),
+                                    absl::StrCat(shard.version()),
+                                    bytes(shard.weight_bytes()),
+                                    bytes(shard.resident_bytes()),
+                                    bytes(shard.bytes_received()),
+                                    bytes(shard.bytes_sent()),
+                                    absl::StrCat(shard.contributions_counted()),
+                                    absl::StrCat(shard.contributions_duplicate()),
+                                    absl::StrCat(shard.contributions_late()),
+                                    absl::StrCat(shard.contributions_rejected())};
+    if (has_journal) row.push_back(bytes(shard.journal_bytes()));
+    table.AddRow(std::move(row));
   }
   return status.shards().empty() ? "" : table.Format(columns);
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/bytes_text.h"
 #include "common/status_macros.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator_state.h"
@@ -17,6 +18,12 @@ namespace {
 
 // For workers to push again what a server that was away has not taken.
 constexpr absl::Duration kHandInTime = absl::Seconds(2);
+
+// Unless --journal_limit says otherwise. A checkpoint is three times the weights with AdamW, so
+// that those out of turn add a tenth to what the disk has to take, and a restart reads what was
+// written in seconds to a minute.
+constexpr int64_t kJournalLimitFactor = 32;
+constexpr int64_t kLeastJournalLimit = 1'000'000'000;
 
 }  // namespace
 
@@ -79,8 +86,29 @@ void ClusterSaves::Begin(absl::string_view folder, absl::Time now) {
   outbox_.Tell(absl::StrCat("checkpoint begun directory=", directory));
 }
 
+bool ClusterSaves::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
+  if (!state_.is_ready() || !state_.shards.Has(shard)) return false;
+  const int64_t weights = state_.map->servers[shard].range.size() * int64_t{sizeof(float)};
+  const int64_t limit = state_.config.journal_limit_bytes > 0
+                            ? state_.config.journal_limit_bytes
+                            : std::max(kLeastJournalLimit, kJournalLimitFactor * weights);
+  if (bytes <= limit) {
+    long_journals_.erase(shard);
+    return false;
+  }
+  if (!long_journals_.insert(shard).second) return false;
+  outbox_.Tell(absl::StrCat("shard ", shard, " has written ", BytesText(bytes),
+                            " into its journal since the newest checkpoint, more than "
+                            "--journal_limit=",
+                            BytesText(limit), ": a checkpoint is taken out of turn"));
+  // One that is under way may have begun before that was written; where one is asked for, it comes.
+  if (state_.saves()) state_.checkpoints.Request(now);
+  return state_.saves();
+}
+
 void ClusterSaves::OnShardAway(int shard, absl::Time now) {
-  // Who has asked for one may ask again.
+  // Who has asked for one may ask again, a journal that is too long among them.
+  long_journals_.clear();
   state_.checkpoints.EndRequests(absl::UnavailableError(
       absl::StrCat("no checkpoint without all servers: ", WaitingForServers(state_, now))));
   if (state_.checkpoints.is_publishing()) return;  // needs nothing more of the shards

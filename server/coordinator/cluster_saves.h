@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -32,6 +33,8 @@ class ClusterSaves {
   void BeginIfDue(absl::Time now);
   // The job is over: begins one for those who have asked.
   void BeginRequested(absl::Time now) { Begin(state_.config.checkpoint_dir, now); }
+  // Asks for one where a journal has grown too long. Returns whether it has.
+  bool OnJournalSize(int shard, int64_t bytes, absl::Time now);
   void OnShardAway(int shard, absl::Time now);
   absl::Status OnShardSaved(int shard, uint64_t server_incarnation, absl::string_view directory,
                             const absl::StatusOr<std::string>& manifest_part, absl::Time now);
@@ -72,6 +75,7 @@ class ClusterSaves {
 
   ClusterState& state_;
   Outbox& outbox_;
+  std::set<int> long_journals_;  // shards whose excess has been seen to
 };
 
 }  // namespace lodestar

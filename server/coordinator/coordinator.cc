@@ -479,8 +479,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker, absl::Time now) const {
 std::string Coordinator::ReasonOfEnd() const {
   if (!state_.failure.ok()) return std::string(state_.failure.message());
   if (state_.is_stopping()) return absl::StrCat("stopped: ", *state_.stop_reason);
-  const int64_t rounds =
-      std::max(state_.ledger.total_rounds(), state_.ledger.next_round().value());
+  const int64_t rounds = std::max(state_.ledger.total_rounds(), state_.ledger.next_round().value());
   return absl::StrCat("all ", rounds, " rounds are done");
 }
 
@@ -945,6 +944,10 @@ void Coordinator::OnShardHeard(int shard, uint64_t instance_id, absl::Time now) 
   if (state_.shards.IsHeldBy(shard, instance_id) && state_.shards.Hear(shard, now)) {
     OnShardBack(shard, now);
   }
+}
+
+void Coordinator::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
+  if (saves_.OnJournalSize(shard, bytes, now)) Advance(now);
 }
 
 void Coordinator::OnShardAway(int shard, absl::Time now) {

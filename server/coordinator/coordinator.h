@@ -128,6 +128,9 @@ class Coordinator {
   void OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now);
   // A sign of life. A server that gives none for a lease is away until the next one.
   void OnShardHeard(int shard, uint64_t instance_id, absl::Time now);
+  // Of what it has written down since the newest checkpoint. More than --journal_limit: a
+  // checkpoint is taken out of turn, once until there is less again.
+  void OnJournalSize(int shard, int64_t bytes, absl::Time now);
   // Answers to commands. Those of an earlier server incarnation are ignored.
   void OnShardLoaded(int shard, uint64_t server_incarnation, const absl::Status& status,
                      absl::Time now);

@@ -19,6 +19,9 @@ struct CoordinatorConfig {
   uint64_t folder_claim_id = 0;  // see SharedFolder
   std::string fallback_dir;      // for a last checkpoint that fails there; empty: none
   CheckpointSchedule::Config checkpoint_schedule;
+  // Of a server, since the newest checkpoint, before the next one comes out of turn. 0: by the size
+  // of its weights.
+  int64_t journal_limit_bytes = 0;
   absl::Duration round_timeout = absl::Hours(1);  // the longest that a round waits for a member
   // For the rounds at hand of a job that is stopped, and the last checkpoint of one that fails.
   absl::Duration stop_timeout = absl::Minutes(1);

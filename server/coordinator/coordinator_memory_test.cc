@@ -155,6 +155,10 @@ class History {
   }
 
   void Step() {
+    // As a recorder does, soon.
+    if (const auto& rounds = cluster.observer().rounds; !rounds.empty()) {
+      cluster.coordinator().OnRecorded(rounds.back());
+    }
     const uint64_t version = cluster.coordinator().memory_version();
     const absl::Time then = cluster.now();
     const std::string before = Kept(cluster.coordinator(), then);

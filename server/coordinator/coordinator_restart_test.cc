@@ -108,6 +108,33 @@ TEST(CoordinatorRestartTest, ByTimeACheckpointComesBetweenTheRoundsWhereItIsDue)
   EXPECT_EQ(cluster.sent().save_directories.size(), 1);
 }
 
+TEST(CoordinatorRestartTest, AJournalThatIsTooLongBringsACheckpointOutOfTurnOnce) {
+  Coordinator::Config config = SavingConfig(/*every=*/0);
+  config.journal_limit_bytes = 1000;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  Coordinator& coordinator = cluster.coordinator();
+  RunUntil(cluster, a, 1);
+  coordinator.OnJournalSize(1, 1000, cluster.now());
+  RunUntil(cluster, a, 2);
+  EXPECT_THAT(cluster.sent().save_directories, ::testing::IsEmpty());
+  coordinator.OnJournalSize(1, 1001, cluster.now());
+  coordinator.OnJournalSize(1, 2000, cluster.now());
+  RunUntil(cluster, a, 3);
+  EXPECT_THAT(cluster.sent().save_directories, ElementsAre("ckpt/round-00000003.1000-1.tmp"));
+  EXPECT_THAT(cluster.observer().events,
+              Contains(AllOf(HasSubstr("shard 1"), HasSubstr("--journal_limit=1.0 kB"))));
+  cluster.FinishSave();
+  coordinator.OnJournalSize(1, 1500, cluster.now());  // still, as when saving takes long
+  RunUntil(cluster, a, 4);
+  EXPECT_EQ(cluster.sent().save_directories.size(), 1);
+  coordinator.OnJournalSize(1, 10, cluster.now());
+  coordinator.OnJournalSize(1, 1500, cluster.now());
+  RunUntil(cluster, a, 5);
+  EXPECT_EQ(cluster.sent().save_directories.size(), 2);
+}
+
 TEST(CoordinatorRestartTest, ResumedJobGivesTheGrantsOfAnUninterruptedOne) {
   Coordinator::Config pair = SavingConfig();
   pair.job.min_workers = 2;

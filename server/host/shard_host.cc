@@ -200,6 +200,7 @@ ShardStats ShardHost::stats() const {
   const auto current = shard();
   ShardStats stats = current.ok() ? (*current)->stats() : ShardStats{};
   if (deps_.log == nullptr) return stats;
+  stats.journal_bytes = deps_.log->bytes_since_checkpoint();
   const absl::Status trouble = deps_.log->trouble();
   if (!trouble.ok()) {
     stats.waiting_for = absl::StrCat("the journal cannot be written, and nothing is acknowledged: ",

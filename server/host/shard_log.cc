@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/json.h"
 #include "common/status_macros.h"
@@ -71,11 +72,17 @@ absl::Status ShardLog::ReadBeginning() {
 }
 
 absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
+  const int64_t bytes_before = num_bytes_;
+  num_bytes_ += static_cast<int64_t>(record.text.size() + record.payload.size());
   ASSIGN_OR_RETURN(const Json json, ParseJson(record.text));
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
   if (kind == kBase) {
     ASSIGN_OR_RETURN(base_, GetString(json, "directory"));
     ASSIGN_OR_RETURN(needed_from_, GetUint64(json, "needed_from"));
+    // The directory of the save has the name of the checkpoint, and more.
+    for (const Mark& mark : marks_) {
+      if (absl::StartsWith(mark.directory, base_ + ".")) checkpoint_bytes_ = mark.num_bytes;
+    }
     return absl::OkStatus();
   }
   if (kind != kBegin) return absl::OkStatus();
@@ -92,9 +99,13 @@ absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
     began_at_ = record.sequence;
     needed_from_ = record.sequence;
     marks_.clear();
+    checkpoint_bytes_ = bytes_before;
     return absl::OkStatus();
   }
-  Mark mark = {.sequence = record.sequence, .round = std::nullopt, .directory = save};
+  Mark mark = {.sequence = record.sequence,
+               .round = std::nullopt,
+               .directory = save,
+               .num_bytes = bytes_before};
   ASSIGN_OR_RETURN(const int64_t round, GetInt64(json, "save_round"));
   if (round >= 0) mark.round = Round(round);
   marks_.push_back(std::move(mark));
@@ -128,8 +139,10 @@ uint64_t ShardLog::BeginSegment(const Mark* save, std::function<void()> durable)
       {"needed_from", save == nullptr ? 0 : needed_from_},
       {"save_directory", save == nullptr ? "" : save->directory},
       {"save_round", save == nullptr || !save->round.has_value() ? -1 : save->round->value()}};
+  std::string text = FormatJson(json);
+  num_bytes_ += static_cast<int64_t>(text.size() + payload->size());
   return writer_->BeginSegment(
-      {.text = FormatJson(json),
+      {.text = std::move(text),
        .payload = {reinterpret_cast<const std::byte*>(payload->data()), payload->size()},
        .owner = payload},
       std::move(durable));
@@ -141,6 +154,7 @@ void ShardLog::Begin(uint64_t instance_id, const AssignCommand& assignment,
   assignment_ = deps_.format_assignment(assignment);
   base_.clear();
   marks_.clear();
+  checkpoint_bytes_ = num_bytes_.load();
   needed_from_ = BeginSegment(nullptr, std::move(durable));
   if (std::exchange(is_refused_, false)) {
     writer_->SetAsideBefore(needed_from_);
@@ -150,14 +164,20 @@ void ShardLog::Begin(uint64_t instance_id, const AssignCommand& assignment,
 }
 
 void ShardLog::OnSave(const SaveCommand& save) {
-  Mark mark = {.sequence = 0, .round = save.round, .directory = save.directory};
+  Mark mark = {
+      .sequence = 0, .round = save.round, .directory = save.directory, .num_bytes = num_bytes_};
   mark.sequence = BeginSegment(&mark, [] {});
   marks_.push_back(std::move(mark));
 }
 
 void ShardLog::OnCaptured(std::function<void()> durable) {
-  const Json json = {{"kind", kCaptured}};
-  writer_->Append({.text = FormatJson(json)}, std::move(durable));
+  AppendOwn({{"kind", kCaptured}}, std::move(durable));
+}
+
+void ShardLog::AppendOwn(const Json& json, std::function<void()> durable) {
+  std::string text = FormatJson(json);
+  num_bytes_ += static_cast<int64_t>(text.size());
+  writer_->Append({.text = std::move(text)}, std::move(durable));
 }
 
 void ShardLog::OnPublished(const PublishedCommand& published) {
@@ -168,20 +188,20 @@ void ShardLog::OnPublished(const PublishedCommand& published) {
     const bool is_enough = mark.round.has_value() ? *mark.round < published.round
                                                   : mark.directory == published.directory;
     if (is_enough) oldest_needed = &mark;
+    if (mark.directory == published.directory) checkpoint_bytes_ = mark.num_bytes;
   }
   base_ = published.path;
   if (oldest_needed != nullptr) needed_from_ = oldest_needed->sequence;
-  const Json json = {{"kind", kBase}, {"directory", base_}, {"needed_from", needed_from_}};
-  writer_->Append({.text = FormatJson(json)}, [] {});
+  AppendOwn({{"kind", kBase}, {"directory", base_}, {"needed_from", needed_from_}}, [] {});
   writer_->RemoveBefore(needed_from_);
   std::erase_if(marks_, [this](const Mark& mark) { return mark.sequence < needed_from_; });
 }
 
 void ShardLog::Append(ShardRecord record, absl::Span<const std::byte> payload,
                       std::shared_ptr<const void> payload_owner, std::function<void()> durable) {
-  writer_->Append({.text = FormatJson(ShardRecordToJson(record)),
-                   .payload = payload,
-                   .owner = std::move(payload_owner)},
+  std::string text = FormatJson(ShardRecordToJson(record));
+  num_bytes_ += static_cast<int64_t>(text.size() + payload.size());
+  writer_->Append({.text = std::move(text), .payload = payload, .owner = std::move(payload_owner)},
                   std::move(durable));
 }
 

@@ -6,6 +6,7 @@
 // one before.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,13 +23,15 @@
 #include "common/executor.h"
 #include "common/file_system.h"
 #include "common/ids.h"
+#include "common/json.h"
 #include "server/coordinator/shard_command.h"
 #include "server/journal/journal_writer.h"
 #include "server/shard/shard_journal.h"
 
 namespace lodestar {
 
-// Append(), Tick() and trouble() are thread-safe, the others are for one thread at a time.
+// Append(), Tick(), trouble() and bytes_since_checkpoint() are thread-safe, the others are for one
+// thread at a time.
 class ShardLog final : public ShardJournal {
  public:
   // Not owned, where it is a pointer; outlives the log.
@@ -80,6 +83,9 @@ class ShardLog final : public ShardJournal {
   void EndCallbacks() { writer_->EndCallbacks(); }
   // OK, or why nothing is acknowledged at present.
   absl::Status trouble() const { return writer_->trouble(); }
+  // What was written down since the newest checkpoint. A restart reads it, and what there is of the
+  // round that was under way then.
+  int64_t bytes_since_checkpoint() const { return num_bytes_ - checkpoint_bytes_; }
 
  private:
   // Where the segment that a save has begun begins.
@@ -87,6 +93,7 @@ class ShardLog final : public ShardJournal {
     uint64_t sequence = 0;
     std::optional<Round> round;  // that the save is of; nullopt: contributions are applied alone
     std::string directory;       // that it is written into
+    int64_t num_bytes = 0;       // written down before
   };
 
   ShardLog(std::string folder, Deps deps) : folder_(std::move(folder)), deps_(std::move(deps)) {}
@@ -94,6 +101,8 @@ class ShardLog final : public ShardJournal {
   absl::Status NoteBeginning(const JournalRecord& record);
   // With the mark of a save, if that is what begins it.
   uint64_t BeginSegment(const Mark* save, std::function<void()> durable);
+  // A record of the log's own.
+  void AppendOwn(const Json& json, std::function<void()> durable);
 
   const std::string folder_;
   const Deps deps_;
@@ -106,6 +115,8 @@ class ShardLog final : public ShardJournal {
   uint64_t instance_id_ = 0;
   std::string base_;  // the newest published checkpoint since the beginning; empty: none
   std::vector<Mark> marks_;
+  std::atomic<int64_t> num_bytes_ = 0;         // of records, since some time
+  std::atomic<int64_t> checkpoint_bytes_ = 0;  // of them, when the newest checkpoint was taken
   std::unique_ptr<JournalWriter> writer_;
 };
 

@@ -201,6 +201,29 @@ TEST_F(ShardLogTest, ANewLifeOfTheServersForgetsTheOneBefore) {
   EXPECT_EQ(Weights(), weights);
 }
 
+TEST_F(ShardLogTest, KnowsHowMuchWasWrittenSinceTheNewestCheckpoint) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  Assign();
+  const auto written = [this] { return process_->host->stats().journal_bytes; };
+  const int64_t at_first = written();
+  EXPECT_TRUE(Train(0));
+  const int64_t of_one = written() - at_first;
+  EXPECT_GT(of_one, 18 * sizeof(float));
+  Save(1);
+  EXPECT_TRUE(Train(1));
+  EXPECT_GE(written(), at_first + 2 * of_one);
+  process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
+  process_->journal.RunAll();
+  const int64_t since = written();
+  EXPECT_GE(since, of_one);
+  EXPECT_LT(since, at_first + 2 * of_one);
+  EXPECT_TRUE(Train(2));
+  const int64_t at_last = written();
+  EXPECT_GT(at_last, since + 18 * sizeof(float));
+  EXPECT_FALSE(Start().value_or(false)) << "there is no such checkpoint";
+  EXPECT_EQ(written(), at_last) << "as the files say";
+}
+
 // Until a checkpoint is published, and with it what comes before another one, nothing may go.
 TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));

@@ -123,8 +123,11 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
         coordinator.OnShardSaved(shard, incarnation, saved.directory(), part, now);
       };
     case v1::ShardReport::kStats:
-      return [shard, instance_id = report.instance_id()](Coordinator& coordinator, absl::Time now) {
+      return [shard, instance_id = report.instance_id(),
+              journal_bytes = FromProto(report.stats()).journal_bytes](Coordinator& coordinator,
+                                                                       absl::Time now) {
         coordinator.OnShardHeard(shard, instance_id, now);
+        coordinator.OnJournalSize(shard, journal_bytes, now);
       };
     case v1::ShardReport::kSquareSums:
       return [=, &sums = report.square_sums()](Coordinator& coordinator, absl::Time now) {

@@ -266,6 +266,7 @@ v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
   result.set_contributions_rejected(stats.contributions_rejected);
   for (const uint64_t count : stats.staleness_histogram) result.add_staleness_histogram(count);
   result.set_waiting_for(stats.waiting_for);
+  result.set_journal_bytes(static_cast<uint64_t>(stats.journal_bytes));
   return result;
 }
 
@@ -282,6 +283,7 @@ ShardStats FromProto(const v1::ShardReport::Stats& stats) {
   result.staleness_histogram.assign(stats.staleness_histogram().begin(),
                                     stats.staleness_histogram().end());
   result.waiting_for = stats.waiting_for();
+  result.journal_bytes = static_cast<int64_t>(stats.journal_bytes());
   return result;
 }
 

@@ -41,6 +41,7 @@ struct ShardStats {
   int64_t contributions_late = 0;
   int64_t contributions_rejected = 0;
   std::vector<uint64_t> staleness_histogram;  // [s]: counted with staleness s; last: that or more
+  int64_t journal_bytes = 0;                  // since the newest checkpoint; 0: there is no journal
   Round open_round;                           // of the oldest bucket
   std::vector<WorkerId> missing;              // whose contribution to it some bucket waits for
   std::string waiting_for;                    // empty: nothing

@@ -124,6 +124,9 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   // Those of several servers are on a disk that all of them see.
   scenario.replica_has_checkpoints =
       scenario.has_replica && config.num_shards == 1 && chance.OneIn(2);
+  if (scenario.journals && chance.OneIn(2)) {
+    config.journal_limit_bytes = chance.Between(1 << 12, 1 << 16);
+  }
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;
   scenario.text = absl::StrCat(

@@ -401,6 +401,11 @@ void SimulatedServer::TickShard() {
   if (life_->replication != nullptr) life_->replication->Look().IgnoreError();
   life_->host->Tick();
   InspectShard(/*all=*/true);
+  if (shard_ == 0) {
+    life_->strand->Report([this](Coordinator& coordinator, absl::Time now) {
+      coordinator.OnJournalSize(0, life_->host->stats().journal_bytes, now);
+    });
+  }
   process_.After(kShardTick, [this] { TickShard(); });
 }
 
@@ -525,18 +530,20 @@ void SimulatedServer::SendStats() {
   SimulatedServer* const coordinator = cluster_->servers[0];
   cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, 2 * kStatsInterval,
-      [coordinator, shard = shard_, instance_id = life_->instance_id](const Responder& responder) {
-        coordinator->OnStats(shard, instance_id);
+      [coordinator, shard = shard_, instance_id = life_->instance_id,
+       journal_bytes = life_->host->stats().journal_bytes](const Responder& responder) {
+        coordinator->OnStats(shard, instance_id, journal_bytes);
         responder.Reply([] {});
       },
       [](const absl::Status&) {});
 }
 
-void SimulatedServer::OnStats(int shard, uint64_t instance_id) {
+void SimulatedServer::OnStats(int shard, uint64_t instance_id, int64_t journal_bytes) {
   if (!CheckAttached(shard, instance_id).ok()) return;
   Send(life_->remotes[shard], shard, std::nullopt);
   life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardHeard(shard, instance_id, now);
+    coordinator.OnJournalSize(shard, journal_bytes, now);
   });
 }
 
