@@ -372,6 +372,7 @@ v1::ClusterStatus CoordinatorRole::ReadStatus() {
   }
   v1::ClusterStatus status = ToProto(board_.Report(std::move(snapshot)), config_.job);
   status.set_leader_lease(config_.cluster.leader_lease);
+  status.set_journal_replica(deps_.describe_replica());
   return status;
 }
 

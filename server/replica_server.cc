@@ -5,8 +5,10 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/folder_lock.h"
 #include "common/logging.h"
@@ -17,6 +19,19 @@
 #include "server/advertised_address.h"
 
 namespace lodestar {
+namespace {
+
+// Each call has one; a server has a few.
+constexpr int kMaxThreads = 1024;
+
+// "shard 0 of the server on host a, process 7, since 2026-11-22 20:23:04 UTC (whole)".
+std::string TextOf(const ReplicaStore::Copy& copy) {
+  return absl::StrCat("shard ", copy.shard, " of the server on ", copy.mark.peer, ", since ",
+                      copy.mark.since, copy.mark.is_whole ? " (whole)" : " (not whole yet)");
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Create(const ServerConfig& config,
                                                                      const Deps& deps) {
   RETURN_IF_ERROR(ValidateServerConfig(config));
@@ -53,14 +68,17 @@ absl::Status ReplicaServer::Start() {
   builder.AddListeningPort(config_.network.listen.ToString(), grpc::InsecureServerCredentials(),
                            &port_);
   builder.RegisterService(&rpc_);
+  builder.RegisterCallbackGenericService(&refusal_);
+  grpc::ResourceQuota quota("replica");
+  quota.SetMaxThreads(kMaxThreads);
+  builder.SetResourceQuota(quota);
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr || port_ == 0) return ExplainListenFailure(config_.network.listen);
   LogInfo("version={} replica listen={}:{} journal_dir={} checkpoint_dir={}", SoftwareVersion(),
           config_.network.listen.host, port_, config_.durability.journal_dir,
           config_.durability.checkpoint_dir.empty() ? "none" : config_.durability.checkpoint_dir);
   for (const ReplicaStore::Copy& copy : store_.copies()) {
-    LogInfo("shard={} has {} copy of the journal of the server on {}, which wrote to it since {}",
-            copy.shard, copy.mark.is_whole ? "a" : "no whole", copy.mark.peer, copy.mark.since);
+    LogInfo("has a copy of {}", TextOf(copy));
   }
   if (config_.network.port_file.empty()) return absl::OkStatus();
   return WriteFileAtomically(config_.network.port_file, absl::StrCat(port_, "\n"));
@@ -75,6 +93,14 @@ absl::StatusOr<ReplicaStore::Deps::Lock> ReplicaServer::Lock(const std::string& 
                    FolderLock::Take(folder, NewFolderClaim(), std::move(deps)));
   lock->StartBeating();
   return ReplicaStore::Deps::Lock(std::move(lock));
+}
+
+absl::Status ReplicaServer::NoServer() const {
+  std::vector<std::string> copies;
+  for (const ReplicaStore::Copy& copy : store_.copies()) copies.push_back(TextOf(copy));
+  return absl::UnavailableError(
+      absl::StrCat("this is no server but a replica, with copies of ",
+                   copies.empty() ? "nothing yet" : absl::StrJoin(copies, "; ")));
 }
 
 void ReplicaServer::Finish(const absl::Status& outcome) {

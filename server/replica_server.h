@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "server/replica/replica_store.h"
+#include "server/rpc/call_refusal.h"
 #include "server/rpc/replica_rpc.h"
 #include "server/server_config.h"
 
@@ -48,6 +49,8 @@ class ReplicaServer {
   absl::Status Start();
   absl::StatusOr<ReplicaStore::Deps::Lock> Lock(const std::string& folder);
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Why it does not do what a server does: Unavailable, since it may be one later.
+  absl::Status NoServer() const;
 
   const ServerConfig config_;
   const Deps deps_;
@@ -56,6 +59,7 @@ class ReplicaServer {
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);
   ReplicaStore store_;
   ReplicaRpc rpc_{&store_};
+  CallRefusal refusal_{[this] { return NoServer(); }};
   std::unique_ptr<grpc::Server> grpc_server_;
 };
 

@@ -28,7 +28,7 @@
 #include "server/journal/journal_segments.h"
 #include "server/replica/replication.h"
 #include "server/replica/replication_mark.h"
-#include "server/rpc/coordinator_redirect.h"
+#include "server/rpc/call_refusal.h"
 #include "server/rpc/parameter_rpc.h"
 #include "server/rpc/replica_calls.h"
 #include "server/rpc/shard_agent.h"
@@ -196,6 +196,13 @@ void Server::OnReplicaChange(const absl::Status& state) {
   reports().OnAlarm(text);
 }
 
+std::string Server::ReplicaText() const {
+  if (replication_ == nullptr) return "";
+  const absl::Status state = replication_->state();
+  if (!state.ok()) return std::string(state.message());
+  return absl::StrCat(config_.durability.journal_replica, " has everything");
+}
+
 absl::Status Server::ConfirmInCharge() const {
   RETURN_IF_ERROR(log_lock_->CheckHeld());
   if (replication_ != nullptr) RETURN_IF_ERROR(replication_->state());
@@ -272,6 +279,7 @@ absl::Status Server::Build() {
       deps.journal_disk = replication_->AddDisk();
       deps.checkpoint_disk = replication_->AddDisk();
     }
+    deps.describe_replica = [this] { return ReplicaText(); };
     deps.confirm_in_charge = [this] { return ConfirmInCharge(); };
     deps.confirm_leader = deps_.confirm_leader;
     deps.is_interrupted = deps_.is_interrupted;
@@ -286,8 +294,8 @@ absl::Status Server::Build() {
                            .num_shards = config_.cluster.num_shards},
         ShardAgent::Deps{[this] { return ReadShard(); },
                          [this](const absl::Status& status) { Finish(status); }});
-    redirect_ = std::make_unique<CoordinatorRedirect>(config_.cluster.shard,
-                                                      [this] { return agent_->coordinator(); });
+    refusal_ = std::make_unique<CallRefusal>(
+        [this] { return NotTheCoordinator(config_.cluster.shard, agent_->coordinator()); });
   }
   RETURN_IF_ERROR(AwaitReplica());
   if (const absl::Status opened = OpenLog(); !opened.ok()) return explain(opened);
@@ -321,7 +329,7 @@ absl::Status Server::Listen() {
                            &port_);
   builder.RegisterService(parameter_rpc_.get());
   if (role_ != nullptr) role_->AddServices(builder);
-  if (redirect_ != nullptr) builder.RegisterCallbackGenericService(redirect_.get());
+  if (refusal_ != nullptr) builder.RegisterCallbackGenericService(refusal_.get());
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr || port_ == 0) return ExplainListenFailure(config_.network.listen);
   SetHealth(false);

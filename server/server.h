@@ -25,7 +25,7 @@ class Server;
 
 namespace lodestar {
 
-class CoordinatorRedirect;
+class CallRefusal;
 class CoordinatorRole;
 class FolderLock;
 class ParameterRpc;
@@ -90,6 +90,8 @@ class Server {
   // Waits until both have the same. Errors: Cancelled once interrupted; what the replica refuses.
   absl::Status AwaitReplica();
   void OnReplicaChange(const absl::Status& state);
+  // For people; empty: there is none.
+  std::string ReplicaText() const;
   // Whether what was written is this server's to acknowledge.
   absl::Status ConfirmInCharge() const;
   // The journal of this server's shard, as the process before it has left it.
@@ -133,7 +135,7 @@ class Server {
   std::unique_ptr<TraceRecorder> trace_;   // null: no trace
   std::unique_ptr<CoordinatorRole> role_;  // of shard 0
   std::unique_ptr<ShardAgent> agent_;      // of the others
-  std::unique_ptr<CoordinatorRedirect> redirect_;
+  std::unique_ptr<CallRefusal> refusal_;   // of what is the coordinator's
   std::unique_ptr<FolderLock> log_lock_;
   std::unique_ptr<ShardLog> log_;             // null: nothing is written down
   std::unique_ptr<ThreadPool> log_executor_;  // its tasks use the log

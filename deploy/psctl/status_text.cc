@@ -219,6 +219,7 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
   if (!status.leader_lease().empty()) {
     add("leader    ", absl::StrCat("holds ", status.leader_lease()));
   }
+  if (!status.journal_replica().empty()) add("replica   ", status.journal_replica());
   if (status.has_resumed()) {
     add("resumed   ",
         absl::StrFormat("%s (round %d)", status.resumed().path(), status.resumed().round()));

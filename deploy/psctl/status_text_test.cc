@@ -32,6 +32,7 @@ v1::ClusterStatus Training() {
   status.set_eta_seconds(12);
   v1::OpenRoundStatus* round = status.mutable_open_round();
   status.set_leader_lease("etcd://e:2379/run");
+  status.set_journal_replica("backup:50061 has everything");
   round->set_round(20);
   round->set_waiting_for("round 20 waits for a_worker_with_quite_a_long_name, open for 2s");
   round->add_missing()->set_worker("a_worker_with_quite_a_long_name");
@@ -71,6 +72,7 @@ TEST(StatusTextTest, FitsTheTerminalAndIsWholeInAPipe) {
   EXPECT_THAT(whole, HasSubstr("cpu (avx512, 1 thread)"));
   EXPECT_THAT(whole, HasSubstr("\nloss      train 1.000 bits/byte (0.6931 nats) in round 20; "));
   EXPECT_THAT(whole, HasSubstr("\nleader    holds etcd://e:2379/run\n"));
+  EXPECT_THAT(whole, HasSubstr("\nreplica   backup:50061 has everything\n"));
   EXPECT_THAT(whole, HasSubstr("\nspeed     64.0 samples/s, 4096 tokens/s\n"));
 }
 

@@ -1,4 +1,4 @@
-#include "server/rpc/coordinator_redirect.h"
+#include "server/rpc/call_refusal.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,23 +18,25 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
 
 }  // namespace
 
-absl::Status CoordinatorRedirect::AnswerTo(absl::string_view method) const {
+absl::Status CallRefusal::AnswerTo(absl::string_view method) const {
   for (const char* const service :
        {v1::ClusterService::service_full_name(), v1::StatusService::service_full_name(),
         v1::AdminService::service_full_name()}) {
-    if (!absl::StartsWith(method, absl::StrCat("/", service, "/"))) continue;
-    const std::string address = read_address_();
-    return WithCoordinator(
-        absl::FailedPreconditionError(absl::StrCat("this is the server of shard ", shard_,
-                                                   ", not the coordinator, which is at ", address)),
-        address);
+    if (absl::StartsWith(method, absl::StrCat("/", service, "/"))) return reason_();
   }
   return absl::UnimplementedError(absl::StrCat(method, " is no call that a ps_server knows"));
 }
 
-grpc::ServerGenericBidiReactor* CoordinatorRedirect::CreateReactor(
+grpc::ServerGenericBidiReactor* CallRefusal::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
   return new Refusal(AnswerTo(context->method()));
+}
+
+absl::Status NotTheCoordinator(int shard, const std::string& coordinator) {
+  return WithCoordinator(absl::FailedPreconditionError(
+                             absl::StrCat("this is the server of shard ", shard,
+                                          ", not the coordinator, which is at ", coordinator)),
+                         coordinator);
 }
 
 }  // namespace lodestar
