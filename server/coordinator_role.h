@@ -76,6 +76,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   void RaiseAlarm(const std::string& text, AlarmKind kind);
   // Of the local shard, every second or so.
   void OnJournalSize(int64_t bytes);
+  // See CoordinatorStrand.
+  void TryJournalAgain() { strand_.TryJournalAgain(); }
 
   // Not set while the job goes on; OK when it is over and all have been told; else why it failed.
   std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -188,8 +188,10 @@ absl::Status Server::AwaitReplica() {
 
 void Server::OnReplicaChange(const absl::Status& state) {
   if (state.ok()) {
+    is_replica_back_ = true;
     return LogInfo("the replica {} has everything", config_.durability.journal_replica);
   }
+  if (absl::IsFailedPrecondition(state)) return Finish(state);
   const std::string text =
       absl::StrCat(state.message(), ": nothing is acknowledged until it has everything again");
   if (!has_begun_) return LogWarn("{}", text);
@@ -369,7 +371,8 @@ void Server::Watch() {
       if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kWatchInterval)) return;
     }
     since_tick += kWatchInterval;
-    if (since_tick >= kShardTick) {
+    const bool is_replica_back = is_replica_back_.exchange(false);
+    if (since_tick >= kShardTick || is_replica_back) {
       since_tick = absl::ZeroDuration();
       host_->Tick();
       if (role_ != nullptr) role_->OnJournalSize(host_->stats().journal_bytes);
@@ -381,6 +384,7 @@ void Server::Watch() {
       was_serving = is_serving;
     }
     if (role_ == nullptr) continue;
+    if (is_replica_back) role_->TryJournalAgain();
     const std::optional<absl::Status> outcome = role_->outcome();
     if (outcome.has_value() && !role_->AwaitsServers()) Finish(*outcome);
   }

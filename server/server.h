@@ -128,7 +128,8 @@ class Server {
   PatientFileSystem disk_{&FileSystem::Real(), deps_.clock};  // of checkpoints
 
   // In order of life: each is gone before those above it.
-  std::unique_ptr<Replication> replication_;  // null: there is no replica
+  std::unique_ptr<Replication> replication_;   // null: there is no replica
+  std::atomic<bool> is_replica_back_ = false;  // since the journals were last tried
   // The disk, each with its copy on the replica if there is one.
   FileSystem* log_disk_ = &disk_;
   FileSystem* shard_disk_ = &disk_;

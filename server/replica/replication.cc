@@ -10,8 +10,11 @@
 namespace lodestar {
 namespace {
 
-// How often the replica is asked for a sign of life, and a lost one is tried again.
+// How often the replica is asked for a sign of life.
 constexpr absl::Duration kLook = absl::Seconds(1);
+// How often one that cannot be reached is tried again, and at most any: the two are compared each
+// time.
+constexpr absl::Duration kTryAgain = absl::Milliseconds(200);
 
 }  // namespace
 
@@ -19,9 +22,10 @@ Replication::Pass::~Pass() {
   if (owner_ != nullptr) owner_->Leave();
 }
 
-absl::Status Replication::Pass::Note(absl::Status status) {
-  if (!status.ok()) owner_->Lose(connection_, status);
-  return status;
+absl::Status Replication::Pass::Note(const absl::Status& status) {
+  if (status.ok()) return status;
+  owner_->Lose(connection_, status);
+  return owner_->OfReplica(status);
 }
 
 absl::Status Replication::Pass::Send(FileChange change) {
@@ -226,13 +230,18 @@ void Replication::Lose(uint64_t connection, const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
     if (!state_.ok() || connection != num_connections_) return;
-    state_ =
-        absl::Status(why.code(), absl::StrCat("replica ", config_.replica, ": ", why.message()));
+    state_ = OfReplica(why);
+    was_lost_ = true;
     lost = connection_;
   }
   // So that whoever waits for it goes on.
   lost->Cancel();
   deps_.on_change(state());
+}
+
+absl::Status Replication::OfReplica(const absl::Status& status) const {
+  return absl::Status(status.code(),
+                      absl::StrCat("replica ", config_.replica, ": ", status.message()));
 }
 
 absl::Status Replication::WriteMark(bool has_begun, bool is_whole) {
@@ -279,9 +288,10 @@ absl::Status Replication::Connect() {
     if (lane.ok()) lanes.push_back(*std::move(lane));
   }
   if (!equal.ok()) {
-    equal = absl::Status(equal.code(),
-                         absl::StrCat("replica ", config_.replica, ": ", equal.message()));
+    equal = OfReplica(equal);
     SetState(equal);
+    // No later attempt can find anything else.
+    if (has_begun_ && absl::IsFailedPrecondition(equal)) deps_.on_change(equal);
     return equal;
   }
   {
@@ -364,10 +374,16 @@ absl::Status Replication::Look() {
 
 void Replication::Watch() {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
+  const auto has_news = [this]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_ || was_lost_; };
   while (true) {
-    Look().IgnoreError();  // whoever writes gets it
+    const absl::Status state = Look();  // whoever writes gets it
     absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kLook)) return;
+    if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kTryAgain)) return;
+    if (absl::IsUnavailable(state)) continue;
+    mutex_.AwaitWithTimeout(absl::Condition(&has_news), kLook - kTryAgain);
+    if (is_over_) return;
+    was_lost_ = false;
   }
 }
 

@@ -44,7 +44,8 @@ class Replication {
     FileSystem* disk = nullptr;
     std::function<std::unique_ptr<ReplicaConnection>()> connect;
     std::function<std::string()> now = [] { return std::string(); };  // for people
-    // The replica is lost (with why), and has everything again (OK). From any thread.
+    // The replica is lost (with why), and has everything again (OK). FailedPrecondition: another
+    // server has gone on from it, and this one can write nothing any more. From any thread.
     std::function<void(const absl::Status&)> on_change = [](const absl::Status&) {};
   };
 
@@ -56,7 +57,7 @@ class Replication {
   absl::Status Connect() ABSL_LOCKS_EXCLUDED(mutex_);
   // Does so if the replica is lost; else sees whether it is. Errors: state().
   absl::Status Look();
-  // From here on looks every second.
+  // From here on looks every second, and soon after the replica was lost.
   void KeepConnected();
   // Whoever waits for the replica gets Cancelled, and so do all later ones.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -93,7 +94,7 @@ class Replication {
     absl::Status Await(uint64_t question);
 
    private:
-    absl::Status Note(absl::Status status);
+    absl::Status Note(const absl::Status& status);
 
     Replication* owner_;
     uint64_t connection_;
@@ -105,6 +106,8 @@ class Replication {
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
   // Of a connection that may have been replaced since.
   void Lose(uint64_t connection, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Names it.
+  absl::Status OfReplica(const absl::Status& status) const;
   // What `path` is to the replica; nothing if that has no copy of it.
   std::optional<MirroredPath> Find(const std::string& path) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Equalise(ReplicaConnection& connection) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -130,6 +133,7 @@ class Replication {
   std::vector<std::shared_ptr<ReplicaLane>> lanes_ ABSL_GUARDED_BY(mutex_);  // one for each disk
   int num_passes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  bool was_lost_ ABSL_GUARDED_BY(mutex_) = false;  // since it was last looked for
   std::atomic<uint64_t> last_file_ = 0;
   std::thread watch_;
 };

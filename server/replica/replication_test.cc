@@ -78,6 +78,7 @@ class ReplicationTest : public testing::Test {
     Replication::Deps deps;
     deps.disk = disk;
     deps.connect = [this] { return std::make_unique<DirectConnection>(store_, link_); };
+    deps.on_change = [this](const absl::Status& state) { last_change_ = state; };
     return std::make_unique<Replication>(std::move(config), std::move(deps));
   }
 
@@ -114,6 +115,7 @@ class ReplicationTest : public testing::Test {
   std::shared_ptr<ReplicaStore> store_;
   std::unique_ptr<Replication> server_;
   FileSystem* disk_ = nullptr;  // of server_
+  absl::Status last_change_;    // that any server was told of
   uint64_t last_term_ = 0;
 };
 
@@ -162,7 +164,7 @@ TEST_F(ReplicationTest, AFileIsNotGoneOnWithAfterTheReplicaWasLost) {
   ASSERT_OK(file.status());
   ASSERT_OK((*file)->Append("before"));
   StartReplica();
-  EXPECT_FALSE((*file)->Append("while").ok());
+  EXPECT_THAT((*file)->Append("while").message(), HasSubstr("replica there:1: "));
   ASSERT_OK(server_->Connect());
   const absl::Status late = (*file)->Append("after");
   EXPECT_EQ(late.code(), absl::StatusCode::kUnavailable);
@@ -264,6 +266,9 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   EXPECT_EQ(Write(*disk_, "/run/journal/shard-0/00000003.journal", "late").code(),
             absl::StatusCode::kAborted);
   EXPECT_FALSE(there_->Exists("/run/journal/shard-0/00000003.journal"));
+  // It learns that this is for good.
+  EXPECT_EQ(server_->Look().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(last_change_.code(), absl::StatusCode::kFailedPrecondition);
   // Nor after it was started again, with all that it had.
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);

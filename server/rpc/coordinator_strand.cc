@@ -200,6 +200,11 @@ void CoordinatorStrand::Tick() {
   Deliver(deliveries);
 }
 
+void CoordinatorStrand::TryJournalAgain() {
+  absl::MutexLock lock(&mutex_);
+  if (!stopping_ && journal_ != nullptr) journal_->Tick();
+}
+
 void CoordinatorStrand::RunTimer() {
   const auto is_stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
   while (true) {

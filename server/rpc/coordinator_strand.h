@@ -95,6 +95,8 @@ class CoordinatorStrand {
 
   // Time has passed.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
+  // At once, as every second, what the disk of the journal has refused.
+  void TryJournalAgain() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Whether something waits for the journal.
   bool awaits_journal() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -300,6 +300,20 @@ TEST_F(KeepingStrandTest, WhileTheDiskRefusesOnlyAlarmsLeave) {
   EXPECT_THAT(left_, ElementsAre("the disk is full", "a"));
 }
 
+TEST_F(KeepingStrandTest, AJournalIsTriedAgainAtOnceWhenItIsKnownToWork) {
+  disk_.SetFaultHook([](FileOperation, const std::string&) {
+    return absl::UnavailableError("the replica is lost");
+  });
+  Register("a");
+  executor_.RunAll();
+  disk_.SetFaultHook(nullptr);
+  executor_.RunAll();
+  EXPECT_THAT(left_, IsEmpty());
+  strand_.TryJournalAgain();
+  executor_.RunAll();
+  EXPECT_THAT(left_, ElementsAre("a"));
+}
+
 TEST_F(KeepingStrandTest, WhoeverWaitsForTheJournalWhenTheProcessStopsIsToldSo) {
   Register("a");
   strand_.Stop();
