@@ -238,6 +238,12 @@ class FaultProxy:
   def listen(self, name):
     self._run(self.routes[name].listen())
 
+  def move(self, name, target_port):
+    """Resets all connections; later ones go to that port."""
+    self.refuse(name)
+    self.routes[name].target_port = target_port
+    self.listen(name)
+
   def _on_one(self, name, place, act):
 
     async def run():

@@ -118,6 +118,14 @@ class FaultProxyTest(unittest.TestCase):
     self.proxy.listen("route")
     self.connect()
 
+  def test_moves_to_another_port(self):
+    near, _ = self.connect()
+    moved = self._exit.enter_context(socket.create_server(("127.0.0.1", 0)))
+    self.proxy.move("route", moved.getsockname()[1])
+    self.assert_is_reset(near)
+    self._listener = moved
+    self.connect()
+
   def test_resets_who_dials_while_nobody_listens_behind(self):
     self._listener.close()
     near = self._exit.enter_context(socket.create_connection(("127.0.0.1", self.port)))

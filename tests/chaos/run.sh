@@ -1,5 +1,6 @@
 #!/bin/bash
-# Real servers and workers under random faults, for a quarter of an hour: tests/chaos/run.sh SEED [flags of chaos.py]
+# Real servers and workers under random faults: tests/chaos/run.sh SEED [flags of chaos.py]
+# Or what is done once, step by step: tests/chaos/run.sh checks [PartitionCheck|ReadOnlyDiskCheck|ClockCheck]
 # The programs are built first, unless --binaries=FOLDER has them. BAZEL may name another bazel command.
 set -euo pipefail
 
@@ -18,4 +19,8 @@ for target in //server:ps_server //worker:gpu_worker //deploy/psctl:psctl; do
   program="$(built_binary "$target")"
   ln -s "$program" "$binaries/"
 done
-python3 -B tests/chaos/chaos.py --binaries="$binaries" "$@"
+if [[ "${1:-}" == checks ]]; then
+  python3 -B tests/chaos/checks.py "$binaries"/{ps_server,gpu_worker,psctl} "${@:2}"
+else
+  python3 -B tests/chaos/chaos.py --binaries="$binaries" "$@"
+fi

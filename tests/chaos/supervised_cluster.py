@@ -1,12 +1,14 @@
-"""Servers and workers of one job, behind the proxy, and a supervisor that restarts them.
+"""Servers, their replicas and workers of one job, behind the proxy, and a supervisor that restarts them.
 
 It restarts by exit code, as a unit of systemd would with Restart=on-failure and
 RestartPreventExitStatus of 1 to 127: README.md, "Exit codes" of deploy/docs/keeping_a_run.md. Nothing
-else is started again.
+else is started again. Each server and each replica has a machine: the folder that it runs in, with all
+that it keeps by relative paths.
 """
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -21,8 +23,10 @@ POLL_SECONDS = 0.01
 class Unit:
   """A program that is to run until it has succeeded."""
 
-  def __init__(self, name, command, log_path):
+  def __init__(self, name, command, log_path, machine):
     self.name = name
+    self.machine = machine
+    self.once = []  # flags of its next start only
     self.state = "running"  # "waiting" to be restarted, "finished", "failed"
     self.starts = []  # times
     self.codes = []  # of the processes that have ended
@@ -33,9 +37,11 @@ class Unit:
     self._start()
 
   def _start(self):
+    command = self._command + self.once
+    self.once = []
     with open(self._log_path, "a", encoding="utf-8") as log:
-      log.write(f"$ {shlex.join(self._command)}\n")
-    self.process = Process(self._command, self._log_path)
+      log.write(f"$ cd {shlex.quote(self.machine)} && {shlex.join(command)}\n")
+    self.process = Process(command, self._log_path, cwd=self.machine)
     self.starts.append(time.monotonic())
     self.state = "running"
 
@@ -65,6 +71,11 @@ class Unit:
     elif self.state == "waiting" and time.monotonic() - self._ended_at >= RESTART_SECONDS:
       self._start()
 
+  def kill(self):
+    """Returns when it is gone; it is started again."""
+    if self.state == "running" and self.process.is_running():
+      self.process.kill()
+
   def end(self):
     self.state = "finished"
     if self.process.is_running():
@@ -74,13 +85,18 @@ class Unit:
 class SupervisedCluster:
   """Leaving the context ends all processes. `settings`: flags of the server of shard 0."""
 
-  def __init__(self, folder, binaries, settings, num_servers, num_workers=2, proxy=None):
+  def __init__(self, folder, binaries, settings, num_servers, num_workers=2, proxy=None,
+               has_replicas=False):
     self.folder = folder
     self._binaries = binaries
     self._settings = settings
     self._num_servers = num_servers
     self._num_workers = num_workers
     self._proxy = proxy
+    self._has_replicas = has_replicas
+    # Checkpoints of several servers are in one folder, which outlives their machines.
+    self._checkpoint_dir = "checkpoints" if num_servers == 1 else self.path("checkpoints")
+    self._num_machines = 0
     self.units = {}
     self.rounds = []  # (time, line of --metrics_out)
     self.setbacks = []  # sentences
@@ -92,14 +108,18 @@ class SupervisedCluster:
     self._thread = threading.Thread(target=self._supervise)
 
   def __enter__(self):
-    self._reserved = [ReservedPort() for _ in range(self._num_servers)]
-    self._ports = [port.number for port in self._reserved]
+    self._reserved = {}
+    for i in range(self._num_servers):
+      self._reserved[f"server{i}"] = ReservedPort()
+      if self._has_replicas:
+        self._reserved[f"replica{i}"] = ReservedPort()
+        self._add(f"replica{i}", self._replica_command(i))
     for i in range(self._num_servers):
       self._add(f"server{i}", self._server_command(i))
     for i in range(self._num_workers):
       # One with shared memory, the others with all they send on the wire.
       self._add(f"worker{i}", [
-          self._binaries["gpu_worker"], f"--coordinator=127.0.0.1:{self._port('workers', 0)}",
+          self._binaries["gpu_worker"], f"--coordinator={self._address('workers', 'server0')}",
           f"--name=worker{i}", f"--data={self.path('corpus.txt')}", "--device=cpu", "--threads=1",
           f"--shared_memory={'true' if i == 0 else 'false'}"])
     self._thread.start()
@@ -110,7 +130,7 @@ class SupervisedCluster:
     self._thread.join()
     for unit in self.units.values():
       unit.end()
-    for port in self._reserved:
+    for port in self._reserved.values():
       port.close()
 
   def path(self, *names):
@@ -126,6 +146,24 @@ class SupervisedCluster:
     with self._lock:
       return self.units[name].restart()
 
+  def lose_disk(self, name):
+    """Its machine goes, with all that it has; an empty one takes its place."""
+    with self._lock:
+      unit = self.units[name]
+      unit.kill()
+      shutil.rmtree(unit.machine)
+      os.makedirs(unit.machine)
+
+  def swap(self, shard):
+    """The server's machine goes; that of its replica takes its place, and has an empty one."""
+    with self._lock:
+      server, replica = self.units[f"server{shard}"], self.units[f"replica{shard}"]
+      server.kill()
+      replica.kill()
+      shutil.rmtree(server.machine)
+      server.machine, replica.machine = replica.machine, self._new_machine()
+      server.once = ["--promote"]
+
   def num_starts(self, name):
     with self._lock:
       return len(self.units[name].starts)
@@ -137,8 +175,10 @@ class SupervisedCluster:
               if unit.state == "failed"]
 
   def is_finished(self):
+    """Replicas run until they are told to stop."""
     with self._lock:
-      return all(unit.state == "finished" for unit in self.units.values())
+      return all(unit.state == "finished" for unit in self.units.values()
+                 if not unit.name.startswith("replica"))
 
   def last_round(self):
     """(when it was over, which)."""
@@ -148,7 +188,7 @@ class SupervisedCluster:
   def status(self):
     """What `psctl status --json` prints; {} while nobody answers."""
     answer = subprocess.run(
-        [self._binaries["psctl"], "status", "--json", f"--server=127.0.0.1:{self._ports[0]}"],
+        [self._binaries["psctl"], "status", "--json", f"--server=127.0.0.1:{self.port('server0')}"],
         capture_output=True, text=True, timeout=60, check=False)
     return json.loads(answer.stdout) if answer.stdout else {}
 
@@ -158,39 +198,55 @@ class SupervisedCluster:
 
   def manifest(self):
     """(folder of the newest checkpoint, its manifest)."""
-    saved = sorted(name for name in os.listdir(self.path("checkpoints"))
+    checkpoints = os.path.join(self.units["server0"].machine, self._checkpoint_dir)
+    saved = sorted(name for name in os.listdir(checkpoints)
                    if name.startswith("round-") and "." not in name)
-    folder = self.path("checkpoints", saved[-1])
+    folder = os.path.join(checkpoints, saved[-1])
     with open(os.path.join(folder, "MANIFEST.json"), encoding="utf-8") as file:
       return folder, json.load(file)
 
-  def _add(self, name, command):
-    self.units[name] = Unit(name, command, self.path(name + ".log"))
+  def port(self, name):
+    return self._reserved[name].number
 
-  def _port(self, source, server):
-    """Where `source` reaches that server."""
+  def _new_machine(self):
+    self._num_machines += 1
+    machine = self.path(f"machine{self._num_machines}")
+    os.makedirs(machine)
+    return machine
+
+  def _add(self, name, command):
+    self.units[name] = Unit(name, command, self.path(name + ".log"), self._new_machine())
+
+  def _address(self, source, target):
+    """Where `source` reaches that server or replica."""
     if self._proxy is None:
-      return self._ports[server]
-    name = f"{source}:server{server}"
+      return f"127.0.0.1:{self.port(target)}"
+    name = f"{source}:{target}"
     if name not in self._proxy.routes:
-      self._proxy.add_route(name, self._ports[server])
-    return self._proxy.routes[name].port
+      self._proxy.add_route(name, self.port(target))
+    return f"127.0.0.1:{self._proxy.routes[name].port}"
 
   def _server_command(self, shard):
-    command = [self._binaries["ps_server"], f"--listen=127.0.0.1:{self._ports[shard]}",
-               f"--advertise=127.0.0.1:{self._port('workers', shard)}",
-               f"--shard={shard}/{self._num_servers}"]
-    flags = {"durability": self._settings["durability"]}
+    name = f"server{shard}"
+    flags = {"listen": f"127.0.0.1:{self.port(name)}", "advertise": self._address("workers", name),
+             "shard": f"{shard}/{self._num_servers}", "durability": self._settings["durability"]}
     if flags["durability"] == "journal":
-      flags["journal_dir"] = self.path("journal")
+      flags["journal_dir"] = "journal"
+    if self._has_replicas:
+      flags["journal_replica"] = self._address(name, f"replica{shard}")
     if shard == 0:
       flags.update(self._settings)
       flags.update({"model": self.path("model.textproto"), "exit_when_done": True,
-                    "checkpoint_dir": self.path("checkpoints"),
+                    "checkpoint_dir": self._checkpoint_dir,
                     "metrics_out": self.path("metrics.jsonl")})
     else:
-      flags["coordinator"] = f"127.0.0.1:{self._port(f'server{shard}', 0)}"
-    return command + [f"--{name}={value}" for name, value in flags.items()]
+      flags["coordinator"] = self._address(name, "server0")
+    return [self._binaries["ps_server"]] + [f"--{flag}={value}" for flag, value in flags.items()]
+
+  def _replica_command(self, shard):
+    command = [self._binaries["ps_server"], "--replica", "--journal_dir=journal",
+               f"--listen=127.0.0.1:{self.port(f'replica{shard}')}"]
+    return command + (["--checkpoint_dir=checkpoints"] if self._num_servers == 1 else [])
 
   def _supervise(self):
     while not self._is_over.wait(POLL_SECONDS):
