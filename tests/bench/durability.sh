@@ -1,6 +1,6 @@
 #!/bin/bash
 # What a journal costs: tests/bench/durability.sh DATA FOLDER [flags of durability/durability.py]
-# The time of a round with --durability=checkpoint and =journal, per mode and number of local steps.
+# The time of a round with --durability=checkpoint, =journal and a replica, per mode and number of local steps.
 # DATA is a text file. FOLDER gets checkpoints and journals: its disk is what is measured.
 # BAZEL may name another bazel command.
 set -euo pipefail

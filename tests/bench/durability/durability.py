@@ -1,4 +1,4 @@
-"""What a journal costs: the time of a round with --durability=checkpoint and =journal, in turns.
+"""What a journal costs: the time of a round with --durability=checkpoint, =journal and a replica, in turns.
 
   durability.py --ps_server=FILE --gpu_worker=FILE --data=FILE --folder=FOLDER
 
@@ -31,16 +31,20 @@ VARIANTS = [
 ]
 
 
-def round_ms(options, flags, rounds, durability):
+def round_ms(options, flags, rounds, durability, has_replica=False):
     """Medians of the times of rounds."""
     folder = pathlib.Path(options.folder) / "durability-bench"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with Processes() as processes:
+        kept = [f"--durability={durability}"]
+        if has_replica:
+            _, replica = processes.start_server(
+                options.ps_server, ["--replica", f"--journal_dir={folder}/replica"], name="replica")
+            kept.append(f"--journal_replica={replica}")
         job = Job(workers=1, data=options.data, flags=[
             f"--model={options.model}", f"--batch_size={options.batch}", "--eval_samples=8", "--seed=1",
-            f"--rounds={rounds}", f"--checkpoint_dir={folder}", "--checkpoint_interval=1h",
-            f"--durability={durability}", *flags])
+            f"--rounds={rounds}", f"--checkpoint_dir={folder}", "--checkpoint_interval=1h", *kept, *flags])
         programs = Programs(options.ps_server, options.gpu_worker, virtual_links=None)
         with training(processes, programs, job) as run:
             run.wait()
@@ -83,19 +87,23 @@ def main():
     for _ in range(options.runs):
         raw.append(write_and_sync_ms(options.folder, options.model_bytes))
         for name, flags, rounds in VARIANTS:
-            without, journal = (round_ms(options, flags, rounds, durability)
-                                for durability in ("checkpoint", "journal"))
-            results[name].append((without, journal))
-            print(f"{name}: {without:.1f} ms, with a journal {journal:.1f} ms", file=sys.stderr, flush=True)
+            without = round_ms(options, flags, rounds, "checkpoint")
+            journal = round_ms(options, flags, rounds, "journal")
+            replica = round_ms(options, flags, rounds, "journal", has_replica=True)
+            results[name].append((without, journal, replica))
+            print(f"{name}: {without:.1f} ms, with a journal {journal:.1f} ms, and a replica {replica:.1f} ms",
+                  file=sys.stderr, flush=True)
 
-    print("| mode | round, ms | with a journal, ms | with / without |")
-    print("| --- | --- | --- | --- |")
-    for name, pairs in results.items():
-        print(f"| {name} | {spread([a for a, _ in pairs])} | {spread([b for _, b in pairs])} | "
-              f"{spread([b / a for a, b in pairs], 2)} |")
+    print("| mode | round, ms | with a journal, ms | with / without | and a replica, ms | with / without |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, times in results.items():
+        print(f"| {name} | {spread([a for a, _, _ in times])} | {spread([b for _, b, _ in times])} | "
+              f"{spread([b / a for a, b, _ in times], 2)} | {spread([c for _, _, c in times])} | "
+              f"{spread([c / a for a, _, c in times], 2)} |")
     print(f"\n`{options.model}`, {options.model_bytes / 1e6:.1f} MB a contribution, one server, one worker with one thread; medians of "
           f"the rounds of a run, median (lowest..highest) of {options.runs} runs in turns. Appending as many bytes to a "
-          f"file on that disk and syncing it takes {spread(raw)} ms. Target: at most 1.10 from H = 20 on.")
+          f"file on that disk and syncing it takes {spread(raw)} ms. The replica is a process on the same machine, "
+          f"and has its copies on the same disk. Target: at most 1.10 from H = 20 on.")
 
 
 if __name__ == "__main__":
