@@ -13,7 +13,7 @@ namespace lodestar::simulation {
 namespace {
 
 // Of each of the tests below, which run beside each other.
-constexpr uint64_t kSeeds = 200;
+constexpr uint64_t kSeeds = 100;
 
 void ExpectNoViolation(uint64_t first_seed) {
   for (uint64_t seed = first_seed; seed < first_seed + kSeeds; ++seed) {
@@ -29,9 +29,9 @@ void ExpectNoViolation(uint64_t first_seed) {
 }
 
 TEST(SimulationTest, SeedsFrom1) { ExpectNoViolation(1); }
+TEST(SimulationTest, SeedsFrom101) { ExpectNoViolation(101); }
 TEST(SimulationTest, SeedsFrom201) { ExpectNoViolation(201); }
-TEST(SimulationTest, SeedsFrom401) { ExpectNoViolation(401); }
-TEST(SimulationTest, SeedsFrom601) { ExpectNoViolation(601); }
+TEST(SimulationTest, SeedsFrom301) { ExpectNoViolation(301); }
 
 TEST(SimulationTest, ASeedIsARunToTheBit) {
   for (uint64_t seed = 1; seed < 20; ++seed) {
