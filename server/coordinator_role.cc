@@ -88,12 +88,6 @@ absl::Status CoordinatorRole::OpenFolders(int64_t checkpoint_bytes) {
     RETURN_IF_ERROR(OpenFolder("journal_dir", JournalFolder(), /*checkpoint_bytes=*/0,
                                /*num_checkpoints=*/0));
     journal_lock_ = locks_.back().get();
-    if (durability.checkpoint_every == 0 &&
-        durability.checkpoint_interval == absl::ZeroDuration()) {
-      warnings_.emplace_back(
-          "the journal grows without end: only checkpoints let go of it, and there are none while "
-          "the job goes on (--checkpoint_interval=0 without --checkpoint_every)");
-    }
   }
   if (durability.fallback_dir.empty()) return absl::OkStatus();
   return OpenFolder("fallback_dir", durability.fallback_dir, checkpoint_bytes, 1);

@@ -24,6 +24,11 @@ namespace {
 // Each call has one; a server has a few.
 constexpr int kMaxThreads = 1024;
 
+// Those of several servers are in a folder that all of them see.
+std::string KeptCheckpoints(const ServerConfig& config) {
+  return config.cluster.num_shards > 1 ? "" : config.durability.checkpoint_dir;
+}
+
 // "shard 0 of the server on host a, process 7, since 2026-11-22 20:23:04 UTC (whole)".
 std::string TextOf(const ReplicaStore::Copy& copy) {
   return absl::StrCat("shard ", copy.shard, " of the server on ", copy.mark.peer, ", since ",
@@ -43,7 +48,7 @@ absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Create(const Serve
 ReplicaServer::ReplicaServer(const ServerConfig& config, const Deps& deps)
     : config_(config),
       deps_(deps),
-      store_(MirroredFolders(config.durability.journal_dir, config.durability.checkpoint_dir),
+      store_(MirroredFolders(config.durability.journal_dir, KeptCheckpoints(config)),
              ReplicaStore::Deps{.disk = &FileSystem::Real(),
                                 .lock = [this](const std::string& folder) { return Lock(folder); },
                                 .now =

@@ -41,8 +41,8 @@ class ReplicaServer {
   // called (Cancelled).
   absl::Status Wait() ABSL_LOCKS_EXCLUDED(mutex_);
   void RequestStop() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether a server of that shard could go on from here.
-  bool HasWhole(int shard) const { return store_.HasWhole(shard); }
+  // See ReplicaStore.
+  bool HasLatest(int shard) const { return store_.HasLatest(shard); }
 
  private:
   ReplicaServer(const ServerConfig& config, const Deps& deps);

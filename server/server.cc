@@ -49,7 +49,7 @@ constexpr std::chrono::milliseconds kCallPatience(1000);
 
 uint64_t RandomId() {
   std::random_device random;
-  return (static_cast<uint64_t>(random()) << 32) | random();
+  return (static_cast<uint64_t>(random()) << 32) | random() | 1;
 }
 
 int NumThreads(int asked) {
@@ -134,8 +134,11 @@ absl::Status Server::PrepareReplication() {
   ReplicationStart start;
   start.folder = folder;
   ASSIGN_OR_RETURN(start.mark, ReadReplicationMark(disk_, folder));
-  ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk_, folder));
-  start.has_journal = !segments.empty();
+  for (const std::string& journal :
+       {folder, absl::StrCat(durability.journal_dir, "/coordinator")}) {
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk_, journal));
+    start.has_journal |= !segments.empty() && (journal == folder || config_.is_coordinator());
+  }
   start.wants_replica = !durability.journal_replica.empty();
   start.may_promote = durability.may_promote;
   start.is_leader = !config_.cluster.leader_lease.empty();
@@ -145,8 +148,8 @@ absl::Status Server::PrepareReplication() {
             start.mark->side == ReplicationSide::kReplica ? "a replica of the server on"
                                                           : "copied to the replica",
             start.mark->peer, start.mark->since);
-    RETURN_IF_ERROR(RemoveReplicationMark(disk_, folder));
   }
+  drops_mark_ = plan.drops_mark;
   if (!start.wants_replica) return absl::OkStatus();
   const FolderClaim claim = NewFolderClaim();
   Replication::Config config;
@@ -161,6 +164,7 @@ absl::Status Server::PrepareReplication() {
   Replication::Deps deps;
   deps.disk = &disk_;
   deps.connect = [replica = durability.journal_replica] { return ConnectReplica(replica); };
+  deps.random_id = RandomId;
   deps.now = [since = claim.since] { return since; };
   deps.on_change = [this](const absl::Status& state) { OnReplicaChange(state); };
   replication_ = std::make_unique<Replication>(std::move(config), std::move(deps));
@@ -191,7 +195,7 @@ void Server::OnReplicaChange(const absl::Status& state) {
     is_replica_back_ = true;
     return LogInfo("the replica {} has everything", config_.durability.journal_replica);
   }
-  if (absl::IsFailedPrecondition(state)) return Finish(state);
+  if (absl::IsAborted(state)) return Finish(state);
   const std::string text =
       absl::StrCat(state.message(), ": nothing is acknowledged until it has everything again");
   if (!has_begun_) return LogWarn("{}", text);
@@ -341,6 +345,11 @@ absl::Status Server::Listen() {
 }
 
 absl::Status Server::BeginService() {
+  // Whatever could keep this process from going on has been tried. With a replica there is another
+  // mark by now.
+  if (drops_mark_ && replication_ == nullptr) {
+    RETURN_IF_ERROR(RemoveReplicationMark(disk_, LogFolder()));
+  }
   LogInfo("version={} shard={}/{} listen={}:{} address={}", SoftwareVersion(),
           config_.cluster.shard, config_.cluster.num_shards, config_.network.listen.host, port_,
           address_);

@@ -128,16 +128,17 @@ class Server {
   PatientFileSystem disk_{&FileSystem::Real(), deps_.clock};  // of checkpoints
 
   // In order of life: each is gone before those above it.
+  std::unique_ptr<FolderLock> log_lock_;       // asked after each write of a journal
+  bool drops_mark_ = false;                    // of what the folder was before
   std::unique_ptr<Replication> replication_;   // null: there is no replica
   std::atomic<bool> is_replica_back_ = false;  // since the journals were last tried
   // The disk, each with its copy on the replica if there is one.
   FileSystem* log_disk_ = &disk_;
   FileSystem* shard_disk_ = &disk_;
-  std::unique_ptr<TraceRecorder> trace_;   // null: no trace
-  std::unique_ptr<CoordinatorRole> role_;  // of shard 0
-  std::unique_ptr<ShardAgent> agent_;      // of the others
-  std::unique_ptr<CallRefusal> refusal_;   // of what is the coordinator's
-  std::unique_ptr<FolderLock> log_lock_;
+  std::unique_ptr<TraceRecorder> trace_;      // null: no trace
+  std::unique_ptr<CoordinatorRole> role_;     // of shard 0
+  std::unique_ptr<ShardAgent> agent_;         // of the others
+  std::unique_ptr<CallRefusal> refusal_;      // of what is the coordinator's
   std::unique_ptr<ShardLog> log_;             // null: nothing is written down
   std::unique_ptr<ThreadPool> log_executor_;  // its tasks use the log
   bool has_recovered_ = false;

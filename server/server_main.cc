@@ -117,12 +117,12 @@ int RunServer(const ServerConfig& config, const Lease& lease) {
   return exit_code;
 }
 
-// Once the replica has a copy that a server can go on from: waits for the lease of that server, and
-// then ends the replica.
+// Once the replica has a copy that a server can go on from, and that none has gone on without:
+// waits for the lease of that server, and then ends the replica.
 absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& replica,
                               const std::function<bool()>& is_stopping) {
   constexpr absl::Duration kLook = absl::Milliseconds(200);
-  while (!replica.HasWhole(cluster.shard)) {
+  while (!replica.HasLatest(cluster.shard)) {
     if (is_stopping()) return absl::CancelledError("told to stop");
     absl::SleepFor(kLook);
   }
@@ -166,7 +166,7 @@ int RunReplica(ServerConfig config) {
     config.is_replica = false;
     return RunServer(config, *lease);
   }
-  if (first_signal == 0) LogError("{}", lease.ok() ? outcome : lease.status());
+  if (first_signal == 0) LogError("{}", absl::IsCancelled(outcome) ? lease.status() : outcome);
   FlushLog();
   return first_signal == 0 ? kExitFailed : kExitSignalBase + first_signal;
 }

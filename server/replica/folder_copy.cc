@@ -201,15 +201,21 @@ absl::Status SetOthersAside(FileSystem& disk, const MirroredFolders& folders, in
   for (const std::string& checkpoint : others) {
     ASSIGN_OR_RETURN(const std::string located,
                      folders.Locate(shard, {MirroredFolder::kCheckpoints, checkpoint}));
+    // A part of one, as of a fetch that was cut short, takes no other's place.
+    if (!disk.Exists(absl::StrCat(located, "/", kManifestName))) {
+      RETURN_IF_ERROR(disk.RemoveAll(located));
+      continue;
+    }
     RETURN_IF_ERROR(disk.RemoveAll(absl::StrCat(located, kAbandonedSuffix)));
     RETURN_IF_ERROR(disk.Rename(located, absl::StrCat(located, kAbandonedSuffix)));
   }
   return absl::OkStatus();
 }
 
-absl::Status RemoveEntries(FileSystem& disk, const MirroredFolders& folders, int shard,
-                           const std::vector<FileEntry>& entries) {
+absl::Status RemoveJournals(FileSystem& disk, const MirroredFolders& folders, int shard,
+                            const std::vector<FileEntry>& entries) {
   for (const FileEntry& entry : entries) {
+    if (entry.path.folder != MirroredFolder::kJournal) continue;
     ASSIGN_OR_RETURN(const std::string located, folders.Locate(shard, entry.path));
     RETURN_IF_ERROR(disk.RemoveAll(located));
   }
@@ -243,13 +249,14 @@ absl::Status SendDifferences(FileSystem& disk, const MirroredFolders& folders, i
 }
 
 absl::Status FetchAll(FileSystem& disk, const MirroredFolders& folders, int shard,
-                      Leftovers leftovers, ReplicaConnection& connection,
-                      const OnCopyProgress& on_progress) {
+                      ReplicaConnection& connection, const OnCopyProgress& on_progress) {
   ASSIGN_OR_RETURN(const std::vector<FileEntry> ours, folders.List(disk, shard));
-  ASSIGN_OR_RETURN(const std::vector<FileEntry> theirs, connection.ListFiles());
-  RETURN_IF_ERROR(leftovers == Leftovers::kOfCopy
-                      ? RemoveEntries(disk, folders, shard, ours)
-                      : SetOthersAside(disk, folders, shard, ours, theirs));
+  ASSIGN_OR_RETURN(std::vector<FileEntry> theirs, connection.ListFiles());
+  // A checkpoint counts once it has a manifest.
+  std::stable_partition(theirs.begin(), theirs.end(),
+                        [](const FileEntry& entry) { return !IsManifest(entry); });
+  RETURN_IF_ERROR(RemoveJournals(disk, folders, shard, ours));
+  RETURN_IF_ERROR(SetOthersAside(disk, folders, shard, ours, theirs));
   CopyProgress progress;
   for (const FileEntry& entry : theirs) progress.all_bytes += entry.num_bytes;
   std::set<std::string> directories;

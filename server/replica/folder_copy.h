@@ -27,16 +27,11 @@ absl::Status SendDifferences(FileSystem& disk, const MirroredFolders& folders, i
                              const std::vector<FileEntry>& theirs, ReplicaLane& lane,
                              const OnCopyProgress& on_progress);
 
-// What is here of other files than the replica's.
-enum class Leftovers {
-  kOfCopy,    // a copy of the replica that was cut short: removed
-  kOfOthers,  // checkpoints of who knows what: they stay beside, as *.abandoned
-};
-
-// Takes all that the replica has. On disk when it returns. Errors: those of the connection and of
-// the disk; DataLoss if bytes were damaged on their way.
+// Takes all that the replica has. Requires: there is no journal here, but for what a fetch that was
+// cut short may have left. Checkpoints that are not the replica's stay beside, as *.abandoned. On
+// disk when it returns. Errors: those of the connection and of the disk; DataLoss if bytes were
+// damaged on their way.
 absl::Status FetchAll(FileSystem& disk, const MirroredFolders& folders, int shard,
-                      Leftovers leftovers, ReplicaConnection& connection,
-                      const OnCopyProgress& on_progress);
+                      ReplicaConnection& connection, const OnCopyProgress& on_progress);
 
 }  // namespace lodestar

@@ -15,15 +15,17 @@ namespace lodestar {
 namespace {
 
 constexpr char kCoordinator[] = "coordinator";
+constexpr char kShardPrefix[] = "shard-";
 constexpr char kCheckpointPrefix[] = "round-";
 
-std::string ShardFolder(int shard) { return absl::StrCat("shard-", shard); }
+std::string ShardFolder(int shard) { return absl::StrCat(kShardPrefix, shard); }
 
 // Not what is of one machine, or of a moment; beside checkpoints people may keep other files.
 bool IsCopied(MirroredFolder folder, absl::Span<const std::string> names) {
   if (names.empty()) return true;
   const absl::string_view first = names.front();
   if (folder == MirroredFolder::kCheckpoints) return absl::StartsWith(first, kCheckpointPrefix);
+  if (first != kCoordinator && !absl::StartsWith(first, kShardPrefix)) return false;
   const absl::string_view last = names.back();
   return last != "LOCK" && !absl::StartsWith(last, kReplicationMarkName) &&
          !absl::StartsWith(last, ".tried-");
@@ -74,6 +76,16 @@ absl::StatusOr<std::string> MirroredFolders::Locate(int shard, const MirroredPat
   if (!is_of_shard) return refused(absl::StrCat("is in no folder of shard ", shard));
   std::string located = Root(path.folder);
   for (const std::string& name : names) absl::StrAppend(&located, "/", name);
+  return located;
+}
+
+absl::StatusOr<std::string> MirroredFolders::LocateBelow(int shard,
+                                                         const MirroredPath& path) const {
+  ASSIGN_OR_RETURN(std::string located, Locate(shard, path));
+  for (const MirroredPath& folder : OfShard(shard)) {
+    if (located != Join(Root(folder.folder), folder.path)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("path '", path.path, "' is a whole folder"));
+  }
   return located;
 }
 

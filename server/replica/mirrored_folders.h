@@ -34,6 +34,8 @@ class MirroredFolders {
   // Where it is here. Errors: InvalidArgument for what leads out of the folders of the shard, or is
   // none of their copied files: a peer may have sent it.
   absl::StatusOr<std::string> Locate(int shard, const MirroredPath& path) const;
+  // The same, and it is not one of those folders itself.
+  absl::StatusOr<std::string> LocateBelow(int shard, const MirroredPath& path) const;
   // What `path` is to a replica; nothing if it has no copy of that.
   std::optional<MirroredPath> Find(const std::string& path) const;
 

@@ -16,6 +16,9 @@ namespace {
 
 // That one lane may have open: a segment and the files of a checkpoint are a few.
 constexpr size_t kMaxOpenFiles = 64;
+// What a mark keeps of a request.
+constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMaxPrevious = 10'000;
 
 }  // namespace
 
@@ -44,10 +47,21 @@ ReplicaStore::Member& ReplicaStore::MemberOf(int shard) {
   return *member;
 }
 
-std::vector<ReplicaStore::Copy> ReplicaStore::copies() const {
-  std::vector<Copy> copies;
+ReplicaStore::Member* ReplicaStore::FindMember(int shard) const {
   absl::MutexLock lock(&mutex_);
-  for (const auto& [shard, member] : members_) {
+  const auto found = members_.find(shard);
+  return found == members_.end() ? nullptr : found->second.get();
+}
+
+std::vector<ReplicaStore::Copy> ReplicaStore::copies() const {
+  // A member may wait for its disk.
+  std::vector<std::pair<int, Member*>> members;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [shard, member] : members_) members.emplace_back(shard, member.get());
+  }
+  std::vector<Copy> copies;
+  for (const auto& [shard, member] : members) {
     absl::ReaderMutexLock reading(&member->mutex);
     if (member->mark.has_value()) copies.push_back({shard, *member->mark});
   }
@@ -55,10 +69,17 @@ std::vector<ReplicaStore::Copy> ReplicaStore::copies() const {
 }
 
 bool ReplicaStore::HasWhole(int shard) const {
-  const std::vector<Copy> all = copies();
-  return std::any_of(all.begin(), all.end(), [shard](const Copy& copy) {
-    return copy.shard == shard && copy.mark.is_whole;
-  });
+  Member* const member = FindMember(shard);
+  if (member == nullptr) return false;
+  absl::ReaderMutexLock lock(&member->mutex);
+  return member->mark.has_value() && member->mark->is_whole;
+}
+
+bool ReplicaStore::HasLatest(int shard) const {
+  Member* const member = FindMember(shard);
+  if (member == nullptr) return false;
+  absl::ReaderMutexLock lock(&member->mutex);
+  return member->connection != 0 && member->mark->is_whole;
 }
 
 absl::Status ReplicaStore::Claim(int shard, Member& member) {
@@ -73,9 +94,11 @@ absl::Status ReplicaStore::Claim(int shard, Member& member) {
   }
   const std::string folder = JournalFolder(shard);
   ASSIGN_OR_RETURN(std::optional<ReplicationMark> mark, ReadReplicationMark(*deps_.disk, folder));
-  ASSIGN_OR_RETURN(const std::vector<FileEntry> entries, folders_.List(*deps_.disk, shard));
-  const bool is_servers =
-      mark.has_value() ? mark->side == ReplicationSide::kServer : !entries.empty();
+  bool is_servers = mark.has_value() && mark->side == ReplicationSide::kServer;
+  if (!mark.has_value()) {
+    ASSIGN_OR_RETURN(const std::vector<FileEntry> entries, folders_.List(*deps_.disk, shard));
+    is_servers = !entries.empty();
+  }
   if (is_servers) {
     return absl::FailedPreconditionError(
         absl::StrCat(folder,
@@ -89,7 +112,8 @@ absl::Status ReplicaStore::Claim(int shard, Member& member) {
 
 absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   if (request.shard < 0 || request.shard >= request.num_shards ||
-      request.num_shards > kMaxServers || request.term == 0) {
+      request.num_shards > kMaxServers || request.term == 0 || request.connection == 0 ||
+      request.server.size() > kMaxNameBytes || request.previous.size() > kMaxPrevious) {
     return absl::InvalidArgumentError(absl::StrCat("shard ", request.shard, " of ",
                                                    request.num_shards, ", term ", request.term,
                                                    ": no server of ours asks so"));
@@ -118,11 +142,17 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   mark.since = deps_.now();
   RETURN_IF_ERROR(WriteReplicationMark(*deps_.disk, JournalFolder(request.shard), mark));
   member.mark = std::move(mark);
+  member.connection = request.connection;
   return TermGrant{.verdict = verdict, .keeps_checkpoints = !kept.empty()};
 }
 
 absl::Status ReplicaStore::Check(const Member& member, Term term) const {
-  if (member.mark.has_value() && member.mark->term == term.id) return absl::OkStatus();
+  const bool is_of_term = member.mark.has_value() && member.mark->term == term.id;
+  if (is_of_term && member.connection == term.connection) return absl::OkStatus();
+  if (is_of_term) {
+    return absl::UnavailableError(member.connection == 0 ? "the replica was started again"
+                                                         : "the server has connected anew since");
+  }
   return absl::AbortedError(absl::StrCat(
       "another server writes to the replica of shard ", term.shard,
       member.mark.has_value()
@@ -131,9 +161,12 @@ absl::Status ReplicaStore::Check(const Member& member, Term term) const {
 }
 
 absl::Status ReplicaStore::CheckTerm(Term term) {
-  Member& member = MemberOf(term.shard);
-  absl::ReaderMutexLock lock(&member.mutex);
-  return Check(member, term);
+  Member* const member = FindMember(term.shard);
+  if (member == nullptr) {
+    return absl::UnavailableError(absl::StrCat("nothing of shard ", term.shard, " is here"));
+  }
+  absl::ReaderMutexLock lock(&member->mutex);
+  return Check(*member, term);
 }
 
 // Reading holds up no other term.
@@ -150,10 +183,8 @@ absl::Status ReplicaStore::ReadFile(Term term, const MirroredPath& path,
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaStore::Lane>> ReplicaStore::OpenLane(Term term) {
-  Member& member = MemberOf(term.shard);
-  absl::ReaderMutexLock lock(&member.mutex);
-  RETURN_IF_ERROR(Check(member, term));
-  return std::unique_ptr<Lane>(new Lane(this, term));
+  RETURN_IF_ERROR(CheckTerm(term));
+  return std::unique_ptr<Lane>(new Lane(this, FindMember(term.shard), term));
 }
 
 absl::Status ReplicaStore::Lane::Carry(const FileChange& change) {
@@ -164,22 +195,20 @@ absl::Status ReplicaStore::Lane::Carry(const FileChange& change) {
 
 template <typename Change>
 absl::Status ReplicaStore::Lane::DoInTerm(const Change& change) {
-  Member& member = store_->MemberOf(term_.shard);
   // A new term waits for what this one has begun.
-  absl::ReaderMutexLock lock(&member.mutex);
-  RETURN_IF_ERROR(store_->Check(member, term_));
+  absl::ReaderMutexLock lock(&member_->mutex);
+  RETURN_IF_ERROR(store_->Check(*member_, term_));
   return Do(change);
 }
 
 absl::Status ReplicaStore::Lane::DoInTerm(const CopyIsWholeChange&) {
-  Member& member = store_->MemberOf(term_.shard);
-  absl::MutexLock lock(&member.mutex);
-  RETURN_IF_ERROR(store_->Check(member, term_));
-  if (member.mark->is_whole) return absl::OkStatus();
-  ReplicationMark mark = *member.mark;
+  absl::MutexLock lock(&member_->mutex);
+  RETURN_IF_ERROR(store_->Check(*member_, term_));
+  if (member_->mark->is_whole) return absl::OkStatus();
+  ReplicationMark mark = *member_->mark;
   mark.is_whole = true;
   RETURN_IF_ERROR(WriteReplicationMark(disk(), store_->JournalFolder(term_.shard), mark));
-  member.mark = std::move(mark);
+  member_->mark = std::move(mark);
   return absl::OkStatus();
 }
 
@@ -187,6 +216,10 @@ FileSystem& ReplicaStore::Lane::disk() const { return *store_->deps_.disk; }
 
 absl::StatusOr<std::string> ReplicaStore::Lane::Locate(const MirroredPath& path) const {
   return store_->folders_.Locate(term_.shard, path);
+}
+
+absl::StatusOr<std::string> ReplicaStore::Lane::LocateBelow(const MirroredPath& path) const {
+  return store_->folders_.LocateBelow(term_.shard, path);
 }
 
 absl::StatusOr<WritableFile*> ReplicaStore::Lane::Find(uint64_t file) {
@@ -231,15 +264,14 @@ absl::Status ReplicaStore::Lane::Do(const CreateDirectoriesChange& create) {
 }
 
 absl::Status ReplicaStore::Lane::Do(const RenameChange& rename) {
-  ASSIGN_OR_RETURN(const std::string from, Locate(rename.from));
-  ASSIGN_OR_RETURN(const std::string to, Locate(rename.to));
+  ASSIGN_OR_RETURN(const std::string from, LocateBelow(rename.from));
+  ASSIGN_OR_RETURN(const std::string to, LocateBelow(rename.to));
   return disk().Rename(from, to);
 }
 
 absl::Status ReplicaStore::Lane::Do(const RemoveChange& remove) {
-  ASSIGN_OR_RETURN(const std::string path, Locate(remove.path));
-  if (!remove.path.path.empty()) return disk().RemoveAll(path);
-  return absl::InvalidArgumentError("a whole folder is not removed");
+  ASSIGN_OR_RETURN(const std::string path, LocateBelow(remove.path));
+  return disk().RemoveAll(path);
 }
 
 absl::Status ReplicaStore::Lane::Do(const SyncDirectoryChange& sync) {

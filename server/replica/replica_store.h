@@ -25,6 +25,8 @@ namespace lodestar {
 
 // Thread-safe. All block for the disk.
 class ReplicaStore {
+  struct Member;
+
  public:
   // Not owned, where it is a pointer; outlives the store.
   struct Deps {
@@ -40,6 +42,7 @@ class ReplicaStore {
   struct Term {
     int shard = 0;
     uint64_t id = 0;
+    uint64_t connection = 0;
   };
 
   // The changes of one lane, in order. For one thread.
@@ -51,7 +54,8 @@ class ReplicaStore {
 
    private:
     friend class ReplicaStore;
-    Lane(ReplicaStore* store, Term term) : store_(store), term_(term) {}
+    Lane(ReplicaStore* store, Member* member, Term term)
+        : store_(store), member_(member), term_(term) {}
     template <typename Change>
     absl::Status DoInTerm(const Change& change);
     absl::Status DoInTerm(const CopyIsWholeChange& is_whole);
@@ -65,9 +69,11 @@ class ReplicaStore {
     absl::Status Do(const SyncDirectoryChange& sync);
     FileSystem& disk() const;
     absl::StatusOr<std::string> Locate(const MirroredPath& path) const;
+    absl::StatusOr<std::string> LocateBelow(const MirroredPath& path) const;
     absl::StatusOr<WritableFile*> Find(uint64_t file);
 
     ReplicaStore* const store_;
+    Member* const member_;
     const Term term_;
     absl::Status status_;
     std::map<uint64_t, std::unique_ptr<WritableFile>> files_;
@@ -97,16 +103,21 @@ class ReplicaStore {
   std::vector<Copy> copies() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether a server of that shard could go on from its copy.
   bool HasWhole(int shard) const;
+  // The same, and no server can have gone on without the copy for as long as this process lives.
+  bool HasLatest(int shard) const;
 
  private:
   // Of one shard. Changes are made with a share of the mutex, terms begin with all of it.
   struct Member {
     absl::Mutex mutex;
     std::optional<ReplicationMark> mark ABSL_GUARDED_BY(mutex);
+    uint64_t connection ABSL_GUARDED_BY(mutex) = 0;  // that is taken from; 0: none since the start
     std::vector<Deps::Lock> locks ABSL_GUARDED_BY(mutex);
   };
 
   Member& MemberOf(int shard) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Null: nobody has asked for it yet.
+  Member* FindMember(int shard) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Claim(int shard, Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(member.mutex);
   absl::Status Check(const Member& member, Term term) const
       ABSL_SHARED_LOCKS_REQUIRED(member.mutex);

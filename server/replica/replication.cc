@@ -6,6 +6,7 @@
 #include "common/bytes_text.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
+#include "server/journal/journal_reader.h"
 
 namespace lodestar {
 namespace {
@@ -46,7 +47,7 @@ absl::Status Replication::Pass::Do(FileChange change) {
   return Await(question);
 }
 
-// Both sides at once where either takes time; the replica never before this disk.
+// Both sides at once where either takes time.
 class Replication::File final : public WritableFile {
  public:
   File(Disk* disk, std::unique_ptr<WritableFile> here, uint64_t number,
@@ -184,10 +185,7 @@ Replication::Replication(Config config, Deps deps)
       state_(absl::UnavailableError(
           absl::StrCat("not connected to the replica ", config_.replica, " yet"))) {}
 
-Replication::~Replication() {
-  Shutdown();
-  if (watch_.joinable()) watch_.join();
-}
+Replication::~Replication() { Shutdown(); }
 
 FileSystem* Replication::AddDisk() {
   disks_.push_back(std::make_unique<Disk>(this, disks_.size()));
@@ -291,7 +289,7 @@ absl::Status Replication::Connect() {
     equal = OfReplica(equal);
     SetState(equal);
     // No later attempt can find anything else.
-    if (has_begun_ && absl::IsFailedPrecondition(equal)) deps_.on_change(equal);
+    if (has_begun_ && absl::IsAborted(equal)) deps_.on_change(equal);
     return equal;
   }
   {
@@ -304,12 +302,34 @@ absl::Status Replication::Connect() {
   return absl::OkStatus();
 }
 
+absl::Status Replication::CheckJournals(const MirroredFolders& folders) const {
+  for (const MirroredPath& path : folders.OfShard(config_.shard)) {
+    if (path.folder != MirroredFolder::kJournal) continue;
+    ASSIGN_OR_RETURN(const std::string folder, folders.Locate(config_.shard, path));
+    const absl::Status read = ReadJournal(*deps_.disk, folder, [](const JournalRecord&) {
+                                return absl::OkStatus();
+                              }).status();
+    if (!absl::IsDataLoss(read)) {
+      RETURN_IF_ERROR(read);
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        read.message(), "; the replica may have what is missing here: move the journal, ",
+        config_.journal_dir,
+        ", away, and this server takes everything from there. To go on without it instead, start "
+        "with --promote and without --journal_replica"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Replication::Equalise(ReplicaConnection& connection) {
   TermRequest request;
   request.term = config_.term;
+  request.connection = deps_.random_id();
   request.previous = config_.plan.previous;
+  if (has_begun_) request.previous.push_back(config_.term);
   request.has_nothing = config_.plan.has_nothing && !has_begun_;
-  request.may_begin_copy = config_.plan.may_begin_copy || has_begun_;
+  request.may_begin_copy = (config_.plan.may_begin_copy && !has_fetched_) || has_begun_;
   request.shard = config_.shard;
   request.num_shards = config_.num_shards;
   request.checkpoint_dir = config_.checkpoint_dir;
@@ -319,8 +339,6 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
     RETURN_IF_ERROR(WriteMark(/*has_begun=*/false, /*is_whole=*/!request.has_nothing));
   }
   ASSIGN_OR_RETURN(const TermGrant grant, connection.BeginTerm(request));
-  // Of two attempts of this process the first may have been cut short.
-  const bool has_tried = std::exchange(has_tried_, true);
   const auto folders = std::make_shared<const MirroredFolders>(
       config_.journal_dir, grant.keeps_checkpoints ? config_.checkpoint_dir : "");
   {
@@ -335,14 +353,16 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   };
   if (grant.verdict == TermVerdict::kFetch) {
     LogInfo("there is no journal here; takes that of the replica {}", config_.replica);
-    const bool is_first = config_.plan.previous.empty() && !has_tried;
-    RETURN_IF_ERROR(FetchAll(*deps_.disk, *folders, config_.shard,
-                             is_first ? Leftovers::kOfOthers : Leftovers::kOfCopy, connection,
+    has_fetched_ = true;
+    RETURN_IF_ERROR(FetchAll(*deps_.disk, *folders, config_.shard, connection,
                              tell("takes the journal of the replica")));
     RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
     has_begun_ = true;
     return absl::OkStatus();
   }
+  const std::vector<uint64_t>& previous = config_.plan.previous;
+  const bool had_replica = !previous.empty() && previous.front() != 0;
+  if (!has_begun_ && had_replica) RETURN_IF_ERROR(CheckJournals(*folders));
   ASSIGN_OR_RETURN(const std::vector<FileEntry> theirs, connection.ListFiles());
   ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
   RETURN_IF_ERROR(SendDifferences(*deps_.disk, *folders, config_.shard, theirs, *lane,
@@ -396,6 +416,7 @@ void Replication::Shutdown() {
     connection = connection_;
   }
   if (connection != nullptr) connection->Cancel();
+  if (watch_.joinable()) watch_.join();
 }
 
 }  // namespace lodestar

@@ -43,9 +43,10 @@ class Replication {
   struct Deps {
     FileSystem* disk = nullptr;
     std::function<std::unique_ptr<ReplicaConnection>()> connect;
+    std::function<uint64_t()> random_id;                              // not 0
     std::function<std::string()> now = [] { return std::string(); };  // for people
-    // The replica is lost (with why), and has everything again (OK). FailedPrecondition: another
-    // server has gone on from it, and this one can write nothing any more. From any thread.
+    // The replica is lost (with why), and has everything again (OK). Aborted: another server has
+    // gone on from it, and this one can write nothing any more. From any thread.
     std::function<void(const absl::Status&)> on_change = [](const absl::Status&) {};
   };
 
@@ -59,7 +60,8 @@ class Replication {
   absl::Status Look();
   // From here on looks every second, and soon after the replica was lost.
   void KeepConnected();
-  // Whoever waits for the replica gets Cancelled, and so do all later ones.
+  // Whoever waits for the replica gets Cancelled, and so do all later ones. Blocks while both sides
+  // are being compared. For one thread.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // OK while the replica has everything; else why not, or how far it is.
@@ -110,6 +112,9 @@ class Replication {
   absl::Status OfReplica(const absl::Status& status) const;
   // What `path` is to the replica; nothing if that has no copy of it.
   std::optional<MirroredPath> Find(const std::string& path) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // What is damaged here must not take the place of what the replica has. Errors:
+  // FailedPrecondition saying what to do.
+  absl::Status CheckJournals(const MirroredFolders& folders) const;
   absl::Status Equalise(ReplicaConnection& connection) ABSL_LOCKS_EXCLUDED(mutex_);
   // The term has begun, or is asked for.
   absl::Status WriteMark(bool has_begun, bool is_whole);
@@ -122,8 +127,8 @@ class Replication {
   std::vector<std::unique_ptr<Disk>> disks_;
 
   // Of Connect() only.
-  bool has_tried_ = false;  // to make both sides equal
-  bool has_begun_ = false;  // they were, and the term is the replica's
+  bool has_fetched_ = false;  // something of what the replica has
+  bool has_begun_ = false;    // both sides were equal, and the term is the replica's
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<const MirroredFolders> folders_ ABSL_GUARDED_BY(mutex_);

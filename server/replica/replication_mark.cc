@@ -134,6 +134,8 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
     plan.has_nothing = !mark.is_whole;
     // Before the first term there was no replica that anybody could have gone on from.
     plan.may_begin_copy = start.may_promote || mark.term == 0;
+    // Of what another replica has there may be a part here, which is not to be taken for all.
+    if (!mark.is_whole && start.has_journal) plan.may_begin_copy = false;
     return plan;
   }
   if (!mark.is_whole) {
@@ -155,6 +157,11 @@ absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark
                                       const TermRequest& request) {
   if (!mark.has_value()) {
     if (request.may_begin_copy) return TermVerdict::kUpdate;
+    if (request.has_nothing) {
+      return absl::FailedPreconditionError(
+          "the replica is empty, and this server may have a part of what another replica has: name "
+          "that one, or empty this server's journal folder to begin anew");
+    }
     return absl::FailedPreconditionError(
         "the replica is empty, and the server's journal had one that was not: another server may "
         "have gone on from that. If none has and none will, start with --promote, too");
@@ -170,7 +177,15 @@ absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark
                      "empty the replica's folders, to begin anew"));
   }
   if (goes_on) return TermVerdict::kUpdate;
-  return absl::FailedPreconditionError(absl::StrCat(
+  if (request.previous.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the replica has a copy of another journal, or of an earlier time of this one, that the "
+        "server on ",
+        mark->peer, " wrote to since ", mark->since,
+        ", and this server's journal was written without it. If this one is to go on, empty the "
+        "replica's folders; if that one is, move this server's journal away"));
+  }
+  return absl::AbortedError(absl::StrCat(
       "the replica is of another life: the server on ", mark->peer, " writes to it since ",
       mark->since,
       ", and has gone on without this one. What this server's folders hold beyond that was "

@@ -42,7 +42,7 @@ absl::Status RemoveReplicationMark(FileSystem& disk, const std::string& folder);
 struct ReplicationStart {
   std::string folder;                   // for errors
   std::optional<ReplicationMark> mark;  // in it
-  bool has_journal = false;             // in it
+  bool has_journal = false;             // in it, or of the coordinator beside it
   bool wants_replica = false;           // --journal_replica
   bool may_promote = false;             // --promote
   bool is_leader = false;               // a lease says that no other server goes on at present
@@ -63,6 +63,8 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start);
 // What a server asks of its replica.
 struct TermRequest {
   uint64_t term = 0;
+  // Of the term several may follow one another; what an earlier one has sent counts no more.
+  uint64_t connection = 0;  // random
   std::vector<uint64_t> previous;
   bool has_nothing = false;
   bool may_begin_copy = true;
@@ -77,8 +79,9 @@ enum class TermVerdict {
   kFetch,   // the server takes what the replica has
 };
 
-// `mark`: the replica's, of that shard. Errors: FailedPrecondition if others have gone on since, or
-// may have, or if the replica has nothing whole for a server that has nothing.
+// `mark`: the replica's, of that shard. Errors: Aborted if another server has gone on since;
+// FailedPrecondition if one may have, or if the replica has nothing whole for a server that has
+// nothing.
 absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark,
                                       const TermRequest& request);
 

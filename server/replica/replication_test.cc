@@ -57,7 +57,7 @@ class ReplicationTest : public testing::Test {
     start.folder = kJournal;
     ASSIGN_OR_RETURN(start.mark, ReadReplicationMark(*here_, kJournal));
     ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(*here_, kJournal));
-    start.has_journal = !segments.empty();
+    start.has_journal = !segments.empty();  // the coordinator's journal is empty here
     start.wants_replica = true;
     start.may_promote = may_promote;
     ASSIGN_OR_RETURN(ReplicationPlan plan, JudgeStart(start));
@@ -77,6 +77,7 @@ class ReplicationTest : public testing::Test {
     config.plan = std::move(plan);
     Replication::Deps deps;
     deps.disk = disk;
+    deps.random_id = [this] { return ++last_id_; };
     deps.connect = [this] { return std::make_unique<DirectConnection>(store_, link_); };
     deps.on_change = [this](const absl::Status& state) { last_change_ = state; };
     return std::make_unique<Replication>(std::move(config), std::move(deps));
@@ -117,6 +118,7 @@ class ReplicationTest : public testing::Test {
   FileSystem* disk_ = nullptr;  // of server_
   absl::Status last_change_;    // that any server was told of
   uint64_t last_term_ = 0;
+  uint64_t last_id_ = 0;
 };
 
 TEST_F(ReplicationTest, WhatIsWrittenIsOnBothSides) {
@@ -214,6 +216,14 @@ TEST_F(ReplicationTest, CheckpointsOfOthersStayBeside) {
   LoseDiskHere();
   ASSERT_OK(here_->CreateDirectories("/run/round-00000007"));
   ASSERT_OK(Write(*here_, "/run/round-00000007/weights", "of another run"));
+  ASSERT_OK(Write(*here_, "/run/round-00000007/MANIFEST.json", "whole"));
+  // However often it takes.
+  for (int calls = 0; calls < 8; ++calls) {
+    int left = calls;
+    link_ = [&left] { return left-- > 0 ? absl::OkStatus() : absl::UnavailableError("cut"); };
+    StartServer().IgnoreError();
+  }
+  link_ = nullptr;
   ASSERT_OK(StartServer());
   EXPECT_FALSE(here_->Exists("/run/round-00000007"));
   EXPECT_TRUE(here_->Exists("/run/round-00000007.abandoned/weights"));
@@ -267,11 +277,11 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
             absl::StatusCode::kAborted);
   EXPECT_FALSE(there_->Exists("/run/journal/shard-0/00000003.journal"));
   // It learns that this is for good.
-  EXPECT_EQ(server_->Look().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(last_change_.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(server_->Look().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(last_change_.code(), absl::StatusCode::kAborted);
   // Nor after it was started again, with all that it had.
   const absl::Status started = StartServer();
-  EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(started.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(started.message(), HasSubstr("has gone on without this one"));
   ASSERT_OK(Write(*disk, "/run/journal/shard-0/00000004.journal", "of the other"));
 }
@@ -341,6 +351,7 @@ TEST_F(ReplicationTest, AnEmptyReplicaIsFilledByWhoMayHaveNoOther) {
 TEST_F(ReplicationTest, PathsThatLeadElsewhereAreRefused) {
   TermRequest request;
   request.term = 1;
+  request.connection = 1;
   request.checkpoint_dir = kCheckpoints;
   ASSERT_OK(store_->BeginTerm(request).status());
   for (const MirroredPath& path :
@@ -353,15 +364,88 @@ TEST_F(ReplicationTest, PathsThatLeadElsewhereAreRefused) {
         MirroredPath{MirroredFolder::kJournal, std::string("shard-0/a\0b", 11)},
         MirroredPath{MirroredFolder::kCheckpoints, "journal/shard-0/00000001.journal"},
         MirroredPath{MirroredFolder::kCheckpoints, "LOCK"}}) {
-    const auto lane = store_->OpenLane({0, 1});
+    const auto lane = store_->OpenLane({0, 1, 1});
     ASSERT_OK(lane.status());
     EXPECT_EQ((*lane)->Carry(CreateFileChange{1, path}).code(), absl::StatusCode::kInvalidArgument)
         << path.path;
   }
-  const auto lane = store_->OpenLane({0, 1});
-  EXPECT_EQ((*lane)->Carry(RemoveChange{{MirroredFolder::kCheckpoints, ""}}).code(),
-            absl::StatusCode::kInvalidArgument);
+  for (const MirroredPath& folder : {MirroredPath{MirroredFolder::kCheckpoints, ""},
+                                     MirroredPath{MirroredFolder::kCheckpoints, "/"},
+                                     MirroredPath{MirroredFolder::kJournal, "shard-0"},
+                                     MirroredPath{MirroredFolder::kJournal, "/coordinator/"}}) {
+    const auto lane = store_->OpenLane({0, 1, 1});
+    EXPECT_EQ((*lane)->Carry(RemoveChange{folder}).code(), absl::StatusCode::kInvalidArgument)
+        << folder.path;
+  }
+  const auto lane = store_->OpenLane({0, 1, 1});
   EXPECT_EQ((*lane)->Carry(SyncFileChange{7}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->CheckTerm({77, 1, 1}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ReplicationTest, WhatAnEarlierConnectionHasSentCountsNoMore) {
+  TermRequest request;
+  request.term = 1;
+  request.connection = 1;
+  request.checkpoint_dir = kCheckpoints;
+  ASSERT_OK(store_->BeginTerm(request).status());
+  const auto early = store_->OpenLane({0, 1, 1});
+  ASSERT_OK(early.status());
+  request.connection = 2;
+  ASSERT_OK(store_->BeginTerm(request).status());
+  EXPECT_EQ((*early)->Carry(CreateFileChange{1, {MirroredFolder::kJournal, "shard-0/a"}}).code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ReplicationTest, WhatIsDamagedHereDoesNotTakeThePlaceOfTheCopy) {
+  ASSERT_OK(StartServer());
+  QueueExecutor executor;
+  {
+    auto writer =
+        JournalWriter::Create({kJournal, {}}, {.file_system = disk_, .executor = &executor});
+    ASSERT_OK(writer.status());
+    for (int i = 0; i < 3; ++i) (*writer)->Append({.text = "a record"}, [] {});
+    executor.RunAll();
+  }
+  const std::map<std::string, std::string> before = Contents(*there_);
+  server_.reset();
+  ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000001.journal", "damaged"));
+  const absl::Status started = StartServer();
+  EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(started.message(), HasSubstr("is damaged"));
+  EXPECT_EQ(Contents(*there_), before);
+  // As it says.
+  LoseDiskHere();
+  ASSERT_OK(StartServer());
+  EXPECT_EQ(Contents(*here_), before);
+}
+
+TEST_F(ReplicationTest, AJournalThatWasWrittenWithoutTheReplicaIsNotCalledOutdated) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
+  server_.reset();
+  ASSERT_OK(RemoveReplicationMark(*here_, kJournal));  // on its own, by --promote
+  ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000001.journal", "records, and more"));
+  const absl::Status started = StartServer();
+  EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(started.message(), HasSubstr("was written without it"));
+}
+
+TEST_F(ReplicationTest, APartOfWhatAnotherReplicaHadIsNotTakenForAll) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more"));
+  LoseDiskHere();
+  int left = 4;
+  link_ = [&left] { return left-- > 0 ? absl::OkStatus() : absl::UnavailableError("cut"); };
+  ASSERT_EQ(StartServer().code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(here_->Exists("/run/journal/shard-0/00000001.journal"));
+  link_ = nullptr;
+  store_.reset();
+  there_ = std::make_unique<SimulatedFileSystem>();
+  StartReplica();
+  EXPECT_EQ(server_->Connect().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(StartServer().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(StartServer(/*may_promote=*/true).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(ReplicationTest, FoldersOfAServerAreNoReplicas) {

@@ -22,7 +22,6 @@
 namespace lodestar {
 namespace {
 
-// Neither waits for a disk that holds a model.
 constexpr absl::Duration kBeginPatience = absl::Seconds(30);
 constexpr absl::Duration kCheckPatience = absl::Seconds(3);
 
@@ -154,7 +153,7 @@ class GrpcConnection final : public ReplicaConnection {
   }
 
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) override {
-    term_ = {request.shard, request.term};
+    term_ = {request.shard, request.term, request.connection};
     Call call(channel_);
     RETURN_IF_ERROR(call.begun());
     SetDeadline(call.context(), kBeginPatience);

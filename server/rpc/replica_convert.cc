@@ -11,6 +11,15 @@
 #include "common/version.h"
 
 namespace lodestar {
+namespace {
+
+// Of the bytes and of where they go: a number that was damaged on its way would lead them
+// elsewhere.
+uint32_t ChecksumOf(uint64_t file, absl::string_view bytes) {
+  return Crc32c(bytes.data(), bytes.size(), Crc32c(&file, sizeof(file)));
+}
+
+}  // namespace
 
 v1::MirroredPath ToProto(const MirroredPath& path) {
   v1::MirroredPath proto;
@@ -49,14 +58,18 @@ v1::Term ToProto(const ReplicaStore::Term& term) {
   v1::Term proto;
   proto.set_shard(term.shard);
   proto.set_id(term.id);
+  proto.set_connection(term.connection);
   return proto;
 }
 
-ReplicaStore::Term FromProto(const v1::Term& term) { return {term.shard(), term.id()}; }
+ReplicaStore::Term FromProto(const v1::Term& term) {
+  return {term.shard(), term.id(), term.connection()};
+}
 
 v1::BeginTermRequest ToProto(const TermRequest& request) {
   v1::BeginTermRequest proto;
-  *proto.mutable_term() = ToProto(ReplicaStore::Term{request.shard, request.term});
+  *proto.mutable_term() =
+      ToProto(ReplicaStore::Term{request.shard, request.term, request.connection});
   for (const uint64_t previous : request.previous) proto.add_previous(previous);
   proto.set_has_nothing(request.has_nothing);
   proto.set_may_begin_copy(request.may_begin_copy);
@@ -75,6 +88,7 @@ absl::StatusOr<TermRequest> FromProto(const v1::BeginTermRequest& request) {
   }
   TermRequest native;
   native.term = request.term().id();
+  native.connection = request.term().connection();
   native.previous.assign(request.previous().begin(), request.previous().end());
   native.has_nothing = request.has_nothing();
   native.may_begin_copy = request.may_begin_copy();
@@ -96,7 +110,7 @@ v1::MirrorRequest ToProto(FileChange change) {
           },
           [&](AppendChange& append) {
             proto.mutable_append()->set_file(append.file);
-            proto.mutable_append()->set_crc32c(Crc32c(append.bytes.data(), append.bytes.size()));
+            proto.mutable_append()->set_crc32c(ChecksumOf(append.file, append.bytes));
             proto.mutable_append()->set_data(std::move(append.bytes));
           },
           [&](const SyncFileChange& sync) { proto.set_sync_file(sync.file); },
@@ -127,7 +141,7 @@ absl::StatusOr<FileChange> FromProto(v1::MirrorRequest request) {
     }
     case v1::MirrorRequest::kAppend: {
       v1::MirrorRequest::Append& append = *request.mutable_append();
-      const uint32_t crc32c = Crc32c(append.data().data(), append.data().size());
+      const uint32_t crc32c = ChecksumOf(append.file(), append.data());
       if (crc32c != append.crc32c()) {
         return absl::DataLossError(absl::StrCat("change ", request.number(), " has the checksum ",
                                                 crc32c, ", and was sent with ", append.crc32c()));

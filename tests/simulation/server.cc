@@ -114,8 +114,10 @@ absl::Status SimulatedServer::Replicate() {
   ReplicationStart start;
   start.folder = log_folder();
   ASSIGN_OR_RETURN(start.mark, ReadReplicationMark(disk_, start.folder));
-  ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk_, start.folder));
-  start.has_journal = !segments.empty();
+  for (const std::string& journal : {start.folder, std::string(kJournalFolder)}) {
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk_, journal));
+    start.has_journal |= !segments.empty() && (journal == start.folder || shard_ == 0);
+  }
   start.wants_replica = true;
   start.may_promote = replica->IsKnownToBeEmpty(shard_);
   Replication::Config config;
@@ -134,6 +136,7 @@ absl::Status SimulatedServer::Replicate() {
       return cluster_->is_draining || !process_.is_alive() || process_.life() != life;
     });
   };
+  deps.random_id = [this] { return process_.world().chance()() | 1; };
   deps.on_change = [this](const absl::Status& state) {
     process_.world().Tell(process_.name(), ": replica: ", state.ToString());
   };

@@ -32,7 +32,7 @@ class DirectConnection final : public ReplicaConnection {
 
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) override {
     RETURN_IF_ERROR(link_->Pass());
-    term_ = {request.shard, request.term};
+    term_ = {request.shard, request.term, request.connection};
     absl::StatusOr<TermGrant> grant = store_->BeginTerm(request);
     // The answer may not arrive.
     RETURN_IF_ERROR(link_->Pass());
