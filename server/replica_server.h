@@ -37,8 +37,8 @@ class ReplicaServer {
   ~ReplicaServer();
 
   int port() const { return port_; }
-  // Blocks until a folder was taken over by another process (AlreadyExists), or RequestStop() was
-  // called (Cancelled).
+  // Blocks until a folder was taken over by another process (FailedPrecondition), or RequestStop()
+  // was called (Cancelled).
   absl::Status Wait() ABSL_LOCKS_EXCLUDED(mutex_);
   void RequestStop() ABSL_LOCKS_EXCLUDED(mutex_);
   // See ReplicaStore.

@@ -93,7 +93,7 @@ class ReplicaStore {
   absl::Status Open();
 
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Errors of these: Aborted if the term is over.
+  // Errors of these: Aborted if the term is over, Unavailable if its server has connected anew.
   absl::Status CheckTerm(Term term);
   absl::StatusOr<std::vector<FileEntry>> ListFiles(Term term);
   absl::Status ReadFile(Term term, const MirroredPath& path,

@@ -117,8 +117,7 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
       return absl::FailedPreconditionError(absl::StrCat(
           start.folder, " is a replica, of the server on ", mark.peer, " since ", mark.since,
           ": to keep it as such, start with --replica; to make it the server, once that one is "
-          "gone "
-          "for good or can do no harm, with --promote"));
+          "gone for good or can do no harm, with --promote"));
     }
     if (!mark.is_whole) {
       return absl::FailedPreconditionError(
@@ -173,8 +172,7 @@ absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark
     return absl::FailedPreconditionError(
         absl::StrCat("the replica never had all of what the server on ", mark->peer,
                      " has, and this server has nothing to go on from: start the server where its "
-                     "journal is; or "
-                     "empty the replica's folders, to begin anew"));
+                     "journal is; or empty the replica's folders, to begin anew"));
   }
   if (goes_on) return TermVerdict::kUpdate;
   if (request.previous.empty()) {
@@ -190,7 +188,7 @@ absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark
       mark->since,
       ", and has gone on without this one. What this server's folders hold beyond that was "
       "acknowledged to nobody: empty them, and this server goes on from the replica; or empty the "
-      "replica's folders, to make it a copy of these"));
+      "replica's folders and give --promote, to make it a copy of these"));
 }
 
 }  // namespace lodestar
