@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/file_io.h"
+#include "common/folder_lock.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
@@ -39,6 +40,7 @@ constexpr absl::Duration kLongestSync = absl::Milliseconds(2);
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
 constexpr absl::Duration kRestartPause = absl::Seconds(1);
 constexpr absl::Duration kExitTime = absl::Milliseconds(50);
+constexpr absl::Duration kLongestOblivion = FolderLock::kBeatInterval;
 
 // Beside the checkpoints: where those cannot be written, it can.
 constexpr char kJournalRoot[] = "/journal";
@@ -63,6 +65,13 @@ void ForgetCallsThatAreOver(Calls& calls) {
 
 }  // namespace
 
+SimulatedServer* ClusterContext::ServerAt(int shard, const std::string& address) const {
+  for (SimulatedServer* const server : replaced) {
+    if (server->process().is_alive() && server->address() == address) return server;
+  }
+  return servers[shard];
+}
+
 SimulatedServer::Life::Life(SimulatedServer* server, Process* process)
     : arithmetic(process, kLongestTask, [server] { server->InspectShard(/*all=*/false); }),
       commands(process, kLongestTask),
@@ -82,14 +91,20 @@ void SimulatedServer::Life::Drain() {
   }
 }
 
-SimulatedServer::SimulatedServer(ClusterContext* cluster, int shard)
+SimulatedServer::SimulatedServer(ClusterContext* cluster, int shard, std::string name)
     : cluster_(cluster),
       shard_(shard),
       disk_(cluster->disk, &pauses_),
-      process_(cluster->world, absl::StrCat("server ", shard)) {}
+      process_(cluster->world, std::move(name)) {}
 
 SimulatedServer::~SimulatedServer() {
   if (process_.is_alive()) Crash(/*with_machine=*/false);
+}
+
+absl::Status SimulatedServer::CheckHeld() const {
+  if (!is_replaced()) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("the folders are held by ", cluster_->servers[shard_]->process_.name()));
 }
 
 // What a server does before it listens.
@@ -233,9 +248,10 @@ absl::Status SimulatedServer::OpenLog() {
   deps.executor = &life_->log_tasks;
   deps.format_assignment = FormatAssignment;
   deps.parse_assignment = ParseAssignment;
-  if (life_->replication != nullptr) {
-    deps.confirm = [replication = life_->replication.get()] { return replication->state(); };
-  }
+  deps.confirm = [this, replication = life_->replication.get()] {
+    if (replication != nullptr) RETURN_IF_ERROR(replication->state());
+    return CheckHeld();
+  };
   deps.on_trouble = [this](const absl::Status& status) {
     process_.world().Tell(process_.name(), ": journal: ", status.ToString());
   };
@@ -301,6 +317,28 @@ void SimulatedServer::LoseDisk() {
   }
 }
 
+void SimulatedServer::HangDisk() {
+  process_.world().Tell("the disk of ", process_.name(), " hangs");
+  life_->has_hanging_disk = true;
+  for (ProcessExecutor* executor :
+       {&life_->writer, &life_->keeper_tasks, &life_->log_tasks, &life_->journal_writer}) {
+    executor->Hang();
+  }
+}
+
+void SimulatedServer::ResumeDisk() {
+  if (!has_hanging_disk()) return;
+  process_.world().Tell("the disk of ", process_.name(), " answers again");
+  life_->has_hanging_disk = false;
+  for (ProcessExecutor* executor :
+       {&life_->writer, &life_->keeper_tasks, &life_->log_tasks, &life_->journal_writer}) {
+    executor->Resume();
+  }
+  if (!is_replaced()) return;
+  process_.After(process_.world().chance().Between(absl::ZeroDuration(), kLongestOblivion),
+                 [this] { Exit(CheckHeld()); });
+}
+
 void SimulatedServer::Exit(const absl::Status& status) {
   if (exit_.has_value()) return;
   exit_ = status;
@@ -320,6 +358,7 @@ absl::Status SimulatedServer::StartCoordinator() {
   keeper.fallback = cluster_->coordinator.fallback_dir;
   keeper.keep = cluster_->keep;
   keeper.job = cluster_->coordinator.job;
+  keeper.confirm_folder = [this](absl::string_view) { return CheckHeld(); };
   CheckpointKeeper::Deps deps;
   deps.file_system = life_->keeper_disk;
   deps.executor = &life_->keeper_tasks;
@@ -338,10 +377,11 @@ absl::Status SimulatedServer::StartCoordinator() {
   life_->coordinator = coordinator->get();
   if (cluster_->journals) {
     ASSIGN_OR_RETURN(life_->journal,
-                     CoordinatorJournal::Create(
-                         {kJournalFolder, std::move(journal_end_)},
-                         {.file_system = life_->journal_disk, .executor = &life_->journal_writer},
-                         kJournalSegmentBytes));
+                     CoordinatorJournal::Create({kJournalFolder, std::move(journal_end_)},
+                                                {.file_system = life_->journal_disk,
+                                                 .executor = &life_->journal_writer,
+                                                 .confirm = [this] { return CheckHeld(); }},
+                                                kJournalSegmentBytes));
     cluster_->audit->ExpectLateAnswers();
     memory_.has_value() ? cluster_->audit->OnResumed(*memory_) : cluster_->audit->OnBegunAnew();
   }
@@ -365,11 +405,11 @@ void SimulatedServer::CarryOut(Effect effect) {
   if (auto* command = std::get_if<ShardCommand>(&effect)) {
     cluster_->audit->OnCommand(*command);
     Obey(*command);
-    for (auto& [shard, remote] : life_->remotes) Send(remote, shard, *command);
+    for (auto& [shard, remote] : life_->remotes) Send(remote, *command);
   } else if (auto* repeated = std::get_if<RepeatedCommand>(&effect)) {
     const auto remote = life_->remotes.find(repeated->shard);
     if (repeated->shard == shard_) Obey(repeated->command);
-    if (remote != life_->remotes.end()) Send(remote->second, remote->first, repeated->command);
+    if (remote != life_->remotes.end()) Send(remote->second, repeated->command);
   } else if (auto* task = std::get_if<CheckpointTask>(&effect)) {
     cluster_->audit->OnTask(*task);
     life_->keeper->Do(std::move(*task));
@@ -421,7 +461,7 @@ ShardAudit* SimulatedServer::audit() const {
 }
 
 void SimulatedServer::InspectShard(bool all) {
-  if (audit() == nullptr) return;
+  if (audit() == nullptr || is_replaced()) return;
   if (const auto shard = life_->host->shard(); shard.ok()) audit()->Inspect(**shard, all);
 }
 
@@ -429,10 +469,9 @@ void SimulatedServer::Attach() {
   SimulatedServer* const coordinator = cluster_->servers[0];
   std::shared_ptr<Stream> stream = cluster_->network->Open(
       process_, coordinator->process(), Lane::kControl,
-      [coordinator, shard = shard_, instance_id = life_->instance_id,
-       memory_of = life_->host->server_incarnation(),
-       address = address_](const std::shared_ptr<Stream>& opened) {
-        coordinator->OnAttach(shard, instance_id, memory_of, address, opened);
+      [this, coordinator, instance_id = life_->instance_id,
+       memory_of = life_->host->server_incarnation()](const std::shared_ptr<Stream>& opened) {
+        coordinator->OnAttach(this, instance_id, memory_of, opened);
       });
   life_->attachment = stream;
   life_->order = CommandOrder();
@@ -459,17 +498,18 @@ void SimulatedServer::OnAttachmentEnded(const absl::Status& status) {
   life_->pause = std::min(life_->pause * 2, kLongestPause);
 }
 
-void SimulatedServer::OnAttach(int shard, uint64_t instance_id, uint64_t memory_of,
-                               const std::string& address, const std::shared_ptr<Stream>& stream) {
+void SimulatedServer::OnAttach(SimulatedServer* server, uint64_t instance_id, uint64_t memory_of,
+                               const std::shared_ptr<Stream>& stream) {
+  const int shard = server->shard_;
   std::shared_ptr<Stream> old;
   const absl::Status status =
       life_->strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
         const bool goes_on = coordinator.GoesOn(shard, instance_id, memory_of);
         if (is_draining() && !goes_on) return StoppingStatus();
         RETURN_IF_ERROR(coordinator.OnShardAttached(shard, cluster_->coordinator.num_shards,
-                                                    instance_id, memory_of, address, now));
-        old = std::exchange(life_->remotes[shard], Remote{instance_id, stream}).stream;
-        Send(life_->remotes[shard], shard, std::nullopt);
+                                                    instance_id, memory_of, server->address_, now));
+        old = std::exchange(life_->remotes[shard], Remote{server, instance_id, stream}).stream;
+        Send(life_->remotes[shard], std::nullopt);
         return absl::OkStatus();
       });
   if (old != nullptr) old->Close(Stream::kServer, absl::AbortedError("replaced by a newer one"));
@@ -486,8 +526,8 @@ void SimulatedServer::OnAttach(int shard, uint64_t instance_id, uint64_t memory_
                    });
 }
 
-void SimulatedServer::Send(Remote& remote, int shard, const std::optional<ShardCommand>& command) {
-  SimulatedServer* const server = cluster_->servers[shard];
+void SimulatedServer::Send(Remote& remote, const std::optional<ShardCommand>& command) {
+  SimulatedServer* const server = remote.server;
   std::optional<v1::ShardCommand> wire;
   if (command.has_value()) wire = ToProto(*command);
   remote.stream->Send(Stream::kServer,
@@ -543,7 +583,7 @@ void SimulatedServer::SendStats() {
 
 void SimulatedServer::OnStats(int shard, uint64_t instance_id, int64_t journal_bytes) {
   if (!CheckAttached(shard, instance_id).ok()) return;
-  Send(life_->remotes[shard], shard, std::nullopt);
+  Send(life_->remotes[shard], std::nullopt);
   life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardHeard(shard, instance_id, now);
     coordinator.OnJournalSize(shard, journal_bytes, now);
@@ -796,7 +836,7 @@ void SimulatedServer::Join(const WorkerLife& life, const std::string& layout_has
       [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
         if (is_draining() && !coordinator.IsMember(life)) return StoppingStatus();
         absl::StatusOr<ViewId> joined = coordinator.Join(life, layout_hash, data, now);
-        if (joined.ok()) cluster_->audit->OnJoined(life.worker);
+        if (joined.ok() && !is_replaced()) cluster_->audit->OnJoined(life.worker);
         return joined;
       },
       reply);
@@ -812,14 +852,17 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
   using Occasion = CoordinatorStrand::Occasion;
   life_->strand->Await(
       life.incarnation.value(), kGrantHold,
-      [life, report, is_leaving, reply, audit = cluster_->audit, has_asked = false](
+      [this, life, report, is_leaving, reply, audit = cluster_->audit, has_asked = false](
           Coordinator& coordinator, absl::Time now,
           Occasion occasion) mutable -> CoordinatorStrand::Delivery {
-        const auto finish = [reply, audit, life,
+        const auto finish = [this, reply, audit, life,
                              report](const absl::StatusOr<GrantAnswer>& answer) {
-          return [=](const absl::Status& kept) {
+          return [=, this](const absl::Status& kept) {
             // Once the audit knows what has led to it.
-            if (kept.ok() && answer.ok()) audit->OnAnswered(life, report, *answer);
+            if (kept.ok() && answer.ok()) {
+              if (report.has_value()) CheckMayAcknowledge();
+              audit->OnAnswered(life, report, *answer);
+            }
             reply(kept.ok() ? answer : kept);
           };
         };
@@ -834,11 +877,18 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
         const absl::StatusOr<GrantAnswer> answer = is_first
                                                        ? coordinator.RequestGrant(life, report, now)
                                                        : coordinator.PollGrant(life, now);
-        if (answer.ok() && counts) audit->OnReported(life, *report);
+        if (answer.ok() && counts && !is_replaced()) audit->OnReported(life, *report);
         const bool is_pending = answer.ok() && !answer->grant.has_value();
         if (is_pending && occasion != Occasion::kPatienceOver) return nullptr;
         return finish(answer);
       });
+}
+
+// Of what it has written since, whoever has its folders knows nothing.
+void SimulatedServer::CheckMayAcknowledge() {
+  const absl::Status held = CheckHeld();
+  if (held.ok()) return;
+  cluster_->audit->Fail(process_.name(), " has acknowledged a report, and ", held.message());
 }
 
 void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,
@@ -847,7 +897,7 @@ void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,
       [&](Coordinator& coordinator, absl::Time now) {
         const bool counts = IsBeforeTheEnd(report, coordinator);
         absl::Status left = coordinator.Leave(life, reason, report, now);
-        if (left.ok() && counts) cluster_->audit->OnReported(life, *report);
+        if (left.ok() && counts && !is_replaced()) cluster_->audit->OnReported(life, *report);
         return left;
       },
       [reply](const absl::Status& left) { reply(left.ok() ? absl::StatusOr<bool>(true) : left); });

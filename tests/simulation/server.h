@@ -50,13 +50,18 @@ struct ClusterContext {
   int keep = 3;                           // checkpoints
   bool journals = false;                  // servers write down what they acknowledge,
   SimulatedReplica* replica = nullptr;    // and there, too; null: nowhere
-  std::vector<SimulatedServer*> servers;  // by shard
-  bool is_draining = false;               // what a process that has ended left undone
+  std::vector<SimulatedServer*> servers;  // by shard: who holds its folders
+  // Who has held them: each runs until it notices.
+  std::vector<SimulatedServer*> replaced;
+  bool is_draining = false;  // what a process that has ended left undone
+
+  // Who listens at an address of a shard; if nobody does, who holds the shard.
+  SimulatedServer* ServerAt(int shard, const std::string& address) const;
 };
 
 class SimulatedServer final : public ShardReports, public CheckpointReports {
  public:
-  SimulatedServer(ClusterContext* cluster, int shard);
+  SimulatedServer(ClusterContext* cluster, int shard, std::string name);
   ~SimulatedServer() override;
 
   Process& process() { return process_; }
@@ -105,10 +110,16 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   Coordinator* coordinator() { return life_ == nullptr ? nullptr : life_->coordinator; }
   // While it is down: what only its machine had is gone.
   void LoseDisk();
+  // The disk answers nothing of this process; all else goes on.
+  void HangDisk();
+  // It does again. A process whose folders were taken over meanwhile notices that a while later,
+  // and ends.
+  void ResumeDisk();
+  bool has_hanging_disk() const { return life_ != nullptr && life_->has_hanging_disk; }
   // It waits for the disk, whatever the coordinator says.
   bool awaits_disk() const {
     if (life_ == nullptr) return false;
-    return (life_->journal != nullptr && !life_->journal->trouble().ok()) ||
+    return has_hanging_disk() || (life_->journal != nullptr && !life_->journal->trouble().ok()) ||
            (life_->log != nullptr && !life_->log->trouble().ok());
   }
 
@@ -126,6 +137,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
  private:
   // From where the coordinator's commands go.
   struct Remote {
+    SimulatedServer* server = nullptr;
     uint64_t instance_id = 0;
     std::shared_ptr<Stream> stream;
     uint64_t last_number = 0;  // of what was sent on it
@@ -143,6 +155,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     ProcessExecutor keeper_tasks;
     ProcessExecutor log_tasks;
     ProcessExecutor journal_writer;
+    bool has_hanging_disk = false;
     uint64_t instance_id = 0;
     std::unique_ptr<Replication> replication;  // null: there is no replica
     // The disk, each with its copy if there is a replica.
@@ -175,6 +188,11 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     std::unique_ptr<ShardHost> host;
   };
 
+  // Whether another server has taken the folders over.
+  bool is_replaced() const { return cluster_->servers[shard_] != this; }
+  // As FolderLock::CheckHeld().
+  absl::Status CheckHeld() const;
+  void CheckMayAcknowledge();
   absl::Status TryFolders();
   std::string log_folder() const { return absl::StrCat("/journal/shard-", shard_); }
   // Sees to it that the replica has all, or takes all from there.
@@ -197,12 +215,12 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   bool is_draining() const { return life_->stop_by < absl::InfiniteFuture(); }
 
   void Attach();
-  void OnAttach(int shard, uint64_t instance_id, uint64_t memory_of, const std::string& address,
+  void OnAttach(SimulatedServer* server, uint64_t instance_id, uint64_t memory_of,
                 const std::shared_ptr<Stream>& stream);
   void EndAttachment(const absl::Status& status);
   void OnAttachmentEnded(const absl::Status& status);
   // Without a command: its number alone.
-  void Send(Remote& remote, int shard, const std::optional<ShardCommand>& command);
+  void Send(Remote& remote, const std::optional<ShardCommand>& command);
   void Obey(const ShardCommand& command);
   void SendStats();
   void OnStats(int shard, uint64_t instance_id, int64_t journal_bytes);

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_directory.h"
+#include "common/folder_lock.h"
 #include "common/remedy.h"
 #include "common/status_macros.h"
 #include "common/testing/simulated_file_system.h"
@@ -74,6 +75,7 @@ class Run {
     kFailReads,
     kDamageCheckpoint,
     kCheckpoint,
+    kTakeOver,
     kLast,
   };
   // Where there is a replica.
@@ -101,6 +103,9 @@ class Run {
   void StartAgain(SimulatedWorker& worker, absl::Duration pause);
   void StartAgain(SimulatedServer& server, absl::Duration pause);
   void KillServer(SimulatedServer& server, bool with_machine);
+  // A server's disk hangs for so long that another one takes its folders over, and answers again.
+  void HangDisk(int shard);
+  void TakeOver(int shard);
   // Apart from the shard beside it.
   // One of them, or all.
   void StopServers();
@@ -148,6 +153,7 @@ class Run {
   Audit audit_;
   ClusterContext cluster_;
   std::vector<std::unique_ptr<SimulatedServer>> servers_;
+  std::vector<std::unique_ptr<SimulatedServer>> replaced_;  // by others, which have their folders
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
   const int num_workers_;  // that can take part; the old one comes after them
 
@@ -213,7 +219,8 @@ Run::Run(const SimulationOptions& options)
     return OnFileOperation(operation, path);
   });
   for (int shard = 0; shard < scenario_.coordinator.num_shards; ++shard) {
-    servers_.push_back(std::make_unique<SimulatedServer>(&cluster_, shard));
+    servers_.push_back(
+        std::make_unique<SimulatedServer>(&cluster_, shard, absl::StrCat("server ", shard)));
     cluster_.servers.push_back(servers_.back().get());
   }
   for (int i = 0; i < num_workers_ + (scenario_.has_old_worker ? 1 : 0); ++i) {
@@ -389,6 +396,8 @@ void Run::Strike(Fault fault) {
       servers_[0]->RequestCheckpoint();
       return;
     }
+    case Fault::kTakeOver:
+      return HangDisk(static_cast<int>(chance_.Below(servers_.size())));
     case Fault::kLast:
       return;
   }
@@ -482,6 +491,30 @@ void Run::FaultOnPath() {
 void Run::KillServer(SimulatedServer& server, bool with_machine) {
   server.Crash(with_machine);
   StartAgain(server, UpTo(absl::Seconds(10)));
+}
+
+void Run::HangDisk(int shard) {
+  SimulatedServer& server = *servers_[shard];
+  if (!scenario_.journals || !server.process().is_alive() || server.has_hanging_disk()) return;
+  server.HangDisk();
+  // Nothing depends on how long the next server waits before it does.
+  world_.After(UpTo(FolderLock::kPatience), [this, shard, &server, life = server.process().life()] {
+    const bool is_same = servers_[shard].get() == &server && server.process().life() == life &&
+                         server.has_hanging_disk();
+    if (is_same) TakeOver(shard);
+  });
+}
+
+void Run::TakeOver(int shard) {
+  SimulatedServer* const old = servers_[shard].get();
+  audit_.OnServerEnded();
+  replaced_.push_back(std::move(servers_[shard]));
+  cluster_.replaced.push_back(old);
+  servers_[shard] = std::make_unique<SimulatedServer>(
+      &cluster_, shard, absl::StrCat("server ", shard, " (", replaced_.size() + 1, ")"));
+  cluster_.servers[shard] = servers_[shard].get();
+  servers_[shard]->Start();
+  world_.After(UpTo(absl::Seconds(3)), [old] { old->ResumeDisk(); });
 }
 
 void Run::StopServers() {
@@ -628,8 +661,12 @@ void Run::StartAgain(SimulatedWorker& worker, absl::Duration pause) {
 void Run::StartAgain(SimulatedServer& server, absl::Duration pause) {
   world_.After(pause, [this, &server, life = server.process().life()] {
     starting_.erase({&server, life});
+    const bool is_replaced = std::find(cluster_.replaced.begin(), cluster_.replaced.end(),
+                                       &server) != cluster_.replaced.end();
     // Unless somebody else has done so.
-    if (server.process().life() == life && !server.process().is_alive()) server.Start();
+    if (!is_replaced && server.process().life() == life && !server.process().is_alive()) {
+      server.Start();
+    }
   });
 }
 
@@ -710,6 +747,9 @@ void Run::LookWhetherSettled() {
   for (const auto& server : servers_) {
     if (!server->process().is_alive()) mended_at_ = now;
     is_any_stopping |= server->is_stopping();
+  }
+  for (const auto& server : replaced_) {
+    if (server->process().is_alive()) mended_at_ = now;
   }
   for (const auto& worker : workers_) {
     if (worker->is_hanging()) hung_at_ = now;
@@ -834,6 +874,11 @@ void Run::Mend() {
   for (auto& server : servers_) {
     if (server->process().is_frozen()) server->process().Thaw();
     if (!server->process().is_alive()) StartAgain(*server, UpTo(absl::Seconds(1)));
+    server->ResumeDisk();
+  }
+  for (auto& server : replaced_) {
+    if (server->process().is_frozen()) server->process().Thaw();
+    server->ResumeDisk();
   }
   for (auto& worker : workers_) {
     if (worker->process().is_frozen()) worker->process().Thaw();

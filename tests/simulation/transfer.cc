@@ -11,12 +11,16 @@ constexpr size_t kChunkBytes = size_t{2} << 20;
 
 }  // namespace
 
+SimulatedServer* Transfer::ServerOf(size_t shard) const {
+  return cluster_->ServerAt(static_cast<int>(shard), paths_->addresses[shard]);
+}
+
 size_t Transfer::Begin(size_t shard, bool is_push,
                        absl::AnyInvocable<void(std::shared_ptr<Stream>, uint64_t)> accept) {
   const size_t index = calls_.size();
   World& world = *cluster_->world;
   const uint64_t number = world.chance()();
-  SimulatedServer* const server = cluster_->servers[shard];
+  SimulatedServer* const server = ServerOf(shard);
   const int path = static_cast<int>(shard);
   Pace& pace = paths_->paces.try_emplace({path, is_push}, patience_, kChunkBytes).first->second;
   calls_.push_back({number,
@@ -50,7 +54,7 @@ size_t Transfer::Begin(size_t shard, bool is_push,
 void Transfer::Push(const std::vector<std::vector<PushedBucket>>& by_shard,
                     std::function<void(const PushResult&)> on_result) {
   for (size_t shard = 0; shard < by_shard.size(); ++shard) {
-    SimulatedServer* const server = cluster_->servers[shard];
+    SimulatedServer* const server = ServerOf(shard);
     const size_t index = calls_.size();
     const auto accept = [self = shared_from_this(), server, index, on_result](
                             const std::shared_ptr<Stream>& stream, uint64_t number) {
@@ -85,7 +89,7 @@ void Transfer::Pull(const std::vector<PullOrder>& by_shard,
     const PullOrder& order = by_shard[shard];
     if (order.buckets.empty()) continue;
     has_calls = true;
-    SimulatedServer* const server = cluster_->servers[shard];
+    SimulatedServer* const server = ServerOf(shard);
     const size_t index = calls_.size();
     Begin(shard, /*is_push=*/false,
           [self = shared_from_this(), server, index, order, on_bucket](
@@ -117,7 +121,7 @@ void Transfer::Pull(const std::vector<PullOrder>& by_shard,
 
 void Transfer::TryPaths() {
   for (size_t shard = 0; shard < cluster_->servers.size(); ++shard) {
-    SimulatedServer* const server = cluster_->servers[shard];
+    SimulatedServer* const server = ServerOf(shard);
     const size_t index = calls_.size();
     Begin(shard, /*is_push=*/false,
           [self = shared_from_this(), server, index](const std::shared_ptr<Stream>& stream,

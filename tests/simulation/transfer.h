@@ -63,6 +63,8 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   };
 
   // The index of a new call.
+  // Who listens at the address that the worker knows.
+  SimulatedServer* ServerOf(size_t shard) const;
   size_t Begin(size_t shard, bool is_push,
                absl::AnyInvocable<void(std::shared_ptr<Stream>, uint64_t number)> accept);
   void OnCallEnded(size_t index, const absl::Status& status);

@@ -89,12 +89,17 @@ void ProcessExecutor::Plan() {
 
 void ProcessExecutor::RunOne() {
   is_planned_ = false;
-  if (tasks_.empty()) return;
+  if (tasks_.empty() || is_hanging_) return;
   Task task = std::move(tasks_.front());
   tasks_.pop_front();
   if (!tasks_.empty()) Plan();
   std::move(task)();
   after_task_();
+}
+
+void ProcessExecutor::Resume() {
+  is_hanging_ = false;
+  if (!is_planned_ && !tasks_.empty()) Plan();
 }
 
 bool ProcessExecutor::Drain() {

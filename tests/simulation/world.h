@@ -114,6 +114,9 @@ class ProcessExecutor final : public Executor {
   // Does what is left at once: the process has ended, and nothing of it is heard outside. False if
   // there was nothing.
   bool Drain();
+  // What its tasks work on does not answer: none is done before Resume().
+  void Hang() { is_hanging_ = true; }
+  void Resume();
 
  private:
   void Plan();
@@ -124,6 +127,7 @@ class ProcessExecutor final : public Executor {
   const std::function<void()> after_task_;
   std::deque<Task> tasks_;
   bool is_planned_ = false;
+  bool is_hanging_ = false;
 };
 
 }  // namespace lodestar::simulation
