@@ -241,14 +241,14 @@ absl::Status FetchFile(FileSystem& disk, const std::string& located, const FileE
 
 }  // namespace
 
-absl::Status SendDifferences(FileSystem& disk, const MirroredFolders& folders, int shard,
+absl::Status SendDifferences(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                              const std::vector<FileEntry>& theirs, ReplicaLane& lane,
                              const OnCopyProgress& on_progress) {
   ASSIGN_OR_RETURN(const std::vector<FileEntry> ours, folders.List(disk, shard));
   return Sending(disk, folders, shard, lane, on_progress).Run(ours, theirs);
 }
 
-absl::Status FetchAll(FileSystem& disk, const MirroredFolders& folders, int shard,
+absl::Status FetchAll(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                       ReplicaConnection& connection, const OnCopyProgress& on_progress) {
   ASSIGN_OR_RETURN(const std::vector<FileEntry> ours, folders.List(disk, shard));
   ASSIGN_OR_RETURN(std::vector<FileEntry> theirs, connection.ListFiles());

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/file_system.h"
 #include "server/replica/mirrored_folders.h"
 #include "server/replica/replica_connection.h"
+#include "server/replica/summed_file_system.h"
 
 namespace lodestar {
 
@@ -23,7 +23,7 @@ using OnCopyProgress = std::function<void(const CopyProgress& progress)>;
 // Sends what the replica lacks, in an order in which it could be promoted at any time if it could
 // before: what it has in addition goes last. Returns once the replica has all on disk. Errors:
 // those of the lane and of the disk.
-absl::Status SendDifferences(FileSystem& disk, const MirroredFolders& folders, int shard,
+absl::Status SendDifferences(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                              const std::vector<FileEntry>& theirs, ReplicaLane& lane,
                              const OnCopyProgress& on_progress);
 
@@ -31,7 +31,7 @@ absl::Status SendDifferences(FileSystem& disk, const MirroredFolders& folders, i
 // cut short may have left. Checkpoints that are not the replica's stay beside, as *.abandoned. On
 // disk when it returns. Errors: those of the connection and of the disk; DataLoss if bytes were
 // damaged on their way.
-absl::Status FetchAll(FileSystem& disk, const MirroredFolders& folders, int shard,
+absl::Status FetchAll(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                       ReplicaConnection& connection, const OnCopyProgress& on_progress);
 
 }  // namespace lodestar

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/crc32c.h"
 #include "common/status_macros.h"
 #include "server/replica/replication_mark.h"
 
@@ -103,7 +102,8 @@ std::optional<MirroredPath> MirroredFolders::Find(const std::string& path) const
   return std::nullopt;
 }
 
-absl::StatusOr<std::vector<FileEntry>> MirroredFolders::List(FileSystem& disk, int shard) const {
+absl::StatusOr<std::vector<FileEntry>> MirroredFolders::List(SummedFileSystem& disk,
+                                                             int shard) const {
   std::vector<FileEntry> entries;
   for (const MirroredPath& folder : OfShard(shard)) {
     RETURN_IF_ERROR(ListBelow(disk, folder, entries));
@@ -111,7 +111,7 @@ absl::StatusOr<std::vector<FileEntry>> MirroredFolders::List(FileSystem& disk, i
   return entries;
 }
 
-absl::Status MirroredFolders::ListBelow(FileSystem& disk, const MirroredPath& path,
+absl::Status MirroredFolders::ListBelow(SummedFileSystem& disk, const MirroredPath& path,
                                         std::vector<FileEntry>& entries) const {
   const std::string folder = Join(Root(path.folder), path.path);
   ASSIGN_OR_RETURN(std::vector<std::string> names, disk.List(folder));
@@ -127,11 +127,9 @@ absl::Status MirroredFolders::ListBelow(FileSystem& disk, const MirroredPath& pa
       RETURN_IF_ERROR(ListBelow(disk, entry.path, entries));
       continue;
     }
-    RETURN_IF_ERROR(disk.Read(located, [&entry](absl::string_view block) {
-      entry.num_bytes += static_cast<int64_t>(block.size());
-      entry.crc32c = Crc32c(block.data(), block.size(), entry.crc32c);
-      return absl::OkStatus();
-    }));
+    ASSIGN_OR_RETURN(const FileSum sum, disk.Sum(located));
+    entry.num_bytes = sum.num_bytes;
+    entry.crc32c = sum.crc32c;
     entries.push_back(std::move(entry));
   }
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/file_system.h"
 #include "server/replica/file_change.h"
+#include "server/replica/summed_file_system.h"
 
 namespace lodestar {
 
@@ -40,12 +41,13 @@ class MirroredFolders {
   std::optional<MirroredPath> Find(const std::string& path) const;
 
   // All that is in the folders of a shard, directories before what they hold, in the order of their
-  // names. Reads every file. Errors: those of the disk.
-  absl::StatusOr<std::vector<FileEntry>> List(FileSystem& disk, int shard) const;
+  // names. Reads every file of which the disk does not know the checksum. Errors: those of the
+  // disk.
+  absl::StatusOr<std::vector<FileEntry>> List(SummedFileSystem& disk, int shard) const;
 
  private:
   std::string Root(MirroredFolder folder) const;
-  absl::Status ListBelow(FileSystem& disk, const MirroredPath& path,
+  absl::Status ListBelow(SummedFileSystem& disk, const MirroredPath& path,
                          std::vector<FileEntry>& entries) const;
 
   const std::string journal_dir_;

@@ -23,8 +23,8 @@ constexpr size_t kMaxPrevious = 10'000;
 }  // namespace
 
 absl::Status ReplicaStore::Open() {
-  RETURN_IF_ERROR(deps_.disk->CreateDirectories(folders_.journal_dir()));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, deps_.disk->List(folders_.journal_dir()));
+  RETURN_IF_ERROR(disk_.CreateDirectories(folders_.journal_dir()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(folders_.journal_dir()));
   for (const std::string& name : names) {
     absl::string_view digits = name;
     int shard = 0;
@@ -87,16 +87,16 @@ absl::Status ReplicaStore::Claim(int shard, Member& member) {
   std::vector<Deps::Lock> locks;
   for (const MirroredPath& path : folders_.OfShard(shard)) {
     ASSIGN_OR_RETURN(const std::string folder, folders_.Locate(shard, path));
-    RETURN_IF_ERROR(TryCheckpointFolder(*deps_.disk, folder, /*checkpoint_bytes=*/0,
+    RETURN_IF_ERROR(TryCheckpointFolder(disk_, folder, /*checkpoint_bytes=*/0,
                                         /*num_checkpoints=*/0)
                         .status());
     ASSIGN_OR_RETURN(locks.emplace_back(), deps_.lock(folder));
   }
   const std::string folder = JournalFolder(shard);
-  ASSIGN_OR_RETURN(std::optional<ReplicationMark> mark, ReadReplicationMark(*deps_.disk, folder));
+  ASSIGN_OR_RETURN(std::optional<ReplicationMark> mark, ReadReplicationMark(disk_, folder));
   bool is_servers = mark.has_value() && mark->side == ReplicationSide::kServer;
   if (!mark.has_value()) {
-    ASSIGN_OR_RETURN(const std::vector<FileEntry> entries, folders_.List(*deps_.disk, shard));
+    ASSIGN_OR_RETURN(const std::vector<FileEntry> entries, folders_.List(disk_, shard));
     is_servers = !entries.empty();
   }
   if (is_servers) {
@@ -140,7 +140,7 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   mark.is_whole = member.mark.has_value() && member.mark->is_whole;
   mark.peer = request.server;
   mark.since = deps_.now();
-  RETURN_IF_ERROR(WriteReplicationMark(*deps_.disk, JournalFolder(request.shard), mark));
+  RETURN_IF_ERROR(WriteReplicationMark(disk_, JournalFolder(request.shard), mark));
   member.mark = std::move(mark);
   member.connection = request.connection;
   return TermGrant{.verdict = verdict, .keeps_checkpoints = !kept.empty()};
@@ -172,14 +172,14 @@ absl::Status ReplicaStore::CheckTerm(Term term) {
 // Reading holds up no other term.
 absl::StatusOr<std::vector<FileEntry>> ReplicaStore::ListFiles(Term term) {
   RETURN_IF_ERROR(CheckTerm(term));
-  return folders_.List(*deps_.disk, term.shard);
+  return folders_.List(disk_, term.shard);
 }
 
 absl::Status ReplicaStore::ReadFile(Term term, const MirroredPath& path,
                                     absl::FunctionRef<absl::Status(absl::string_view block)> take) {
   RETURN_IF_ERROR(CheckTerm(term));
   ASSIGN_OR_RETURN(const std::string located, folders_.Locate(term.shard, path));
-  return deps_.disk->Read(located, take);
+  return disk_.Read(located, take);
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaStore::Lane>> ReplicaStore::OpenLane(Term term) {
@@ -212,7 +212,7 @@ absl::Status ReplicaStore::Lane::DoInTerm(const CopyIsWholeChange&) {
   return absl::OkStatus();
 }
 
-FileSystem& ReplicaStore::Lane::disk() const { return *store_->deps_.disk; }
+FileSystem& ReplicaStore::Lane::disk() const { return store_->disk_; }
 
 absl::StatusOr<std::string> ReplicaStore::Lane::Locate(const MirroredPath& path) const {
   return store_->folders_.Locate(term_.shard, path);

@@ -20,6 +20,7 @@
 #include "server/replica/mirrored_folders.h"
 #include "server/replica/replica_connection.h"
 #include "server/replica/replication_mark.h"
+#include "server/replica/summed_file_system.h"
 
 namespace lodestar {
 
@@ -86,7 +87,7 @@ class ReplicaStore {
   };
 
   ReplicaStore(MirroredFolders folders, Deps deps)
-      : folders_(std::move(folders)), deps_(std::move(deps)) {}
+      : folders_(std::move(folders)), deps_(std::move(deps)), disk_(deps_.disk) {}
 
   // What is in the journal folder is taken up, so that nobody else begins on it. Errors:
   // AlreadyExists naming who has it; FailedPrecondition if a server, not a replica, has been here.
@@ -125,6 +126,7 @@ class ReplicaStore {
 
   const MirroredFolders folders_;
   const Deps deps_;
+  mutable SummedFileSystem disk_;
   mutable absl::Mutex mutex_;
   std::map<int, std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
 };

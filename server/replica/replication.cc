@@ -134,7 +134,7 @@ class Replication::Disk final : public FileSystem {
   }
 
  private:
-  FileSystem& here() const { return *owner_->deps_.disk; }
+  FileSystem& here() const { return owner_->here_; }
   std::optional<MirroredPath> Find(const std::string& path) const { return owner_->Find(path); }
 
   absl::Status Change(const std::string& path, absl::FunctionRef<absl::Status()> here,
@@ -181,6 +181,7 @@ absl::Status Replication::File::Close() {
 Replication::Replication(Config config, Deps deps)
     : config_(std::move(config)),
       deps_(std::move(deps)),
+      here_(deps_.disk),
       folders_(std::make_shared<const MirroredFolders>(config_.journal_dir, "")),
       state_(absl::UnavailableError(
           absl::StrCat("not connected to the replica ", config_.replica, " yet"))) {}
@@ -258,7 +259,7 @@ absl::Status Replication::WriteMark(bool has_begun, bool is_whole) {
     }
     mark.asked_for.push_back(config_.term);
   }
-  return WriteReplicationMark(*deps_.disk, JournalFolder(), mark);
+  return WriteReplicationMark(here_, JournalFolder(), mark);
 }
 
 absl::Status Replication::Connect() {
@@ -306,9 +307,8 @@ absl::Status Replication::CheckJournals(const MirroredFolders& folders) const {
   for (const MirroredPath& path : folders.OfShard(config_.shard)) {
     if (path.folder != MirroredFolder::kJournal) continue;
     ASSIGN_OR_RETURN(const std::string folder, folders.Locate(config_.shard, path));
-    const absl::Status read = ReadJournal(*deps_.disk, folder, [](const JournalRecord&) {
-                                return absl::OkStatus();
-                              }).status();
+    const absl::Status read =
+        ReadJournal(here_, folder, [](const JournalRecord&) { return absl::OkStatus(); }).status();
     if (!absl::IsDataLoss(read)) {
       RETURN_IF_ERROR(read);
       continue;
@@ -354,7 +354,7 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   if (grant.verdict == TermVerdict::kFetch) {
     LogInfo("there is no journal here; takes that of the replica {}", config_.replica);
     has_fetched_ = true;
-    RETURN_IF_ERROR(FetchAll(*deps_.disk, *folders, config_.shard, connection,
+    RETURN_IF_ERROR(FetchAll(here_, *folders, config_.shard, connection,
                              tell("takes the journal of the replica")));
     RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
     has_begun_ = true;
@@ -365,7 +365,7 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   if (!has_begun_ && had_replica) RETURN_IF_ERROR(CheckJournals(*folders));
   ASSIGN_OR_RETURN(const std::vector<FileEntry> theirs, connection.ListFiles());
   ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
-  RETURN_IF_ERROR(SendDifferences(*deps_.disk, *folders, config_.shard, theirs, *lane,
+  RETURN_IF_ERROR(SendDifferences(here_, *folders, config_.shard, theirs, *lane,
                                   tell("the replica is brought up to date")));
   // Before others may go on from the copy.
   if (!has_begun_) RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));

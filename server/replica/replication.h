@@ -23,6 +23,7 @@
 #include "server/replica/mirrored_folders.h"
 #include "server/replica/replica_connection.h"
 #include "server/replica/replication_mark.h"
+#include "server/replica/summed_file_system.h"
 
 namespace lodestar {
 
@@ -124,6 +125,7 @@ class Replication {
 
   const Config config_;
   const Deps deps_;
+  mutable SummedFileSystem here_;
   std::vector<std::unique_ptr<Disk>> disks_;
 
   // Of Connect() only.

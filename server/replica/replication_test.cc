@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_file_system.h"
@@ -19,6 +20,7 @@
 #include "server/journal/journal_segments.h"
 #include "server/journal/journal_writer.h"
 #include "server/replica/replica_store.h"
+#include "server/replica/summed_file_system.h"
 #include "server/replica/testing/direct_connection.h"
 
 namespace lodestar {
@@ -99,7 +101,8 @@ class ReplicationTest : public testing::Test {
   // Path -> contents of all that is copied.
   static std::map<std::string, std::string> Contents(FileSystem& disk) {
     const MirroredFolders folders(kJournals, kCheckpoints);
-    const auto entries = folders.List(disk, 0);
+    SummedFileSystem summed(&disk);
+    const auto entries = folders.List(summed, 0);
     EXPECT_OK(entries.status());
     std::map<std::string, std::string> contents;
     for (const FileEntry& entry : *entries) {
@@ -171,6 +174,31 @@ TEST_F(ReplicationTest, AFileIsNotGoneOnWithAfterTheReplicaWasLost) {
   const absl::Status late = (*file)->Append("after");
   EXPECT_EQ(late.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(late.message(), HasSubstr("lost while this file"));
+}
+
+TEST_F(ReplicationTest, ACutCostsNoReadingOfWhatBothSidesHaveWritten) {
+  bool is_cut = false;
+  link_ = [&is_cut] { return is_cut ? absl::UnavailableError("cut") : absl::OkStatus(); };
+  ASSERT_OK(StartServer());
+  ASSERT_OK(disk_->CreateDirectories("/run/round-00000004.x.tmp"));
+  ASSERT_OK(Write(*disk_, "/run/round-00000004.x.tmp/weights", "of gigabytes"));
+  ASSERT_OK(disk_->Rename("/run/round-00000004.x.tmp", "/run/round-00000004"));
+  ASSERT_OK(disk_->SyncDirectory("/run"));
+  is_cut = true;
+  EXPECT_FALSE(Write(*disk_, "/run/journal/shard-0/00000001.journal", "x").ok());
+  is_cut = false;
+  std::vector<std::string> read;
+  const auto note = [&read](FileOperation operation, const std::string& path) {
+    if (operation == FileOperation::kRead && absl::StrContains(path, "weights")) {
+      read.push_back(path);
+    }
+    return absl::OkStatus();
+  };
+  here_->SetFaultHook(note);
+  there_->SetFaultHook(note);
+  ASSERT_OK(server_->Connect());
+  EXPECT_THAT(read, testing::IsEmpty());
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
 }
 
 TEST_F(ReplicationTest, DifferencesOfEveryKindAreMended) {

@@ -1,0 +1,127 @@
+#include "server/replica/summed_file_system.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/crc32c.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+
+// Sums up what one writer appends.
+class SummedFileSystem::File final : public WritableFile {
+ public:
+  File(SummedFileSystem* owner, std::string path, uint64_t writer, std::optional<FileSum> before,
+       std::unique_ptr<WritableFile> file)
+      : owner_(owner),
+        path_(std::move(path)),
+        writer_(writer),
+        sum_(before),
+        file_(std::move(file)) {}
+
+  absl::Status Append(absl::string_view bytes) override {
+    owner_->SetSum(path_, writer_, std::nullopt);
+    const absl::Status appended = file_->Append(bytes);
+    if (!appended.ok()) sum_.reset();
+    if (!sum_.has_value()) return appended;
+    sum_->num_bytes += static_cast<int64_t>(bytes.size());
+    sum_->crc32c = Crc32c(bytes.data(), bytes.size(), sum_->crc32c);
+    return appended;
+  }
+  absl::Status Sync() override {
+    const absl::Status synced = file_->Sync();
+    if (!synced.ok()) sum_.reset();
+    owner_->SetSum(path_, writer_, sum_);
+    return synced;
+  }
+  absl::Status Close() override { return file_->Close(); }
+
+ private:
+  SummedFileSystem* const owner_;
+  const std::string path_;
+  const uint64_t writer_;
+  std::optional<FileSum> sum_;  // nothing: what is in the file is not known
+  const std::unique_ptr<WritableFile> file_;
+};
+
+void SummedFileSystem::SetSum(const std::string& path, uint64_t writer,
+                              const std::optional<FileSum>& sum) {
+  absl::MutexLock lock(&mutex_);
+  const auto entry = entries_.find(path);
+  // Since it was renamed or removed, the name is another's.
+  if (entry != entries_.end() && entry->second.writer == writer) entry->second.sum = sum;
+}
+
+void SummedFileSystem::Forget(const std::string& path) {
+  entries_.erase(path);
+  const std::string below = absl::StrCat(path, "/");
+  auto entry = entries_.lower_bound(below);
+  while (entry != entries_.end() && absl::StartsWith(entry->first, below)) {
+    entry = entries_.erase(entry);
+  }
+}
+
+absl::StatusOr<FileSum> SummedFileSystem::Sum(const std::string& path) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto entry = entries_.find(path);
+    if (entry != entries_.end() && entry->second.sum.has_value()) return *entry->second.sum;
+  }
+  FileSum sum;
+  RETURN_IF_ERROR(disk_->Read(path, [&sum](absl::string_view block) {
+    sum.num_bytes += static_cast<int64_t>(block.size());
+    sum.crc32c = Crc32c(block.data(), block.size(), sum.crc32c);
+    return absl::OkStatus();
+  }));
+  absl::MutexLock lock(&mutex_);
+  // What somebody writes meanwhile is not what was read.
+  entries_.try_emplace(path, Entry{.writer = 0, .sum = sum});
+  return sum;
+}
+
+absl::StatusOr<std::unique_ptr<WritableFile>> SummedFileSystem::Create(const std::string& path,
+                                                                       IfExists if_exists) {
+  // The name is taken first, so that no sum of what was there before comes in between.
+  std::optional<FileSum> before;
+  uint64_t writer = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    writer = ++last_writer_;
+    Entry& entry = entries_[path];
+    if (if_exists == IfExists::kGoOn) {
+      before = entry.sum;
+    } else {
+      before = FileSum();
+    }
+    entry = {.writer = writer, .sum = std::nullopt};
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, disk_->Create(path, if_exists));
+  return std::make_unique<File>(this, path, writer, before, std::move(file));
+}
+
+// A file takes the place of another, which a crash may bring back: it is read again. Of a directory
+// all that is in it has another name.
+absl::Status SummedFileSystem::Rename(const std::string& from, const std::string& to) {
+  const absl::Status renamed = disk_->Rename(from, to);
+  absl::MutexLock lock(&mutex_);
+  std::map<std::string, Entry> moved;
+  const std::string below = absl::StrCat(from, "/");
+  for (auto entry = entries_.lower_bound(below);
+       entry != entries_.end() && absl::StartsWith(entry->first, below); ++entry) {
+    moved[absl::StrCat(to, "/", entry->first.substr(below.size()))] = entry->second;
+  }
+  Forget(from);
+  Forget(to);
+  if (renamed.ok()) entries_.merge(moved);
+  return renamed;
+}
+
+absl::Status SummedFileSystem::RemoveAll(const std::string& path) {
+  const absl::Status removed = disk_->RemoveAll(path);
+  absl::MutexLock lock(&mutex_);
+  Forget(path);
+  return removed;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,90 @@
+// A disk that knows the checksums of what was written through it, so that two sides can be compared
+// without reading checkpoints of gigabytes again whenever a connection was cut.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "common/file_system.h"
+
+namespace lodestar {
+
+struct FileSum {
+  int64_t num_bytes = 0;
+  uint32_t crc32c = 0;
+  friend bool operator==(const FileSum&, const FileSum&) = default;
+};
+
+// Thread-safe if the disk below is. Whoever writes a file that is summed up writes it through this.
+class SummedFileSystem final : public FileSystem {
+ public:
+  // Not owned.
+  explicit SummedFileSystem(FileSystem* disk) : disk_(disk) {}
+
+  // Of a whole file. Reads it, unless all of it was written through this and synced since, or it
+  // was there before and has been read. Errors: those of the disk.
+  absl::StatusOr<FileSum> Sum(const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
+                                                       IfExists if_exists) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status RemoveAll(const std::string& path) override;
+
+  absl::StatusOr<FileBytes> Map(const std::string& path) override { return disk_->Map(path); }
+  absl::Status Read(const std::string& path,
+                    absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
+    return disk_->Read(path, take);
+  }
+  absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) override {
+    return disk_->ReadWholeFile(path, max_bytes);
+  }
+  absl::Status CreateDirectories(const std::string& path) override {
+    return disk_->CreateDirectories(path);
+  }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override {
+    return disk_->List(directory);
+  }
+  absl::Status SyncDirectory(const std::string& path) override {
+    return disk_->SyncDirectory(path);
+  }
+  bool Exists(const std::string& path) override { return disk_->Exists(path); }
+  bool IsDirectory(const std::string& path) override { return disk_->IsDirectory(path); }
+  bool AreSame(const std::string& path, const std::string& other) override {
+    return disk_->AreSame(path, other);
+  }
+  std::optional<int64_t> FreeBytes(const std::string& path) override {
+    return disk_->FreeBytes(path);
+  }
+  std::optional<absl::Duration> AgeOf(const std::string& path) override {
+    return disk_->AgeOf(path);
+  }
+
+ private:
+  class File;
+
+  struct Entry {
+    uint64_t writer = 0;         // the last one that has opened the file; 0: it was only read
+    std::optional<FileSum> sum;  // of what the disk has for good; nothing: it has to be read
+  };
+
+  void SetSum(const std::string& path, uint64_t writer, const std::optional<FileSum>& sum)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of a file, or of all that is in a directory.
+  void Forget(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  FileSystem* const disk_;
+  absl::Mutex mutex_;
+  uint64_t last_writer_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // by path
+};
+
+}  // namespace lodestar
