@@ -860,7 +860,7 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
           return [=, this](const absl::Status& kept) {
             // Once the audit knows what has led to it.
             if (kept.ok() && answer.ok()) {
-              if (report.has_value()) CheckMayAcknowledge();
+              if (report.has_value()) CheckIsKnown(life, report->round);
               audit->OnAnswered(life, report, *answer);
             }
             reply(kept.ok() ? answer : kept);
@@ -884,11 +884,15 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
       });
 }
 
-// Of what it has written since, whoever has its folders knows nothing.
-void SimulatedServer::CheckMayAcknowledge() {
-  const absl::Status held = CheckHeld();
-  if (held.ok()) return;
-  cluster_->audit->Fail(process_.name(), " has acknowledged a report, and ", held.message());
+void SimulatedServer::CheckIsKnown(const WorkerLife& life, Round reported) const {
+  const SimulatedServer& holder = *cluster_->servers[shard_];
+  // One that has not begun yet is looked at when it does: Audit::OnResumed().
+  if (!is_replaced() || !holder.memory_.has_value()) return;
+  const auto desk = holder.memory_->desks.find(life.worker);
+  if (desk != holder.memory_->desks.end() && desk->second.last_reported >= reported.value()) return;
+  cluster_->audit->Fail(process_.name(), " has acknowledged the report of round ", reported.value(),
+                        " of worker ", life.worker.value(), ", which ", holder.process_.name(),
+                        " does not know, and that holds the folders");
 }
 
 void SimulatedServer::Leave(const WorkerLife& life, const std::string& reason,

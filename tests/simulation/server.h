@@ -192,7 +192,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   bool is_replaced() const { return cluster_->servers[shard_] != this; }
   // As FolderLock::CheckHeld().
   absl::Status CheckHeld() const;
-  void CheckMayAcknowledge();
+  // Where another server has taken the folders over, it has to know what this one acknowledges.
+  void CheckIsKnown(const WorkerLife& life, Round reported) const;
   absl::Status TryFolders();
   std::string log_folder() const { return absl::StrCat("/journal/shard-", shard_); }
   // Sees to it that the replica has all, or takes all from there.
