@@ -1,7 +1,6 @@
 #include "common/checkpoint_directory.h"
 
 #include <algorithm>
-#include <optional>
 #include <tuple>
 
 #include "absl/strings/match.h"
@@ -18,7 +17,10 @@ namespace {
 
 constexpr char kPrefix[] = "round-";
 
-std::optional<CheckpointEntry> ParseName(const std::string& root, const std::string& name) {
+}  // namespace
+
+std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
+                                                   const std::string& name) {
   absl::string_view rest = name;
   if (!absl::ConsumePrefix(&rest, kPrefix)) return std::nullopt;
   CheckpointEntry entry;
@@ -36,8 +38,6 @@ std::optional<CheckpointEntry> ParseName(const std::string& root, const std::str
   return entry;
 }
 
-}  // namespace
-
 std::string CheckpointName(Round round) {
   return absl::StrFormat("%s%08d", kPrefix, round.value());
 }
@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_sy
   std::vector<CheckpointEntry> entries;
   ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(root));
   for (const std::string& name : names) {
-    if (auto entry = ParseName(root, name); entry.has_value()) {
+    if (auto entry = ParseCheckpointName(root, name); entry.has_value()) {
       entries.push_back(*std::move(entry));
     }
   }

@@ -1,6 +1,7 @@
 // Names of checkpoints below their root directory, and what is there.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct CheckpointEntry {
 
 // "round-00001234".
 std::string CheckpointName(Round round);
+// What a name below `root` says; nothing if it is not that of a checkpoint.
+std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
+                                                   const std::string& name);
 
 // Everything below `root` that is named like a checkpoint: newest first, those without suffix
 // before the others of their round. Empty if there is no such directory.

@@ -179,8 +179,7 @@ absl::Status Server::AwaitReplica() {
   absl::Time next_words = deps_.clock->Now() + kReplicaPause;
   while (true) {
     const absl::Status state = replication_->state();
-    // Also bytes that were damaged on their way are sent again.
-    if (!absl::IsUnavailable(state) && !absl::IsDataLoss(state)) return state;
+    if (!absl::IsUnavailable(state)) return state;
     if (const absl::Time now = deps_.clock->Now(); now >= next_words) {
       LogWarn("nothing can be acknowledged without the replica: {}", state.message());
       next_words = now + kReplicaWords;

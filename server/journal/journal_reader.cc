@@ -31,14 +31,22 @@ absl::StatusOr<uint64_t> FirstSequence(FileSystem& file_system, const std::strin
 absl::StatusOr<uint64_t> ReadWatermark(FileSystem& file_system, const std::string& folder) {
   const std::string path = JournalWatermarkPath(folder);
   if (!file_system.Exists(path)) return 0;
-  JournalParser parser;
-  RETURN_IF_ERROR(file_system.Read(path, [&parser](absl::string_view block) {
-    return parser.Feed(block, [](const JournalRecord&) { return absl::OkStatus(); });
+  std::string bytes;
+  RETURN_IF_ERROR(file_system.Read(path, [&bytes](absl::string_view block) {
+    absl::StrAppend(&bytes, block);
+    return absl::OkStatus();
   }));
-  return parser.durable();
+  return DurableByWatermark(bytes);
 }
 
 }  // namespace
+
+uint64_t DurableByWatermark(absl::string_view bytes) {
+  JournalParser parser;
+  const absl::Status parsed =
+      parser.Feed(bytes, [](const JournalRecord&) { return absl::OkStatus(); });
+  return parsed.ok() ? parser.durable() : 0;
+}
 
 absl::StatusOr<JournalEnd> ReadJournal(
     FileSystem& file_system, const std::string& folder,

@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/file_system.h"
 #include "server/journal/journal_record.h"
 #include "server/journal/journal_segments.h"
@@ -38,5 +39,9 @@ struct JournalEnd {
 absl::StatusOr<JournalEnd> ReadJournal(
     FileSystem& file_system, const std::string& folder,
     absl::FunctionRef<absl::Status(const JournalRecord& record)> take);
+
+// Up to which record a journal was on disk, as the bytes of its watermark say; 0 if they say
+// nothing.
+uint64_t DurableByWatermark(absl::string_view bytes);
 
 }  // namespace lodestar

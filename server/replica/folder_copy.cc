@@ -11,6 +11,7 @@
 #include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
 #include "common/crc32c.h"
+#include "common/file_io.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -239,7 +240,146 @@ absl::Status FetchFile(FileSystem& disk, const std::string& located, const FileE
                                           entry.num_bytes, " of ", entry.crc32c, " there"));
 }
 
+// A checkpoint as one side has it.
+struct CheckpointFiles {
+  Round round;
+  std::vector<FileEntry> files;
+  bool has_manifest = false;
+};
+
+// By name, without those that are half written or left behind.
+std::map<std::string, CheckpointFiles> CheckpointsIn(const std::vector<FileEntry>& entries) {
+  std::map<std::string, CheckpointFiles> checkpoints;
+  for (const FileEntry& entry : entries) {
+    const std::string name = entry.path.path.substr(0, entry.path.path.find('/'));
+    const auto parsed = ParseCheckpointName("", name);
+    if (entry.path.folder != MirroredFolder::kCheckpoints || entry.is_directory ||
+        !parsed.has_value() || !parsed->suffix.empty()) {
+      continue;
+    }
+    CheckpointFiles& checkpoint = checkpoints[name];
+    checkpoint.round = parsed->round;
+    checkpoint.files.push_back(entry);
+    checkpoint.has_manifest |= IsManifest(entry);
+  }
+  return checkpoints;
+}
+
+bool AreSame(const CheckpointFiles& ours, const CheckpointFiles& theirs) {
+  return std::equal(
+      ours.files.begin(), ours.files.end(), theirs.files.begin(), theirs.files.end(),
+      [](const FileEntry& a, const FileEntry& b) { return a.path == b.path && IsSame(a, b); });
+}
+
+// Rounds of which a whole checkpoint is here, also one that was replaced or left behind.
+std::set<Round> RoundsHere(const std::vector<FileEntry>& ours) {
+  std::set<Round> rounds;
+  for (const FileEntry& entry : ours) {
+    if (entry.path.folder != MirroredFolder::kCheckpoints || !IsManifest(entry)) continue;
+    const auto parsed =
+        ParseCheckpointName("", entry.path.path.substr(0, entry.path.path.find('/')));
+    if (parsed.has_value() && parsed->suffix != kTemporarySuffix) rounds.insert(parsed->round);
+  }
+  return rounds;
+}
+
+class LostCheckpoints {
+ public:
+  LostCheckpoints(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
+                  ReplicaConnection& connection, const OnCopyProgress& on_progress)
+      : disk_(disk),
+        folders_(folders),
+        shard_(shard),
+        connection_(connection),
+        on_progress_(on_progress) {}
+
+  absl::Status Fetch(const std::vector<FileEntry>& ours, const std::vector<FileEntry>& theirs,
+                     absl::FunctionRef<void(const std::string& text)> tell) {
+    const std::map<std::string, CheckpointFiles> here = CheckpointsIn(ours);
+    const std::set<Round> rounds = RoundsHere(ours);
+    for (const auto& [name, there] : CheckpointsIn(theirs)) {
+      if (!there.has_manifest) continue;
+      const auto same_name = here.find(name);
+      std::string why;
+      if (same_name == here.end()) {
+        // The oldest ones are removed here first.
+        const bool is_old = !rounds.empty() && there.round < *rounds.begin();
+        if (is_old || rounds.count(there.round) > 0) continue;
+        why = "is missing here";
+      } else if (!AreSame(same_name->second, there)) {
+        ASSIGN_OR_RETURN(why, WhyDamaged(name));
+      }
+      if (why.empty()) continue;
+      ASSIGN_OR_RETURN(const bool is_taken, Take(name, there));
+      tell(
+          absl::StrCat("checkpoint ", name, " ", why,
+                       is_taken ? "; took that of the replica" : "; nor does that of the replica"));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Empty if it is sound: it may have replaced the other.
+  absl::StatusOr<std::string> WhyDamaged(const std::string& name) const {
+    ASSIGN_OR_RETURN(const std::string located, Locate(name));
+    const absl::Status verified = VerifyCheckpoint(disk_, located).status();
+    if (verified.ok()) return "";
+    if (!IsOfContents(verified)) return verified;
+    return absl::StrCat("does not verify here (", verified.message(), ")");
+  }
+
+  static bool IsOfContents(const absl::Status& status) {
+    return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status);
+  }
+
+  absl::StatusOr<std::string> Locate(const std::string& name) const {
+    return folders_.Locate(shard_, {MirroredFolder::kCheckpoints, name});
+  }
+
+  // False: what the replica has does not verify.
+  absl::StatusOr<bool> Take(const std::string& name, const CheckpointFiles& there) {
+    ASSIGN_OR_RETURN(const std::string located, Locate(name));
+    const std::string arriving = absl::StrCat(located, ".fetched", kTemporarySuffix);
+    RETURN_IF_ERROR(disk_.RemoveAll(arriving));
+    RETURN_IF_ERROR(disk_.CreateDirectories(arriving));
+    for (const FileEntry& entry : there.files) progress_.all_bytes += entry.num_bytes;
+    for (const FileEntry& entry : there.files) {
+      const std::string file = absl::StrCat(arriving, entry.path.path.substr(name.size()));
+      RETURN_IF_ERROR(disk_.CreateDirectories(DirectoryOf(file)));
+      RETURN_IF_ERROR(FetchFile(disk_, file, entry, connection_, [&](size_t num_bytes) {
+        progress_.done_bytes += static_cast<int64_t>(num_bytes);
+        on_progress_(progress_);
+      }));
+    }
+    RETURN_IF_ERROR(disk_.SyncDirectory(arriving));
+    const absl::Status verified = VerifyCheckpoint(disk_, arriving).status();
+    if (!verified.ok()) {
+      RETURN_IF_ERROR(disk_.RemoveAll(arriving));
+      return IsOfContents(verified) ? absl::StatusOr<bool>(false) : verified;
+    }
+    if (disk_.Exists(located)) RemoveDirectory(disk_, located);
+    RETURN_IF_ERROR(disk_.Rename(arriving, located));
+    RETURN_IF_ERROR(disk_.SyncDirectory(DirectoryOf(located)));
+    return true;
+  }
+
+  SummedFileSystem& disk_;
+  const MirroredFolders& folders_;
+  const int shard_;
+  ReplicaConnection& connection_;
+  const OnCopyProgress& on_progress_;
+  CopyProgress progress_;
+};
+
 }  // namespace
+
+absl::Status FetchLostCheckpoints(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
+                                  const std::vector<FileEntry>& theirs,
+                                  ReplicaConnection& connection, const OnCopyProgress& on_progress,
+                                  absl::FunctionRef<void(const std::string& text)> tell) {
+  ASSIGN_OR_RETURN(const std::vector<FileEntry> ours, folders.List(disk, shard));
+  return LostCheckpoints(disk, folders, shard, connection, on_progress).Fetch(ours, theirs, tell);
+}
 
 absl::Status SendDifferences(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                              const std::vector<FileEntry>& theirs, ReplicaLane& lane,

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "server/replica/mirrored_folders.h"
 #include "server/replica/replica_connection.h"
@@ -19,6 +21,15 @@ struct CopyProgress {
   int64_t all_bytes = 0;  // that are to be copied
 };
 using OnCopyProgress = std::function<void(const CopyProgress& progress)>;
+
+// Takes the checkpoints that the replica has and this machine has lost: those that are not here
+// under any name, unless all that are here are newer, and those that do not verify here. `tell`
+// gets a line for each. What does not verify there either stays as it is. Errors: those of the
+// connection and of the disk.
+absl::Status FetchLostCheckpoints(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
+                                  const std::vector<FileEntry>& theirs,
+                                  ReplicaConnection& connection, const OnCopyProgress& on_progress,
+                                  absl::FunctionRef<void(const std::string& text)> tell);
 
 // Sends what the replica lacks, in an order in which it could be promoted at any time if it could
 // before: what it has in addition goes last. Returns once the replica has all on disk. Errors:

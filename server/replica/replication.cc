@@ -1,5 +1,6 @@
 #include "server/replica/replication.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,7 @@
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "server/journal/journal_reader.h"
+#include "server/journal/journal_segments.h"
 
 namespace lodestar {
 namespace {
@@ -16,6 +18,24 @@ constexpr absl::Duration kLook = absl::Seconds(1);
 // How often one that cannot be reached is tried again, and at most any: the two are compared each
 // time.
 constexpr absl::Duration kTryAgain = absl::Milliseconds(200);
+// More than any watermark has.
+constexpr int64_t kMaxWatermarkBytes = 4096;
+
+// Up to which record the replica's journal was on the disks of both sides; 0 if nothing says so.
+absl::StatusOr<uint64_t> DurableAt(ReplicaConnection& connection,
+                                   const std::vector<FileEntry>& files,
+                                   const MirroredPath& watermark) {
+  const auto file = std::find_if(files.begin(), files.end(), [&](const FileEntry& entry) {
+    return entry.path == watermark && !entry.is_directory;
+  });
+  if (file == files.end() || file->num_bytes > kMaxWatermarkBytes) return 0;
+  std::string bytes;
+  RETURN_IF_ERROR(connection.ReadFile(watermark, [&bytes](absl::string_view block) {
+    absl::StrAppend(&bytes, block);
+    return absl::OkStatus();
+  }));
+  return DurableByWatermark(bytes);
+}
 
 }  // namespace
 
@@ -239,7 +259,9 @@ void Replication::Lose(uint64_t connection, const absl::Status& why) {
 }
 
 absl::Status Replication::OfReplica(const absl::Status& status) const {
-  return absl::Status(status.code(),
+  // Bytes that were damaged on their way are sent again; nothing of this disk is damaged.
+  const bool may_retry = absl::IsDataLoss(status);
+  return absl::Status(may_retry ? absl::StatusCode::kUnavailable : status.code(),
                       absl::StrCat("replica ", config_.replica, ": ", status.message()));
 }
 
@@ -303,23 +325,48 @@ absl::Status Replication::Connect() {
   return absl::OkStatus();
 }
 
-absl::Status Replication::CheckJournals(const MirroredFolders& folders) const {
+absl::Status Replication::CheckJournals(const MirroredFolders& folders,
+                                        ReplicaConnection& connection,
+                                        const std::vector<FileEntry>& theirs) const {
   for (const MirroredPath& path : folders.OfShard(config_.shard)) {
     if (path.folder != MirroredFolder::kJournal) continue;
     ASSIGN_OR_RETURN(const std::string folder, folders.Locate(config_.shard, path));
-    const absl::Status read =
-        ReadJournal(here_, folder, [](const JournalRecord&) { return absl::OkStatus(); }).status();
-    if (!absl::IsDataLoss(read)) {
-      RETURN_IF_ERROR(read);
+    uint64_t durable_there = 0;
+    if (!has_begun_) {
+      ASSIGN_OR_RETURN(durable_there, DurableAt(connection, theirs,
+                                                {path.folder, JournalWatermarkPath(path.path)}));
+    }
+    const absl::Status checked = CheckJournal(folder, durable_there);
+    if (!absl::IsDataLoss(checked)) {
+      RETURN_IF_ERROR(checked);
       continue;
     }
     return absl::FailedPreconditionError(absl::StrCat(
-        read.message(), "; the replica may have what is missing here: move the journal, ",
+        checked.message(), "; the replica may have what is missing here: move the journal, ",
         config_.journal_dir,
         ", away, and this server takes everything from there. To go on without it instead, start "
         "with --promote and without --journal_replica"));
   }
   return absl::OkStatus();
+}
+
+absl::Status Replication::CheckJournal(const std::string& folder, uint64_t durable_there) const {
+  // What this process has written is not read again.
+  if (has_begun_) {
+    const std::vector<std::string> gone = here_.Gone(folder);
+    if (gone.empty()) return absl::OkStatus();
+    return absl::DataLossError(
+        absl::StrCat(gone.front(), " is gone, and nobody here has removed it"));
+  }
+  ASSIGN_OR_RETURN(const JournalEnd end, ReadJournal(here_, folder, [](const JournalRecord&) {
+                     return absl::OkStatus();
+                   }));
+  if (durable_there <= end.last_sequence) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "the journal ", folder, " ends with record ", end.last_sequence, ", and records up to ",
+      durable_there,
+      " were acknowledged: the disk is older than it was, as after going back to a snapshot, or "
+      "files are missing"));
 }
 
 absl::Status Replication::Equalise(ReplicaConnection& connection) {
@@ -360,10 +407,15 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
     has_begun_ = true;
     return absl::OkStatus();
   }
-  const std::vector<uint64_t>& previous = config_.plan.previous;
-  const bool had_replica = !previous.empty() && previous.front() != 0;
-  if (!has_begun_ && had_replica) RETURN_IF_ERROR(CheckJournals(*folders));
   ASSIGN_OR_RETURN(const std::vector<FileEntry> theirs, connection.ListFiles());
+  const std::vector<uint64_t>& previous = config_.plan.previous;
+  const bool had_replica = has_begun_ || (!previous.empty() && previous.front() != 0);
+  if (had_replica) {
+    RETURN_IF_ERROR(CheckJournals(*folders, connection, theirs));
+    RETURN_IF_ERROR(FetchLostCheckpoints(here_, *folders, config_.shard, theirs, connection,
+                                         tell("takes checkpoints of the replica"),
+                                         [](const std::string& text) { LogWarn("{}", text); }));
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
   RETURN_IF_ERROR(SendDifferences(here_, *folders, config_.shard, theirs, *lane,
                                   tell("the replica is brought up to date")));

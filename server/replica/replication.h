@@ -113,9 +113,11 @@ class Replication {
   absl::Status OfReplica(const absl::Status& status) const;
   // What `path` is to the replica; nothing if that has no copy of it.
   std::optional<MirroredPath> Find(const std::string& path) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // What is damaged here must not take the place of what the replica has. Errors:
+  // What is damaged here, older, or gone must not take the place of what the replica has. Errors:
   // FailedPrecondition saying what to do.
-  absl::Status CheckJournals(const MirroredFolders& folders) const;
+  absl::Status CheckJournals(const MirroredFolders& folders, ReplicaConnection& connection,
+                             const std::vector<FileEntry>& theirs) const;
+  absl::Status CheckJournal(const std::string& folder, uint64_t durable_there) const;
   absl::Status Equalise(ReplicaConnection& connection) ABSL_LOCKS_EXCLUDED(mutex_);
   // The term has begun, or is asked for.
   absl::Status WriteMark(bool has_begun, bool is_whole);

@@ -80,6 +80,20 @@ absl::StatusOr<FileSum> SummedFileSystem::Sum(const std::string& path) {
   return sum;
 }
 
+std::vector<std::string> SummedFileSystem::Gone(const std::string& folder) {
+  const std::string below = absl::StrCat(folder, "/");
+  std::vector<std::string> gone;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto entry = entries_.lower_bound(below);
+         entry != entries_.end() && absl::StartsWith(entry->first, below); ++entry) {
+      gone.push_back(entry->first);
+    }
+  }
+  std::erase_if(gone, [this](const std::string& path) { return disk_->Exists(path); });
+  return gone;
+}
+
 absl::StatusOr<std::unique_ptr<WritableFile>> SummedFileSystem::Create(const std::string& path,
                                                                        IfExists if_exists) {
   // The name is taken first, so that no sum of what was there before comes in between.
