@@ -233,6 +233,7 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
   if (!contents->end.torn.empty()) LogInfo("{}", contents->end.torn);
   journal_thread_ = std::make_unique<ThreadPool>(1, "journal");
   JournalWriter::Deps deps;
+  deps.clock = deps_.clock;
   deps.file_system = deps_.journal_disk;
   deps.executor = journal_thread_.get();
   deps.confirm = [this] {

@@ -50,12 +50,15 @@ ReplicaServer::ReplicaServer(const ServerConfig& config, const Deps& deps)
       deps_(deps),
       store_(MirroredFolders(config.durability.journal_dir, KeptCheckpoints(config)),
              ReplicaStore::Deps{.disk = &FileSystem::Real(),
+                                .clock = deps.clock,
                                 .lock = [this](const std::string& folder) { return Lock(folder); },
                                 .now =
                                     [] {
                                       return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(),
                                                               absl::UTCTimeZone());
-                                    }}) {}
+                                    }}),
+      refusal_({{CoordinatorServices(), [this] { return NoServer(); }},
+                {{BulkService()}, [this] { return NoServer(); }}}) {}
 
 ReplicaServer::~ReplicaServer() {
   if (grpc_server_ == nullptr) return;

@@ -59,7 +59,7 @@ class ReplicaServer {
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);
   ReplicaStore store_;
   ReplicaRpc rpc_{&store_};
-  CallRefusal refusal_{[this] { return NoServer(); }};
+  CallRefusal refusal_;
   std::unique_ptr<grpc::Server> grpc_server_;
 };
 

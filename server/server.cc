@@ -44,6 +44,8 @@ constexpr absl::Duration kShardTick = absl::Seconds(1);
 // How often it is seen whether the replica has everything, at the start.
 constexpr absl::Duration kReplicaPause = absl::Milliseconds(50);
 constexpr absl::Duration kReplicaWords = absl::Seconds(5);
+// Of a server with a leader lease, which others may want.
+constexpr absl::Duration kLeaderPatience = absl::Seconds(15);
 // For calls to end by themselves after they were told; then they are cut off.
 constexpr std::chrono::milliseconds kCallPatience(1000);
 
@@ -70,7 +72,7 @@ HostMemory AvailableMemory(int64_t limit) {
 }
 
 // Logs what became of the last checkpoint; not OK if something is lost that should not be.
-absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved) {
+absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved, bool has_journal) {
   const absl::Status& status = saved.status();
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -89,6 +91,13 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved) {
       LogWarn("stops without a last checkpoint: {}", status.message());
       return absl::OkStatus();
     default:
+      if (has_journal) {
+        LogWarn(
+            "stops without a last checkpoint; all that was acknowledged is in the journal, and the "
+            "next start goes on from there: {}",
+            status.message());
+        return absl::OkStatus();
+      }
       return absl::DataLossError(absl::StrCat("NOT SAVED: ", status.message()));
   }
 }
@@ -150,6 +159,9 @@ absl::Status Server::PrepareReplication() {
             start.mark->peer, start.mark->since);
   }
   drops_mark_ = plan.drops_mark;
+  if (plan.drops_mark && start.mark->side == ReplicationSide::kReplica) {
+    promoted_from_ = start.mark->peer;
+  }
   if (!start.wants_replica) return absl::OkStatus();
   const FolderClaim claim = NewFolderClaim();
   Replication::Config config;
@@ -163,6 +175,7 @@ absl::Status Server::PrepareReplication() {
   config.plan = std::move(plan);
   Replication::Deps deps;
   deps.disk = &disk_;
+  deps.clock = deps_.clock;
   deps.connect = [replica = durability.journal_replica] { return ConnectReplica(replica); };
   deps.random_id = RandomId;
   deps.now = [since = claim.since] { return since; };
@@ -177,16 +190,41 @@ absl::Status Server::AwaitReplica() {
   if (replication_ == nullptr) return absl::OkStatus();
   replication_->KeepConnected();
   absl::Time next_words = deps_.clock->Now() + kReplicaPause;
+  absl::Time give_up = deps_.clock->Now() + kLeaderPatience;
+  std::string last_words;
   while (true) {
     const absl::Status state = replication_->state();
     if (!absl::IsUnavailable(state)) return state;
-    if (const absl::Time now = deps_.clock->Now(); now >= next_words) {
+    const absl::Time now = deps_.clock->Now();
+    // As while files are copied.
+    if (std::exchange(last_words, std::string(state.message())) != state.message()) {
+      give_up = now + kLeaderPatience;
+    }
+    if (!config_.cluster.leader_lease.empty() && now >= give_up) {
+      return absl::UnavailableError(
+          absl::StrCat(state.message(), "; gives ", config_.cluster.leader_lease,
+                       " back, in case another machine can go on without"));
+    }
+    if (now >= next_words) {
       LogWarn("nothing can be acknowledged without the replica: {}", state.message());
       next_words = now + kReplicaWords;
     }
     if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
     deps_.clock->Sleep(kReplicaPause);
   }
+}
+
+absl::Status Server::NoReplica() const {
+  if (promoted_from_.empty()) {
+    return absl::FailedPreconditionError(
+        "a server answers here, not a replica: name a ps_server --replica; or, if this one has "
+        "gone "
+        "on in the place of that server, end that one");
+  }
+  return absl::AbortedError(
+      absl::StrCat("the replica has gone on as the server, in the place of the "
+                   "one on ",
+                   promoted_from_));
 }
 
 void Server::OnReplicaChange(const absl::Status& state) {
@@ -221,6 +259,7 @@ absl::Status Server::OpenLog() {
   const auto open = [&] {
     ShardLog::Deps deps;
     deps.file_system = log_disk_;
+    deps.clock = deps_.clock;
     deps.executor = log_executor_.get();
     deps.format_assignment = FormatAssignment;
     deps.parse_assignment = ParseAssignment;
@@ -276,6 +315,8 @@ absl::Status Server::Build() {
   };
   if (const absl::Status claimed = ClaimLogFolder(); !claimed.ok()) return explain(claimed);
   RETURN_IF_ERROR(PrepareReplication());
+  std::vector<CallRefusal::Services> refused = {
+      {{ReplicaService()}, [this] { return NoReplica(); }}};
   if (config_.is_coordinator()) {
     CoordinatorRole::Deps deps;
     deps.clock = deps_.clock;
@@ -299,9 +340,11 @@ absl::Status Server::Build() {
                            .num_shards = config_.cluster.num_shards},
         ShardAgent::Deps{[this] { return ReadShard(); },
                          [this](const absl::Status& status) { Finish(status); }});
-    refusal_ = std::make_unique<CallRefusal>(
-        [this] { return NotTheCoordinator(config_.cluster.shard, agent_->coordinator()); });
+    refused.push_back({CoordinatorServices(), [this] {
+                         return NotTheCoordinator(config_.cluster.shard, agent_->coordinator());
+                       }});
   }
+  refusal_ = std::make_unique<CallRefusal>(std::move(refused));
   RETURN_IF_ERROR(AwaitReplica());
   if (const absl::Status opened = OpenLog(); !opened.ok()) return explain(opened);
   host.log = log_.get();
@@ -334,7 +377,7 @@ absl::Status Server::Listen() {
                            &port_);
   builder.RegisterService(parameter_rpc_.get());
   if (role_ != nullptr) role_->AddServices(builder);
-  if (refusal_ != nullptr) builder.RegisterCallbackGenericService(refusal_.get());
+  builder.RegisterCallbackGenericService(refusal_.get());
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr || port_ == 0) return ExplainListenFailure(config_.network.listen);
   SetHealth(false);
@@ -362,6 +405,12 @@ absl::Status Server::BeginService() {
     }
   } else {
     agent_->Start(host_.get(), address_);
+  }
+  if (!promoted_from_.empty() && replication_ == nullptr) {
+    reports().OnAlarm(absl::StrCat("shard ", config_.cluster.shard,
+                                   " has gone on from its replica, and has none any more: what is "
+                                   "acknowledged is on one disk only until this server is started "
+                                   "with --journal_replica"));
   }
   if (has_recovered_) host_->GoOn();
   has_begun_ = true;
@@ -451,7 +500,7 @@ void Server::SaveBeforeStop() {
   const absl::StatusOr<PublishedCheckpoint> saved =
       role_ != nullptr ? role_->SaveBeforeStop(patience, is_interrupted)
                        : agent_->SaveBeforeStop(patience, is_interrupted);
-  loss_ = LossOf(saved);
+  loss_ = LossOf(saved, config_.durability.has_journal);
   if (role_ == nullptr) return;
   if (const std::string lost = role_->lost_rounds(); !lost.empty()) LogWarn("{}", lost);
 }

@@ -92,6 +92,8 @@ class Server {
   void OnReplicaChange(const absl::Status& state);
   // For people; empty: there is none.
   std::string ReplicaText() const;
+  // What whoever takes this server for a replica is told.
+  absl::Status NoReplica() const;
   // Whether what was written is this server's to acknowledge.
   absl::Status ConfirmInCharge() const;
   // The journal of this server's shard, as the process before it has left it.
@@ -130,6 +132,7 @@ class Server {
   // In order of life: each is gone before those above it.
   std::unique_ptr<FolderLock> log_lock_;       // asked after each write of a journal
   bool drops_mark_ = false;                    // of what the folder was before
+  std::string promoted_from_;                  // whose place this server has taken; empty: nobody's
   std::unique_ptr<Replication> replication_;   // null: there is no replica
   std::atomic<bool> is_replica_back_ = false;  // since the journals were last tried
   // The disk, each with its copy on the replica if there is one.
@@ -138,7 +141,7 @@ class Server {
   std::unique_ptr<TraceRecorder> trace_;      // null: no trace
   std::unique_ptr<CoordinatorRole> role_;     // of shard 0
   std::unique_ptr<ShardAgent> agent_;         // of the others
-  std::unique_ptr<CallRefusal> refusal_;      // of what is the coordinator's
+  std::unique_ptr<CallRefusal> refusal_;      // of what others have
   std::unique_ptr<ShardLog> log_;             // null: nothing is written down
   std::unique_ptr<ThreadPool> log_executor_;  // its tasks use the log
   bool has_recovered_ = false;

@@ -119,7 +119,12 @@ absl::Status CheckReplica(const ServerConfig& config) {
         "--replica needs --journal_dir, the folder for its copies of journals; or "
         "--checkpoint_dir, for copies of checkpoints as well");
   }
-  if (config.cluster.leader_lease.empty() || config.durability.has_journal) return absl::OkStatus();
+  if (config.cluster.leader_lease.empty()) return absl::OkStatus();
+  if (config.durability.resume != ResumePolicy::kLatest) {
+    return absl::InvalidArgumentError(
+        "--resume contradicts --replica with --leader_lease, which goes on from its copy");
+  }
+  if (config.durability.has_journal) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--replica with --leader_lease takes the place of its server, and needs all that this is "
       "given: --durability=journal is missing");

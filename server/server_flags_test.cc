@@ -321,6 +321,8 @@ TEST_F(ServerFlagsTest, AReplicaWithALeaderLeaseIsGivenAllThatTheServerIs) {
   EXPECT_TRUE(line.config.is_replica);
   EXPECT_EQ(line.config.job.schedule.total_rounds, 3);
   EXPECT_THAT(line.ignored, IsEmpty());
+  whole.emplace_back("--resume=never");
+  EXPECT_THAT(ErrorOf(whole), HasSubstr("--resume contradicts --replica with --leader_lease"));
 }
 
 TEST_F(ServerFlagsTest, AJournalMayHaveAReplica) {

@@ -122,13 +122,24 @@ int RunServer(const ServerConfig& config, const Lease& lease) {
 absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& replica,
                               const std::function<bool()>& is_stopping) {
   constexpr absl::Duration kLook = absl::Milliseconds(200);
+  if (!replica.HasLatest(cluster.shard)) {
+    LogInfo(
+        "waits for the server: it has not written here since this process began, so that the copy "
+        "may not be the latest, and does not take its place before");
+  }
   while (!replica.HasLatest(cluster.shard)) {
     if (is_stopping()) return absl::CancelledError("told to stop");
     absl::SleepFor(kLook);
   }
+  LogInfo("stands by: takes the place of the server once {} is free", cluster.leader_lease);
   absl::StatusOr<Lease> lease = TakeLeaderLease(cluster, is_stopping);
   replica.RequestStop();
   return lease;
+}
+
+int RunServer(const ServerConfig& config) {
+  const absl::StatusOr<Lease> lease = TakeLeaderLease(config.cluster, IsToldToStop);
+  return lease.ok() ? RunServer(config, *lease) : ExitCodeOfStart(lease.status());
 }
 
 // With a leader lease: until this process is to be the server.
@@ -136,6 +147,12 @@ int RunReplica(ServerConfig config) {
   ReplicaServer::Deps deps;
   deps.is_interrupted = IsToldToStop;
   absl::StatusOr<std::unique_ptr<ReplicaServer>> replica = ReplicaServer::Create(config, deps);
+  if (absl::IsFailedPrecondition(replica.status()) && !config.cluster.leader_lease.empty()) {
+    // As a standby that has taken the server's place, when it is started again.
+    LogWarn("stands by as a server: {}", replica.status().message());
+    config.is_replica = false;
+    return RunServer(config);
+  }
   if (!replica.ok()) return ExitCodeOfStart(replica.status());
   absl::StatusOr<Lease> lease = nullptr;
   absl::Status outcome;
@@ -169,11 +186,6 @@ int RunReplica(ServerConfig config) {
   if (first_signal == 0) LogError("{}", absl::IsCancelled(outcome) ? lease.status() : outcome);
   FlushLog();
   return first_signal == 0 ? kExitFailed : kExitSignalBase + first_signal;
-}
-
-int RunServer(const ServerConfig& config) {
-  const absl::StatusOr<Lease> lease = TakeLeaderLease(config.cluster, IsToldToStop);
-  return lease.ok() ? RunServer(config, *lease) : ExitCodeOfStart(lease.status());
 }
 
 int Print(const std::string& text) {

@@ -66,8 +66,11 @@ absl::Status ShardLog::ReadBeginning() {
   }
   torn_ = end.torn;
   ASSIGN_OR_RETURN(
-      writer_, JournalWriter::Create({folder_, std::move(end)}, {deps_.file_system, deps_.executor,
-                                                                 deps_.confirm, deps_.on_trouble}));
+      writer_, JournalWriter::Create({folder_, std::move(end)}, {.file_system = deps_.file_system,
+                                                                 .clock = deps_.clock,
+                                                                 .executor = deps_.executor,
+                                                                 .confirm = deps_.confirm,
+                                                                 .on_trouble = deps_.on_trouble}));
   return absl::OkStatus();
 }
 

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/clock.h"
 #include "common/executor.h"
 #include "common/file_system.h"
 #include "common/ids.h"
@@ -37,6 +38,7 @@ class ShardLog final : public ShardJournal {
   // Not owned, where it is a pointer; outlives the log.
   struct Deps {
     FileSystem* file_system = nullptr;
+    Clock* clock = &Clock::Real();
     Executor* executor = nullptr;  // see JournalWriter
     std::function<std::string(const AssignCommand&)> format_assignment;
     std::function<absl::StatusOr<AssignCommand>(absl::string_view)> parse_assignment;

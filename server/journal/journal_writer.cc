@@ -77,6 +77,7 @@ uint64_t JournalWriter::Enqueue(bool begins_segment, Record record, Durable dura
   absl::MutexLock lock(&mutex_);
   const uint64_t sequence = next_sequence_++;
   queue_.push_back({sequence, begins_segment, std::move(record), std::move(durable)});
+  unwritten_since_ = std::min(unwritten_since_, deps_.clock->Now());
   if (trouble_.ok()) Kick();
   return sequence;
 }
@@ -107,7 +108,11 @@ void JournalWriter::EndCallbacks() {
 
 absl::Status JournalWriter::trouble() const {
   absl::MutexLock lock(&mutex_);
-  return trouble_;
+  const absl::Duration waited = deps_.clock->Now() - unwritten_since_;
+  if (!trouble_.ok() || waited < kLongestWrite) return trouble_;
+  return absl::UnavailableError(absl::StrCat(
+      "nothing could be written for ", absl::FormatDuration(absl::Trunc(waited, absl::Seconds(1))),
+      "; the disk, or the replica's, does not answer"));
 }
 
 void JournalWriter::Kick() {
@@ -135,6 +140,9 @@ void JournalWriter::Work() {
   {
     absl::MutexLock lock(&mutex_);
     before = std::exchange(trouble_, written);
+    if (written.ok()) {
+      unwritten_since_ = queue_.empty() ? absl::InfiniteFuture() : deps_.clock->Now();
+    }
     // What has come meanwhile.
     if (written.ok() && !queue_.empty()) Kick();
   }

@@ -19,7 +19,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/clock.h"
 #include "common/executor.h"
 #include "common/file_system.h"
 #include "server/journal/journal_reader.h"
@@ -38,6 +40,7 @@ class JournalWriter {
   // Not owned; outlive the writer.
   struct Deps {
     FileSystem* file_system = nullptr;
+    Clock* clock = &Clock::Real();
     // Where files are written: runs one task at a time, first in, first out, and is done with those
     // of the writer before that is destroyed.
     Executor* executor = nullptr;
@@ -53,6 +56,8 @@ class JournalWriter {
     std::shared_ptr<const void> owner = nullptr;  // of the payload, which stays as it is
   };
   using Durable = absl::AnyInvocable<void() &&>;
+
+  static constexpr absl::Duration kLongestWrite = absl::Seconds(3);
 
   // Writes again what is not proven to be on disk, since whoever has read it builds on it. Blocks
   // for the disk. Errors: those of the disk; the journal is as it was.
@@ -73,7 +78,8 @@ class JournalWriter {
   // executor still has to do may hang on the disk for long.
   void EndCallbacks() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // OK, or why nothing is durable at present.
+  // OK, or why nothing is durable at present: an error of the disk, or that it has not answered for
+  // kLongestWrite.
   absl::Status trouble() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -119,6 +125,8 @@ class JournalWriter {
   bool is_calling_back_ ABSL_GUARDED_BY(mutex_) = false;
   bool calls_nobody_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
+  // Since when something is to be written and was not; the future: there is nothing.
+  absl::Time unwritten_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 
   // Of Work() only.
   std::vector<Item> refused_;  // by the disk, and not durable

@@ -19,6 +19,8 @@ constexpr size_t kMaxOpenFiles = 64;
 // What a mark keeps of a request.
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxPrevious = 10'000;
+// A server gives a sign of life each second.
+constexpr absl::Duration kSilence = absl::Seconds(5);
 
 }  // namespace
 
@@ -42,15 +44,15 @@ std::string ReplicaStore::JournalFolder(int shard) const {
 
 ReplicaStore::Member& ReplicaStore::MemberOf(int shard) {
   absl::MutexLock lock(&mutex_);
-  std::unique_ptr<Member>& member = members_[shard];
-  if (member == nullptr) member = std::make_unique<Member>();
+  std::shared_ptr<Member>& member = members_[shard];
+  if (member == nullptr) member = std::make_shared<Member>();
   return *member;
 }
 
-ReplicaStore::Member* ReplicaStore::FindMember(int shard) const {
+std::shared_ptr<ReplicaStore::Member> ReplicaStore::FindMember(int shard) const {
   absl::MutexLock lock(&mutex_);
   const auto found = members_.find(shard);
-  return found == members_.end() ? nullptr : found->second.get();
+  return found == members_.end() ? nullptr : found->second;
 }
 
 std::vector<ReplicaStore::Copy> ReplicaStore::copies() const {
@@ -69,14 +71,14 @@ std::vector<ReplicaStore::Copy> ReplicaStore::copies() const {
 }
 
 bool ReplicaStore::HasWhole(int shard) const {
-  Member* const member = FindMember(shard);
+  const std::shared_ptr<Member> member = FindMember(shard);
   if (member == nullptr) return false;
   absl::ReaderMutexLock lock(&member->mutex);
   return member->mark.has_value() && member->mark->is_whole;
 }
 
 bool ReplicaStore::HasLatest(int shard) const {
-  Member* const member = FindMember(shard);
+  const std::shared_ptr<Member> member = FindMember(shard);
   if (member == nullptr) return false;
   absl::ReaderMutexLock lock(&member->mutex);
   return member->connection != 0 && member->mark->is_whole;
@@ -133,6 +135,10 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   Member& member = MemberOf(request.shard);
   absl::MutexLock lock(&member.mutex);
   RETURN_IF_ERROR(Claim(request.shard, member));
+  // Whoever has the journal has ended who wrote it before; whoever has nothing may be anybody.
+  if (request.has_nothing && member.mark.has_value() && member.mark->term != request.term) {
+    RETURN_IF_ERROR(CheckIsIdle(member));
+  }
   ASSIGN_OR_RETURN(const TermVerdict verdict, JudgeTerm(member.mark, request));
   ReplicationMark mark;
   mark.side = ReplicationSide::kReplica;
@@ -140,10 +146,23 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   mark.is_whole = member.mark.has_value() && member.mark->is_whole;
   mark.peer = request.server;
   mark.since = deps_.now();
-  RETURN_IF_ERROR(WriteReplicationMark(disk_, JournalFolder(request.shard), mark));
+  const absl::Status written = WriteReplicationMark(disk_, JournalFolder(request.shard), mark);
+  // As where its disk is not mounted any more.
+  if (absl::IsNotFound(written)) return absl::UnavailableError(written.message());
+  RETURN_IF_ERROR(written);
   member.mark = std::move(mark);
   member.connection = request.connection;
+  member.heard_at_ns = absl::ToUnixNanos(deps_.clock->Now());
   return TermGrant{.verdict = verdict, .keeps_checkpoints = !kept.empty()};
+}
+
+absl::Status ReplicaStore::CheckIsIdle(const Member& member) const {
+  const absl::Duration silence =
+      deps_.clock->Now() - absl::FromUnixNanos(member.heard_at_ns.load());
+  if (member.num_lanes == 0 || silence >= kSilence) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "the server on ", member.mark->peer, " writes to it since ", member.mark->since,
+      ", and this one has no journal: takes it once that one has ended; a replica is for one job"));
 }
 
 absl::Status ReplicaStore::Check(const Member& member, Term term) const {
@@ -161,12 +180,14 @@ absl::Status ReplicaStore::Check(const Member& member, Term term) const {
 }
 
 absl::Status ReplicaStore::CheckTerm(Term term) {
-  Member* const member = FindMember(term.shard);
+  const std::shared_ptr<Member> member = FindMember(term.shard);
   if (member == nullptr) {
     return absl::UnavailableError(absl::StrCat("nothing of shard ", term.shard, " is here"));
   }
   absl::ReaderMutexLock lock(&member->mutex);
-  return Check(*member, term);
+  RETURN_IF_ERROR(Check(*member, term));
+  member->heard_at_ns = absl::ToUnixNanos(deps_.clock->Now());
+  return absl::OkStatus();
 }
 
 // Reading holds up no other term.
@@ -186,6 +207,13 @@ absl::StatusOr<std::unique_ptr<ReplicaStore::Lane>> ReplicaStore::OpenLane(Term 
   RETURN_IF_ERROR(CheckTerm(term));
   return std::unique_ptr<Lane>(new Lane(this, FindMember(term.shard), term));
 }
+
+ReplicaStore::Lane::Lane(ReplicaStore* store, std::shared_ptr<Member> member, Term term)
+    : store_(store), member_(std::move(member)), term_(term) {
+  ++member_->num_lanes;
+}
+
+ReplicaStore::Lane::~Lane() { --member_->num_lanes; }
 
 absl::Status ReplicaStore::Lane::Carry(const FileChange& change) {
   RETURN_IF_ERROR(status_);
@@ -222,9 +250,9 @@ absl::StatusOr<std::string> ReplicaStore::Lane::LocateBelow(const MirroredPath& 
   return store_->folders_.LocateBelow(term_.shard, path);
 }
 
-absl::StatusOr<WritableFile*> ReplicaStore::Lane::Find(uint64_t file) {
+absl::StatusOr<ReplicaStore::Lane::OpenFile*> ReplicaStore::Lane::FindOpen(uint64_t file) {
   const auto open = files_.find(file);
-  if (open != files_.end()) return open->second.get();
+  if (open != files_.end()) return &open->second;
   return absl::InvalidArgumentError(absl::StrCat("file ", file, " is not open"));
 }
 
@@ -237,23 +265,27 @@ absl::Status ReplicaStore::Lane::Do(const CreateFileChange& create) {
   ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
                    disk().Create(path, create.goes_on ? FileSystem::IfExists::kGoOn
                                                       : FileSystem::IfExists::kTruncate));
-  files_[create.file] = std::move(file);
+  files_[create.file] = {std::move(file), path};
   return absl::OkStatus();
 }
 
 absl::Status ReplicaStore::Lane::Do(const AppendChange& append) {
-  ASSIGN_OR_RETURN(WritableFile* const file, Find(append.file));
-  return file->Append(append.bytes);
+  ASSIGN_OR_RETURN(OpenFile* const open, FindOpen(append.file));
+  return open->file->Append(append.bytes);
 }
 
 absl::Status ReplicaStore::Lane::Do(const SyncFileChange& sync) {
-  ASSIGN_OR_RETURN(WritableFile* const file, Find(sync.file));
-  return file->Sync();
+  ASSIGN_OR_RETURN(OpenFile* const open, FindOpen(sync.file));
+  RETURN_IF_ERROR(open->file->Sync());
+  // What has no name, nobody goes on from.
+  if (disk().Exists(open->path)) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(open->path, " is gone: somebody has removed it while it was written"));
 }
 
 absl::Status ReplicaStore::Lane::Do(const CloseFileChange& close) {
-  ASSIGN_OR_RETURN(WritableFile* const file, Find(close.file));
-  const absl::Status closed = file->Close();
+  ASSIGN_OR_RETURN(OpenFile* const open, FindOpen(close.file));
+  const absl::Status closed = open->file->Close();
   files_.erase(close.file);
   return closed;
 }

@@ -2,6 +2,7 @@
 // write to it, as files that a server can be started on.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "common/clock.h"
 #include "common/file_system.h"
 #include "server/replica/file_change.h"
 #include "server/replica/mirrored_folders.h"
@@ -32,6 +34,7 @@ class ReplicaStore {
   // Not owned, where it is a pointer; outlives the store.
   struct Deps {
     FileSystem* disk = nullptr;
+    Clock* clock = &Clock::Real();
     // Claims a folder, which is there, until the result is gone.
     using Lock = std::shared_ptr<void>;
     std::function<absl::StatusOr<Lock>(const std::string& folder)> lock =
@@ -49,14 +52,17 @@ class ReplicaStore {
   // The changes of one lane, in order. For one thread.
   class Lane {
    public:
+    ~Lane();
+    Lane(const Lane&) = delete;
+    Lane& operator=(const Lane&) = delete;
+
     // Errors: Aborted if the term is over; InvalidArgument for what no server of ours sends; those
     // of the disk. After one nothing is carried out any more.
     absl::Status Carry(const FileChange& change);
 
    private:
     friend class ReplicaStore;
-    Lane(ReplicaStore* store, Member* member, Term term)
-        : store_(store), member_(member), term_(term) {}
+    Lane(ReplicaStore* store, std::shared_ptr<Member> member, Term term);
     template <typename Change>
     absl::Status DoInTerm(const Change& change);
     absl::Status DoInTerm(const CopyIsWholeChange& is_whole);
@@ -71,13 +77,16 @@ class ReplicaStore {
     FileSystem& disk() const;
     absl::StatusOr<std::string> Locate(const MirroredPath& path) const;
     absl::StatusOr<std::string> LocateBelow(const MirroredPath& path) const;
-    absl::StatusOr<WritableFile*> Find(uint64_t file);
-
     ReplicaStore* const store_;
-    Member* const member_;
+    const std::shared_ptr<Member> member_;
     const Term term_;
     absl::Status status_;
-    std::map<uint64_t, std::unique_ptr<WritableFile>> files_;
+    struct OpenFile {
+      std::unique_ptr<WritableFile> file;
+      std::string path;
+    };
+    absl::StatusOr<OpenFile*> FindOpen(uint64_t file);
+    std::map<uint64_t, OpenFile> files_;
   };
 
   // Of a copy as a status tells of it.
@@ -93,6 +102,7 @@ class ReplicaStore {
   // AlreadyExists naming who has it; FailedPrecondition if a server, not a replica, has been here.
   absl::Status Open();
 
+  // Errors also: Unavailable for a server that has nothing to go on from while another one writes.
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
   // Errors of these: Aborted if the term is over, Unavailable if its server has connected anew.
   absl::Status CheckTerm(Term term);
@@ -110,6 +120,8 @@ class ReplicaStore {
  private:
   // Of one shard. Changes are made with a share of the mutex, terms begin with all of it.
   struct Member {
+    std::atomic<int> num_lanes = 0;        // of all terms
+    std::atomic<int64_t> heard_at_ns = 0;  // of the server whose term it is; since the epoch
     absl::Mutex mutex;
     std::optional<ReplicationMark> mark ABSL_GUARDED_BY(mutex);
     uint64_t connection ABSL_GUARDED_BY(mutex) = 0;  // that is taken from; 0: none since the start
@@ -118,8 +130,10 @@ class ReplicaStore {
 
   Member& MemberOf(int shard) ABSL_LOCKS_EXCLUDED(mutex_);
   // Null: nobody has asked for it yet.
-  Member* FindMember(int shard) const ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<Member> FindMember(int shard) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Claim(int shard, Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(member.mutex);
+  // Whether the server whose term it is writes at this moment. Errors: Unavailable naming it.
+  absl::Status CheckIsIdle(const Member& member) const ABSL_SHARED_LOCKS_REQUIRED(member.mutex);
   absl::Status Check(const Member& member, Term term) const
       ABSL_SHARED_LOCKS_REQUIRED(member.mutex);
   std::string JournalFolder(int shard) const;
@@ -128,7 +142,7 @@ class ReplicaStore {
   const Deps deps_;
   mutable SummedFileSystem disk_;
   mutable absl::Mutex mutex_;
-  std::map<int, std::unique_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, std::shared_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

@@ -18,6 +18,8 @@ constexpr absl::Duration kLook = absl::Seconds(1);
 // How often one that cannot be reached is tried again, and at most any: the two are compared each
 // time.
 constexpr absl::Duration kTryAgain = absl::Milliseconds(200);
+// Until an answer is taken for lost. Long, since a disk may take its time over gigabytes.
+constexpr absl::Duration kLongestAnswer = absl::Seconds(30);
 // More than any watermark has.
 constexpr int64_t kMaxWatermarkBytes = 4096;
 
@@ -59,7 +61,18 @@ absl::StatusOr<uint64_t> Replication::Pass::Ask() {
   return question;
 }
 
-absl::Status Replication::Pass::Await(uint64_t question) { return Note(lane_->Await(question)); }
+absl::Status Replication::Pass::Await(uint64_t question) {
+  {
+    absl::MutexLock lock(&owner_->mutex_);
+    owner_->awaited_since_[this] = owner_->deps_.clock->Now();
+  }
+  const absl::Status answered = lane_->Await(question);
+  {
+    absl::MutexLock lock(&owner_->mutex_);
+    owner_->awaited_since_.erase(this);
+  }
+  return Note(answered);
+}
 
 absl::Status Replication::Pass::Do(FileChange change) {
   RETURN_IF_ERROR(Send(std::move(change)));
@@ -440,8 +453,22 @@ absl::Status Replication::Look() {
     number = num_connections_;
   }
   if (connection == nullptr) return Connect();
-  if (const absl::Status alive = connection->CheckTerm(); !alive.ok()) Lose(number, alive);
+  absl::Status alive = connection->CheckTerm();
+  alive.Update(CheckAnswers());
+  if (!alive.ok()) Lose(number, alive);
   return state();
+}
+
+absl::Status Replication::CheckAnswers() const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [pass, since] : awaited_since_) {
+    const absl::Duration waited = deps_.clock->Now() - since;
+    if (waited < kLongestAnswer) continue;
+    return absl::UnavailableError(absl::StrCat(
+        "has not answered for ", absl::FormatDuration(absl::Trunc(waited, absl::Seconds(1))),
+        ", though it is there: its disk hangs, or the answer is lost"));
+  }
+  return absl::OkStatus();
 }
 
 void Replication::Watch() {

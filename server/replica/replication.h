@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/file_system.h"
 #include "server/replica/folder_copy.h"
 #include "server/replica/mirrored_folders.h"
@@ -43,6 +45,7 @@ class Replication {
   // Not owned, where it is a pointer; outlives the replication.
   struct Deps {
     FileSystem* disk = nullptr;
+    Clock* clock = &Clock::Real();
     std::function<std::unique_ptr<ReplicaConnection>()> connect;
     std::function<uint64_t()> random_id;                              // not 0
     std::function<std::string()> now = [] { return std::string(); };  // for people
@@ -122,6 +125,8 @@ class Replication {
   // The term has begun, or is asked for.
   absl::Status WriteMark(bool has_begun, bool is_whole);
   void SetState(absl::Status state) ABSL_LOCKS_EXCLUDED(mutex_);
+  // An answer that is lost never comes, whatever the connection says.
+  absl::Status CheckAnswers() const ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string JournalFolder() const;
 
@@ -141,6 +146,7 @@ class Replication {
   std::shared_ptr<ReplicaConnection> connection_ ABSL_GUARDED_BY(mutex_);    // the last of them
   std::vector<std::shared_ptr<ReplicaLane>> lanes_ ABSL_GUARDED_BY(mutex_);  // one for each disk
   int num_passes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<const Pass*, absl::Time> awaited_since_ ABSL_GUARDED_BY(mutex_);  // answers
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
   bool was_lost_ ABSL_GUARDED_BY(mutex_) = false;  // since it was last looked for
   std::atomic<uint64_t> last_file_ = 0;

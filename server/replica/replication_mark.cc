@@ -108,6 +108,13 @@ absl::Status RemoveReplicationMark(FileSystem& disk, const std::string& folder) 
 absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
   ReplicationPlan plan;
   if (!start.mark.has_value()) {
+    if (start.may_promote && !start.has_journal && !start.wants_replica) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          start.folder,
+          " has no copy of a journal, and no journal: there is nothing to promote. "
+          "Give the --journal_dir and --checkpoint_dir that the replica had; or start without "
+          "--promote, to begin anew"));
+    }
     plan.has_nothing = start.wants_replica && !start.has_journal;
     return plan;
   }

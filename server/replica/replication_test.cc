@@ -13,7 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint_directory.h"
+#include "common/testing/checkpoint_files.h"
 #include "common/testing/queue_executor.h"
+#include "common/testing/simulated_clock.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "server/journal/journal_reader.h"
@@ -41,6 +44,7 @@ class ReplicationTest : public testing::Test {
     store_.reset();
     ReplicaStore::Deps deps;
     deps.disk = there_.get();
+    deps.clock = &clock_;
     store_ =
         std::make_shared<ReplicaStore>(MirroredFolders(kJournals, kCheckpoints), std::move(deps));
     ASSERT_OK(store_->Open());
@@ -79,10 +83,17 @@ class ReplicationTest : public testing::Test {
     config.plan = std::move(plan);
     Replication::Deps deps;
     deps.disk = disk;
+    deps.clock = &clock_;
     deps.random_id = [this] { return ++last_id_; };
     deps.connect = [this] { return std::make_unique<DirectConnection>(store_, link_); };
     deps.on_change = [this](const absl::Status& state) { last_change_ = state; };
     return std::make_unique<Replication>(std::move(config), std::move(deps));
+  }
+
+  static ReplicationPlan WithNothing() {
+    ReplicationPlan plan;
+    plan.has_nothing = true;
+    return plan;
   }
 
   void LoseDiskHere() {
@@ -113,6 +124,7 @@ class ReplicationTest : public testing::Test {
     return contents;
   }
 
+  SimulatedClock clock_;
   LinkHook link_;  // null: nothing is cut
   std::unique_ptr<SimulatedFileSystem> here_ = std::make_unique<SimulatedFileSystem>();
   std::unique_ptr<SimulatedFileSystem> there_ = std::make_unique<SimulatedFileSystem>();
@@ -292,12 +304,11 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   ASSERT_OK(StartServer());
   ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
   // It is frozen; another machine starts with nothing.
+  clock_.AdvanceTime(absl::Seconds(5));
   SimulatedFileSystem elsewhere;
   ASSERT_OK(elsewhere.CreateDirectories(kJournal));
   ASSERT_OK(elsewhere.CreateDirectories("/run/journal/coordinator"));
-  ReplicationPlan nothing;
-  nothing.has_nothing = true;
-  const std::unique_ptr<Replication> other = MakeServer(&elsewhere, nothing);
+  const std::unique_ptr<Replication> other = MakeServer(&elsewhere, WithNothing());
   FileSystem* const disk = other->AddDisk();
   ASSERT_OK(other->Connect());
   ASSERT_OK(Write(*disk, "/run/journal/shard-0/00000002.journal", "of the other"));
@@ -445,6 +456,166 @@ TEST_F(ReplicationTest, WhatIsDamagedHereDoesNotTakeThePlaceOfTheCopy) {
   LoseDiskHere();
   ASSERT_OK(StartServer());
   EXPECT_EQ(Contents(*here_), before);
+}
+
+class ReplicatedRecordsTest : public ReplicationTest {
+ protected:
+  // Each in a segment of its own, and on both disks.
+  void WriteRecords(int count) {
+    ASSERT_OK(StartServer());
+    QueueExecutor executor;
+    auto writer =
+        JournalWriter::Create({kJournal, {}}, {.file_system = disk_, .executor = &executor});
+    ASSERT_OK(writer.status());
+    for (int i = 0; i < count; ++i) {
+      (*writer)->BeginSegment({.text = "a record"}, [] {});
+      executor.RunAll();
+      after_.push_back(Contents(*here_));
+    }
+  }
+  // Behind the replica's back, as after going back to a snapshot of this disk.
+  void GoBackTo(const std::map<std::string, std::string>& contents) {
+    server_.reset();
+    ASSERT_OK(here_->RemoveAll(JournalSegmentPath(kJournal, 3)));
+    for (const auto& [path, text] : contents) {
+      if (text == "directory") continue;
+      ASSERT_OK(Write(*here_, path, text));
+    }
+  }
+  void ExpectRefused(absl::string_view words) {
+    const std::map<std::string, std::string> before = Contents(*there_);
+    const absl::Status started = StartServer();
+    EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition) << started;
+    EXPECT_THAT(started.message(), HasSubstr(words));
+    EXPECT_EQ(Contents(*there_), before);
+    // As it says.
+    LoseDiskHere();
+    ASSERT_OK(StartServer());
+    EXPECT_EQ(Contents(*here_), before);
+  }
+
+  std::vector<std::map<std::string, std::string>> after_;  // each record
+};
+
+TEST_F(ReplicatedRecordsTest, WhatIsOlderHereDoesNotTakeThePlaceOfTheCopy) {
+  WriteRecords(3);
+  GoBackTo(after_[1]);
+  ExpectRefused("ends with record 2, and records up to 3 were acknowledged");
+}
+
+TEST_F(ReplicatedRecordsTest, MissingFilesAreNotRemovedFromTheCopy) {
+  WriteRecords(3);
+  GoBackTo(after_[2]);
+  ASSERT_OK(here_->RemoveAll(JournalSegmentPath(kJournal, 3)));
+  ASSERT_OK(here_->RemoveAll(JournalWatermarkPath(kJournal)));
+  ExpectRefused("ends with record 2, and records up to 3 were acknowledged");
+}
+
+TEST_F(ReplicatedRecordsTest, WhatARunningServerHasLostStaysInTheCopy) {
+  WriteRecords(3);
+  ASSERT_OK(here_->RemoveAll(JournalSegmentPath(kJournal, 2)));
+  const std::map<std::string, std::string> before = Contents(*there_);
+  StartReplica();
+  EXPECT_FALSE(server_->Look().ok());
+  const absl::Status connected = server_->Connect();
+  EXPECT_EQ(connected.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(connected.message(), HasSubstr("00000002.journal is gone"));
+  EXPECT_EQ(Contents(*there_), before);
+}
+
+TEST_F(ReplicationTest, LostAndDamagedCheckpointsAreTakenFromTheReplica) {
+  ASSERT_OK(StartServer());
+  for (const int round : {1, 2, 3}) {
+    WriteCheckpoint(*disk_, absl::StrCat("/run/", CheckpointName(Round(round))), round, "weights");
+  }
+  const std::map<std::string, std::string> before = Contents(*there_);
+  server_.reset();
+  ASSERT_OK(Write(*here_, "/run/round-00000002/weights", "wEights"));
+  ASSERT_OK(here_->RemoveAll("/run/round-00000003"));
+  ASSERT_OK(StartServer());
+  EXPECT_EQ(Contents(*here_), before);
+  EXPECT_EQ(Contents(*there_), before);
+  server_.reset();
+  // Not what the server has removed by itself, and was stopped in the middle of.
+  ASSERT_OK(here_->RemoveAll("/run/round-00000001"));
+  ASSERT_OK(StartServer());
+  EXPECT_FALSE(here_->Exists("/run/round-00000001"));
+  EXPECT_FALSE(there_->Exists("/run/round-00000001"));
+  server_.reset();
+  ASSERT_OK(here_->RemoveAll("/run/round-00000002"));
+  ASSERT_OK(here_->RemoveAll("/run/round-00000003"));
+  const std::map<std::string, std::string> left = Contents(*there_);
+  ASSERT_OK(StartServer());
+  EXPECT_EQ(Contents(*here_), left);
+}
+
+TEST_F(ReplicationTest, ADamagedCheckpointOfTheReplicaTakesNobodysPlace) {
+  ASSERT_OK(StartServer());
+  WriteCheckpoint(*disk_, "/run/round-00000002", 2, "weights");
+  server_.reset();
+  ASSERT_OK(Write(*here_, "/run/round-00000002/weights", "wEights"));
+  ASSERT_OK(Write(*there_, "/run/round-00000002/weights", "weighTs"));
+  StartReplica();
+  ASSERT_OK(StartServer());
+  EXPECT_EQ(*here_->ReadWholeFile("/run/round-00000002/weights", 100), "wEights");
+}
+
+TEST_F(ReplicationTest, AServerWithoutAJournalWaitsUntilTheOtherHasEnded) {
+  ASSERT_OK(StartServer());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
+  SimulatedFileSystem other;
+  const std::unique_ptr<Replication> stranger = MakeServer(&other, WithNothing());
+  for (const char* const folder : {kJournal, "/run/journal/coordinator"}) {
+    ASSERT_OK(other.CreateDirectories(folder));
+  }
+  const absl::Status refused = stranger->Connect();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("the server on here writes to it"));
+  ASSERT_OK(server_->Look());
+  ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more"));
+  server_.reset();
+  ASSERT_OK(stranger->Connect());
+}
+
+// Its connection stands, as where its machine has lost power.
+TEST_F(ReplicationTest, WhoHasBeenSilentForLongIsWaitedForNoMore) {
+  ASSERT_OK(StartServer());
+  SimulatedFileSystem other;
+  const std::unique_ptr<Replication> stranger = MakeServer(&other, WithNothing());
+  for (const char* const folder : {kJournal, "/run/journal/coordinator"}) {
+    ASSERT_OK(other.CreateDirectories(folder));
+  }
+  clock_.AdvanceTime(absl::Seconds(4));
+  EXPECT_EQ(stranger->Connect().code(), absl::StatusCode::kUnavailable);
+  clock_.AdvanceTime(absl::Seconds(1));
+  ASSERT_OK(stranger->Connect());
+}
+
+TEST_F(ReplicationTest, NothingIsPromotedWhereThereIsNothing) {
+  ReplicationStart start;
+  start.folder = kJournal;
+  start.may_promote = true;
+  const absl::Status judged = JudgeStart(start).status();
+  EXPECT_EQ(judged.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(judged.message(), HasSubstr("there is nothing to promote"));
+  start.has_journal = true;  // without a mark: it never had a replica
+  ASSERT_OK(JudgeStart(start).status());
+}
+
+TEST_F(ReplicationTest, WhatIsRemovedUnderTheReplicaIsSentAgain) {
+  ASSERT_OK(StartServer());
+  const std::string path = "/run/journal/shard-0/00000001.journal";
+  {
+    const auto file = disk_->Create(path, FileSystem::IfExists::kFail);
+    ASSERT_OK(file.status());
+    ASSERT_OK((*file)->Append("records"));
+    ASSERT_OK(there_->RemoveAll(path));
+    const absl::Status synced = (*file)->Sync();
+    EXPECT_EQ(synced.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(synced.message(), HasSubstr("is gone"));
+  }
+  ASSERT_OK(server_->Connect());
+  EXPECT_TRUE(there_->Exists(path));
 }
 
 TEST_F(ReplicationTest, AJournalThatWasWrittenWithoutTheReplicaIsNotCalledOutdated) {

@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_hints.h"
 #include "proto/cluster_service.grpc.pb.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "proto/replica_service.grpc.pb.h"
 #include "proto/status_mapping.h"
 #include "proto/status_service.grpc.pb.h"
 
@@ -18,13 +20,22 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
 
 }  // namespace
 
+std::vector<std::string> CoordinatorServices() {
+  return {v1::ClusterService::service_full_name(), v1::StatusService::service_full_name(),
+          v1::AdminService::service_full_name()};
+}
+
+std::string BulkService() { return v1::ParameterService::service_full_name(); }
+
+std::string ReplicaService() { return v1::ReplicaService::service_full_name(); }
+
 absl::Status CallRefusal::AnswerTo(absl::string_view method) const {
-  for (const char* const service :
-       {v1::ClusterService::service_full_name(), v1::StatusService::service_full_name(),
-        v1::AdminService::service_full_name()}) {
-    if (absl::StartsWith(method, absl::StrCat("/", service, "/"))) return reason_();
+  for (const Services& services : services_) {
+    for (const std::string& name : services.names) {
+      if (absl::StartsWith(method, absl::StrCat("/", name, "/"))) return services.reason();
+    }
   }
-  return absl::UnimplementedError(absl::StrCat(method, " is no call that a ps_server knows"));
+  return absl::UnimplementedError(absl::StrCat(method, " is no call that is known here"));
 }
 
 grpc::ServerGenericBidiReactor* CallRefusal::CreateReactor(

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -16,20 +17,30 @@ namespace lodestar {
 // Gets the calls of services that its server has not registered.
 class CallRefusal final : public grpc::CallbackGenericService {
  public:
-  // Why calls of the coordinator's services are refused. Called from any thread.
-  using Reason = std::function<absl::Status()>;
+  // Why calls of these services are refused. Called from any thread.
+  struct Services {
+    std::vector<std::string> names;  // "lodestar.v1.AdminService"
+    std::function<absl::Status()> reason;
+  };
 
-  explicit CallRefusal(Reason reason) : reason_(std::move(reason)) {}
+  explicit CallRefusal(std::vector<Services> services) : services_(std::move(services)) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
 
  private:
-  // Unimplemented for services that no server has.
+  // Unimplemented for services that are none of these.
   absl::Status AnswerTo(absl::string_view method) const;
 
-  const Reason reason_;
+  const std::vector<Services> services_;
 };
+
+// What only the coordinator has.
+std::vector<std::string> CoordinatorServices();
+// What every server has.
+std::string BulkService();
+// What only a replica has.
+std::string ReplicaService();
 
 // FailedPrecondition with WithCoordinator(): of the server of a shard above 0.
 absl::Status NotTheCoordinator(int shard, const std::string& coordinator);

@@ -604,9 +604,10 @@ void Audit::OnPublished(const PublishedCheckpoint& published) {
   if (goes_on_from_ < published.round) goes_on_from_.reset();
 }
 
-void Audit::OnDamaged(const std::string& path, Round left) {
+void Audit::OnDamaged(const std::string& path, Round left, bool is_copied) {
   damaged_.insert(path);
   published_ = left;
+  if (is_copied) goes_on_from_.reset();
   if (goes_on_from_.has_value()) goes_on_from_ = left;
 }
 

@@ -163,8 +163,9 @@ class Audit {
   void OnCommand(const ShardCommand& command);
   void OnTask(const CheckpointTask& task);
   void OnPublished(const PublishedCheckpoint& published);
-  // Of the newest checkpoint; `left`: the round of the one that is the newest then.
-  void OnDamaged(const std::string& path, Round left);
+  // Of the newest checkpoint; `left`: the round of the one that is the newest then. `is_copied`: it
+  // may be mended.
+  void OnDamaged(const std::string& path, Round left, bool is_copied);
   bool IsDamaged(const std::string& path) const { return damaged_.contains(path); }
   // With a server ends what only it had.
   void OnServerEnded() {

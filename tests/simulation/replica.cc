@@ -28,6 +28,7 @@ void SimulatedReplica::Start() {
   disk_->SetFaultHook([this](FileOperation, const std::string&) { return OnFileOperation(); });
   ReplicaStore::Deps deps;
   deps.disk = disk_.get();
+  deps.clock = world_;
   store_ = std::make_shared<ReplicaStore>(folders_, std::move(deps));
   const absl::Status opened = store_->Open();
   if (opened.ok()) return world_->Tell("the replica starts");

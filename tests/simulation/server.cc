@@ -146,6 +146,7 @@ absl::Status SimulatedServer::Replicate() {
   config.term = process_.world().chance()() | 1;
   Replication::Deps deps;
   deps.disk = &disk_;
+  deps.clock = &process_.world();
   deps.connect = [this, replica, life = process_.life()] {
     return replica->Connect([this, life] {
       return cluster_->is_draining || !process_.is_alive() || process_.life() != life;
@@ -245,6 +246,7 @@ absl::Status SimulatedServer::OpenLog() {
   RETURN_IF_ERROR(Replicate());
   ShardLog::Deps deps;
   deps.file_system = life_->log_disk;
+  deps.clock = &process_.world();
   deps.executor = &life_->log_tasks;
   deps.format_assignment = FormatAssignment;
   deps.parse_assignment = ParseAssignment;
@@ -305,10 +307,12 @@ void SimulatedServer::Crash(bool with_machine) {
   cluster_->disk->Crash(chance);
 }
 
-void SimulatedServer::LoseDisk() {
-  process_.world().Tell(process_.name(), " has lost its disk");
+void SimulatedServer::LoseDisk(Loss loss) {
+  process_.world().Tell(process_.name(),
+                        loss == Loss::kAll ? " has lost its disk" : " has lost its checkpoints");
   const MirroredFolders& folders = cluster_->replica->folders();
   for (const MirroredPath& folder : folders.OfShard(shard_)) {
+    if (loss == Loss::kCheckpoints && folder.folder != MirroredFolder::kCheckpoints) continue;
     const std::string path = *folders.Locate(shard_, folder);
     const absl::Status removed = cluster_->disk->RemoveAll(path);
     LODESTAR_CHECK(removed.ok()) << removed;
@@ -379,6 +383,7 @@ absl::Status SimulatedServer::StartCoordinator() {
     ASSIGN_OR_RETURN(life_->journal,
                      CoordinatorJournal::Create({kJournalFolder, std::move(journal_end_)},
                                                 {.file_system = life_->journal_disk,
+                                                 .clock = &process_.world(),
                                                  .executor = &life_->journal_writer,
                                                  .confirm = [this] { return CheckHeld(); }},
                                                 kJournalSegmentBytes));

@@ -109,7 +109,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   ClusterSnapshot Snapshot();
   Coordinator* coordinator() { return life_ == nullptr ? nullptr : life_->coordinator; }
   // While it is down: what only its machine had is gone.
-  void LoseDisk();
+  enum class Loss { kAll, kCheckpoints };
+  void LoseDisk(Loss loss);
   // The disk answers nothing of this process; all else goes on.
   void HangDisk();
   // It does again. A process whose folders were taken over meanwhile notices that a while later,

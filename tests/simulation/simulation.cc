@@ -438,7 +438,9 @@ void Run::Strike(ReplicaFault fault) {
       if (!server.process().is_alive() || !replica_->HasWhole(shard)) return;
       server.Crash(/*with_machine=*/false);
       is_damaging_ = true;
-      server.LoseDisk();
+      server.LoseDisk(scenario_.replica_has_checkpoints && chance_.OneIn(2)
+                          ? SimulatedServer::Loss::kCheckpoints
+                          : SimulatedServer::Loss::kAll);
       is_damaging_ = false;
       if (chance_.OneIn(2)) replica_->Crash(/*with_machine=*/true, UpTo(absl::Seconds(5)));
       return StartAgain(server, UpTo(absl::Seconds(10)));
@@ -624,7 +626,7 @@ void Run::DamageCheckpoint() {
   is_damaging_ = false;
   world_.Tell(file, is_damaged ? " is damaged " : " has lost nothing ", damaged.message());
   if (!is_damaged) return;
-  audit_.OnDamaged(newest.path, other->round);
+  audit_.OnDamaged(newest.path, other->round, scenario_.replica_has_checkpoints);
   // It shows where it is needed.
   if (!chance_.OneIn(2)) return;
   SimulatedServer& server = AnyServer();
