@@ -407,10 +407,10 @@ absl::Status Server::BeginService() {
     agent_->Start(host_.get(), address_);
   }
   if (!promoted_from_.empty() && replication_ == nullptr) {
-    reports().OnAlarm(absl::StrCat("shard ", config_.cluster.shard,
-                                   " has gone on from its replica, and has none any more: what is "
-                                   "acknowledged is on one disk only until this server is started "
-                                   "with --journal_replica"));
+    reports().OnAlarm(
+        absl::StrCat("the server has gone on from a replica, and has none any more: what is "
+                     "acknowledged is on one disk only until this server is started "
+                     "with --journal_replica"));
   }
   if (has_recovered_) host_->GoOn();
   has_begun_ = true;

@@ -315,7 +315,8 @@ int RestoreCommand(const CommandLine& line) {
       RestoreCheckpoint(FileSystem::Real(), line.positionals[1], to);
   if (!restored.ok()) return FailCall(restored.status());
   return Print(absl::StrCat(*restored, ": servers that are started with --checkpoint_dir=", to,
-                            " go on from it\n"));
+                            " go on from it; those with --journal_replica once the folders of the "
+                            "replica are empty, too\n"));
 }
 
 // A command that talks to the server of --server.

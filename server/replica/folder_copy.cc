@@ -186,7 +186,8 @@ class Sending {
 // A checkpoint that is not the replica's does not count beside those that are.
 absl::Status SetOthersAside(FileSystem& disk, const MirroredFolders& folders, int shard,
                             const std::vector<FileEntry>& ours,
-                            const std::vector<FileEntry>& theirs) {
+                            const std::vector<FileEntry>& theirs,
+                            absl::FunctionRef<void(const std::string& text)> tell) {
   std::map<MirroredPath, FileEntry> there;
   for (const FileEntry& entry : theirs) there[entry.path] = entry;
   std::set<std::string> others;
@@ -209,6 +210,8 @@ absl::Status SetOthersAside(FileSystem& disk, const MirroredFolders& folders, in
     }
     RETURN_IF_ERROR(disk.RemoveAll(absl::StrCat(located, kAbandonedSuffix)));
     RETURN_IF_ERROR(disk.Rename(located, absl::StrCat(located, kAbandonedSuffix)));
+    tell(absl::StrCat("checkpoint ", checkpoint, " is not the replica's: it stays as ", checkpoint,
+                      kAbandonedSuffix));
   }
   return absl::OkStatus();
 }
@@ -389,14 +392,15 @@ absl::Status SendDifferences(SummedFileSystem& disk, const MirroredFolders& fold
 }
 
 absl::Status FetchAll(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
-                      ReplicaConnection& connection, const OnCopyProgress& on_progress) {
+                      ReplicaConnection& connection, const OnCopyProgress& on_progress,
+                      absl::FunctionRef<void(const std::string& text)> tell) {
   ASSIGN_OR_RETURN(const std::vector<FileEntry> ours, folders.List(disk, shard));
   ASSIGN_OR_RETURN(std::vector<FileEntry> theirs, connection.ListFiles());
   // A checkpoint counts once it has a manifest.
   std::stable_partition(theirs.begin(), theirs.end(),
                         [](const FileEntry& entry) { return !IsManifest(entry); });
   RETURN_IF_ERROR(RemoveJournals(disk, folders, shard, ours));
-  RETURN_IF_ERROR(SetOthersAside(disk, folders, shard, ours, theirs));
+  RETURN_IF_ERROR(SetOthersAside(disk, folders, shard, ours, theirs, tell));
   CopyProgress progress;
   for (const FileEntry& entry : theirs) progress.all_bytes += entry.num_bytes;
   std::set<std::string> directories;

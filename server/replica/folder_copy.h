@@ -39,10 +39,11 @@ absl::Status SendDifferences(SummedFileSystem& disk, const MirroredFolders& fold
                              const OnCopyProgress& on_progress);
 
 // Takes all that the replica has. Requires: there is no journal here, but for what a fetch that was
-// cut short may have left. Checkpoints that are not the replica's stay beside, as *.abandoned. On
-// disk when it returns. Errors: those of the connection and of the disk; DataLoss if bytes were
-// damaged on their way.
+// cut short may have left. Checkpoints that are not the replica's stay beside, as *.abandoned;
+// `tell` gets a line for each. On disk when it returns. Errors: those of the connection and of the
+// disk; DataLoss if bytes were damaged on their way.
 absl::Status FetchAll(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
-                      ReplicaConnection& connection, const OnCopyProgress& on_progress);
+                      ReplicaConnection& connection, const OnCopyProgress& on_progress,
+                      absl::FunctionRef<void(const std::string& text)> tell);
 
 }  // namespace lodestar

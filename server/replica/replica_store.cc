@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -298,7 +299,13 @@ absl::Status ReplicaStore::Lane::Do(const CreateDirectoriesChange& create) {
 absl::Status ReplicaStore::Lane::Do(const RenameChange& rename) {
   ASSIGN_OR_RETURN(const std::string from, LocateBelow(rename.from));
   ASSIGN_OR_RETURN(const std::string to, LocateBelow(rename.to));
-  return disk().Rename(from, to);
+  RETURN_IF_ERROR(disk().Rename(from, to));
+  for (auto& [number, open] : files_) {
+    if (open.path == from || absl::StartsWith(open.path, absl::StrCat(from, "/"))) {
+      open.path.replace(0, from.size(), to);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReplicaStore::Lane::Do(const RemoveChange& remove) {

@@ -411,11 +411,12 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
                                                    " of ", BytesText(progress.all_bytes))));
     };
   };
+  const auto warn = [](const std::string& text) { LogWarn("{}", text); };
   if (grant.verdict == TermVerdict::kFetch) {
     LogInfo("there is no journal here; takes that of the replica {}", config_.replica);
     has_fetched_ = true;
     RETURN_IF_ERROR(FetchAll(here_, *folders, config_.shard, connection,
-                             tell("takes the journal of the replica")));
+                             tell("takes the journal of the replica"), warn));
     RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
     has_begun_ = true;
     return absl::OkStatus();
@@ -426,8 +427,7 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   if (had_replica) {
     RETURN_IF_ERROR(CheckJournals(*folders, connection, theirs));
     RETURN_IF_ERROR(FetchLostCheckpoints(here_, *folders, config_.shard, theirs, connection,
-                                         tell("takes checkpoints of the replica"),
-                                         [](const std::string& text) { LogWarn("{}", text); }));
+                                         tell("takes checkpoints of the replica"), warn));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
   RETURN_IF_ERROR(SendDifferences(here_, *folders, config_.shard, theirs, *lane,

@@ -609,6 +609,11 @@ TEST_F(ReplicationTest, WhatIsRemovedUnderTheReplicaIsSentAgain) {
     const auto file = disk_->Create(path, FileSystem::IfExists::kFail);
     ASSERT_OK(file.status());
     ASSERT_OK((*file)->Append("records"));
+    ASSERT_OK((*file)->Sync());
+    // A name that the server itself has changed is none that is gone.
+    ASSERT_OK(disk_->Rename(path, path + ".other"));
+    ASSERT_OK((*file)->Sync());
+    ASSERT_OK(disk_->Rename(path + ".other", path));
     ASSERT_OK(there_->RemoveAll(path));
     const absl::Status synced = (*file)->Sync();
     EXPECT_EQ(synced.code(), absl::StatusCode::kUnavailable);
