@@ -324,8 +324,10 @@ absl::Status Replication::Connect() {
   if (!equal.ok()) {
     equal = OfReplica(equal);
     SetState(equal);
-    // No later attempt can find anything else.
-    if (has_begun_ && absl::IsAborted(equal)) deps_.on_change(equal);
+    // No later attempt finds anything else, unless people do something.
+    const bool is_refused = absl::IsAborted(equal) || absl::IsFailedPrecondition(equal);
+    if (has_begun_ && is_refused && equal != refused_) deps_.on_change(equal);
+    refused_ = equal;
     return equal;
   }
   {

@@ -49,8 +49,9 @@ class Replication {
     std::function<std::unique_ptr<ReplicaConnection>()> connect;
     std::function<uint64_t()> random_id;                              // not 0
     std::function<std::string()> now = [] { return std::string(); };  // for people
-    // The replica is lost (with why), and has everything again (OK). Aborted: another server has
-    // gone on from it, and this one can write nothing any more. From any thread.
+    // The replica is lost (with why), and has everything again (OK). FailedPrecondition: something
+    // is to be mended by people first. Aborted: another server has gone on from it, and this one
+    // can write nothing any more. From any thread.
     std::function<void(const absl::Status&)> on_change = [](const absl::Status&) {};
   };
 
@@ -138,6 +139,7 @@ class Replication {
   // Of Connect() only.
   bool has_fetched_ = false;  // something of what the replica has
   bool has_begun_ = false;    // both sides were equal, and the term is the replica's
+  absl::Status refused_;      // by which the last attempt has failed
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<const MirroredFolders> folders_ ABSL_GUARDED_BY(mutex_);

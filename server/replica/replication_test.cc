@@ -520,6 +520,7 @@ TEST_F(ReplicatedRecordsTest, WhatARunningServerHasLostStaysInTheCopy) {
   const absl::Status connected = server_->Connect();
   EXPECT_EQ(connected.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(connected.message(), HasSubstr("00000002.journal is gone"));
+  EXPECT_EQ(last_change_, connected);
   EXPECT_EQ(Contents(*there_), before);
 }
 
