@@ -165,7 +165,8 @@ class KeepingStrandTest : public testing::Test {
  protected:
   KeepingStrandTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
     EXPECT_OK(disk_.CreateDirectories("/journal"));
-    journal_ = *CoordinatorJournal::Create({"/journal", {}}, {&disk_, &executor_});
+    journal_ = *CoordinatorJournal::Create(
+        {"/journal", {}}, {.file_system = &disk_, .clock = &clock_, .executor = &executor_});
     config_.job.model = *ModelPreset("mlp");
     config_.job.global_batch_size = 6;
     strand_.Start(
