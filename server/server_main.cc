@@ -131,7 +131,7 @@ absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& repli
     if (is_stopping()) return absl::CancelledError("told to stop");
     absl::SleepFor(kLook);
   }
-  LogInfo("stands by: takes the place of the server once {} is free", cluster.leader_lease);
+  LogInfo("has the latest copy: asks for {}", cluster.leader_lease);
   absl::StatusOr<Lease> lease = TakeLeaderLease(cluster, is_stopping);
   replica.RequestStop();
   return lease;
