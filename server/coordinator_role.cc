@@ -20,6 +20,7 @@
 #include "server/journal/journal_segments.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/cluster_status_convert.h"
+#include "server/rpc/shard_convert.h"
 #include "server/shard/shard_memory.h"
 
 namespace lodestar {
@@ -243,11 +244,12 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
   deps.on_trouble = [this, folder](const absl::Status& trouble) {
     if (trouble.ok()) return LogInfo("{} is written again", folder);
     strand_.Report([&](Coordinator& coordinator, absl::Time when) {
-      coordinator.RaiseAlarm(absl::StrCat("the journal ", folder,
-                                          " cannot be written, and nobody is answered before "
-                                          "it can: ",
-                                          trouble.message()),
-                             when);
+      coordinator.RaiseJournalAlarm(0,
+                                    absl::StrCat("the journal ", folder,
+                                                 " cannot be written, and nobody is answered "
+                                                 "before it can: ",
+                                                 trouble.message()),
+                                    when);
     });
   };
   ASSIGN_OR_RETURN(journal_,
@@ -315,9 +317,15 @@ void CoordinatorRole::RaiseAlarm(const std::string& text, AlarmKind kind) {
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RaiseAlarm(text, now, kind); });
 }
 
-void CoordinatorRole::OnJournalSize(int64_t bytes) {
-  strand_.Report(
-      [&](Coordinator& coordinator, absl::Time now) { coordinator.OnJournalSize(0, bytes, now); });
+void CoordinatorRole::OnStats(const ShardStats& stats) {
+  JournalState journal = JournalOf(stats);
+  // Nothing is acknowledged either while the coordinator's own cannot be written.
+  if (journal.trouble.empty() && journal_ != nullptr) {
+    journal.trouble = std::string(journal_->trouble().message());
+  }
+  strand_.Report([&](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnJournalState(0, journal, now);
+  });
 }
 
 std::optional<absl::Status> CoordinatorRole::outcome() {
@@ -357,17 +365,15 @@ std::string CoordinatorRole::lost_rounds() {
 }
 
 v1::ClusterStatus CoordinatorRole::ReadStatus() {
-  board_.SetReading(0, read_local_());
+  const ShardReading reading = read_local_();
+  board_.SetReading(0, reading);
+  OnStats(reading.stats);
   ClusterSnapshot snapshot = strand_.Run(
       [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
-  const absl::Status trouble = journal_ == nullptr ? absl::OkStatus() : journal_->trouble();
-  if (!trouble.ok()) {
-    snapshot.waiting_for = absl::StrCat("waits for the journal to be written: ", trouble.message());
-    snapshot.is_held_up = true;
-  }
   v1::ClusterStatus status = ToProto(board_.Report(std::move(snapshot)), config_.job);
   status.set_leader_lease(config_.cluster.leader_lease);
-  status.set_journal_replica(deps_.describe_replica());
+  status.set_journal_replica(reading.stats.journal_replica);
+  status.set_durability(config_.durability.has_journal ? "journal" : "checkpoint");
   return status;
 }
 
@@ -468,7 +474,7 @@ void CoordinatorRole::OnNotice(absl::string_view text) {
 
 void CoordinatorRole::OnAlarm(absl::string_view text) {
   strand_.Report([&](Coordinator& coordinator, absl::Time now) {
-    coordinator.RaiseAlarm(absl::StrCat("shard 0: ", text), now);
+    coordinator.RaiseJournalAlarm(0, absl::StrCat("shard 0: ", text), now);
   });
 }
 

@@ -43,8 +43,6 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     // The disk again, with a copy of what is written to it; null: without.
     FileSystem* journal_disk = nullptr;
     FileSystem* checkpoint_disk = nullptr;
-    // What the replica has, for people; empty: there is none.
-    std::function<std::string()> describe_replica = [] { return std::string(); };
     // Asked after each write of the journal, before anybody is told.
     std::function<absl::Status()> confirm_in_charge = [] { return absl::OkStatus(); };
     // Asked now and then while something takes long that a signal should end.
@@ -75,7 +73,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   absl::Status AttachLocalShard(const ShardHost& local, const std::string& address);
   void RaiseAlarm(const std::string& text, AlarmKind kind);
   // Of the local shard, every second or so.
-  void OnJournalSize(int64_t bytes);
+  void OnStats(const ShardStats& stats);
   // See CoordinatorStrand.
   void TryJournalAgain() { strand_.TryJournalAgain(); }
 

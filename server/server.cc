@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/address_list.h"
 #include "common/executor.h"
 #include "common/folder_lock.h"
@@ -241,9 +242,12 @@ void Server::OnReplicaChange(const absl::Status& state) {
 
 std::string Server::ReplicaText() const {
   if (replication_ == nullptr) return "";
+  const std::string& replica = config_.durability.journal_replica;
   const absl::Status state = replication_->state();
-  if (!state.ok()) return std::string(state.message());
-  return absl::StrCat(config_.durability.journal_replica, " has everything");
+  if (state.ok()) return absl::StrCat(replica, " has everything");
+  absl::string_view why = state.message();
+  absl::ConsumePrefix(&why, absl::StrCat("replica ", replica, ": "));
+  return absl::StrCat(replica, ": ", why);
 }
 
 absl::Status Server::ConfirmInCharge() const {
@@ -325,7 +329,6 @@ absl::Status Server::Build() {
       deps.journal_disk = replication_->AddDisk();
       deps.checkpoint_disk = replication_->AddDisk();
     }
-    deps.describe_replica = [this] { return ReplicaText(); };
     deps.confirm_in_charge = [this] { return ConfirmInCharge(); };
     deps.confirm_leader = deps_.confirm_leader;
     deps.is_interrupted = deps_.is_interrupted;
@@ -432,7 +435,7 @@ void Server::Watch() {
     if (since_tick >= kShardTick || is_replica_back) {
       since_tick = absl::ZeroDuration();
       host_->Tick();
-      if (role_ != nullptr) role_->OnJournalSize(host_->stats().journal_bytes);
+      if (role_ != nullptr) role_->OnStats(ReadShard().stats);
     }
     const bool is_serving = !is_draining_ && host_->is_serving();
     if (is_serving != was_serving) {
@@ -455,8 +458,13 @@ void Server::SetHealth(bool is_serving) {
 }
 
 ShardReading Server::ReadShard() const {
+  ShardStats stats = host_->stats();
+  stats.journal_replica = ReplicaText();
+  const absl::Status copied = replication_ == nullptr ? absl::OkStatus() : replication_->state();
+  // Then nothing can be written, whether or not that was tried.
+  if (!copied.ok()) stats.journal_trouble = std::string(copied.message());
   const BulkTraffic traffic = parameter_rpc_->traffic();
-  return {host_->stats(), traffic.bytes_received, traffic.bytes_sent};
+  return {std::move(stats), traffic.bytes_received, traffic.bytes_sent};
 }
 
 void Server::Finish(const absl::Status& outcome) {

@@ -16,7 +16,8 @@ TEST(ClusterHealthTest, FollowsTheStateOfTheJob) {
   for (const char* state : {"training", "evaluating", "saving", "stopping", "done"}) {
     EXPECT_EQ(HealthOf(InState(state)), ClusterHealth::kGood) << state;
   }
-  for (const char* state : {"waiting_for_workers", "waiting_for_shards", "loading", ""}) {
+  for (const char* state :
+       {"waiting_for_workers", "waiting_for_servers", "waiting_for_journal", "loading", ""}) {
     EXPECT_EQ(HealthOf(InState(state)), ClusterHealth::kStandsStill) << state;
   }
   EXPECT_EQ(HealthOf(InState("evaluating", "expired")), ClusterHealth::kStandsStill);

@@ -43,12 +43,13 @@ std::string EncodingText(const v1::JobSpec& job) {
 
 std::string JobText(const v1::ClusterStatus& status) {
   const v1::JobSpec& job = status.job();
-  return absl::StrFormat("%s, model %s (%d parameters, layout %s), optimizer %s%s",
+  return absl::StrFormat("%s, model %s (%d parameters, layout %s), optimizer %s%s%s",
                          LowercaseSuffix(v1::Mode_Name(job.mode()), sizeof("MODE_") - 1),
                          job.model().name(), status.num_parameters(), status.layout_hash(),
                          LowercaseSuffix(v1::OptimizerKind_Name(job.optimizer().kind()),
                                          sizeof("OPTIMIZER_KIND_") - 1),
-                         EncodingText(job));
+                         EncodingText(job),
+                         status.durability() == "journal" ? ", durability journal" : "");
 }
 
 std::string ProgressText(const v1::ClusterStatus& status) {
@@ -190,6 +191,27 @@ std::string SharesText(const v1::WorkerStatus& worker) {
                          100.0 * worker.communication_share(), 100.0 * worker.wait_share());
 }
 
+// A line for each server, if any has a replica.
+std::vector<std::string> ReplicaLines(const v1::ClusterStatus& status) {
+  const bool has_replica =
+      std::any_of(status.shards().begin(), status.shards().end(),
+                  [](const v1::ShardStatus& shard) { return !shard.journal_replica().empty(); });
+  // Of a coordinator that does not tell of other servers.
+  if (!has_replica && !status.journal_replica().empty()) return {status.journal_replica()};
+  std::vector<std::string> lines;
+  for (const v1::ShardStatus& shard : status.shards()) {
+    if (!has_replica) break;
+    const std::string owner =
+        status.shards_size() == 1 ? "" : absl::StrCat("shard ", shard.shard(), ": ");
+    const std::string unknown = shard.state() == "serving"
+                                    ? "none"
+                                    : absl::StrCat("not known, its server is ", shard.state());
+    lines.push_back(
+        absl::StrCat(owner, shard.journal_replica().empty() ? unknown : shard.journal_replica()));
+  }
+  return lines;
+}
+
 std::string ChangeText(const v1::SettingChange& change) {
   return absl::StrFormat("--%s: %s -> %s, %s", change.flag(),
                          change.saved().empty() ? "-" : change.saved(), change.asked(),
@@ -219,7 +241,7 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
   if (!status.leader_lease().empty()) {
     add("leader    ", absl::StrCat("holds ", status.leader_lease()));
   }
-  if (!status.journal_replica().empty()) add("replica   ", status.journal_replica());
+  for (const std::string& line : ReplicaLines(status)) add("replica   ", line);
   if (status.has_resumed()) {
     add("resumed   ",
         absl::StrFormat("%s (round %d)", status.resumed().path(), status.resumed().round()));
@@ -228,8 +250,12 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
     add("changed   ", ChangeText(change));
   }
   for (const v1::Alarm& alarm : status.alarms()) {
-    add("ALARM     ", absl::StrFormat("%s (%d times, %s ago)", alarm.text(), alarm.count(),
-                                      FormatSeconds(alarm.age_seconds())));
+    add("ALARM     ",
+        absl::StrFormat("%s (%d times, %s ago%s)", alarm.text(), alarm.count(),
+                        FormatSeconds(alarm.age_seconds()),
+                        alarm.has_over_age_seconds()
+                            ? absl::StrCat("; over for ", FormatSeconds(alarm.over_age_seconds()))
+                            : ""));
   }
   return absl::StrCat(text, "\n", ShardsText(status, columns), "\n", WorkersText(status, columns));
 }

@@ -76,13 +76,58 @@ TEST(StatusTextTest, FitsTheTerminalAndIsWholeInAPipe) {
   EXPECT_THAT(whole, HasSubstr("\nspeed     64.0 samples/s, 4096 tokens/s\n"));
 }
 
+TEST(StatusTextTest, EachServerHasALineForItsReplica) {
+  v1::ClusterStatus status = Training();
+  v1::ShardStatus* first = status.mutable_shards(0);
+  first->set_journal_replica("backup:50061: connection refused");
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\nreplica   backup:50061: connection refused\n"));
+  v1::ShardStatus* second = status.add_shards();
+  second->set_shard(1);
+  second->set_state("serving");
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\nreplica   shard 0: backup:50061: connection refused\n"
+                        "replica   shard 1: none\n"));
+  second->set_state("away");
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\nreplica   shard 1: not known, its server is away\n"));
+  second->set_journal_replica("backup:50062 has everything");
+  first->clear_journal_replica();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\nreplica   shard 0: none\n"
+                        "replica   shard 1: backup:50062 has everything\n"));
+}
+
+TEST(StatusTextTest, SaysThatThereIsAJournal) {
+  v1::ClusterStatus status = Training();
+  status.set_durability("checkpoint");
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("durability")));
+  status.set_durability("journal");
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr(", optimizer adamw, durability journal\n"));
+}
+
+TEST(StatusTextTest, AnAlarmThatIsOverIsSaidToBe) {
+  v1::ClusterStatus status = Training();
+  v1::Alarm* alarm = status.add_alarms();
+  alarm->set_text("the disk is full");
+  alarm->set_count(2);
+  alarm->set_age_seconds(52);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\nALARM     the disk is full (2 times, 52s ago)\n"));
+  alarm->set_over_age_seconds(12);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\nALARM     the disk is full (2 times, 52s ago; over for 12s)\n"));
+}
+
 TEST(StatusTextTest, SaysNothingOfWhatIsNotThere) {
   v1::ClusterStatus status;
   status.set_state("waiting_for_workers");
   const std::string text = StatusText(status, kUnlimitedColumns);
   EXPECT_THAT(text, HasSubstr("\nloss      none yet; "));
   EXPECT_THAT(text, HasSubstr("no worker yet"));
-  for (const char* label : {"\nspeed", "\ndiverged", "\nround", "\nsaved", "ETA", "held-out"}) {
+  for (const char* label :
+       {"\nspeed", "\ndiverged", "\nround", "\nsaved", "\nreplica", "ETA", "held-out"}) {
     EXPECT_THAT(text, Not(HasSubstr(label)));
   }
 }

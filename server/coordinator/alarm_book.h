@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,11 @@ class AlarmBook {
   static constexpr int kMaxAlarms = 32;
 
   // True if there was none of this text. Beyond kMaxAlarms, the one that has been quiet longest
-  // goes, reminders last.
-  bool Raise(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm);
+  // goes, reminders last. `subject`: under which End() finds it; empty: it has no end.
+  bool Raise(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
+             absl::string_view subject = "");
+  // What alarms of this subject tell of is over, as far as they were last raised by `raised_by`.
+  void End(absl::string_view subject, absl::Time raised_by, absl::Time now);
   // The latest first.
   std::vector<AlarmSnapshot> Snapshot(absl::Time now) const;
 
@@ -30,8 +34,10 @@ class AlarmBook {
   struct Entry {
     std::string text;
     AlarmKind kind = AlarmKind::kAlarm;
+    std::string subject;
     absl::Time raised_at;
     uint64_t count = 0;
+    std::optional<absl::Time> over_since = std::nullopt;
   };
   std::vector<Entry> entries_;  // the latest last
 };

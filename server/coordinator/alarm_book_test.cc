@@ -31,6 +31,24 @@ TEST(AlarmBookTest, AReminderIsToldFromAnAlarm) {
   EXPECT_TRUE(snapshot[1].is_reminder);
 }
 
+TEST(AlarmBookTest, WhatIsOverIsSaidToBeUntilItIsRaisedAgain) {
+  AlarmBook alarms;
+  alarms.Raise("disk a is full", kNow, AlarmKind::kAlarm, "a");
+  alarms.Raise("disk b is full", kNow, AlarmKind::kAlarm, "b");
+  alarms.Raise("disk a is gone", kNow + absl::Seconds(2), AlarmKind::kAlarm, "a");
+  alarms.End("a", /*raised_by=*/kNow + absl::Seconds(1), kNow + absl::Seconds(3));
+  alarms.End("a", /*raised_by=*/kNow + absl::Seconds(1), kNow + absl::Seconds(4));
+  auto snapshot = alarms.Snapshot(kNow + absl::Seconds(5));
+  ASSERT_EQ(snapshot.size(), 3);
+  EXPECT_EQ(snapshot[0].over_age, std::nullopt) << "raised later";
+  EXPECT_EQ(snapshot[1].over_age, std::nullopt) << "another subject";
+  EXPECT_EQ(snapshot[2].over_age, absl::Seconds(2)) << "since the first time it was over";
+  alarms.Raise("disk a is full", kNow + absl::Seconds(5), AlarmKind::kAlarm, "a");
+  snapshot = alarms.Snapshot(kNow + absl::Seconds(5));
+  EXPECT_EQ(snapshot[0].text, "disk a is full");
+  EXPECT_EQ(snapshot[0].over_age, std::nullopt);
+}
+
 TEST(AlarmBookTest, IsBounded) {
   AlarmBook alarms;
   for (int i = 0; i < 100; ++i) alarms.Raise(absl::StrCat(i), kNow);

@@ -63,8 +63,9 @@ struct OpenRoundSnapshot {
 struct ShardSnapshot {
   int shard = 0;
   std::string address;
-  std::string state;  // missing, attached, loading, serving
+  std::string state;  // missing, attached, loading, serving, away
   ElementRange range;
+  std::string journal_replica = "";  // see JournalState; empty if its server is not there
 };
 
 struct CheckpointSnapshot {
@@ -93,7 +94,8 @@ struct AlarmSnapshot {
   std::string text;
   absl::Duration age;  // since it was last raised
   uint64_t count = 0;
-  bool is_reminder = false;  // see AlarmKind
+  bool is_reminder = false;                               // see AlarmKind
+  std::optional<absl::Duration> over_age = std::nullopt;  // since it is over; not set: it may last
 };
 
 // What an operator has asked for and what has not come yet.

@@ -183,6 +183,9 @@ std::string WayOut(const ClusterState& state, absl::Time now) {
     return absl::StrCat("if its process is gone, start it again: then all go back to the ",
                         state.checkpoints.last().has_value() ? "newest checkpoint" : "beginning");
   }
+  if (!WaitingForJournals(state).empty()) {
+    return "see to the disk of the journal, and to its replica if it has one";
+  }
   const bool waits_for_round =
       (state.phase == CoordinatorPhase::kRunning || state.phase == CoordinatorPhase::kEvaluating) &&
       !state.open.empty();
@@ -255,15 +258,23 @@ std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ag
   return missing.empty() ? "" : absl::StrCat("waits for the server of ", missing);
 }
 
+std::string WaitingForJournals(const ClusterState& state, Ages ages) {
+  return state.shards.JournalTroubles(/*has_reasons=*/ages == Ages::kShown);
+}
+
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   const bool has_ages = ages == Ages::kShown;
   const std::optional<absl::Time> age_at = has_ages ? std::optional(now) : std::nullopt;
-  if (state.is_shard_away() && state.has_memory() && !state.should_exit) {
-    return WaitingForServers(state, now, ages);
+  const bool awaits_servers = state.phase == CoordinatorPhase::kAwaitingShards ||
+                              (state.is_shard_away() && state.has_memory() && !state.should_exit);
+  const std::string servers = awaits_servers ? WaitingForServers(state, now, ages) : "";
+  // Then workers are missing only because nothing of theirs is acknowledged.
+  const std::string journals =
+      state.phase == CoordinatorPhase::kFailed ? "" : WaitingForJournals(state, ages);
+  if (awaits_servers || !journals.empty()) {
+    return absl::StrCat(journals, journals.empty() || servers.empty() ? "" : "; ", servers);
   }
   switch (state.phase) {
-    case CoordinatorPhase::kAwaitingShards:
-      return WaitingForServers(state, now, ages);
     case CoordinatorPhase::kRestoring:
       return "looks for the newest checkpoint that verifies";
     case CoordinatorPhase::kAwaitingLayout:
@@ -281,6 +292,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
       const std::string leave = WaitingForLeave(state, now);
       return absl::StrCat(state.failure.message(), leave.empty() ? "" : "; ", leave);
     }
+    case CoordinatorPhase::kAwaitingShards:
     case CoordinatorPhase::kRunning:
     case CoordinatorPhase::kEvaluating:
       break;
@@ -360,7 +372,7 @@ std::string HoldText(const Hold& hold, absl::Time now) {
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {
-  if (state.open.empty()) return kWaitPatience;
+  if (state.open.empty() || !WaitingForJournals(state).empty()) return kWaitPatience;
   // It has lasted before it was told.
   if (!Standstills(state, /*age_at=*/std::nullopt).empty()) return kWaitPatience;
   // Rounds take their time; one that only waits for some is held up by them.
@@ -371,7 +383,8 @@ absl::Duration WaitPatience(const ClusterState& state) {
 
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now) {
   if (state.is_shard_away() || state.phase != CoordinatorPhase::kRunning || state.is_stopping() ||
-      state.is_work_held() || state.ledger.is_exhausted() || state.supply.is_awaited()) {
+      state.is_work_held() || state.ledger.is_exhausted() || state.supply.is_awaited() ||
+      !WaitingForJournals(state).empty()) {
     return WaitingFor(state, now, Ages::kLeftOut);
   }
   const ClusterView view = state.View(now);
@@ -449,6 +462,7 @@ absl::string_view StateName(const ClusterState& state) {
                              state.phase == CoordinatorPhase::kEvaluating ||
                              state.phase == CoordinatorPhase::kSaving;
   if (state.is_shard_away() && needs_servers) return "waiting_for_servers";
+  if (needs_servers && !WaitingForJournals(state).empty()) return "waiting_for_journal";
   switch (state.phase) {
     case CoordinatorPhase::kAwaitingShards:
       return "waiting_for_servers";
@@ -480,7 +494,8 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.uptime = now - state.started_at;
   snapshot.state = std::string(StateName(state));
   snapshot.waiting_for = WaitingFor(state, now);
-  snapshot.is_held_up = state.waits.IsTold(WaitingFor(state, now, Ages::kLeftOut));
+  snapshot.is_held_up = !WaitingForJournals(state).empty() ||
+                        state.waits.IsTold(WaitingFor(state, now, Ages::kLeftOut));
   snapshot.round = ledger.next_round;
   snapshot.total_rounds = state.ledger.total_rounds();
   snapshot.epoch = state.ledger.epoch();
@@ -515,9 +530,10 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   }
   for (size_t i = 0; i < state.shards.entries().size(); ++i) {
     const ShardRegistry::Entry& entry = state.shards.entries()[i];
-    snapshot.shards.push_back(
-        {static_cast<int>(i), entry.address, std::string(ShardRegistry::StateName(entry)),
-         state.map == nullptr ? ElementRange{} : state.map->servers[i].range});
+    snapshot.shards.push_back({static_cast<int>(i), entry.address,
+                               std::string(ShardRegistry::StateName(entry)),
+                               state.map == nullptr ? ElementRange{} : state.map->servers[i].range,
+                               entry.is_there() ? entry.journal.replica : ""});
   }
   snapshot.last_checkpoint = state.checkpoints.Snapshot(now);
   snapshot.resumed = state.resumed;

@@ -21,6 +21,8 @@ enum class Ages : uint8_t { kShown, kLeftOut };
 
 // Who is waited for, in which round, and for how long; empty if nobody is.
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
+// The journals that cannot be written at present; empty: none. Without ages: without reasons, too.
+std::string WaitingForJournals(const ClusterState& state, Ages ages = Ages::kShown);
 // The servers that are not there, or not yet what the others are; empty if all serve.
 std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
 // Why this worker, which has asked for work, has none; without ages, so that its log has it once.

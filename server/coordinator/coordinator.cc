@@ -50,6 +50,12 @@ constexpr absl::Duration kFarewellTime = absl::Minutes(1);
 // For servers to hear that they are to exit: within ten seconds they notice a dead connection, and
 // connect again.
 constexpr absl::Duration kExitTime = absl::Seconds(15);
+// An alarm may overtake the sign of life that its server has given before.
+constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
+
+// Of alarms.
+std::string JournalSubject(int shard) { return absl::StrCat("journal of shard ", shard); }
+std::string ServerSubject(int shard) { return absl::StrCat("server of shard ", shard); }
 
 void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_complete = heldout.complete;
@@ -910,6 +916,7 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
               now);
   }
   RETURN_IF_ERROR(state_.shards.Attach(shard, instance_id, address, now));
+  state_.alarms.End(ServerSubject(shard), now, now);
   outbox_.Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
   if (state_.phase == CoordinatorPhase::kAwaitingShards && state_.shards.all_attached()) {
     Enter(CoordinatorPhase::kRestoring);
@@ -946,8 +953,18 @@ void Coordinator::OnShardHeard(int shard, uint64_t instance_id, absl::Time now) 
   }
 }
 
-void Coordinator::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
+void Coordinator::OnJournalState(int shard, JournalState journal, absl::Time now) {
+  if (!state_.shards.Has(shard)) return;
+  if (journal.trouble.empty()) {
+    state_.alarms.End(JournalSubject(shard), now - kLongestOvertaking, now);
+  }
+  const int64_t bytes = journal.bytes;
+  state_.shards.SetJournal(shard, std::move(journal));
   if (saves_.OnJournalSize(shard, bytes, now)) Advance(now);
+}
+
+void Coordinator::RaiseJournalAlarm(int shard, absl::string_view text, absl::Time now) {
+  outbox_.RaiseAlarm(text, now, AlarmKind::kAlarm, JournalSubject(shard));
 }
 
 void Coordinator::OnShardAway(int shard, absl::Time now) {
@@ -959,6 +976,7 @@ void Coordinator::OnShardAway(int shard, absl::Time now) {
 
 void Coordinator::OnShardBack(int shard, absl::Time now) {
   outbox_.Touch();
+  state_.alarms.End(ServerSubject(shard), now, now);
   outbox_.Tell(absl::StrCat("shard back shard=", shard));
   Advance(now);
 }
@@ -981,7 +999,7 @@ void Coordinator::LookForSilence(absl::Time now) {
                      " gives no sign of life, and training waits for it. If its process is "
                      "gone, start it again: then the cluster goes on from that server's "
                      "journal, or from the newest checkpoint"),
-        now);
+        now, AlarmKind::kAlarm, ServerSubject(static_cast<int>(shard)));
   }
 }
 

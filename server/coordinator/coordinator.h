@@ -38,6 +38,7 @@
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/coordinator_memory.h"
+#include "server/coordinator/journal_state.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/shard_command.h"
@@ -128,9 +129,10 @@ class Coordinator {
   void OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now);
   // A sign of life. A server that gives none for a lease is away until the next one.
   void OnShardHeard(int shard, uint64_t instance_id, absl::Time now);
-  // Of what it has written down since the newest checkpoint. More than --journal_limit: a
-  // checkpoint is taken out of turn, once until there is less again.
-  void OnJournalSize(int shard, int64_t bytes, absl::Time now);
+  // With each sign of life. More written down than --journal_limit: a checkpoint is taken out of
+  // turn, once until there is less again. Without trouble, what RaiseJournalAlarm() was told of is
+  // over.
+  void OnJournalState(int shard, JournalState journal, absl::Time now);
   // Answers to commands. Those of an earlier server incarnation are ignored.
   void OnShardLoaded(int shard, uint64_t server_incarnation, const absl::Status& status,
                      absl::Time now);
@@ -167,6 +169,8 @@ class Coordinator {
   void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm) {
     outbox_.RaiseAlarm(text, now, kind);
   }
+  // What keeps the server of a shard from acknowledging anything.
+  void RaiseJournalAlarm(int shard, absl::string_view text, absl::Time now);
 
   // How it stands. state_version() changes whenever a pending grant, registration or checkpoint
   // could have a new answer.

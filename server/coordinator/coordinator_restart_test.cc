@@ -116,21 +116,22 @@ TEST(CoordinatorRestartTest, AJournalThatIsTooLongBringsACheckpointOutOfTurnOnce
   const TestWorker a = cluster.Add("a");
   Coordinator& coordinator = cluster.coordinator();
   RunUntil(cluster, a, 1);
-  coordinator.OnJournalSize(1, 1000, cluster.now());
+  coordinator.OnJournalState(1, {.bytes = 1000}, cluster.now());
   RunUntil(cluster, a, 2);
   EXPECT_THAT(cluster.sent().save_directories, ::testing::IsEmpty());
-  coordinator.OnJournalSize(1, 1001, cluster.now());
-  coordinator.OnJournalSize(1, 2000, cluster.now());
+  coordinator.OnJournalState(1, {.bytes = 1001}, cluster.now());
+  coordinator.OnJournalState(1, {.bytes = 2000}, cluster.now());
   RunUntil(cluster, a, 3);
   EXPECT_THAT(cluster.sent().save_directories, ElementsAre("ckpt/round-00000003.1000-1.tmp"));
   EXPECT_THAT(cluster.observer().events,
               Contains(AllOf(HasSubstr("shard 1"), HasSubstr("--journal_limit=1.0 kB"))));
   cluster.FinishSave();
-  coordinator.OnJournalSize(1, 1500, cluster.now());  // still, as when saving takes long
+  coordinator.OnJournalState(1, {.bytes = 1500},
+                             cluster.now());  // still, as when saving takes long
   RunUntil(cluster, a, 4);
   EXPECT_EQ(cluster.sent().save_directories.size(), 1);
-  coordinator.OnJournalSize(1, 10, cluster.now());
-  coordinator.OnJournalSize(1, 1500, cluster.now());
+  coordinator.OnJournalState(1, {.bytes = 10}, cluster.now());
+  coordinator.OnJournalState(1, {.bytes = 1500}, cluster.now());
   RunUntil(cluster, a, 5);
   EXPECT_EQ(cluster.sent().save_directories.size(), 2);
 }

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 // A worker that has trained for two seconds and holds the next round.
 TestWorker WorkTwoRounds(CoordinatorHarness& cluster) {
@@ -68,6 +69,94 @@ TEST(CoordinatorStatusTest, AJobWhoseServerIsAwayHasNoSpeedAndNoEnd) {
   EXPECT_EQ(snapshot.state, "waiting_for_servers");
   EXPECT_EQ(snapshot.samples_per_second, 0.0);
   EXPECT_FALSE(snapshot.eta.has_value());
+}
+
+TEST(CoordinatorStatusTest, AJournalThatCannotBeWrittenIsWhatIsWaitedFor) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = WorkTwoRounds(cluster);
+  Coordinator& coordinator = cluster.coordinator();
+  EXPECT_EQ(coordinator.Snapshot(cluster.now()).state, "training");
+  coordinator.RequestStop("enough", cluster.now());
+  coordinator.OnJournalState(1, {.trouble = "disk full"}, cluster.now());
+  ClusterSnapshot snapshot = coordinator.Snapshot(cluster.now());
+  EXPECT_EQ(snapshot.state, "waiting_for_journal");
+  EXPECT_EQ(snapshot.waiting_for, "the journal of shard 1: disk full");
+  EXPECT_TRUE(snapshot.is_held_up);
+  EXPECT_FALSE(snapshot.eta.has_value());
+  ASSERT_EQ(snapshot.requests.size(), 1);
+  EXPECT_EQ(snapshot.requests[0].waiting_for, snapshot.waiting_for);
+  EXPECT_EQ(snapshot.requests[0].waiting_for_undated, "the journal of shard 1 cannot be written");
+  EXPECT_THAT(snapshot.requests[0].way_out, HasSubstr("disk"));
+  cluster.Pass(absl::Seconds(10), {a});
+  EXPECT_EQ(coordinator.Heartbeat({a.life, 0, 0, ""}, cluster.now())->waiting_for,
+            "the journal of shard 1 cannot be written");
+  coordinator.OnJournalState(0, {.trouble = "no answer"}, cluster.now());
+  EXPECT_EQ(coordinator.Snapshot(cluster.now()).waiting_for,
+            "the journal of shard 0: no answer and the journal of shard 1: disk full");
+
+  // Of a server that is away, nothing is known.
+  coordinator.OnShardDisconnected(1, 71, cluster.now());
+  EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
+              StartsWith("the journal of shard 0: no answer; waits for the server of shard 1"));
+  coordinator.OnJournalState(0, {}, cluster.now());
+  EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
+              StartsWith("waits for the server of shard 1"));
+}
+
+TEST(CoordinatorStatusTest, TheJournalOfAnOnlyServerNeedsNoNumber) {
+  Coordinator::Config config = TestConfig();
+  config.num_shards = 1;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  cluster.coordinator().OnJournalState(0, {.trouble = "disk full"}, cluster.now());
+  EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).waiting_for, "the journal: disk full");
+}
+
+TEST(CoordinatorStatusTest, EachShardHasTheReplicaThatItsServerTellsOf) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  Coordinator& coordinator = cluster.coordinator();
+  const uint64_t memory_version = coordinator.memory_version();
+  coordinator.OnJournalState(1, {.replica = "backup:1 has everything"}, cluster.now());
+  coordinator.OnJournalState(2, {.replica = "of no shard"}, cluster.now());
+  EXPECT_EQ(coordinator.memory_version(), memory_version) << "nothing of it is kept";
+  ClusterSnapshot snapshot = coordinator.Snapshot(cluster.now());
+  EXPECT_EQ(snapshot.shards[0].journal_replica, "");
+  EXPECT_EQ(snapshot.shards[1].journal_replica, "backup:1 has everything");
+  coordinator.OnShardDisconnected(1, 71, cluster.now());
+  EXPECT_EQ(coordinator.Snapshot(cluster.now()).shards[1].journal_replica, "");
+}
+
+TEST(CoordinatorStatusTest, AnAlarmAboutAJournalIsOverOnceItsServerTellsOfNoTrouble) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  Coordinator& coordinator = cluster.coordinator();
+  const auto over = [&] { return coordinator.Snapshot(cluster.now()).alarms.at(0).over_age; };
+  coordinator.RaiseJournalAlarm(1, "shard 1: disk full", cluster.now());
+  coordinator.OnJournalState(1, {}, cluster.now());
+  EXPECT_FALSE(over().has_value()) << "it has been said before";
+  cluster.Pass(absl::Seconds(4));
+  coordinator.OnJournalState(1, {.trouble = "disk full"}, cluster.now());
+  coordinator.OnJournalState(0, {}, cluster.now());
+  EXPECT_FALSE(over().has_value());
+  coordinator.OnJournalState(1, {}, cluster.now());
+  EXPECT_EQ(over(), absl::ZeroDuration());
+}
+
+TEST(CoordinatorStatusTest, AnAlarmAboutASilentServerIsOverOnceItIsBack) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  cluster.silent_shard = 1;
+  for (int i = 0; i < 5; ++i) cluster.Pass(absl::Seconds(5), {a});
+  const auto alarms = [&] { return cluster.coordinator().Snapshot(cluster.now()).alarms; };
+  ASSERT_EQ(alarms().size(), 1);
+  EXPECT_THAT(alarms()[0].text, HasSubstr("gives no sign of life"));
+  EXPECT_FALSE(alarms()[0].over_age.has_value());
+  cluster.silent_shard = -1;
+  cluster.Pass(absl::Seconds(1), {a});
+  EXPECT_EQ(alarms()[0].over_age, absl::ZeroDuration());
 }
 
 TEST(CoordinatorStatusTest, AStopTellsForHowLongItWaitsForWhomAndWhatCanBeDone) {

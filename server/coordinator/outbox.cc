@@ -20,8 +20,9 @@ void Outbox::Do(CheckpointTask task) {
 
 void Outbox::Tell(absl::string_view event) { Announce(Event{std::string(event)}); }
 
-void Outbox::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind) {
-  if (alarms_.Raise(text, now, kind)) Announce(Alarm{std::string(text)});
+void Outbox::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind,
+                        absl::string_view subject) {
+  if (alarms_.Raise(text, now, kind, subject)) Announce(Alarm{std::string(text)});
 }
 
 }  // namespace lodestar

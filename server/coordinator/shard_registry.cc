@@ -180,6 +180,18 @@ std::string ShardRegistry::Lacking(State wanted, std::optional<absl::Time> now) 
   return absl::StrJoin(lacking, " and ");
 }
 
+std::string ShardRegistry::JournalTroubles(bool has_reasons) const {
+  std::vector<std::string> troubles;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    if (entry.journal.trouble.empty() || !entry.is_there()) continue;
+    const std::string owner = entries_.size() == 1 ? "" : absl::StrCat(" of shard ", i);
+    troubles.push_back(absl::StrCat(
+        "the journal", owner, has_reasons ? ": " + entry.journal.trouble : " cannot be written"));
+  }
+  return absl::StrJoin(troubles, " and ");
+}
+
 absl::string_view ShardRegistry::StateName(const Entry& entry) {
   if (entry.is_away()) return "away";
   switch (entry.state) {

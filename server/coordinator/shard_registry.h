@@ -12,11 +12,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/coordinator/journal_state.h"
 
 namespace lodestar {
 
@@ -34,7 +36,9 @@ class ShardRegistry {
     std::optional<absl::Time> away_since = std::nullopt;
     bool is_told = false;                          // people have been told that it is away
     absl::Time runs_since = absl::InfinitePast();  // as far as its signs of life show
+    JournalState journal = {};                     // by the last of them
     bool is_away() const { return away_since.has_value(); }
+    bool is_there() const { return state != State::kMissing && !is_away(); }
   };
 
   // The server of a shard that serves.
@@ -72,6 +76,7 @@ class ShardRegistry {
   // Since when what stands still on a path to the server is not for the server to explain: never
   // if it has given no sign of life since `still_since`, either.
   absl::Time RunsSince(int shard, absl::Time still_since) const;
+  void SetJournal(int shard, JournalState journal) { entries_[shard].journal = std::move(journal); }
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
 
@@ -92,6 +97,10 @@ class ShardRegistry {
   // "shard 1 (missing for 3s) and shard 2 (...)": those not yet in `wanted` or further. Without
   // `now`, without the times.
   std::string Lacking(State wanted, std::optional<absl::Time> now) const;
+  // "the journal of shard 1: disk full and ...": of servers that are there and can acknowledge
+  // nothing. Without reasons, which may change while the trouble lasts: "the journal of shard 1
+  // cannot be written". Empty: there are none.
+  std::string JournalTroubles(bool has_reasons) const;
   bool Has(int shard) const { return shard >= 0 && shard < static_cast<int>(entries_.size()); }
   const std::vector<Entry>& entries() const { return entries_; }
   static absl::string_view StateName(const Entry& entry);

@@ -201,10 +201,10 @@ ShardStats ShardHost::stats() const {
   ShardStats stats = current.ok() ? (*current)->stats() : ShardStats{};
   if (deps_.log == nullptr) return stats;
   stats.journal_bytes = deps_.log->bytes_since_checkpoint();
-  const absl::Status trouble = deps_.log->trouble();
-  if (!trouble.ok()) {
+  stats.journal_trouble = std::string(deps_.log->trouble().message());
+  if (!stats.journal_trouble.empty()) {
     stats.waiting_for = absl::StrCat("the journal cannot be written, and nothing is acknowledged: ",
-                                     trouble.message());
+                                     stats.journal_trouble);
   }
   return stats;
 }

@@ -49,7 +49,7 @@ class ShardReports {
   virtual void OnOutOfMemory(uint64_t /*server_incarnation*/, absl::string_view /*text*/) {}
   virtual void OnDropped(absl::string_view /*text*/) {}
   virtual void OnNotice(absl::string_view /*text*/) {}
-  // What the operator of the cluster should know of this server.
+  // What keeps this server from acknowledging anything: over once stats() tell of no trouble.
   virtual void OnAlarm(absl::string_view /*text*/) {}
 };
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
 #include "common/status_macros.h"
@@ -43,17 +42,6 @@ absl::StatusOr<std::optional<RoundReport>> ReportOf(bool has_report,
   if (!has_report) return std::nullopt;
   ASSIGN_OR_RETURN(RoundReport result, FromProto(report));
   return result;
-}
-
-// What a client says about itself, for log and status: at most kMaxReasonBytes, whole characters,
-// and none that a terminal obeys.
-std::string ReasonText(absl::string_view reason) {
-  size_t size = std::min(reason.size(), kMaxReasonBytes);
-  const auto is_inside = [&] {
-    return size < reason.size() && size > 0 && (static_cast<uint8_t>(reason[size]) & 0xc0) == 0x80;
-  };
-  while (is_inside()) --size;
-  return absl::Utf8SafeCHexEscape(reason.substr(0, size));
 }
 
 absl::Status StoppingStatus() {
@@ -124,10 +112,10 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
       };
     case v1::ShardReport::kStats:
       return [shard, instance_id = report.instance_id(),
-              journal_bytes = FromProto(report.stats()).journal_bytes](Coordinator& coordinator,
-                                                                       absl::Time now) {
+              journal = JournalOf(FromProto(report.stats()))](Coordinator& coordinator,
+                                                              absl::Time now) {
         coordinator.OnShardHeard(shard, instance_id, now);
-        coordinator.OnJournalSize(shard, journal_bytes, now);
+        coordinator.OnJournalState(shard, journal, now);
       };
     case v1::ShardReport::kSquareSums:
       return [=, &sums = report.square_sums()](Coordinator& coordinator, absl::Time now) {
@@ -155,7 +143,8 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
       return [shard](Coordinator& coordinator, absl::Time) { coordinator.OnShardExiting(shard); };
     case v1::ShardReport::kAlarm:
       return [=, &alarm = report.alarm()](Coordinator& coordinator, absl::Time now) {
-        coordinator.RaiseAlarm(absl::StrCat("shard ", shard, ": ", alarm.text()), now);
+        coordinator.RaiseJournalAlarm(shard, absl::StrCat("shard ", shard, ": ", alarm.text()),
+                                      now);
       };
     case v1::ShardReport::kStopping:
     case v1::ShardReport::REPORT_NOT_SET:
@@ -244,7 +233,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Leave(grpc::CallbackServerContext* context
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->RunAndTell(
       [&](Coordinator& coordinator, absl::Time now) {
-        return coordinator.Leave(life, ReasonText(request->reason()), *report, now);
+        return coordinator.Leave(life, PeerText(request->reason(), kMaxReasonBytes), *report, now);
       },
       [reactor](const absl::Status& left) { reactor->Finish(ToGrpcStatus(left)); });
   return reactor;

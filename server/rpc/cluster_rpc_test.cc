@@ -1,5 +1,6 @@
 #include "server/rpc/cluster_rpc.h"
 
+#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 #include "common/version.h"
 #include "proto/convert_cluster.h"
 #include "server/rpc/commanded_shards.h"
+#include "server/rpc/shard_convert.h"
 
 namespace lodestar {
 namespace {
@@ -135,6 +137,31 @@ TEST(ClusterRpcTest, AnAttachAndEverySignOfLifeAreAnsweredOnTheStream) {
   ASSERT_TRUE(reader->Read(&command));
   EXPECT_EQ(command.command_case(), v1::ShardCommand::COMMAND_NOT_SET);
   EXPECT_EQ(command.number(), 2);
+  context.TryCancel();
+  EXPECT_FALSE(reader->Finish().ok());
+}
+
+TEST(ClusterRpcTest, ASignOfLifeTellsOfTheJournalAtNoGreatLength) {
+  ServedCluster cluster(TwoServers());
+  grpc::ClientContext context;
+  const auto reader = cluster.stub->AttachShard(&context, Shard1());
+  v1::ShardCommand command;
+  ASSERT_TRUE(reader->Read(&command));
+  ShardStats stats;
+  stats.journal_replica = absl::StrCat("\x1b[2J", std::string(1000, 'x'));
+  stats.journal_trouble = "disk full";
+  v1::ShardReport report;
+  report.set_shard(1);
+  report.set_instance_id(7);
+  *report.mutable_stats() = ToProto(stats, /*bytes_received=*/0, /*bytes_sent=*/0);
+  grpc::ClientContext report_context;
+  v1::ShardReportReply reply;
+  ASSERT_TRUE(cluster.stub->ReportShard(&report_context, report, &reply).ok());
+  const ClusterSnapshot snapshot = cluster.strand.Run(
+      [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
+  EXPECT_EQ(snapshot.shards[1].journal_replica,
+            absl::StrCat("\\x1b[2J", std::string(256 - 4, 'x')));
+  EXPECT_THAT(snapshot.waiting_for, ::testing::HasSubstr("the journal of shard 1: disk full"));
   context.TryCancel();
   EXPECT_FALSE(reader->Finish().ok());
 }

@@ -59,6 +59,7 @@ void AddShard(const ShardLine& shard, v1::ClusterStatus* status) {
   line->set_contributions_rejected(stats.contributions_rejected);
   for (const uint64_t count : stats.staleness_histogram) line->add_staleness_histogram(count);
   line->set_journal_bytes(static_cast<uint64_t>(stats.journal_bytes));
+  line->set_journal_replica(shard.place.journal_replica);
 }
 
 void SetOpenRound(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
@@ -161,6 +162,9 @@ v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
     line->set_age_seconds(absl::ToDoubleSeconds(alarm.age));
     line->set_count(alarm.count);
     line->set_is_reminder(alarm.is_reminder);
+    if (alarm.over_age.has_value()) {
+      line->set_over_age_seconds(absl::ToDoubleSeconds(*alarm.over_age));
+    }
   }
   for (const RequestSnapshot& request : report.cluster.requests) {
     v1::PendingRequest* line = status.add_requests();

@@ -1,9 +1,12 @@
 #include "server/rpc/shard_convert.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
 #include "common/overloaded.h"
@@ -16,6 +19,9 @@ namespace {
 
 // Of a Save that takes each bucket as it is.
 constexpr int64_t kAnyRound = -1;
+// Of what a server says of its journal.
+constexpr size_t kMaxTroubleBytes = 1024;
+constexpr size_t kMaxReplicaBytes = 256;
 
 absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& assign) {
   switch (assign.source_case()) {
@@ -267,6 +273,8 @@ v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
   for (const uint64_t count : stats.staleness_histogram) result.add_staleness_histogram(count);
   result.set_waiting_for(stats.waiting_for);
   result.set_journal_bytes(static_cast<uint64_t>(stats.journal_bytes));
+  result.set_journal_trouble(stats.journal_trouble);
+  result.set_journal_replica(stats.journal_replica);
   return result;
 }
 
@@ -284,7 +292,24 @@ ShardStats FromProto(const v1::ShardReport::Stats& stats) {
                                     stats.staleness_histogram().end());
   result.waiting_for = stats.waiting_for();
   result.journal_bytes = static_cast<int64_t>(stats.journal_bytes());
+  result.journal_trouble = stats.journal_trouble();
+  result.journal_replica = stats.journal_replica();
   return result;
+}
+
+JournalState JournalOf(const ShardStats& stats) {
+  return {.bytes = stats.journal_bytes,
+          .trouble = PeerText(stats.journal_trouble, kMaxTroubleBytes),
+          .replica = PeerText(stats.journal_replica, kMaxReplicaBytes)};
+}
+
+std::string PeerText(absl::string_view text, size_t max_bytes) {
+  size_t size = std::min(text.size(), max_bytes);
+  const auto is_inside = [&] {
+    return size < text.size() && size > 0 && (static_cast<uint8_t>(text[size]) & 0xc0) == 0x80;
+  };
+  while (is_inside()) --size;
+  return absl::Utf8SafeCHexEscape(text.substr(0, size));
 }
 
 }  // namespace lodestar

@@ -2,8 +2,13 @@
 // of coordinator and shard. Errors are InvalidArgument and name the field.
 #pragma once
 
+#include <cstddef>
+#include <string>
+
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "proto/cluster_service.pb.h"
+#include "server/coordinator/journal_state.h"
 #include "server/coordinator/shard_command.h"
 #include "server/shard/shard_observer.h"
 #include "server/sync/round_plan.h"
@@ -26,5 +31,10 @@ RosterMember FromProto(const v1::RosterMember& member);
 v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
                                uint64_t bytes_sent);
 ShardStats FromProto(const v1::ShardReport::Stats& stats);
+// Its texts as PeerText().
+JournalState JournalOf(const ShardStats& stats);
+// What a peer says about itself, for log and status: of at most `max_bytes`, whole characters, and
+// none that a terminal obeys.
+std::string PeerText(absl::string_view text, size_t max_bytes);
 
 }  // namespace lodestar

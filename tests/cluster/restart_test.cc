@@ -4,11 +4,15 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/file_io.h"
 #include "common/file_system.h"
 #include "common/safetensors.h"
@@ -16,6 +20,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/status_mapping.h"
+#include "server/replica_server.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/wire_client.h"
 
@@ -105,8 +110,9 @@ TEST_F(RestartTest, WhoIsNotTheLeaderAnyMoreAcknowledgesNothing) {
   });
   const auto is_held_up = [&] {
     const auto status = FetchStatus(server->address());
-    return status.ok() &&
+    return status.ok() && absl::StartsWith(status->open_round().waiting_for(), "the journal: ") &&
            absl::StrContains(status->open_round().waiting_for(), "another server leads") &&
+           status->state() == "waiting_for_journal" && status->durability() == "journal" &&
            absl::c_any_of(status->alarms(), [](const v1::Alarm& alarm) {
              return absl::StrContains(alarm.text(), "shard 0: the journal cannot be written");
            });
@@ -116,6 +122,66 @@ TEST_F(RestartTest, WhoIsNotTheLeaderAnyMoreAcknowledgesNothing) {
   server->Stop(Server::StopKind::kImmediate);
   pushing.join();
   registering.join();
+}
+
+TEST_F(RestartTest, EachServersReplicaIsInTheStatusAndAnAlarmAboutItEndsOnceItIsBack) {
+  config_.durability.has_journal = true;
+  config_.durability.journal_dir = config_.durability.checkpoint_dir + "/journal";
+  config_.cluster.num_shards = 2;
+  std::vector<std::unique_ptr<ReplicaServer>> replicas(2);
+  std::vector<std::unique_ptr<Server>> servers(2);
+  std::vector<std::string> addresses(2);
+  const auto start_replica = [&](int shard, int port) -> absl::Status {
+    ServerConfig config;
+    config.is_replica = true;
+    config.network.listen = {"127.0.0.1", port};
+    config.durability.journal_dir =
+        absl::StrCat(config_.durability.checkpoint_dir, ".replica", shard);
+    if (port == 0) std::filesystem::remove_all(config.durability.journal_dir);
+    ASSIGN_OR_RETURN(replicas[shard], ReplicaServer::Create(config, {}));
+    addresses[shard] = absl::StrCat("127.0.0.1:", replicas[shard]->port());
+    return absl::OkStatus();
+  };
+  for (int shard = 0; shard < 2; ++shard) {
+    ASSERT_OK(start_replica(shard, /*port=*/0));
+    config_.cluster.shard = shard;
+    config_.durability.journal_replica = addresses[shard];
+    if (shard > 0) config_.cluster.coordinator = servers[0]->address();
+    ASSERT_OK_AND_ASSIGN(servers[shard], Server::Create(config_, {}));
+  }
+  const auto wait_for = [&](const std::function<bool(const v1::ClusterStatus&)>& is_there) {
+    while (true) {
+      const auto status = FetchStatus(servers[0]->address());
+      if (status.ok() && status->shards_size() == 2 && is_there(*status)) return;
+    }
+  };
+  const std::string whole = addresses[1] + " has everything";
+  wait_for([&](const v1::ClusterStatus& status) {
+    return status.shards(0).journal_replica() == addresses[0] + " has everything" &&
+           status.shards(1).journal_replica() == whole;
+  });
+  const int port = replicas[1]->port();
+  replicas[1].reset();
+  const auto alarm_of = [](const v1::ClusterStatus& status) {
+    return absl::c_find_if(status.alarms(), [](const v1::Alarm& alarm) {
+      return absl::StrContains(alarm.text(), "until it has everything again");
+    });
+  };
+  wait_for([&](const v1::ClusterStatus& status) {
+    const std::string& replica = status.shards(1).journal_replica();
+    return absl::StartsWith(replica, addresses[1] + ": ") &&
+           !absl::StrContains(replica, "replica " + addresses[1]) &&
+           absl::StartsWith(status.open_round().waiting_for(),
+                            absl::StrCat("the journal of shard 1: replica ", addresses[1])) &&
+           status.shards(0).journal_replica() == addresses[0] + " has everything" &&
+           alarm_of(status) != status.alarms().end() && !alarm_of(status)->has_over_age_seconds();
+  });
+  ASSERT_OK(start_replica(1, port));
+  wait_for([&](const v1::ClusterStatus& status) {
+    return status.shards(1).journal_replica() == whole &&
+           alarm_of(status) != status.alarms().end() && alarm_of(status)->has_over_age_seconds();
+  });
+  for (const int shard : {1, 0}) servers[shard]->Stop(Server::StopKind::kImmediate);
 }
 
 TEST_F(RestartTest, WhoIsNotTheLeaderAnyMorePublishesNothing) {

@@ -450,8 +450,12 @@ void SimulatedServer::TickShard() {
   life_->host->Tick();
   InspectShard(/*all=*/true);
   if (shard_ == 0) {
-    life_->strand->Report([this](Coordinator& coordinator, absl::Time now) {
-      coordinator.OnJournalSize(0, life_->host->stats().journal_bytes, now);
+    JournalState journal = JournalOf(ReadStats());
+    if (journal.trouble.empty() && life_->journal != nullptr) {
+      journal.trouble = std::string(life_->journal->trouble().message());
+    }
+    life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
+      coordinator.OnJournalState(0, journal, now);
     });
   }
   process_.After(kShardTick, [this] { TickShard(); });
@@ -579,19 +583,28 @@ void SimulatedServer::SendStats() {
   cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, 2 * kStatsInterval,
       [coordinator, shard = shard_, instance_id = life_->instance_id,
-       journal_bytes = life_->host->stats().journal_bytes](const Responder& responder) {
-        coordinator->OnStats(shard, instance_id, journal_bytes);
+       stats = ReadStats()](const Responder& responder) {
+        coordinator->OnStats(shard, instance_id, stats);
         responder.Reply([] {});
       },
       [](const absl::Status&) {});
 }
 
-void SimulatedServer::OnStats(int shard, uint64_t instance_id, int64_t journal_bytes) {
+ShardStats SimulatedServer::ReadStats() const {
+  ShardStats stats = life_->host->stats();
+  if (life_->replication == nullptr) return stats;
+  const absl::Status state = life_->replication->state();
+  stats.journal_replica = state.ok() ? "has everything" : std::string(state.message());
+  if (!state.ok()) stats.journal_trouble = std::string(state.message());
+  return stats;
+}
+
+void SimulatedServer::OnStats(int shard, uint64_t instance_id, const ShardStats& stats) {
   if (!CheckAttached(shard, instance_id).ok()) return;
   Send(life_->remotes[shard], std::nullopt);
   life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardHeard(shard, instance_id, now);
-    coordinator.OnJournalSize(shard, journal_bytes, now);
+    coordinator.OnJournalState(shard, JournalOf(stats), now);
   });
 }
 

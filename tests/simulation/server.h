@@ -225,7 +225,8 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void Send(Remote& remote, const std::optional<ShardCommand>& command);
   void Obey(const ShardCommand& command);
   void SendStats();
-  void OnStats(int shard, uint64_t instance_id, int64_t journal_bytes);
+  ShardStats ReadStats() const;
+  void OnStats(int shard, uint64_t instance_id, const ShardStats& stats);
   // To the coordinator: at once if it is here, else until it is answered.
   void SendReport(Report report);
   void SendFirstReport();
