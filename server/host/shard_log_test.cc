@@ -224,6 +224,21 @@ TEST_F(ShardLogTest, KnowsHowMuchWasWrittenSinceTheNewestCheckpoint) {
   EXPECT_EQ(written(), at_last) << "as the files say";
 }
 
+TEST_F(ShardLogTest, TellsWhyNothingIsAcknowledgedUntilTheDiskTakesItAgain) {
+  EXPECT_THAT(Start(), IsOkAndHolds(false));
+  Assign();
+  const auto trouble = [this] { return process_->host->stats().journal_trouble; };
+  EXPECT_EQ(trouble(), "");
+  disk_.SetFaultHook(
+      [](FileOperation, absl::string_view) { return absl::ResourceExhaustedError("disk full"); });
+  EXPECT_FALSE(Train(0));
+  EXPECT_THAT(trouble(), HasSubstr("disk full"));
+  disk_.SetFaultHook(nullptr);
+  process_->host->Tick();
+  process_->journal.RunAll();
+  EXPECT_EQ(trouble(), "");
+}
+
 // Until a checkpoint is published, and with it what comes before another one, nothing may go.
 TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
