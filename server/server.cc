@@ -179,6 +179,10 @@ absl::Status Server::PrepareReplication() {
   deps.clock = deps_.clock;
   deps.connect = [replica = durability.journal_replica] { return ConnectReplica(replica); };
   deps.random_id = RandomId;
+  deps.confirm = [this] {
+    RETURN_IF_ERROR(log_lock_->CheckHeld());
+    return deps_.confirm_leader();
+  };
   deps.now = [since = claim.since] { return since; };
   deps.on_change = [this](const absl::Status& state) { OnReplicaChange(state); };
   replication_ = std::make_unique<Replication>(std::move(config), std::move(deps));

@@ -263,6 +263,7 @@ void Replication::Lose(uint64_t connection, const absl::Status& why) {
     absl::MutexLock lock(&mutex_);
     if (!state_.ok() || connection != num_connections_) return;
     state_ = OfReplica(why);
+    is_superseded_ = absl::IsAborted(why);
     was_lost_ = true;
     lost = connection_;
   }
@@ -302,7 +303,7 @@ absl::Status Replication::Connect() {
     const auto is_empty = [this]()
                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_passes_ == 0; };
     absl::MutexLock lock(&mutex_);
-    if (state_.ok()) return state_;
+    if (state_.ok() || is_superseded_) return state_;
     mutex_.Await(absl::Condition(&is_empty));
     lanes_.clear();
     connection_ = nullptr;
@@ -324,6 +325,10 @@ absl::Status Replication::Connect() {
   if (!equal.ok()) {
     equal = OfReplica(equal);
     SetState(equal);
+    if (has_begun_ && absl::IsAborted(equal)) {
+      absl::MutexLock lock(&mutex_);
+      is_superseded_ = true;
+    }
     // No later attempt finds anything else, unless people do something.
     const bool is_refused = absl::IsAborted(equal) || absl::IsFailedPrecondition(equal);
     if (has_begun_ && is_refused && equal != refused_) deps_.on_change(equal);
@@ -385,6 +390,7 @@ absl::Status Replication::CheckJournal(const std::string& folder, uint64_t durab
 }
 
 absl::Status Replication::Equalise(ReplicaConnection& connection) {
+  if (has_begun_) RETURN_IF_ERROR(deps_.confirm());
   TermRequest request;
   request.term = config_.term;
   request.connection = deps_.random_id();

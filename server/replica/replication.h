@@ -47,7 +47,9 @@ class Replication {
     FileSystem* disk = nullptr;
     Clock* clock = &Clock::Real();
     std::function<std::unique_ptr<ReplicaConnection>()> connect;
-    std::function<uint64_t()> random_id;                              // not 0
+    std::function<uint64_t()> random_id;  // not 0
+    // Whether the folders are still this server's. Asked before it connects again.
+    std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
     std::function<std::string()> now = [] { return std::string(); };  // for people
     // The replica is lost (with why), and has everything again (OK). FailedPrecondition: something
     // is to be mended by people first. Aborted: another server has gone on from it, and this one
@@ -150,6 +152,8 @@ class Replication {
   int num_passes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<const Pass*, absl::Time> awaited_since_ ABSL_GUARDED_BY(mutex_);  // answers
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  // Another server has gone on from the replica. For good: it may be empty when it is asked next.
+  bool is_superseded_ ABSL_GUARDED_BY(mutex_) = false;
   bool was_lost_ ABSL_GUARDED_BY(mutex_) = false;  // since it was last looked for
   std::atomic<uint64_t> last_file_ = 0;
   std::thread watch_;

@@ -85,6 +85,7 @@ class ReplicationTest : public testing::Test {
     deps.disk = disk;
     deps.clock = &clock_;
     deps.random_id = [this] { return ++last_id_; };
+    deps.confirm = [this] { return confirmed_; };
     deps.connect = [this] { return std::make_unique<DirectConnection>(store_, link_); };
     deps.on_change = [this](const absl::Status& state) { last_change_ = state; };
     return std::make_unique<Replication>(std::move(config), std::move(deps));
@@ -125,7 +126,8 @@ class ReplicationTest : public testing::Test {
   }
 
   SimulatedClock clock_;
-  LinkHook link_;  // null: nothing is cut
+  absl::Status confirmed_;  // that a server still has its folders
+  LinkHook link_;           // null: nothing is cut
   std::unique_ptr<SimulatedFileSystem> here_ = std::make_unique<SimulatedFileSystem>();
   std::unique_ptr<SimulatedFileSystem> there_ = std::make_unique<SimulatedFileSystem>();
   std::shared_ptr<ReplicaStore> store_;
@@ -303,6 +305,7 @@ TEST_F(ReplicationTest, StartsThatWereCutShortAreNoReasonNotToStart) {
 TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) {
   ASSERT_OK(StartServer());
   ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
+  auto emptied = std::make_unique<SimulatedFileSystem>();
   // It is frozen; another machine starts with nothing.
   clock_.AdvanceTime(absl::Seconds(5));
   SimulatedFileSystem elsewhere;
@@ -318,6 +321,17 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   // It learns that this is for good.
   EXPECT_EQ(server_->Look().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(last_change_.code(), absl::StatusCode::kAborted);
+  // Whatever becomes of the replica.
+  store_.reset();
+  std::swap(there_, emptied);
+  StartReplica();
+  EXPECT_EQ(server_->Look().code(), absl::StatusCode::kAborted);
+  EXPECT_FALSE(store_->HasWhole(0));
+  store_.reset();
+  std::swap(there_, emptied);
+  StartReplica();
+  ASSERT_TRUE(absl::IsUnavailable(other->Look()));
+  ASSERT_OK(other->Connect());
   // Nor after it was started again, with all that it had.
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kAborted);
@@ -576,6 +590,20 @@ TEST_F(ReplicationTest, AServerWithoutAJournalWaitsUntilTheOtherHasEnded) {
   ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more"));
   server_.reset();
   ASSERT_OK(stranger->Connect());
+}
+
+// Whoever has taken them over may have filled the replica that is empty now.
+TEST_F(ReplicationTest, WhoHasLostItsFoldersFillsNoReplica) {
+  ASSERT_OK(StartServer());
+  store_.reset();
+  there_ = std::make_unique<SimulatedFileSystem>();
+  StartReplica();
+  ASSERT_TRUE(absl::IsUnavailable(server_->Look()));
+  confirmed_ = absl::AlreadyExistsError("held by another");
+  EXPECT_EQ(server_->Connect().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_FALSE(store_->HasWhole(0));
+  confirmed_ = absl::OkStatus();
+  ASSERT_OK(server_->Connect());
 }
 
 // Its connection stands, as where its machine has lost power.

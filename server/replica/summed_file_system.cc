@@ -87,7 +87,7 @@ std::vector<std::string> SummedFileSystem::Gone(const std::string& folder) {
     absl::MutexLock lock(&mutex_);
     for (auto entry = entries_.lower_bound(below);
          entry != entries_.end() && absl::StartsWith(entry->first, below); ++entry) {
-      gone.push_back(entry->first);
+      if (entry->second.sum.has_value()) gone.push_back(entry->first);
     }
   }
   std::erase_if(gone, [this](const std::string& path) { return disk_->Exists(path); });

@@ -33,8 +33,8 @@ class SummedFileSystem final : public FileSystem {
   // Of a whole file. Reads it, unless all of it was written through this and synced since, or it
   // was there before and has been read. Errors: those of the disk.
   absl::StatusOr<FileSum> Sum(const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Files below `folder` that were written through this, or read, and are there no more, although
-  // nobody has removed them through this.
+  // Files below `folder` that were written and synced through this, or read, and are there no more,
+  // although nobody has removed them through this.
   std::vector<std::string> Gone(const std::string& folder) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,

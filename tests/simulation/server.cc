@@ -153,6 +153,7 @@ absl::Status SimulatedServer::Replicate() {
     });
   };
   deps.random_id = [this] { return process_.world().chance()() | 1; };
+  deps.confirm = [this] { return CheckHeld(); };
   deps.on_change = [this](const absl::Status& state) {
     process_.world().Tell(process_.name(), ": replica: ", state.ToString());
   };
