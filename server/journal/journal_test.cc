@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "common/executor.h"
 #include "common/testing/queue_executor.h"
+#include "common/testing/simulated_clock.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "server/journal/journal_reader.h"
@@ -277,6 +278,26 @@ TEST_F(JournalTest, SegmentsOfNoUseStayBesideUntilOthersDo) {
 }
 
 // Who has taken it over has read it before, and does not know of what is written now.
+TEST_F(JournalTest, ADiskThatHangsIsTrouble) {
+  SimulatedClock clock;
+  const auto writer =
+      JournalWriter::Create({.folder = kFolder, .end = {}},
+                            {.file_system = &disk_, .clock = &clock, .executor = &executor_});
+  ASSERT_OK(writer.status());
+  clock.AdvanceTime(absl::Hours(1));
+  EXPECT_OK((*writer)->trouble());
+  (*writer)->Append({.text = "x"}, [] {});
+  clock.AdvanceTime(absl::Seconds(2));
+  EXPECT_OK((*writer)->trouble());
+  (*writer)->Append({.text = "y"}, [] {});
+  clock.AdvanceTime(absl::Seconds(2));
+  EXPECT_THAT((*writer)->trouble(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("nothing could be written for 4s; the disk, or the replica's")));
+  executor_.RunAll();
+  EXPECT_OK((*writer)->trouble());
+}
+
 TEST_F(JournalTest, NothingIsDurableInAFolderThatIsAnothersByNow) {
   bool is_ours = true;
   const auto confirm = [&] {

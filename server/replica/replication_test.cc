@@ -3,16 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/checkpoint_directory.h"
 #include "common/testing/checkpoint_files.h"
 #include "common/testing/queue_executor.h"
@@ -74,6 +77,10 @@ class ReplicationTest : public testing::Test {
   }
 
   std::unique_ptr<Replication> MakeServer(FileSystem* disk, ReplicationPlan plan) {
+    return std::make_unique<Replication>(ConfigOf(std::move(plan)), DepsOf(disk));
+  }
+
+  Replication::Config ConfigOf(ReplicationPlan plan) {
     Replication::Config config;
     config.journal_dir = kJournals;
     config.checkpoint_dir = kCheckpoints;
@@ -81,6 +88,10 @@ class ReplicationTest : public testing::Test {
     config.server = "here";
     config.term = ++last_term_;
     config.plan = std::move(plan);
+    return config;
+  }
+
+  Replication::Deps DepsOf(FileSystem* disk) {
     Replication::Deps deps;
     deps.disk = disk;
     deps.clock = &clock_;
@@ -88,7 +99,7 @@ class ReplicationTest : public testing::Test {
     deps.confirm = [this] { return confirmed_; };
     deps.connect = [this] { return std::make_unique<DirectConnection>(store_, link_); };
     deps.on_change = [this](const absl::Status& state) { last_change_ = state; };
-    return std::make_unique<Replication>(std::move(config), std::move(deps));
+    return deps;
   }
 
   static ReplicationPlan WithNothing() {
@@ -212,6 +223,98 @@ TEST_F(ReplicationTest, ACutCostsNoReadingOfWhatBothSidesHaveWritten) {
   there_->SetFaultHook(note);
   ASSERT_OK(server_->Connect());
   EXPECT_THAT(read, testing::IsEmpty());
+  EXPECT_EQ(Contents(*there_), Contents(*here_));
+}
+
+// A connection of which one answer is lost, while all else goes on.
+class DeafConnection final : public ReplicaConnection {
+ public:
+  explicit DeafConnection(std::unique_ptr<ReplicaConnection> connection)
+      : connection_(std::move(connection)) {}
+
+  void LoseAnswers() { state_->loses_answers = true; }
+  // Until somebody waits for one of them.
+  void AwaitWaiting() { state_->is_waiting.WaitForNotification(); }
+
+  absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) override {
+    return connection_->BeginTerm(request);
+  }
+  absl::Status CheckTerm() override { return connection_->CheckTerm(); }
+  absl::StatusOr<std::vector<FileEntry>> ListFiles() override { return connection_->ListFiles(); }
+  absl::Status ReadFile(const MirroredPath& path,
+                        absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
+    return connection_->ReadFile(path, take);
+  }
+  absl::StatusOr<std::unique_ptr<ReplicaLane>> OpenLane() override {
+    absl::StatusOr<std::unique_ptr<ReplicaLane>> lane = connection_->OpenLane();
+    if (!lane.ok()) return lane;
+    return std::make_unique<Lane>(*std::move(lane), state_);
+  }
+  void Cancel() override {
+    connection_->Cancel();
+    if (!state_->is_cancelled.HasBeenNotified()) state_->is_cancelled.Notify();
+  }
+
+ private:
+  struct State {
+    std::atomic<bool> loses_answers = false;
+    absl::Notification is_waiting;
+    absl::Notification is_cancelled;
+  };
+
+  class Lane final : public ReplicaLane {
+   public:
+    Lane(std::unique_ptr<ReplicaLane> lane, std::shared_ptr<State> state)
+        : lane_(std::move(lane)), state_(std::move(state)) {}
+    absl::Status Send(FileChange change) override { return lane_->Send(std::move(change)); }
+    absl::StatusOr<uint64_t> Ask() override { return lane_->Ask(); }
+    absl::Status Await(uint64_t question) override {
+      if (!state_->loses_answers) return lane_->Await(question);
+      state_->is_waiting.Notify();
+      state_->is_cancelled.WaitForNotification();
+      return absl::UnavailableError("the connection was ended");
+    }
+
+   private:
+    const std::unique_ptr<ReplicaLane> lane_;
+    const std::shared_ptr<State> state_;
+  };
+
+  const std::unique_ptr<ReplicaConnection> connection_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+TEST_F(ReplicationTest, AnAnswerThatIsLostIsNotWaitedForForEver) {
+  ASSERT_OK(StartServer());
+  server_.reset();
+  DeafConnection* deaf = nullptr;
+  Replication::Config config = ConfigOf(WithNothing());
+  config.plan.previous = {last_term_ - 1};
+  config.plan.has_nothing = false;
+  Replication::Deps deps = DepsOf(here_.get());
+  deps.connect = [&] {
+    auto connection =
+        std::make_unique<DeafConnection>(std::make_unique<DirectConnection>(store_, nullptr));
+    deaf = connection.get();
+    return connection;
+  };
+  Replication server(std::move(config), std::move(deps));
+  FileSystem* const disk = server.AddDisk();
+  ASSERT_OK(server.Connect());
+  deaf->LoseAnswers();
+  absl::Status written;
+  std::thread writing(
+      [&] { written = Write(*disk, "/run/journal/shard-0/00000001.journal", "x"); });
+  deaf->AwaitWaiting();
+  clock_.AdvanceTime(absl::Seconds(29));
+  EXPECT_OK(server.Look());
+  clock_.AdvanceTime(absl::Seconds(1));
+  const absl::Status looked = server.Look();
+  EXPECT_EQ(looked.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(looked.message(), HasSubstr("has not answered for 30s, though it is there"));
+  writing.join();
+  EXPECT_EQ(written.code(), absl::StatusCode::kUnavailable);
+  ASSERT_OK(server.Connect());
   EXPECT_EQ(Contents(*there_), Contents(*here_));
 }
 
