@@ -414,10 +414,12 @@ absl::Status Server::BeginService() {
     agent_->Start(host_.get(), address_);
   }
   if (!promoted_from_.empty() && replication_ == nullptr) {
-    reports().OnAlarm(
-        absl::StrCat("the server has gone on from a replica, and has none any more: what is "
-                     "acknowledged is on one disk only until this server is started "
-                     "with --journal_replica"));
+    const absl::string_view text =
+        "the server has gone on from a replica, and has none any more: what is acknowledged is on "
+        "one disk only until this server is started with --journal_replica";
+    // Of other servers the row of their replica says so.
+    LogWarn("{}", text);
+    if (role_ != nullptr) role_->RaiseAlarm(std::string(text), AlarmKind::kReminder);
   }
   if (has_recovered_) host_->GoOn();
   has_begun_ = true;
