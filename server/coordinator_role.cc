@@ -308,7 +308,8 @@ absl::Status CoordinatorRole::AttachLocalShard(const ShardHost& local, const std
   for (const std::string& alarm : alarms_) RaiseAlarm(alarm, AlarmKind::kAlarm);
   return strand_.Run([&](Coordinator& coordinator, absl::Time now) {
     return coordinator.OnShardAttached(0, config_.cluster.num_shards, local.instance_id(),
-                                       local.server_incarnation(), address, now);
+                                       local.server_incarnation(), address, now,
+                                       local.journal_place());
   });
 }
 

@@ -290,6 +290,8 @@ void Server::OnLogTrouble(const absl::Status& status) {
   if (status.ok()) {
     return LogInfo("shard={} the journal can be written again", config_.cluster.shard);
   }
+  // Another process has the folder.
+  if (absl::IsAlreadyExists(status)) return Finish(status);
   reports().OnAlarm(
       absl::StrCat("the journal cannot be written, and nothing is acknowledged until it can: ",
                    status.message()));

@@ -881,18 +881,25 @@ bool Coordinator::GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) co
 
 absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
                                           uint64_t memory_of, absl::string_view address,
-                                          absl::Time now) {
+                                          absl::Time now, JournalPlace journal) {
   RETURN_IF_ERROR(state_.shards.CheckFits(shard, num_shards));
   // It has not heard of the end, or was started anew behind it.
   if (state_.should_exit) {
     outbox_.Repeat(shard, StopCommand{std::string(state_.failure.message())});
     return absl::OkStatus();
   }
-  if (GoesOn(shard, instance_id, memory_of)) {
+  const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
+  if (state_.shards.IsHeldBy(shard, instance_id) && journal.first_segment < entry.first_segment) {
+    return absl::AbortedError("another process goes on with the journal of this server");
+  }
+  const bool goes_on = GoesOn(shard, instance_id, memory_of);
+  const bool has_lost_records = goes_on && state_.shards.HasLostRecords(shard, journal.end);
+  if (goes_on && !has_lost_records) {
     // This connection may come before the end of the old one is noticed.
     if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
     outbox_.Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
     state_.shards.Reconnect(shard, address, now);
+    state_.shards.SetFirstSegment(shard, journal.first_segment);
     // A server that was started again on what it had may have another port.
     if (state_.map != nullptr && state_.map->servers[shard].address != address) {
       RETURN_IF_ERROR(PlanMap(state_.map->version + 1, state_));
@@ -908,7 +915,12 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
         memory_of < state_.server_incarnation) {
       return absl::AbortedError("this call is older than what its server has loaded since");
     }
-    StartOver(shard, state_.has_memory() ? "has missed what it was told to load" : kCutOffEarly,
+    StartOver(shard,
+              has_lost_records
+                  ? absl::StrCat("has a journal that ends with record ", journal.end,
+                                 ", and record ", entry.journal_end, " was on disk")
+                  : std::string(state_.has_memory() ? "has missed what it was told to load"
+                                                    : kCutOffEarly),
               now);
   } else if (state_.shards.entries()[shard].is_away()) {
     StartOver(shard,
@@ -916,6 +928,7 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
               now);
   }
   RETURN_IF_ERROR(state_.shards.Attach(shard, instance_id, address, now));
+  state_.shards.SetFirstSegment(shard, journal.first_segment);
   state_.alarms.End(ServerSubject(shard), now, now);
   outbox_.Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
   if (state_.phase == CoordinatorPhase::kAwaitingShards && state_.shards.all_attached()) {

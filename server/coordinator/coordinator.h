@@ -120,10 +120,13 @@ class Coordinator {
   // Shards. Attached and disconnected by their connection; shard 0 is in this process and attaches
   // likewise. A server that comes back with the memory that it had goes on, and is told again what
   // it may have missed; `memory_of`: the server incarnation that it is of, 0 if it has none.
-  // Errors: InvalidArgument (numbers do not fit), AlreadyExists (another server holds the shard,
-  // and is not away), Aborted (the call comes late: its server has loaded other memory since).
+  // One whose journal lacks records that were on disk takes all servers back to the newest
+  // checkpoint. Errors: InvalidArgument (numbers do not fit), AlreadyExists (another server holds
+  // the shard, and is not away), Aborted (the call comes late: its server has loaded other memory
+  // since; or another process goes on with its journal).
   absl::Status OnShardAttached(int shard, int num_shards, uint64_t instance_id, uint64_t memory_of,
-                               absl::string_view address, absl::Time now);
+                               absl::string_view address, absl::Time now,
+                               JournalPlace journal = {});
   // Whether a server that attaches so goes on.
   bool GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const;
   void OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now);

@@ -49,6 +49,8 @@ template <typename Archive>
 void Describe(Archive& archive, ShardRegistry::Holder& holder) {
   archive("instance_id", holder.instance_id);
   archive("address", holder.address);
+  archive.Optional("journal_end", holder.journal_end);
+  archive.Optional("first_segment", holder.first_segment);
 }
 
 template <typename Archive>

@@ -411,6 +411,69 @@ TEST(CoordinatorMemoryTest, AServerThatHasLostItsMemoryTakesAllBack) {
   EXPECT_EQ(cluster.store().restores, 3) << "it has missed what the others load";
 }
 
+TEST(CoordinatorMemoryTest, AServerThatHasLostAPartOfItsJournalTakesAllBack) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
+  cluster.coordinator().OnJournalState(0, {.end = 50}, cluster.now());
+  cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
+  cluster.coordinator().OnJournalState(1, {.end = 55}, cluster.now());  // it was overtaken
+  ASSERT_TRUE(script.Step());
+  cluster.Restart();
+  const auto attach = [&](int shard, uint64_t journal_end) {
+    return cluster.coordinator().OnShardAttached(
+        shard, 2, 70 + shard, 1000, absl::StrCat("host:", shard), cluster.now(), journal_end);
+  };
+  ASSERT_OK(attach(0, 50));
+  // One that has lost its folders to another would say the same.
+  EXPECT_EQ(attach(1, 59).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(cluster.coordinator().phase(), CoordinatorPhase::kRunning);
+  EXPECT_EQ(cluster.store().restores, 1);
+  cluster.Pass(absl::Seconds(15));
+  ASSERT_OK(attach(1, 59));
+  EXPECT_EQ(cluster.store().restores, 2);
+  EXPECT_THAT(
+      cluster.observer().alarms,
+      Contains(HasSubstr("the server of shard 1 has a journal that ends with record 59, and "
+                         "record 60 was on disk")));
+}
+
+TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
+  cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
+  // What it says on a connection of before is older.
+  EXPECT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(),
+                                                  JournalPlace{.end = 40}));
+  ASSERT_TRUE(script.Step());
+  cluster.Restart();
+  EXPECT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(),
+                                                  JournalPlace{.end = 61}));
+  EXPECT_EQ(cluster.store().restores, 1);
+}
+
+// As by a process whose disk has hung until another one had taken its folders over.
+TEST(CoordinatorMemoryTest, AProcessWhoseJournalAnotherGoesOnWithIsLetInNoMore) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
+  const auto attach = [&](uint64_t first_segment, const std::string& address) {
+    return cluster.coordinator().OnShardAttached(1, 2, 71, 1000, address, cluster.now(),
+                                                 JournalPlace{.first_segment = first_segment});
+  };
+  ASSERT_OK(attach(3, "old:1"));
+  ASSERT_OK(attach(3, "old:1")) << "its connection was cut";
+  ASSERT_OK(attach(5, "new:1"));
+  EXPECT_EQ(attach(3, "old:1").code(), absl::StatusCode::kAborted);
+  ASSERT_TRUE(script.Step());
+  cluster.Restart();
+  EXPECT_EQ(attach(3, "old:1").code(), absl::StatusCode::kAborted);
+  EXPECT_OK(attach(5, "new:1"));
+  EXPECT_EQ(cluster.coordinator().map()->servers[1].address, "new:1");
+  EXPECT_EQ(cluster.store().restores, 1);
+}
+
 TEST(CoordinatorMemoryTest, AServerMayComeBackAtAnotherAddress) {
   CoordinatorHarness cluster(PairConfig());
   Script script(&cluster);

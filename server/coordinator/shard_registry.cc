@@ -30,14 +30,29 @@ ShardRegistry::ShardRegistry(const std::vector<Holder>& holders, absl::Time now)
   for (const Holder& holder : holders) {
     entries_.push_back(
         {State::kServing, holder.instance_id, holder.address, now, false, now, /*away_since=*/now});
+    entries_.back().journal_end = holder.journal_end;
+    entries_.back().first_segment = holder.first_segment;
   }
   back_at_ = now;
 }
 
 std::vector<ShardRegistry::Holder> ShardRegistry::Holders() const {
   std::vector<Holder> holders;
-  for (const Entry& entry : entries_) holders.push_back({entry.instance_id, entry.address});
+  for (const Entry& entry : entries_) {
+    holders.push_back({entry.instance_id, entry.address, entry.journal_end, entry.first_segment});
+  }
   return holders;
+}
+
+void ShardRegistry::SetJournal(int shard, JournalState journal) {
+  Entry& entry = entries_[shard];
+  entry.journal_end = std::max(entry.journal_end, journal.end);
+  entry.journal = std::move(journal);
+}
+
+bool ShardRegistry::HasLostRecords(int shard, uint64_t journal_end) const {
+  const Entry& entry = entries_[shard];
+  return !entry.is_connected && journal_end < entry.journal_end;
 }
 
 absl::Status ShardRegistry::CheckFits(int shard, int num_shards) const {

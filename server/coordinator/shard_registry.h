@@ -37,6 +37,8 @@ class ShardRegistry {
     bool is_told = false;                          // people have been told that it is away
     absl::Time runs_since = absl::InfinitePast();  // as far as its signs of life show
     JournalState journal = {};                     // by the last of them
+    uint64_t journal_end = 0;                      // the highest of all of them
+    uint64_t first_segment = 0;                    // see JournalPlace
     bool is_away() const { return away_since.has_value(); }
     bool is_there() const { return state != State::kMissing && !is_away(); }
   };
@@ -45,6 +47,8 @@ class ShardRegistry {
   struct Holder {
     uint64_t instance_id = 0;
     std::string address;
+    uint64_t journal_end = 0;    // see Entry
+    uint64_t first_segment = 0;  // see JournalPlace
     friend bool operator==(const Holder&, const Holder&) = default;
   };
 
@@ -76,7 +80,11 @@ class ShardRegistry {
   // Since when what stands still on a path to the server is not for the server to explain: never
   // if it has given no sign of life since `still_since`, either.
   absl::Time RunsSince(int shard, absl::Time still_since) const;
-  void SetJournal(int shard, JournalState journal) { entries_[shard].journal = std::move(journal); }
+  void SetJournal(int shard, JournalState journal);
+  void SetFirstSegment(int shard, uint64_t number) { entries_[shard].first_segment = number; }
+  // Whether a server that comes back with a journal that ends with that record has lost a part of
+  // it. Not of one that is connected: what it says may be older than what it said last.
+  bool HasLostRecords(int shard, uint64_t journal_end) const;
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
 

@@ -196,11 +196,17 @@ bool ShardHost::is_serving() const {
   return current.ok() && (*current)->HasWeights();
 }
 
+JournalPlace ShardHost::journal_place() const {
+  if (deps_.log == nullptr) return {};
+  return {.first_segment = deps_.log->first_segment(), .end = deps_.log->durable()};
+}
+
 ShardStats ShardHost::stats() const {
   const auto current = shard();
   ShardStats stats = current.ok() ? (*current)->stats() : ShardStats{};
   if (deps_.log == nullptr) return stats;
   stats.journal_bytes = deps_.log->bytes_since_checkpoint();
+  stats.journal_end = deps_.log->durable();
   stats.journal_trouble = std::string(deps_.log->trouble().message());
   if (!stats.journal_trouble.empty()) {
     stats.waiting_for = absl::StrCat("the journal cannot be written, and nothing is acknowledged: ",

@@ -21,6 +21,7 @@
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "common/trace_recorder.h"
+#include "server/coordinator/journal_state.h"
 #include "server/coordinator/shard_command.h"
 #include "server/host/shard_log.h"
 #include "server/shard/norm_exchange.h"
@@ -126,6 +127,7 @@ class ShardHost {
   bool is_serving() const;
   // Zeros while there is no shard.
   ShardStats stats() const;
+  JournalPlace journal_place() const;
 
   // To be called every second or so.
   void Tick();

@@ -65,6 +65,7 @@ absl::Status ShardLog::ReadBeginning() {
     beginning_ = {instance_id_, *std::move(assignment)};
   }
   torn_ = end.torn;
+  first_segment_ = end.segments.empty() ? 1 : end.segments.back().number + 1;
   ASSIGN_OR_RETURN(
       writer_, JournalWriter::Create({folder_, std::move(end)}, {.file_system = deps_.file_system,
                                                                  .clock = deps_.clock,

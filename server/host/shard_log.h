@@ -31,8 +31,8 @@
 
 namespace lodestar {
 
-// Append(), Tick(), trouble() and bytes_since_checkpoint() are thread-safe, the others are for one
-// thread at a time.
+// Append(), Tick(), trouble(), durable() and bytes_since_checkpoint() are thread-safe, the others
+// are for one thread at a time.
 class ShardLog final : public ShardJournal {
  public:
   // Not owned, where it is a pointer; outlives the log.
@@ -85,6 +85,9 @@ class ShardLog final : public ShardJournal {
   void EndCallbacks() { writer_->EndCallbacks(); }
   // OK, or why nothing is acknowledged at present.
   absl::Status trouble() const { return writer_->trouble(); }
+  uint64_t durable() const { return writer_->durable(); }
+  // The number that the first segment has that this process writes.
+  uint64_t first_segment() const { return first_segment_; }
   // What was written down since the newest checkpoint. A restart reads it, and what there is of the
   // round that was under way then.
   int64_t bytes_since_checkpoint() const { return num_bytes_ - checkpoint_bytes_; }
@@ -119,6 +122,7 @@ class ShardLog final : public ShardJournal {
   std::vector<Mark> marks_;
   std::atomic<int64_t> num_bytes_ = 0;         // of records, since some time
   std::atomic<int64_t> checkpoint_bytes_ = 0;  // of them, when the newest checkpoint was taken
+  uint64_t first_segment_ = 0;
   std::unique_ptr<JournalWriter> writer_;
 };
 

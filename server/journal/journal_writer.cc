@@ -177,7 +177,7 @@ absl::Status JournalWriter::Write(const std::vector<Item>& items) {
   for (const Item& item : items) {
     if (file_ == nullptr || item.begins_segment) RETURN_IF_ERROR(OpenSegment(item.sequence));
     const Record& record = item.record;
-    const JournalRecord entry = {item.sequence, durable_, record.text, record.payload};
+    const JournalRecord entry = {item.sequence, durable(), record.text, record.payload};
     std::string bytes = FormatJournalHead(entry);
     if (record.payload.size() > kCopiedBytes) {
       RETURN_IF_ERROR(file_->Append(bytes));

@@ -7,6 +7,7 @@
 // trusted, since the system may have dropped what it had of it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -81,6 +82,8 @@ class JournalWriter {
   // OK, or why nothing is durable at present: an error of the disk, or that it has not answered for
   // kLongestWrite.
   absl::Status trouble() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The number of the last record that is durable; 0: none is.
+  uint64_t durable() const { return durable_; }
 
  private:
   JournalWriter(Config config, Deps deps);
@@ -135,7 +138,7 @@ class JournalWriter {
   std::vector<JournalSegment> segments_;
   std::vector<uint64_t> made_;  // numbers of segments, by the last Write()
   bool has_set_aside_ = false;
-  uint64_t durable_;
+  std::atomic<uint64_t> durable_;  // others only read it
 };
 
 }  // namespace lodestar

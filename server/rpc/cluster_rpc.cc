@@ -272,7 +272,8 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
         if (!goes_on) RETURN_IF_ERROR(CheckNotDraining());
         RETURN_IF_ERROR(coordinator.OnShardAttached(
             request.shard(), request.num_shards(), request.instance_id(),
-            request.server_incarnation(), request.address(), now));
+            request.server_incarnation(), request.address(), now,
+            JournalPlace{.first_segment = request.first_segment(), .end = request.journal_end()}));
         old = deps_.shards->Attach(request.shard(), request.instance_id(), stream);
         stream->SendNumber();  // else the server would learn of it with the first command only
         return absl::OkStatus();

@@ -204,6 +204,9 @@ absl::Status ShardAgent::RunOneAttachment() {
   request.set_address(address_);
   request.set_instance_id(host_->instance_id());
   request.set_server_incarnation(host_->server_incarnation());
+  const JournalPlace journal = host_->journal_place();
+  request.set_journal_end(journal.end);
+  request.set_first_segment(journal.first_segment);
   grpc::ClientContext context;
   const auto stub = BeginCall(&context);
   if (stub == nullptr) return absl::CancelledError("this server stops");

@@ -275,6 +275,7 @@ v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
   result.set_journal_bytes(static_cast<uint64_t>(stats.journal_bytes));
   result.set_journal_trouble(stats.journal_trouble);
   result.set_journal_replica(stats.journal_replica);
+  result.set_journal_end(stats.journal_end);
   return result;
 }
 
@@ -294,13 +295,15 @@ ShardStats FromProto(const v1::ShardReport::Stats& stats) {
   result.journal_bytes = static_cast<int64_t>(stats.journal_bytes());
   result.journal_trouble = stats.journal_trouble();
   result.journal_replica = stats.journal_replica();
+  result.journal_end = stats.journal_end();
   return result;
 }
 
 JournalState JournalOf(const ShardStats& stats) {
   return {.bytes = stats.journal_bytes,
           .trouble = PeerText(stats.journal_trouble, kMaxTroubleBytes),
-          .replica = PeerText(stats.journal_replica, kMaxReplicaBytes)};
+          .replica = PeerText(stats.journal_replica, kMaxReplicaBytes),
+          .end = stats.journal_end};
 }
 
 std::string PeerText(absl::string_view text, size_t max_bytes) {

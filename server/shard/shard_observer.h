@@ -42,6 +42,7 @@ struct ShardStats {
   int64_t contributions_rejected = 0;
   std::vector<uint64_t> staleness_histogram;  // [s]: counted with staleness s; last: that or more
   int64_t journal_bytes = 0;                  // since the newest checkpoint; 0: there is no journal
+  uint64_t journal_end = 0;                   // the last record that is durable; 0: there is none
   std::string journal_trouble;                // why nothing can be acknowledged; empty: it can
   std::string journal_replica;                // where it is, and what it has; empty: there is none
   Round open_round;                           // of the oldest bucket

@@ -399,9 +399,9 @@ absl::Status SimulatedServer::StartCoordinator() {
       },
       life_->journal.get());
   life_->strand->Run([&](Coordinator& own, absl::Time now) {
-    const absl::Status attached =
-        own.OnShardAttached(0, cluster_->coordinator.num_shards, life_->instance_id,
-                            life_->host->server_incarnation(), address_, now);
+    const absl::Status attached = own.OnShardAttached(
+        0, cluster_->coordinator.num_shards, life_->instance_id, life_->host->server_incarnation(),
+        address_, now, life_->host->journal_place());
     LODESTAR_CHECK(attached.ok()) << attached;
   });
   return absl::OkStatus();
@@ -480,8 +480,9 @@ void SimulatedServer::Attach() {
   std::shared_ptr<Stream> stream = cluster_->network->Open(
       process_, coordinator->process(), Lane::kControl,
       [this, coordinator, instance_id = life_->instance_id,
-       memory_of = life_->host->server_incarnation()](const std::shared_ptr<Stream>& opened) {
-        coordinator->OnAttach(this, instance_id, memory_of, opened);
+       memory_of = life_->host->server_incarnation(),
+       journal = life_->host->journal_place()](const std::shared_ptr<Stream>& opened) {
+        coordinator->OnAttach(this, instance_id, memory_of, journal, opened);
       });
   life_->attachment = stream;
   life_->order = CommandOrder();
@@ -509,7 +510,7 @@ void SimulatedServer::OnAttachmentEnded(const absl::Status& status) {
 }
 
 void SimulatedServer::OnAttach(SimulatedServer* server, uint64_t instance_id, uint64_t memory_of,
-                               const std::shared_ptr<Stream>& stream) {
+                               JournalPlace journal, const std::shared_ptr<Stream>& stream) {
   const int shard = server->shard_;
   std::shared_ptr<Stream> old;
   const absl::Status status =
@@ -517,7 +518,8 @@ void SimulatedServer::OnAttach(SimulatedServer* server, uint64_t instance_id, ui
         const bool goes_on = coordinator.GoesOn(shard, instance_id, memory_of);
         if (is_draining() && !goes_on) return StoppingStatus();
         RETURN_IF_ERROR(coordinator.OnShardAttached(shard, cluster_->coordinator.num_shards,
-                                                    instance_id, memory_of, server->address_, now));
+                                                    instance_id, memory_of, server->address_, now,
+                                                    journal));
         old = std::exchange(life_->remotes[shard], Remote{server, instance_id, stream}).stream;
         Send(life_->remotes[shard], std::nullopt);
         return absl::OkStatus();

@@ -218,7 +218,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
 
   void Attach();
   void OnAttach(SimulatedServer* server, uint64_t instance_id, uint64_t memory_of,
-                const std::shared_ptr<Stream>& stream);
+                JournalPlace journal, const std::shared_ptr<Stream>& stream);
   void EndAttachment(const absl::Status& status);
   void OnAttachmentEnded(const absl::Status& status);
   // Without a command: its number alone.
