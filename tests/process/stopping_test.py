@@ -57,7 +57,11 @@ class StoppingTest(ClusterTestCase):
     server = self.start_server(checkpoint_dir=self.checkpoints, lease="1m", stop_timeout="1h")
     worker = self.start_worker("a")
     self.wait_for_round(5)
-    worker.send(signal.SIGSTOP)  # holds its round, so that nothing can be saved
+    # It holds its round, so that nothing can be saved.
+    worker.send(signal.SIGSTOP)
+    while "open_round" not in self.status():
+      worker.send(signal.SIGCONT)
+      worker.send(signal.SIGSTOP)
     server.send(signal.SIGTERM)
     server.wait_for_log("signal=15")
     self.send_again(server, signal.SIGTERM)
