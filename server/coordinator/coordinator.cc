@@ -889,11 +889,15 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     return absl::OkStatus();
   }
   const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
-  if (state_.shards.IsHeldBy(shard, instance_id) && journal.first_segment < entry.first_segment) {
+  // Servers of an earlier release do not tell of theirs.
+  const bool tells_journal = journal.first_segment != 0;
+  if (tells_journal && state_.shards.IsHeldBy(shard, instance_id) &&
+      journal.first_segment < entry.first_segment) {
     return absl::AbortedError("another process goes on with the journal of this server");
   }
   const bool goes_on = GoesOn(shard, instance_id, memory_of);
-  const bool has_lost_records = goes_on && state_.shards.HasLostRecords(shard, journal.end);
+  const bool has_lost_records =
+      goes_on && tells_journal && state_.shards.HasLostRecords(shard, journal.end);
   if (goes_on && !has_lost_records) {
     // This connection may come before the end of the old one is noticed.
     if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);

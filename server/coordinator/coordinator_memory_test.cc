@@ -423,7 +423,7 @@ TEST(CoordinatorMemoryTest, AServerThatHasLostAPartOfItsJournalTakesAllBack) {
   const auto attach = [&](int shard, uint64_t journal_end) {
     return cluster.coordinator().OnShardAttached(
         shard, 2, 70 + shard, 1000, absl::StrCat("host:", shard), cluster.now(),
-        JournalPlace{.first_segment = 0, .end = journal_end});
+        JournalPlace{.first_segment = 1, .end = journal_end});
   };
   ASSERT_OK(attach(0, 50));
   EXPECT_EQ(cluster.store().restores, 1);
@@ -442,11 +442,11 @@ TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {
   cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
   // What it says on a connection of before is older.
   EXPECT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(),
-                                                  JournalPlace{.first_segment = 0, .end = 40}));
+                                                  JournalPlace{.first_segment = 1, .end = 40}));
   ASSERT_TRUE(script.Step());
   cluster.Restart();
   EXPECT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(),
-                                                  JournalPlace{.first_segment = 0, .end = 61}));
+                                                  JournalPlace{.first_segment = 1, .end = 61}));
   EXPECT_EQ(cluster.store().restores, 1);
 }
 
@@ -468,6 +468,7 @@ TEST(CoordinatorMemoryTest, AProcessWhoseJournalAnotherGoesOnWithIsLetInNoMore) 
   cluster.Restart();
   EXPECT_EQ(attach(3, "old:1").code(), absl::StatusCode::kAborted);
   EXPECT_OK(attach(5, "new:1"));
+  EXPECT_OK(attach(0, "new:1")) << "of an earlier release";
   EXPECT_EQ(cluster.coordinator().map()->servers[1].address, "new:1");
   EXPECT_EQ(cluster.store().restores, 1);
 }
