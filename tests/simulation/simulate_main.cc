@@ -27,8 +27,12 @@ ABSL_FLAG(bool, log, false, "Tells what happens, in words and in virtual seconds
 namespace lodestar::simulation {
 namespace {
 
+// How often a run of hours says how far it is.
+constexpr absl::Duration kProgressInterval = absl::Minutes(1);
+
 struct Totals {
   absl::Mutex mutex;
+  absl::Time told_at = absl::Now();
   int64_t seeds = 0, rounds = 0, contributions = 0, restores = 0, resumes = 0, faults = 0,
           failures = 0;
   uint64_t fingerprint = 0;
@@ -52,6 +56,11 @@ void RunSeed(uint64_t seed, Totals& totals) {
   totals.faults += result.faults;
   totals.time += result.time;
   totals.fingerprint ^= result.fingerprint;
+  if (const absl::Time now = absl::Now(); now - totals.told_at >= kProgressInterval) {
+    totals.told_at = now;
+    absl::FPrintF(stderr, "%d seeds so far, %d rounds, %d violations\n", totals.seeds,
+                  totals.rounds, totals.failures);
+  }
   if (result.violation.empty()) return;
   ++totals.failures;
   absl::PrintF("seed %d: %s\n  (%s)\n", seed, result.violation, result.scenario);
