@@ -314,9 +314,9 @@ class LostCheckpoints {
       }
       if (why.empty()) continue;
       ASSIGN_OR_RETURN(const bool is_taken, Take(name, there));
-      tell(
-          absl::StrCat("checkpoint ", name, " ", why,
-                       is_taken ? "; took that of the replica" : "; nor does that of the replica"));
+      tell(absl::StrCat(
+          "checkpoint ", name, " ", why,
+          is_taken ? "; took that of the replica" : ", and that of the replica does not verify"));
     }
     return absl::OkStatus();
   }

@@ -136,7 +136,8 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   Member& member = MemberOf(request.shard);
   absl::MutexLock lock(&member.mutex);
   RETURN_IF_ERROR(Claim(request.shard, member));
-  // Whoever has the journal has ended who wrote it before; whoever has nothing may be anybody.
+  // A server that has the journal holds its lock, so that the process before it has ended. One that
+  // has nothing may be any server, also that of another job.
   if (request.has_nothing && member.mark.has_value() && member.mark->term != request.term) {
     RETURN_IF_ERROR(CheckIsIdle(member));
   }
