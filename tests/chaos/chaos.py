@@ -58,6 +58,8 @@ EXPLAINED = {
         {"half-open", "refuse", "delay", "cut", "flip"},
     r"^the server of shard 1 was away while the checkpoint was written":
         {"half-open", "refuse", "cut", "kill", "kill twice", "terminate"},
+    r"^a checkpoint was left out because the one before it was still being written":
+        {*KINDS["processes"], *KINDS["network"]},
     r"replica \S+: .*: nothing is acknowledged until it has everything again|"
     r"^checkpoint \S+: replica \S+: |"
     r"the journal.* cannot be written, and (nobody|nothing) is .*(replica \S+: |the replica was lost)":
