@@ -25,6 +25,8 @@ std::string JournalWatermarkPath(absl::string_view folder) {
   return absl::StrCat(folder, "/watermark");
 }
 
+bool IsJournalSegment(absl::string_view path) { return absl::EndsWith(path, kSuffix); }
+
 absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,
                                                           const std::string& folder) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(folder));

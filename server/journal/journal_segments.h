@@ -22,6 +22,8 @@ struct JournalSegment {
 
 std::string JournalSegmentPath(absl::string_view folder, uint64_t number);
 std::string JournalWatermarkPath(absl::string_view folder);
+// By its name.
+bool IsJournalSegment(absl::string_view path);
 // The numbers of the segments in the folder, ascending; none if there is no such folder. Other
 // files are none of it. Errors: of the disk.
 absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,

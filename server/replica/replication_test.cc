@@ -641,6 +641,17 @@ TEST_F(ReplicatedRecordsTest, WhatARunningServerHasLostStaysInTheCopy) {
   EXPECT_EQ(Contents(*there_), before);
 }
 
+TEST_F(ReplicatedRecordsTest, WhatWasSetAsideMayBeRemovedByHand) {
+  WriteRecords(2);
+  const std::string aside = JournalSegmentPath(kJournal, 1) + ".damaged";
+  ASSERT_OK(Write(*disk_, aside, "what could not be read"));
+  ASSERT_OK(here_->RemoveAll(aside));
+  StartReplica();
+  EXPECT_FALSE(server_->Look().ok());
+  ASSERT_OK(server_->Connect());
+  EXPECT_FALSE(there_->Exists(aside));
+}
+
 TEST_F(ReplicationTest, LostAndDamagedCheckpointsAreTakenFromTheReplica) {
   ASSERT_OK(StartServer());
   for (const int round : {1, 2, 3}) {
