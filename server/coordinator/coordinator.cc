@@ -928,7 +928,9 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
               now);
   } else if (state_.shards.entries()[shard].is_away()) {
     StartOver(shard,
-              state_.is_ready() ? "was started anew and has lost its memory" : "was started anew",
+              !state_.is_ready()      ? "was started anew"
+              : entry.journal_end > 0 ? "was started anew, without the journal that it had"
+                                      : "was started anew and has lost its memory",
               now);
   }
   RETURN_IF_ERROR(state_.shards.Attach(shard, instance_id, address, now));

@@ -435,6 +435,18 @@ TEST(CoordinatorMemoryTest, AServerThatHasLostAPartOfItsJournalTakesAllBack) {
                          "record 60 was on disk")));
 }
 
+TEST(CoordinatorMemoryTest, AServerThatComesWithoutItsJournalIsSaidTo) {
+  CoordinatorHarness cluster(PairConfig());
+  Script script(&cluster);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
+  cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
+  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
+  ASSERT_OK(
+      cluster.coordinator().OnShardAttached(1, 2, 99, /*memory_of=*/0, "host:1", cluster.now()));
+  EXPECT_THAT(cluster.observer().alarms,
+              Contains(HasSubstr("shard 1 was started anew, without the journal that it had")));
+}
+
 TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {
   CoordinatorHarness cluster(PairConfig());
   Script script(&cluster);
