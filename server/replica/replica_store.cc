@@ -195,7 +195,31 @@ absl::Status ReplicaStore::CheckTerm(Term term) {
 // Reading holds up no other term.
 absl::StatusOr<std::vector<FileEntry>> ReplicaStore::ListFiles(Term term) {
   RETURN_IF_ERROR(CheckTerm(term));
-  return folders_.List(disk_, term.shard);
+  ASSIGN_OR_RETURN(std::vector<FileEntry> entries, folders_.List(disk_, term.shard));
+  RETURN_IF_ERROR(SyncAll(term.shard, entries));
+  return entries;
+}
+
+absl::Status ReplicaStore::SyncAll(int shard, const std::vector<FileEntry>& entries) {
+  std::vector<std::string> directories;
+  for (const MirroredPath& folder : folders_.OfShard(shard)) {
+    ASSIGN_OR_RETURN(directories.emplace_back(), folders_.Locate(shard, folder));
+  }
+  for (const FileEntry& entry : entries) {
+    ASSIGN_OR_RETURN(const std::string path, folders_.Locate(shard, entry.path));
+    if (entry.is_directory) {
+      directories.push_back(path);
+    } else if (!disk_.IsSynced(path)) {
+      ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                       disk_.Create(path, FileSystem::IfExists::kGoOn));
+      RETURN_IF_ERROR(file->Sync());
+      RETURN_IF_ERROR(file->Close());
+    }
+  }
+  for (const std::string& directory : directories) {
+    RETURN_IF_ERROR(disk_.SyncDirectory(directory));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReplicaStore::ReadFile(Term term, const MirroredPath& path,

@@ -118,6 +118,9 @@ class ReplicaStore {
   bool HasLatest(int shard) const;
 
  private:
+  // What an earlier connection has left may not be on disk yet.
+  absl::Status SyncAll(int shard, const std::vector<FileEntry>& entries);
+
   // Of one shard. Changes are made with a share of the mutex, terms begin with all of it.
   struct Member {
     std::atomic<int> num_lanes = 0;        // of all terms

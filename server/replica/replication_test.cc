@@ -745,6 +745,25 @@ TEST_F(ReplicationTest, NothingIsPromotedWhereThereIsNothing) {
   ASSERT_OK(JudgeStart(start).status());
 }
 
+TEST_F(ReplicationTest, WhatTheReplicaHasFromBeforeIsOnItsDiskOnceItHasEverything) {
+  ASSERT_OK(StartServer());
+  const std::string path = "/run/journal/shard-0/00000001.journal";
+  {
+    const auto file = disk_->Create(path, FileSystem::IfExists::kFail);
+    ASSERT_OK(file.status());
+    ASSERT_OK((*file)->Append("records"));
+  }
+  ASSERT_OK(Write(*here_, path, "records"));  // on the server's disk they are
+  StartReplica();
+  ASSERT_TRUE(absl::IsUnavailable(server_->Look()));
+  ASSERT_OK(server_->Connect());
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937_64 chance(seed);
+    there_->Crash(chance);
+    ASSERT_EQ(Contents(*there_), Contents(*here_)) << seed;
+  }
+}
+
 TEST_F(ReplicationTest, WhatIsRemovedUnderTheReplicaIsSentAgain) {
   ASSERT_OK(StartServer());
   const std::string path = "/run/journal/shard-0/00000001.journal";

@@ -80,6 +80,12 @@ absl::StatusOr<FileSum> SummedFileSystem::Sum(const std::string& path) {
   return sum;
 }
 
+bool SummedFileSystem::IsSynced(const std::string& path) {
+  absl::MutexLock lock(&mutex_);
+  const auto entry = entries_.find(path);
+  return entry != entries_.end() && entry->second.writer != 0 && entry->second.sum.has_value();
+}
+
 std::vector<std::string> SummedFileSystem::Gone(const std::string& folder) {
   const std::string below = absl::StrCat(folder, "/");
   std::vector<std::string> gone;

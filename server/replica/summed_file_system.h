@@ -33,6 +33,9 @@ class SummedFileSystem final : public FileSystem {
   // Of a whole file. Reads it, unless all of it was written through this and synced since, or it
   // was there before and has been read. Errors: those of the disk.
   absl::StatusOr<FileSum> Sum(const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the disk has all of a file for good, as far as is known: it was written and synced
+  // through this.
+  bool IsSynced(const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
   // Files below `folder` that were written and synced through this, or read, and are there no more,
   // although nobody has removed them through this.
   std::vector<std::string> Gone(const std::string& folder) ABSL_LOCKS_EXCLUDED(mutex_);

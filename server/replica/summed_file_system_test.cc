@@ -69,6 +69,18 @@ TEST_F(SummedFileSystemTest, WhatWasThereBeforeIsReadOnce) {
   ExpectSum("/a", "older", /*is_read=*/false);
 }
 
+TEST_F(SummedFileSystemTest, OnlyWhatWasSyncedThroughItIsKnownToBe) {
+  ASSERT_OK(Write(disk_, "/a", "old"));
+  EXPECT_FALSE(summed_.IsSynced("/a"));
+  ExpectSum("/a", "old", /*is_read=*/true);
+  EXPECT_FALSE(summed_.IsSynced("/a"));
+  ASSERT_OK(Write(summed_, "/a", "er", FileSystem::IfExists::kGoOn, /*sync=*/false));
+  EXPECT_FALSE(summed_.IsSynced("/a"));
+  ASSERT_OK(Write(summed_, "/b", "new"));
+  EXPECT_TRUE(summed_.IsSynced("/b"));
+  EXPECT_FALSE(summed_.IsSynced("/c"));
+}
+
 TEST_F(SummedFileSystemTest, WhatTheDiskMayLoseIsReadEachTime) {
   ASSERT_OK(Write(summed_, "/a", "text", FileSystem::IfExists::kTruncate, /*sync=*/false));
   ExpectSum("/a", "text", /*is_read=*/true);
