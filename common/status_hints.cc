@@ -8,8 +8,18 @@ namespace lodestar {
 namespace {
 
 constexpr char kRetryAfterMs[] = "lodestar/retry_after_ms";
+constexpr char kTimesRenewed[] = "lodestar/times_renewed";
 constexpr char kCoordinator[] = "lodestar/coordinator";
 constexpr char kJobOver[] = "lodestar/job_over";
+
+std::optional<int64_t> NumberOf(const absl::Status& status, absl::string_view hint) {
+  const auto payload = status.GetPayload(hint);
+  int64_t number = 0;
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &number)) {
+    return std::nullopt;
+  }
+  return number;
+}
 
 }  // namespace
 
@@ -20,12 +30,18 @@ absl::Status WithRetryAfter(absl::Status status, absl::Duration retry_after) {
 }
 
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status) {
-  const auto payload = status.GetPayload(kRetryAfterMs);
-  int64_t milliseconds = 0;
-  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &milliseconds)) {
-    return std::nullopt;
-  }
-  return absl::Milliseconds(milliseconds);
+  const auto milliseconds = NumberOf(status, kRetryAfterMs);
+  if (!milliseconds.has_value()) return std::nullopt;
+  return absl::Milliseconds(*milliseconds);
+}
+
+absl::Status WithTimesRenewed(absl::Status status, int64_t times) {
+  status.SetPayload(kTimesRenewed, absl::Cord(absl::StrCat(times)));
+  return status;
+}
+
+std::optional<int64_t> TimesRenewedOf(const absl::Status& status) {
+  return NumberOf(status, kTimesRenewed);
 }
 
 absl::Status WithCoordinator(absl::Status status, absl::string_view address) {

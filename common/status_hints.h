@@ -2,6 +2,7 @@
 // cross the wire: proto/status_mapping.h.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -14,6 +15,11 @@ namespace lodestar {
 // The call may succeed after this time, and hardly before.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration retry_after);
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
+
+// How often what is in the way was renewed since whoever answers began to count: each start of a
+// server begins anew.
+absl::Status WithTimesRenewed(absl::Status status, int64_t times);
+std::optional<int64_t> TimesRenewedOf(const absl::Status& status);
 
 // Who answered is not the coordinator; it is at this HOST:PORT.
 absl::Status WithCoordinator(absl::Status status, absl::string_view address);

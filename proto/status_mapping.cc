@@ -37,6 +37,9 @@ std::string DetailsOf(const absl::Status& status, const std::string& message) {
   if (const auto retry_after = RetryAfterOf(status); retry_after.has_value()) {
     details.set_retry_after_ms(absl::ToInt64Milliseconds(*retry_after));
   }
+  if (const auto times_renewed = TimesRenewedOf(status); times_renewed.has_value()) {
+    details.set_times_renewed(*times_renewed);
+  }
   details.set_is_job_over(IsJobOver(status));
   if (details.ByteSizeLong() == 0) return "";
   v1::RpcStatus carrier;
@@ -58,6 +61,9 @@ absl::Status WithDetails(absl::Status status, const std::string& serialized) {
     if (details.is_job_over()) status = WithJobOver(std::move(status));
     if (details.retry_after_ms() > 0) {
       status = WithRetryAfter(std::move(status), absl::Milliseconds(details.retry_after_ms()));
+    }
+    if (details.has_times_renewed()) {
+      status = WithTimesRenewed(std::move(status), details.times_renewed());
     }
   }
   return status;

@@ -44,10 +44,13 @@ TEST(StatusMappingTest, ARefusalThatNamesNoCauseIsNotFinal) {
 
 TEST(StatusMappingTest, HintsCrossTheWire) {
   const absl::Status status = WithCoordinator(
-      WithRetryAfter(absl::AlreadyExistsError("held"), absl::Milliseconds(1500)), "host:50051");
+      WithTimesRenewed(WithRetryAfter(absl::AlreadyExistsError("held"), absl::Milliseconds(1500)),
+                       0),
+      "host:50051");
   const absl::Status back = FromGrpcStatus(ToGrpcStatus(status));
   EXPECT_EQ(back, status);
   EXPECT_EQ(RetryAfterOf(back), absl::Milliseconds(1500));
+  EXPECT_EQ(TimesRenewedOf(back), 0);
   EXPECT_EQ(CoordinatorOf(back), "host:50051");
   EXPECT_FALSE(IsJobOver(back));
   const absl::Status over = WithJobOver(absl::FailedPreconditionError("stopped"));

@@ -91,6 +91,7 @@ MembershipTable::Memory MembershipTable::memory() const {
   for (const auto& [id, worker] : workers_) {
     memory.workers.push_back(worker);
     memory.workers.back().renewed_at = absl::InfinitePast();
+    memory.workers.back().times_renewed = 0;
   }
   memory.ended.assign(ended_.begin(), ended_.end());
   memory.last_id = last_id_;
@@ -135,6 +136,7 @@ absl::StatusOr<MembershipTable::Admission> MembershipTable::Register(absl::strin
   if (worker != nullptr && worker->is_alive()) {
     if (worker->instance_id == instance_id) {
       worker->renewed_at = now;
+      ++worker->times_renewed;
       return Admission{worker->id, worker->incarnation, true};
     }
     const absl::Duration age = now - worker->renewed_at;
@@ -144,7 +146,7 @@ absl::StatusOr<MembershipTable::Admission> MembershipTable::Register(absl::strin
         ", last heard of ", absl::FormatDuration(absl::Trunc(age, absl::Milliseconds(1))),
         " ago); choose another --name, or stop that process and try again in ",
         absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1)))));
-    return WithRetryAfter(std::move(held), rest);
+    return WithTimesRenewed(WithRetryAfter(std::move(held), rest), worker->times_renewed);
   }
   if (worker == nullptr) {
     if (workers_.size() >= kMaxWorkers) {
@@ -172,7 +174,9 @@ absl::Status MembershipTable::Join(WorkerId id, Incarnation incarnation, absl::T
 
 absl::Status MembershipTable::Renew(WorkerId id, Incarnation incarnation, absl::Time now) {
   if (absl::Status status = Check(id, incarnation); !status.ok()) return status;
-  workers_.at(id).renewed_at = now;
+  WorkerRecord& worker = workers_.at(id);
+  worker.renewed_at = now;
+  ++worker.times_renewed;
   return absl::OkStatus();
 }
 
@@ -268,6 +272,7 @@ void MembershipTable::BeginLife(WorkerRecord& worker, uint64_t instance_id, absl
   worker.instance_id = instance_id;
   worker.state = WorkerState::kRegistered;
   worker.renewed_at = now;
+  worker.times_renewed = 0;
   worker.end_reason.clear();
   worker.is_away = false;
 }

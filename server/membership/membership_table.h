@@ -40,6 +40,7 @@ struct WorkerRecord {
   uint64_t instance_id = 0;
   WorkerState state = WorkerState::kRegistered;
   absl::Time renewed_at;                       // start of the lease
+  int64_t times_renewed = 0;                   // by the worker, since it registered
   absl::Time ended_at = absl::InfinitePast();  // of a life that has ended
   std::string end_reason;
   bool is_away = false;  // its life ended with what the servers had, and it has not come since
@@ -108,15 +109,15 @@ class MembershipTable {
     ViewId view;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // Without when leases were renewed.
+  // Without when and how often leases were renewed.
   Memory memory() const;
   // Whoever lived lives on, with a whole lease. Errors: DataLoss (names, ids or ends that cannot
   // be).
   static absl::StatusOr<MembershipTable> Resume(const Config& config, Memory memory,
                                                 absl::Time now);
 
-  // Errors: InvalidArgument (name); AlreadyExists, naming the holder, its lease and what to do;
-  // ResourceExhausted (kMaxWorkers).
+  // Errors: InvalidArgument (name); AlreadyExists, naming the holder, its lease and what to do,
+  // with RetryAfter and TimesRenewed; ResourceExhausted (kMaxWorkers).
   absl::StatusOr<Admission> Register(absl::string_view name, uint64_t instance_id, absl::Time now);
   // Repeats are harmless. Errors: Aborted.
   absl::Status Join(WorkerId id, Incarnation incarnation, absl::Time now);

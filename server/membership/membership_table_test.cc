@@ -61,6 +61,20 @@ TEST_F(MembershipTableTest, NameOfALiveWorkerIsTakenAndTheTextSaysWhatToDo) {
   EXPECT_EQ(RetryAfterOf(second.status()), absl::Seconds(6));
 }
 
+TEST_F(MembershipTableTest, RefusalsSayHowOftenTheHolderHasRenewedItsLease) {
+  const auto times_renewed = [](MembershipTable& table, absl::Time now) {
+    return TimesRenewedOf(table.Register("a", 8, now).status());
+  };
+  const auto holder = Join("a", 7);
+  EXPECT_EQ(times_renewed(table_, now_), 1) << "by joining";
+  EXPECT_TRUE(table_.Renew(holder.id, holder.incarnation, now_).ok());
+  Register("a", 7);
+  EXPECT_EQ(times_renewed(table_, now_), 3);
+  auto resumed = MembershipTable::Resume(table_.config(), table_.memory(), now_);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(times_renewed(*resumed, now_), 0) << "the lease is the new server's gift";
+}
+
 TEST_F(MembershipTableTest, ExpiredNameComesBackWithTheSameIdAndANewIncarnation) {
   const auto first = Join("a", 7);
   now_ += kLease + absl::Milliseconds(1);

@@ -298,6 +298,24 @@ TEST_F(LifecycleTest, AHeldNameIsWaitedForUntilTheLastOfMuchLateNewsOfItsHolder)
   EXPECT_EQ(Register(), "prepare");
 }
 
+TEST_F(LifecycleTest, LeasesThatAServerGivesWhenItIsStartedAgainAreNoSignsOfLife) {
+  const auto held = [](int64_t times_renewed) {
+    return WithTimesRenewed(
+        WithRetryAfter(absl::AlreadyExistsError("held"), absl::Milliseconds(2900)), times_renewed);
+  };
+  EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
+  EXPECT_EQ(Register(held(7)), "");
+  // Started again and again; at last a process that lives renews its lease with the new server.
+  for (const int64_t times_renewed : {7, 0, 0, 0, 0, 1, 1, 2}) {
+    now_ += absl::Seconds(1);
+    EXPECT_EQ(Wake(), "connect");
+    EXPECT_EQ(Register(held(times_renewed)), "") << times_renewed;
+  }
+  now_ += absl::Seconds(1);
+  EXPECT_EQ(Wake(), "connect");
+  EXPECT_EQ(Register(held(3)), "leave (held)");
+}
+
 TEST_F(LifecycleTest, ARefusalIsToldToTheServersAndIsTheOutcome) {
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(), "prepare");

@@ -238,10 +238,12 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
   // had sent has arrived. A holder that lives renews it again and again.
   const absl::Duration rest = RetryAfterOf(status).value_or(config_.longest_backoff);
   const absl::Time held_until = now + rest;
+  const std::optional<int64_t> server_count = TimesRenewedOf(status);
   if (!held_until_.has_value()) {
     held_until_ = held_until;
+    server_count_ = server_count;
     longest_rest_ = rest;
-    times_renewed_ = 0;
+    times_found_renewed_ = 0;
     effects.push_back(
         Tell{LogLevel::kWarn, absl::StrCat(status.message(), "; waits up to ",
                                            absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
@@ -252,11 +254,13 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
   // Answers that travel for a moment longer, or a server that ends the lease late, renew nothing.
   if (rest > absl::ZeroDuration() && held_until - *held_until_ > longest_rest_ / 4) {
     held_until_ = held_until;
-    ++times_renewed_;
+    // A server that was started again gives whole leases and counts anew: that is no sign of life.
+    if (!server_count.has_value() || server_count > server_count_) ++times_found_renewed_;
+    server_count_ = server_count;
   }
   // What is almost over is not renewed by a live process: those were late messages of one that is
   // gone.
-  return times_renewed_ < kMaxRenewals || rest < longest_rest_ / 2;
+  return times_found_renewed_ < kMaxRenewals || rest < longest_rest_ / 2;
 }
 
 absl::Duration Lifecycle::PauseAfter(int failures) const {

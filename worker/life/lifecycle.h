@@ -181,10 +181,12 @@ class Lifecycle {
   bool is_join_told_ = false;   // why it may not join, since it last did
   bool did_work_ = false;       // in this life
   // While another process holds this worker's name: the end of its lease when that was last found
-  // renewed, its longest rest, and how often it was renewed.
+  // renewed and what its server had counted then, its longest rest, and how often it was found
+  // renewed.
   std::optional<absl::Time> held_until_;
+  std::optional<int64_t> server_count_;
   absl::Duration longest_rest_;
-  int times_renewed_ = 0;
+  int times_found_renewed_ = 0;
   UnknownCalls unknown_calls_;
 };
 
