@@ -487,8 +487,10 @@ void SimulatedServer::Attach() {
   life_->attachment = stream;
   life_->order = CommandOrder();
   life_->num_unanswered = 0;
-  stream->OnBroken(Stream::kClient,
-                   [this](const absl::Status& status) { OnAttachmentEnded(status); });
+  stream->OnBroken(Stream::kClient, [this](const absl::Status& status) {
+    life_->attachment = nullptr;
+    OnAttachmentEnded(status);
+  });
 }
 
 void SimulatedServer::EndAttachment(const absl::Status& status) {
