@@ -12,7 +12,8 @@ packages=(
   # compiler and build
   bazel-bootstrap g++ git
   # libraries
-  libabsl-dev libgrpc++-dev libprotobuf-dev libspdlog-dev nlohmann-json3-dev
+  libabsl-dev libgrpc++-dev libprotobuf-dev libspdlog-dev libssl-dev
+  nlohmann-json3-dev
   zlib1g-dev
   # protocol buffers
   protobuf-compiler protobuf-compiler-grpc

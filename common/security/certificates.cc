@@ -1,0 +1,216 @@
+#include "common/security/certificates.h"
+
+#include <openssl/crypto.h>
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+#include <openssl/x509v3.h>
+
+#include <ctime>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/security/openssl_handles.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kSerialBytes = 16;
+
+void AddExtension(X509* certificate, X509* issuer, int kind, const std::string& value) {
+  X509V3_CTX context;
+  X509V3_set_ctx_nodb(&context);
+  X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
+  X509_EXTENSION* const extension = X509V3_EXT_conf_nid(nullptr, &context, kind, value.c_str());
+  LODESTAR_CHECK(extension != nullptr) << value << ": " << OpensslError();
+  X509_add_ext(certificate, extension, -1);
+  X509_EXTENSION_free(extension);
+}
+
+void SetSubject(X509* certificate, absl::string_view common_name) {
+  X509_NAME* const subject = X509_get_subject_name(certificate);
+  const auto add = [subject](const char* field, absl::string_view text) {
+    X509_NAME_add_entry_by_txt(subject, field, MBSTRING_ASC,
+                               reinterpret_cast<const unsigned char*>(text.data()),
+                               static_cast<int>(text.size()), -1, 0);
+  };
+  add("O", "lodestar");
+  add("CN", common_name);
+}
+
+OwnedCertificate NewCertificate(EVP_PKEY* key, const Validity& validity) {
+  OwnedCertificate certificate(X509_new());
+  X509_set_version(certificate.get(), X509_VERSION_3);
+  unsigned char serial[kSerialBytes];
+  LODESTAR_CHECK(RAND_bytes(serial, sizeof(serial)) == 1) << OpensslError();
+  serial[0] &= 0x7f;  // serial numbers are positive
+  BIGNUM* const number = BN_bin2bn(serial, sizeof(serial), nullptr);
+  BN_to_ASN1_INTEGER(number, X509_get_serialNumber(certificate.get()));
+  BN_free(number);
+  ASN1_TIME_set(X509_getm_notBefore(certificate.get()), absl::ToTimeT(validity.from));
+  ASN1_TIME_set(X509_getm_notAfter(certificate.get()), absl::ToTimeT(validity.until));
+  X509_set_pubkey(certificate.get(), key);
+  return certificate;
+}
+
+void Sign(X509* certificate, EVP_PKEY* key) {
+  LODESTAR_CHECK(X509_sign(certificate, key, EVP_sha256()) != 0) << OpensslError();
+}
+
+absl::Time TimeOf(const ASN1_TIME* time) {
+  std::tm parts{};
+  if (ASN1_TIME_to_tm(time, &parts) != 1) return absl::InfinitePast();
+  return absl::FromTimeT(timegm(&parts));
+}
+
+Validity ValidityOf(X509* certificate) {
+  return {TimeOf(X509_get0_notBefore(certificate)), TimeOf(X509_get0_notAfter(certificate))};
+}
+
+absl::StatusOr<OwnedRequest> RequestFromPem(const std::string& pem) {
+  const OwnedBio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  OwnedRequest request(PEM_read_bio_X509_REQ(bio.get(), nullptr, nullptr, nullptr));
+  if (request != nullptr) return request;
+  return absl::InvalidArgumentError(
+      absl::StrCat("no certificate request in PEM: ", OpensslError()));
+}
+
+absl::StatusOr<Identity> IdentityOf(X509* certificate) {
+  auto* const names = static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+  absl::StatusOr<Identity> identity = absl::InvalidArgumentError(
+      "the certificate has no URI of the form spiffe://DOMAIN/ROLE/NAME among its names");
+  for (int i = 0; i < sk_GENERAL_NAME_num(names); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names, i);
+    if (name->type != GEN_URI) continue;
+    const ASN1_IA5STRING* const uri = name->d.uniformResourceIdentifier;
+    identity = IdentityFromUri({reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)),
+                                static_cast<size_t>(ASN1_STRING_length(uri))});
+    if (identity.ok()) break;
+  }
+  GENERAL_NAMES_free(names);
+  return identity;
+}
+
+}  // namespace
+
+std::string RandomHex(int num_bytes) {
+  std::string bytes(num_bytes, '\0');
+  LODESTAR_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), num_bytes) == 1)
+      << OpensslError();
+  return absl::BytesToHexString(bytes);
+}
+
+std::string Sha256Hex(absl::string_view bytes) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
+  return absl::BytesToHexString({reinterpret_cast<const char*>(digest), sizeof(digest)});
+}
+
+bool AreEqualSecrets(absl::string_view a, absl::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string NewPrivateKey() {
+  const OwnedKey key(EVP_EC_gen("P-256"));
+  LODESTAR_CHECK(key != nullptr) << OpensslError();
+  const OwnedBio bio(BIO_new(BIO_s_mem()));
+  LODESTAR_CHECK(PEM_write_bio_PKCS8PrivateKey(bio.get(), key.get(), nullptr, nullptr, 0, nullptr,
+                                               nullptr) == 1)
+      << OpensslError();
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &data);
+  return std::string(data, size);
+}
+
+absl::StatusOr<std::string> MakeAuthority(const std::string& key, const Validity& validity) {
+  ASSIGN_OR_RETURN(const OwnedKey own, KeyFromPem(key));
+  const OwnedCertificate certificate = NewCertificate(own.get(), validity);
+  SetSubject(certificate.get(), absl::StrCat("lodestar authority ", RandomHex(4)));
+  X509_set_issuer_name(certificate.get(), X509_get_subject_name(certificate.get()));
+  X509* const raw = certificate.get();
+  AddExtension(raw, raw, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
+  AddExtension(raw, raw, NID_key_usage, "critical,keyCertSign,cRLSign");
+  AddExtension(raw, raw, NID_subject_key_identifier, "hash");
+  Sign(raw, own.get());
+  return PemOf(raw);
+}
+
+absl::StatusOr<std::string> MakeCertificateRequest(const std::string& key) {
+  ASSIGN_OR_RETURN(const OwnedKey own, KeyFromPem(key));
+  const OwnedRequest request(X509_REQ_new());
+  X509_REQ_set_pubkey(request.get(), own.get());
+  LODESTAR_CHECK(X509_REQ_sign(request.get(), own.get(), EVP_sha256()) != 0) << OpensslError();
+  const OwnedBio bio(BIO_new(BIO_s_mem()));
+  LODESTAR_CHECK(PEM_write_bio_X509_REQ(bio.get(), request.get()) == 1) << OpensslError();
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &data);
+  return std::string(data, size);
+}
+
+absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const std::string& request,
+                                             const Identity& identity, const Validity& validity) {
+  RETURN_IF_ERROR(CheckIdentityName(identity.name));
+  ASSIGN_OR_RETURN(const OwnedCertificate issuer,
+                   CertificateFromPem("the authority", authority.certificate));
+  ASSIGN_OR_RETURN(const OwnedKey issuer_key, KeyFromPem(authority.key));
+  ASSIGN_OR_RETURN(const OwnedRequest asked, RequestFromPem(request));
+  EVP_PKEY* const key = X509_REQ_get0_pubkey(asked.get());
+  if (key == nullptr || X509_REQ_verify(asked.get(), key) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the certificate request is not signed by its own key: ", OpensslError()));
+  }
+  if (EVP_PKEY_get_base_id(key) != EVP_PKEY_EC || EVP_PKEY_get_bits(key) != 256) {
+    return absl::InvalidArgumentError("the certificate request has a key that is not of P-256");
+  }
+  const OwnedCertificate certificate = NewCertificate(key, validity);
+  SetSubject(certificate.get(), TextOf(identity));
+  X509_set_issuer_name(certificate.get(), X509_get_subject_name(issuer.get()));
+  X509* const raw = certificate.get();
+  AddExtension(raw, issuer.get(), NID_basic_constraints, "critical,CA:FALSE");
+  AddExtension(raw, issuer.get(), NID_key_usage, "critical,digitalSignature");
+  // Servers call each other.
+  AddExtension(raw, issuer.get(), NID_ext_key_usage,
+               identity.role == Role::kServer ? "serverAuth,clientAuth" : "clientAuth");
+  AddExtension(raw, issuer.get(), NID_subject_key_identifier, "hash");
+  AddExtension(raw, issuer.get(), NID_authority_key_identifier, "keyid");
+  AddExtension(raw, issuer.get(), NID_subject_alt_name, absl::StrCat("URI:", UriOf(identity)));
+  Sign(raw, issuer_key.get());
+  return PemOf(raw);
+}
+
+absl::StatusOr<std::string> FingerprintOf(const std::string& certificate) {
+  ASSIGN_OR_RETURN(const OwnedCertificate parsed, CertificateFromPem("certificate", certificate));
+  return FingerprintOf(parsed.get());
+}
+
+absl::StatusOr<CertificateFacts> FactsOf(const std::string& certificate) {
+  ASSIGN_OR_RETURN(const OwnedCertificate parsed, CertificateFromPem("certificate", certificate));
+  ASSIGN_OR_RETURN(Identity identity, IdentityOf(parsed.get()));
+  return CertificateFacts{std::move(identity), ValidityOf(parsed.get())};
+}
+
+absl::StatusOr<Validity> ValidityOf(const std::string& certificate) {
+  ASSIGN_OR_RETURN(const OwnedCertificate parsed, CertificateFromPem("certificate", certificate));
+  return ValidityOf(parsed.get());
+}
+
+absl::Status CheckIssued(const std::string& certificate, const std::string& authority,
+                         absl::Time now) {
+  ASSIGN_OR_RETURN(const OwnedCertificate parsed, CertificateFromPem("certificate", certificate));
+  ASSIGN_OR_RETURN(const OwnedCertificate issuer, CertificateFromPem("authority", authority));
+  return CheckIssued(parsed.get(), issuer.get(), X509_PURPOSE_SSL_CLIENT, now);
+}
+
+absl::Status CheckKeyFits(const std::string& certificate, const std::string& key) {
+  ASSIGN_OR_RETURN(const OwnedCertificate parsed, CertificateFromPem("certificate", certificate));
+  ASSIGN_OR_RETURN(const OwnedKey own, KeyFromPem(key));
+  if (X509_check_private_key(parsed.get(), own.get()) == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the certificate is not for this key: ", OpensslError()));
+}
+
+}  // namespace lodestar

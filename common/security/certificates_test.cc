@@ -1,0 +1,105 @@
+#include "common/security/certificates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
+const Validity kYear{kNow - absl::Minutes(5), kNow + absl::Hours(24 * 365)};
+const Validity kDay{kNow - absl::Minutes(5), kNow + absl::Hours(24)};
+const Identity kWorker{Role::kWorker, "box", "0a1b"};
+
+Authority NewAuthority() {
+  Authority authority;
+  authority.key = NewPrivateKey();
+  const auto certificate = MakeAuthority(authority.key, kYear);
+  EXPECT_OK(certificate);
+  authority.certificate = certificate.value_or("");
+  return authority;
+}
+
+std::string Issue(const Authority& authority, const std::string& key, const Identity& identity) {
+  const auto request = MakeCertificateRequest(key);
+  EXPECT_OK(request);
+  const auto certificate = IssueCertificate(authority, *request, identity, kDay);
+  EXPECT_OK(certificate);
+  return certificate.value_or("");
+}
+
+TEST(CertificatesTest, AnAuthorityVouchesForWhomItHasIssuedOne) {
+  const Authority authority = NewAuthority();
+  const std::string key = NewPrivateKey();
+  const std::string certificate = Issue(authority, key, kWorker);
+  EXPECT_OK(CheckIssued(certificate, authority.certificate, kNow));
+  EXPECT_OK(CheckKeyFits(certificate, key));
+  const auto facts = FactsOf(certificate);
+  ASSERT_OK(facts);
+  EXPECT_EQ(facts->identity, kWorker);
+  EXPECT_EQ(facts->validity.from, kDay.from);
+  EXPECT_EQ(facts->validity.until, kDay.until);
+}
+
+TEST(CertificatesTest, NobodyElseDoesNorForLonger) {
+  const Authority authority = NewAuthority();
+  const std::string certificate = Issue(authority, NewPrivateKey(), kWorker);
+  EXPECT_THAT(CheckIssued(certificate, NewAuthority().certificate, kNow),
+              StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(CheckIssued(certificate, authority.certificate, kDay.until + absl::Seconds(1)),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("expired")));
+  EXPECT_THAT(CheckIssued(certificate, authority.certificate, kDay.from - absl::Seconds(1)),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("not yet valid")));
+  EXPECT_THAT(CheckKeyFits(certificate, NewPrivateKey()),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(CertificatesTest, APeerIsNoAuthority) {
+  const Authority authority = NewAuthority();
+  Authority worker;
+  worker.key = NewPrivateKey();
+  worker.certificate = Issue(authority, worker.key, kWorker);
+  const std::string forged = Issue(worker, NewPrivateKey(), {Role::kOperator, "me", "1"});
+  EXPECT_FALSE(CheckIssued(forged, authority.certificate, kNow).ok());
+  EXPECT_FALSE(CheckIssued(forged, worker.certificate, kNow).ok());
+}
+
+TEST(CertificatesTest, ARequestIsSignedByItsOwnKey) {
+  const Authority authority = NewAuthority();
+  auto request = MakeCertificateRequest(NewPrivateKey());
+  ASSERT_OK(request);
+  for (const std::string& bad : {std::string(), std::string("garbage"), request->substr(0, 200)}) {
+    EXPECT_THAT(IssueCertificate(authority, bad, kWorker, kDay),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+  // Whoever changes it, wherever: none is issued for another key.
+  const size_t begin = request->find('\n') + 1;
+  const size_t end = request->find("-----END") - 1;
+  for (size_t at = begin; at < end; at += 7) {
+    std::string changed = *request;
+    changed[at] = changed[at] == 'A' ? 'B' : 'A';
+    EXPECT_FALSE(IssueCertificate(authority, changed, kWorker, kDay).ok()) << at;
+  }
+}
+
+TEST(CertificatesTest, HashesAndSecrets) {
+  EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(RandomHex(20).size(), 40u);
+  EXPECT_NE(RandomHex(20), RandomHex(20));
+  EXPECT_TRUE(AreEqualSecrets("ab", "ab"));
+  EXPECT_FALSE(AreEqualSecrets("ab", "ac"));
+  EXPECT_FALSE(AreEqualSecrets("ab", "abc"));
+  const Authority authority = NewAuthority();
+  const auto fingerprint = FingerprintOf(authority.certificate);
+  ASSERT_OK(fingerprint);
+  EXPECT_EQ(fingerprint->size(), 64u);
+  EXPECT_NE(*fingerprint, *FingerprintOf(NewAuthority().certificate));
+  EXPECT_FALSE(FingerprintOf("none").ok());
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,89 @@
+#include "common/security/identity.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::string_view kScheme = "spiffe://";
+constexpr char kDomain[] = "lodestar";
+constexpr int kMaxUriBytes = 512;
+constexpr Role kRoles[] = {Role::kServer, Role::kWorker, Role::kOperator, Role::kViewer};
+
+bool IsOfNameCharacters(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+  });
+}
+
+}  // namespace
+
+absl::string_view RoleName(Role role) {
+  switch (role) {
+    case Role::kServer:
+      return "server";
+    case Role::kWorker:
+      return "worker";
+    case Role::kOperator:
+      return "operator";
+    case Role::kViewer:
+      return "viewer";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Role> ParseRole(absl::string_view what, absl::string_view text) {
+  for (const Role role : kRoles) {
+    if (text == RoleName(role)) return role;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, "='", text, "': allowed is worker, server, operator, viewer"));
+}
+
+absl::Status CheckIdentityName(absl::string_view name) {
+  if (!name.empty() && name.size() <= kMaxIdentityNameBytes && IsOfNameCharacters(name)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a name of ", name.size(), " bytes",
+      IsOfNameCharacters(name) ? "" : " with a character that is not allowed",
+      "; allowed are 1 to ", kMaxIdentityNameBytes, " letters, digits, '.', '_', '-'"));
+}
+
+std::string TextOf(const Identity& identity) {
+  return absl::StrCat(RoleName(identity.role), " ", identity.name);
+}
+
+std::string UriOf(const Identity& identity) {
+  return absl::StrCat(kScheme, kDomain, "/", RoleName(identity.role), "/", identity.name, "/",
+                      identity.id);
+}
+
+absl::StatusOr<Identity> IdentityFromUri(absl::string_view uri) {
+  const absl::Status refusal = absl::InvalidArgumentError(
+      "no identity of the form spiffe://DOMAIN/ROLE/NAME, where ROLE is worker, server, operator "
+      "or viewer");
+  if (uri.size() > kMaxUriBytes || !absl::ConsumePrefix(&uri, kScheme)) return refusal;
+  const std::vector<absl::string_view> parts = absl::StrSplit(uri, '/');
+  if (parts.size() < 3 || parts.size() > 4 || parts[0].empty()) return refusal;
+  const absl::StatusOr<Role> role = ParseRole("role", parts[1]);
+  if (!role.ok() || !CheckIdentityName(parts[2]).ok()) return refusal;
+  const absl::string_view id = parts.back();
+  if (id.empty() || !IsOfNameCharacters(id)) return refusal;
+  return Identity{*role, std::string(parts[2]), std::string(id)};
+}
+
+bool MayActAs(absl::string_view name, absl::string_view worker_name) {
+  if (!absl::ConsumePrefix(&worker_name, name)) return false;
+  return worker_name.empty() || worker_name.front() == '.';
+}
+
+bool AreNamesInConflict(absl::string_view a, absl::string_view b) {
+  return MayActAs(a, b) || MayActAs(b, a);
+}
+
+}  // namespace lodestar

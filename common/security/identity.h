@@ -1,0 +1,45 @@
+// Who a peer is: what its certificate says of it, in a URI among the alternative names:
+//   spiffe://DOMAIN/ROLE/NAME/ID      issued by a cluster's own authority; the domain is `lodestar`
+//   spiffe://DOMAIN/ROLE/NAME         of certificates that somebody else issues: the name is the id
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+enum class Role : uint8_t { kServer, kWorker, kOperator, kViewer };
+absl::string_view RoleName(Role role);
+// Errors: InvalidArgument naming `what`, and those that are allowed.
+absl::StatusOr<Role> ParseRole(absl::string_view what, absl::string_view text);
+
+// Bytes of a name.
+inline constexpr int kMaxIdentityNameBytes = 48;
+
+struct Identity {
+  Role role = Role::kWorker;
+  std::string name;  // unique among the identities of one authority
+  std::string id;    // of one enrolment; renewed certificates keep it
+
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+// Letters, digits, '.', '_', '-'; not empty, and not longer than allowed. Errors: InvalidArgument.
+absl::Status CheckIdentityName(absl::string_view name);
+// "worker gpu-box": for people.
+std::string TextOf(const Identity& identity);
+std::string UriOf(const Identity& identity);
+// Errors: InvalidArgument.
+absl::StatusOr<Identity> IdentityFromUri(absl::string_view uri);
+
+// Whether a process of the identity `name` may be the worker `worker_name`: of that name, or of one
+// that goes on behind a point ("gpu-box.4711").
+bool MayActAs(absl::string_view name, absl::string_view worker_name);
+// Whether one of both may act as the other.
+bool AreNamesInConflict(absl::string_view a, absl::string_view b);
+
+}  // namespace lodestar

@@ -1,0 +1,30 @@
+// One line that lets a machine into a cluster, and lets the machine know the cluster:
+//   lodestar://HOST:PORT[,HOST:PORT...]/L1<SHA-256 of the authority's certificate>.<id>.<secret>
+// Whoever has it checks the certificate by the hash before the secret is sent.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+struct JoinString {
+  std::string servers;           // HOST:PORT[,HOST:PORT...]: where the coordinator may be
+  std::string authority_sha256;  // of the DER encoding: 64 hexadecimal digits
+  std::string token_id;
+  std::string secret;
+
+  std::string ToString() const;
+};
+
+// `what` names where the text comes from. White space around it is no part of it. Errors:
+// InvalidArgument, without the text: it holds a secret.
+absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_view text);
+
+// What --join says: the line itself, or the path of a file that holds it. Errors: InvalidArgument,
+// those of the file, PermissionDenied if others may read it.
+absl::StatusOr<JoinString> ReadJoinString(absl::string_view what, const std::string& value);
+
+}  // namespace lodestar

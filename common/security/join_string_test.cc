@@ -1,0 +1,64 @@
+#include "common/security/join_string.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/security/secret_file.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kHash(64, 'a');
+const std::string kLine = absl::StrCat("lodestar://h1:50051,[::1]:50052/L1", kHash, ".0b1c.5ec2e7");
+
+TEST(JoinStringTest, HasAddressesHashAndToken) {
+  const auto join = ParseJoinString("--join", absl::StrCat("  ", kLine, "\n"));
+  ASSERT_OK(join);
+  EXPECT_EQ(join->servers, "h1:50051,[::1]:50052");
+  EXPECT_EQ(join->authority_sha256, kHash);
+  EXPECT_EQ(join->token_id, "0b1c");
+  EXPECT_EQ(join->secret, "5ec2e7");
+  EXPECT_EQ(join->ToString(), kLine);
+}
+
+TEST(JoinStringTest, WhatIsNoneIsRefusedWithoutTheSecretInTheText) {
+  for (const std::string& line :
+       {std::string("lodestar://"), absl::StrCat("lodestar://h1/L1", kHash, ".0b.5ec2e7"),
+        absl::StrCat("lodestar://h1:1/L2", kHash, ".0b.5ec2e7"),
+        absl::StrCat("lodestar://h1:1/L1", kHash.substr(1), ".0b.5ec2e7"),
+        absl::StrCat("lodestar://h1:1/L1", kHash, ".0b"),
+        absl::StrCat("lodestar://h1:1/L1", kHash, ".0b.5ec2e7."),
+        absl::StrCat("lodestar://h1:1/L1", kHash, ".0b.5ec2e7/x"),
+        absl::StrCat("lodestar://h1:1/L1", kHash, ".zz.5ec2e7"),
+        absl::StrCat("lodestar://unix:x/L1", kHash, ".0b.5ec2e7"),
+        absl::StrCat("lodestar://h1:1/L1", kHash, ".0b.5ec2e7", std::string(5000, '0'))}) {
+    const auto join = ParseJoinString("--join", line);
+    EXPECT_THAT(join.status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("--join: no join string"), Not(HasSubstr("5ec2e7")))))
+        << line;
+  }
+}
+
+TEST(JoinStringTest, AFileMayHoldItThatNobodyElseMayRead) {
+  const std::string path = ::testing::TempDir() + "/join_string_file";
+  ASSERT_OK(WriteSecretFile(path, kLine + "\n"));
+  const auto join = ReadJoinString("--join", path);
+  ASSERT_OK(join);
+  EXPECT_EQ(join->ToString(), kLine);
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);
+  EXPECT_THAT(ReadJoinString("--join", path).status(),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("chmod 600")));
+  EXPECT_THAT(
+      ReadJoinString("--join", "host:50051").status(),
+      StatusIs(absl::StatusCode::kNotFound, HasSubstr("as `psctl token create` prints it")));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,72 @@
+#include "common/security/openssl_handles.h"
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/check.h"
+
+namespace lodestar {
+
+std::string OpensslError() {
+  const unsigned long code = ERR_get_error();
+  ERR_clear_error();
+  if (code == 0) return "no reason is given";
+  char text[256];
+  ERR_error_string_n(code, text, sizeof(text));
+  return text;
+}
+
+absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem) {
+  const OwnedBio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  // A key with a passphrase is refused: nobody is there to type it.
+  OwnedKey key(PEM_read_bio_PrivateKey(
+      bio.get(), nullptr, [](char*, int, int, void*) { return -1; }, nullptr));
+  if (key != nullptr) return key;
+  return absl::InvalidArgumentError(absl::StrCat("no private key in PEM: ", OpensslError()));
+}
+
+absl::StatusOr<OwnedCertificate> CertificateFromPem(absl::string_view what,
+                                                    const std::string& pem) {
+  const OwnedBio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  OwnedCertificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  if (certificate != nullptr) return certificate;
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": no certificate in PEM: ", OpensslError()));
+}
+
+std::string PemOf(X509* certificate) {
+  const OwnedBio bio(BIO_new(BIO_s_mem()));
+  LODESTAR_CHECK(PEM_write_bio_X509(bio.get(), certificate) == 1) << OpensslError();
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &data);
+  return std::string(data, size);
+}
+
+std::string FingerprintOf(X509* certificate) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  LODESTAR_CHECK(X509_digest(certificate, EVP_sha256(), digest, &size) == 1) << OpensslError();
+  return absl::BytesToHexString({reinterpret_cast<const char*>(digest), size});
+}
+
+absl::Status CheckIssued(X509* certificate, X509* authority, int purpose, absl::Time now) {
+  const OwnedStore store(X509_STORE_new());
+  const OwnedStoreContext context(X509_STORE_CTX_new());
+  LODESTAR_CHECK(X509_STORE_add_cert(store.get(), authority) == 1) << OpensslError();
+  LODESTAR_CHECK(X509_STORE_CTX_init(context.get(), store.get(), certificate, nullptr) == 1)
+      << OpensslError();
+  X509_VERIFY_PARAM* const parameters = X509_STORE_CTX_get0_param(context.get());
+  X509_VERIFY_PARAM_set_time(parameters, absl::ToTimeT(now));
+  X509_VERIFY_PARAM_set_purpose(parameters, purpose);
+  if (X509_verify_cert(context.get()) == 1) return absl::OkStatus();
+  const int error = X509_STORE_CTX_get_error(context.get());
+  ERR_clear_error();
+  return absl::PermissionDeniedError(
+      absl::StrCat("the certificate does not hold: ", X509_verify_cert_error_string(error)));
+}
+
+}  // namespace lodestar

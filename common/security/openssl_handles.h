@@ -1,0 +1,46 @@
+// Owners of OpenSSL's objects, PEM text in and out, and what OpenSSL says of an error.
+#pragma once
+
+#include <openssl/bio.h>
+#include <openssl/evp.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+template <auto kFree>
+struct OpensslDelete {
+  template <typename T>
+  void operator()(T* object) const {
+    kFree(object);
+  }
+};
+
+using OwnedKey = std::unique_ptr<EVP_PKEY, OpensslDelete<EVP_PKEY_free>>;
+using OwnedCertificate = std::unique_ptr<X509, OpensslDelete<X509_free>>;
+using OwnedRequest = std::unique_ptr<X509_REQ, OpensslDelete<X509_REQ_free>>;
+using OwnedStore = std::unique_ptr<X509_STORE, OpensslDelete<X509_STORE_free>>;
+using OwnedStoreContext = std::unique_ptr<X509_STORE_CTX, OpensslDelete<X509_STORE_CTX_free>>;
+using OwnedBio = std::unique_ptr<BIO, OpensslDelete<BIO_free_all>>;
+using OwnedSslContext = std::unique_ptr<SSL_CTX, OpensslDelete<SSL_CTX_free>>;
+using OwnedSsl = std::unique_ptr<SSL, OpensslDelete<SSL_free>>;
+
+// The oldest error of this thread, in words; none remain.
+std::string OpensslError();
+
+// Errors: InvalidArgument. `what` names the text.
+absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem);
+absl::StatusOr<OwnedCertificate> CertificateFromPem(absl::string_view what, const std::string& pem);
+std::string PemOf(X509* certificate);
+// As FingerprintOf().
+std::string FingerprintOf(X509* certificate);
+// As CheckIssued(). `purpose`: X509_PURPOSE_ANY or of one side.
+absl::Status CheckIssued(X509* certificate, X509* authority, int purpose, absl::Time now);
+
+}  // namespace lodestar
