@@ -899,6 +899,7 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   const bool has_lost_records =
       goes_on && tells_journal && state_.shards.HasLostRecords(shard, journal.end);
   if (goes_on && !has_lost_records) {
+    const bool is_another_process = journal.first_segment > entry.first_segment;
     // This connection may come before the end of the old one is noticed.
     if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
     outbox_.Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
@@ -911,6 +912,8 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
     }
     RepeatCommands(shard);
     OnShardBack(shard, now);
+    // It may have nothing to load before it serves.
+    if (is_another_process) ForgetStop(shard, now);
     return absl::OkStatus();
   }
   if (state_.shards.IsHeldBy(shard, instance_id)) {
@@ -1165,7 +1168,8 @@ void Coordinator::OnShardLoaded(int shard, uint64_t server_incarnation, const ab
 
 // A process has taken over what the one before it has written down: nobody waits to exit any more.
 void Coordinator::ForgetStop(int shard, absl::Time now) {
-  if (state_.phase != CoordinatorPhase::kRunning && state_.phase != CoordinatorPhase::kEvaluating) {
+  if (state_.phase != CoordinatorPhase::kLoading && state_.phase != CoordinatorPhase::kRunning &&
+      state_.phase != CoordinatorPhase::kEvaluating) {
     return;
   }
   if (saves_.ForgetAsker(ReasonOfStop(shard))) Advance(now);

@@ -135,6 +135,34 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGo
   EXPECT_EQ(coordinator().server_incarnation(), life);
 }
 
+TEST_F(CoordinatorLastSaveTest, AServerThatIsStoppedAndStartedAgainWhileOthersLoadHoldsUpNothing) {
+  const TestWorker a = cluster_.Add("a");
+  const Grant grant = *cluster_.Ask(a).grant;
+  BeginLastSave();
+  cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
+  cluster_.FinishSave();
+  const CheckpointRecord record = cluster_.store().published.back();
+  coordinator().OnShardDisconnected(1, 71, cluster_.now());
+  const auto attach = [this](uint64_t memory_of, uint64_t first_segment) {
+    return coordinator().OnShardAttached(1, 2, 88, memory_of, "host:9", cluster_.now(),
+                                         JournalPlace{.first_segment = first_segment});
+  };
+  ASSERT_TRUE(attach(0, 5).ok());
+  coordinator().OnRestoreChosen(RestoreChoice{.source = CheckpointSource{record.final_directory},
+                                              .state = record.state,
+                                              .server_incarnation = 2000},
+                                cluster_.now());
+  const uint64_t life = coordinator().server_incarnation();
+  coordinator().OnShardLoaded(1, life, absl::OkStatus(), cluster_.now());
+  BeginLastSave(ReasonOfStop(1));
+  ASSERT_TRUE(coordinator().LastSaveOutcome().has_value()) << "there is nothing to save";
+  coordinator().OnShardDisconnected(1, 88, cluster_.now());
+  ASSERT_TRUE(attach(life, 6).ok());
+  coordinator().OnShardLoaded(1, life, absl::OkStatus(), cluster_.now());
+  coordinator().OnShardLoaded(0, life, absl::OkStatus(), cluster_.now());
+  EXPECT_EQ(cluster_.Ask(cluster_.Add("a")).grant->round, Round(1));
+}
+
 TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpIsDroppedAfterHalfOfThePatience) {
   const auto [a, b] = BeginWhileOneOwesARound();
   for (int i = 0; i < 5; ++i) cluster_.Pass(absl::Seconds(5), {a, b});
