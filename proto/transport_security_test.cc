@@ -1,0 +1,135 @@
+#include "proto/transport_security.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "absl/synchronization/notification.h"
+#include "common/security/testing/test_authority.h"
+#include "common/testing/status_matchers.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Identity kServer{Role::kServer, "shard-0", "01"};
+const Identity kWorker{Role::kWorker, "box", "02"};
+
+// Answers every call with PERMISSION_DENIED and who it was from.
+class Mirror final : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    class Answer final : public grpc::ServerGenericBidiReactor {
+     public:
+      explicit Answer(const grpc::Status& status) { Finish(status); }
+      void OnDone() override { delete this; }
+    };
+    const auto caller = CallerOf(*context->auth_context());
+    std::string text = "plain";
+    if (!caller.ok()) {
+      text = caller.status().ToString();
+    } else if (caller->has_value()) {
+      text = TextOf(**caller);
+    }
+    return new Answer(grpc::Status(grpc::StatusCode::PERMISSION_DENIED, text));
+  }
+};
+
+class TransportSecurityTest : public ::testing::Test {
+ protected:
+  void Serve(const TransportSecurity& security, AccessCheck check = nullptr) {
+    if (check == nullptr) {
+      check = [](const Identity&, absl::string_view) { return absl::OkStatus(); };
+    }
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", MakeServerCredentials(security, std::move(check)),
+                             &port_);
+    server_.reset();
+    mirror_ = std::make_unique<Mirror>();
+    builder.RegisterCallbackGenericService(mirror_.get());
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+  }
+
+  // What a call on a connection of its own is answered.
+  absl::Status Call(const TransportSecurity& security) {
+    return Call(MakeChannelCredentials(security));
+  }
+  absl::Status Call(std::shared_ptr<grpc::ChannelCredentials> credentials) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port_),
+                                                   std::move(credentials), arguments);
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    const grpc::Slice nothing;
+    grpc::ByteBuffer request(&nothing, 1);
+    grpc::ByteBuffer reply;
+    absl::Notification done;
+    grpc::Status status;
+    stub.UnaryCall(&context, "/lodestar.v1.Any/Call", {}, &request, &reply,
+                   [&](grpc::Status answer) {
+                     status = std::move(answer);
+                     done.Notify();
+                   });
+    done.WaitForNotification();
+    return FromGrpcStatus(status);
+  }
+
+  const TestAuthority authority_;
+  std::unique_ptr<Mirror> mirror_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(TransportSecurityTest, BothSidesKnowEachOther) {
+  Serve(authority_.FilesFor(kServer));
+  EXPECT_THAT(Call(authority_.FilesFor(kWorker)),
+              StatusIs(absl::StatusCode::kPermissionDenied, "worker box"));
+}
+
+TEST_F(TransportSecurityTest, PlainTextIsAnonymous) {
+  Serve(std::nullopt);
+  EXPECT_THAT(Call(std::nullopt), StatusIs(absl::StatusCode::kPermissionDenied, "plain"));
+}
+
+TEST_F(TransportSecurityTest, StrangersAndExpiredCertificatesGetNowhere) {
+  Serve(authority_.FilesFor(kServer));
+  EXPECT_THAT(Call(std::nullopt), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Call(authority_.FilesFor(kWorker, -absl::Minutes(1))),
+              StatusIs(absl::StatusCode::kUnavailable));
+  const TestAuthority other;
+  EXPECT_THAT(Call(other.FilesFor(kWorker)), StatusIs(absl::StatusCode::kUnavailable));
+  grpc::SslCredentialsOptions without_certificate;
+  without_certificate.pem_root_certs = authority_.authority().certificate;
+  EXPECT_THAT(Call(grpc::SslCredentials(without_certificate)),
+              StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(TransportSecurityTest, AServerOfAnotherClusterOrRoleIsNotSpokenTo) {
+  Serve(TestAuthority().FilesFor(kServer));
+  EXPECT_THAT(Call(authority_.FilesFor(kWorker)), StatusIs(absl::StatusCode::kUnavailable));
+  Serve(authority_.FilesFor(kWorker));
+  EXPECT_THAT(Call(authority_.FilesFor(kWorker)), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(TransportSecurityTest, EveryCallIsJudgedBeforeItsHandler) {
+  std::string seen;
+  Serve(authority_.FilesFor(kServer),
+        [&seen](const Identity& caller, absl::string_view method) -> absl::Status {
+          seen = absl::StrCat(TextOf(caller), " calls ", method);
+          return absl::UnauthenticatedError("revoked");
+        });
+  EXPECT_THAT(Call(authority_.FilesFor(kWorker)),
+              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("revoked")));
+  EXPECT_EQ(seen, "worker box calls /lodestar.v1.Any/Call");
+}
+
+}  // namespace
+}  // namespace lodestar
