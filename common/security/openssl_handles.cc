@@ -2,7 +2,6 @@
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/x509v3.h>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"

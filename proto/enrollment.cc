@@ -1,0 +1,350 @@
+#include "proto/enrollment.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/host_port.h"
+#include "common/security/openssl_handles.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+namespace {
+
+constexpr size_t kMaxMessageBytes = 64 << 10;
+constexpr size_t kLengthBytes = 4;
+constexpr int kMaxHostNameBytes = 32;
+
+absl::Status SocketError(absl::string_view action) {
+  return absl::UnavailableError(absl::StrCat(action, ": ", strerror(errno)));
+}
+
+// A socket, non-blocking, and TLS on it once that has begun. All of it ends at one time.
+class Connection {
+ public:
+  Connection(int descriptor, absl::Time deadline) : descriptor_(descriptor), deadline_(deadline) {
+    fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
+  }
+  Connection(Connection&& other) noexcept
+      : descriptor_(std::exchange(other.descriptor_, -1)),
+        deadline_(other.deadline_),
+        ssl_(std::move(other.ssl_)) {}
+  ~Connection() {
+    ssl_.reset();
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+
+  int descriptor() const { return descriptor_; }
+  SSL* ssl() const { return ssl_.get(); }
+
+  absl::Status Await(short events) const {
+    while (true) {
+      const absl::Duration left = deadline_ - absl::Now();
+      if (left <= absl::ZeroDuration()) {
+        return absl::DeadlineExceededError("the other side does not answer");
+      }
+      pollfd entry{descriptor_, events, 0};
+      const int64_t wait_ms = absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)));
+      const int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(wait_ms, 1 << 30)));
+      if (ready > 0) return absl::OkStatus();
+      if (ready < 0 && errno != EINTR) return SocketError("cannot wait for the other side");
+    }
+  }
+
+  absl::Status SendPlain(absl::string_view bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t sent = send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent > 0) {
+        bytes.remove_prefix(sent);
+      } else if (errno == EAGAIN) {
+        RETURN_IF_ERROR(Await(POLLOUT));
+      } else if (errno != EINTR) {
+        return SocketError("cannot send");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReceivePlain(absl::string_view wanted) const {
+    std::string got(wanted.size(), '\0');
+    size_t done = 0;
+    while (done < got.size()) {
+      const ssize_t received = recv(descriptor_, got.data() + done, got.size() - done, 0);
+      if (received > 0) {
+        done += received;
+      } else if (received == 0) {
+        return absl::UnavailableError("the connection was closed");
+      } else if (errno == EAGAIN) {
+        RETURN_IF_ERROR(Await(POLLIN));
+      } else if (errno != EINTR) {
+        return SocketError("cannot receive");
+      }
+    }
+    if (got != wanted) return absl::InvalidArgumentError("this is no enrolment of this release");
+    return absl::OkStatus();
+  }
+
+  absl::Status BeginTls(SSL_CTX* context, bool is_server) {
+    ssl_.reset(SSL_new(context));
+    if (ssl_ == nullptr || SSL_set_fd(ssl_.get(), descriptor_) != 1) {
+      return absl::InternalError(OpensslError());
+    }
+    return Repeat([&] { return is_server ? SSL_accept(ssl_.get()) : SSL_connect(ssl_.get()); });
+  }
+
+  absl::Status Send(const google::protobuf::MessageLite& message) {
+    const std::string body = message.SerializeAsString();
+    std::string frame;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+      frame.push_back(static_cast<char>(body.size() >> shift));
+    }
+    frame += body;
+    return Repeat(
+        [&] { return SSL_write(ssl_.get(), frame.data(), static_cast<int>(frame.size())); });
+  }
+
+  absl::Status Receive(google::protobuf::MessageLite& message) {
+    std::string length(kLengthBytes, '\0');
+    RETURN_IF_ERROR(ReceiveAll(length));
+    size_t size = 0;
+    for (const char byte : length) size = size << 8 | static_cast<unsigned char>(byte);
+    if (size > kMaxMessageBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("a message of ", size, " bytes; at most ",
+                                                     kMaxMessageBytes, " are allowed"));
+    }
+    std::string body(size, '\0');
+    RETURN_IF_ERROR(ReceiveAll(body));
+    if (message.ParseFromString(body)) return absl::OkStatus();
+    return absl::InvalidArgumentError("the message is damaged");
+  }
+
+  // The other side is to have all before the connection goes.
+  void Finish() {
+    Repeat([&] { return SSL_shutdown(ssl_.get()) >= 0 ? 1 : -1; }).IgnoreError();
+    shutdown(descriptor_, SHUT_WR);
+  }
+
+ private:
+  template <typename Step>
+  absl::Status Repeat(Step step) {
+    while (true) {
+      const int result = step();
+      if (result > 0) return absl::OkStatus();
+      switch (SSL_get_error(ssl_.get(), result)) {
+        case SSL_ERROR_WANT_READ:
+          RETURN_IF_ERROR(Await(POLLIN));
+          break;
+        case SSL_ERROR_WANT_WRITE:
+          RETURN_IF_ERROR(Await(POLLOUT));
+          break;
+        case SSL_ERROR_ZERO_RETURN:
+        case SSL_ERROR_SYSCALL:
+          OpensslError();
+          return absl::UnavailableError("the connection was closed");
+        default:
+          return absl::UnavailableError(absl::StrCat("TLS fails: ", OpensslError()));
+      }
+    }
+  }
+
+  absl::Status ReceiveAll(std::string& bytes) {
+    size_t done = 0;
+    while (done < bytes.size()) {
+      int got = 0;
+      RETURN_IF_ERROR(Repeat([&] {
+        return got =
+                   SSL_read(ssl_.get(), bytes.data() + done, static_cast<int>(bytes.size() - done));
+      }));
+      done += got;
+    }
+    return absl::OkStatus();
+  }
+
+  int descriptor_;
+  absl::Time deadline_;
+  OwnedSsl ssl_;
+};
+
+absl::StatusOr<Connection> Dial(const std::string& address, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const HostPort place, ParseHostPort("join", address, /*lowest_port=*/1));
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error =
+      getaddrinfo(place.host.c_str(), absl::StrCat(place.port).c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot find ", place.host, ": ", gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, &freeaddrinfo);
+  absl::Status last = absl::UnavailableError("no address");
+  for (const addrinfo* candidate = found; candidate != nullptr; candidate = candidate->ai_next) {
+    const int descriptor =
+        socket(candidate->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0) return SocketError("cannot open a socket");
+    Connection connection(descriptor, deadline);
+    const int no_delay = 1;
+    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &no_delay, sizeof(no_delay));
+    if (connect(descriptor, candidate->ai_addr, candidate->ai_addrlen) != 0) {
+      if (errno == EINPROGRESS) last = connection.Await(POLLOUT);
+      int failure = errno == EINPROGRESS ? 0 : errno;
+      socklen_t size = sizeof(failure);
+      if (failure == 0) getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &failure, &size);
+      if (failure != 0) {
+        errno = failure;
+        last = SocketError("cannot connect");
+      }
+      if (failure != 0 || !last.ok()) continue;
+    }
+    return connection;
+  }
+  return last;
+}
+
+OwnedSslContext NewContext(const SSL_METHOD* method) {
+  OwnedSslContext context(SSL_CTX_new(method));
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION);
+  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(context.get(), 0);
+  return context;
+}
+
+// Whether the peer is a server that the authority with this hash vouches for.
+absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time now) {
+  STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(ssl);
+  X509* authority = nullptr;
+  for (int i = 0; i < sk_X509_num(chain); ++i) {
+    X509* const certificate = sk_X509_value(chain, i);
+    if (FingerprintOf(certificate) == authority_sha256) authority = certificate;
+  }
+  if (authority == nullptr) {
+    return absl::PermissionDeniedError(
+        "whoever answers there has another authority than the join string says: it is another "
+        "cluster, or somebody between here and there; the secret was not sent");
+  }
+  X509* const server = sk_X509_value(chain, 0);
+  const absl::Status issued = CheckIssued(server, authority, X509_PURPOSE_SSL_SERVER, now);
+  if (!issued.ok()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("whoever answers there is no server of that cluster (", issued.message(),
+                     "); the secret was not sent"));
+  }
+  ASSIGN_OR_RETURN(const CertificateFacts facts, FactsOf(PemOf(server)));
+  if (facts.identity.role == Role::kServer) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("whoever answers there is ",
+                                                  TextOf(facts.identity),
+                                                  ", and no server; the secret was not sent"));
+}
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "machine";
+  std::string legal;
+  for (const char* c = name.data(); *c != '\0' && legal.size() < kMaxHostNameBytes; ++c) {
+    // The first part of it: behind a point there are processes.
+    if (*c == '.') break;
+    legal.push_back(absl::ascii_isalnum(*c) || *c == '-' || *c == '_' ? *c : '-');
+  }
+  return legal.empty() ? "machine" : legal;
+}
+
+absl::Status RefusalOf(const v1::EnrollReply& reply) {
+  grpc::Status status(static_cast<grpc::StatusCode>(reply.code()), reply.error());
+  return FromGrpcStatus(status);
+}
+
+absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinString& join,
+                                     const std::string& name, absl::Time deadline) {
+  ASSIGN_OR_RETURN(Connection connection, Dial(address, deadline));
+  RETURN_IF_ERROR(connection.SendPlain(kEnrollmentPreamble));
+  const OwnedSslContext context = NewContext(TLS_client_method());
+  // The chain is checked below, against a hash and not against what the machine trusts.
+  SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
+  RETURN_IF_ERROR(connection.BeginTls(context.get(), /*is_server=*/false));
+  RETURN_IF_ERROR(CheckPeer(connection.ssl(), join.authority_sha256, absl::Now()));
+  Credentials credentials;
+  credentials.key = NewPrivateKey();
+  v1::EnrollRequest request;
+  request.set_wire_version(kWireVersion);
+  request.set_token_id(join.token_id);
+  request.set_secret(join.secret);
+  ASSIGN_OR_RETURN(*request.mutable_certificate_request(), MakeCertificateRequest(credentials.key));
+  request.set_name(name);
+  request.set_fallback_name(HostName());
+  RETURN_IF_ERROR(connection.Send(request));
+  v1::EnrollReply reply;
+  RETURN_IF_ERROR(connection.Receive(reply));
+  if (reply.code() != 0) return RefusalOf(reply);
+  credentials.certificate = reply.certificate();
+  credentials.authority = reply.authority();
+  ASSIGN_OR_RETURN(const std::string fingerprint, FingerprintOf(credentials.authority));
+  if (fingerprint != join.authority_sha256) {
+    return absl::PermissionDeniedError("the server has sent another authority than it has shown");
+  }
+  RETURN_IF_ERROR(CheckKeyFits(credentials.certificate, credentials.key));
+  return credentials;
+}
+
+}  // namespace
+
+absl::StatusOr<Credentials> Enroll(const JoinString& join, const std::string& name,
+                                   absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  absl::Status last;
+  for (const absl::string_view address : absl::StrSplit(join.servers, ',')) {
+    absl::StatusOr<Credentials> credentials = EnrollAt(std::string(address), join, name, deadline);
+    if (credentials.ok()) return credentials;
+    last = absl::Status(credentials.status().code(), absl::StrCat("cannot enrol at ", address, ": ",
+                                                                  credentials.status().message()));
+    if (!absl::IsUnavailable(last) && !absl::IsFailedPrecondition(last)) return last;
+  }
+  return last;
+}
+
+absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Duration timeout,
+                             const EnrollmentAnswer& answer) {
+  Connection connection(descriptor, absl::Now() + timeout);
+  RETURN_IF_ERROR(connection.ReceivePlain(kEnrollmentPreamble));
+  const OwnedSslContext context = NewContext(TLS_server_method());
+  ASSIGN_OR_RETURN(const OwnedCertificate certificate,
+                   CertificateFromPem("certificate", own.certificate));
+  ASSIGN_OR_RETURN(OwnedCertificate authority, CertificateFromPem("authority", own.authority));
+  ASSIGN_OR_RETURN(const OwnedKey key, KeyFromPem(own.key));
+  if (SSL_CTX_use_certificate(context.get(), certificate.get()) != 1 ||
+      SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1 ||
+      SSL_CTX_add_extra_chain_cert(context.get(), authority.get()) != 1) {
+    return absl::InternalError(OpensslError());
+  }
+  static_cast<void>(authority.release());  // the context has it
+  RETURN_IF_ERROR(connection.BeginTls(context.get(), /*is_server=*/true));
+  v1::EnrollRequest request;
+  RETURN_IF_ERROR(connection.Receive(request));
+  absl::StatusOr<v1::EnrollReply> reply = answer(request);
+  const absl::Status refusal = reply.status();
+  if (!refusal.ok()) {
+    reply.emplace();
+    reply->set_code(static_cast<uint32_t>(refusal.code()));
+    reply->set_error(std::string(refusal.message()));
+  }
+  RETURN_IF_ERROR(connection.Send(*reply));
+  connection.Finish();
+  return refusal;
+}
+
+}  // namespace lodestar

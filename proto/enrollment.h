@@ -1,0 +1,37 @@
+// How a machine gets its first certificate: the exchange that proto/authority_service.proto
+// describes, both sides. Whoever joins knows the authority before it says the secret; strangers
+// reach no HTTP/2.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/security/credentials.h"
+#include "common/security/join_string.h"
+#include "proto/authority_service.pb.h"
+
+namespace lodestar {
+
+// What a connection that is to be an enrolment begins with.
+inline constexpr absl::string_view kEnrollmentPreamble = "LODESTAR-ENROLL-1\n";
+
+// Makes a key, and has it certified under `name` (empty: see EnrollRequest) by the first server of
+// the join string that answers. Blocks. Errors: Unavailable, DeadlineExceeded (nobody answers);
+// PermissionDenied (another authority answers: nothing was said to it; or the token is refused);
+// those of the server.
+absl::StatusOr<Credentials> Enroll(const JoinString& join, const std::string& name,
+                                   absl::Duration timeout);
+
+using EnrollmentAnswer =
+    std::function<absl::StatusOr<v1::EnrollReply>(const v1::EnrollRequest& request)>;
+
+// One enrolment on a connection, from the preamble to its end. `own`: a server's. Blocks for at
+// most `timeout`, and as long as `answer` does; closes the descriptor. Errors: why there was none.
+absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Duration timeout,
+                             const EnrollmentAnswer& answer);
+
+}  // namespace lodestar

@@ -1,0 +1,178 @@
+#include "proto/enrollment.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/security/testing/test_authority.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kShort = absl::Milliseconds(1);
+const std::string kSecret = "0123456789abcdef";
+
+// A port of this machine on which one connection is taken.
+class Door {
+ public:
+  Door() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+  }
+  ~Door() { close(listener_); }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  int Accept() const { return accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC); }
+
+ private:
+  int listener_;
+  int port_ = 0;
+};
+
+class EnrollmentTest : public ::testing::Test {
+ protected:
+  EnrollmentTest() {
+    const CredentialFiles files = authority_.FilesFor({Role::kServer, "shard-0", "01"});
+    own_ = ReadCredentials(files).value_or(Credentials());
+    join_.servers = door_.address();
+    join_.authority_sha256 = FingerprintOf(authority_.authority().certificate).value_or("");
+    join_.token_id = "0a";
+    join_.secret = kSecret;
+  }
+
+  // Serves one connection while the join string is used.
+  absl::StatusOr<Credentials> EnrollWith(const EnrollmentAnswer& answer) {
+    std::thread server([&] { served_ = ServeEnrollment(door_.Accept(), own_, kPatience, answer); });
+    absl::StatusOr<Credentials> credentials = Enroll(join_, "box", kPatience);
+    server.join();
+    return credentials;
+  }
+
+  absl::StatusOr<v1::EnrollReply> Certify(const v1::EnrollRequest& request) {
+    request_ = request;
+    const absl::Time now = absl::Now();
+    v1::EnrollReply reply;
+    ASSIGN_OR_RETURN(
+        *reply.mutable_certificate(),
+        IssueCertificate(authority_.authority(), request.certificate_request(),
+                         {Role::kWorker, request.name(), "02"}, {now, now + absl::Hours(1)}));
+    reply.set_authority(authority_.authority().certificate);
+    return reply;
+  }
+
+  const TestAuthority authority_;
+  const Door door_;
+  Credentials own_;
+  JoinString join_;
+  v1::EnrollRequest request_;
+  absl::Status served_ = absl::UnknownError("not served");
+};
+
+TEST_F(EnrollmentTest, ASecretBecomesACertificate) {
+  const auto credentials =
+      EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); });
+  ASSERT_OK(credentials);
+  EXPECT_OK(served_);
+  EXPECT_EQ(request_.secret(), kSecret);
+  EXPECT_EQ(request_.token_id(), "0a");
+  EXPECT_THAT(request_.fallback_name(), Not(HasSubstr(".")));
+  EXPECT_OK(CheckKeyFits(credentials->certificate, credentials->key));
+  EXPECT_OK(CheckIssued(credentials->certificate, authority_.authority().certificate, absl::Now()));
+  EXPECT_EQ(credentials->authority, authority_.authority().certificate);
+}
+
+TEST_F(EnrollmentTest, ARefusalHasItsCodeAndText) {
+  EXPECT_THAT(EnrollWith([](const v1::EnrollRequest&) {
+                return absl::PermissionDeniedError("the token has expired");
+              }),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       AllOf(HasSubstr(door_.address()), HasSubstr("the token has expired"))));
+}
+
+TEST_F(EnrollmentTest, AnotherAuthorityIsToldNothing) {
+  join_.authority_sha256[0] = join_.authority_sha256[0] == '0' ? '1' : '0';
+  bool was_asked = false;
+  EXPECT_THAT(EnrollWith([&](const v1::EnrollRequest&) -> absl::StatusOr<v1::EnrollReply> {
+                was_asked = true;
+                return v1::EnrollReply();
+              }),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       HasSubstr("another authority than the join string says")));
+  EXPECT_FALSE(was_asked);
+  EXPECT_THAT(served_, StatusIs(absl::StatusCode::kUnavailable)) << "nothing came";
+}
+
+TEST_F(EnrollmentTest, WhoOnlyShowsTheAuthoritysCertificateIsToldNothing) {
+  const TestAuthority other;
+  const auto liar = ReadCredentials(other.FilesFor({Role::kServer, "shard-0", "01"}));
+  ASSERT_OK(liar);
+  own_ = *liar;
+  own_.authority = authority_.authority().certificate;
+  EXPECT_THAT(EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); }),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("the secret was not sent")));
+  EXPECT_EQ(request_.secret(), "");
+}
+
+TEST_F(EnrollmentTest, APeerThatIsNoServerIsToldNothing) {
+  const auto worker = ReadCredentials(authority_.FilesFor({Role::kWorker, "box", "01"}));
+  ASSERT_OK(worker);
+  own_ = *worker;
+  EXPECT_THAT(EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); }),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("the secret was not sent")));
+  EXPECT_EQ(request_.secret(), "");
+}
+
+TEST_F(EnrollmentTest, SilenceAndOtherProtocolsEndInTime) {
+  const auto serve_after = [this](absl::string_view sent, absl::Duration patience) {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    EXPECT_EQ(write(ends[1], sent.data(), sent.size()), static_cast<ssize_t>(sent.size()));
+    const absl::Status served = ServeEnrollment(
+        ends[0], own_, patience, [](const v1::EnrollRequest&) { return v1::EnrollReply(); });
+    close(ends[1]);
+    return served;
+  };
+  EXPECT_THAT(serve_after("LODESTAR", kShort), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(serve_after("LODESTAR-ENROLL-9\nxxx", kPatience),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(serve_after(absl::StrCat(kEnrollmentPreamble, "GET / HTTP/1.1\r\n\r\n"), kPatience),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("TLS fails")));
+  EXPECT_THAT(serve_after(kEnrollmentPreamble, kShort),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST_F(EnrollmentTest, NobodyThereIsToldByAddress) {
+  std::string closed;
+  {
+    const Door door;
+    closed = door.address();
+  }
+  join_.servers = closed;
+  EXPECT_THAT(Enroll(join_, "box", kPatience),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(closed), HasSubstr("Connection refused"))));
+  // The next address of several is tried.
+  join_.servers = absl::StrCat(closed, ",", door_.address());
+  EXPECT_OK(EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); }));
+}
+
+}  // namespace
+}  // namespace lodestar
