@@ -122,7 +122,8 @@ class Run {
   // Until that coordinator has ended, whoever starts another.
   bool IsJobStopped() const {
     const Process& coordinator = servers_[0]->process();
-    return coordinator.is_alive() && stopped_life_ == coordinator.life();
+    return coordinator.is_alive() && &coordinator == stopped_process_ &&
+           coordinator.life() == stopped_life_;
   }
   void FaultOnPath();
   absl::Status OnFileOperation(FileOperation operation, const std::string& path);
@@ -159,8 +160,10 @@ class Run {
 
   bool is_calm_ = false;
   bool is_stormy_ = false;
-  bool has_ended_ = false;               // in the calm
-  std::optional<int64_t> stopped_life_;  // of the coordinator whose job an operator has stopped
+  bool has_ended_ = false;  // in the calm
+  // Of the coordinator whose job an operator has stopped; another process may take its place.
+  const Process* stopped_process_ = nullptr;
+  int64_t stopped_life_ = 0;
   absl::Time job_stopped_at_;
   bool must_save_ = false;  // who was told to stop in a lull, which is not over
   std::map<SimulatedServer*, absl::Duration> stopping_for_;  // without what they were frozen
@@ -530,7 +533,8 @@ void Run::StopServers() {
 void Run::StopJob() {
   if (is_calm_ || IsJobStopped() || servers_[0]->coordinator() == nullptr) return;
   world_.Tell("an operator stops the job");
-  stopped_life_ = servers_[0]->process().life();
+  stopped_process_ = &servers_[0]->process();
+  stopped_life_ = stopped_process_->life();
   job_stopped_at_ = world_.Now();
   servers_[0]->StopJob();
 }
