@@ -1,0 +1,236 @@
+#include "server/authority/certificate_authority.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/file_io.h"
+#include "common/logging.h"
+#include "common/security/secret_file.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kMaxKeyBytes = 1 << 16;
+constexpr int64_t kMaxLedgerBytes = int64_t{100} << 20;
+constexpr int kTokenIdBytes = 6;
+constexpr int kSecretBytes = 20;
+constexpr int kIdentityIdBytes = 8;
+constexpr absl::Duration kAuthorityLifetime = absl::Hours(24 * 3650);
+// Clocks of machines differ.
+constexpr absl::Duration kClockSlack = absl::Minutes(5);
+constexpr absl::Duration kReadInterval = absl::Seconds(1);
+
+// Holds the folder against other processes as long as it lives.
+class FolderGuard {
+ public:
+  static absl::StatusOr<FolderGuard> Take(const std::string& folder) {
+    const std::string path = absl::StrCat(folder, "/LOCK");
+    const int descriptor =
+        open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+    if (descriptor < 0) return ErrnoStatus(errno, "open", path);
+    FolderGuard guard(descriptor);
+    while (flock(descriptor, LOCK_EX) != 0) {
+      if (errno != EINTR) return ErrnoStatus(errno, "lock", path);
+    }
+    return guard;
+  }
+  FolderGuard(FolderGuard&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  ~FolderGuard() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+
+ private:
+  explicit FolderGuard(int descriptor) : descriptor_(descriptor) {}
+
+  int descriptor_;
+};
+
+std::string KeyPath(const std::string& folder) {
+  return absl::StrCat(folder, "/authority-key.pem");
+}
+std::string CertificatePath(const std::string& folder) {
+  return absl::StrCat(folder, "/authority.pem");
+}
+std::string LedgerPath(const std::string& folder) { return absl::StrCat(folder, "/ledger.json"); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Open(Config config,
+                                                                                 Deps deps) {
+  if (config.certificate_ttl < kShortestTtl || config.certificate_ttl > kLongestTtl) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("certificates would hold for ", absl::FormatDuration(config.certificate_ttl),
+                     "; allowed is ", absl::FormatDuration(kShortestTtl), " to ",
+                     absl::FormatDuration(kLongestTtl)));
+  }
+  std::unique_ptr<CertificateAuthority> authority(
+      new CertificateAuthority(std::move(config), std::move(deps)));
+  RETURN_IF_ERROR(authority->Load());
+  return authority;
+}
+
+absl::Status CertificateAuthority::Load() {
+  const std::string& folder = config_.folder;
+  RETURN_IF_ERROR(MakeSecretFolder(folder));
+  ASSIGN_OR_RETURN(const FolderGuard guard, FolderGuard::Take(folder));
+  absl::StatusOr<std::string> key = ReadSecretFile(KeyPath(folder), kMaxKeyBytes);
+  if (absl::IsNotFound(key.status())) {
+    key = NewPrivateKey();
+    const absl::Time now = deps_.now();
+    ASSIGN_OR_RETURN(
+        authority_.certificate,
+        MakeAuthority(*key, {.from = now - kClockSlack, .until = now + kAuthorityLifetime}));
+    // The key last: with it, all of the authority is there.
+    RETURN_IF_ERROR(WriteSecretFile(CertificatePath(folder), authority_.certificate));
+    RETURN_IF_ERROR(WriteSecretFile(LedgerPath(folder), TokenLedger().ToJson()));
+    RETURN_IF_ERROR(WriteSecretFile(KeyPath(folder), *key));
+    LogInfo("made the authority of a new cluster in {}", folder);
+  }
+  RETURN_IF_ERROR(key.status());
+  authority_.key = *std::move(key);
+  ASSIGN_OR_RETURN(authority_.certificate, ReadWholeFile(CertificatePath(folder), kMaxKeyBytes));
+  const absl::Status fits = CheckKeyFits(authority_.certificate, authority_.key);
+  if (!fits.ok()) {
+    return absl::Status(fits.code(), absl::StrCat(CertificatePath(folder), ": ", fits.message()));
+  }
+  ASSIGN_OR_RETURN(sha256_, FingerprintOf(authority_.certificate));
+  absl::MutexLock lock(&mutex_);
+  return ReadLedger();
+}
+
+absl::Status CertificateAuthority::ReadLedger() {
+  const std::string path = LedgerPath(config_.folder);
+  ASSIGN_OR_RETURN(const std::string text, ReadSecretFile(path, kMaxLedgerBytes));
+  absl::StatusOr<TokenLedger> ledger = TokenLedger::FromJson(text);
+  if (!ledger.ok()) {
+    return absl::DataLossError(absl::StrCat(path, ": ", ledger.status().message()));
+  }
+  ledger_ = *std::move(ledger);
+  read_at_ = deps_.now();
+  return absl::OkStatus();
+}
+
+absl::Status CertificateAuthority::Change(
+    absl::FunctionRef<absl::Status(TokenLedger&, absl::Time now)> change) {
+  absl::MutexLock lock(&mutex_);
+  ASSIGN_OR_RETURN(const FolderGuard guard, FolderGuard::Take(config_.folder));
+  RETURN_IF_ERROR(ReadLedger());
+  TokenLedger changed = ledger_;
+  RETURN_IF_ERROR(change(changed, deps_.now()));
+  RETURN_IF_ERROR(WriteSecretFile(LedgerPath(config_.folder), changed.ToJson()));
+  ledger_ = std::move(changed);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CertificateAuthority::NewToken> CertificateAuthority::CreateToken(
+    const TokenTerms& terms) {
+  NewToken token{RandomHex(kTokenIdBytes), RandomHex(kSecretBytes), absl::InfinitePast()};
+  RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) {
+    token.expires = now + terms.ttl;
+    return ledger.Create(terms, token.id, Sha256Hex(token.secret), now);
+  }));
+  return token;
+}
+
+absl::Status CertificateAuthority::RevokeToken(absl::string_view id) {
+  return Change([id](TokenLedger& ledger, absl::Time) { return ledger.RevokeToken(id); });
+}
+
+absl::StatusOr<int> CertificateAuthority::Revoke(absl::string_view name,
+                                                 absl::string_view because) {
+  int num_revoked = 0;
+  RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
+    ASSIGN_OR_RETURN(num_revoked, ledger.Revoke(name, because, now));
+    return absl::OkStatus();
+  }));
+  return num_revoked;
+}
+
+TokenLedger CertificateAuthority::ledger() {
+  absl::MutexLock lock(&mutex_);
+  return ledger_;
+}
+
+absl::StatusOr<std::string> CertificateAuthority::Sign(const std::string& request,
+                                                       const Identity& identity,
+                                                       absl::Time now) const {
+  return IssueCertificate(authority_, request, identity,
+                          {.from = now - kClockSlack, .until = now + config_.certificate_ttl});
+}
+
+absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Enroll(
+    TokenLedger::Enrolment enrolment, const std::string& request) {
+  enrolment.identity_id = RandomHex(kIdentityIdBytes);
+  Issued issued;
+  RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
+    enrolment.until = now + config_.certificate_ttl;
+    ASSIGN_OR_RETURN(issued.identity, ledger.Redeem(enrolment, now));
+    ASSIGN_OR_RETURN(issued.certificate, Sign(request, issued.identity, now));
+    return absl::OkStatus();
+  }));
+  return issued;
+}
+
+absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Renew(
+    const Identity& identity, const std::string& request) {
+  Issued issued{identity, ""};
+  RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
+    RETURN_IF_ERROR(ledger.Note(identity, now + config_.certificate_ttl, now));
+    ASSIGN_OR_RETURN(issued.certificate, Sign(request, identity, now));
+    return absl::OkStatus();
+  }));
+  return issued;
+}
+
+absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder, Role role,
+                                                       const std::string& name) {
+  const CredentialFiles files = CredentialFilesIn(folder);
+  const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
+  if (absl::IsPermissionDenied(facts.status())) return facts.status();
+  Identity identity{role, name, RandomHex(kIdentityIdBytes)};
+  std::string key;
+  if (facts.ok()) {
+    ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(files));
+    const bool is_own = credentials.authority == authority_.certificate &&
+                        facts->identity.role == role && facts->identity.name == name &&
+                        CheckNotRevoked(facts->identity).ok();
+    if (is_own) {
+      identity = facts->identity;
+      key = credentials.key;
+      if (facts->validity.until - deps_.now() > config_.certificate_ttl / 2) return identity;
+    }
+  }
+  if (key.empty()) key = NewPrivateKey();
+  ASSIGN_OR_RETURN(const std::string request, MakeCertificateRequest(key));
+  ASSIGN_OR_RETURN(const Issued issued, Renew(identity, request));
+  RETURN_IF_ERROR(WriteCredentials(
+      folder,
+      {.key = key, .certificate = issued.certificate, .authority = authority_.certificate}));
+  return identity;
+}
+
+absl::Status CertificateAuthority::CheckNotRevoked(const Identity& identity) {
+  absl::MutexLock lock(&mutex_);
+  // What cannot be read is as it was: whoever asks is no reason to let everybody go.
+  if (deps_.now() - read_at_ >= kReadInterval) {
+    if (const absl::Status read = ReadLedger(); !read.ok()) {
+      read_at_ = deps_.now();
+      LogWarn("the ledger of identities cannot be read; goes on with what was there: {}",
+              read.message());
+    }
+  }
+  const IdentityRecord* const revoked = ledger_.FindRevoked(identity);
+  if (revoked == nullptr) return absl::OkStatus();
+  return absl::UnauthenticatedError(
+      absl::StrCat(TextOf(identity), " was revoked at ",
+                   absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", revoked->revoked, absl::UTCTimeZone()),
+                   " (", revoked->revoked_because, ")"));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,99 @@
+// The authority of a cluster, in a folder of the coordinator's --state_dir: its key and
+// certificate, and the ledger of tokens and identities. Several processes of one user may share the
+// folder. Everything is on the disk before anybody is told. Thread-safe; blocks for the disk.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/security/credentials.h"
+#include "server/authority/token_ledger.h"
+
+namespace lodestar {
+
+class CertificateAuthority {
+ public:
+  static constexpr absl::Duration kShortestTtl = absl::Minutes(1);
+  static constexpr absl::Duration kLongestTtl = absl::Hours(24 * 365);
+
+  struct Config {
+    std::string folder;
+    absl::Duration certificate_ttl = absl::Hours(24);
+  };
+  struct Deps {
+    // Of the wall.
+    std::function<absl::Time()> now = absl::Now;
+  };
+
+  // Makes one if the folder has none. Errors: InvalidArgument (ttl), those of the files;
+  // PermissionDenied if others may read the key.
+  static absl::StatusOr<std::unique_ptr<CertificateAuthority>> Open(Config config, Deps deps);
+
+  const std::string& certificate() const { return authority_.certificate; }
+  // Of the certificate: 64 hexadecimal digits.
+  const std::string& sha256() const { return sha256_; }
+
+  struct NewToken {
+    std::string id;
+    std::string secret;
+    absl::Time expires;
+  };
+  // See TokenLedger.
+  absl::StatusOr<NewToken> CreateToken(const TokenTerms& terms) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status RevokeToken(absl::string_view id) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<int> Revoke(absl::string_view name, absl::string_view because)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  TokenLedger ledger() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  struct Issued {
+    Identity identity;
+    std::string certificate;
+  };
+  // `enrolment` without identity_id and until. `request`: PEM.
+  absl::StatusOr<Issued> Enroll(TokenLedger::Enrolment enrolment, const std::string& request)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Errors: PermissionDenied if it is revoked; InvalidArgument (request).
+  absl::StatusOr<Issued> Renew(const Identity& identity, const std::string& request)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Credentials of this machine, in a folder of their own: made, or renewed if less than half of
+  // their time is left. Errors also: those of the files.
+  absl::StatusOr<Identity> KeepOwn(const std::string& folder, Role role, const std::string& name)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Errors: Unauthenticated, with when and why it was revoked. Looks at the disk at most once a
+  // second.
+  absl::Status CheckNotRevoked(const Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  CertificateAuthority(Config config, Deps deps)
+      : config_(std::move(config)), deps_(std::move(deps)) {}
+  absl::Status Load();
+  absl::Status ReadLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Carries out `change` on what is on the disk now, and writes the outcome there. Other processes
+  // wait. Errors: the first of both; then nothing has changed.
+  absl::Status Change(absl::FunctionRef<absl::Status(TokenLedger&, absl::Time now)> change)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::string> Sign(const std::string& request, const Identity& identity,
+                                   absl::Time now) const;
+
+  const Config config_;
+  const Deps deps_;
+  Authority authority_;
+  std::string sha256_;
+  absl::Mutex mutex_;
+  TokenLedger ledger_ ABSL_GUARDED_BY(mutex_);
+  absl::Time read_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+};
+
+}  // namespace lodestar

@@ -1,0 +1,140 @@
+#include "server/authority/certificate_authority.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "common/file_io.h"
+#include "common/security/secret_file.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CertificateAuthorityTest : public ::testing::Test {
+ protected:
+  CertificateAuthorityTest() : folder_(::testing::TempDir() + "/authority-" + RandomHex(8)) {}
+
+  std::unique_ptr<CertificateAuthority> Open() {
+    auto authority =
+        CertificateAuthority::Open({.folder = folder_}, {.now = [this] { return now_; }});
+    EXPECT_OK(authority);
+    return authority.ok() ? *std::move(authority) : nullptr;
+  }
+  absl::StatusOr<CertificateAuthority::Issued> Enroll(CertificateAuthority& authority,
+                                                      const CertificateAuthority::NewToken& token,
+                                                      const std::string& name) {
+    TokenLedger::Enrolment enrolment;
+    enrolment.token_id = token.id;
+    enrolment.secret = token.secret;
+    enrolment.name = name;
+    return authority.Enroll(enrolment, MakeCertificateRequest(NewPrivateKey()).value_or(""));
+  }
+
+  const std::string folder_;
+  absl::Time now_ = absl::Now();
+};
+
+TEST_F(CertificateAuthorityTest, IsMadeOnceAndItsKeyIsItsOwn) {
+  const auto first = Open();
+  EXPECT_EQ(Open()->sha256(), first->sha256());
+  struct stat facts {};
+  ASSERT_EQ(stat((folder_ + "/authority-key.pem").c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600);
+  ASSERT_EQ(chmod((folder_ + "/authority-key.pem").c_str(), 0644), 0);
+  EXPECT_THAT(CertificateAuthority::Open({.folder = folder_}, {}),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("chmod 600")));
+}
+
+TEST_F(CertificateAuthorityTest, ATokenBecomesACertificateThatItVouchesFor) {
+  const auto authority = Open();
+  const auto token = authority->CreateToken({.role = Role::kWorker, .ttl = absl::Hours(1)});
+  ASSERT_OK(token);
+  const auto issued = Enroll(*authority, *token, "w0");
+  ASSERT_OK(issued);
+  EXPECT_OK(CheckIssued(issued->certificate, authority->certificate(), now_));
+  const auto facts = FactsOf(issued->certificate);
+  ASSERT_OK(facts);
+  EXPECT_EQ(facts->identity, issued->identity);
+  EXPECT_EQ(facts->identity.name, "w0");
+  const auto renewed =
+      authority->Renew(issued->identity, MakeCertificateRequest(NewPrivateKey()).value_or(""));
+  ASSERT_OK(renewed);
+  EXPECT_EQ(renewed->identity, issued->identity);
+}
+
+TEST_F(CertificateAuthorityTest, ARefusedRequestUsesNoToken) {
+  const auto authority = Open();
+  const auto token = authority->CreateToken({.ttl = absl::Hours(1), .max_uses = 1});
+  ASSERT_OK(token);
+  TokenLedger::Enrolment enrolment;
+  enrolment.token_id = token->id;
+  enrolment.secret = token->secret;
+  enrolment.name = "w0";
+  EXPECT_THAT(authority->Enroll(enrolment, "no request"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_OK(Enroll(*authority, *token, "w0"));
+  EXPECT_THAT(Enroll(*authority, *token, "w1"), StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+TEST_F(CertificateAuthorityTest, ProcessesThatShareTheFolderKnowOfEachOther) {
+  const auto one = Open();
+  const auto other = Open();
+  const auto token = one->CreateToken({.ttl = absl::Hours(1)});
+  ASSERT_OK(token);
+  const auto issued = Enroll(*other, *token, "w0");
+  ASSERT_OK(issued);
+  EXPECT_OK(one->CheckNotRevoked(issued->identity));
+  EXPECT_OK(other->Revoke("w0", "lost"));
+  now_ += absl::Seconds(1);
+  EXPECT_THAT(one->CheckNotRevoked(issued->identity),
+              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("worker w0 was revoked at")));
+}
+
+TEST_F(CertificateAuthorityTest, RevocationsOutliveTheProcess) {
+  auto authority = Open();
+  const auto token = authority->CreateToken({.ttl = absl::Hours(1)});
+  const auto issued = Enroll(*authority, *token, "w0");
+  ASSERT_OK(issued);
+  EXPECT_OK(authority->Revoke("w0", "lost"));
+  authority = Open();
+  EXPECT_FALSE(authority->CheckNotRevoked(issued->identity).ok());
+  EXPECT_FALSE(
+      authority->Renew(issued->identity, MakeCertificateRequest(NewPrivateKey()).value_or(""))
+          .ok());
+}
+
+TEST_F(CertificateAuthorityTest, OwnCredentialsAreKeptAndRenewedInTime) {
+  const auto authority = Open();
+  const std::string folder = folder_ + "/server";
+  const auto first = authority->KeepOwn(folder, Role::kServer, "shard-0");
+  ASSERT_OK(first);
+  const auto certificate = [&] {
+    return ReadCredentials(CredentialFilesIn(folder)).value_or(Credentials()).certificate;
+  };
+  const std::string before = certificate();
+  EXPECT_EQ(authority->KeepOwn(folder, Role::kServer, "shard-0").value_or(Identity()), *first);
+  EXPECT_EQ(certificate(), before);
+  now_ += absl::Hours(13);
+  EXPECT_EQ(authority->KeepOwn(folder, Role::kServer, "shard-0").value_or(Identity()), *first);
+  EXPECT_NE(certificate(), before);
+  EXPECT_OK(authority->Revoke("shard-0", "lost"));
+  const auto anew = authority->KeepOwn(folder, Role::kServer, "shard-0");
+  ASSERT_OK(anew);
+  EXPECT_NE(anew->id, first->id);
+}
+
+TEST_F(CertificateAuthorityTest, ADamagedLedgerIsNamedAndChangesNothing) {
+  Open();
+  ASSERT_OK(WriteSecretFile(folder_ + "/ledger.json", "{"));
+  EXPECT_THAT(CertificateAuthority::Open({.folder = folder_}, {}),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("ledger.json: ")));
+  EXPECT_THAT(
+      CertificateAuthority::Open({.folder = folder_, .certificate_ttl = absl::Seconds(1)}, {}),
+      StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,254 @@
+#include "server/authority/token_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/json.h"
+#include "common/security/certificates.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kFormatVersion = 1;
+// For how long what is over is shown.
+constexpr absl::Duration kMemory = absl::Hours(24 * 7);
+constexpr int kNameSuffixDigits = 6;
+
+std::string TimeText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
+int64_t UnixMs(absl::Time time) { return absl::ToUnixMillis(time); }
+
+}  // namespace
+
+absl::Status TokenLedger::Create(const TokenTerms& terms, const std::string& id,
+                                 const std::string& secret_sha256, absl::Time now) {
+  if (terms.ttl < kShortestTtl || terms.ttl > kLongestTtl) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a token's time is ", absl::FormatDuration(terms.ttl), "; allowed is ",
+        absl::FormatDuration(kShortestTtl), " to ", absl::FormatDuration(kLongestTtl)));
+  }
+  if (terms.max_uses < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a token's uses are ", terms.max_uses, "; allowed is 0 (any number) or more"));
+  }
+  if (!terms.name.empty()) RETURN_IF_ERROR(CheckIdentityName(terms.name));
+  Forget(now);
+  if (tokens_.size() >= kMaxTokens) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there are ", tokens_.size(),
+                     " tokens, the most that are kept; revoke some: psctl token revoke ID"));
+  }
+  tokens_[id] = {.id = id, .secret_sha256 = secret_sha256, .terms = terms, .created = now};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Identity> TokenLedger::Redeem(const Enrolment& enrolment, absl::Time now) {
+  const auto found = tokens_.find(enrolment.token_id);
+  // The same words for both: nobody learns which tokens there are.
+  if (found == tokens_.end() ||
+      !AreEqualSecrets(found->second.secret_sha256, Sha256Hex(enrolment.secret))) {
+    return absl::PermissionDeniedError(
+        "the token is not known to this cluster; ask for a new join string (psctl token create)");
+  }
+  TokenRecord& token = found->second;
+  if (token.is_revoked) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "token ", token.id, " was revoked; ask for a new join string (psctl token create)"));
+  }
+  if (now >= token.expires()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("token ", token.id, " has ended at ", TimeText(token.expires()),
+                     "; ask for a new join string (psctl token create)"));
+  }
+  if (token.terms.max_uses > 0 && token.uses >= token.terms.max_uses) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "token ", token.id, " has been used ", token.uses, " times, as often as it may (--uses=",
+        token.terms.max_uses, "); ask for a new join string (psctl token create)"));
+  }
+  const std::string& wanted = enrolment.name;
+  const std::string& bound = token.terms.name;
+  if (!bound.empty() && !wanted.empty() && wanted != bound) {
+    return absl::PermissionDeniedError(absl::StrCat("token ", token.id, " is for the name '", bound,
+                                                    "', and '", wanted, "' is wanted"));
+  }
+  std::string name = !bound.empty() ? bound : wanted;
+  if (name.empty()) {
+    name = absl::StrCat(enrolment.fallback_name, "-",
+                        enrolment.identity_id.substr(0, kNameSuffixDigits));
+  }
+  RETURN_IF_ERROR(CheckIdentityName(name));
+  Forget(now);
+  if (bound.empty()) {
+    RETURN_IF_ERROR(CheckFree(name, now));
+  } else {
+    // An operator has said who it is to be from now on.
+    Revoke(name, "replaced by another machine of the name", now).IgnoreError();
+  }
+  if (identities_.size() >= kMaxIdentities) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there are ", identities_.size(),
+                     " identities, the most that are kept; those whose "
+                     "certificates have ended for a week are forgotten"));
+  }
+  ++token.uses;
+  IdentityRecord& record = identities_[enrolment.identity_id];
+  record = {.identity = {token.terms.role, std::move(name), enrolment.identity_id},
+            .token_id = token.id,
+            .enrolled = now,
+            .expires = enrolment.until};
+  return record.identity;
+}
+
+absl::Status TokenLedger::Note(const Identity& identity, absl::Time until, absl::Time now) {
+  if (const IdentityRecord* revoked = FindRevoked(identity); revoked != nullptr) {
+    return absl::PermissionDeniedError(absl::StrCat(TextOf(identity), " was revoked at ",
+                                                    TimeText(revoked->revoked), " (",
+                                                    revoked->revoked_because, ")"));
+  }
+  Forget(now);
+  IdentityRecord& record = identities_[identity.id];
+  if (record.identity.id.empty()) {
+    record.identity = identity;
+    record.enrolled = now;
+  }
+  record.expires = until;
+  return absl::OkStatus();
+}
+
+absl::Status TokenLedger::RevokeToken(absl::string_view id) {
+  const auto found = tokens_.find(std::string(id));
+  if (found == tokens_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no token ", id, "; psctl token list shows them"));
+  }
+  found->second.is_revoked = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> TokenLedger::Revoke(absl::string_view name, absl::string_view because,
+                                        absl::Time now) {
+  bool is_known = false;
+  int num_revoked = 0;
+  for (auto& [id, record] : identities_) {
+    if (record.identity.name != name) continue;
+    is_known = true;
+    if (record.is_revoked()) continue;
+    record.revoked = now;
+    record.revoked_because = std::string(because);
+    ++num_revoked;
+  }
+  if (is_known) return num_revoked;
+  return absl::NotFoundError(
+      absl::StrCat("there is no identity '", name, "'; psctl identities shows them"));
+}
+
+const IdentityRecord* TokenLedger::FindRevoked(const Identity& identity) const {
+  const auto found = identities_.find(identity.id);
+  return found != identities_.end() && found->second.is_revoked() ? &found->second : nullptr;
+}
+
+absl::Status TokenLedger::CheckFree(absl::string_view name, absl::Time now) const {
+  for (const auto& [id, record] : identities_) {
+    if (record.is_revoked() || record.expires <= now) continue;
+    if (!AreNamesInConflict(record.identity.name, name)) continue;
+    return absl::AlreadyExistsError(
+        absl::StrCat("the name '", name, "' is taken by ", TextOf(record.identity),
+                     ", whose certificate holds until ", TimeText(record.expires),
+                     "; choose another --name, or let an operator say "
+                     "`psctl revoke ",
+                     record.identity.name, "` or create a token with --name=", name));
+  }
+  return absl::OkStatus();
+}
+
+void TokenLedger::Forget(absl::Time now) {
+  std::erase_if(tokens_,
+                [now](const auto& entry) { return entry.second.expires() + kMemory < now; });
+  std::erase_if(identities_,
+                [now](const auto& entry) { return entry.second.expires + kMemory < now; });
+}
+
+std::string TokenLedger::ToJson() const {
+  Json tokens = Json::array();
+  for (const auto& [id, token] : tokens_) {
+    tokens.push_back({{"id", id},
+                      {"secret_sha256", token.secret_sha256},
+                      {"role", RoleName(token.terms.role)},
+                      {"ttl_ms", absl::ToInt64Milliseconds(token.terms.ttl)},
+                      {"max_uses", token.terms.max_uses},
+                      {"name", token.terms.name},
+                      {"created_unix_ms", UnixMs(token.created)},
+                      {"uses", token.uses},
+                      {"is_revoked", token.is_revoked}});
+  }
+  Json identities = Json::array();
+  for (const auto& [id, record] : identities_) {
+    Json entry = {{"id", id},
+                  {"role", RoleName(record.identity.role)},
+                  {"name", record.identity.name},
+                  {"token_id", record.token_id},
+                  {"enrolled_unix_ms", UnixMs(record.enrolled)},
+                  {"expires_unix_ms", UnixMs(record.expires)}};
+    if (record.is_revoked()) {
+      entry["revoked_unix_ms"] = UnixMs(record.revoked);
+      entry["revoked_because"] = record.revoked_because;
+    }
+    identities.push_back(std::move(entry));
+  }
+  return FormatJson(
+      {{"format_version", kFormatVersion}, {"tokens", tokens}, {"identities", identities}}, 1);
+}
+
+absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
+  if (version != kFormatVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("format_version is ", version, ", this release reads ", kFormatVersion));
+  }
+  TokenLedger ledger;
+  ASSIGN_OR_RETURN(const Json* tokens, GetArray(json, "tokens"));
+  for (const Json& entry : *tokens) {
+    TokenRecord token;
+    ASSIGN_OR_RETURN(token.id, GetString(entry, "id"));
+    ASSIGN_OR_RETURN(token.secret_sha256, GetString(entry, "secret_sha256"));
+    ASSIGN_OR_RETURN(const std::string role, GetString(entry, "role"));
+    ASSIGN_OR_RETURN(token.terms.role, ParseRole("role", role));
+    ASSIGN_OR_RETURN(const int64_t ttl_ms, GetInt64(entry, "ttl_ms"));
+    token.terms.ttl = absl::Milliseconds(ttl_ms);
+    ASSIGN_OR_RETURN(token.terms.max_uses, GetInt64(entry, "max_uses"));
+    ASSIGN_OR_RETURN(token.terms.name, GetString(entry, "name"));
+    ASSIGN_OR_RETURN(const int64_t created_ms, GetInt64(entry, "created_unix_ms"));
+    token.created = absl::FromUnixMillis(created_ms);
+    ASSIGN_OR_RETURN(token.uses, GetInt64(entry, "uses"));
+    ASSIGN_OR_RETURN(token.is_revoked, GetBool(entry, "is_revoked"));
+    ledger.tokens_[token.id] = token;
+  }
+  ASSIGN_OR_RETURN(const Json* identities, GetArray(json, "identities"));
+  for (const Json& entry : *identities) {
+    IdentityRecord record;
+    ASSIGN_OR_RETURN(record.identity.id, GetString(entry, "id"));
+    ASSIGN_OR_RETURN(const std::string role, GetString(entry, "role"));
+    ASSIGN_OR_RETURN(record.identity.role, ParseRole("role", role));
+    ASSIGN_OR_RETURN(record.identity.name, GetString(entry, "name"));
+    RETURN_IF_ERROR(CheckIdentityName(record.identity.name));
+    ASSIGN_OR_RETURN(record.token_id, GetString(entry, "token_id"));
+    ASSIGN_OR_RETURN(const int64_t enrolled_ms, GetInt64(entry, "enrolled_unix_ms"));
+    record.enrolled = absl::FromUnixMillis(enrolled_ms);
+    ASSIGN_OR_RETURN(const int64_t expires_ms, GetInt64(entry, "expires_unix_ms"));
+    record.expires = absl::FromUnixMillis(expires_ms);
+    if (entry.contains("revoked_unix_ms")) {
+      ASSIGN_OR_RETURN(const int64_t revoked_ms, GetInt64(entry, "revoked_unix_ms"));
+      record.revoked = absl::FromUnixMillis(revoked_ms);
+      ASSIGN_OR_RETURN(record.revoked_because, GetString(entry, "revoked_because"));
+    }
+    ledger.identities_[record.identity.id] = record;
+  }
+  return ledger;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,109 @@
+// Who may join a cluster, and who has: tokens and the identities that came of them. Pure; times are
+// those of the wall, because others keep what is written here.
+//
+// A token is known by the hash of its secret. It has a role, an end, and perhaps a name or a number
+// of uses. An identity's name is unique among those that have a certificate that still holds; a
+// token with that very name replaces whoever has it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/security/identity.h"
+
+namespace lodestar {
+
+struct TokenTerms {
+  Role role = Role::kWorker;
+  absl::Duration ttl;
+  int64_t max_uses = 0;   // 0: any number
+  std::string name = {};  // the only one that it is for; empty: any that is free
+
+  friend bool operator==(const TokenTerms&, const TokenTerms&) = default;
+};
+
+struct TokenRecord {
+  std::string id;
+  std::string secret_sha256;
+  TokenTerms terms;
+  absl::Time created;
+  int64_t uses = 0;
+  bool is_revoked = false;
+
+  friend bool operator==(const TokenRecord&, const TokenRecord&) = default;
+
+  absl::Time expires() const { return created + terms.ttl; }
+};
+
+struct IdentityRecord {
+  Identity identity;
+  std::string token_id;  // empty: issued where the authority is
+  absl::Time enrolled;
+  absl::Time expires;                           // its newest certificate
+  absl::Time revoked = absl::InfiniteFuture();  // when
+  std::string revoked_because = {};
+
+  friend bool operator==(const IdentityRecord&, const IdentityRecord&) = default;
+
+  bool is_revoked() const { return revoked != absl::InfiniteFuture(); }
+};
+
+class TokenLedger {
+ public:
+  static constexpr size_t kMaxTokens = 1000;
+  static constexpr size_t kMaxIdentities = 100'000;
+  static constexpr absl::Duration kShortestTtl = absl::Seconds(1);
+  static constexpr absl::Duration kLongestTtl = absl::Hours(24 * 365);
+
+  // `id`: new. Errors: InvalidArgument (terms), ResourceExhausted (kMaxTokens that still hold).
+  absl::Status Create(const TokenTerms& terms, const std::string& id,
+                      const std::string& secret_sha256, absl::Time now);
+
+  struct Enrolment {
+    std::string token_id;
+    std::string secret;
+    std::string name;           // wanted; empty: the token's, else one made of the next
+    std::string fallback_name;  // what a machine calls itself
+    std::string identity_id;    // new
+    absl::Time until;           // of the certificate
+  };
+  // Counts a use. Errors: PermissionDenied (no such token, another secret, its end, its uses, its
+  // name), InvalidArgument (names), AlreadyExists (the name has a certificate that holds).
+  absl::StatusOr<Identity> Redeem(const Enrolment& enrolment, absl::Time now);
+
+  // A certificate that was issued without a token, or again. Errors: PermissionDenied if the
+  // identity is revoked.
+  absl::Status Note(const Identity& identity, absl::Time until, absl::Time now);
+
+  // Errors: NotFound.
+  absl::Status RevokeToken(absl::string_view id);
+  // All that have the name; how many were not revoked yet. Errors: NotFound.
+  absl::StatusOr<int> Revoke(absl::string_view name, absl::string_view because, absl::Time now);
+  // Null: it is not, or nothing is known of it.
+  const IdentityRecord* FindRevoked(const Identity& identity) const;
+
+  // By id.
+  const std::map<std::string, TokenRecord>& tokens() const { return tokens_; }
+  const std::map<std::string, IdentityRecord>& identities() const { return identities_; }
+
+  std::string ToJson() const;
+  // Errors: InvalidArgument.
+  static absl::StatusOr<TokenLedger> FromJson(absl::string_view text);
+
+ private:
+  // What is over, and tells nobody anything any more.
+  void Forget(absl::Time now);
+  // Errors: AlreadyExists.
+  absl::Status CheckFree(absl::string_view name, absl::Time now) const;
+
+  std::map<std::string, TokenRecord> tokens_;
+  std::map<std::string, IdentityRecord> identities_;
+};
+
+}  // namespace lodestar

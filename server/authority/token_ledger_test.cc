@@ -1,0 +1,157 @@
+#include "server/authority/token_ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/security/certificates.h"
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr absl::Duration kDay = absl::Hours(24);
+
+class TokenLedgerTest : public ::testing::Test {
+ protected:
+  void Create(const std::string& id, const TokenTerms& terms) {
+    EXPECT_OK(ledger_.Create(terms, id, Sha256Hex("secret of " + id), now_));
+  }
+  absl::StatusOr<Identity> Redeem(const std::string& id, const std::string& name = "") {
+    return RedeemWith(id, "secret of " + id, name);
+  }
+  absl::StatusOr<Identity> RedeemWith(const std::string& id, const std::string& secret,
+                                      const std::string& name = "") {
+    return ledger_.Redeem({.token_id = id,
+                           .secret = secret,
+                           .name = name,
+                           .fallback_name = "box",
+                           .identity_id = "abcdef" + std::to_string(next_id_++),
+                           .until = now_ + kDay},
+                          now_);
+  }
+  static auto Refused(const std::string& text) {
+    return StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(text));
+  }
+
+  TokenLedger ledger_;
+  absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
+  int next_id_ = 1;
+};
+
+TEST_F(TokenLedgerTest, ATokenLetsInUnderANameOfItsOwnOrTheMachines) {
+  Create("t", {.role = Role::kWorker, .ttl = kDay});
+  const auto named = Redeem("t", "w0");
+  ASSERT_OK(named);
+  EXPECT_EQ(*named, (Identity{Role::kWorker, "w0", "abcdef1"}));
+  const auto unnamed = Redeem("t");
+  ASSERT_OK(unnamed);
+  EXPECT_EQ(unnamed->name, "box-abcdef");
+  EXPECT_EQ(ledger_.tokens().at("t").uses, 2);
+  EXPECT_EQ(ledger_.identities().at("abcdef1").token_id, "t");
+}
+
+TEST_F(TokenLedgerTest, AWrongSecretAndAnUnknownTokenAreToldTheSame) {
+  Create("t", {.ttl = kDay});
+  const absl::Status wrong = RedeemWith("t", "secret of x").status();
+  EXPECT_THAT(wrong, Refused("not known to this cluster"));
+  EXPECT_EQ(RedeemWith("x", "secret of x").status(), wrong);
+  EXPECT_EQ(RedeemWith("t", "").status(), wrong);
+  EXPECT_EQ(ledger_.tokens().at("t").uses, 0);
+}
+
+TEST_F(TokenLedgerTest, TimeAndUsesEndAToken) {
+  Create("once", {.ttl = kDay, .max_uses = 1});
+  EXPECT_OK(Redeem("once"));
+  EXPECT_THAT(Redeem("once"), Refused("used 1 times, as often as it may (--uses=1)"));
+  Create("day", {.ttl = kDay});
+  now_ += kDay;
+  EXPECT_THAT(Redeem("day"), Refused("has ended at 2027-01-16"));
+}
+
+TEST_F(TokenLedgerTest, ARevokedTokenLetsNobodyIn) {
+  Create("t", {.ttl = kDay});
+  EXPECT_OK(Redeem("t", "w0"));
+  EXPECT_OK(ledger_.RevokeToken("t"));
+  EXPECT_THAT(Redeem("t", "w1"), Refused("token t was revoked"));
+  EXPECT_THAT(ledger_.RevokeToken("x"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(TokenLedgerTest, ANameIsOneMachinesAsLongAsItsCertificateHolds) {
+  Create("t", {.ttl = 30 * kDay});
+  EXPECT_OK(Redeem("t", "w0"));
+  for (const char* name : {"w0", "w0.1"}) {
+    EXPECT_THAT(Redeem("t", name),
+                StatusIs(absl::StatusCode::kAlreadyExists,
+                         AllOf(HasSubstr("taken by worker w0"), HasSubstr("psctl revoke w0"))));
+  }
+  EXPECT_OK(Redeem("t", "w0-1"));
+  now_ += kDay;
+  EXPECT_OK(Redeem("t", "w0"));
+}
+
+TEST_F(TokenLedgerTest, ATokenForOneNameReplacesWhoHasIt) {
+  Create("any", {.ttl = kDay});
+  const auto old = Redeem("any", "w0");
+  ASSERT_OK(old);
+  Create("t", {.ttl = kDay, .name = "w0"});
+  EXPECT_THAT(Redeem("t", "w1"), Refused("is for the name 'w0', and 'w1' is wanted"));
+  const auto replaced = Redeem("t");
+  ASSERT_OK(replaced);
+  EXPECT_EQ(replaced->name, "w0");
+  EXPECT_NE(ledger_.FindRevoked(*old), nullptr);
+  EXPECT_EQ(ledger_.FindRevoked(*replaced), nullptr);
+}
+
+TEST_F(TokenLedgerTest, ARevokedIdentityIsNotRenewed) {
+  Create("t", {.ttl = kDay});
+  const auto identity = Redeem("t", "w0");
+  ASSERT_OK(identity);
+  EXPECT_OK(ledger_.Note(*identity, now_ + 2 * kDay, now_));
+  EXPECT_EQ(ledger_.identities().at(identity->id).expires, now_ + 2 * kDay);
+  const auto revoked = ledger_.Revoke("w0", "lost", now_);
+  ASSERT_OK(revoked);
+  EXPECT_EQ(*revoked, 1);
+  EXPECT_EQ(*ledger_.Revoke("w0", "again", now_), 0);
+  EXPECT_THAT(ledger_.Note(*identity, now_ + 3 * kDay, now_), Refused("worker w0 was revoked"));
+  EXPECT_THAT(ledger_.Revoke("w9", "", now_), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_OK(Redeem("t", "w0")) << "another machine may have the name";
+}
+
+TEST_F(TokenLedgerTest, TermsAreBounded) {
+  for (const TokenTerms& terms :
+       {TokenTerms{.ttl = absl::ZeroDuration()}, TokenTerms{.ttl = 366 * kDay},
+        TokenTerms{.ttl = kDay, .max_uses = -1}, TokenTerms{.ttl = kDay, .name = "a b"}}) {
+    EXPECT_THAT(ledger_.Create(terms, "t", "", now_), StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+  for (size_t i = 0; i < TokenLedger::kMaxTokens; ++i) Create(std::to_string(i), {.ttl = kDay});
+  EXPECT_THAT(ledger_.Create({.ttl = kDay}, "more", "", now_),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  now_ += 9 * kDay;
+  EXPECT_OK(ledger_.Create({.ttl = kDay}, "more", "", now_));
+  EXPECT_THAT(ledger_.tokens(), SizeIs(1));
+}
+
+TEST_F(TokenLedgerTest, WhatIsWrittenDownIsReadAgain) {
+  Create("t", {.role = Role::kOperator, .ttl = kDay, .max_uses = 3, .name = "ann"});
+  Create("u", {.ttl = kDay});
+  EXPECT_OK(Redeem("t"));
+  EXPECT_OK(Redeem("u", "w0"));
+  EXPECT_OK(ledger_.Revoke("w0", "lost", now_));
+  EXPECT_OK(ledger_.RevokeToken("u"));
+  const auto back = TokenLedger::FromJson(ledger_.ToJson());
+  ASSERT_OK(back);
+  EXPECT_EQ(back->tokens(), ledger_.tokens());
+  EXPECT_EQ(back->identities(), ledger_.identities());
+  EXPECT_EQ(ledger_.ToJson().find("secret of"), std::string::npos);
+  for (const char* bad : {"", "{}", R"({"format_version":2,"tokens":[],"identities":[]})",
+                          R"({"format_version":1,"tokens":[{}],"identities":[]})"}) {
+    EXPECT_FALSE(TokenLedger::FromJson(bad).ok()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace lodestar
