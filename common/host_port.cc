@@ -1,5 +1,7 @@
 #include "common/host_port.h"
 
+#include <arpa/inet.h>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -14,6 +16,12 @@ constexpr int kMaxPort = 65535;
 std::string HostPort::ToString() const {
   const bool is_ipv6 = host.find(':') != std::string::npos;
   return is_ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+bool HostPort::IsLoopback() const {
+  if (host == "localhost" || host == "::1") return true;
+  in_addr address{};
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
 }
 
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view value,

@@ -14,6 +14,8 @@ struct HostPort {
 
   // HOST:PORT, an IPv6 host in brackets.
   std::string ToString() const;
+  // 127.0.0.0/8, ::1 or localhost: reachable from this machine only.
+  bool IsLoopback() const;
 };
 
 // `lowest_port`: 0 where the system may choose the port, else 1. Errors: InvalidArgument naming

@@ -317,6 +317,14 @@ absl::StatusOr<Credentials> Enroll(const JoinString& join, const std::string& na
   return last;
 }
 
+bool SpeaksTls(const std::string& address, absl::Duration timeout) {
+  absl::StatusOr<Connection> connection = Dial(address, absl::Now() + timeout);
+  if (!connection.ok()) return false;
+  const OwnedSslContext context = NewContext(TLS_client_method());
+  SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
+  return connection->BeginTls(context.get(), /*is_server=*/false).ok();
+}
+
 absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Duration timeout,
                              const EnrollmentAnswer& answer) {
   Connection connection(descriptor, absl::Now() + timeout);

@@ -34,4 +34,8 @@ using EnrollmentAnswer =
 absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Duration timeout,
                              const EnrollmentAnswer& answer);
 
+// Whether somebody at HOST:PORT answers in TLS; false for plain text, and if nobody answers within
+// `timeout`. Says nothing but a greeting. Blocks.
+bool SpeaksTls(const std::string& address, absl::Duration timeout);
+
 }  // namespace lodestar

@@ -9,8 +9,6 @@ namespace lodestar {
 
 // Port 0: the system chooses.
 struct ListenAddress : HostPort {
-  // 127.0.0.0/8, ::1 or localhost: reachable from this machine only.
-  bool IsLoopback() const;
   // All interfaces: usable for listening, not as an address to give to others.
   bool IsWildcard() const;
 };

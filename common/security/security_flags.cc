@@ -1,0 +1,80 @@
+#include "common/security/security_flags.h"
+
+#include <cstdlib>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+
+ABSL_FLAG(std::string, join, "",
+          "The line that `psctl token create` has printed (lodestar://...), or a file with it that "
+          "only you may read: this machine enrols with it, and keeps the certificate that it gets "
+          "in --state_dir. Empty: $LODESTAR_JOIN, so that the line is in no list of processes; "
+          "without it, the same as before or plain text.");
+ABSL_FLAG(std::string, state_dir, "",
+          "Folder for keys and certificates, open to this user only; on the coordinator also for "
+          "the authority of the cluster: keep a copy of it in a safe place. Empty: "
+          "$STATE_DIRECTORY, $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar.");
+ABSL_FLAG(std::string, tls_cert, "",
+          "File with a certificate (PEM) of your own authority, instead of --join. Among its names "
+          "is the URI spiffe://DOMAIN/ROLE/NAME; ROLE is server, worker, operator or viewer. Read "
+          "again when it changes.");
+ABSL_FLAG(std::string, tls_key, "", "File with its private key (PEM), which only you may read.");
+ABSL_FLAG(std::string, tls_ca, "", "File with the certificates (PEM) of those whom it believes.");
+ABSL_FLAG(bool, insecure, false,
+          "Allows plain text to and from other machines: whoever is in between reads and changes "
+          "everything. Without it, plain text stays on this machine.");
+
+namespace lodestar {
+
+std::string DefaultStateDir() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  if (const std::string given = variable("STATE_DIRECTORY"); !given.empty()) {
+    // systemd gives several, with colons.
+    return given.substr(0, given.find(':'));
+  }
+  if (const std::string home = variable("XDG_STATE_HOME"); !home.empty()) {
+    return absl::StrCat(home, "/lodestar");
+  }
+  const std::string home = variable("HOME");
+  return home.empty() ? "" : absl::StrCat(home, "/.local/state/lodestar");
+}
+
+std::vector<std::string> SecurityFlagNames() {
+  return {"join", "state_dir", "tls_cert", "tls_key", "tls_ca", "insecure"};
+}
+
+absl::StatusOr<SecurityFlags> ReadSecurityFlags() {
+  SecurityFlags flags;
+  flags.join = absl::GetFlag(FLAGS_join);
+  flags.state_dir = absl::GetFlag(FLAGS_state_dir);
+  if (flags.state_dir.empty()) flags.state_dir = DefaultStateDir();
+  flags.own = {.key = absl::GetFlag(FLAGS_tls_key),
+               .certificate = absl::GetFlag(FLAGS_tls_cert),
+               .authority = absl::GetFlag(FLAGS_tls_ca)};
+  flags.insecure = absl::GetFlag(FLAGS_insecure);
+  const int num_own =
+      !flags.own.key.empty() + !flags.own.certificate.empty() + !flags.own.authority.empty();
+  if (num_own != 0 && num_own != 3) {
+    return absl::InvalidArgumentError(
+        "--tls_cert, --tls_key and --tls_ca belong together: give all three, or none");
+  }
+  if (num_own == 3 && !flags.join.empty()) {
+    return absl::InvalidArgumentError(
+        "--join and --tls_cert: either the cluster's authority gives a certificate, or you bring "
+        "one; leave one of the two out");
+  }
+  if (flags.insecure && (num_own == 3 || !flags.join.empty())) {
+    return absl::InvalidArgumentError(
+        "--insecure is plain text, and --join and --tls_cert are not; leave one of the two out");
+  }
+  if (flags.join.empty() && num_own == 0 && !flags.insecure) {
+    const char* const from_environment = std::getenv("LODESTAR_JOIN");
+    if (from_environment != nullptr) flags.join = from_environment;
+  }
+  return flags;
+}
+
+}  // namespace lodestar

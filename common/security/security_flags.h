@@ -1,0 +1,34 @@
+// Flags by which a program says who it is and whom it believes; the same in all of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/security/credentials.h"
+
+namespace lodestar {
+
+struct SecurityFlags {
+  // --join, else $LODESTAR_JOIN: a join string, or the path of a file with one; empty: none.
+  std::string join;
+  // --state_dir, else where this user's programs keep state; empty: nowhere.
+  std::string state_dir;
+  // --tls_key, --tls_cert and --tls_ca: all empty, or none.
+  CredentialFiles own;
+  bool insecure = false;
+
+  bool has_own() const { return !own.key.empty(); }
+};
+
+// Errors: InvalidArgument for --tls_... that lack one of the three, or stand beside --join.
+absl::StatusOr<SecurityFlags> ReadSecurityFlags();
+// For the program's help.
+std::vector<std::string> SecurityFlagNames();
+
+// $STATE_DIRECTORY (systemd), $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar; empty if there
+// is no such variable.
+std::string DefaultStateDir();
+
+}  // namespace lodestar

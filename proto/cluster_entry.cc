@@ -1,0 +1,153 @@
+#include "proto/cluster_entry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/file_io.h"
+#include "common/host_port.h"
+#include "common/logging.h"
+#include "common/output_file.h"
+#include "common/security/join_string.h"
+#include "common/status_macros.h"
+#include "proto/authority_service.grpc.pb.h"
+#include "proto/bulk_options.h"
+#include "proto/enrollment.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+namespace {
+
+// What is left of a certificate that is used without asking for another one.
+constexpr absl::Duration kLeastRest = absl::Minutes(1);
+constexpr absl::Duration kRenewalTimeout = absl::Seconds(20);
+constexpr absl::Duration kFirstPause = absl::Seconds(5);
+constexpr absl::Duration kLongestPause = absl::Minutes(5);
+constexpr int kHashDigitsOfFolder = 16;
+
+absl::Status CheckRole(const Identity& identity, Role role, absl::string_view what) {
+  if (identity.role == role) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(what, " is for ", TextOf(identity),
+                                                  "; wanted is the role ", RoleName(role)));
+}
+
+absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags, Role role,
+                                               const std::string& name, absl::Duration timeout) {
+  ASSIGN_OR_RETURN(const JoinString join, ReadJoinString("--join", flags.join));
+  if (flags.state_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "--join needs a folder for the certificate: give --state_dir");
+  }
+  const std::string folder = absl::StrCat(flags.state_dir, "/joined/",
+                                          join.authority_sha256.substr(0, kHashDigitsOfFolder), "/",
+                                          RoleName(role), name.empty() ? "" : "-", name);
+  const CredentialFiles files = CredentialFilesIn(folder);
+  absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
+  if (absl::IsPermissionDenied(facts.status())) return facts.status();
+  const bool is_valid = facts.ok() && facts->validity.until - absl::Now() > kLeastRest;
+  if (!is_valid) {
+    ASSIGN_OR_RETURN(const Credentials credentials, Enroll(join, name, timeout));
+    ASSIGN_OR_RETURN(facts, FactsOf(credentials.certificate));
+    RETURN_IF_ERROR(CheckRole(facts->identity, role, "the token of --join"));
+    RETURN_IF_ERROR(WriteCredentials(folder, credentials));
+    LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
+            TextOf(facts->identity), join.authority_sha256.substr(0, kHashDigitsOfFolder), folder);
+  }
+  return ClusterEntry{.security = files,
+                      .identity = facts->identity,
+                      .servers = join.servers,
+                      .is_renewable = true};
+}
+
+}  // namespace
+
+absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, Role role,
+                                          const std::string& name, absl::Duration timeout) {
+  if (flags.has_own()) {
+    ASSIGN_OR_RETURN(const CertificateFacts facts, CheckCredentials(flags.own));
+    RETURN_IF_ERROR(CheckRole(facts.identity, role, flags.own.certificate));
+    return ClusterEntry{
+        .security = flags.own, .identity = facts.identity, .servers = "", .is_renewable = false};
+  }
+  if (!flags.join.empty()) return EnterByJoinString(flags, role, name, timeout);
+  return ClusterEntry();
+}
+
+absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses, bool insecure) {
+  if (insecure) return absl::OkStatus();
+  for (const absl::string_view address : absl::StrSplit(addresses, ',')) {
+    const absl::StatusOr<HostPort> place = ParseHostPort(what, address, /*lowest_port=*/0);
+    if (place.ok() && place->IsLoopback()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", what, "=", address,
+        " is another machine, and without --join the way there is plain "
+        "text: give --join with what `psctl token create` prints there, certificates of your own "
+        "(--tls_cert), or --insecure if whoever is in between may read and change everything"));
+  }
+  return absl::OkStatus();
+}
+
+CredentialRenewer::CredentialRenewer(CredentialFiles files, std::string servers)
+    : files_(std::move(files)), servers_(std::move(servers)), thread_([this] { Run(); }) {}
+
+CredentialRenewer::~CredentialRenewer() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_over_ = true;
+  }
+  thread_.join();
+}
+
+absl::Status CredentialRenewer::Renew() {
+  absl::MutexLock lock(&renewal_);
+  ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(files_));
+  v1::RenewRequest request;
+  ASSIGN_OR_RETURN(*request.mutable_certificate_request(), MakeCertificateRequest(credentials.key));
+  absl::Status last = absl::UnavailableError("no address of the coordinator is known");
+  for (const absl::string_view address : absl::StrSplit(servers_, ',')) {
+    const auto stub = v1::AuthorityService::NewStub(grpc::CreateCustomChannel(
+        std::string(address), MakeChannelCredentials(files_), ControlChannelArguments()));
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kRenewalTimeout));
+    v1::RenewReply reply;
+    last = FromGrpcStatus(stub->Renew(&context, request, &reply));
+    if (!last.ok()) continue;
+    RETURN_IF_ERROR(CheckKeyFits(reply.certificate(), credentials.key));
+    return WriteFileAtomically(files_.certificate, reply.certificate());
+  }
+  return last;
+}
+
+void CredentialRenewer::Run() {
+  const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
+  absl::Duration pause = kFirstPause;
+  while (true) {
+    const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files_);
+    absl::Duration rest = pause;
+    if (facts.ok()) {
+      const Validity& validity = facts->validity;
+      const absl::Time due = validity.from + (validity.until - validity.from) / 2;
+      rest = std::max(due - absl::Now(), pause == kFirstPause ? absl::ZeroDuration() : pause);
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      // Clocks that are set meanwhile, and machines that sleep, are no reason to be late.
+      const absl::Duration longest = std::min(rest, kLongestPause);
+      if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), longest)) return;
+      if (longest < rest) continue;
+    }
+    const absl::Status renewed = Renew();
+    if (renewed.ok()) {
+      pause = kFirstPause;
+      LogDebug("the certificate in {} is renewed", files_.certificate);
+      continue;
+    }
+    LogWarn("the certificate in {} cannot be renewed yet: {}; trying again", files_.certificate,
+            renewed.message());
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+}  // namespace lodestar

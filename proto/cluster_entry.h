@@ -1,0 +1,58 @@
+// How a program comes to its credentials when it starts: its own, those of a join string, which it
+// keeps for the next time, or none; and how it keeps them valid while it runs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/security/security_flags.h"
+#include "proto/transport_security.h"
+
+namespace lodestar {
+
+struct ClusterEntry {
+  TransportSecurity security;        // none: plain text
+  std::optional<Identity> identity;  // with security
+  std::string servers;               // HOST:PORT[,HOST:PORT...] of the join string; empty: no such
+  bool is_renewable = false;         // by CredentialRenewer
+};
+
+// `name`: wanted for the identity; empty: the machine's. Blocks while it enrols, for at most
+// `timeout`. Errors: those of the files and of Enroll(); PermissionDenied if the credentials are
+// for another role.
+absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, Role role,
+                                          const std::string& name, absl::Duration timeout);
+
+// Plain text stays on this machine. `what` names the address for people. Errors: InvalidArgument.
+absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses, bool insecure);
+
+// Has a certificate of a cluster's authority renewed when half of its time is over, in the files
+// where it is. A thread of its own.
+class CredentialRenewer {
+ public:
+  // `servers`: where the coordinator may be.
+  CredentialRenewer(CredentialFiles files, std::string servers);
+  ~CredentialRenewer();
+
+  // Once, now. Errors: those of the call and of the files.
+  absl::Status Renew() ABSL_LOCKS_EXCLUDED(renewal_);
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const CredentialFiles files_;
+  const std::string servers_;
+  absl::Mutex renewal_;  // one at a time
+  absl::Mutex mutex_;
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,116 @@
+#include "proto/cluster_entry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/security/testing/test_authority.h"
+#include "common/testing/status_matchers.h"
+#include "proto/authority_service.grpc.pb.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Identity kServer{Role::kServer, "shard-0", "01"};
+const Identity kWorker{Role::kWorker, "box", "02"};
+
+// Certifies whoever calls for as long as it is told to.
+class Renewals final : public v1::AuthorityService::CallbackService {
+ public:
+  explicit Renewals(const TestAuthority* authority) : authority_(*authority) {}
+
+  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
+                                  const v1::RenewRequest* request, v1::RenewReply* reply) override {
+    const auto caller = CallerOf(*context->auth_context());
+    const absl::Time now = absl::Now();
+    auto certificate = IssueCertificate(authority_.authority(), request->certificate_request(),
+                                        **caller, {now - absl::Minutes(1), now + absl::Hours(24)});
+    if (certificate.ok()) reply->set_certificate(*certificate);
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpcStatus(certificate.status()));
+    return reactor;
+  }
+
+ private:
+  const TestAuthority& authority_;
+};
+
+TEST(ClusterEntryTest, PlainTextStaysOnThisMachine) {
+  EXPECT_OK(CheckMayBePlain("coordinator", "127.0.0.1:1,[::1]:2,localhost:3", false));
+  EXPECT_THAT(CheckMayBePlain("coordinator", "127.0.0.1:1,10.0.0.1:2", false),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--coordinator=10.0.0.1:2"), HasSubstr("--join"))));
+  EXPECT_OK(CheckMayBePlain("coordinator", "10.0.0.1:2", true));
+}
+
+TEST(ClusterEntryTest, OwnCertificatesAreTakenIfTheyFit) {
+  const TestAuthority authority;
+  SecurityFlags flags;
+  flags.own = authority.FilesFor(kWorker);
+  const auto entry = EnterCluster(flags, Role::kWorker, "", absl::Seconds(1));
+  ASSERT_OK(entry);
+  EXPECT_EQ(entry->security, flags.own);
+  EXPECT_EQ(*entry->identity, kWorker);
+  EXPECT_FALSE(entry->is_renewable);
+  EXPECT_THAT(EnterCluster(flags, Role::kOperator, "", absl::Seconds(1)).status(),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       HasSubstr("is for worker box; wanted is the role operator")));
+}
+
+TEST(ClusterEntryTest, WithoutAnythingThereIsPlainText) {
+  const auto entry = EnterCluster(SecurityFlags(), Role::kWorker, "", absl::Seconds(1));
+  ASSERT_OK(entry);
+  EXPECT_FALSE(entry->security.has_value());
+}
+
+TEST(ClusterEntryTest, WhatAJoinStringHasBroughtIsUsedAgainWithoutAsking) {
+  const TestAuthority authority;
+  const std::string hash = FingerprintOf(authority.authority().certificate).value_or("");
+  SecurityFlags flags;
+  flags.state_dir = ::testing::TempDir() + "/cluster_entry_state";
+  // Nobody listens there.
+  flags.join = absl::StrCat("lodestar://127.0.0.1:1/L1", hash, ".0a.0b");
+  EXPECT_THAT(EnterCluster(flags, Role::kWorker, "box", absl::Seconds(30)).status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("127.0.0.1:1")));
+  const auto credentials = ReadCredentials(authority.FilesFor(kWorker));
+  ASSERT_OK(credentials);
+  const std::string folder =
+      absl::StrCat(flags.state_dir, "/joined/", hash.substr(0, 16), "/worker-box");
+  ASSERT_OK(WriteCredentials(folder, *credentials));
+  const auto entry = EnterCluster(flags, Role::kWorker, "box", absl::Seconds(30));
+  ASSERT_OK(entry);
+  EXPECT_EQ(*entry->identity, kWorker);
+  EXPECT_EQ(entry->servers, "127.0.0.1:1");
+  EXPECT_TRUE(entry->is_renewable);
+}
+
+TEST(ClusterEntryTest, ACertificateIsRenewedWhereItIs) {
+  const TestAuthority authority;
+  Renewals renewals(&authority);
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(
+      "127.0.0.1:0",
+      MakeServerCredentials(authority.FilesFor(kServer),
+                            [](const Identity&, absl::string_view) { return absl::OkStatus(); }),
+      &port);
+  builder.RegisterService(&renewals);
+  const auto server = builder.BuildAndStart();
+  const CredentialFiles files = authority.FilesFor(kWorker);
+  const auto before = CheckCredentials(files);
+  ASSERT_OK(before);
+  {
+    CredentialRenewer renewer(files, absl::StrCat("127.0.0.1:1,127.0.0.1:", port));
+    EXPECT_OK(renewer.Renew());
+  }
+  const auto after = CheckCredentials(files);
+  ASSERT_OK(after);
+  EXPECT_EQ(after->identity, before->identity);
+  EXPECT_GT(after->validity.until, before->validity.until);
+}
+
+}  // namespace
+}  // namespace lodestar
