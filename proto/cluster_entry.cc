@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/file_io.h"
@@ -27,13 +28,17 @@ constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Minutes(5);
 constexpr int kHashDigitsOfFolder = 16;
 
-absl::Status CheckRole(const Identity& identity, Role role, absl::string_view what) {
-  if (identity.role == role) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(what, " is for ", TextOf(identity),
-                                                  "; wanted is the role ", RoleName(role)));
+absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
+                       absl::string_view what) {
+  if (std::find(roles.begin(), roles.end(), identity.role) != roles.end()) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      what, " is for ", TextOf(identity), "; wanted is the role ",
+      absl::StrJoin(roles, " or ",
+                    [](std::string* out, Role role) { absl::StrAppend(out, RoleName(role)); })));
 }
 
-absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags, Role role,
+absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
+                                               absl::Span<const Role> roles,
                                                const std::string& name, absl::Duration timeout) {
   ASSIGN_OR_RETURN(const JoinString join, ReadJoinString("--join", flags.join));
   if (flags.state_dir.empty()) {
@@ -42,7 +47,7 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags, Role 
   }
   const std::string folder = absl::StrCat(flags.state_dir, "/joined/",
                                           join.authority_sha256.substr(0, kHashDigitsOfFolder), "/",
-                                          RoleName(role), name.empty() ? "" : "-", name);
+                                          RoleName(roles.front()), name.empty() ? "" : "-", name);
   const CredentialFiles files = CredentialFilesIn(folder);
   absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
   if (absl::IsPermissionDenied(facts.status())) return facts.status();
@@ -50,28 +55,26 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags, Role 
   if (!is_valid) {
     ASSIGN_OR_RETURN(const Credentials credentials, Enroll(join, name, timeout));
     ASSIGN_OR_RETURN(facts, FactsOf(credentials.certificate));
-    RETURN_IF_ERROR(CheckRole(facts->identity, role, "the token of --join"));
+    RETURN_IF_ERROR(CheckRole(facts->identity, roles, "the token of --join"));
     RETURN_IF_ERROR(WriteCredentials(folder, credentials));
     LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
             TextOf(facts->identity), join.authority_sha256.substr(0, kHashDigitsOfFolder), folder);
   }
-  return ClusterEntry{.security = files,
-                      .identity = facts->identity,
-                      .servers = join.servers,
-                      .is_renewable = true};
+  return ClusterEntry{
+      .files = files, .identity = facts->identity, .servers = join.servers, .is_renewable = true};
 }
 
 }  // namespace
 
-absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, Role role,
+absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span<const Role> roles,
                                           const std::string& name, absl::Duration timeout) {
   if (flags.has_own()) {
     ASSIGN_OR_RETURN(const CertificateFacts facts, CheckCredentials(flags.own));
-    RETURN_IF_ERROR(CheckRole(facts.identity, role, flags.own.certificate));
+    RETURN_IF_ERROR(CheckRole(facts.identity, roles, flags.own.certificate));
     return ClusterEntry{
-        .security = flags.own, .identity = facts.identity, .servers = "", .is_renewable = false};
+        .files = flags.own, .identity = facts.identity, .servers = "", .is_renewable = false};
   }
-  if (!flags.join.empty()) return EnterByJoinString(flags, role, name, timeout);
+  if (!flags.join.empty()) return EnterByJoinString(flags, roles, name, timeout);
   return ClusterEntry();
 }
 
@@ -90,7 +93,10 @@ absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses
 }
 
 CredentialRenewer::CredentialRenewer(CredentialFiles files, std::string servers)
-    : files_(std::move(files)), servers_(std::move(servers)), thread_([this] { Run(); }) {}
+    : files_(std::move(files)),
+      servers_(std::move(servers)),
+      security_(files_),
+      thread_([this] { Run(); }) {}
 
 CredentialRenewer::~CredentialRenewer() {
   {
@@ -108,7 +114,7 @@ absl::Status CredentialRenewer::Renew() {
   absl::Status last = absl::UnavailableError("no address of the coordinator is known");
   for (const absl::string_view address : absl::StrSplit(servers_, ',')) {
     const auto stub = v1::AuthorityService::NewStub(grpc::CreateCustomChannel(
-        std::string(address), MakeChannelCredentials(files_), ControlChannelArguments()));
+        std::string(address), security_.channel_credentials(), ControlChannelArguments()));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kRenewalTimeout));
     v1::RenewReply reply;

@@ -12,22 +12,27 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/security/security_flags.h"
 #include "proto/transport_security.h"
 
 namespace lodestar {
 
 struct ClusterEntry {
-  TransportSecurity security;        // none: plain text
-  std::optional<Identity> identity;  // with security
-  std::string servers;               // HOST:PORT[,HOST:PORT...] of the join string; empty: no such
-  bool is_renewable = false;         // by CredentialRenewer
+  std::optional<CredentialFiles> files;  // none: plain text
+  std::optional<Identity> identity;      // with files
+  std::string servers;        // HOST:PORT[,HOST:PORT...] of the join string; empty: no such
+  bool is_renewable = false;  // by CredentialRenewer
+
+  TransportSecurity MakeSecurity() const {
+    return files.has_value() ? TransportSecurity(*files) : TransportSecurity();
+  }
 };
 
-// `name`: wanted for the identity; empty: the machine's. Blocks while it enrols, for at most
-// `timeout`. Errors: those of the files and of Enroll(); PermissionDenied if the credentials are
-// for another role.
-absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, Role role,
+// `roles`: that the program may have, its own first. `name`: wanted for the identity; empty: the
+// machine's. Blocks while it enrols, for at most `timeout`. Errors: those of the files and of
+// Enroll(); PermissionDenied if the credentials are for another role.
+absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span<const Role> roles,
                                           const std::string& name, absl::Duration timeout);
 
 // Plain text stays on this machine. `what` names the address for people. Errors: InvalidArgument.
@@ -49,6 +54,7 @@ class CredentialRenewer {
 
   const CredentialFiles files_;
   const std::string servers_;
+  const TransportSecurity security_;
   absl::Mutex renewal_;  // one at a time
   absl::Mutex mutex_;
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;

@@ -50,20 +50,20 @@ TEST(ClusterEntryTest, OwnCertificatesAreTakenIfTheyFit) {
   const TestAuthority authority;
   SecurityFlags flags;
   flags.own = authority.FilesFor(kWorker);
-  const auto entry = EnterCluster(flags, Role::kWorker, "", absl::Seconds(1));
+  const auto entry = EnterCluster(flags, {Role::kWorker}, "", absl::Seconds(1));
   ASSERT_OK(entry);
-  EXPECT_EQ(entry->security, flags.own);
+  EXPECT_EQ(entry->files, flags.own);
   EXPECT_EQ(*entry->identity, kWorker);
   EXPECT_FALSE(entry->is_renewable);
-  EXPECT_THAT(EnterCluster(flags, Role::kOperator, "", absl::Seconds(1)).status(),
+  EXPECT_THAT(EnterCluster(flags, {Role::kOperator}, "", absl::Seconds(1)).status(),
               StatusIs(absl::StatusCode::kPermissionDenied,
                        HasSubstr("is for worker box; wanted is the role operator")));
 }
 
 TEST(ClusterEntryTest, WithoutAnythingThereIsPlainText) {
-  const auto entry = EnterCluster(SecurityFlags(), Role::kWorker, "", absl::Seconds(1));
+  const auto entry = EnterCluster(SecurityFlags(), {Role::kWorker}, "", absl::Seconds(1));
   ASSERT_OK(entry);
-  EXPECT_FALSE(entry->security.has_value());
+  EXPECT_FALSE(entry->files.has_value());
 }
 
 TEST(ClusterEntryTest, WhatAJoinStringHasBroughtIsUsedAgainWithoutAsking) {
@@ -73,14 +73,14 @@ TEST(ClusterEntryTest, WhatAJoinStringHasBroughtIsUsedAgainWithoutAsking) {
   flags.state_dir = ::testing::TempDir() + "/cluster_entry_state";
   // Nobody listens there.
   flags.join = absl::StrCat("lodestar://127.0.0.1:1/L1", hash, ".0a.0b");
-  EXPECT_THAT(EnterCluster(flags, Role::kWorker, "box", absl::Seconds(30)).status(),
+  EXPECT_THAT(EnterCluster(flags, {Role::kWorker}, "box", absl::Seconds(30)).status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("127.0.0.1:1")));
   const auto credentials = ReadCredentials(authority.FilesFor(kWorker));
   ASSERT_OK(credentials);
   const std::string folder =
       absl::StrCat(flags.state_dir, "/joined/", hash.substr(0, 16), "/worker-box");
   ASSERT_OK(WriteCredentials(folder, *credentials));
-  const auto entry = EnterCluster(flags, Role::kWorker, "box", absl::Seconds(30));
+  const auto entry = EnterCluster(flags, {Role::kWorker}, "box", absl::Seconds(30));
   ASSERT_OK(entry);
   EXPECT_EQ(*entry->identity, kWorker);
   EXPECT_EQ(entry->servers, "127.0.0.1:1");
@@ -92,11 +92,12 @@ TEST(ClusterEntryTest, ACertificateIsRenewedWhereItIs) {
   Renewals renewals(&authority);
   int port = 0;
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(
-      "127.0.0.1:0",
-      MakeServerCredentials(authority.FilesFor(kServer),
-                            [](const Identity&, absl::string_view) { return absl::OkStatus(); }),
-      &port);
+  builder.AddListeningPort("127.0.0.1:0",
+                           TransportSecurity(authority.FilesFor(kServer))
+                               .MakeServerCredentials([](const Identity&, absl::string_view) {
+                                 return absl::OkStatus();
+                               }),
+                           &port);
   builder.RegisterService(&renewals);
   const auto server = builder.BuildAndStart();
   const CredentialFiles files = authority.FilesFor(kWorker);

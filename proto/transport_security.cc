@@ -1,7 +1,6 @@
 #include "proto/transport_security.h"
 
 #include <grpcpp/security/auth_metadata_processor.h>
-#include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
 #include <string>
@@ -16,12 +15,6 @@ namespace {
 
 constexpr unsigned int kFileWatchSeconds = 5;
 constexpr char kMethodKey[] = ":path";
-
-std::shared_ptr<grpc::experimental::CertificateProviderInterface> Watch(
-    const CredentialFiles& files) {
-  return std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-      files.key, files.certificate, files.authority, kFileWatchSeconds);
-}
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
@@ -74,24 +67,24 @@ class AccessProcessor final : public grpc::AuthMetadataProcessor {
 
 }  // namespace
 
-std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(
-    const TransportSecurity& security) {
-  if (!security.has_value()) return grpc::InsecureChannelCredentials();
+TransportSecurity::TransportSecurity(const CredentialFiles& files)
+    : provider_(std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+          files.key, files.certificate, files.authority, kFileWatchSeconds)) {
   grpc::experimental::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(Watch(*security));
+  options.set_certificate_provider(provider_);
   options.watch_identity_key_cert_pairs();
   options.watch_root_certs();
   options.set_verify_server_certs(true);
   options.set_check_call_host(false);
   options.set_certificate_verifier(
       grpc::experimental::ExternalCertificateVerifier::Create<ServerVerifier>());
-  return grpc::experimental::TlsCredentials(options);
+  channel_ = grpc::experimental::TlsCredentials(options);
 }
 
-std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const TransportSecurity& security,
-                                                               AccessCheck check) {
-  if (!security.has_value()) return grpc::InsecureServerCredentials();
-  grpc::experimental::TlsServerCredentialsOptions options(Watch(*security));
+std::shared_ptr<grpc::ServerCredentials> TransportSecurity::MakeServerCredentials(
+    AccessCheck check) const {
+  if (is_plain()) return grpc::InsecureServerCredentials();
+  grpc::experimental::TlsServerCredentialsOptions options(provider_);
   options.watch_identity_key_cert_pairs();
   options.watch_root_certs();
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);

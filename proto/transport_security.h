@@ -3,6 +3,7 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/security/tls_certificate_provider.h>
 
 #include <functional>
 #include <memory>
@@ -16,21 +17,32 @@
 
 namespace lodestar {
 
-// What a process shows, and whom it believes; none: it speaks plain text.
-using TransportSecurity = std::optional<CredentialFiles>;
-
-// Connections to servers only: a peer with a certificate for another role is not spoken to,
-// whatever its address. Files are read again when they change; what is open stays.
-std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const TransportSecurity& security);
-
 // Whether `caller` may call `method` ("/lodestar.v1.AdminService/Stop"). Called for every call
-// before its handler, from any thread; must not block. Errors: PermissionDenied, Unauthenticated.
+// before its handler, from any thread; must not block for long. Errors: PermissionDenied,
+// Unauthenticated.
 using AccessCheck = std::function<absl::Status(const Identity& caller, absl::string_view method)>;
 
-// Only peers with a certificate of the authority get as far as HTTP/2. `check` is for TLS only: in
-// plain text nobody knows who calls.
-std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(const TransportSecurity& security,
-                                                               AccessCheck check);
+// How one process meets others. Copies share what they have: files are watched once. Thread-safe.
+class TransportSecurity {
+ public:
+  // Plain text.
+  TransportSecurity() = default;
+  // TLS, with what is in the files, which are read again when they change; connections that are
+  // open stay.
+  explicit TransportSecurity(const CredentialFiles& files);
+
+  bool is_plain() const { return provider_ == nullptr; }
+  // Connections to servers only: a peer with a certificate for another role is not spoken to,
+  // whatever its address.
+  std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const { return channel_; }
+  // Only peers with a certificate of the authority get as far as HTTP/2. In plain text nobody knows
+  // who calls, and `check` is not asked.
+  std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(AccessCheck check) const;
+
+ private:
+  std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
+  std::shared_ptr<grpc::ChannelCredentials> channel_ = grpc::InsecureChannelCredentials();
+};
 
 // Who calls; none in plain text. Errors: Unauthenticated if the certificate has no identity.
 absl::StatusOr<std::optional<Identity>> CallerOf(const grpc::AuthContext& context);

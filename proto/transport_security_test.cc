@@ -47,7 +47,7 @@ class TransportSecurityTest : public ::testing::Test {
       check = [](const Identity&, absl::string_view) { return absl::OkStatus(); };
     }
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", MakeServerCredentials(security, std::move(check)),
+    builder.AddListeningPort("127.0.0.1:0", security.MakeServerCredentials(std::move(check)),
                              &port_);
     server_.reset();
     mirror_ = std::make_unique<Mirror>();
@@ -58,7 +58,7 @@ class TransportSecurityTest : public ::testing::Test {
 
   // What a call on a connection of its own is answered.
   absl::Status Call(const TransportSecurity& security) {
-    return Call(MakeChannelCredentials(security));
+    return Call(security.channel_credentials());
   }
   absl::Status Call(std::shared_ptr<grpc::ChannelCredentials> credentials) {
     grpc::ChannelArguments arguments;
@@ -89,23 +89,24 @@ class TransportSecurityTest : public ::testing::Test {
 };
 
 TEST_F(TransportSecurityTest, BothSidesKnowEachOther) {
-  Serve(authority_.FilesFor(kServer));
-  EXPECT_THAT(Call(authority_.FilesFor(kWorker)),
+  Serve(TransportSecurity(authority_.FilesFor(kServer)));
+  EXPECT_THAT(Call(TransportSecurity(authority_.FilesFor(kWorker))),
               StatusIs(absl::StatusCode::kPermissionDenied, "worker box"));
 }
 
 TEST_F(TransportSecurityTest, PlainTextIsAnonymous) {
-  Serve(std::nullopt);
-  EXPECT_THAT(Call(std::nullopt), StatusIs(absl::StatusCode::kPermissionDenied, "plain"));
+  Serve(TransportSecurity());
+  EXPECT_THAT(Call(TransportSecurity()), StatusIs(absl::StatusCode::kPermissionDenied, "plain"));
 }
 
 TEST_F(TransportSecurityTest, StrangersAndExpiredCertificatesGetNowhere) {
-  Serve(authority_.FilesFor(kServer));
-  EXPECT_THAT(Call(std::nullopt), StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_THAT(Call(authority_.FilesFor(kWorker, -absl::Minutes(1))),
+  Serve(TransportSecurity(authority_.FilesFor(kServer)));
+  EXPECT_THAT(Call(TransportSecurity()), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Call(TransportSecurity(authority_.FilesFor(kWorker, -absl::Minutes(1)))),
               StatusIs(absl::StatusCode::kUnavailable));
   const TestAuthority other;
-  EXPECT_THAT(Call(other.FilesFor(kWorker)), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Call(TransportSecurity(other.FilesFor(kWorker))),
+              StatusIs(absl::StatusCode::kUnavailable));
   grpc::SslCredentialsOptions without_certificate;
   without_certificate.pem_root_certs = authority_.authority().certificate;
   EXPECT_THAT(Call(grpc::SslCredentials(without_certificate)),
@@ -113,20 +114,22 @@ TEST_F(TransportSecurityTest, StrangersAndExpiredCertificatesGetNowhere) {
 }
 
 TEST_F(TransportSecurityTest, AServerOfAnotherClusterOrRoleIsNotSpokenTo) {
-  Serve(TestAuthority().FilesFor(kServer));
-  EXPECT_THAT(Call(authority_.FilesFor(kWorker)), StatusIs(absl::StatusCode::kUnavailable));
-  Serve(authority_.FilesFor(kWorker));
-  EXPECT_THAT(Call(authority_.FilesFor(kWorker)), StatusIs(absl::StatusCode::kUnavailable));
+  Serve(TransportSecurity(TestAuthority().FilesFor(kServer)));
+  EXPECT_THAT(Call(TransportSecurity(authority_.FilesFor(kWorker))),
+              StatusIs(absl::StatusCode::kUnavailable));
+  Serve(TransportSecurity(authority_.FilesFor(kWorker)));
+  EXPECT_THAT(Call(TransportSecurity(authority_.FilesFor(kWorker))),
+              StatusIs(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(TransportSecurityTest, EveryCallIsJudgedBeforeItsHandler) {
   std::string seen;
-  Serve(authority_.FilesFor(kServer),
+  Serve(TransportSecurity(authority_.FilesFor(kServer)),
         [&seen](const Identity& caller, absl::string_view method) -> absl::Status {
           seen = absl::StrCat(TextOf(caller), " calls ", method);
           return absl::UnauthenticatedError("revoked");
         });
-  EXPECT_THAT(Call(authority_.FilesFor(kWorker)),
+  EXPECT_THAT(Call(TransportSecurity(authority_.FilesFor(kWorker))),
               StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("revoked")));
   EXPECT_EQ(seen, "worker box calls /lodestar.v1.Any/Call");
 }

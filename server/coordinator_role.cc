@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/check.h"
 #include "common/job_loss.h"
 #include "common/layout.h"
 #include "common/logging.h"
@@ -293,17 +294,46 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
       journal_.get());
   cluster_rpc_ = std::make_unique<ClusterRpc>(ClusterRpc::Deps{&strand_, shards_.get(), &board_});
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });
-  admin_rpc_ = std::make_unique<AdminRpc>(config_.job, &strand_, local);
+  admin_rpc_ =
+      std::make_unique<AdminRpc>(config_.job, &strand_, local, deps_.security->transport());
+  if (deps_.security->authority() != nullptr) MakeAuthorityRpc();
   return absl::OkStatus();
+}
+
+void CoordinatorRole::MakeAuthorityRpc() {
+  AuthorityRpc::Deps deps;
+  deps.authority = deps_.security->authority();
+  deps.own = *deps_.security->files();
+  deps.address = [this] {
+    absl::MutexLock lock(&mutex_);
+    return address_;
+  };
+  deps.evict = [this](absl::string_view identity, absl::string_view reason) {
+    return strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+      return coordinator.EvictWorkers(
+          [identity](absl::string_view name) { return MayActAs(identity, name); }, reason, now);
+    });
+  };
+  authority_rpc_ = std::make_unique<AuthorityRpc>(std::move(deps));
+}
+
+void CoordinatorRole::TakeEnrollment(int descriptor, std::string peer) {
+  LODESTAR_CHECK(authority_rpc_ != nullptr);
+  authority_rpc_->TakeEnrollment(descriptor, std::move(peer));
 }
 
 void CoordinatorRole::AddServices(grpc::ServerBuilder& builder) {
   builder.RegisterService(cluster_rpc_.get());
   builder.RegisterService(status_rpc_.get());
   builder.RegisterService(admin_rpc_.get());
+  if (authority_rpc_ != nullptr) builder.RegisterService(authority_rpc_.get());
 }
 
 absl::Status CoordinatorRole::AttachLocalShard(const ShardHost& local, const std::string& address) {
+  {
+    absl::MutexLock lock(&mutex_);
+    address_ = address;
+  }
   for (const std::string& warning : warnings_) RaiseAlarm(warning, AlarmKind::kReminder);
   for (const std::string& alarm : alarms_) RaiseAlarm(alarm, AlarmKind::kAlarm);
   return strand_.Run([&](Coordinator& coordinator, absl::Time now) {

@@ -25,11 +25,13 @@
 #include "server/host/coordinator_journal.h"
 #include "server/host/shard_host.h"
 #include "server/rpc/admin_rpc.h"
+#include "server/rpc/authority_rpc.h"
 #include "server/rpc/cluster_rpc.h"
 #include "server/rpc/commanded_shards.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/status_rpc.h"
 #include "server/server_config.h"
+#include "server/server_security.h"
 #include "server/status/progress_recorder.h"
 #include "server/status/status_board.h"
 
@@ -51,6 +53,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
     // See Server::Deps.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
+    const ServerSecurity* security = nullptr;  // of this server
   };
 
   // Sees whether memory and disk will do, locks the folders for checkpoints, and opens
@@ -63,7 +66,9 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // Builds the services around the local shard, which must live until this object is gone, or
   // Stop() was called. `read_local` measures it.
   absl::Status Start(ShardHost* local, std::function<ShardReading()> read_local);
-  // The three services; valid after Start().
+  // A connection that begins as an enrolment does; its descriptor is taken over.
+  void TakeEnrollment(int descriptor, std::string peer);
+  // The services; valid after Start().
   void AddServices(grpc::ServerBuilder& builder);
   // "complete after all 20 rounds", "stopped after 7 of 20 rounds"; empty before the end.
   std::string ending();
@@ -125,6 +130,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   absl::Status SetAside(const absl::Status& damage);
   Coordinator::Config CoordinatorSettings() const;
   CheckpointKeeper::Config KeeperSettings() const;
+  void MakeAuthorityRpc();
   void CarryOut(Effect effect);
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();
@@ -134,6 +140,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::vector<std::string> warnings_;  // for the status, once there is one
   std::vector<std::string> alarms_;    // likewise
   absl::Mutex mutex_;
+  std::string address_ ABSL_GUARDED_BY(mutex_);  // where others reach this server; empty at first
   absl::Status lost_lock_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<FolderLock>> locks_;  // --checkpoint_dir's first
   FolderLock* journal_lock_ = nullptr;              // one of them; null: there is no journal
@@ -150,6 +157,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   std::unique_ptr<ClusterRpc> cluster_rpc_;
   std::unique_ptr<StatusRpc> status_rpc_;
   std::unique_ptr<AdminRpc> admin_rpc_;
+  std::unique_ptr<AuthorityRpc> authority_rpc_;  // null: without an authority of its own
 };
 
 }  // namespace lodestar

@@ -13,8 +13,13 @@ namespace {
 // names always counts.
 std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
   std::vector<IdleSetting> idle;
-  if (config.network.listen.IsLoopback()) {
+  if (config.network.listen.IsLoopback() && config.cluster.coordinator.empty() &&
+      config.durability.journal_replica.empty()) {
     idle.push_back({"insecure", "--listen of an address that other machines reach"});
+  }
+  if (!config.uses_tls() || config.security.flags.has_own()) {
+    idle.push_back({"state_dir", "TLS, without --tls_cert"});
+    idle.push_back({"certificate_ttl", "TLS, without --tls_cert"});
   }
   if (config.output.trace_path.empty()) idle.push_back({"trace_rounds", "--trace"});
   if (!config.durability.has_journal) {

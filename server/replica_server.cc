@@ -17,6 +17,7 @@
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "server/advertised_address.h"
+#include "server/server_security.h"
 
 namespace lodestar {
 namespace {
@@ -70,10 +71,11 @@ ReplicaServer::~ReplicaServer() {
 absl::Status ReplicaServer::Start() {
   RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
   RETURN_IF_ERROR(store_.Open());
+  ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   ApplyServerOptions(builder, /*long_paths=*/true);
-  builder.AddListeningPort(config_.network.listen.ToString(), grpc::InsecureServerCredentials(),
+  builder.AddListeningPort(config_.network.listen.ToString(), security_->MakeServerCredentials(),
                            &port_);
   builder.RegisterService(&rpc_);
   builder.RegisterCallbackGenericService(&refusal_);

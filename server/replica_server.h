@@ -21,6 +21,8 @@ class Server;
 
 namespace lodestar {
 
+class ServerSecurity;
+
 class ReplicaServer {
  public:
   struct Deps {
@@ -60,6 +62,7 @@ class ReplicaServer {
   ReplicaStore store_;
   ReplicaRpc rpc_{&store_};
   CallRefusal refusal_;
+  std::unique_ptr<ServerSecurity> security_;
   std::unique_ptr<grpc::Server> grpc_server_;
 };
 

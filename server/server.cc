@@ -34,6 +34,7 @@
 #include "server/rpc/replica_calls.h"
 #include "server/rpc/shard_agent.h"
 #include "server/rpc/shard_convert.h"
+#include "server/server_security.h"
 
 namespace lodestar {
 namespace {
@@ -177,7 +178,9 @@ absl::Status Server::PrepareReplication() {
   Replication::Deps deps;
   deps.disk = &disk_;
   deps.clock = deps_.clock;
-  deps.connect = [replica = durability.journal_replica] { return ConnectReplica(replica); };
+  deps.connect = [this] {
+    return ConnectReplica(config_.durability.journal_replica, security_->transport());
+  };
   deps.random_id = RandomId;
   deps.confirm = [this] {
     RETURN_IF_ERROR(log_lock_->CheckHeld());
@@ -312,6 +315,7 @@ absl::Status Server::Build() {
   RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
   RETURN_IF_ERROR(CheckOutput("trace", config_.output.trace_path));
   StartTrace();
+  ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_));
   executor_ = std::make_unique<ThreadPool>(NumThreads(deps_.num_threads), "shard");
   ShardHost::Deps host;
   host.executor = executor_.get();
@@ -337,6 +341,7 @@ absl::Status Server::Build() {
     }
     deps.confirm_in_charge = [this] { return ConfirmInCharge(); };
     deps.confirm_leader = deps_.confirm_leader;
+    deps.security = security_.get();
     deps.is_interrupted = deps_.is_interrupted;
     deps.read_memory = host.read_memory;
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));
@@ -345,6 +350,7 @@ absl::Status Server::Build() {
                      AddressList::Parse("coordinator", config_.cluster.coordinator));
     agent_ = std::make_unique<ShardAgent>(
         ShardAgent::Config{.coordinator = std::move(coordinator),
+                           .security = security_->transport(),
                            .shard = config_.cluster.shard,
                            .num_shards = config_.cluster.num_shards},
         ShardAgent::Deps{[this] { return ReadShard(); },
@@ -382,7 +388,7 @@ absl::Status Server::Listen() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   ApplyServerOptions(builder, config_.network.long_paths);
-  builder.AddListeningPort(config_.network.listen.ToString(), grpc::InsecureServerCredentials(),
+  builder.AddListeningPort(config_.network.listen.ToString(), security_->MakeServerCredentials(),
                            &port_);
   builder.RegisterService(parameter_rpc_.get());
   if (role_ != nullptr) role_->AddServices(builder);
@@ -406,7 +412,7 @@ absl::Status Server::BeginService() {
           address_);
   if (role_ != nullptr) {
     RETURN_IF_ERROR(role_->AttachLocalShard(*host_, address_));
-    if (!config_.network.listen.IsLoopback()) {
+    if (!config_.network.listen.IsLoopback() && security_->transport().is_plain()) {
       role_->RaiseAlarm(absl::StrCat("--insecure: ", config_.network.listen.host, ":", port_,
                                      " is neither encrypted nor authenticated; whoever reaches it"
                                      " can read and change the weights"),
@@ -443,6 +449,7 @@ void Server::Watch() {
     if (since_tick >= kShardTick || is_replica_back) {
       since_tick = absl::ZeroDuration();
       host_->Tick();
+      security_->Keep();
       if (role_ != nullptr) role_->OnStats(ReadShard().stats);
     }
     const bool is_serving = !is_draining_ && host_->is_serving();

@@ -30,6 +30,7 @@ class CoordinatorRole;
 class FolderLock;
 class ParameterRpc;
 class Replication;
+class ServerSecurity;
 class ShardAgent;
 class ShardHost;
 class ShardLog;
@@ -138,6 +139,7 @@ class Server {
   // The disk, each with its copy on the replica if there is one.
   FileSystem* log_disk_ = &disk_;
   FileSystem* shard_disk_ = &disk_;
+  std::unique_ptr<ServerSecurity> security_;
   std::unique_ptr<TraceRecorder> trace_;      // null: no trace
   std::unique_ptr<CoordinatorRole> role_;     // of shard 0
   std::unique_ptr<ShardAgent> agent_;         // of the others

@@ -5,6 +5,8 @@
 #include "common/flag_range.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
+#include "proto/cluster_entry.h"
+#include "server/authority/certificate_authority.h"
 #include "server/leader_lease/lease_address.h"
 
 namespace lodestar {
@@ -20,14 +22,37 @@ constexpr int kMaxKeep = 1000;
 constexpr int64_t kMaxMemory = int64_t{1} << 50;
 constexpr int64_t kMaxTraceRounds = 1000;
 
-absl::Status CheckNetwork(const NetworkConfig& network) {
-  if (!network.listen.IsLoopback() && !network.insecure) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--listen=", network.listen.ToString(),
-        " can be reached from other machines, and the wire is neither encrypted nor authenticated;"
-        " give --insecure if everyone who can reach the port may read and change the weights, or"
-        " listen on 127.0.0.1"));
+absl::Status CheckSecurity(const ServerConfig& config) {
+  const SecurityFlags& flags = config.security.flags;
+  if (flags.insecure && config.security.tls) {
+    return absl::InvalidArgumentError("--insecure is plain text, and --tls is not: leave one out");
   }
+  const absl::Duration ttl = config.security.certificate_ttl;
+  RETURN_IF_ERROR(CheckDurationRange("certificate_ttl", ttl, CertificateAuthority::kShortestTtl,
+                                     CertificateAuthority::kLongestTtl));
+  if (!config.uses_tls()) {
+    const std::string& coordinator = config.cluster.coordinator;
+    if (!coordinator.empty()) {
+      RETURN_IF_ERROR(CheckMayBePlain("coordinator", coordinator, flags.insecure));
+    }
+    const std::string& replica = config.durability.journal_replica;
+    return replica.empty() ? absl::OkStatus()
+                           : CheckMayBePlain("journal_replica", replica, flags.insecure);
+  }
+  if (config.is_coordinator() && !config.is_replica && !flags.join.empty()) {
+    return absl::InvalidArgumentError(
+        "--join (or $LODESTAR_JOIN) is for workers, replicas and servers of further shards: the "
+        "server of shard 0 is whom they join; leave it out");
+  }
+  if (!flags.has_own() && flags.state_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "a server that other machines reach needs a folder for keys and certificates: give "
+        "--state_dir, or set HOME");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNetwork(const NetworkConfig& network) {
   if (network.advertise.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const ListenAddress advertise,
                    ParseListenAddress("advertise", network.advertise));
@@ -138,6 +163,7 @@ absl::Status CheckOutput(const OutputConfig& output) {
 
 absl::Status ValidateServerConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckNetwork(config.network));
+  RETURN_IF_ERROR(CheckSecurity(config));
   if (config.is_replica) {
     RETURN_IF_ERROR(CheckReplica(config));
     if (config.cluster.leader_lease.empty()) return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "common/job_spec.h"
 #include "common/logging.h"
+#include "common/security/security_flags.h"
 #include "server/coordinator/divergence_policy.h"
 #include "server/listen_address.h"
 
@@ -19,12 +20,16 @@ struct NetworkConfig {
   // real port, or this machine's host name if `listen` is a wildcard. ":0" stands for the real
   // port.
   std::string advertise;
-  // Allows an address that other machines reach although the wire is not encrypted.
-  bool insecure = false;
   std::string port_file;  // the real port is written there; empty: nowhere
   // Whether payloads of workers on this machine go through memory shared with them.
   bool shared_memory = true;
   bool long_paths = false;  // see ApplyServerOptions()
+};
+
+struct SecurityConfig {
+  SecurityFlags flags;
+  bool tls = false;  // on this machine, too
+  absl::Duration certificate_ttl = absl::Hours(24);
 };
 
 struct ClusterConfig {
@@ -69,6 +74,7 @@ struct OutputConfig {
 
 struct ServerConfig {
   NetworkConfig network;
+  SecurityConfig security;
   ClusterConfig cluster;
   DurabilityConfig durability;
   DivergencePolicy divergence;
@@ -80,6 +86,12 @@ struct ServerConfig {
   bool is_replica = false;
 
   bool is_coordinator() const { return cluster.shard == 0; }
+  // Else the wire is plain text.
+  bool uses_tls() const {
+    const SecurityFlags& flags = security.flags;
+    return flags.has_own() || !flags.join.empty() || security.tls ||
+           (!flags.insecure && !network.listen.IsLoopback());
+  }
 };
 
 // Everything that can be checked without opening a file or a port. Errors: InvalidArgument naming

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/bytes_text.h"
 #include "common/checkpoint_directory.h"
+#include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "proto/model_file.h"
 #include "server/idle_flags.h"
@@ -18,10 +19,16 @@
 ABSL_FLAG(
     std::string, listen, "127.0.0.1:50051",
     "Where this server listens, HOST:PORT; port 0 lets the system choose (see --port_file). An "
-    "address that other machines reach needs --insecure.");
-ABSL_FLAG(bool, insecure, false,
-          "Allows --listen on an address that other machines reach, although the wire has no "
-          "encryption and no authentication yet. Shown as an alarm in the status.");
+    "address that other machines reach is spoken to in TLS.");
+ABSL_FLAG(
+    bool, tls, false,
+    "TLS also where --listen is an address of this machine only. Else that is plain text, and "
+    "everything that other machines reach is TLS: with the authority of this cluster, which "
+    "the server of shard 0 makes in --state_dir, or with --tls_cert.");
+ABSL_FLAG(absl::Duration, certificate_ttl, absl::Hours(24),
+          "How long the certificates hold that the authority of this cluster issues; they are "
+          "renewed after half of it, and a machine that was away for longer needs a new --join. "
+          "From 1m to 8760h.");
 ABSL_FLAG(std::string, advertise, "",
           "HOST:PORT under which workers and the coordinator reach this server; port 0 stands for "
           "the real port. Empty: the address of --listen, or this machine's host name if that is a "
@@ -422,7 +429,9 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
         "--http=", http, ": this version has no dashboard; leave it empty, and use psctl status"));
   }
   config.network.advertise = absl::GetFlag(FLAGS_advertise);
-  config.network.insecure = absl::GetFlag(FLAGS_insecure);
+  ASSIGN_OR_RETURN(config.security.flags, ReadSecurityFlags());
+  config.security.tls = absl::GetFlag(FLAGS_tls);
+  config.security.certificate_ttl = absl::GetFlag(FLAGS_certificate_ttl);
   config.network.port_file = absl::GetFlag(FLAGS_port_file);
   config.network.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   config.network.long_paths = absl::GetFlag(FLAGS_long_paths);
@@ -449,17 +458,18 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {
-      "listen",          "http",          "insecure",     "advertise",
-      "port_file",       "shared_memory", "long_paths",   "shard",
-      "coordinator",     "trace",         "trace_rounds", "log_level",
-      "stop_timeout",    "memory_limit",  "durability",   "journal_dir",
-      "journal_replica", "promote",       "leader_lease"};
+      "listen",     "http",          "insecure",        "advertise",    "join",
+      "state_dir",  "tls",           "tls_cert",        "tls_key",      "tls_ca",
+      "port_file",  "shared_memory", "long_paths",      "shard",        "coordinator",
+      "trace",      "trace_rounds",  "log_level",       "stop_timeout", "memory_limit",
+      "durability", "journal_dir",   "journal_replica", "promote",      "leader_lease"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
 bool CountsOnReplica(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {
-      "replica", "listen", "insecure", "port_file", "log_level", "journal_dir", "checkpoint_dir"};
+      "replica", "listen",    "insecure", "port_file", "log_level", "journal_dir", "checkpoint_dir",
+      "join",    "state_dir", "tls",      "tls_cert",  "tls_key",   "tls_ca"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -474,8 +484,11 @@ bool Counts(const std::string& flag, const ServerConfig& config) {
 std::vector<FlagGroup> ServerFlagGroups() {
   return {
       {"Network and place in the cluster",
-       {"listen", "http", "insecure", "advertise", "port_file", "shared_memory", "long_paths",
-        "shard", "coordinator", "leader_lease", "memory_limit"}},
+       {"listen", "http", "advertise", "port_file", "shared_memory", "long_paths", "shard",
+        "coordinator", "leader_lease", "memory_limit"}},
+      {"Security",
+       {"join", "state_dir", "tls", "certificate_ttl", "tls_cert", "tls_key", "tls_ca",
+        "insecure"}},
       {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
        {"mode", "min_workers", "keep_workers", "quorum", "max_rounds_ahead", "staleness_scaling",

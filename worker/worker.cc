@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/host_port.h"
 #include "common/job_loss.h"
 #include "common/status_macros.h"
 #include "worker/client/bulk_grpc_transport.h"
@@ -23,10 +24,12 @@ int64_t LargestShare(const JobSpec& job) {
 }
 
 std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registration,
-                                                    bool shared_memory, TraceRecorder* trace) {
+                                                    const Worker::Config& settings,
+                                                    TraceRecorder* trace) {
   BulkGrpcTransportConfig config;
   config.trace = trace;
-  config.shared_memory = shared_memory;
+  config.security = settings.security;
+  config.shared_memory = settings.shared_memory;
   config.on_shared_memory = [](int shard, const absl::Status& status) {
     if (status.ok()) {
       LogInfo("server of shard {}: payloads go through shared memory", shard);
@@ -65,6 +68,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config, Clock* clo
   LogInfo("worker '{}' computes on {}{}{}", worker->config_.name, device_name,
           why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
   worker->link_ = MakeClusterSession({.coordinator = worker->config_.coordinator,
+                                      .security = worker->config_.security,
                                       .name = worker->config_.name,
                                       .device = device_name,
                                       .instance_id = worker->config_.instance_id,
@@ -266,6 +270,11 @@ void Worker::OnServersMoved(const ServerAddresses& servers) {
     transport = transport_;
     map_version_ = servers.map_version;
   }
+  for (const std::string& address : servers.addresses) {
+    const absl::Status allowed = CheckServer(address);
+    if (!allowed.ok())
+      return LogError("stays with the servers that it knows: {}", allowed.message());
+  }
   LogInfo("the servers are at {} now", absl::StrJoin(servers.addresses, ", "));
   transport->MoveTo(servers.addresses);
 }
@@ -280,12 +289,25 @@ bool Worker::IsLifeOver() {
   return lifecycle_.is_life_over();
 }
 
+absl::Status Worker::CheckServer(const std::string& address) const {
+  if (!config_.security.is_plain() || config_.insecure) return absl::OkStatus();
+  const absl::StatusOr<HostPort> place = ParseHostPort("", address, /*lowest_port=*/1);
+  if (place.ok() && place->IsLoopback()) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "a server is at ", address,
+      ", on another machine, and without --join the way there is plain text; give --join, "
+      "--tls_cert, or --insecure if whoever is in between may read and change everything"));
+}
+
 absl::Status Worker::Prepare(const Registration& registration) {
   RETURN_IF_ERROR(PrepareModel(registration));
   RETURN_IF_ERROR(PrepareData(registration.job));
   RETURN_IF_ERROR(PrepareRunner(registration.job));
   sample_order_.emplace(registration.job.seed, dataset_->num_train_samples());
-  auto transport = MakeTransport(registration, config_.shared_memory, trace_.get());
+  for (const ServerAddress& server : registration.servers()) {
+    RETURN_IF_ERROR(CheckServer(server.address));
+  }
+  auto transport = MakeTransport(registration, config_, trace_.get());
   absl::MutexLock lock(&mutex_);
   map_version_ = registration.map->version;
   transport_ = std::move(transport);

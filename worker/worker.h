@@ -17,6 +17,7 @@
 #include "common/trace_recorder.h"
 #include "kernels/device.h"
 #include "kernels/device_factory.h"
+#include "proto/transport_security.h"
 #include "worker/client/cancellable_transport.h"
 #include "worker/client/coordinator_link.h"
 #include "worker/data/data_config.h"
@@ -34,6 +35,9 @@ class Worker {
  public:
   struct Config {
     AddressList coordinator = AddressList::Of("127.0.0.1:50051");
+    TransportSecurity security = {};
+    // Allows plain text to other machines.
+    bool insecure = false;
     std::string name;
     uint64_t instance_id = 0;  // random, one per process
     DataConfig data;
@@ -106,6 +110,8 @@ class Worker {
   absl::Status PlanMemory(const JobSpec& job, ModelConfig* config);
   absl::Status PrepareData(const JobSpec& job);
   absl::Status PrepareRunner(const JobSpec& job);
+  // Plain text stays on this machine. Errors: PermissionDenied.
+  absl::Status CheckServer(const std::string& address) const;
   absl::Status Prepare(const Registration& registration);
   absl::StatusOr<RoundReport> RunRound(const Grant& grant);
   void TellProgress(const Grant& grant);

@@ -15,10 +15,12 @@
 #include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "proto/cluster_entry.h"
 
 ABSL_FLAG(
     std::string, coordinator, "127.0.0.1:50051",
-    "HOST:PORT of the server of shard 0; the only address a worker needs. Several, with commas, "
+    "HOST:PORT of the server of shard 0; the only address a worker needs, and --join has it, too. "
+    "Several, with commas, "
     "where another process may take that server's place, as a promoted replica does: they are "
     "tried in turn until one answers as the coordinator, and again when it does not any more.");
 ABSL_FLAG(bool, shared_memory, true,
@@ -73,7 +75,8 @@ ABSL_FLAG(std::string, recompute, "none",
           "cards they may differ by roundings.");
 ABSL_FLAG(std::string, name, "",
           "Name of this worker, unique within the job: letters, digits, '.', '_', '-', at most 64. "
-          "Empty: host name and process id.");
+          "Empty: host name and process id. With --join it is this machine's name in the cluster; "
+          "empty: one that the cluster gives it, and the process id.");
 ABSL_FLAG(
     bool, overlap, true,
     "Pull weights while forward runs and push gradients while backward runs. false: one after "
@@ -206,6 +209,14 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   // Only its form: whether somebody answers there shows later, and may change.
   ASSIGN_OR_RETURN(config.coordinator,
                    AddressList::Parse("coordinator", absl::GetFlag(FLAGS_coordinator)));
+  flags.has_coordinator = given.contains("coordinator");
+  ASSIGN_OR_RETURN(flags.security, ReadSecurityFlags());
+  config.insecure = flags.security.insecure;
+  if (flags.security.join.empty() && !flags.security.has_own()) {
+    RETURN_IF_ERROR(
+        CheckMayBePlain("coordinator", absl::GetFlag(FLAGS_coordinator), flags.security.insecure));
+  }
+  flags.has_name = !absl::GetFlag(FLAGS_name).empty();
   ASSIGN_OR_RETURN(config.name, WorkerName(absl::GetFlag(FLAGS_name)));
   config.instance_id = RandomInstanceId();
   config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
@@ -236,6 +247,7 @@ std::string WorkerHelp() {
       "the last round).\n");
   return FormatHelp(
       usage, {{"Cluster", {"coordinator", "name", "leave_timeout", "shared_memory"}},
+              {"Security", SecurityFlagNames()},
               {"Data", {"data", "heldout_data", "data_format", "token_bytes", "data_partition"}},
               {"Compute", {"device", "dtype", "threads", "max_micro_batch", "recompute", "fusion"}},
               {"Measuring", {"overlap", "trace", "trace_rounds"}},

@@ -6,12 +6,16 @@
 
 #include "absl/status/statusor.h"
 #include "common/logging.h"
+#include "common/security/security_flags.h"
 #include "worker/worker.h"
 
 namespace lodestar {
 
 struct WorkerFlags {
   Worker::Config worker;
+  SecurityFlags security;
+  bool has_coordinator = false;  // by a flag; else a join string says where it is
+  bool has_name = false;
   LogLevel log_level = LogLevel::kInfo;
 };
 

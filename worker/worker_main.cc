@@ -5,20 +5,25 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/logging.h"
 #include "common/output_file.h"
 #include "common/process_setup.h"
+#include "common/status_macros.h"
 #include "common/stop_signals.h"
 #include "common/version.h"
+#include "proto/cluster_entry.h"
 #include "worker/worker.h"
 #include "worker/worker_flags.h"
 
@@ -89,12 +94,50 @@ int Print(const std::string& text) {
   return kExitPermanent;
 }
 
+// Blocks until a server that it can join is there: they may start in any order.
+absl::StatusOr<ClusterEntry> Enter(const WorkerFlags& flags) {
+  constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(20);
+  constexpr absl::Duration kPause = absl::Seconds(1);
+  ChangeLogger logger;
+  while (true) {
+    absl::StatusOr<ClusterEntry> entry =
+        EnterCluster(flags.security, {Role::kWorker}, flags.has_name ? flags.worker.name : "",
+                     kEnrolmentTimeout);
+    const bool may_come =
+        absl::IsUnavailable(entry.status()) || absl::IsDeadlineExceeded(entry.status());
+    if (!may_come) return entry;
+    logger.Log(LogLevel::kWarn, "enrol", absl::StrCat(entry.status().message(), "; trying again"));
+    absl::SleepFor(kPause);
+  }
+}
+
+// What the cluster knows this worker as, and where it is.
+absl::Status Introduce(const ClusterEntry& entry, const WorkerFlags& flags,
+                       Worker::Config& config) {
+  if (!entry.files.has_value()) return absl::OkStatus();
+  config.security = entry.MakeSecurity();
+  if (!flags.has_name) config.name = absl::StrCat(entry.identity->name, ".", getpid());
+  if (flags.has_coordinator || entry.servers.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(config.coordinator, AddressList::Parse("join", entry.servers));
+  return absl::OkStatus();
+}
+
 int RunWorker(const std::set<std::string>& given) {
   absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags(given);
   if (!flags.ok()) return BadUsage(flags.status());
   InitLogging(flags->worker.name, flags->log_level);
   StopSignalHandler signals;
   signals.Start();
+  const absl::StatusOr<ClusterEntry> entry = Enter(*flags);
+  absl::Status introduced = entry.status();
+  if (entry.ok()) introduced = Introduce(*entry, *flags, flags->worker);
+  if (!introduced.ok()) {
+    LogError("{}", introduced.message());
+    FlushLog();
+    _exit(kExitPermanent);
+  }
+  std::optional<CredentialRenewer> renewer;
+  if (entry->is_renewable) renewer.emplace(*entry->files, entry->servers);
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(flags->worker, &Clock::Real());
   absl::Status status = worker.status();
   if (worker.ok()) {

@@ -34,7 +34,8 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
 
 }  // namespace
 
-ClusterClient::ClusterClient(AddressList servers) : servers_(std::move(servers)) {
+ClusterClient::ClusterClient(AddressList servers, TransportSecurity security)
+    : servers_(std::move(servers)), security_(std::move(security)) {
   Connect(servers_.current());
 }
 
@@ -55,10 +56,11 @@ absl::Status ClusterClient::FindServer() {
 
 void ClusterClient::Connect(const std::string& server) {
   server_ = server;
-  channel_ = grpc::CreateCustomChannel(server_, grpc::InsecureChannelCredentials(),
+  channel_ = grpc::CreateCustomChannel(server_, security_.channel_credentials(),
                                        ControlChannelArguments());
   status_ = v1::StatusService::NewStub(channel_);
   admin_ = v1::AdminService::NewStub(channel_);
+  authority_ = v1::AuthorityService::NewStub(channel_);
 }
 
 absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
@@ -177,6 +179,53 @@ absl::StatusOr<v1::StopReply> ClusterClient::Stop(const std::string& reason,
         },
         meanwhile);
   }));
+  return reply;
+}
+
+template <typename Request, typename Reply>
+absl::Status ClusterClient::CallAuthority(grpc::Status (v1::AuthorityService::Stub::*method)(
+                                              grpc::ClientContext*, const Request&, Reply*),
+                                          const Request& request, Reply& reply) {
+  return Call([&] {
+    grpc::ClientContext context;
+    SetDeadline(kCallTimeout, &context);
+    return (authority_.get()->*method)(&context, request, &reply);
+  });
+}
+
+absl::StatusOr<v1::CreateTokenReply> ClusterClient::CreateToken(
+    const v1::CreateTokenRequest& request) {
+  v1::CreateTokenReply reply;
+  RETURN_IF_ERROR(CallAuthority(&v1::AuthorityService::Stub::CreateToken, request, reply));
+  return reply;
+}
+
+absl::StatusOr<v1::ListTokensReply> ClusterClient::ListTokens() {
+  v1::ListTokensReply reply;
+  RETURN_IF_ERROR(
+      CallAuthority(&v1::AuthorityService::Stub::ListTokens, v1::ListTokensRequest(), reply));
+  return reply;
+}
+
+absl::Status ClusterClient::RevokeToken(const std::string& id) {
+  v1::RevokeTokenRequest request;
+  request.set_id(id);
+  v1::RevokeTokenReply reply;
+  return CallAuthority(&v1::AuthorityService::Stub::RevokeToken, request, reply);
+}
+
+absl::StatusOr<v1::ListIdentitiesReply> ClusterClient::ListIdentities() {
+  v1::ListIdentitiesReply reply;
+  RETURN_IF_ERROR(CallAuthority(&v1::AuthorityService::Stub::ListIdentities,
+                                v1::ListIdentitiesRequest(), reply));
+  return reply;
+}
+
+absl::StatusOr<v1::RevokeReply> ClusterClient::Revoke(const std::string& name) {
+  v1::RevokeRequest request;
+  request.set_name(name);
+  v1::RevokeReply reply;
+  RETURN_IF_ERROR(CallAuthority(&v1::AuthorityService::Stub::Revoke, request, reply));
   return reply;
 }
 

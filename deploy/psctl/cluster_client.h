@@ -11,7 +11,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/address_list.h"
+#include "proto/authority_service.grpc.pb.h"
 #include "proto/status_service.grpc.pb.h"
+#include "proto/transport_security.h"
 
 namespace lodestar {
 
@@ -19,7 +21,9 @@ class ClusterClient {
  public:
   // `servers`: the first that answers as a ps_server is asked; one that is not the coordinator
   // sends on to it.
-  explicit ClusterClient(AddressList servers);
+  ClusterClient(AddressList servers, TransportSecurity security);
+  // Another one with the same servers, and no connection yet.
+  ClusterClient Anew() const { return ClusterClient(servers_, security_); }
 
   absl::StatusOr<v1::ClusterStatus> GetStatus();
   // Calls `show` for each status until it returns false or the server ends the stream.
@@ -35,6 +39,13 @@ class ClusterClient {
   // Blocks until the job is over.
   absl::StatusOr<v1::StopReply> Stop(const std::string& reason, const Meanwhile& meanwhile);
 
+  // See AuthorityService.
+  absl::StatusOr<v1::CreateTokenReply> CreateToken(const v1::CreateTokenRequest& request);
+  absl::StatusOr<v1::ListTokensReply> ListTokens();
+  absl::Status RevokeToken(const std::string& id);
+  absl::StatusOr<v1::ListIdentitiesReply> ListIdentities();
+  absl::StatusOr<v1::RevokeReply> Revoke(const std::string& name);
+
   // Of the server that has answered last.
   const std::string& server() const { return server_; }
 
@@ -46,16 +57,23 @@ class ClusterClient {
   using Begin =
       absl::FunctionRef<void(grpc::ClientContext*, std::function<void(grpc::Status)> done)>;
   grpc::Status CallAndWatch(Begin begin, const Meanwhile& meanwhile);
+  // A call of the authority's that takes and returns one message.
+  template <typename Request, typename Reply>
+  absl::Status CallAuthority(grpc::Status (v1::AuthorityService::Stub::*method)(
+                                 grpc::ClientContext*, const Request&, Reply*),
+                             const Request& request, Reply& reply);
   // Makes the call, and again with the coordinator if the server sends on to it.
   absl::Status Call(absl::FunctionRef<grpc::Status()> call);
   // "ps_server at HOST:PORT: ...", and what to look at where nobody has answered.
   absl::Status Explain(const grpc::Status& status) const;
 
   AddressList servers_;
+  TransportSecurity security_;
   std::string server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::StatusService::Stub> status_;
   std::unique_ptr<v1::AdminService::Stub> admin_;
+  std::unique_ptr<v1::AuthorityService::Stub> authority_;
 };
 
 }  // namespace lodestar

@@ -32,12 +32,14 @@ TEST(ClusterClientTest, OnlyWhereNobodyAnswersTheAddressIsInDoubt) {
   builder.RegisterService(&service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   const std::string address = absl::StrCat("127.0.0.1:", port);
-  EXPECT_THAT(ClusterClient(AddressList::Of(address)).Checkpoint([](const v1::ClusterStatus&) {}),
+  EXPECT_THAT(ClusterClient(AddressList::Of(address), TransportSecurity())
+                  .Checkpoint([](const v1::ClusterStatus&) {}),
               StatusIs(absl::StatusCode::kUnavailable,
                        absl::StrCat("ps_server at ", address, ": shard 1: the disk is full")));
   server->Shutdown();
   server.reset();
-  EXPECT_THAT(ClusterClient(AddressList::Of(address)).Checkpoint([](const v1::ClusterStatus&) {}),
+  EXPECT_THAT(ClusterClient(AddressList::Of(address), TransportSecurity())
+                  .Checkpoint([](const v1::ClusterStatus&) {}),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("; is it running, and is --server right?")));
 }
@@ -65,7 +67,7 @@ TEST(ClusterClientTest, OfSeveralServersTheOneThatAnswersIsAsked) {
   }
   const std::vector<std::string> addresses = {"127.0.0.1:1", absl::StrCat("127.0.0.1:", ports[0]),
                                               absl::StrCat("127.0.0.1:", ports[1])};
-  ClusterClient client{AddressList(addresses)};
+  ClusterClient client(AddressList(addresses), TransportSecurity());
   ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, client.GetStatus());
   EXPECT_EQ(status.state(), "training");
   EXPECT_EQ(client.server(), addresses[2]);

@@ -8,11 +8,13 @@
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "common/address_list.h"
 #include "common/bytes_text.h"
 #include "common/checkpoint_copy.h"
@@ -21,6 +23,7 @@
 #include "common/file_system.h"
 #include "common/flag_range.h"
 #include "common/output_file.h"
+#include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
 #include "common/version.h"
@@ -29,8 +32,10 @@
 #include "deploy/psctl/cluster_watch.h"
 #include "deploy/psctl/exit_code.h"
 #include "deploy/psctl/generate_command.h"
+#include "deploy/psctl/identity_commands.h"
 #include "deploy/psctl/launch_command.h"
 #include "deploy/psctl/model_output.h"
+#include "deploy/psctl/operator_access.h"
 #include "deploy/psctl/request_watch.h"
 #include "deploy/psctl/restore_command.h"
 #include "deploy/psctl/status_text.h"
@@ -47,6 +52,14 @@ ABSL_FLAG(std::string, out, "model.safetensors", "The file to write.");
 ABSL_FLAG(bool, force, false, "Replaces any regular file that is there.");
 ABSL_FLAG(std::string, to, "", "A folder, made if it is not there, that gets a copy.");
 ABSL_FLAG(std::string, reason, "psctl stop", "What the log and the workers are told.");
+ABSL_FLAG(std::string, role, "worker", "worker, server, operator or viewer.");
+ABSL_FLAG(absl::Duration, ttl, absl::Hours(24),
+          "For how long the token lets machines in; 1s to 8760h.");
+ABSL_FLAG(int, uses, 0, "How many machines it lets in; 0: any number.");
+ABSL_FLAG(std::string, name, "",
+          "The only name that it is for; whoever has that is replaced. Empty: any that is free.");
+ABSL_FLAG(std::string, address, "",
+          "HOST:PORT[,HOST:PORT...] under which others reach the coordinator. Empty: as it says.");
 ABSL_FLAG(int, servers, 1, "Number of servers; 1 to 64.");
 ABSL_FLAG(int, workers, 2, "Number of workers; 1 to 64.");
 ABSL_FLAG(int, threads, 1, "Threads of a CPU device; 1 to 1024, or 0: one per core.");
@@ -131,16 +144,12 @@ int OutputColumns() {
 
 using Renderer = absl::StatusOr<std::string> (*)(const v1::ClusterStatus&);
 
-// Of --server, whose form has been checked.
-AddressList Servers() { return *AddressList::Parse("server", absl::GetFlag(FLAGS_server)); }
-
 // `show`: shows one status, false ends.
-absl::Status Watch(const ClusterWatch::Show& show) {
+absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
   ClusterWatch watch;
-  watch.stream = [](const ClusterWatch::Show& each) {
+  watch.stream = [&like](const ClusterWatch::Show& each) {
     // A channel that has failed is tried again by gRPC only every few seconds while no call waits.
-    ClusterClient client(Servers());
-    return client.WatchStatus(absl::Seconds(1), each);
+    return like.Anew().WatchStatus(absl::Seconds(1), each);
   };
   watch.show = show;
   watch.away = [](absl::string_view reason, absl::Duration away) {
@@ -166,7 +175,7 @@ int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
     return exit_code == 0;
   };
   if (absl::GetFlag(FLAGS_watch)) {
-    const absl::Status status = Watch(show);
+    const absl::Status status = Watch(*client, show);
     if (!status.ok()) return FailCall(status);
     // It is over: nothing is waited for, whatever the last status was.
     if (health != nullptr && *health == ClusterHealth::kStandsStill) *health = ClusterHealth::kGood;
@@ -319,12 +328,54 @@ int RestoreCommand(const CommandLine& line) {
                             "replica are empty, too\n"));
 }
 
-// A command that talks to the server of --server.
-std::function<int(const CommandLine&)> WithClient(int (*run)(ClusterClient*)) {
-  return [run](const CommandLine&) {
-    ClusterClient client(Servers());
-    return run(&client);
+int PrintAnswer(const absl::StatusOr<std::string>& text) {
+  return text.ok() ? Print(*text) : FailCall(text.status());
+}
+
+int TokenCommand(ClusterClient* client, const CommandLine& line) {
+  TokenOptions options;
+  options.words.assign(line.positionals.begin() + 1, line.positionals.end());
+  options.role = absl::GetFlag(FLAGS_role);
+  options.ttl = absl::GetFlag(FLAGS_ttl);
+  options.max_uses = absl::GetFlag(FLAGS_uses);
+  options.name = absl::GetFlag(FLAGS_name);
+  options.address = absl::GetFlag(FLAGS_address);
+  options.as_json = absl::GetFlag(FLAGS_json);
+  return PrintAnswer(TokenText(*client, options, absl::Now()));
+}
+
+int IdentitiesCommand(ClusterClient* client) {
+  return PrintAnswer(IdentitiesText(*client, absl::GetFlag(FLAGS_json), absl::Now()));
+}
+
+int RevokeCommand(ClusterClient* client, const CommandLine& line) {
+  return PrintAnswer(
+      RevokeIdentities(*client, {line.positionals.begin() + 1, line.positionals.end()}));
+}
+
+// A command that talks to the server of --server, or of the join string.
+using ClientCommand = std::function<int(ClusterClient*, const CommandLine&)>;
+
+std::function<int(const CommandLine&)> WithClient(ClientCommand run) {
+  return [run = std::move(run)](const CommandLine& line) {
+    const absl::StatusOr<OperatorAccess> access =
+        FindOperatorAccess(absl::GetFlag(FLAGS_server), line.given.count("server") > 0);
+    if (!access.ok()) return FailCall(access.status());
+    ClusterClient client(access->servers, access->security);
+    return run(&client, line);
   };
+}
+
+std::function<int(const CommandLine&)> WithClient(int (*run)(ClusterClient*)) {
+  return WithClient(
+      ClientCommand([run](ClusterClient* client, const CommandLine&) { return run(client); }));
+}
+
+// `own`, and what every command that talks to a server takes.
+std::vector<std::string> ClientFlags(std::vector<std::string> own) {
+  own.insert(own.begin(), "server");
+  for (std::string& flag : SecurityFlagNames()) own.push_back(std::move(flag));
+  return own;
 }
 
 std::vector<Command> Commands() {
@@ -336,26 +387,26 @@ std::vector<Command> Commands() {
                   "Exit code: 0 the job goes on or is done; 131 it waits for workers or\n"
                   "servers; 3 it has failed, or there was an alarm in the last ten minutes;\n"
                   "129 nobody answered, or not now.\n",
-       .flags = {"server", "json", "watch"},
+       .flags = ClientFlags({"json", "watch"}),
        .run = WithClient(&StatusCommand)},
       {.name = "workers",
        .form = "workers [--json] [--watch]",
        .summary = "one line per worker",
-       .flags = {"server", "json", "watch"},
+       .flags = ClientFlags({"json", "watch"}),
        .run = WithClient(&WorkersCommand)},
       {.name = "checkpoint",
        .form = "checkpoint [--to=DIR]",
        .summary = "saves now, prints the path; with --to that of a copy",
        .details = "--to copies the checkpoint on this machine, which must have the folder of the\n"
                   "servers' checkpoints under the same path, and verifies the copy.\n",
-       .flags = {"server", "to"},
+       .flags = ClientFlags({"to"}),
        .run = WithClient(&CheckpointCommand)},
       {.name = "export",
        .form = "export [--out=FILE] [--force]",
        .summary = "the weights as one safetensors file",
        .details =
            "A model that psctl wrote before is replaced, any other file only with --force.\n",
-       .flags = {"server", "out", "force"},
+       .flags = ClientFlags({"out", "force"}),
        .run = WithClient(&ExportCommand)},
       {.name = "stop",
        .form = "stop [--reason=TEXT]",
@@ -365,8 +416,29 @@ std::vector<Command> Commands() {
            "that up: workers for at most --stop_timeout of the server. Without waiting for it\n"
            "(Ctrl-C) the job ends all the same. Exit code 3: the last checkpoint failed, or\n"
            "the server was ended before it (SIGTERM).\n",
-       .flags = {"server", "reason"},
+       .flags = ClientFlags({"reason"}),
        .run = WithClient(&StopCommand)},
+      {.name = "token",
+       .form = "token create [--role=ROLE] [--ttl=24h] [--uses=N] [--name=NAME] | list | revoke ID",
+       .summary = "one line that lets machines in",
+       .details =
+           "create prints a join string: gpu_worker --join=STRING (better: in $LODESTAR_JOIN or\n"
+           "a file) enrols with it, and keeps the certificate that it gets. It is shown this\n"
+           "once. revoke: nobody enrols with it any more; who has, stays (see psctl revoke).\n",
+       .flags = ClientFlags({"role", "ttl", "uses", "name", "address", "json"}),
+       .takes_paths = true,
+       .run = WithClient(ClientCommand(&TokenCommand))},
+      {.name = "identities",
+       .form = "identities [--json]",
+       .summary = "who has a certificate",
+       .flags = ClientFlags({"json"}),
+       .run = WithClient(&IdentitiesCommand)},
+      {.name = "revoke",
+       .form = "revoke NAME...",
+       .summary = "ends an identity: its certificates, and its workers at once",
+       .flags = ClientFlags({}),
+       .takes_paths = true,
+       .run = WithClient(ClientCommand(&RevokeCommand))},
       {.name = "launch",
        .form = "launch --data=PATH [-- FLAGS]",
        .summary = "a cluster on this machine; FLAGS go to ps_server",
@@ -424,7 +496,7 @@ std::string GeneralHelp(const std::vector<Command>& commands) {
                   "  psctl help COMMAND\n      the flags of a command\n\n"
                   "Exit code: 0 done; 1 refused; 2 a bad flag or command; 129 nobody answered, or\n"
                   "not now: try again.\n");
-  return FormatHelp(usage, {{"Cluster", {"server"}}});
+  return FormatHelp(usage, {{"Cluster", ClientFlags({})}});
 }
 
 std::string CommandHelp(const Command& command) {
@@ -446,6 +518,7 @@ int Explain(const std::vector<Command>& commands, const std::vector<std::string>
 
 absl::Status CheckFlags() {
   RETURN_IF_ERROR(AddressList::Parse("server", absl::GetFlag(FLAGS_server)).status());
+  RETURN_IF_ERROR(CheckWholeRange("uses", absl::GetFlag(FLAGS_uses), 0, 1'000'000));
   RETURN_IF_ERROR(CheckWholeRange("servers", absl::GetFlag(FLAGS_servers), 1, 64));
   RETURN_IF_ERROR(CheckWholeRange("workers", absl::GetFlag(FLAGS_workers), 1, 64));
   RETURN_IF_ERROR(CheckWholeRange("threads", absl::GetFlag(FLAGS_threads), 0, 1024));

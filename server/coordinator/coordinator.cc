@@ -349,6 +349,25 @@ void Coordinator::DropWorker(WorkerId worker, absl::string_view reason, absl::Ti
   if (ended.ok()) EndLives({*std::move(ended)}, now);
 }
 
+std::string Coordinator::WorkerName(WorkerId worker) const {
+  const WorkerRecord* const record = state_.membership.Find(worker);
+  return record == nullptr ? "" : record->name;
+}
+
+int Coordinator::EvictWorkers(absl::FunctionRef<bool(absl::string_view name)> which,
+                              absl::string_view reason, absl::Time now) {
+  std::vector<EndedLife> ended;
+  std::vector<WorkerLife> evicted;
+  for (const auto& [id, record] : state_.membership.workers()) {
+    if (record.is_alive() && which(record.name)) evicted.push_back({id, record.incarnation});
+  }
+  for (const WorkerLife& life : evicted) {
+    ended.push_back(*state_.membership.Drop(life.worker, life.incarnation, reason, now));
+  }
+  EndLives(ended, now);
+  return static_cast<int>(ended.size());
+}
+
 void Coordinator::Tick(absl::Time now) {
   LookForSilence(now);
   EndLives(state_.membership.Expire(now), now);
@@ -402,15 +421,7 @@ void Coordinator::EndLives(const std::vector<EndedLife>& lives, absl::Time now) 
 }
 
 void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
-  std::vector<WorkerLife> lives;
-  for (const auto& [id, record] : state_.membership.workers()) {
-    if (record.is_alive()) lives.push_back({id, record.incarnation});
-  }
-  std::vector<EndedLife> ended;
-  for (const WorkerLife& life : lives) {
-    ended.push_back(*state_.membership.Drop(life.worker, life.incarnation, reason, now));
-  }
-  EndLives(ended, now);
+  EvictWorkers([](absl::string_view) { return true; }, reason, now);
 }
 
 void Coordinator::AnnounceMembers() {

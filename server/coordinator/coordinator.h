@@ -93,6 +93,11 @@ class Coordinator {
   // Whether a process that registers so goes on with a life that it has.
   bool GoesOn(const RegisterCall& call) const;
   bool IsMember(const WorkerLife& life) const;
+  // Empty: nobody of that id is known.
+  std::string WorkerName(WorkerId worker) const;
+  // Ends the lives of the workers whose names `which` says. How many there were.
+  int EvictWorkers(absl::FunctionRef<bool(absl::string_view name)> which, absl::string_view reason,
+                   absl::Time now);
   // A worker was turned away, here or before the call came here; for log and status.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);

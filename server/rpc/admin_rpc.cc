@@ -77,8 +77,13 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
 
 }  // namespace
 
-AdminRpc::AdminRpc(JobSpec job, CoordinatorStrand* strand, const ShardHost* local)
-    : job_(std::move(job)), strand_(strand), local_(local), exports_(kMaxExports, "export") {}
+AdminRpc::AdminRpc(JobSpec job, CoordinatorStrand* strand, const ShardHost* local,
+                   TransportSecurity security)
+    : job_(std::move(job)),
+      strand_(strand),
+      local_(local),
+      security_(std::move(security)),
+      exports_(kMaxExports, "export") {}
 
 grpc::ServerUnaryReactor* AdminRpc::Checkpoint(grpc::CallbackServerContext* context,
                                                const v1::CheckpointRequest*,
@@ -132,7 +137,7 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   stream.Describe(source);
   if (map == nullptr) return absl::UnavailableError("the model's layout is not known yet");
   RETURN_IF_ERROR(
-      WeightsExport(map, job_, min_round, local_, &calls_)
+      WeightsExport(map, job_, min_round, local_, &calls_, security_)
           .WriteTo([&stream](absl::string_view bytes) { return stream.WriteBlocking(bytes); }));
   const uint64_t incarnation_now = strand_->Run(
       [](Coordinator& coordinator, absl::Time) { return coordinator.server_incarnation(); });

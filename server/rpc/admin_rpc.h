@@ -7,6 +7,7 @@
 #include "common/executor.h"
 #include "common/job_spec.h"
 #include "proto/status_service.grpc.pb.h"
+#include "proto/transport_security.h"
 #include "server/host/shard_host.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/export_stream.h"
@@ -17,7 +18,8 @@ namespace lodestar {
 class AdminRpc final : public v1::AdminService::CallbackService {
  public:
   // `strand` and `local` outlive the gRPC server.
-  AdminRpc(JobSpec job, CoordinatorStrand* strand, const ShardHost* local);
+  AdminRpc(JobSpec job, CoordinatorStrand* strand, const ShardHost* local,
+           TransportSecurity security);
 
   grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
                                        const v1::CheckpointRequest* request,
@@ -36,6 +38,7 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   const JobSpec job_;
   CoordinatorStrand* const strand_;
   const ShardHost* const local_;
+  const TransportSecurity security_;  // of calls to other servers
   std::atomic<int> num_exports_ = 0;  // under way
   OutgoingCalls calls_;               // of exports
   ThreadPool exports_;                // one thread for each: they block for the network

@@ -12,6 +12,8 @@
 #include "common/version.h"
 #include "proto/convert_cluster.h"
 #include "proto/status_mapping.h"
+#include "proto/transport_security.h"
+#include "server/rpc/access_policy.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/shard_convert.h"
 
@@ -159,10 +161,26 @@ absl::Status ClusterRpc::CheckNotDraining() const {
   return is_draining_ ? StoppingStatus() : absl::OkStatus();
 }
 
+absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& context,
+                                        const WorkerLife& life) const {
+  ASSIGN_OR_RETURN(const std::optional<Identity> caller, CallerOf(*context.auth_context()));
+  if (!caller.has_value()) return absl::OkStatus();
+  const std::string name = deps_.strand->Run(
+      [&](Coordinator& coordinator, absl::Time) { return coordinator.WorkerName(life.worker); });
+  // Of nobody the coordinator says itself that there is none.
+  return name.empty() ? absl::OkStatus() : CheckActsAs(caller, name);
+}
+
 grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* context,
                                                const v1::RegisterRequest* request,
                                                v1::RegisterReply* reply) {
   absl::StatusOr<RegisterCall> call = FromProto(*request);
+  const auto caller = CallerOf(*context->auth_context());
+  if (!caller.ok()) return Answer(context, caller.status());
+  if (const absl::Status speaks = CheckActsAs(*caller, request->name());
+      call.ok() && !speaks.ok()) {
+    call = speaks;
+  }
   if (!call.ok()) {
     deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
       coordinator.NoteRefusal(request->name(), context->peer(), call.status(), now);
@@ -186,6 +204,9 @@ grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
   const absl::StatusOr<DatasetInfo> dataset = FromProto(request->dataset());
   if (!dataset.ok()) return Answer(context, dataset.status());
   const WorkerLife life = LifeFromProto(*request);
+  if (const absl::Status speaks = CheckSpeaksFor(*context, life); !speaks.ok()) {
+    return Answer(context, speaks);
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->RunAndTell(
       [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
@@ -204,6 +225,9 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
                                                 v1::HeartbeatReply* reply) {
   const absl::StatusOr<HeartbeatCall> call = FromProto(*request);
   if (!call.ok()) return Answer(context, call.status());
+  if (const absl::Status speaks = CheckSpeaksFor(*context, call->life); !speaks.ok()) {
+    return Answer(context, speaks);
+  }
   // Whoever waits for a slow disk is alive: the answer promises nothing.
   const absl::StatusOr<HeartbeatAnswer> answer = deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(*call, now); });
@@ -216,6 +240,9 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
   auto report = ReportOf(request->has_report(), request->report());
   if (!report.ok()) return Answer(context, report.status());
   const WorkerLife life = LifeFromProto(*request);
+  if (const absl::Status speaks = CheckSpeaksFor(*context, life); !speaks.ok()) {
+    return Answer(context, speaks);
+  }
   const absl::Duration hold = request->hold_ms() > 0
                                   ? std::min(absl::Milliseconds(request->hold_ms()), kMaxHold)
                                   : kDefaultHold;
@@ -230,6 +257,9 @@ grpc::ServerUnaryReactor* ClusterRpc::Leave(grpc::CallbackServerContext* context
   const auto report = ReportOf(request->has_report(), request->report());
   if (!report.ok()) return Answer(context, report.status());
   const WorkerLife life = LifeFromProto(*request);
+  if (const absl::Status speaks = CheckSpeaksFor(*context, life); !speaks.ok()) {
+    return Answer(context, speaks);
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->RunAndTell(
       [&](Coordinator& coordinator, absl::Time now) {

@@ -49,6 +49,9 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
 
  private:
   absl::Status CheckNotDraining() const;
+  // Whether the caller may speak for this worker. Errors: PermissionDenied, Unauthenticated.
+  absl::Status CheckSpeaksFor(const grpc::CallbackServerContext& context,
+                              const WorkerLife& life) const;
   absl::Status DoAttach(const v1::AttachShardRequest& request,
                         const std::shared_ptr<ShardStream>& stream);
   void OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream);

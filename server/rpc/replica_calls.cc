@@ -147,9 +147,10 @@ class GrpcLane final : public ReplicaLane {
 
 class GrpcConnection final : public ReplicaConnection {
  public:
-  explicit GrpcConnection(const std::string& replica) : channel_(std::make_shared<Channel>()) {
-    channel_->stub = v1::ReplicaService::NewStub(grpc::CreateCustomChannel(
-        replica, grpc::InsecureChannelCredentials(), DataChannelArguments()));
+  GrpcConnection(const std::string& replica, const TransportSecurity& security)
+      : channel_(std::make_shared<Channel>()) {
+    channel_->stub = v1::ReplicaService::NewStub(
+        grpc::CreateCustomChannel(replica, security.channel_credentials(), DataChannelArguments()));
   }
 
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) override {
@@ -228,8 +229,9 @@ class GrpcConnection final : public ReplicaConnection {
 
 }  // namespace
 
-std::unique_ptr<ReplicaConnection> ConnectReplica(const std::string& replica) {
-  return std::make_unique<GrpcConnection>(replica);
+std::unique_ptr<ReplicaConnection> ConnectReplica(const std::string& replica,
+                                                  const TransportSecurity& security) {
+  return std::make_unique<GrpcConnection>(replica, security);
 }
 
 }  // namespace lodestar

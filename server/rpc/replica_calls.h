@@ -4,11 +4,13 @@
 #include <memory>
 #include <string>
 
+#include "proto/transport_security.h"
 #include "server/replica/replica_connection.h"
 
 namespace lodestar {
 
 // Connects with the first call. `replica`: HOST:PORT.
-std::unique_ptr<ReplicaConnection> ConnectReplica(const std::string& replica);
+std::unique_ptr<ReplicaConnection> ConnectReplica(const std::string& replica,
+                                                  const TransportSecurity& security);
 
 }  // namespace lodestar

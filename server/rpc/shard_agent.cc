@@ -29,9 +29,10 @@ constexpr double kSlowestBytesPerSecond = 1e5;
 constexpr size_t kMaxManifestPartBytes = kMaxMessageBytes - (1 << 20);
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
-std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator) {
+std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator,
+                                                  const TransportSecurity& security) {
   return v1::ClusterService::NewStub(grpc::CreateCustomChannel(
-      coordinator, grpc::InsecureChannelCredentials(), ControlChannelArguments()));
+      coordinator, security.channel_credentials(), ControlChannelArguments()));
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ ShardAgent::ShardAgent(Config config, Deps deps)
     : config_(std::move(config)),
       deps_(std::move(deps)),
       addresses_(config_.coordinator),
-      stub_(NewStub(addresses_.current())),
+      stub_(NewStub(addresses_.current(), config_.security)),
       connection_(absl::UnavailableError(absl::StrCat("not connected to the coordinator ",
                                                       config_.coordinator.ToString(), " yet"))),
       reports_(1, "shard-reports") {}
@@ -141,7 +142,8 @@ absl::Status ShardAgent::EndCall(grpc::ClientContext* context, const grpc::Statu
         absl::UnavailableError("the connection to the coordinator was silent, and is given up");
   }
   absl::MutexLock lock(&mutex_);
-  if (RemedyFor(native) == Remedy::kReconnect) stub_ = NewStub(addresses_.current());
+  if (RemedyFor(native) == Remedy::kReconnect)
+    stub_ = NewStub(addresses_.current(), config_.security);
   return native;
 }
 
@@ -149,7 +151,7 @@ bool ShardAgent::LookElsewhere() {
   absl::MutexLock lock(&mutex_);
   if (addresses_.size() == 1) return false;
   addresses_.Next();
-  stub_ = NewStub(addresses_.current());
+  stub_ = NewStub(addresses_.current(), config_.security);
   advertised_coordinator_.clear();  // it is another one that is looked for
   return ++num_looked_at_ % addresses_.size() != 0;
 }
@@ -262,7 +264,7 @@ void ShardAgent::CountUnanswered(int num_intervals) {
     if (num_unanswered_ * config_.stats_interval <= patience) return;
     // Where only one end knows that the connection is dead, another stream on it would be as
     // silent.
-    stub_ = NewStub(addresses_.current());
+    stub_ = NewStub(addresses_.current(), config_.security);
   }
   calls_.Interrupt();
 }

@@ -19,6 +19,7 @@
 #include "common/logging.h"
 #include "common/round_trip_time.h"
 #include "proto/cluster_service.grpc.pb.h"
+#include "proto/transport_security.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/host/shard_host.h"
 #include "server/rpc/last_save_calls.h"
@@ -31,6 +32,7 @@ class ShardAgent : public ShardReports {
  public:
   struct Config {
     AddressList coordinator;
+    TransportSecurity security = {};
     int shard = 1;
     int num_shards = 2;
     absl::Duration stats_interval = absl::Seconds(1);

@@ -95,7 +95,7 @@ absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) co
 
 absl::Status WeightsExport::WriteRemoteBuckets(const ServerAddress& server, Sink sink) const {
   const auto stub = v1::ParameterService::NewStub(grpc::CreateCustomChannel(
-      server.address, grpc::InsecureChannelCredentials(), DataChannelArguments()));
+      server.address, security_.channel_credentials(), DataChannelArguments()));
   for (const Bucket& bucket : map_->buckets) {
     if (bucket.shard != server.shard) continue;
     // Whole before any of it is handed on: a slow reader must not look like a slow server.

@@ -14,6 +14,7 @@
 #include "common/ids.h"
 #include "common/job_spec.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "proto/transport_security.h"
 #include "server/host/shard_host.h"
 #include "server/rpc/outgoing_calls.h"
 
@@ -27,12 +28,13 @@ class WeightsExport {
   // With all rounds before `min_round`. `local` owns the buckets of shard 0; the other servers are
   // asked under their addresses, until somebody cancels `calls`. Both outlive the object.
   WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, Round min_round,
-                const ShardHost* local, OutgoingCalls* calls)
+                const ShardHost* local, OutgoingCalls* calls, TransportSecurity security)
       : map_(std::move(map)),
         job_(std::move(job)),
         min_round_(min_round),
         local_(local),
-        calls_(calls) {}
+        calls_(calls),
+        security_(std::move(security)) {}
 
   // Blocks for the network, and for updates under way up to the version, for a bounded time per
   // bucket. Every bucket is whole and of one version; while training goes on, buckets may be one
@@ -52,6 +54,7 @@ class WeightsExport {
   const Round min_round_;
   const ShardHost* const local_;
   OutgoingCalls* const calls_;
+  const TransportSecurity security_;
 };
 
 }  // namespace lodestar

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "proto/status_mapping.h"
+#include "proto/transport_security.h"
 #include "server/rpc/admin_rpc.h"
 #include "server/rpc/coordinator_strand.h"
 
@@ -115,7 +116,7 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheRoundWanted) {
     go.Notify();
   });
   int num_pieces = 0;
-  const WeightsExport weights(map_, job_, Round(1), &host_, &calls_);
+  const WeightsExport weights(map_, job_, Round(1), &host_, &calls_, TransportSecurity());
   EXPECT_OK(weights.WriteTo([&](absl::string_view) {
     if (num_pieces++ == 0) return absl::OkStatus();  // the head of the file
     EXPECT_TRUE(go.HasBeenNotified());
@@ -132,7 +133,7 @@ TEST_F(WeightsExportTest, DoesNotWaitForAFrozenServerOnceCancelled) {
   auto map = std::make_shared<ClusterMap>(*map_);
   map->servers.push_back({1, frozen.address(), {}});
   map->buckets.back().shard = 1;
-  WeightsExport weights(map, job_, Round(0), &host_, &calls_);
+  WeightsExport weights(map, job_, Round(0), &host_, &calls_, TransportSecurity());
   std::thread stopper([&] {
     frozen.AwaitCall();
     calls_.CancelAll();
@@ -146,7 +147,7 @@ TEST_F(WeightsExportTest, DoesNotWaitForAFrozenServerOnceCancelled) {
 }
 
 TEST_F(WeightsExportTest, EndsWithTheServer) {
-  const WeightsExport weights(map_, job_, Round(1), &host_, &calls_);
+  const WeightsExport weights(map_, job_, Round(1), &host_, &calls_, TransportSecurity());
   EXPECT_THAT(weights.WriteTo([&](absl::string_view) {
     host_.Shutdown(absl::UnavailableError("the server stops"));
     return absl::OkStatus();
@@ -165,7 +166,7 @@ class AdminExportTest : public WeightsExportTest {
     config.job.bucket_bytes = kBucketBytes;
     strand_.Start(*Coordinator::Create(config, clock_.Now()), [](const Effect&) {});
     Begin(/*instance_id=*/70, /*server_incarnation=*/9);
-    rpc_ = std::make_unique<AdminRpc>(job_, &strand_, &host_);
+    rpc_ = std::make_unique<AdminRpc>(job_, &strand_, &host_, TransportSecurity());
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);

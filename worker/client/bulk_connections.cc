@@ -84,10 +84,8 @@ BulkConnections::Connection BulkConnections::Open(int stream) const {
   grpc::ChannelArguments arguments = DataChannelArguments();
   Connection connection;
   connection.socket = ConnectionSocket::Of(arguments);
-  connection.channel = grpc::CreateCustomChannel(
-      server(stream),
-      config_.credentials != nullptr ? config_.credentials : grpc::InsecureChannelCredentials(),
-      arguments);
+  connection.channel =
+      grpc::CreateCustomChannel(server(stream), config_.security.channel_credentials(), arguments);
   return connection;
 }
 

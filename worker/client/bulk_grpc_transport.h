@@ -20,6 +20,7 @@
 #include "common/ids.h"
 #include "common/trace_recorder.h"
 #include "proto/bulk_options.h"
+#include "proto/transport_security.h"
 #include "worker/client/bulk_transport.h"
 
 namespace lodestar {
@@ -42,8 +43,7 @@ struct BulkGrpcTransportConfig {
   // Called when it is known whether memory is shared with server `shard`: OK, or why it is not. On
   // any thread; may be null.
   std::function<void(int shard, const absl::Status& status)> on_shared_memory;
-  // Null: plain text.
-  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  TransportSecurity security;
   TraceRecorder* trace = nullptr;  // null: no trace; outlives the transport
 };
 

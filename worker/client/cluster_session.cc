@@ -142,7 +142,7 @@ void ClusterSession::Connect() {
 }
 
 void ClusterSession::OpenChannelLocked() {
-  channel_ = grpc::CreateCustomChannel(coordinator_, grpc::InsecureChannelCredentials(),
+  channel_ = grpc::CreateCustomChannel(coordinator_, config_.security.channel_credentials(),
                                        ControlChannelArguments());
   stub_ = v1::ClusterService::NewStub(channel_);
 }

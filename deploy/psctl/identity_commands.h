@@ -1,0 +1,35 @@
+// psctl token, identities and revoke: who may be in the cluster. Each returns what is to be
+// printed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "deploy/psctl/cluster_client.h"
+
+namespace lodestar {
+
+struct TokenOptions {
+  std::vector<std::string> words;  // create; list; revoke ID...
+  std::string role;
+  absl::Duration ttl;
+  int max_uses = 0;
+  std::string name;
+  std::string address;  // empty: the server's own
+  bool as_json = false;
+};
+
+// Errors also: InvalidArgument for other words.
+absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions& options,
+                                      absl::Time now);
+absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now);
+absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
+                                             const std::vector<std::string>& names);
+
+// Of a reply: exposed for tests.
+std::string TokenTable(const v1::ListTokensReply& reply, absl::Time now);
+std::string IdentityTable(const v1::ListIdentitiesReply& reply, absl::Time now);
+
+}  // namespace lodestar

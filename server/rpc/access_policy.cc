@@ -1,0 +1,64 @@
+#include "server/rpc/access_policy.h"
+
+#include <initializer_list>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+namespace {
+
+struct Rule {
+  absl::string_view methods;  // that begin so; the first rule that fits counts
+  std::initializer_list<Role> roles;
+};
+
+constexpr Role kServer = Role::kServer;
+constexpr Role kWorker = Role::kWorker;
+constexpr Role kOperator = Role::kOperator;
+constexpr Role kViewer = Role::kViewer;
+
+const std::initializer_list<Rule>& Rules() {
+  static const std::initializer_list<Rule> rules = {
+      {"/lodestar.v1.StatusService/", {kOperator, kViewer, kServer}},
+      {"/lodestar.v1.AdminService/", {kOperator}},
+      {"/lodestar.v1.AuthorityService/Renew", {kServer, kWorker, kOperator, kViewer}},
+      {"/lodestar.v1.AuthorityService/", {kOperator}},
+      {"/lodestar.v1.ClusterService/AttachShard", {kServer}},
+      {"/lodestar.v1.ClusterService/ReportShard", {kServer}},
+      {"/lodestar.v1.ClusterService/", {kWorker}},
+      {"/lodestar.v1.ParameterService/", {kWorker, kServer}},
+      {"/lodestar.v1.ReplicaService/", {kServer}},
+      {"/grpc.health.v1.Health/", {kServer, kWorker, kOperator, kViewer}},
+      {"/grpc.reflection.", {kServer, kWorker, kOperator, kViewer}},
+  };
+  return rules;
+}
+
+}  // namespace
+
+absl::Status CheckAccess(const Identity& caller, absl::string_view method) {
+  for (const Rule& rule : Rules()) {
+    if (!absl::StartsWith(method, rule.methods)) continue;
+    std::string allowed;
+    for (const Role role : rule.roles) {
+      if (role == caller.role) return absl::OkStatus();
+      absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", RoleName(role));
+    }
+    return absl::PermissionDeniedError(
+        absl::StrCat(TextOf(caller), " may not call ", method, "; the role for that: ", allowed));
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat(TextOf(caller), " may not call ", method, ", which is no call of a ps_server"));
+}
+
+absl::Status CheckActsAs(const std::optional<Identity>& caller, absl::string_view worker_name) {
+  if (!caller.has_value() || MayActAs(caller->name, worker_name)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("the certificate is that of ", TextOf(*caller), ", and the worker is called '",
+                   worker_name, "': its name must be '", caller->name, "', or begin with '",
+                   caller->name, ".'; change --name, or enrol under that name"));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,214 @@
+#include "server/rpc/authority_rpc.h"
+
+#include <unistd.h>
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "common/version.h"
+#include "proto/enrollment.h"
+#include "proto/status_mapping.h"
+#include "proto/transport_security.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kEnrollmentThreads = 4;
+constexpr int kMaxEnrolling = 64;  // that wait for a thread, or have one
+constexpr absl::Duration kEnrollmentTimeout = absl::Seconds(10);
+constexpr size_t kMaxRequestBytes = 16 << 10;
+
+std::string WhoIs(const std::optional<Identity>& caller) {
+  return caller.has_value() ? TextOf(*caller) : "somebody";
+}
+
+absl::Status CheckRequestSize(const std::string& request) {
+  if (request.size() <= kMaxRequestBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a certificate request of ", request.size(),
+                                                 " bytes; at most ", kMaxRequestBytes,
+                                                 " are expected"));
+}
+
+v1::Token ToProto(const TokenRecord& token) {
+  v1::Token proto;
+  proto.set_id(token.id);
+  proto.set_role(std::string(RoleName(token.terms.role)));
+  proto.set_name(token.terms.name);
+  proto.set_created_unix_ms(absl::ToUnixMillis(token.created));
+  proto.set_expires_unix_ms(absl::ToUnixMillis(token.expires()));
+  proto.set_uses(static_cast<uint32_t>(token.uses));
+  proto.set_max_uses(static_cast<uint32_t>(token.terms.max_uses));
+  proto.set_is_revoked(token.is_revoked);
+  return proto;
+}
+
+v1::PeerIdentity ToProto(const IdentityRecord& record) {
+  v1::PeerIdentity proto;
+  proto.set_role(std::string(RoleName(record.identity.role)));
+  proto.set_name(record.identity.name);
+  proto.set_id(record.identity.id);
+  proto.set_enrolled_unix_ms(absl::ToUnixMillis(record.enrolled));
+  proto.set_expires_unix_ms(absl::ToUnixMillis(record.expires));
+  proto.set_token_id(record.token_id);
+  if (record.is_revoked()) proto.set_revoked_unix_ms(absl::ToUnixMillis(record.revoked));
+  return proto;
+}
+
+}  // namespace
+
+AuthorityRpc::AuthorityRpc(Deps deps)
+    : deps_(std::move(deps)), enrollments_(kEnrollmentThreads, "enrol") {}
+
+void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
+  if (++num_enrolling_ > kMaxEnrolling) {
+    --num_enrolling_;
+    close(descriptor);
+    return;
+  }
+  enrollments_.Schedule([this, descriptor, peer = std::move(peer)] {
+    Identity identity;
+    const auto answer = [&](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
+      if (request.wire_version() != kWireVersion) {
+        return absl::InvalidArgumentError(absl::StrCat("the client speaks wire version ",
+                                                       request.wire_version(), ", the server ",
+                                                       kWireVersion, ": use the same release"));
+      }
+      RETURN_IF_ERROR(CheckRequestSize(request.certificate_request()));
+      TokenLedger::Enrolment enrolment;
+      enrolment.token_id = request.token_id();
+      enrolment.secret = request.secret();
+      enrolment.name = request.name();
+      enrolment.fallback_name = request.fallback_name();
+      ASSIGN_OR_RETURN(CertificateAuthority::Issued issued,
+                       deps_.authority->Enroll(enrolment, request.certificate_request()));
+      identity = issued.identity;
+      v1::EnrollReply reply;
+      reply.set_certificate(std::move(issued.certificate));
+      reply.set_authority(deps_.authority->certificate());
+      return reply;
+    };
+    absl::StatusOr<Credentials> own = ReadCredentials(deps_.own);
+    absl::Status served = own.status();
+    if (own.ok()) {
+      served = ServeEnrollment(descriptor, *own, kEnrollmentTimeout, answer);
+    } else {
+      close(descriptor);
+    }
+    if (!identity.name.empty()) {
+      LogInfo("audit: {} has enrolled from peer={} id={}", TextOf(identity), peer, identity.id);
+    }
+    if (!served.ok()) LogInfo("audit: enrolment from peer={} failed: {}", peer, served.message());
+    --num_enrolling_;
+  });
+}
+
+grpc::ServerUnaryReactor* AuthorityRpc::Answer(
+    grpc::CallbackServerContext* context,
+    std::function<absl::Status(const std::optional<Identity>& caller)> work) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  absl::StatusOr<std::optional<Identity>> caller = CallerOf(*context->auth_context());
+  if (!caller.ok()) {
+    reactor->Finish(ToGrpcStatus(caller.status()));
+    return reactor;
+  }
+  disk_.Schedule([reactor, caller = *std::move(caller), work = std::move(work)] {
+    reactor->Finish(ToGrpcStatus(work(caller)));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AuthorityRpc::Renew(grpc::CallbackServerContext* context,
+                                              const v1::RenewRequest* request,
+                                              v1::RenewReply* reply) {
+  return Answer(context, [this, request, reply](const auto& caller) -> absl::Status {
+    if (!caller.has_value()) return absl::UnauthenticatedError("the connection is plain text");
+    RETURN_IF_ERROR(CheckRequestSize(request->certificate_request()));
+    ASSIGN_OR_RETURN(CertificateAuthority::Issued issued,
+                     deps_.authority->Renew(*caller, request->certificate_request()));
+    reply->set_certificate(std::move(issued.certificate));
+    reply->set_authority(deps_.authority->certificate());
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AuthorityRpc::CreateToken(grpc::CallbackServerContext* context,
+                                                    const v1::CreateTokenRequest* request,
+                                                    v1::CreateTokenReply* reply) {
+  return Answer(context, [this, request, reply](const auto& caller) -> absl::Status {
+    TokenTerms terms;
+    ASSIGN_OR_RETURN(terms.role, ParseRole("--role", request->role()));
+    terms.ttl = absl::Milliseconds(request->ttl_ms());
+    terms.max_uses = request->max_uses();
+    terms.name = request->name();
+    ASSIGN_OR_RETURN(CertificateAuthority::NewToken token, deps_.authority->CreateToken(terms));
+    LogInfo("audit: {} has created token {} role={} ttl={} max_uses={} name={}", WhoIs(caller),
+            token.id, RoleName(terms.role), absl::FormatDuration(terms.ttl), terms.max_uses,
+            terms.name);
+    reply->set_token_id(token.id);
+    reply->set_secret(token.secret);
+    reply->set_authority_sha256(deps_.authority->sha256());
+    reply->set_address(deps_.address());
+    reply->set_expires_unix_ms(absl::ToUnixMillis(token.expires));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AuthorityRpc::ListTokens(grpc::CallbackServerContext* context,
+                                                   const v1::ListTokensRequest*,
+                                                   v1::ListTokensReply* reply) {
+  return Answer(context, [this, reply](const auto&) -> absl::Status {
+    const TokenLedger ledger = deps_.authority->ledger();
+    for (const auto& [id, token] : ledger.tokens()) {
+      *reply->add_tokens() = ToProto(token);
+    }
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AuthorityRpc::RevokeToken(grpc::CallbackServerContext* context,
+                                                    const v1::RevokeTokenRequest* request,
+                                                    v1::RevokeTokenReply*) {
+  return Answer(context, [this, request](const auto& caller) -> absl::Status {
+    RETURN_IF_ERROR(deps_.authority->RevokeToken(request->id()));
+    LogInfo("audit: {} has revoked token {}", WhoIs(caller), request->id());
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AuthorityRpc::ListIdentities(grpc::CallbackServerContext* context,
+                                                       const v1::ListIdentitiesRequest*,
+                                                       v1::ListIdentitiesReply* reply) {
+  return Answer(context, [this, reply](const auto&) -> absl::Status {
+    const TokenLedger ledger = deps_.authority->ledger();
+    for (const auto& [id, record] : ledger.identities()) {
+      *reply->add_identities() = ToProto(record);
+    }
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* context,
+                                               const v1::RevokeRequest* request,
+                                               v1::RevokeReply* reply) {
+  return Answer(context, [this, request, reply](const auto& caller) -> absl::Status {
+    ASSIGN_OR_RETURN(const CertificateFacts own, CheckCredentials(deps_.own));
+    if (request->name() == own.identity.name) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "'", request->name(), "' is the coordinator itself; stop it instead (psctl stop)"));
+    }
+    const std::string because = absl::StrCat("by ", WhoIs(caller));
+    ASSIGN_OR_RETURN(const int num_revoked, deps_.authority->Revoke(request->name(), because));
+    const int num_lives =
+        deps_.evict(request->name(), absl::StrCat("its identity was revoked ", because));
+    LogInfo("audit: {} has revoked the identity '{}': {} certificates, {} lives of workers ended",
+            WhoIs(caller), request->name(), num_revoked, num_lives);
+    reply->set_num_identities(static_cast<uint32_t>(num_revoked));
+    reply->set_num_lives(static_cast<uint32_t>(num_lives));
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace lodestar

@@ -1,0 +1,65 @@
+// AuthorityService (proto/authority_service.proto) and enrolments: tokens, certificates, and who is
+// in no more. What an operator does is logged with who it was.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "common/executor.h"
+#include "common/security/credentials.h"
+#include "proto/authority_service.grpc.pb.h"
+#include "server/authority/certificate_authority.h"
+
+namespace lodestar {
+
+class AuthorityRpc final : public v1::AuthorityService::CallbackService {
+ public:
+  struct Deps {
+    CertificateAuthority* authority = nullptr;
+    // What this server shows, and where others reach it.
+    CredentialFiles own;
+    std::function<std::string()> address;
+    // Ends the lives of the workers of an identity; how many there were.
+    std::function<int(absl::string_view identity, absl::string_view reason)> evict;
+  };
+
+  explicit AuthorityRpc(Deps deps);
+
+  // A connection that begins as an enrolment does; its descriptor is taken over. Never blocks: one
+  // too many is closed. Thread-safe.
+  void TakeEnrollment(int descriptor, std::string peer);
+
+  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
+                                  const v1::RenewRequest* request, v1::RenewReply* reply) override;
+  grpc::ServerUnaryReactor* CreateToken(grpc::CallbackServerContext* context,
+                                        const v1::CreateTokenRequest* request,
+                                        v1::CreateTokenReply* reply) override;
+  grpc::ServerUnaryReactor* ListTokens(grpc::CallbackServerContext* context,
+                                       const v1::ListTokensRequest* request,
+                                       v1::ListTokensReply* reply) override;
+  grpc::ServerUnaryReactor* RevokeToken(grpc::CallbackServerContext* context,
+                                        const v1::RevokeTokenRequest* request,
+                                        v1::RevokeTokenReply* reply) override;
+  grpc::ServerUnaryReactor* ListIdentities(grpc::CallbackServerContext* context,
+                                           const v1::ListIdentitiesRequest* request,
+                                           v1::ListIdentitiesReply* reply) override;
+  grpc::ServerUnaryReactor* Revoke(grpc::CallbackServerContext* context,
+                                   const v1::RevokeRequest* request,
+                                   v1::RevokeReply* reply) override;
+
+ private:
+  // Carries out what waits for the disk away from gRPC's threads, and answers with its outcome.
+  grpc::ServerUnaryReactor* Answer(
+      grpc::CallbackServerContext* context,
+      std::function<absl::Status(const std::optional<Identity>& caller)> work);
+
+  const Deps deps_;
+  std::atomic<int> num_enrolling_ = 0;
+  ThreadPool disk_{1, "authority"};
+  ThreadPool enrollments_;  // each blocks for its peer
+};
+
+}  // namespace lodestar

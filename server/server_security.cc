@@ -1,0 +1,105 @@
+#include "server/server_security.h"
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "server/rpc/access_policy.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(30);
+// Of their time, how often certificates are looked at.
+constexpr int64_t kLooksPerLife = 16;
+// psctl on the coordinator's machine.
+constexpr char kLocalOperator[] = "local-operator";
+
+std::string AuthorityFolder(const SecurityFlags& flags) {
+  return absl::StrCat(flags.state_dir, "/authority");
+}
+
+// Unique where several servers of one machine share the authority.
+std::string OwnName(const ServerConfig& config) {
+  return absl::StrCat(config.is_replica ? "replica-" : "server-", config.cluster.shard);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(const ServerConfig& config) {
+  std::unique_ptr<ServerSecurity> security(new ServerSecurity(config));
+  if (!config.uses_tls()) return security;
+  const SecurityFlags& flags = config.security.flags;
+  if (flags.has_own() || !flags.join.empty()) {
+    RETURN_IF_ERROR(security->EnterWithJoin());
+  } else {
+    RETURN_IF_ERROR(security->OpenAuthority());
+  }
+  security->transport_ = TransportSecurity(*security->files_);
+  return security;
+}
+
+absl::Status ServerSecurity::OpenAuthority() {
+  const SecurityFlags& flags = config_.security.flags;
+  const bool is_coordinator = config_.is_coordinator() && !config_.is_replica;
+  std::error_code error;
+  if (!is_coordinator && !std::filesystem::exists(AuthorityFolder(flags), error)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this server has no certificate, and no authority to issue one in --state_dir=",
+        flags.state_dir,
+        ": give --join with what `psctl token create --role=server` prints on the machine of the "
+        "coordinator, --tls_cert, or --insecure for plain text"));
+  }
+  ASSIGN_OR_RETURN(authority_,
+                   CertificateAuthority::Open({.folder = AuthorityFolder(flags),
+                                               .certificate_ttl = config_.security.certificate_ttl},
+                                              {}));
+  files_ = CredentialFilesIn(absl::StrCat(flags.state_dir, "/", OwnName(config_)));
+  return KeepOwn();
+}
+
+absl::Status ServerSecurity::EnterWithJoin() {
+  // Under the name of the machine: another one may take over the shard.
+  ASSIGN_OR_RETURN(const ClusterEntry entry, EnterCluster(config_.security.flags, {Role::kServer},
+                                                          /*name=*/"", kEnrolmentTimeout));
+  files_ = entry.files;
+  if (entry.is_renewable) {
+    renewer_ = std::make_unique<CredentialRenewer>(*entry.files, entry.servers);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerSecurity::KeepOwn() {
+  const std::string& folder = config_.security.flags.state_dir;
+  RETURN_IF_ERROR(
+      authority_
+          ->KeepOwn(absl::StrCat(folder, "/", OwnName(config_)), Role::kServer, OwnName(config_))
+          .status());
+  kept_at_ = absl::Now();
+  if (!config_.is_coordinator()) return absl::OkStatus();
+  return authority_->KeepOwn(absl::StrCat(folder, "/operator"), Role::kOperator, kLocalOperator)
+      .status();
+}
+
+void ServerSecurity::Keep() {
+  if (authority_ == nullptr) return;
+  if (absl::Now() - kept_at_ < config_.security.certificate_ttl / kLooksPerLife) return;
+  if (const absl::Status kept = KeepOwn(); !kept.ok()) {
+    LogWarn("this server's certificate cannot be renewed yet: {}; trying again", kept.message());
+    kept_at_ = absl::Now();
+  }
+}
+
+std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials() const {
+  return transport_.MakeServerCredentials(
+      [authority = authority_.get()](const Identity& caller,
+                                     absl::string_view method) -> absl::Status {
+        RETURN_IF_ERROR(CheckAccess(caller, method));
+        return authority == nullptr ? absl::OkStatus() : authority->CheckNotRevoked(caller);
+      });
+}
+
+}  // namespace lodestar

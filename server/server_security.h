@@ -1,0 +1,49 @@
+// How one ps_server is known to others, and knows them: from its flags to credentials of gRPC. On
+// the coordinator it has the authority of the cluster, unless there are certificates of somebody
+// else's.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/cluster_entry.h"
+#include "proto/transport_security.h"
+#include "server/authority/certificate_authority.h"
+#include "server/server_config.h"
+
+namespace lodestar {
+
+class ServerSecurity {
+ public:
+  // Makes or reads keys; enrols with --join. Errors: those of the files, of CertificateAuthority
+  // and EnterCluster(); FailedPrecondition if there is nothing to come to a certificate by.
+  static absl::StatusOr<std::unique_ptr<ServerSecurity>> Open(const ServerConfig& config);
+
+  const TransportSecurity& transport() const { return transport_; }
+  // Asks nobody in plain text.
+  std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials() const;
+  // Null: the wire is plain text, or the certificates are somebody else's.
+  CertificateAuthority* authority() const { return authority_.get(); }
+  const std::optional<CredentialFiles>& files() const { return files_; }
+
+  // Now and then: certificates that the authority of this process issues for itself and for the
+  // operator of this machine stay valid.
+  void Keep();
+
+ private:
+  explicit ServerSecurity(const ServerConfig& config) : config_(config) {}
+  absl::Status OpenAuthority();
+  absl::Status EnterWithJoin();
+  absl::Status KeepOwn();
+
+  const ServerConfig config_;
+  std::unique_ptr<CertificateAuthority> authority_;  // also of further servers of this machine
+  std::optional<CredentialFiles> files_;
+  TransportSecurity transport_;
+  std::unique_ptr<CredentialRenewer> renewer_;
+  absl::Time kept_at_ = absl::InfinitePast();
+};
+
+}  // namespace lodestar
