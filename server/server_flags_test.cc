@@ -42,6 +42,7 @@ TEST_F(ServerFlagsTest, DefaultsAreAJobThatRuns) {
   EXPECT_EQ(config.job.schedule.total_rounds, 2000);
   EXPECT_EQ(config.cluster.lease, absl::Seconds(10));
   EXPECT_EQ(config.cluster.round_timeout, absl::Hours(1));
+  EXPECT_EQ(config.network.max_connections, 4096);
   EXPECT_TRUE(config.is_coordinator());
 }
 

@@ -92,7 +92,7 @@ std::string RefusalsText(const ConnectionCounts& counts, const ConnectionCounts&
   for (size_t i = 0; i < kNumRefusals; ++i) {
     if (counts.refused[i] == before.refused[i]) continue;
     parts.push_back(absl::StrCat(counts.refused[i] - before.refused[i], " ",
-                                 RefusalName(static_cast<Refusal>(i))));
+                                 RefusalName(static_cast<RefusalReason>(i))));
   }
   return absl::StrJoin(parts, ", ");
 }
@@ -265,7 +265,7 @@ bool ConnectionAcceptor::MakeRoom(int listener) {
   socklen_t length = sizeof(storage);
   FileDescriptor refused(
       accept4(listener, reinterpret_cast<sockaddr*>(&storage), &length, SOCK_CLOEXEC));
-  if (refused.is_open()) Count(Refusal::kNoFile, HostPortOf(storage).ToString());
+  if (refused.is_open()) Count(RefusalReason::kNoFile, HostPortOf(storage).ToString());
   refused.Reset();
   spare_.Reset(OpenSpare());
   return spare_.is_open();
@@ -288,8 +288,8 @@ void ConnectionAcceptor::Add(int fd, int listener, const HostPort& peer) {
 
 void ConnectionAcceptor::CloseForAnother(int fd) {
   const Waiting& waiting = waiting_[fd];
-  if (waiting.state == State::kSilent) Count(Refusal::kSilent, waiting.peer);
-  if (waiting.state == State::kHeld) Count(Refusal::kNotServing, waiting.peer);
+  if (waiting.state == State::kSilent) Count(RefusalReason::kSilent, waiting.peer);
+  if (waiting.state == State::kHeld) Count(RefusalReason::kNotServing, waiting.peer);
   Close(fd);
 }
 
@@ -320,18 +320,18 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
       return;
     case FirstBytes::kTls:
       if (wants_tls) return LetInToGrpc(fd, waiting);
-      Count(Refusal::kWrongSecurity, waiting.peer);
+      Count(RefusalReason::kWrongSecurity, waiting.peer);
       return Leave(fd, waiting, TlsRefusal(TlsAlert::kProtocolVersion));
     case FirstBytes::kHttp2:
       if (!wants_tls) return LetInToGrpc(fd, waiting);
-      return RefuseHttp2(fd, waiting, Refusal::kWrongSecurity);
+      return RefuseHttp2(fd, waiting, RefusalReason::kWrongSecurity);
     case FirstBytes::kEnrollment:
       return LetInToEnrollment(fd, waiting);
     case FirstBytes::kHttp1:
-      Count(Refusal::kNoGrpc, waiting.peer);
+      Count(RefusalReason::kNoGrpc, waiting.peer);
       return Leave(fd, waiting, Http1Refusal());
     case FirstBytes::kOther:
-      Count(Refusal::kNoGrpc, waiting.peer);
+      Count(RefusalReason::kNoGrpc, waiting.peer);
       return Close(fd);
   }
 }
@@ -341,7 +341,7 @@ void ConnectionAcceptor::LetInToGrpc(int fd, Waiting& waiting) {
     waiting.state = State::kHeld;
     return SetDeadline(fd, config_.start_patience);
   }
-  if (const std::optional<Refusal> refusal = LetIn(fd); refusal.has_value()) {
+  if (const std::optional<RefusalReason> refusal = LetIn(fd); refusal.has_value()) {
     if (config_.transport == Transport::kPlain) return RefuseHttp2(fd, waiting, *refusal);
     Count(*refusal, waiting.peer);
     return Leave(fd, waiting, TlsRefusal(TlsAlert::kInternalError));
@@ -354,7 +354,8 @@ void ConnectionAcceptor::LetInToGrpc(int fd, Waiting& waiting) {
 }
 
 void ConnectionAcceptor::LetInToEnrollment(int fd, Waiting& waiting) {
-  const std::optional<Refusal> refusal = config_.enroll == nullptr ? Refusal::kNoGrpc : LetIn(fd);
+  const std::optional<RefusalReason> refusal =
+      config_.enroll == nullptr ? RefusalReason::kNoGrpc : LetIn(fd);
   if (refusal.has_value()) {
     Count(*refusal, waiting.peer);
     return Close(fd);
@@ -364,23 +365,23 @@ void ConnectionAcceptor::LetInToEnrollment(int fd, Waiting& waiting) {
   config_.enroll(fd, std::move(peer));
 }
 
-std::optional<Refusal> ConnectionAcceptor::LetIn(int fd) {
+std::optional<RefusalReason> ConnectionAcceptor::LetIn(int fd) {
   {
     absl::MutexLock lock(&mutex_);
-    const std::optional<Refusal> refusal = table_.LetIn(fd, config_.clock->Now());
+    const std::optional<RefusalReason> refusal = table_.LetIn(fd, config_.clock->Now());
     if (refusal.has_value()) return refusal;
   }
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   return std::nullopt;
 }
 
-void ConnectionAcceptor::RefuseHttp2(int fd, Waiting& waiting, Refusal refusal) {
+void ConnectionAcceptor::RefuseHttp2(int fd, Waiting& waiting, RefusalReason refusal) {
   using GoAwayCode = Http2Refusal::GoAwayCode;
   Count(refusal, waiting.peer);
   const absl::Status status = StatusOf(refusal);
   GoAwayCode code = GoAwayCode::kEnhanceYourCalm;
-  if (refusal == Refusal::kNotServing) code = GoAwayCode::kNoError;
-  if (refusal == Refusal::kWrongSecurity) code = GoAwayCode::kInadequateSecurity;
+  if (refusal == RefusalReason::kNotServing) code = GoAwayCode::kNoError;
+  if (refusal == RefusalReason::kWrongSecurity) code = GoAwayCode::kInadequateSecurity;
   waiting.refusal = std::make_unique<Http2Refusal>(status, code);
   waiting.state = State::kRefused;
   SetDeadline(fd, config_.limits.patience);
@@ -422,13 +423,13 @@ void ConnectionAcceptor::OnLeaving(int fd, Waiting& waiting) {
 void ConnectionAcceptor::OnDeadline(int fd, Waiting& waiting) {
   switch (waiting.state) {
     case State::kSilent:
-      Count(Refusal::kSilent, waiting.peer);
+      Count(RefusalReason::kSilent, waiting.peer);
       return Close(fd);
     case State::kHeld:
       if (config_.transport == Transport::kPlain) {
-        return RefuseHttp2(fd, waiting, Refusal::kNotServing);
+        return RefuseHttp2(fd, waiting, RefusalReason::kNotServing);
       }
-      Count(Refusal::kNotServing, waiting.peer);
+      Count(RefusalReason::kNotServing, waiting.peer);
       return Leave(fd, waiting, TlsRefusal(TlsAlert::kInternalError));
     case State::kRefused:
       return Leave(fd, waiting, waiting.refusal->GoAway());
@@ -437,13 +438,14 @@ void ConnectionAcceptor::OnDeadline(int fd, Waiting& waiting) {
   }
 }
 
-absl::Status ConnectionAcceptor::StatusOf(Refusal refusal) {
-  if (refusal == Refusal::kWrongSecurity) {
+absl::Status ConnectionAcceptor::StatusOf(RefusalReason refusal) {
+  if (refusal == RefusalReason::kWrongSecurity) {
     return absl::UnauthenticatedError("this server speaks TLS only: use --join");
   }
-  if (refusal == Refusal::kNotServing) return absl::UnavailableError("the server is starting");
+  if (refusal == RefusalReason::kNotServing)
+    return absl::UnavailableError("the server is starting");
   const ConnectionLimits& limits = config_.limits;
-  if (refusal == Refusal::kTooManyOfAddress) {
+  if (refusal == RefusalReason::kTooManyOfAddress) {
     return absl::UnavailableError(absl::StrCat("the server has ", limits.per_address(),
                                                " connections from this address, the most that it "
                                                "takes of one; in all it takes ",
@@ -469,7 +471,7 @@ void ConnectionAcceptor::SetDeadline(int fd, absl::Duration from_now) {
   table_.OnSpoken(fd, config_.clock->Now() + from_now);
 }
 
-void ConnectionAcceptor::Count(Refusal refusal, const std::string& peer) {
+void ConnectionAcceptor::Count(RefusalReason refusal, const std::string& peer) {
   last_refused_ = peer;
   absl::MutexLock lock(&mutex_);
   ++counts_.refused[static_cast<size_t>(refusal)];

@@ -109,18 +109,18 @@ class ConnectionAcceptor {
   void OnDeadline(int fd, Waiting& waiting);
   void LetInToGrpc(int fd, Waiting& waiting);
   void LetInToEnrollment(int fd, Waiting& waiting);
-  void RefuseHttp2(int fd, Waiting& waiting, Refusal refusal);
+  void RefuseHttp2(int fd, Waiting& waiting, RefusalReason refusal);
   // Tells it `answer`, the last, and closes it when it has got that.
   void Leave(int fd, Waiting& waiting, const std::string& answer);
   void CloseForAnother(int fd);
   void Close(int fd) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  std::optional<Refusal> LetIn(int fd) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<RefusalReason> LetIn(int fd) ABSL_LOCKS_EXCLUDED(mutex_);
   // It has said what it is.
   void SetDeadline(int fd, absl::Duration from_now) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Count(Refusal refusal, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Count(RefusalReason refusal, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
   // What a gRPC client is told.
-  absl::Status StatusOf(Refusal refusal) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status StatusOf(RefusalReason refusal) ABSL_LOCKS_EXCLUDED(mutex_);
   void LogRefusals(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Config config_;

@@ -153,7 +153,7 @@ class ConnectionAcceptorTest : public ::testing::Test {
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
   int port() const { return acceptor_->port(); }
-  uint64_t Refused(Refusal refusal) { return acceptor_->counts().refused_for(refusal); }
+  uint64_t Refused(RefusalReason refusal) { return acceptor_->counts().refused_for(refusal); }
 
   rlimit file_limit_{};
   SimulatedClock clock_;
@@ -178,7 +178,7 @@ TEST_F(ConnectionAcceptorTest, FirstBytesMayComeOneByOne) {
   for (const char byte : request.substr(0, 4)) client.Send({&byte, 1});
   client.Send(request.substr(4));
   EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 400 "));
-  EXPECT_EQ(Refused(Refusal::kNoGrpc), 1);
+  EXPECT_EQ(Refused(RefusalReason::kNoGrpc), 1);
 }
 
 TEST_F(ConnectionAcceptorTest, StrangersAreAnsweredAndClosed) {
@@ -195,8 +195,8 @@ TEST_F(ConnectionAcceptorTest, StrangersAreAnsweredAndClosed) {
   RawClient enrollment(port());
   enrollment.Send(kEnrollmentWord);
   EXPECT_EQ(enrollment.ReadAll(), "");
-  EXPECT_EQ(Refused(Refusal::kNoGrpc), 3);
-  EXPECT_EQ(Refused(Refusal::kWrongSecurity), 1);
+  EXPECT_EQ(Refused(RefusalReason::kNoGrpc), 3);
+  EXPECT_EQ(Refused(RefusalReason::kWrongSecurity), 1);
   EXPECT_EQ(acceptor_->counts().connections, 0);
 }
 
@@ -223,7 +223,7 @@ TEST_F(ConnectionAcceptorTest, TlsGoesToGrpcWhereItIsWanted) {
   client.Send(kTlsHello);
   // The server of this test has none, and closes.
   client.ReadAll();
-  EXPECT_EQ(Refused(Refusal::kWrongSecurity), 0);
+  EXPECT_EQ(Refused(RefusalReason::kWrongSecurity), 0);
 }
 
 TEST_F(ConnectionAcceptorTest, SilentOnesGiveWay) {
@@ -233,7 +233,7 @@ TEST_F(ConnectionAcceptorTest, SilentOnesGiveWay) {
   RawClient second(port());
   RawClient third(port());
   EXPECT_EQ(first.ReadAll(), "");
-  EXPECT_EQ(Refused(Refusal::kSilent), 1);
+  EXPECT_EQ(Refused(RefusalReason::kSilent), 1);
   EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
 }
 
@@ -245,7 +245,7 @@ TEST_F(ConnectionAcceptorTest, SilentOnesAreClosedInTheEnd) {
   clock_.AdvanceTime(config_.limits.patience);
   EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());  // somebody comes: it is looked
   EXPECT_EQ(silent.ReadAll(), "");
-  EXPECT_EQ(Refused(Refusal::kSilent), 1);
+  EXPECT_EQ(Refused(RefusalReason::kSilent), 1);
 }
 
 TEST_F(ConnectionAcceptorTest, OneTooManyIsToldSo) {
@@ -256,7 +256,7 @@ TEST_F(ConnectionAcceptorTest, OneTooManyIsToldSo) {
   GrpcClient second(port());
   EXPECT_THAT(second.Call(), Fails(grpc::StatusCode::UNAVAILABLE,
                                    "has 1 connections, and takes at most 1 (--max_connections)"));
-  EXPECT_EQ(Refused(Refusal::kTooMany), 1);
+  EXPECT_EQ(Refused(RefusalReason::kTooMany), 1);
   first.reset();
   const absl::Time until = absl::Now() + kLongEnough;
   while (second.Call().error_code() == grpc::StatusCode::UNAVAILABLE && absl::Now() < until) {
@@ -278,7 +278,7 @@ TEST_F(ConnectionAcceptorTest, ClientsOfGrpcDoNotWaitForLong) {
   config_.start_patience = absl::Milliseconds(1);
   Listen();
   EXPECT_THAT(GrpcClient(port()).Call(), Fails(grpc::StatusCode::UNAVAILABLE, "is starting"));
-  EXPECT_EQ(Refused(Refusal::kNotServing), 1);
+  EXPECT_EQ(Refused(RefusalReason::kNotServing), 1);
 }
 
 TEST_F(ConnectionAcceptorTest, EnrollmentsAreHandedOverBeforeServiceBegins) {
@@ -356,7 +356,7 @@ TEST_F(ConnectionAcceptorTest, TwoThousandIdleOnesDoNotKeepACallOut) {
   EXPECT_EQ(read(ready[0], &byte, 1), 1);
   EXPECT_THAT(GrpcClient(server_port).Call(), IsAnsweredByGrpc());
   EXPECT_EQ(acceptor_->counts().accepted, kNumIdle + 1);
-  EXPECT_GE(Refused(Refusal::kSilent), kNumIdle - 200);
+  EXPECT_GE(Refused(RefusalReason::kSilent), kNumIdle - 200);
   close(release[1]);
   int status = -1;
   EXPECT_EQ(waitpid(child, &status, 0), child);
@@ -378,7 +378,7 @@ TEST_F(ConnectionAcceptorTest, RefusesWhoComesWhileThereIsNoFile) {
   }
   ASSERT_TRUE(early.Connect(port()));
   EXPECT_EQ(early.ReadAll(), "");
-  EXPECT_EQ(Refused(Refusal::kNoFile), 1);
+  EXPECT_EQ(Refused(RefusalReason::kNoFile), 1);
   all.clear();
   ASSERT_TRUE(late.Connect(port()));
   late.Send("GET / HTTP/1.1\r\n\r\n");

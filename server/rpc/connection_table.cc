@@ -21,21 +21,21 @@ bool IsLoopback(absl::string_view address) {
 
 }  // namespace
 
-absl::string_view RefusalName(Refusal refusal) {
+absl::string_view RefusalName(RefusalReason refusal) {
   switch (refusal) {
-    case Refusal::kSilent:
+    case RefusalReason::kSilent:
       return "silent";
-    case Refusal::kTooMany:
+    case RefusalReason::kTooMany:
       return "too many";
-    case Refusal::kTooManyOfAddress:
+    case RefusalReason::kTooManyOfAddress:
       return "too many of one address";
-    case Refusal::kNoGrpc:
+    case RefusalReason::kNoGrpc:
       return "no gRPC";
-    case Refusal::kWrongSecurity:
+    case RefusalReason::kWrongSecurity:
       return "TLS on one side only";
-    case Refusal::kNotServing:
+    case RefusalReason::kNotServing:
       return "before the start";
-    case Refusal::kNoFile:
+    case RefusalReason::kNoFile:
       return "no file descriptor left";
   }
   return "";
@@ -94,10 +94,10 @@ void ConnectionTable::OnSpoken(int fd, absl::Time deadline) {
 
 void ConnectionTable::Forget(int fd) { waiting_.erase(fd); }
 
-std::optional<Refusal> ConnectionTable::LetIn(int fd, absl::Time now) {
+std::optional<RefusalReason> ConnectionTable::LetIn(int fd, absl::Time now) {
   const auto it = waiting_.find(fd);
-  if (it == waiting_.end()) return Refusal::kSilent;
-  std::optional<Refusal> refusal = Judge(it->second.address);
+  if (it == waiting_.end()) return RefusalReason::kSilent;
+  std::optional<RefusalReason> refusal = Judge(it->second.address);
   if (refusal.has_value() && now - last_sweep_ >= kSweepPause) {
     Sweep(now);
     refusal = Judge(it->second.address);
@@ -112,12 +112,13 @@ std::optional<Refusal> ConnectionTable::LetIn(int fd, absl::Time now) {
   return std::nullopt;
 }
 
-std::optional<Refusal> ConnectionTable::Judge(const std::string& address) const {
-  if (let_in_.size() >= static_cast<size_t>(limits_.max_connections)) return Refusal::kTooMany;
+std::optional<RefusalReason> ConnectionTable::Judge(const std::string& address) const {
+  if (let_in_.size() >= static_cast<size_t>(limits_.max_connections))
+    return RefusalReason::kTooMany;
   const auto of_address = num_of_address_.find(address);
   if (of_address != num_of_address_.end() && !IsLoopback(address) &&
       of_address->second >= limits_.per_address()) {
-    return Refusal::kTooManyOfAddress;
+    return RefusalReason::kTooManyOfAddress;
   }
   return std::nullopt;
 }

@@ -18,7 +18,7 @@
 namespace lodestar {
 
 // Why a connection was refused.
-enum class Refusal : uint8_t {
+enum class RefusalReason : uint8_t {
   kSilent,            // said nothing, or too little, for too long, or while others needed its place
   kTooMany,           // in all
   kTooManyOfAddress,  // of one
@@ -30,7 +30,7 @@ enum class Refusal : uint8_t {
 inline constexpr size_t kNumRefusals = 7;
 
 // "silent", "too many".
-absl::string_view RefusalName(Refusal refusal);
+absl::string_view RefusalName(RefusalReason refusal);
 
 struct ConnectionCounts {
   int64_t connections = 0;  // that were let in and live
@@ -38,7 +38,9 @@ struct ConnectionCounts {
   uint64_t accepted = 0;  // since the port was opened, those that were refused later, too
   std::array<uint64_t, kNumRefusals> refused = {};
 
-  uint64_t refused_for(Refusal refusal) const { return refused[static_cast<size_t>(refusal)]; }
+  uint64_t refused_for(RefusalReason refusal) const {
+    return refused[static_cast<size_t>(refusal)];
+  }
 };
 
 struct ConnectionLimits {
@@ -79,7 +81,7 @@ class ConnectionTable {
   // It does not wait any more: it is closed.
   void Forget(int fd);
   // A connection that waits is let in, unless one of the limits is reached: then it waits on.
-  std::optional<Refusal> LetIn(int fd, absl::Time now);
+  std::optional<RefusalReason> LetIn(int fd, absl::Time now);
 
   // Those that have waited for too long.
   std::vector<int> Overdue(absl::Time now) const;
@@ -106,7 +108,7 @@ class ConnectionTable {
   using LetInMap = std::map<int, LetInConnection>;
 
   std::map<int, Waiting>::iterator Oldest();
-  std::optional<Refusal> Judge(const std::string& address) const;
+  std::optional<RefusalReason> Judge(const std::string& address) const;
   LetInMap::iterator Erase(LetInMap::iterator connection);
 
   const ConnectionLimits limits_;

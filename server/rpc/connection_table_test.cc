@@ -24,9 +24,9 @@ class ConnectionTableTest : public ::testing::Test {
     return table.OnAccepted(fd, address, clock_.Now());
   }
   // Accepts one, and lets it in if that is possible.
-  std::optional<Refusal> LetIn(ConnectionTable& table, int fd, const std::string& address) {
+  std::optional<RefusalReason> LetIn(ConnectionTable& table, int fd, const std::string& address) {
     Accept(table, fd, address);
-    const std::optional<Refusal> refusal = table.LetIn(fd, clock_.Now());
+    const std::optional<RefusalReason> refusal = table.LetIn(fd, clock_.Now());
     if (refusal.has_value()) table.Forget(fd);
     clock_.AdvanceTime(absl::Seconds(1));
     return refusal;
@@ -76,7 +76,7 @@ TEST_F(ConnectionTableTest, NoMoreAreLetInThanAllowed) {
   ConnectionTable table = NewTable(2, 10, 2);
   EXPECT_EQ(LetIn(table, 5, "10.0.0.1"), std::nullopt);
   EXPECT_EQ(LetIn(table, 6, "10.0.0.2"), std::nullopt);
-  EXPECT_EQ(LetIn(table, 7, "10.0.0.3"), Refusal::kTooMany);
+  EXPECT_EQ(LetIn(table, 7, "10.0.0.3"), RefusalReason::kTooMany);
   EXPECT_EQ(table.num_waiting(), 0);
 }
 
@@ -98,9 +98,9 @@ TEST_F(ConnectionTableTest, DoesNotLookForEndedOnesAllTheTime) {
   Accept(table, 5, "127.0.0.1");
   EXPECT_EQ(table.LetIn(5, clock_.Now()), std::nullopt);
   Accept(table, 6, "127.0.0.1");
-  EXPECT_EQ(table.LetIn(6, clock_.Now()), Refusal::kTooMany);
+  EXPECT_EQ(table.LetIn(6, clock_.Now()), RefusalReason::kTooMany);
   files_.erase(5);
-  EXPECT_EQ(table.LetIn(6, clock_.Now()), Refusal::kTooMany);
+  EXPECT_EQ(table.LetIn(6, clock_.Now()), RefusalReason::kTooMany);
   clock_.AdvanceTime(absl::Seconds(1));
   EXPECT_EQ(table.LetIn(6, clock_.Now()), std::nullopt);
 }
@@ -116,7 +116,7 @@ TEST_F(ConnectionTableTest, OneAddressMayHaveAQuarter) {
   ConnectionTable table = NewTable(8, 10);
   EXPECT_EQ(LetIn(table, 5, "10.0.0.1"), std::nullopt);
   EXPECT_EQ(LetIn(table, 6, "10.0.0.1"), std::nullopt);
-  EXPECT_EQ(LetIn(table, 7, "10.0.0.1"), Refusal::kTooManyOfAddress);
+  EXPECT_EQ(LetIn(table, 7, "10.0.0.1"), RefusalReason::kTooManyOfAddress);
   EXPECT_EQ(LetIn(table, 8, "10.0.0.2"), std::nullopt);
   files_.erase(6);
   EXPECT_EQ(LetIn(table, 9, "10.0.0.1"), std::nullopt);
@@ -128,7 +128,7 @@ TEST_F(ConnectionTableTest, ThisMachineMayHaveAll) {
   EXPECT_EQ(LetIn(table, 6, "127.0.0.1"), std::nullopt);
   EXPECT_EQ(LetIn(table, 7, "::1"), std::nullopt);
   EXPECT_EQ(LetIn(table, 8, "::1"), std::nullopt);
-  EXPECT_EQ(LetIn(table, 9, "127.0.0.1"), Refusal::kTooMany);
+  EXPECT_EQ(LetIn(table, 9, "127.0.0.1"), RefusalReason::kTooMany);
 }
 
 TEST(ConnectionLimitsTest, FilesBoundConnections) {
@@ -145,7 +145,7 @@ TEST(ConnectionLimitsTest, FilesBoundConnections) {
 
 TEST(RefusalTest, EachHasAName) {
   for (size_t i = 0; i < kNumRefusals; ++i) {
-    EXPECT_NE(RefusalName(static_cast<Refusal>(i)), "") << i;
+    EXPECT_NE(RefusalName(static_cast<RefusalReason>(i)), "") << i;
   }
 }
 
