@@ -238,6 +238,16 @@ TEST_F(ServerFlagsTest, OtherShardsIgnoreTrainingFlagsAndSaySo) {
   EXPECT_THAT(line.ignored, ElementsAre("rounds"));
 }
 
+TEST_F(ServerFlagsTest, EveryServerHasALimitOfConnections) {
+  const ServerCommandLine other =
+      Parse({"--shard=1/2", "--coordinator=localhost:50051", "--max_connections=100"});
+  EXPECT_EQ(other.config.network.max_connections, 100);
+  EXPECT_THAT(other.ignored, IsEmpty());
+  EXPECT_THAT(Parse({"--replica", "--journal_dir=copies", "--max_connections=100"}).ignored,
+              IsEmpty());
+  EXPECT_THAT(ErrorOf({"--max_connections=7"}), HasSubstr("--max_connections=7"));
+}
+
 TEST_F(ServerFlagsTest, EveryServerHasAMemoryLimitOfItsOwn) {
   const ServerCommandLine line =
       Parse({"--shard=1/2", "--coordinator=localhost:50051", "--memory_limit=5000000000"});

@@ -478,8 +478,11 @@ void ConnectionAcceptor::Count(RefusalReason refusal, const std::string& peer) {
 }
 
 void ConnectionAcceptor::LogRefusals(absl::Time now) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (counts_.refused == logged_.refused) return;
+  }
   const ConnectionCounts current = counts();
-  if (current.refused == logged_.refused) return;
   LogWarn("port {}: refused {}; the last from {}; {} of at most {} connections", port_,
           RefusalsText(current, logged_), last_refused_, current.connections,
           current.max_connections);
