@@ -23,7 +23,8 @@ namespace {
 
 // Accepted one after the other before those that have come are looked at.
 constexpr int kMaxAccepts = 64;
-constexpr int kMaxEvents = 64;
+// All that wait may have said something since they were last looked at.
+constexpr int kMaxEvents = 512;
 // Without a file for another connection, and none to refuse it with.
 constexpr absl::Duration kPauseWithoutFiles = absl::Milliseconds(100);
 constexpr absl::Duration kSweepInterval = absl::Seconds(5);
@@ -232,7 +233,10 @@ void ConnectionAcceptor::SetAccepting(bool is_accepting) {
 }
 
 void ConnectionAcceptor::Accept(int listener) {
-  for (int i = 0; i < kMaxAccepts; ++i) {
+  // One at a time while each takes the place of another: whoever has said something by then is let
+  // in before it is taken for silent.
+  for (int i = 0; i < kMaxAccepts && (i == 0 || waiting_.size() < config_.limits.max_waiting);
+       ++i) {
     sockaddr_storage storage{};
     socklen_t length = sizeof(storage);
     const int fd = accept4(listener, reinterpret_cast<sockaddr*>(&storage), &length,
@@ -283,7 +287,8 @@ void ConnectionAcceptor::Add(int fd, int listener, const HostPort& peer) {
   waiting.listener = listener;
   waiting.peer = peer.ToString();
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = fd}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) Close(fd);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return Close(fd);
+  OnFirstBytes(fd, waiting);
 }
 
 void ConnectionAcceptor::CloseForAnother(int fd) {
@@ -312,8 +317,8 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
   char bytes[kMaxFirstBytes];
   const ssize_t num_bytes = recv(fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
   if (num_bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (num_bytes <= 0)
-    return Close(fd);  // has left, as those do that only try whether a port is open
+  // It has left, as those do that only try whether a port is open.
+  if (num_bytes <= 0) return Close(fd);
   const bool wants_tls = config_.transport == Transport::kTls;
   switch (ClassifyFirstBytes({bytes, static_cast<size_t>(num_bytes)})) {
     case FirstBytes::kIncomplete:

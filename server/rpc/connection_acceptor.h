@@ -64,8 +64,7 @@ class ConnectionAcceptor {
   // Hands over connections to gRPC from here on: `grpc` is what
   // ServerBuilder::experimental().AddExternalConnectionAcceptor() has given for a server that was
   // started since then. Called once, before Stop().
-  void Serve(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Serve(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc);
   // Thread-safe.
   ConnectionCounts counts() ABSL_LOCKS_EXCLUDED(mutex_);
   // Closes the port and what has not been let in; the rest lives on. Call it before

@@ -237,6 +237,20 @@ TEST_F(ConnectionAcceptorTest, SilentOnesGiveWay) {
   EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
 }
 
+TEST_F(ConnectionAcceptorTest, WhoHasSpokenIsNotTakenForSilentWhenManyComeAtOnce) {
+  config_.limits.max_waiting = 2;
+  ListenAndServe();
+  std::vector<RawClient> clients(20);
+  LimitFiles(0);  // nobody is accepted
+  for (RawClient& client : clients) {
+    ASSERT_TRUE(client.Connect(port()));
+    client.Send("GET / HTTP/1.1\r\n\r\n");
+  }
+  LimitFiles(file_limit_.rlim_cur);
+  for (RawClient& client : clients) EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 400 "));
+  EXPECT_EQ(Refused(RefusalReason::kSilent), 0);
+}
+
 TEST_F(ConnectionAcceptorTest, SilentOnesAreClosedInTheEnd) {
   config_.clock = &clock_;
   ListenAndServe();

@@ -96,7 +96,6 @@ void ConnectionTable::Forget(int fd) { waiting_.erase(fd); }
 
 std::optional<RefusalReason> ConnectionTable::LetIn(int fd, absl::Time now) {
   const auto it = waiting_.find(fd);
-  if (it == waiting_.end()) return RefusalReason::kSilent;
   std::optional<RefusalReason> refusal = Judge(it->second.address);
   if (refusal.has_value() && now - last_sweep_ >= kSweepPause) {
     Sweep(now);

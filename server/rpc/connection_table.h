@@ -80,7 +80,7 @@ class ConnectionTable {
   void OnSpoken(int fd, absl::Time deadline);
   // It does not wait any more: it is closed.
   void Forget(int fd);
-  // A connection that waits is let in, unless one of the limits is reached: then it waits on.
+  // One that waits is let in, unless one of the limits is reached: then it waits on.
   std::optional<RefusalReason> LetIn(int fd, absl::Time now);
 
   // Those that have waited for too long.
