@@ -89,12 +89,13 @@ class GrpcClient {
     const grpc::ByteBuffer request(&bytes, 1);
     grpc::ByteBuffer reply;
     grpc::Status status;
-    absl::Notification is_done;
-    stub_.UnaryCall(&context, "/any.Service/Call", {}, &request, &reply, [&](grpc::Status ended) {
-      status = std::move(ended);
-      is_done.Notify();
-    });
-    is_done.WaitForNotification();
+    grpc::CompletionQueue queue;
+    const auto call = stub_.PrepareUnaryCall(&context, "/any.Service/Call", request, &queue);
+    call->StartCall();
+    call->Finish(&reply, &status, nullptr);
+    void* tag;
+    bool is_ok;
+    queue.Next(&tag, &is_ok);
     return status;
   }
 
