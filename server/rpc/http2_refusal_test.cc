@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "absl/strings/str_cat.h"
 
 namespace lodestar {
@@ -62,6 +64,20 @@ TEST(Http2RefusalTest, WhatIsNoHttp2IsNotGoneOnWith) {
   refusal.OnBytes(absl::StrCat(kPreface, "\xff\xff\xff and so on"));
   EXPECT_TRUE(refusal.is_broken());
   EXPECT_EQ(refusal.OnBytes(Call(1)), "");
+}
+
+TEST(Http2RefusalTest, AnyBytesAreTaken) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    Http2Refusal refusal = NewRefusal();
+    std::string bytes(kPreface);
+    for (int length = static_cast<int>(random() % 200); length > 0; --length) {
+      bytes.push_back(static_cast<char>(random() % 4 == 0 ? random() : random() % 8));
+    }
+    const std::string answer = refusal.OnBytes(bytes);
+    // A frame of nine bytes may be a call; its answer is less than ten times as long.
+    EXPECT_LE(answer.size(), 10 * bytes.size());
+  }
 }
 
 TEST(Http2RefusalTest, WhoSendsAndSendsIsGivenUp) {
