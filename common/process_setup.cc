@@ -1,7 +1,9 @@
 #include "common/process_setup.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>  // defines __GLIBC__ where it applies
 #include <cstdlib>
 #include <exception>
@@ -67,6 +69,15 @@ void SetUpMalloc() {
 }
 
 void SetUpMutexes() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
+
+void RaiseFileLimit() {
+  // More is of no use, and some systems allow a thousand times as much.
+  constexpr rlim_t kMostFiles = 1 << 20;
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMostFiles));
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 void FlushDenormals() {
 #ifdef __SSE2__

@@ -19,6 +19,10 @@ void SetUpMalloc();
 // keep it.
 void SetUpMutexes();
 
+// Raises the number of files that this process may have open, of which each connection is one, to
+// the most that it may ask for: usual shells start it with 1024.
+void RaiseFileLimit();
+
 // Treats numbers below 2^-126 as zero, as GPUs can. They carry nothing that training needs, but x86
 // takes a hundred cycles for each: gradients and moments that die away made matrix products 10
 // times slower. Threads inherit it.

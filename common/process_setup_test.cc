@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <thread>
@@ -48,6 +49,19 @@ TEST(ProcessSetupDeathTest, AThreadThatCannotBeStartedIsSaid) {
       ::testing::ExitedWithCode(1), "^cannot start a thread: memory is limited");
 }
 #endif
+
+TEST(ProcessSetupTest, MayHaveAsManyFilesAsItCan) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  RaiseFileLimit();
+  rlimit after = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &after), 0);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(after.rlim_cur, std::min<rlim_t>(before.rlim_max, 1 << 20));
+}
 
 // Volatile, so that the processor computes it, not the compiler.
 float Product(float x, float y) {

@@ -16,7 +16,8 @@ constexpr int kClientPingMs = 10'000;
 // Longer than the longest stall of a bulk transfer: a saturated link delays pings too.
 constexpr int kClientPingTimeoutMs = 10'000;
 constexpr int kServerPingMs = 20'000;
-constexpr int kServerPingTimeoutMs = 20'000;
+// For TLS, and for the first frame of HTTP/2.
+constexpr int kHandshakeTimeoutMs = 10'000;
 // What a server lets clients do; below kClientPingMs, or they would be sent away.
 constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kReconnectInitialMs = 100;
@@ -117,6 +118,7 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, bool long_paths) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   // Two servers on one port would each get some of the workers.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }

@@ -27,6 +27,9 @@ inline constexpr int kSharedBlocks = 6;
 inline constexpr int kDataChannelsPerServer = 2;
 inline constexpr int64_t kBytesForManyChannels = int64_t{4} << 20;
 
+// A server breaks a connection whose peer does not acknowledge anything for that long.
+inline constexpr int kServerPingTimeoutMs = 20'000;
+
 // Metadata of a bulk call: its number, for ParameterService.DescribeCalls.
 inline constexpr char kCallNumberKey[] = "lodestar-call";
 

@@ -28,6 +28,7 @@
 #include "server/rpc/authority_rpc.h"
 #include "server/rpc/cluster_rpc.h"
 #include "server/rpc/commanded_shards.h"
+#include "server/rpc/connection_table.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/status_rpc.h"
 #include "server/server_config.h"
@@ -51,6 +52,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     std::function<bool()> is_interrupted = [] { return false; };
     // What the shard of this process may take. Zeros: not known, and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
+    std::function<ConnectionCounts()> read_connections = [] { return ConnectionCounts{}; };
     // See Server::Deps.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
     const ServerSecurity* security = nullptr;  // of this server

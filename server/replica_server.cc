@@ -16,7 +16,6 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
-#include "server/advertised_address.h"
 #include "server/server_security.h"
 
 namespace lodestar {
@@ -63,6 +62,7 @@ ReplicaServer::ReplicaServer(const ServerConfig& config, const Deps& deps)
 
 ReplicaServer::~ReplicaServer() {
   if (grpc_server_ == nullptr) return;
+  acceptor_->Stop();
   // Servers end no call by themselves.
   grpc_server_->Shutdown(std::chrono::system_clock::now());
   grpc_server_->Wait();
@@ -72,18 +72,29 @@ absl::Status ReplicaServer::Start() {
   RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
   RETURN_IF_ERROR(store_.Open());
   ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_));
+  ConnectionAcceptor::Config acceptor;
+  acceptor.listen = config_.network.listen;
+  acceptor.limits.max_connections = config_.network.max_connections;
+  if (!security_->transport().is_plain()) {
+    acceptor.transport = ConnectionAcceptor::Transport::kTls;
+  }
+  acceptor.clock = deps_.clock;
+  ASSIGN_OR_RETURN(acceptor_, ConnectionAcceptor::Listen(std::move(acceptor)));
+  port_ = acceptor_->port();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   ApplyServerOptions(builder, /*long_paths=*/true);
-  builder.AddListeningPort(config_.network.listen.ToString(), security_->MakeServerCredentials(),
-                           &port_);
+  auto connections = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      security_->MakeServerCredentials());
   builder.RegisterService(&rpc_);
   builder.RegisterCallbackGenericService(&refusal_);
   grpc::ResourceQuota quota("replica");
   quota.SetMaxThreads(kMaxThreads);
   builder.SetResourceQuota(quota);
   grpc_server_ = builder.BuildAndStart();
-  if (grpc_server_ == nullptr || port_ == 0) return ExplainListenFailure(config_.network.listen);
+  if (grpc_server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
+  acceptor_->Serve(std::move(connections));
   LogInfo("version={} replica listen={}:{} journal_dir={} checkpoint_dir={}", SoftwareVersion(),
           config_.network.listen.host, port_, config_.durability.journal_dir,
           config_.durability.checkpoint_dir.empty() ? "none" : config_.durability.checkpoint_dir);

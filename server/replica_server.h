@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "server/replica/replica_store.h"
 #include "server/rpc/call_refusal.h"
+#include "server/rpc/connection_acceptor.h"
 #include "server/rpc/replica_rpc.h"
 #include "server/server_config.h"
 
@@ -63,6 +64,7 @@ class ReplicaServer {
   ReplicaRpc rpc_{&store_};
   CallRefusal refusal_;
   std::unique_ptr<ServerSecurity> security_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> grpc_server_;
 };
 

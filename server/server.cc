@@ -30,6 +30,8 @@
 #include "server/replica/replication.h"
 #include "server/replica/replication_mark.h"
 #include "server/rpc/call_refusal.h"
+#include "server/rpc/connection_acceptor.h"
+#include "server/rpc/connection_table.h"
 #include "server/rpc/parameter_rpc.h"
 #include "server/rpc/replica_calls.h"
 #include "server/rpc/shard_agent.h"
@@ -344,6 +346,7 @@ absl::Status Server::Build() {
     deps.security = security_.get();
     deps.is_interrupted = deps_.is_interrupted;
     deps.read_memory = host.read_memory;
+    deps.read_connections = [this] { return ReadConnections(); };
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));
   } else {
     ASSIGN_OR_RETURN(AddressList coordinator,
@@ -384,18 +387,34 @@ void Server::StartTrace() {
 }
 
 absl::Status Server::Listen() {
+  ConnectionAcceptor::Config acceptor;
+  acceptor.listen = config_.network.listen;
+  acceptor.limits.max_connections = config_.network.max_connections;
+  if (!security_->transport().is_plain()) {
+    acceptor.transport = ConnectionAcceptor::Transport::kTls;
+  }
+  if (security_->authority() != nullptr && role_ != nullptr) {
+    acceptor.enroll = [this](int fd, std::string peer) {
+      role_->TakeEnrollment(fd, std::move(peer));
+    };
+  }
+  acceptor.clock = deps_.clock;
+  ASSIGN_OR_RETURN(acceptor_, ConnectionAcceptor::Listen(std::move(acceptor)));
+  port_ = acceptor_->port();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   ApplyServerOptions(builder, config_.network.long_paths);
-  builder.AddListeningPort(config_.network.listen.ToString(), security_->MakeServerCredentials(),
-                           &port_);
+  auto connections = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      security_->MakeServerCredentials());
   builder.RegisterService(parameter_rpc_.get());
   if (role_ != nullptr) role_->AddServices(builder);
   builder.RegisterCallbackGenericService(refusal_.get());
   grpc_server_ = builder.BuildAndStart();
-  if (grpc_server_ == nullptr || port_ == 0) return ExplainListenFailure(config_.network.listen);
+  if (grpc_server_ == nullptr) return absl::InternalError("gRPC cannot start a server");
   SetHealth(false);
+  acceptor_->Serve(std::move(connections));
   address_ = AdvertisedAddress(config_.network, port_);
   if (config_.network.port_file.empty()) return absl::OkStatus();
   return WriteFileAtomically(config_.network.port_file, absl::StrCat(port_, "\n"));
@@ -451,6 +470,7 @@ void Server::Watch() {
       host_->Tick();
       security_->Keep();
       if (role_ != nullptr) role_->OnStats(ReadShard().stats);
+      WatchConnections();
     }
     const bool is_serving = !is_draining_ && host_->is_serving();
     if (is_serving != was_serving) {
@@ -463,6 +483,24 @@ void Server::Watch() {
     const std::optional<absl::Status> outcome = role_->outcome();
     if (outcome.has_value() && !role_->AwaitsServers()) Finish(*outcome);
   }
+}
+
+void Server::WatchConnections() {
+  if (role_ == nullptr) return;  // the log has it
+  const ConnectionCounts counts = ReadConnections();
+  const uint64_t num_refused = counts.refused_for(RefusalReason::kTooMany) +
+                               counts.refused_for(RefusalReason::kTooManyOfAddress) +
+                               counts.refused_for(RefusalReason::kNoFile);
+  if (std::exchange(num_refused_, num_refused) == num_refused) return;
+  role_->RaiseAlarm(
+      absl::StrCat("connections are refused: there may be ", counts.max_connections,
+                   " at a time (--max_connections, ulimit -n), and a quarter of that from one "
+                   "address of another machine"),
+      AlarmKind::kReminder);
+}
+
+ConnectionCounts Server::ReadConnections() const {
+  return acceptor_ == nullptr ? ConnectionCounts() : acceptor_->counts();
 }
 
 void Server::SetHealth(bool is_serving) {
@@ -546,6 +584,7 @@ void Server::Stop(StopKind kind) {
         absl::UnavailableError("the server is stopping; connect again when it is back"));
   }
   if (parameter_rpc_ != nullptr) parameter_rpc_->EndSharing();
+  if (acceptor_ != nullptr) acceptor_->Stop();
   if (grpc_server_ != nullptr) {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + kCallPatience);
     grpc_server_->Wait();

@@ -26,6 +26,7 @@ class Server;
 namespace lodestar {
 
 class CallRefusal;
+class ConnectionAcceptor;
 class CoordinatorRole;
 class FolderLock;
 class ParameterRpc;
@@ -37,6 +38,7 @@ class ShardLog;
 class ShardReports;
 class ThreadPool;
 class TraceRecorder;
+struct ConnectionCounts;
 struct ShardReading;
 
 class Server {
@@ -109,6 +111,9 @@ class Server {
   absl::Status BeginService();
   void Watch();
   void SetHealth(bool is_serving);
+  // Raises an alarm if connections were refused because there are too many.
+  void WatchConnections();
+  ConnectionCounts ReadConnections() const;
   ShardReading ReadShard() const;
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsToStopAtOnce() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -140,12 +145,14 @@ class Server {
   FileSystem* log_disk_ = &disk_;
   FileSystem* shard_disk_ = &disk_;
   std::unique_ptr<ServerSecurity> security_;
-  std::unique_ptr<TraceRecorder> trace_;      // null: no trace
-  std::unique_ptr<CoordinatorRole> role_;     // of shard 0
-  std::unique_ptr<ShardAgent> agent_;         // of the others
-  std::unique_ptr<CallRefusal> refusal_;      // of what others have
-  std::unique_ptr<ShardLog> log_;             // null: nothing is written down
-  std::unique_ptr<ThreadPool> log_executor_;  // its tasks use the log
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // null before Listen()
+  uint64_t num_refused_ = 0;                      // connections, as last seen
+  std::unique_ptr<TraceRecorder> trace_;          // null: no trace
+  std::unique_ptr<CoordinatorRole> role_;         // of shard 0
+  std::unique_ptr<ShardAgent> agent_;             // of the others
+  std::unique_ptr<CallRefusal> refusal_;          // of what others have
+  std::unique_ptr<ShardLog> log_;                 // null: nothing is written down
+  std::unique_ptr<ThreadPool> log_executor_;      // its tasks use the log
   bool has_recovered_ = false;
   // Its last tasks, which the destructor waits for, still report to those above.
   std::unique_ptr<ThreadPool> executor_;

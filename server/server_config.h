@@ -24,6 +24,7 @@ struct NetworkConfig {
   // Whether payloads of workers on this machine go through memory shared with them.
   bool shared_memory = true;
   bool long_paths = false;  // see ApplyServerOptions()
+  int max_connections = 4096;
 };
 
 struct SecurityConfig {

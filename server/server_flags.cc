@@ -47,6 +47,11 @@ ABSL_FLAG(bool, long_paths, false,
           "server reads it. Its memory grows by that, 4 MiB and more, for each connection of a "
           "worker.");
 ABSL_FLAG(
+    int32_t, max_connections, 4096,
+    "Connections that this server has at a time, 8 to 1048576; a worker has up to three. From "
+    "one address of another machine: a quarter of them. Fewer where the process may not have as "
+    "many open files (ulimit -n).");
+ABSL_FLAG(
     std::string, shard, "0/1",
     "I/K: this server owns the I-th of K parts of the parameters, 0 <= I < K <= 256. Shard 0 is "
     "the coordinator: it has all settings of the job; the others need --listen, --shard and "
@@ -435,6 +440,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   config.network.port_file = absl::GetFlag(FLAGS_port_file);
   config.network.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   config.network.long_paths = absl::GetFlag(FLAGS_long_paths);
+  config.network.max_connections = absl::GetFlag(FLAGS_max_connections);
   ASSIGN_OR_RETURN(config.cluster, ReadCluster());
   ASSIGN_OR_RETURN(config.output.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   config.output.metrics_out = absl::GetFlag(FLAGS_metrics_out);
@@ -458,18 +464,20 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {
-      "listen",     "http",          "insecure",        "advertise",    "join",
-      "state_dir",  "tls",           "tls_cert",        "tls_key",      "tls_ca",
-      "port_file",  "shared_memory", "long_paths",      "shard",        "coordinator",
-      "trace",      "trace_rounds",  "log_level",       "stop_timeout", "memory_limit",
-      "durability", "journal_dir",   "journal_replica", "promote",      "leader_lease"};
+      "listen",         "http",          "insecure",        "advertise",    "join",
+      "state_dir",      "tls",           "tls_cert",        "tls_key",      "tls_ca",
+      "port_file",      "shared_memory", "long_paths",      "shard",        "coordinator",
+      "trace",          "trace_rounds",  "log_level",       "stop_timeout", "memory_limit",
+      "durability",     "journal_dir",   "journal_replica", "promote",      "leader_lease",
+      "max_connections"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
 bool CountsOnReplica(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {
-      "replica", "listen",    "insecure", "port_file", "log_level", "journal_dir", "checkpoint_dir",
-      "join",    "state_dir", "tls",      "tls_cert",  "tls_key",   "tls_ca"};
+      "replica",     "listen",         "insecure", "port_file",      "log_level",
+      "journal_dir", "checkpoint_dir", "join",     "state_dir",      "tls",
+      "tls_cert",    "tls_key",        "tls_ca",   "max_connections"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -484,8 +492,8 @@ bool Counts(const std::string& flag, const ServerConfig& config) {
 std::vector<FlagGroup> ServerFlagGroups() {
   return {
       {"Network and place in the cluster",
-       {"listen", "http", "advertise", "port_file", "shared_memory", "long_paths", "shard",
-        "coordinator", "leader_lease", "memory_limit"}},
+       {"listen", "http", "advertise", "port_file", "shared_memory", "long_paths",
+        "max_connections", "shard", "coordinator", "leader_lease", "memory_limit"}},
       {"Security",
        {"join", "state_dir", "tls", "certificate_ttl", "tls_cert", "tls_key", "tls_ca",
         "insecure"}},

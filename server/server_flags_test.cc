@@ -42,6 +42,7 @@ TEST_F(ServerFlagsTest, DefaultsAreAJobThatRuns) {
   EXPECT_EQ(config.job.schedule.total_rounds, 2000);
   EXPECT_EQ(config.cluster.lease, absl::Seconds(10));
   EXPECT_EQ(config.cluster.round_timeout, absl::Hours(1));
+  EXPECT_EQ(config.network.max_connections, 4096);
   EXPECT_TRUE(config.is_coordinator());
 }
 
@@ -235,6 +236,16 @@ TEST_F(ServerFlagsTest, OtherShardsIgnoreTrainingFlagsAndSaySo) {
       Parse({"--shard=1/2", "--coordinator=localhost:50051", "--listen=127.0.0.1:0", "--rounds=7"});
   EXPECT_FALSE(line.config.is_coordinator());
   EXPECT_THAT(line.ignored, ElementsAre("rounds"));
+}
+
+TEST_F(ServerFlagsTest, EveryServerHasALimitOfConnections) {
+  const ServerCommandLine other =
+      Parse({"--shard=1/2", "--coordinator=localhost:50051", "--max_connections=100"});
+  EXPECT_EQ(other.config.network.max_connections, 100);
+  EXPECT_THAT(other.ignored, IsEmpty());
+  EXPECT_THAT(Parse({"--replica", "--journal_dir=copies", "--max_connections=100"}).ignored,
+              IsEmpty());
+  EXPECT_THAT(ErrorOf({"--max_connections=7"}), HasSubstr("--max_connections=7"));
 }
 
 TEST_F(ServerFlagsTest, EveryServerHasAMemoryLimitOfItsOwn) {

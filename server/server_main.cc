@@ -218,6 +218,7 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
+  lodestar::RaiseFileLimit();
   lodestar::FlushDenormals();
   lodestar::SetUpServerProcess();
   lodestar::BlockStopSignals();

@@ -114,6 +114,17 @@ std::string DivergenceText(const v1::ClusterStatus& status) {
   return text;
 }
 
+// "7 of 4096 connections; refused: 12 silent, 3 too many"; empty if none was refused.
+std::string PortText(const v1::PortStatus& port) {
+  if (port.refused().empty()) return "";
+  std::vector<std::string> refused;
+  for (const v1::RefusedConnections& some : port.refused()) {
+    refused.push_back(absl::StrCat(some.count(), " ", some.reason()));
+  }
+  return absl::StrCat(port.connections(), " of ", port.max_connections(),
+                      " connections; refused: ", absl::StrJoin(refused, ", "));
+}
+
 // "stop, 12s ago: psctl stop"
 std::string RequestText(const v1::PendingRequest& request) {
   return absl::StrCat(request.what(), ", ", FormatSeconds(request.age_seconds()), " ago",
@@ -242,6 +253,7 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
     add("leader    ", absl::StrCat("holds ", status.leader_lease()));
   }
   for (const std::string& line : ReplicaLines(status)) add("replica   ", line);
+  add("port      ", PortText(status.port()));
   if (status.has_resumed()) {
     add("resumed   ",
         absl::StrFormat("%s (round %d)", status.resumed().path(), status.resumed().round()));

@@ -98,6 +98,21 @@ TEST(StatusTextTest, EachServerHasALineForItsReplica) {
                         "replica   shard 1: backup:50062 has everything\n"));
 }
 
+TEST(StatusTextTest, RefusedConnectionsAreCounted) {
+  v1::ClusterStatus status = Training();
+  v1::PortStatus* port = status.mutable_port();
+  port->set_connections(7);
+  port->set_max_connections(4096);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("\nport")));
+  for (const auto& [reason, count] : {std::pair("silent", 12), std::pair("too many", 3)}) {
+    v1::RefusedConnections* refused = port->add_refused();
+    refused->set_reason(reason);
+    refused->set_count(count);
+  }
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\nport      7 of 4096 connections; refused: 12 silent, 3 too many\n"));
+}
+
 TEST(StatusTextTest, SaysThatThereIsAJournal) {
   v1::ClusterStatus status = Training();
   status.set_durability("checkpoint");

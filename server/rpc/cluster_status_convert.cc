@@ -137,6 +137,19 @@ void SetResumed(const ResumeSnapshot& resumed, v1::ClusterStatus* status) {
 
 }  // namespace
 
+void SetPort(const ConnectionCounts& counts, v1::ClusterStatus* status) {
+  v1::PortStatus* port = status->mutable_port();
+  port->set_connections(static_cast<uint64_t>(counts.connections));
+  port->set_max_connections(static_cast<uint64_t>(counts.max_connections));
+  port->set_accepted(counts.accepted);
+  for (size_t i = 0; i < kNumRefusals; ++i) {
+    if (counts.refused[i] == 0) continue;
+    v1::RefusedConnections* refused = port->add_refused();
+    refused->set_reason(std::string(RefusalName(static_cast<RefusalReason>(i))));
+    refused->set_count(counts.refused[i]);
+  }
+}
+
 v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
   v1::ClusterStatus status;
   status.set_software_version(SoftwareVersion());

@@ -3,10 +3,13 @@
 
 #include "common/job_spec.h"
 #include "proto/status_service.pb.h"
+#include "server/rpc/connection_table.h"
 #include "server/status/status_board.h"
 
 namespace lodestar {
 
+// Of the port of the server that the status is asked of.
+void SetPort(const ConnectionCounts& counts, v1::ClusterStatus* status);
 v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job);
 
 }  // namespace lodestar

@@ -6,7 +6,10 @@
 #include <limits>
 #include <thread>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/status_hints.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -352,6 +355,43 @@ TEST(ControlPlaneTest, TakenPortIsAnError) {
       Server::Create(config, {}).status(),
       StatusIs(absl::StatusCode::kUnavailable,
                AllOf(HasSubstr(absl::StrCat(config.network.listen.port)), HasSubstr("in use"))));
+}
+
+// A channel with a connection of its own, once that is there.
+std::shared_ptr<grpc::Channel> Connected(const std::string& address) {
+  grpc::ChannelArguments own_connection;
+  own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  auto channel =
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), own_connection);
+  EXPECT_TRUE(channel->WaitForConnected(absl::ToChronoTime(absl::Now() + absl::Seconds(20))));
+  return channel;
+}
+
+TEST(ControlPlaneTest, ConnectionsThatAreTooManyAreSaidAndCounted) {
+  ServerConfig config = TestConfig();
+  config.network.max_connections = 8;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  while (channels.size() < 8) channels.push_back(Connected(cluster->address()));
+  EXPECT_THAT(FetchStatus(cluster->address()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("--max_connections")));
+  const auto stub = v1::StatusService::NewStub(channels[0]);
+  v1::ClusterStatus status;
+  const auto alarm = [&status] {
+    return absl::c_find_if(status.alarms(), [](const v1::Alarm& raised) {
+      return absl::StrContains(raised.text(), "--max_connections");
+    });
+  };
+  do {
+    grpc::ClientContext context;
+    ASSERT_TRUE(stub->GetStatus(&context, {}, &status).ok());
+  } while (alarm() == status.alarms().end());
+  EXPECT_TRUE(alarm()->is_reminder());
+  EXPECT_EQ(status.port().connections(), 8);
+  EXPECT_EQ(status.port().max_connections(), 8);
+  EXPECT_GE(status.port().accepted(), 9);
+  ASSERT_EQ(status.port().refused_size(), 1);
+  EXPECT_EQ(status.port().refused(0).reason(), "too many");
 }
 
 // A client that has begun to read an export, and goes no further by itself.

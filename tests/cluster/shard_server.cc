@@ -40,18 +40,26 @@ ShardServer::ShardServer(Config config)
         return shard_;
       },
       executor_.get(), config_.shared_memory);
+  ConnectionAcceptor::Config listening;
+  listening.listen = {"127.0.0.1", 0};
+  auto acceptor = ConnectionAcceptor::Listen(std::move(listening));
+  LODESTAR_CHECK(acceptor.ok()) << acceptor.status().ToString();
+  acceptor_ = *std::move(acceptor);
   grpc::ServerBuilder builder;
   ApplyServerOptions(builder);
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  auto connections = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.RegisterService(rpc_.get());
   server_ = builder.BuildAndStart();
-  LODESTAR_CHECK(server_ != nullptr && port != 0);
-  address_ = absl::StrCat("127.0.0.1:", port);
+  LODESTAR_CHECK(server_ != nullptr);
+  acceptor_->Serve(std::move(connections));
+  address_ = absl::StrCat("127.0.0.1:", acceptor_->port());
 }
 
 ShardServer::~ShardServer() {
   shard_->Shutdown(absl::UnavailableError("the test is over"));
+  acceptor_->Stop();
   server_->Shutdown(std::chrono::system_clock::now());
   server_.reset();
   shard_.reset();

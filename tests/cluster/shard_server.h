@@ -15,6 +15,7 @@
 #include "common/executor.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "server/rpc/connection_acceptor.h"
 #include "server/rpc/parameter_rpc.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/in_process_norms.h"
@@ -62,6 +63,7 @@ class ShardServer {
   absl::Mutex mutex_;
   absl::Status detached_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ParameterRpc> rpc_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };

@@ -5,6 +5,7 @@ Usage: server_process_test.py PS_SERVER
 """
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.error
 import urllib.request
 
 SERVER = None
@@ -112,6 +114,22 @@ class ServerProcessTest(unittest.TestCase):
       second = run("--model=mlp", f"--listen=127.0.0.1:{server.port}")
       self.assertEqual(second.returncode, 129)
       self.assertIn("in use", second.stderr)
+
+  def test_idle_connections_keep_nobody_out(self):
+    with ServerProcess() as server:
+      max_files = 128
+      resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (max_files, max_files))
+      address = ("127.0.0.1", server.port)
+      idle = [socket.create_connection(address) for _ in range(3 * max_files)]
+      try:
+        with self.assertRaises(urllib.error.HTTPError) as told:
+          urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=PATIENCE_SECONDS)
+        self.assertEqual(told.exception.code, 400)
+        self.assertIn("psctl status", told.exception.read().decode())
+        told.exception.close()
+      finally:
+        for connection in idle:
+          connection.close()
 
   def test_missing_weights_exit_with_1(self):
     failed = run("--model=mlp", "--listen=127.0.0.1:0", "--init_from=/no/such/file.safetensors")

@@ -1,0 +1,152 @@
+#include "server/rpc/connection_table.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/match.h"
+
+namespace lodestar {
+namespace {
+
+// A sweep asks the system for every connection; connections that come while a limit is reached may
+// be many.
+constexpr absl::Duration kSweepPause = absl::Milliseconds(10);
+// Files that a server needs beside connections: journals, checkpoints, memory shared with workers.
+constexpr int64_t kFilesForOthers = 512;
+
+bool IsLoopback(absl::string_view address) {
+  return absl::StartsWith(address, "127.") || address == "::1";
+}
+
+}  // namespace
+
+absl::string_view RefusalName(RefusalReason refusal) {
+  switch (refusal) {
+    case RefusalReason::kSilent:
+      return "silent";
+    case RefusalReason::kTooMany:
+      return "too many";
+    case RefusalReason::kTooManyOfAddress:
+      return "too many of one address";
+    case RefusalReason::kNoGrpc:
+      return "no gRPC";
+    case RefusalReason::kWrongSecurity:
+      return "TLS on one side only";
+    case RefusalReason::kNotServing:
+      return "before the start";
+    case RefusalReason::kNoFile:
+      return "no file descriptor left";
+  }
+  return "";
+}
+
+int ConnectionLimits::per_address() const {
+  return max_per_address > 0 ? max_per_address : std::max(max_connections / 4, 1);
+}
+
+ConnectionLimits LimitToFiles(ConnectionLimits limits, int64_t max_files) {
+  const int64_t waiting = std::clamp<int64_t>(max_files / 8, 1, limits.max_waiting);
+  const int64_t others = std::min(max_files / 4, kFilesForOthers);
+  limits.max_waiting = static_cast<int>(waiting);
+  limits.max_connections = static_cast<int>(
+      std::clamp<int64_t>(max_files - others - waiting, 1, limits.max_connections));
+  return limits;
+}
+
+ConnectionTable::ConnectionTable(const ConnectionLimits& limits, Identify identify)
+    : limits_(limits), identify_(std::move(identify)) {}
+
+std::optional<int> ConnectionTable::OnAccepted(int fd, std::string address, absl::Time now) {
+  // The one that had this number before has ended.
+  if (const auto former = let_in_.find(fd); former != let_in_.end()) Erase(former);
+  std::optional<int> leaving;
+  if (waiting_.size() >= static_cast<size_t>(limits_.max_waiting)) {
+    const auto oldest = Oldest();
+    leaving = oldest->first;
+    waiting_.erase(oldest);
+  }
+  waiting_[fd] = {std::move(address), now, now + limits_.patience};
+  return leaving;
+}
+
+std::map<int, ConnectionTable::Waiting>::iterator ConnectionTable::Oldest() {
+  return std::min_element(waiting_.begin(), waiting_.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.second.has_spoken, a.second.since) <
+           std::tie(b.second.has_spoken, b.second.since);
+  });
+}
+
+std::optional<int> ConnectionTable::TakeOldestSilent() {
+  const auto oldest = Oldest();
+  if (oldest == waiting_.end() || oldest->second.has_spoken) return std::nullopt;
+  const int fd = oldest->first;
+  waiting_.erase(oldest);
+  return fd;
+}
+
+void ConnectionTable::OnSpoken(int fd, absl::Time deadline) {
+  const auto it = waiting_.find(fd);
+  if (it == waiting_.end()) return;
+  it->second.has_spoken = true;
+  it->second.deadline = deadline;
+}
+
+void ConnectionTable::Forget(int fd) { waiting_.erase(fd); }
+
+std::optional<RefusalReason> ConnectionTable::LetIn(int fd, absl::Time now) {
+  const auto it = waiting_.find(fd);
+  std::optional<RefusalReason> refusal = Judge(it->second.address);
+  if (refusal.has_value() && now - last_sweep_ >= kSweepPause) {
+    Sweep(now);
+    refusal = Judge(it->second.address);
+  }
+  if (refusal.has_value()) return refusal;
+  const std::optional<FileIdentity> identity = identify_(fd);
+  if (identity.has_value()) {
+    ++num_of_address_[it->second.address];
+    let_in_[fd] = {std::move(it->second.address), *identity};
+  }
+  waiting_.erase(it);
+  return std::nullopt;
+}
+
+std::optional<RefusalReason> ConnectionTable::Judge(const std::string& address) const {
+  if (let_in_.size() >= static_cast<size_t>(limits_.max_connections))
+    return RefusalReason::kTooMany;
+  const auto of_address = num_of_address_.find(address);
+  if (of_address != num_of_address_.end() && !IsLoopback(address) &&
+      of_address->second >= limits_.per_address()) {
+    return RefusalReason::kTooManyOfAddress;
+  }
+  return std::nullopt;
+}
+
+std::vector<int> ConnectionTable::Overdue(absl::Time now) const {
+  std::vector<int> overdue;
+  for (const auto& [fd, waiting] : waiting_) {
+    if (waiting.deadline <= now) overdue.push_back(fd);
+  }
+  return overdue;
+}
+
+absl::Time ConnectionTable::next_deadline() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [fd, waiting] : waiting_) next = std::min(next, waiting.deadline);
+  return next;
+}
+
+void ConnectionTable::Sweep(absl::Time now) {
+  last_sweep_ = now;
+  for (auto it = let_in_.begin(); it != let_in_.end();) {
+    it = identify_(it->first) == it->second.identity ? std::next(it) : Erase(it);
+  }
+}
+
+ConnectionTable::LetInMap::iterator ConnectionTable::Erase(LetInMap::iterator connection) {
+  const auto of_address = num_of_address_.find(connection->second.address);
+  if (--of_address->second == 0) num_of_address_.erase(of_address);
+  return let_in_.erase(connection);
+}
+
+}  // namespace lodestar

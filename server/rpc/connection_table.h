@@ -1,0 +1,123 @@
+// How many connections a port has and may have: those that have not been let in, because nothing or
+// not enough has come from them or because they are being told that they are refused, and those
+// that were let in. Pure: time is given, and what a file descriptor stands for is asked for.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace lodestar {
+
+// Why a connection was refused.
+enum class RefusalReason : uint8_t {
+  kSilent,            // said nothing, or too little, for too long, or while others needed its place
+  kTooMany,           // in all
+  kTooManyOfAddress,  // of one
+  kNoGrpc,            // speaks something else
+  kWrongSecurity,     // TLS where there is none, or none where it is wanted
+  kNotServing,        // the server has not begun to
+  kNoFile,            // this process may not open more files
+};
+inline constexpr size_t kNumRefusals = 7;
+
+// "silent", "too many".
+absl::string_view RefusalName(RefusalReason refusal);
+
+struct ConnectionCounts {
+  int64_t connections = 0;  // that were let in and live
+  int64_t max_connections = 0;
+  uint64_t accepted = 0;  // since the port was opened, those that were refused later, too
+  std::array<uint64_t, kNumRefusals> refused = {};
+
+  uint64_t refused_for(RefusalReason refusal) const {
+    return refused[static_cast<size_t>(refusal)];
+  }
+};
+
+struct ConnectionLimits {
+  int max_connections = 4096;  // that are let in
+  // From one address of another machine; 0: a quarter of all.
+  int max_per_address = 0;
+  // That have not been let in. Another one takes the place of the oldest silent one.
+  int max_waiting = 256;
+  absl::Duration patience = absl::Seconds(10);  // with one that waits
+
+  int per_address() const;
+};
+
+// `limits`, or less where a process that may have `max_files` open files could not have as many
+// connections beside the files that it needs.
+ConnectionLimits LimitToFiles(ConnectionLimits limits, int64_t max_files);
+
+class ConnectionTable {
+ public:
+  // Two files that are open one after the other under one number differ in it.
+  struct FileIdentity {
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+  };
+  // Not set: there is none.
+  using Identify = std::function<std::optional<FileIdentity>(int fd)>;
+
+  ConnectionTable(const ConnectionLimits& limits, Identify identify);
+
+  // A connection has come, and waits. Returns the one that has to go for it, which is closed and
+  // forgotten: one that has not spoken if there is one, the oldest of them.
+  std::optional<int> OnAccepted(int fd, std::string address, absl::Time now);
+  // The one that OnAccepted() would choose, if it has not spoken: it is closed and forgotten.
+  std::optional<int> TakeOldestSilent();
+  // It has said what it is, and waits on, until `deadline`.
+  void OnSpoken(int fd, absl::Time deadline);
+  // It does not wait any more: it is closed.
+  void Forget(int fd);
+  // One that waits is let in, unless one of the limits is reached: then it waits on.
+  std::optional<RefusalReason> LetIn(int fd, absl::Time now);
+
+  // Those that have waited for too long.
+  std::vector<int> Overdue(absl::Time now) const;
+  absl::Time next_deadline() const;
+  // Forgets those that were let in and live no more.
+  void Sweep(absl::Time now);
+  absl::Time last_sweep() const { return last_sweep_; }
+
+  const ConnectionLimits& limits() const { return limits_; }
+  size_t num_waiting() const { return waiting_.size(); }
+  size_t num_let_in() const { return let_in_.size(); }
+
+ private:
+  struct Waiting {
+    std::string address;
+    absl::Time since;
+    absl::Time deadline;
+    bool has_spoken = false;
+  };
+  struct LetInConnection {
+    std::string address;
+    FileIdentity identity;
+  };
+  using LetInMap = std::map<int, LetInConnection>;
+
+  std::map<int, Waiting>::iterator Oldest();
+  std::optional<RefusalReason> Judge(const std::string& address) const;
+  LetInMap::iterator Erase(LetInMap::iterator connection);
+
+  const ConnectionLimits limits_;
+  const Identify identify_;
+  // By file descriptor.
+  std::map<int, Waiting> waiting_;
+  LetInMap let_in_;
+  std::map<std::string, int> num_of_address_;  // that were let in
+  absl::Time last_sweep_ = absl::InfinitePast();
+};
+
+}  // namespace lodestar

@@ -1,0 +1,153 @@
+#include "server/rpc/connection_table.h"
+
+#include <gtest/gtest.h>
+
+#include "common/testing/simulated_clock.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+class ConnectionTableTest : public ::testing::Test {
+ protected:
+  ConnectionTable NewTable(int max_connections, int max_waiting, int max_per_address = 0) {
+    return ConnectionTable({max_connections, max_per_address, max_waiting, kPatience},
+                           [this](int fd) -> std::optional<ConnectionTable::FileIdentity> {
+                             const auto file = files_.find(fd);
+                             if (file == files_.end()) return std::nullopt;
+                             return ConnectionTable::FileIdentity{1, file->second};
+                           });
+  }
+  std::optional<int> Accept(ConnectionTable& table, int fd, const std::string& address) {
+    files_[fd] = next_inode_++;
+    return table.OnAccepted(fd, address, clock_.Now());
+  }
+  // Accepts one, and lets it in if that is possible.
+  std::optional<RefusalReason> LetIn(ConnectionTable& table, int fd, const std::string& address) {
+    Accept(table, fd, address);
+    const std::optional<RefusalReason> refusal = table.LetIn(fd, clock_.Now());
+    if (refusal.has_value()) table.Forget(fd);
+    clock_.AdvanceTime(absl::Seconds(1));
+    return refusal;
+  }
+
+  SimulatedClock clock_;
+  std::map<int, uint64_t> files_;  // inodes, by file descriptor
+  uint64_t next_inode_ = 100;
+};
+
+TEST_F(ConnectionTableTest, OldestSilentOneGivesWay) {
+  ConnectionTable table = NewTable(10, 2);
+  EXPECT_EQ(Accept(table, 5, "10.0.0.1"), std::nullopt);
+  clock_.AdvanceTime(absl::Seconds(1));
+  EXPECT_EQ(Accept(table, 4, "10.0.0.2"), std::nullopt);
+  clock_.AdvanceTime(absl::Seconds(1));
+  EXPECT_EQ(Accept(table, 6, "10.0.0.3"), 5);
+  EXPECT_EQ(table.num_waiting(), 2);
+}
+
+TEST_F(ConnectionTableTest, WhoHasSpokenGivesWayLast) {
+  ConnectionTable table = NewTable(10, 2);
+  Accept(table, 5, "10.0.0.1");
+  table.OnSpoken(5, clock_.Now() + absl::Minutes(1));
+  clock_.AdvanceTime(absl::Seconds(1));
+  Accept(table, 6, "10.0.0.1");
+  EXPECT_EQ(Accept(table, 7, "10.0.0.1"), 6);
+  table.OnSpoken(7, clock_.Now() + absl::Minutes(1));
+  EXPECT_EQ(table.TakeOldestSilent(), std::nullopt);
+  EXPECT_EQ(Accept(table, 8, "10.0.0.1"), 5);
+}
+
+TEST_F(ConnectionTableTest, PatienceEnds) {
+  ConnectionTable table = NewTable(10, 10);
+  EXPECT_EQ(table.next_deadline(), absl::InfiniteFuture());
+  Accept(table, 5, "10.0.0.1");
+  Accept(table, 6, "10.0.0.1");
+  table.OnSpoken(6, clock_.Now() + absl::Minutes(1));
+  EXPECT_EQ(table.next_deadline(), clock_.Now() + kPatience);
+  clock_.AdvanceTime(kPatience - absl::Milliseconds(1));
+  EXPECT_TRUE(table.Overdue(clock_.Now()).empty());
+  clock_.AdvanceTime(absl::Milliseconds(1));
+  EXPECT_EQ(table.Overdue(clock_.Now()), std::vector<int>({5}));
+}
+
+TEST_F(ConnectionTableTest, NoMoreAreLetInThanAllowed) {
+  ConnectionTable table = NewTable(2, 10, 2);
+  EXPECT_EQ(LetIn(table, 5, "10.0.0.1"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 6, "10.0.0.2"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 7, "10.0.0.3"), RefusalReason::kTooMany);
+  EXPECT_EQ(table.num_waiting(), 0);
+}
+
+TEST_F(ConnectionTableTest, OneThatHasEndedMakesRoom) {
+  ConnectionTable table = NewTable(2, 10, 2);
+  LetIn(table, 5, "10.0.0.1");
+  LetIn(table, 6, "10.0.0.1");
+  files_.erase(5);
+  EXPECT_EQ(LetIn(table, 7, "10.0.0.1"), std::nullopt);
+  files_[6] = 7;  // the number is another file's
+  table.Sweep(clock_.Now());
+  EXPECT_EQ(table.num_let_in(), 1);
+}
+
+// Whoever connects in vain all the time does not make the server look through all connections all
+// the time.
+TEST_F(ConnectionTableTest, DoesNotLookForEndedOnesAllTheTime) {
+  ConnectionTable table = NewTable(1, 10);
+  Accept(table, 5, "127.0.0.1");
+  EXPECT_EQ(table.LetIn(5, clock_.Now()), std::nullopt);
+  Accept(table, 6, "127.0.0.1");
+  EXPECT_EQ(table.LetIn(6, clock_.Now()), RefusalReason::kTooMany);
+  files_.erase(5);
+  EXPECT_EQ(table.LetIn(6, clock_.Now()), RefusalReason::kTooMany);
+  clock_.AdvanceTime(absl::Seconds(1));
+  EXPECT_EQ(table.LetIn(6, clock_.Now()), std::nullopt);
+}
+
+TEST_F(ConnectionTableTest, NumberThatComesAgainIsOfAnotherConnection) {
+  ConnectionTable table = NewTable(1, 10);
+  LetIn(table, 5, "10.0.0.1");
+  EXPECT_EQ(LetIn(table, 5, "10.0.0.2"), std::nullopt);
+  EXPECT_EQ(table.num_let_in(), 1);
+}
+
+TEST_F(ConnectionTableTest, OneAddressMayHaveAQuarter) {
+  ConnectionTable table = NewTable(8, 10);
+  EXPECT_EQ(LetIn(table, 5, "10.0.0.1"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 6, "10.0.0.1"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 7, "10.0.0.1"), RefusalReason::kTooManyOfAddress);
+  EXPECT_EQ(LetIn(table, 8, "10.0.0.2"), std::nullopt);
+  files_.erase(6);
+  EXPECT_EQ(LetIn(table, 9, "10.0.0.1"), std::nullopt);
+}
+
+TEST_F(ConnectionTableTest, ThisMachineMayHaveAll) {
+  ConnectionTable table = NewTable(4, 10);
+  EXPECT_EQ(LetIn(table, 5, "127.0.0.1"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 6, "127.0.0.1"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 7, "::1"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 8, "::1"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 9, "127.0.0.1"), RefusalReason::kTooMany);
+}
+
+TEST(ConnectionLimitsTest, FilesBoundConnections) {
+  const ConnectionLimits wanted;
+  EXPECT_EQ(LimitToFiles(wanted, 1 << 20).max_connections, 4096);
+  EXPECT_EQ(LimitToFiles(wanted, 1 << 20).max_waiting, 256);
+  for (const int max_files : {8, 64, 1024, 4096}) {
+    const ConnectionLimits limits = LimitToFiles(wanted, max_files);
+    EXPECT_GE(limits.max_connections, max_files / 2) << max_files;
+    EXPECT_GE(limits.max_waiting, 1) << max_files;
+    EXPECT_LE(limits.max_connections + limits.max_waiting, max_files - max_files / 8) << max_files;
+  }
+}
+
+TEST(RefusalTest, EachHasAName) {
+  for (size_t i = 0; i < kNumRefusals; ++i) {
+    EXPECT_NE(RefusalName(static_cast<RefusalReason>(i)), "") << i;
+  }
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,42 @@
+// What the first bytes of a connection say of who is there, and what those are answered in their
+// own protocol that a port of gRPC is of no use to. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace lodestar {
+
+// The most that ClassifyFirstBytes() looks at.
+inline constexpr size_t kMaxFirstBytes = 24;
+// The first bytes of a connection that asks to be let into the cluster.
+inline constexpr absl::string_view kEnrollmentWord = "LODESTAR";
+
+enum class FirstBytes : uint8_t {
+  kIncomplete,  // more of them may say it
+  kTls,
+  kHttp2,  // without TLS
+  kEnrollment,
+  kHttp1,  // a browser, or a tool such as curl
+  kOther,
+};
+
+// `bytes`: as many as have come, from the first on; none are kIncomplete. Three are enough for
+// HTTP/2, two for TLS.
+FirstBytes ClassifyFirstBytes(absl::string_view bytes);
+
+// The answer to a request of HTTP/1: 400, with a text for people.
+std::string Http1Refusal();
+
+enum class TlsAlert : uint8_t {
+  kProtocolVersion = 70,  // this port does not speak it
+  kInternalError = 80,    // not now
+};
+
+// The record that ends a TLS handshake.
+std::string TlsRefusal(TlsAlert alert);
+
+}  // namespace lodestar
