@@ -890,6 +890,15 @@ bool Coordinator::GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) co
          state_.has_memory();
 }
 
+absl::Status Coordinator::CheckNotFollowed(int shard, uint64_t first_segment) const {
+  // Servers of an earlier release do not tell of theirs.
+  if (first_segment == 0 || !state_.shards.Has(shard) ||
+      first_segment >= state_.shards.entries()[shard].first_segment) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError("another process goes on with the journal of this server");
+}
+
 absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
                                           uint64_t memory_of, absl::string_view address,
                                           absl::Time now, JournalPlace journal) {
@@ -902,9 +911,8 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
   // Servers of an earlier release do not tell of theirs.
   const bool tells_journal = journal.first_segment != 0;
-  if (tells_journal && state_.shards.IsHeldBy(shard, instance_id) &&
-      journal.first_segment < entry.first_segment) {
-    return absl::AbortedError("another process goes on with the journal of this server");
+  if (state_.shards.IsHeldBy(shard, instance_id)) {
+    RETURN_IF_ERROR(CheckNotFollowed(shard, journal.first_segment));
   }
   const bool goes_on = GoesOn(shard, instance_id, memory_of);
   const bool has_lost_records =

@@ -134,6 +134,9 @@ class Coordinator {
                                JournalPlace journal = {});
   // Whether a server that attaches so goes on.
   bool GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const;
+  // Of what comes from the server of a shard: Aborted if another process has gone on with its
+  // journal since. `first_segment`: see JournalPlace.
+  absl::Status CheckNotFollowed(int shard, uint64_t first_segment) const;
   void OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now);
   // A sign of life. A server that gives none for a lease is away until the next one.
   void OnShardHeard(int shard, uint64_t instance_id, absl::Time now);

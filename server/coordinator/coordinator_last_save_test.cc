@@ -135,6 +135,22 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGo
   EXPECT_EQ(coordinator().server_incarnation(), life);
 }
 
+// What a process has sent may be on its way for longer than the process lives.
+TEST_F(CoordinatorLastSaveTest, WhoseProcessAnotherHasFollowedIsNotHeard) {
+  const uint64_t life = coordinator().server_incarnation();
+  const auto attach = [&](uint64_t first_segment) {
+    return coordinator().OnShardAttached(1, 2, 71, life, "host:1", cluster_.now(),
+                                         JournalPlace{.first_segment = first_segment});
+  };
+  ASSERT_TRUE(attach(5).ok());
+  EXPECT_TRUE(coordinator().CheckNotFollowed(1, 5).ok());
+  ASSERT_TRUE(attach(6).ok());
+  EXPECT_EQ(coordinator().CheckNotFollowed(1, 5).code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(coordinator().CheckNotFollowed(1, 6).ok());
+  EXPECT_TRUE(coordinator().CheckNotFollowed(1, 0).ok()) << "of an earlier release";
+  EXPECT_TRUE(coordinator().CheckNotFollowed(7, 1).ok()) << "no such shard";
+}
+
 TEST_F(CoordinatorLastSaveTest, AServerThatIsStoppedAndStartedAgainWhileOthersLoadHoldsUpNothing) {
   const TestWorker a = cluster_.Add("a");
   const Grant grant = *cluster_.Ask(a).grant;

@@ -328,6 +328,10 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
     return Answer(context, absl::AbortedError(absl::StrCat("shard ", request->shard(),
                                                            " is not attached; attach again")));
   }
+  const absl::Status current = deps_.strand->Run([&](Coordinator& coordinator, absl::Time) {
+    return coordinator.CheckNotFollowed(request->shard(), request->first_segment());
+  });
+  if (!current.ok()) return Answer(context, current);
   if (request->has_stats()) stream->SendNumber();
   if (request->has_stopping()) return AwaitLastCheckpoint(context, *request, reply);
   if (request->has_stats()) {

@@ -296,6 +296,7 @@ v1::ShardReport ShardAgent::NewReport() const {
   v1::ShardReport report;
   report.set_shard(config_.shard);
   report.set_instance_id(host_->instance_id());
+  report.set_first_segment(host_->journal_place().first_segment);
   return report;
 }
 

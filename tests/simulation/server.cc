@@ -567,9 +567,10 @@ void SimulatedServer::Obey(const ShardCommand& command) {
   SimulatedServer* const coordinator = cluster_->servers[0];
   cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, kReportDeadline,
-      [this, coordinator, status, instance_id = life_->instance_id](const Responder& responder) {
+      [this, coordinator, status, instance_id = life_->instance_id,
+       first_segment = life_->host->journal_place().first_segment](const Responder& responder) {
         coordinator->TakeReport(
-            shard_, instance_id,
+            shard_, instance_id, first_segment,
             [shard = shard_](Coordinator& own, absl::Time) { own.OnShardExiting(shard); },
             [this, responder, status](const absl::Status&) {
               responder.Reply([this, status] { Exit(status); });
@@ -588,8 +589,9 @@ void SimulatedServer::SendStats() {
   cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, 2 * kStatsInterval,
       [coordinator, shard = shard_, instance_id = life_->instance_id,
+       first_segment = life_->host->journal_place().first_segment,
        stats = ReadStats()](const Responder& responder) {
-        coordinator->OnStats(shard, instance_id, stats);
+        coordinator->OnStats(shard, instance_id, first_segment, stats);
         responder.Reply([] {});
       },
       [](const absl::Status&) {});
@@ -604,8 +606,9 @@ ShardStats SimulatedServer::ReadStats() const {
   return stats;
 }
 
-void SimulatedServer::OnStats(int shard, uint64_t instance_id, const ShardStats& stats) {
-  if (!CheckAttached(shard, instance_id).ok()) return;
+void SimulatedServer::OnStats(int shard, uint64_t instance_id, uint64_t first_segment,
+                              const ShardStats& stats) {
+  if (!CheckAttached(shard, instance_id, first_segment).ok()) return;
   Send(life_->remotes[shard], std::nullopt);
   life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardHeard(shard, instance_id, now);
@@ -647,8 +650,9 @@ void SimulatedServer::SendFirstReport() {
   cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, kReportDeadline,
       [coordinator, on_answer, shard = shard_, instance_id = life_->instance_id,
+       first_segment = life_->host->journal_place().first_segment,
        report = life_->reports.front()](const Responder& responder) {
-        coordinator->TakeReport(shard, instance_id, report,
+        coordinator->TakeReport(shard, instance_id, first_segment, report,
                                 [responder, on_answer](const absl::Status& status) {
                                   responder.Reply([on_answer, status] { on_answer(status); });
                                 });
@@ -656,17 +660,21 @@ void SimulatedServer::SendFirstReport() {
       on_answer);
 }
 
-absl::Status SimulatedServer::CheckAttached(int shard, uint64_t instance_id) const {
+absl::Status SimulatedServer::CheckAttached(int shard, uint64_t instance_id,
+                                            uint64_t first_segment) const {
   const auto remote = life_->remotes.find(shard);
   if (remote != life_->remotes.end() && remote->second.instance_id == instance_id) {
-    return absl::OkStatus();
+    return life_->strand->Run([&](Coordinator& coordinator, absl::Time) {
+      return coordinator.CheckNotFollowed(shard, first_segment);
+    });
   }
   return absl::AbortedError(absl::StrCat("shard ", shard, " is not attached; attach again"));
 }
 
-void SimulatedServer::TakeReport(int shard, uint64_t instance_id, const Report& report,
+void SimulatedServer::TakeReport(int shard, uint64_t instance_id, uint64_t first_segment,
+                                 const Report& report,
                                  std::function<void(const absl::Status&)> answer) {
-  if (absl::Status attached = CheckAttached(shard, instance_id); !attached.ok()) {
+  if (absl::Status attached = CheckAttached(shard, instance_id, first_segment); !attached.ok()) {
     return answer(attached);
   }
   life_->strand->RunAndTell(
@@ -715,13 +723,13 @@ void SimulatedServer::CallForLastSave() {
   SimulatedServer* const coordinator = cluster_->servers[0];
   cluster_->network->Call(
       process_, coordinator->process(), Lane::kControl, call.deadline,
-      [on_answer, coordinator, call, shard = shard_,
-       instance_id = life_->instance_id](const Responder& responder) {
+      [on_answer, coordinator, call, shard = shard_, instance_id = life_->instance_id,
+       first_segment = life_->host->journal_place().first_segment](const Responder& responder) {
         const auto answer = [on_answer,
                              responder](const absl::StatusOr<PublishedCheckpoint>& saved) {
           responder.Reply([on_answer, saved] { on_answer(saved); });
         };
-        const absl::Status attached = coordinator->CheckAttached(shard, instance_id);
+        const absl::Status attached = coordinator->CheckAttached(shard, instance_id, first_segment);
         if (!attached.ok()) return answer(attached);
         TakeLastCheckpoint(*coordinator->life_->strand, instance_id, ReasonOfStop(shard),
                            call.patience, answer);

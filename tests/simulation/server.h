@@ -226,13 +226,13 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void Obey(const ShardCommand& command);
   void SendStats();
   ShardStats ReadStats() const;
-  void OnStats(int shard, uint64_t instance_id, const ShardStats& stats);
+  void OnStats(int shard, uint64_t instance_id, uint64_t first_segment, const ShardStats& stats);
   // To the coordinator: at once if it is here, else until it is answered.
   void SendReport(Report report);
   void SendFirstReport();
-  absl::Status CheckAttached(int shard, uint64_t instance_id) const;
+  absl::Status CheckAttached(int shard, uint64_t instance_id, uint64_t first_segment) const;
   // `answer` is called once, perhaps later.
-  void TakeReport(int shard, uint64_t instance_id, const Report& report,
+  void TakeReport(int shard, uint64_t instance_id, uint64_t first_segment, const Report& report,
                   std::function<void(const absl::Status&)> answer);
 
   // The last checkpoint before this server stops.
