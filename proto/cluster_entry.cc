@@ -53,7 +53,7 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
   if (absl::IsPermissionDenied(facts.status())) return facts.status();
   const bool is_valid = facts.ok() && facts->validity.until - absl::Now() > kLeastRest;
   if (!is_valid) {
-    ASSIGN_OR_RETURN(const Credentials credentials, Enroll(join, name, timeout));
+    ASSIGN_OR_RETURN(const Credentials credentials, Enroll(join, roles, name, timeout));
     ASSIGN_OR_RETURN(facts, FactsOf(credentials.certificate));
     RETURN_IF_ERROR(CheckRole(facts->identity, roles, "the token of --join"));
     RETURN_IF_ERROR(WriteCredentials(folder, credentials));
@@ -82,7 +82,8 @@ absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses
   if (insecure) return absl::OkStatus();
   for (const absl::string_view address : absl::StrSplit(addresses, ',')) {
     const absl::StatusOr<HostPort> place = ParseHostPort(what, address, /*lowest_port=*/0);
-    if (place.ok() && place->IsLoopback()) continue;
+    RETURN_IF_ERROR(place.status());
+    if (place->IsLoopback()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "--", what, "=", address,
         " is another machine, and without --join the way there is plain "

@@ -270,7 +270,8 @@ absl::Status RefusalOf(const v1::EnrollReply& reply) {
 }
 
 absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinString& join,
-                                     const std::string& name, absl::Time deadline) {
+                                     absl::Span<const Role> roles, const std::string& name,
+                                     absl::Time deadline) {
   ASSIGN_OR_RETURN(Connection connection, Dial(address, deadline));
   RETURN_IF_ERROR(connection.SendPlain(kEnrollmentPreamble));
   const OwnedSslContext context = NewContext(TLS_client_method());
@@ -287,6 +288,7 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
   ASSIGN_OR_RETURN(*request.mutable_certificate_request(), MakeCertificateRequest(credentials.key));
   request.set_name(name);
   request.set_fallback_name(HostName());
+  for (const Role role : roles) request.add_roles(std::string(RoleName(role)));
   RETURN_IF_ERROR(connection.Send(request));
   v1::EnrollReply reply;
   RETURN_IF_ERROR(connection.Receive(reply));
@@ -303,12 +305,13 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
 
 }  // namespace
 
-absl::StatusOr<Credentials> Enroll(const JoinString& join, const std::string& name,
-                                   absl::Duration timeout) {
+absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role> roles,
+                                   const std::string& name, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   absl::Status last;
   for (const absl::string_view address : absl::StrSplit(join.servers, ',')) {
-    absl::StatusOr<Credentials> credentials = EnrollAt(std::string(address), join, name, deadline);
+    absl::StatusOr<Credentials> credentials =
+        EnrollAt(std::string(address), join, roles, name, deadline);
     if (credentials.ok()) return credentials;
     last = absl::Status(credentials.status().code(), absl::StrCat("cannot enrol at ", address, ": ",
                                                                   credentials.status().message()));

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/security/credentials.h"
 #include "common/security/join_string.h"
 #include "proto/authority_service.pb.h"
@@ -19,12 +20,12 @@ namespace lodestar {
 // What a connection that is to be an enrolment begins with.
 inline constexpr absl::string_view kEnrollmentPreamble = "LODESTAR-ENROLL-1\n";
 
-// Makes a key, and has it certified under `name` (empty: see EnrollRequest) by the first server of
-// the join string that answers. Blocks. Errors: Unavailable, DeadlineExceeded (nobody answers);
-// PermissionDenied (another authority answers: nothing was said to it; or the token is refused);
-// those of the server.
-absl::StatusOr<Credentials> Enroll(const JoinString& join, const std::string& name,
-                                   absl::Duration timeout);
+// Makes a key, and has it certified for one of `roles` and under `name` (empty: see EnrollRequest)
+// by the first server of the join string that answers. Blocks. Errors: Unavailable,
+// DeadlineExceeded (nobody answers); PermissionDenied (another authority answers: nothing was said
+// to it; or the token is refused); those of the server.
+absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role> roles,
+                                   const std::string& name, absl::Duration timeout);
 
 using EnrollmentAnswer =
     std::function<absl::StatusOr<v1::EnrollReply>(const v1::EnrollRequest& request)>;

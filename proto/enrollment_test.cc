@@ -61,7 +61,7 @@ class EnrollmentTest : public ::testing::Test {
   // Serves one connection while the join string is used.
   absl::StatusOr<Credentials> EnrollWith(const EnrollmentAnswer& answer) {
     std::thread server([&] { served_ = ServeEnrollment(door_.Accept(), own_, kPatience, answer); });
-    absl::StatusOr<Credentials> credentials = Enroll(join_, "box", kPatience);
+    absl::StatusOr<Credentials> credentials = Enroll(join_, {Role::kWorker}, "box", kPatience);
     server.join();
     return credentials;
   }
@@ -166,7 +166,7 @@ TEST_F(EnrollmentTest, NobodyThereIsToldByAddress) {
     closed = door.address();
   }
   join_.servers = closed;
-  EXPECT_THAT(Enroll(join_, "box", kPatience),
+  EXPECT_THAT(Enroll(join_, {Role::kWorker}, "box", kPatience),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(closed), HasSubstr("Connection refused"))));
   // The next address of several is tried.

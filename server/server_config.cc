@@ -163,11 +163,8 @@ absl::Status CheckOutput(const OutputConfig& output) {
   return CheckWholeRange("trace_rounds", output.trace_rounds, 1, kMaxTraceRounds);
 }
 
-}  // namespace
-
-absl::Status ValidateServerConfig(const ServerConfig& config) {
+absl::Status CheckAllButSecurity(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckNetwork(config.network));
-  RETURN_IF_ERROR(CheckSecurity(config));
   if (config.is_replica) {
     RETURN_IF_ERROR(CheckReplica(config));
     if (config.cluster.leader_lease.empty()) return absl::OkStatus();
@@ -186,6 +183,13 @@ absl::Status ValidateServerConfig(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckDurability(config.durability, config.job.model));
   RETURN_IF_ERROR(ValidateDivergencePolicy(config.divergence));
   return ValidateJobSpec(config.job);
+}
+
+}  // namespace
+
+absl::Status ValidateServerConfig(const ServerConfig& config) {
+  RETURN_IF_ERROR(CheckAllButSecurity(config));
+  return CheckSecurity(config);
 }
 
 }  // namespace lodestar

@@ -152,7 +152,7 @@ TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_THAT(ErrorOf({"--checkpoint_every=5"}), HasSubstr("counts with --checkpoint_dir"));
   EXPECT_THAT(ErrorOf({"--shard=1/2"}), HasSubstr("needs --coordinator"));
   EXPECT_THAT(ErrorOf({"--coordinator=localhost:1"}), HasSubstr("contradicts --shard=0/1"));
-  EXPECT_EQ(ErrorOf({"--shard=1/2", "--coordinator=one:1,two:2"}), "");
+  EXPECT_EQ(ErrorOf({"--shard=1/2", "--coordinator=one:1,two:2", "--insecure"}), "");
   EXPECT_THAT(ErrorOf({"--shard=1/2", "--coordinator=one:1,one:1"}), HasSubstr("one:1 twice"));
   EXPECT_THAT(ErrorOf({"--shard=1/2", "--coordinator=localhost"}),
               AllOf(HasSubstr("--coordinator=localhost"), HasSubstr("HOST:PORT")));
@@ -204,6 +204,8 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--resume=never"}, "--checkpoint_dir", saves},
       {{"--trace_rounds=3"}, "--trace", {"--trace=t.json"}},
       {{"--insecure"}, "other machines reach", {"--listen=0.0.0.0:0"}},
+      {{"--state_dir=s"}, "TLS", {"--tls"}},
+      {{"--certificate_ttl=1h"}, "TLS", {"--tls", "--state_dir=s"}},
   };
   for (const Case& flag : cases) {
     const std::string name = flag.flag[0].substr(0, flag.flag[0].find('='));
@@ -221,14 +223,36 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       << "only told: the coordinator decides";
 }
 
-TEST_F(ServerFlagsTest, OpenAddressNeedsInsecure) {
-  EXPECT_THAT(ErrorOf({"--listen=0.0.0.0:50051"}),
-              AllOf(HasSubstr("--insecure"), HasSubstr("neither encrypted")));
-  EXPECT_THAT(ErrorOf({"--listen=[::]:50051"}), HasSubstr("--insecure"));
-  EXPECT_EQ(ErrorOf({"--listen=[::1]:50051"}), "");
-  EXPECT_EQ(ErrorOf({"--listen=127.0.0.2:0"}), "");
-  EXPECT_EQ(ErrorOf({"--listen=0.0.0.0:50051", "--insecure"}), "");
+TEST_F(ServerFlagsTest, WhatOtherMachinesReachIsTlsUnlessItIsInsecure) {
+  const auto uses_tls = [this](std::vector<std::string> arguments) {
+    arguments.push_back("--state_dir=state");
+    return Parse(arguments).config.uses_tls();
+  };
+  EXPECT_TRUE(uses_tls({"--listen=0.0.0.0:50051"}));
+  EXPECT_TRUE(uses_tls({"--listen=[::]:50051"}));
+  EXPECT_TRUE(uses_tls({"--tls"}));
+  EXPECT_TRUE(Parse({"--tls_cert=c", "--tls_key=k", "--tls_ca=a"}).config.uses_tls());
+  EXPECT_FALSE(Parse({"--listen=[::1]:50051"}).config.uses_tls());
+  EXPECT_FALSE(Parse({"--listen=127.0.0.2:0"}).config.uses_tls());
+  EXPECT_FALSE(Parse({"--listen=0.0.0.0:50051", "--insecure"}).config.uses_tls());
+  EXPECT_THAT(ErrorOf({"--tls", "--insecure"}), HasSubstr("--insecure is plain text"));
+  EXPECT_THAT(ErrorOf({"--tls", "--certificate_ttl=1s"}), HasSubstr("--certificate_ttl=1s"));
+  EXPECT_THAT(ErrorOf({"--tls_cert=c"}), HasSubstr("give all three"));
+  EXPECT_THAT(ErrorOf({"--join=lodestar://x"}), HasSubstr("whom they join"));
   EXPECT_THAT(ErrorOf({"--advertise=0.0.0.0:1"}), HasSubstr("--advertise=0.0.0.0:1"));
+}
+
+TEST_F(ServerFlagsTest, PlainTextToAnotherMachineIsRefused) {
+  const std::vector<std::string> other = {"--shard=1/2", "--coordinator=10.0.0.1:50051"};
+  EXPECT_THAT(ErrorOf(other),
+              AllOf(HasSubstr("--coordinator=10.0.0.1:50051"), HasSubstr("--insecure")));
+  std::vector<std::string> insecure = other;
+  insecure.push_back("--insecure");
+  EXPECT_EQ(ErrorOf(insecure), "");
+  std::vector<std::string> joined = other;
+  joined.push_back("--join=lodestar://10.0.0.1:50051/L1x");
+  joined.push_back("--state_dir=s");
+  EXPECT_EQ(ErrorOf(joined), "");
 }
 
 TEST_F(ServerFlagsTest, OtherShardsIgnoreTrainingFlagsAndSaySo) {
@@ -318,8 +342,8 @@ TEST_F(ServerFlagsTest, AReplicaTakesFoldersAndAnAddress) {
   EXPECT_THAT(line.ignored, ElementsAre("rounds"));
   EXPECT_EQ(Parse({"--replica", "--journal_dir=copies"}).config.durability.checkpoint_dir, "");
   EXPECT_THAT(ErrorOf({"--replica"}), HasSubstr("--journal_dir"));
-  EXPECT_THAT(ErrorOf({"--replica", "--journal_dir=copies", "--listen=0.0.0.0:7"}),
-              HasSubstr("--insecure"));
+  EXPECT_TRUE(Parse({"--replica", "--journal_dir=copies", "--listen=0.0.0.0:7", "--state_dir=s"})
+                  .config.uses_tls());
 }
 
 TEST_F(ServerFlagsTest, AReplicaWithALeaderLeaseIsGivenAllThatTheServerIs) {
@@ -343,13 +367,13 @@ TEST_F(ServerFlagsTest, AJournalMayHaveAReplica) {
     arguments.push_back(flag);
     return arguments;
   };
-  EXPECT_EQ(Parse(with("--journal_replica=backup:7")).config.durability.journal_replica,
-            "backup:7");
+  EXPECT_EQ(Parse(with("--journal_replica=localhost:7")).config.durability.journal_replica,
+            "localhost:7");
   EXPECT_TRUE(Parse(with("--promote")).config.durability.may_promote);
   EXPECT_THAT(ErrorOf(with("--journal_replica=backup")), HasSubstr("--journal_replica=backup"));
   EXPECT_THAT(ErrorOf(with("--journal_replica=backup:0")), HasSubstr("--journal_replica=backup:0"));
   EXPECT_THAT(ErrorOf({"--promote"}), HasSubstr("--durability=journal"));
-  EXPECT_THAT(ErrorOf({"--journal_replica=backup:7"}), HasSubstr("--durability=journal"));
+  EXPECT_THAT(ErrorOf({"--journal_replica=localhost:7"}), HasSubstr("--durability=journal"));
 }
 
 TEST_F(ServerFlagsTest, ResumeIsAWordOrAPath) {

@@ -136,6 +136,7 @@ int RunWorker(const std::set<std::string>& given) {
     FlushLog();
     _exit(kExitPermanent);
   }
+  InitLogging(flags->worker.name, flags->log_level);
   std::optional<CredentialRenewer> renewer;
   if (entry->is_renewable) renewer.emplace(*entry->files, entry->servers);
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(flags->worker, &Clock::Real());
@@ -145,6 +146,10 @@ int RunWorker(const std::set<std::string>& given) {
     status = (*worker)->Run();
   }
   if (!status.ok()) LogError("{}", status.message());
+  if (absl::IsUnauthenticated(status) && entry->is_renewable) {
+    ForgetCertificate(*entry->files);
+    LogInfo("the next start enrols anew, with what --join says then");
+  }
   FlushLog();
   // The thread of the handler still points at it and at the worker: leave without destructors.
   _exit(worker.ok() ? ExitCode(status) : kExitPermanent);

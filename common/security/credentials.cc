@@ -1,5 +1,7 @@
 #include "common/security/credentials.h"
 
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "common/file_io.h"
 #include "common/output_file.h"
@@ -26,6 +28,8 @@ absl::Status WriteCredentials(const std::string& folder, const Credentials& cred
   RETURN_IF_ERROR(WriteFileAtomically(files.authority, credentials.authority));
   return WriteFileAtomically(files.certificate, credentials.certificate);
 }
+
+void ForgetCertificate(const CredentialFiles& files) { unlink(files.certificate.c_str()); }
 
 absl::StatusOr<Credentials> ReadCredentials(const CredentialFiles& files) {
   Credentials credentials;

@@ -30,6 +30,9 @@ struct Credentials {
 // Makes the folder. A reader finds the old or the new certificate, as long as the key stays.
 absl::Status WriteCredentials(const std::string& folder, const Credentials& credentials);
 
+// The certificate is worth nothing any more; whoever looks for one finds none.
+void ForgetCertificate(const CredentialFiles& files);
+
 // What is in a certificate. Errors: those of the files; PermissionDenied if others may read the
 // key; InvalidArgument if the key is another one's or the certificate has no identity.
 absl::StatusOr<CertificateFacts> CheckCredentials(const CredentialFiles& files);

@@ -67,7 +67,7 @@ TEST(ClusterClientTest, OfSeveralServersTheOneThatAnswersIsAsked) {
   }
   const std::vector<std::string> addresses = {"127.0.0.1:1", absl::StrCat("127.0.0.1:", ports[0]),
                                               absl::StrCat("127.0.0.1:", ports[1])};
-  ClusterClient client(AddressList(addresses), TransportSecurity());
+  ClusterClient client{AddressList(addresses), TransportSecurity()};
   ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, client.GetStatus());
   EXPECT_EQ(status.state(), "training");
   EXPECT_EQ(client.server(), addresses[2]);

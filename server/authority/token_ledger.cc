@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/json.h"
 #include "common/security/certificates.h"
 #include "common/status_macros.h"
@@ -68,6 +69,12 @@ absl::StatusOr<Identity> TokenLedger::Redeem(const Enrolment& enrolment, absl::T
     return absl::PermissionDeniedError(absl::StrCat(
         "token ", token.id, " has been used ", token.uses, " times, as often as it may (--uses=",
         token.terms.max_uses, "); ask for a new join string (psctl token create)"));
+  }
+  const std::string role(RoleName(token.terms.role));
+  const std::vector<std::string>& roles = enrolment.roles;
+  if (!roles.empty() && std::find(roles.begin(), roles.end(), role) == roles.end()) {
+    return absl::PermissionDeniedError(absl::StrCat("token ", token.id, " is for the role ", role,
+                                                    "; wanted is ", absl::StrJoin(roles, " or ")));
   }
   const std::string& wanted = enrolment.name;
   const std::string& bound = token.terms.name;

@@ -68,13 +68,15 @@ class TokenLedger {
   struct Enrolment {
     std::string token_id;
     std::string secret;
-    std::string name;           // wanted; empty: the token's, else one made of the next
-    std::string fallback_name;  // what a machine calls itself
-    std::string identity_id;    // new
-    absl::Time until;           // of the certificate
+    std::string name;                // wanted; empty: the token's, else one made of the next
+    std::string fallback_name;       // what a machine calls itself
+    std::vector<std::string> roles;  // that the program can have; empty: any
+    std::string identity_id;         // new
+    absl::Time until;                // of the certificate
   };
   // Counts a use. Errors: PermissionDenied (no such token, another secret, its end, its uses, its
-  // name), InvalidArgument (names), AlreadyExists (the name has a certificate that holds).
+  // role, its name), InvalidArgument (names), AlreadyExists (the name has a certificate that
+  // holds).
   absl::StatusOr<Identity> Redeem(const Enrolment& enrolment, absl::Time now);
 
   // A certificate that was issued without a token, or again. Errors: PermissionDenied if the

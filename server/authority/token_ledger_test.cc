@@ -29,6 +29,7 @@ class TokenLedgerTest : public ::testing::Test {
                            .secret = secret,
                            .name = name,
                            .fallback_name = "box",
+                           .roles = {},
                            .identity_id = "abcdef" + std::to_string(next_id_++),
                            .until = now_ + kDay},
                           now_);
@@ -70,6 +71,20 @@ TEST_F(TokenLedgerTest, TimeAndUsesEndAToken) {
   Create("day", {.ttl = kDay});
   now_ += kDay;
   EXPECT_THAT(Redeem("day"), Refused("has ended at 2027-01-16"));
+}
+
+TEST_F(TokenLedgerTest, ATokenForAnotherRoleIsNotUsed) {
+  Create("t", {.role = Role::kViewer, .ttl = kDay, .max_uses = 1});
+  TokenLedger::Enrolment enrolment;
+  enrolment.token_id = "t";
+  enrolment.secret = "secret of t";
+  enrolment.name = "w0";
+  enrolment.identity_id = "1";
+  enrolment.roles = {"worker"};
+  EXPECT_THAT(ledger_.Redeem(enrolment, now_),
+              Refused("token t is for the role viewer; wanted is worker"));
+  enrolment.roles = {"operator", "viewer"};
+  EXPECT_OK(ledger_.Redeem(enrolment, now_));
 }
 
 TEST_F(TokenLedgerTest, ARevokedTokenLetsNobodyIn) {

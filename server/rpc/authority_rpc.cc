@@ -82,6 +82,7 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
       enrolment.secret = request.secret();
       enrolment.name = request.name();
       enrolment.fallback_name = request.fallback_name();
+      enrolment.roles.assign(request.roles().begin(), request.roles().end());
       ASSIGN_OR_RETURN(CertificateAuthority::Issued issued,
                        deps_.authority->Enroll(enrolment, request.certificate_request()));
       identity = issued.identity;

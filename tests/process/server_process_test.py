@@ -103,7 +103,7 @@ class ServerProcessTest(unittest.TestCase):
 
   def test_wrong_flags_exit_with_2_and_name_the_flag(self):
     for flags, text in [(["--mode=slow"], "--mode=slow"), (["--rouns=3"], "--rouns"),
-                        (["--listen=0.0.0.0:0"], "--insecure"),
+                        (["--tls", "--insecure"], "--insecure is plain text"),
                         (["--quorum=1", "--mode=async"], "--quorum=1")]:
       wrong = run(*flags)
       self.assertEqual(wrong.returncode, 2, wrong.stderr)
