@@ -1,0 +1,130 @@
+#!/usr/bin/python3 -B
+"""Joining over TLS: what one join string does, and what everybody else is told."""
+import os
+import re
+import subprocess
+import unittest
+
+import cluster_processes
+from cluster_processes import BINARIES, PATIENCE_SECONDS, members_of
+
+
+class JoiningTest(cluster_processes.ClusterTestCase):
+
+  def environment(self, home, join=""):
+    """Of a machine of its own, as far as credentials go."""
+    environment = {name: value for name, value in os.environ.items()
+                   if name not in ("XDG_STATE_HOME", "STATE_DIRECTORY", "LODESTAR_JOIN")}
+    environment["HOME"] = self.path(home)
+    os.makedirs(environment["HOME"], exist_ok=True)
+    if join:
+      environment["LODESTAR_JOIN"] = join
+    return environment
+
+  def start_tls_server(self, **flags):
+    return self.start_server(popen={"env": self.environment("server")}, tls="true",
+                             state_dir=self.path("state"), **flags)
+
+  def operate(self, *words, home="operator", **environment):
+    """psctl on the machine of the coordinator, as its user, unless `home` or `join` say else."""
+    own = [f"--state_dir={self.path('state')}"] if home == "operator" else []
+    return subprocess.run(
+        [BINARIES["psctl"], *words, f"--server=127.0.0.1:{self.port}", *own],
+        env=self.environment(home, **environment), capture_output=True, text=True,
+        timeout=PATIENCE_SECONDS, check=False)
+
+  def status(self):
+    answer = self.operate("status", "--json")
+    return cluster_processes.json.loads(answer.stdout) if answer.stdout else {}
+
+  def new_token(self, *flags):
+    created = self.operate("token", "create", *flags)
+    self.assertEqual(created.returncode, 0, created.stderr)
+    self.assertRegex(created.stdout,
+                     rf"^lodestar://127.0.0.1:{self.port}/L1[0-9a-f]{{64}}\.[0-9a-f]+\.[0-9a-f]+\n$")
+    return created.stdout.strip()
+
+  def start_joiner(self, home, *flags, join=""):
+    return self.start([BINARIES["gpu_worker"], f"--data={self.path('corpus.txt')}",
+                       "--device=cpu", "--threads=1", *flags],
+                      "worker_" + home, env=self.environment(home, join))
+
+  def assert_turned_away(self, home, text, *flags, join=""):
+    worker = self.start_joiner(home, *flags, join=join)
+    self.assert_ends(worker, 1)
+    self.assertRegex(worker.log(), text)
+
+  def test_one_line_is_all_that_a_machine_needs(self):
+    server = self.start_tls_server(rounds=20, min_workers=2)
+    join = self.new_token()
+    self.write("join", join + "\n")
+    os.chmod(self.path("join"), 0o600)
+    first = self.start_joiner("one", join=join)
+    second = self.start_joiner("two", "--join=" + self.path("join"), "--name=second")
+    for process in (server, first, second):
+      self.assert_ends(process)
+    self.assertRegex(server.log(), r"audit: worker second has enrolled")
+    for process in (server, first, second):
+      self.assertNotIn(join.split(".")[-1], process.log(), "a secret in a log")
+    for folder, _, names in os.walk(self.path("state")):
+      for name in names:
+        path = os.path.join(folder, name)
+        if "key" in name or name == "ledger.json":
+          self.assertEqual(os.stat(path).st_mode & 0o077, 0, path)
+
+  def test_a_further_server_joins_as_a_worker_does(self):
+    server = self.start_tls_server(shard="0/2", rounds=20)
+    join = self.new_token("--role=server")
+    other = self.start(self.server_command(shard="1/2"), "other",
+                       env=self.environment("other", join))
+    worker = self.start_joiner("one", join=self.new_token())
+    for process in (worker, other, server):
+      self.assert_ends(process)
+
+  def test_everybody_else_is_told_why_not(self):
+    server = self.start_tls_server()
+    self.assert_turned_away("plain", r"this server speaks TLS only: use --join",
+                            f"--coordinator=127.0.0.1:{self.port}")
+    once = self.new_token("--uses=1", "--name=member")
+    member = self.start_joiner("member", join=once)
+    self.wait_for_round(1)
+    self.assert_turned_away("again", r"token \w+ has been used 1 times, as often as it may",
+                            join=once)
+    self.assert_turned_away("viewer", r"token \w+ is for the role viewer; wanted is worker",
+                            join=self.new_token("--role=viewer"))
+    join = self.new_token()
+    self.assert_turned_away("thief", r"the name 'member.1' is taken by worker member",
+                            "--name=member.1", join=join)
+    self.assert_turned_away("guess", r"the token is not known to this cluster",
+                            join=re.sub(r"\w{8}$", "01234567", join))
+    self.assert_turned_away("elsewhere", r"another authority than the join string says.*"
+                            r"the secret was not sent",
+                            join=re.sub(r"L1\w{8}", "L101234567", join))
+    self.assertIn("TLS fails", server.log(), "of the enrolment without a word")
+    revoked = self.operate("token", "revoke", join.split(".")[-2])
+    self.assertEqual(revoked.returncode, 0, revoked.stderr)
+    self.assert_turned_away("late", r"token \w+ was revoked", join=join)
+    # A viewer looks, and changes nothing; who has no certificate does not look either.
+    viewer = self.new_token("--role=viewer")
+    seen = self.operate("status", home="viewer_home", join=viewer)
+    self.assertIn("member", seen.stdout)
+    stopped = self.operate("stop", home="viewer_home", join=viewer)
+    self.assertEqual(stopped.returncode, 1)
+    self.assertRegex(stopped.stderr, r"viewer \S+ may not call /lodestar.v1.AdminService/Stop")
+    stranger = self.operate("status", home="stranger")
+    self.assertRegex(stranger.stderr, r"wants a certificate, and there is none of an operator here")
+    # A member that is revoked ends at once, and comes back with a new join string only.
+    ended = self.operate("revoke", "member")
+    self.assertEqual(ended.stdout, "member is revoked; 1 worker of it had to go\n", ended.stderr)
+    self.assert_ends(member, 1)
+    self.assertIn("worker member was revoked at", member.log())
+    self.assert_turned_away("member", r"has been used 1 times", "--name=member", join=once)
+    back = self.start_joiner("member", "--name=member", join=self.new_token())
+    self.wait_for_status(lambda status: members_of(status) == ["member"], "the member again")
+    self.assertEqual(self.operate("stop").returncode, 0)
+    self.assert_ends(back)
+    self.assertIn("audit: operator local-operator has revoked the identity 'member'", server.log())
+
+
+if __name__ == "__main__":
+  cluster_processes.main()
