@@ -44,6 +44,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
                                                                          const Deps& deps) {
   std::unique_ptr<CoordinatorRole> role(new CoordinatorRole(config, WithDisks(deps)));
   RETURN_IF_ERROR(role->CheckResources());
+  if (deps.security->authority() != nullptr) role->MakeAuthorityRpc();
   ProgressRecorder::Config recorder;
   recorder.metrics_out = config.output.metrics_out;
   recorder.loss_unit = LossUnitOf(config.job.model);
@@ -296,7 +297,6 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });
   admin_rpc_ =
       std::make_unique<AdminRpc>(config_.job, &strand_, local, deps_.security->transport());
-  if (deps_.security->authority() != nullptr) MakeAuthorityRpc();
   return absl::OkStatus();
 }
 

@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerConfig& confi
   RETURN_IF_ERROR(ValidateServerConfig(config));
   std::unique_ptr<Server> server(new Server(config, deps));
   RETURN_IF_ERROR(server->Build());
-  RETURN_IF_ERROR(server->Listen());
+  RETURN_IF_ERROR(server->Serve());
   RETURN_IF_ERROR(server->BeginService());
   return server;
 }
@@ -235,6 +235,15 @@ absl::Status Server::NoReplica() const {
       absl::StrCat("the replica has gone on as the server, in the place of the "
                    "one on ",
                    promoted_from_));
+}
+
+absl::Status Server::NoAuthority() const {
+  return absl::FailedPreconditionError(
+      security_->transport().is_plain()
+          ? "this server speaks plain text, and nobody needs a certificate to come to it; it has "
+            "tokens and identities if it listens where other machines reach it, without --insecure"
+          : "the certificates of this cluster are issued by the authority of --tls_ca, and not by "
+            "this server");
 }
 
 void Server::OnReplicaChange(const absl::Status& state) {
@@ -362,7 +371,11 @@ absl::Status Server::Build() {
                          return NotTheCoordinator(config_.cluster.shard, agent_->coordinator());
                        }});
   }
+  if (config_.is_coordinator() && security_->authority() == nullptr) {
+    refused.push_back({{AuthorityService()}, [this] { return NoAuthority(); }});
+  }
   refusal_ = std::make_unique<CallRefusal>(std::move(refused));
+  RETURN_IF_ERROR(OpenPort());
   RETURN_IF_ERROR(AwaitReplica());
   if (const absl::Status opened = OpenLog(); !opened.ok()) return explain(opened);
   host.log = log_.get();
@@ -386,7 +399,7 @@ void Server::StartTrace() {
       deps_.clock);
 }
 
-absl::Status Server::Listen() {
+absl::Status Server::OpenPort() {
   ConnectionAcceptor::Config acceptor;
   acceptor.listen = config_.network.listen;
   acceptor.limits.max_connections = config_.network.max_connections;
@@ -401,6 +414,10 @@ absl::Status Server::Listen() {
   acceptor.clock = deps_.clock;
   ASSIGN_OR_RETURN(acceptor_, ConnectionAcceptor::Listen(std::move(acceptor)));
   port_ = acceptor_->port();
+  return absl::OkStatus();
+}
+
+absl::Status Server::Serve() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

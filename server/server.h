@@ -97,6 +97,8 @@ class Server {
   std::string ReplicaText() const;
   // What whoever takes this server for a replica is told.
   absl::Status NoReplica() const;
+  // What an operator is told who wants tokens or identities of a server without them.
+  absl::Status NoAuthority() const;
   // Whether what was written is this server's to acknowledge.
   absl::Status ConfirmInCharge() const;
   // The journal of this server's shard, as the process before it has left it.
@@ -107,7 +109,10 @@ class Server {
   // Takes over what that holds.
   absl::Status Recover();
   void StartTrace();
-  absl::Status Listen();
+  // Enrolments are served from here on, also while a replica is waited for that is to enrol; all
+  // others are told that the server is starting.
+  absl::Status OpenPort();
+  absl::Status Serve();
   absl::Status BeginService();
   void Watch();
   void SetHealth(bool is_serving);

@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_hints.h"
+#include "proto/authority_service.grpc.pb.h"
 #include "proto/cluster_service.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "proto/replica_service.grpc.pb.h"
@@ -22,8 +23,10 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
 
 std::vector<std::string> CoordinatorServices() {
   return {v1::ClusterService::service_full_name(), v1::StatusService::service_full_name(),
-          v1::AdminService::service_full_name()};
+          v1::AdminService::service_full_name(), v1::AuthorityService::service_full_name()};
 }
+
+std::string AuthorityService() { return v1::AuthorityService::service_full_name(); }
 
 std::string BulkService() { return v1::ParameterService::service_full_name(); }
 

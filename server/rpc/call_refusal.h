@@ -37,6 +37,8 @@ class CallRefusal final : public grpc::CallbackGenericService {
 
 // What only the coordinator has.
 std::vector<std::string> CoordinatorServices();
+// What a coordinator has that issues certificates itself.
+std::string AuthorityService();
 // What every server has.
 std::string BulkService();
 // What only a replica has.
