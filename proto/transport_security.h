@@ -34,14 +34,16 @@ class TransportSecurity {
   bool is_plain() const { return provider_ == nullptr; }
   // Connections to servers only: a peer with a certificate for another role is not spoken to,
   // whatever its address.
-  std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const { return channel_; }
+  std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const {
+    return is_plain() ? grpc::InsecureChannelCredentials() : channel_;
+  }
   // Only peers with a certificate of the authority get as far as HTTP/2. In plain text nobody knows
   // who calls, and `check` is not asked.
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(AccessCheck check) const;
 
  private:
   std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
-  std::shared_ptr<grpc::ChannelCredentials> channel_ = grpc::InsecureChannelCredentials();
+  std::shared_ptr<grpc::ChannelCredentials> channel_;  // null: plain text, and gRPC has not begun
 };
 
 // Who calls; none in plain text. Errors: Unauthenticated if the certificate has no identity.
