@@ -23,6 +23,8 @@ namespace {
 
 // What is left of a certificate that is used without asking for another one.
 constexpr absl::Duration kLeastRest = absl::Minutes(1);
+constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(5);
+constexpr absl::Duration kEnrolmentPause = absl::Milliseconds(500);
 constexpr absl::Duration kRenewalTimeout = absl::Seconds(20);
 constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Minutes(5);
@@ -76,6 +78,21 @@ absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span
   }
   if (!flags.join.empty()) return EnterByJoinString(flags, roles, name, timeout);
   return ClusterEntry();
+}
+
+absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,
+                                        const std::string& name,
+                                        const std::function<bool()>& is_interrupted) {
+  ChangeLogger logger;
+  while (!is_interrupted()) {
+    absl::StatusOr<ClusterEntry> entry = EnterCluster(flags, roles, name, kEnrolmentTimeout);
+    if (!absl::IsUnavailable(entry.status()) && !absl::IsDeadlineExceeded(entry.status())) {
+      return entry;
+    }
+    logger.Log(LogLevel::kWarn, "enrol", absl::StrCat(entry.status().message(), "; trying again"));
+    absl::SleepFor(kEnrolmentPause);
+  }
+  return absl::CancelledError("told to stop");
 }
 
 absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses, bool insecure) {

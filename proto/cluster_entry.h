@@ -2,6 +2,7 @@
 // keeps for the next time, or none; and how it keeps them valid while it runs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,13 @@ struct ClusterEntry {
 // Enroll(); PermissionDenied if the credentials are for another role.
 absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span<const Role> roles,
                                           const std::string& name, absl::Duration timeout);
+
+// As EnterCluster(), but waits for as long as no server is there that it can join, and says so in
+// the log: programs start in any order. Errors also: Cancelled once `is_interrupted`, which is
+// asked now and then.
+absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,
+                                        const std::string& name,
+                                        const std::function<bool()>& is_interrupted);
 
 // Plain text stays on this machine. `what` names the address for people. Errors: InvalidArgument.
 absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses, bool insecure);

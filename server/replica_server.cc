@@ -71,7 +71,7 @@ ReplicaServer::~ReplicaServer() {
 absl::Status ReplicaServer::Start() {
   RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
   RETURN_IF_ERROR(store_.Open());
-  ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_));
+  ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_, deps_.is_interrupted));
   ConnectionAcceptor::Config acceptor;
   acceptor.listen = config_.network.listen;
   acceptor.limits.max_connections = config_.network.max_connections;

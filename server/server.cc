@@ -326,7 +326,7 @@ absl::Status Server::Build() {
   RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
   RETURN_IF_ERROR(CheckOutput("trace", config_.output.trace_path));
   StartTrace();
-  ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_));
+  ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_, deps_.is_interrupted));
   executor_ = std::make_unique<ThreadPool>(NumThreads(deps_.num_threads), "shard");
   ShardHost::Deps host;
   host.executor = executor_.get();

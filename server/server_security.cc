@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
@@ -12,7 +13,6 @@
 namespace lodestar {
 namespace {
 
-constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(30);
 // Of their time, how often certificates are looked at.
 constexpr int64_t kLooksPerLife = 16;
 // psctl on the coordinator's machine.
@@ -29,8 +29,9 @@ std::string OwnName(const ServerConfig& config) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(const ServerConfig& config) {
-  std::unique_ptr<ServerSecurity> security(new ServerSecurity(config));
+absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(
+    const ServerConfig& config, std::function<bool()> is_interrupted) {
+  std::unique_ptr<ServerSecurity> security(new ServerSecurity(config, std::move(is_interrupted)));
   if (!config.uses_tls()) return security;
   const SecurityFlags& flags = config.security.flags;
   if (flags.has_own() || !flags.join.empty()) {
@@ -63,8 +64,8 @@ absl::Status ServerSecurity::OpenAuthority() {
 
 absl::Status ServerSecurity::EnterWithJoin() {
   // Under the name of the machine: another one may take over the shard.
-  ASSIGN_OR_RETURN(const ClusterEntry entry, EnterCluster(config_.security.flags, {Role::kServer},
-                                                          /*name=*/"", kEnrolmentTimeout));
+  ASSIGN_OR_RETURN(const ClusterEntry entry, AwaitEntry(config_.security.flags, {Role::kServer},
+                                                        /*name=*/"", is_interrupted_));
   files_ = entry.files;
   if (entry.is_renewable) {
     renewer_ = std::make_unique<CredentialRenewer>(*entry.files, entry.servers);

@@ -3,8 +3,10 @@
 // else's.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,9 +19,11 @@ namespace lodestar {
 
 class ServerSecurity {
  public:
-  // Makes or reads keys; enrols with --join. Errors: those of the files, of CertificateAuthority
-  // and EnterCluster(); FailedPrecondition if there is nothing to come to a certificate by.
-  static absl::StatusOr<std::unique_ptr<ServerSecurity>> Open(const ServerConfig& config);
+  // Makes or reads keys; enrols with --join, once there is a server to enrol with. Errors: those of
+  // the files, of CertificateAuthority and AwaitEntry(); FailedPrecondition if there is nothing to
+  // come to a certificate by.
+  static absl::StatusOr<std::unique_ptr<ServerSecurity>> Open(const ServerConfig& config,
+                                                              std::function<bool()> is_interrupted);
 
   const TransportSecurity& transport() const { return transport_; }
   // Asks nobody in plain text.
@@ -33,12 +37,14 @@ class ServerSecurity {
   void Keep();
 
  private:
-  explicit ServerSecurity(const ServerConfig& config) : config_(config) {}
+  ServerSecurity(const ServerConfig& config, std::function<bool()> is_interrupted)
+      : config_(config), is_interrupted_(std::move(is_interrupted)) {}
   absl::Status OpenAuthority();
   absl::Status EnterWithJoin();
   absl::Status KeepOwn();
 
   const ServerConfig config_;
+  const std::function<bool()> is_interrupted_;
   std::unique_ptr<CertificateAuthority> authority_;  // also of further servers of this machine
   std::optional<CredentialFiles> files_;
   TransportSecurity transport_;

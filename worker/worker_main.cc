@@ -14,7 +14,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/logging.h"
@@ -94,23 +93,6 @@ int Print(const std::string& text) {
   return kExitPermanent;
 }
 
-// Blocks until a server that it can join is there: they may start in any order.
-absl::StatusOr<ClusterEntry> Enter(const WorkerFlags& flags) {
-  constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(20);
-  constexpr absl::Duration kPause = absl::Seconds(1);
-  ChangeLogger logger;
-  while (true) {
-    absl::StatusOr<ClusterEntry> entry =
-        EnterCluster(flags.security, {Role::kWorker}, flags.has_name ? flags.worker.name : "",
-                     kEnrolmentTimeout);
-    const bool may_come =
-        absl::IsUnavailable(entry.status()) || absl::IsDeadlineExceeded(entry.status());
-    if (!may_come) return entry;
-    logger.Log(LogLevel::kWarn, "enrol", absl::StrCat(entry.status().message(), "; trying again"));
-    absl::SleepFor(kPause);
-  }
-}
-
 // What the cluster knows this worker as, and where it is.
 absl::Status Introduce(const ClusterEntry& entry, const WorkerFlags& flags,
                        Worker::Config& config) {
@@ -128,7 +110,10 @@ int RunWorker(const std::set<std::string>& given) {
   InitLogging(flags->worker.name, flags->log_level);
   StopSignalHandler signals;
   signals.Start();
-  const absl::StatusOr<ClusterEntry> entry = Enter(*flags);
+  // The first signal ends the process while there is no worker.
+  const absl::StatusOr<ClusterEntry> entry =
+      AwaitEntry(flags->security, {Role::kWorker}, flags->has_name ? flags->worker.name : "",
+                 [] { return false; });
   absl::Status introduced = entry.status();
   if (entry.ok()) introduced = Introduce(*entry, *flags, flags->worker);
   if (!introduced.ok()) {
