@@ -42,6 +42,7 @@ ShardServer::ShardServer(Config config)
       executor_.get(), config_.shared_memory);
   ConnectionAcceptor::Config listening;
   listening.listen = {"127.0.0.1", 0};
+  if (!config_.security.is_plain()) listening.transport = ConnectionAcceptor::Transport::kTls;
   auto acceptor = ConnectionAcceptor::Listen(std::move(listening));
   LODESTAR_CHECK(acceptor.ok()) << acceptor.status().ToString();
   acceptor_ = *std::move(acceptor);
@@ -49,7 +50,8 @@ ShardServer::ShardServer(Config config)
   ApplyServerOptions(builder);
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      config_.security.MakeServerCredentials(
+          [](const Identity&, absl::string_view) { return absl::OkStatus(); }));
   builder.RegisterService(rpc_.get());
   server_ = builder.BuildAndStart();
   LODESTAR_CHECK(server_ != nullptr);

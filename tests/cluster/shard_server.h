@@ -15,6 +15,7 @@
 #include "common/executor.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "proto/transport_security.h"
 #include "server/rpc/connection_acceptor.h"
 #include "server/rpc/parameter_rpc.h"
 #include "server/shard/parameter_shard.h"
@@ -32,6 +33,7 @@ class ShardServer {
     int64_t staging_bytes = 64 << 20;
     int num_threads = 2;
     bool shared_memory = true;
+    TransportSecurity security = {};
   };
 
   // Serves with weights from job.seed. Aborts if the config is not valid.

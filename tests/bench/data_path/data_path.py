@@ -1,6 +1,6 @@
 """Moving a tensor between workers and a server: raw TCP, one protobuf message, and ours.
 
-  data_path.py --peer=FILE [--megabytes=100,500] [--workers=1,2] [--runs=7]
+  data_path.py --peer=FILE [--megabytes=100,500] [--workers=1,2] [--transports=TCP,TLS] [--runs=7]
 
 Prints Markdown. Server and workers are processes; raw TCP takes turns with every other path, because
 load on the machine comes and goes, and each path is compared with the raw TCP of its own turns.
@@ -11,6 +11,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 COPY_TURNS = 5
@@ -48,20 +49,22 @@ class Peer:
 
 
 class Cluster:
-    """A server and workers, with shared memory or without."""
+    """A server and workers: over TCP, TLS or shared memory."""
 
-    def __init__(self, options, megabytes, workers, shared_memory, encoding):
+    def __init__(self, options, megabytes, workers, transport, encoding):
         self._megabytes = megabytes
         self._round = 0
+        self._credentials = tempfile.TemporaryDirectory()
+        credentials = self._credentials.name if transport == "TLS" else ""
         self.server = Peer([options.peer, "--role=server", f"--megabytes={megabytes}",
-                            f"--encoding={encoding}"])
+                            f"--encoding={encoding}", f"--credentials={credentials}"])
         parameters, message, tcp, tcp_both = self.server.greeting
         self.workers = [
             Peer([options.peer, "--role=worker", f"--worker={worker}", f"--megabytes={megabytes}",
                   f"--parameter_server={parameters}", f"--message_server={message}",
                   f"--tcp_port={tcp}", f"--tcp_both_port={tcp_both}",
-                  f"--shared_memory={str(shared_memory).lower()}",
-                  f"--encoding={encoding}"])
+                  f"--shared_memory={str(transport == 'shared memory').lower()}",
+                  f"--encoding={encoding}", f"--credentials={credentials}"])
             for worker in range(1, workers + 1)]
 
     def __enter__(self):
@@ -70,6 +73,7 @@ class Cluster:
     def __exit__(self, *_):
         for peer in [*self.workers, self.server]:
             peer.close()
+        self._credentials.cleanup()
 
     def _cpu_seconds(self):
         return sum(float(peer.ask("usage")[0]) for peer in [*self.workers, self.server])
@@ -108,7 +112,7 @@ def spread(values):
     return f"{statistics.median(values):.2f} ({min(values):.2f}..{max(values):.2f})"
 
 
-def measure_path(options, megabytes, workers, name, path, shared_memory, encoding):
+def measure_path(options, megabytes, workers, name, path, transport, encoding):
     """One row, and the rates of the raw TCP that took turns with it."""
     # Encoded weights are changes since the last pull, so there must be one for each.
     def measure():
@@ -116,7 +120,7 @@ def measure_path(options, megabytes, workers, name, path, shared_memory, encodin
             cluster.measure("push")
         return cluster.measure(path)
 
-    with Cluster(options, megabytes, workers, shared_memory, encoding) as cluster:
+    with Cluster(options, megabytes, workers, transport, encoding) as cluster:
         if path == "pull":
             cluster.measure("push")
         for _ in range(WARM_UPS):  # touch every page and open every connection
@@ -144,6 +148,7 @@ def main():
     parser.add_argument("--megabytes", default="100,500")
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--encodings", default="fp32,bf16,int8")
+    parser.add_argument("--transports", default="TCP,TLS,shared memory")
     parser.add_argument("--runs", type=int, default=7)
     options = parser.parse_args()
     if options.runs < 5:
@@ -161,12 +166,13 @@ def main():
     copies = []
     for megabytes in [int(size) for size in options.megabytes.split(",")]:
         for workers in [int(count) for count in options.workers.split(",")]:
-            measure_path(options, megabytes, workers, "one protobuf message", "message", False, "fp32")
+            measure_path(options, megabytes, workers, "one protobuf message", "message",
+                         "TCP", "fp32")
             for encoding in options.encodings.split(","):
-                for transport, shared in (("TCP", False), ("shared memory", True)):
+                for transport in options.transports.split(","):
                     for path, name in (("push", "push"), ("pull", "pull"), ("both", "push and pull")):
                         copies.append(measure_path(options, megabytes, workers, f"{name}, {transport}",
-                                                   path, shared, encoding))
+                                                   path, transport, encoding))
     print(f"\nOne thread copies memory at {spread(copies)} GB/s; shared memory needs two such copies.")
 
 

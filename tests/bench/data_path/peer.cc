@@ -27,8 +27,10 @@
 #include "common/check.h"
 #include "common/encoding.h"
 #include "common/process_setup.h"
+#include "common/security/credentials.h"
 #include "kernels/device_factory.h"
 #include "proto/bulk_options.h"
+#include "proto/transport_security.h"
 #include "tests/bench/data_path/one_message.h"
 #include "tests/bench/data_path/raw_tcp.h"
 #include "tests/cluster/shard_server.h"
@@ -44,6 +46,8 @@ ABSL_FLAG(int, tcp_both_port, 0, "worker: port of the server that sends raw byte
 ABSL_FLAG(int, worker, 1, "worker: its id, from 1");
 ABSL_FLAG(bool, shared_memory, false, "worker: payloads through shared memory");
 ABSL_FLAG(std::string, encoding, "fp32", "of pushes and pulls, with error feedback");
+ABSL_FLAG(std::string, credentials, "",
+          "folder for certificates, which the server makes: TLS; empty: plain text");
 
 namespace lodestar {
 namespace {
@@ -64,6 +68,33 @@ Encoding EncodingOfFlag() {
       ParseEncoding("encoding", absl::GetFlag(FLAGS_encoding));
   LODESTAR_CHECK(encoding.ok()) << encoding.status().ToString();
   return *encoding;
+}
+
+// The server's and the workers', in folders of their own.
+void MakeCredentials(const std::string& folder) {
+  const absl::Time now = absl::Now();
+  const Validity validity{now - absl::Minutes(1), now + absl::Hours(24)};
+  Authority authority;
+  authority.key = NewPrivateKey();
+  authority.certificate = MakeAuthority(authority.key, validity).value();
+  for (const Role role : {Role::kServer, Role::kWorker}) {
+    Credentials credentials;
+    credentials.key = NewPrivateKey();
+    credentials.authority = authority.certificate;
+    const std::string name(RoleName(role));
+    credentials.certificate =
+        IssueCertificate(authority, MakeCertificateRequest(credentials.key).value(),
+                         {role, name, "1"}, validity)
+            .value();
+    const absl::Status written = WriteCredentials(absl::StrCat(folder, "/", name), credentials);
+    LODESTAR_CHECK(written.ok()) << written;
+  }
+}
+
+TransportSecurity SecurityOf(Role role) {
+  const std::string folder = absl::GetFlag(FLAGS_credentials);
+  if (folder.empty()) return TransportSecurity();
+  return TransportSecurity(CredentialFilesIn(absl::StrCat(folder, "/", RoleName(role))));
 }
 
 // A number of /proc/self/status, in MiB.
@@ -99,6 +130,9 @@ void RunServer() {
   config.job.optimizer.kind = OptimizerKind::kSgd;
   config.job.batch_size = 1;
   config.job.push_encoding = config.job.pull_encoding = EncodingOfFlag();
+  const std::string credentials = absl::GetFlag(FLAGS_credentials);
+  if (!credentials.empty()) MakeCredentials(credentials);
+  config.security = SecurityOf(Role::kServer);
   const size_t bytes = config.layout.num_elements() * sizeof(float);
   const size_t part = bytes / kDataChannelsPerServer;
   RawTcpServer raw(part, RawTcpServer::Answer::kAcknowledgement);
@@ -137,6 +171,7 @@ class BenchWorker {
     config.worker = registration_.life.worker;
     config.incarnation = registration_.life.incarnation;
     config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
+    config.security = SecurityOf(Role::kWorker);
     absl::Notification settled;
     config.on_shared_memory = [&settled](int /*shard*/, const absl::Status& status) {
       LODESTAR_CHECK(status.ok()) << status.ToString();
