@@ -403,6 +403,7 @@ v1::ClusterStatus CoordinatorRole::ReadStatus() {
       [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
   v1::ClusterStatus status = ToProto(board_.Report(std::move(snapshot)), config_.job);
   SetPort(deps_.read_connections(), &status);
+  status.set_wire(deps_.security->ToString());
   status.set_leader_lease(config_.cluster.leader_lease);
   status.set_journal_replica(reading.stats.journal_replica);
   status.set_durability(config_.durability.has_journal ? "journal" : "checkpoint");

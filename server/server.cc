@@ -443,9 +443,9 @@ absl::Status Server::BeginService() {
   if (drops_mark_ && replication_ == nullptr) {
     RETURN_IF_ERROR(RemoveReplicationMark(disk_, LogFolder()));
   }
-  LogInfo("version={} shard={}/{} listen={}:{} address={}", SoftwareVersion(),
+  LogInfo("version={} shard={}/{} listen={}:{} address={} wire=\"{}\"", SoftwareVersion(),
           config_.cluster.shard, config_.cluster.num_shards, config_.network.listen.host, port_,
-          address_);
+          address_, security_->ToString());
   if (role_ != nullptr) {
     RETURN_IF_ERROR(role_->AttachLocalShard(*host_, address_));
     if (!config_.network.listen.IsLoopback() && security_->transport().is_plain()) {

@@ -15,6 +15,7 @@ namespace {
 
 // Of their time, how often certificates are looked at.
 constexpr int64_t kLooksPerLife = 16;
+constexpr int kShownDigits = 16;  // of the authority's hash
 // psctl on the coordinator's machine.
 constexpr char kLocalOperator[] = "local-operator";
 
@@ -83,6 +84,14 @@ absl::Status ServerSecurity::KeepOwn() {
   if (!config_.is_coordinator()) return absl::OkStatus();
   return authority_->KeepOwn(absl::StrCat(folder, "/operator"), Role::kOperator, kLocalOperator)
       .status();
+}
+
+std::string ServerSecurity::ToString() const {
+  if (transport_.is_plain()) return "plain text";
+  if (authority_ != nullptr) {
+    return absl::StrCat("TLS, authority ", authority_->sha256().substr(0, kShownDigits));
+  }
+  return absl::StrCat("TLS, authority of ", files_->authority);
 }
 
 void ServerSecurity::Keep() {

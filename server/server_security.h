@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -32,6 +33,8 @@ class ServerSecurity {
   CertificateAuthority* authority() const { return authority_.get(); }
   const std::optional<CredentialFiles>& files() const { return files_; }
 
+  // For people: "plain text", or "TLS" and whose certificates count.
+  std::string ToString() const;
   // Now and then: certificates that the authority of this process issues for itself and for the
   // operator of this machine stay valid.
   void Keep();

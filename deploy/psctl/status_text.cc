@@ -253,6 +253,7 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
     add("leader    ", absl::StrCat("holds ", status.leader_lease()));
   }
   for (const std::string& line : ReplicaLines(status)) add("replica   ", line);
+  add("wire      ", status.wire());
   add("port      ", PortText(status.port()));
   if (status.has_resumed()) {
     add("resumed   ",
