@@ -124,6 +124,11 @@ v1::Layout ToProto(const Layout& layout) {
 }
 
 absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
+  // Native tensors are larger than those of a message.
+  if (proto.tensors_size() > Layout::kMaxTensors) {
+    return absl::InvalidArgumentError(absl::StrCat("layout: there are ", proto.tensors_size(),
+                                                   " tensors, allowed are ", Layout::kMaxTensors));
+  }
   std::vector<TensorSpec> tensors;
   tensors.reserve(proto.tensors_size());
   for (const v1::TensorSpec& in : proto.tensors()) {

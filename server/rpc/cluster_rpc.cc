@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/host_port.h"
 #include "common/logging.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/convert_cluster.h"
@@ -265,6 +267,9 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
   }
   std::shared_ptr<ShardStream> old;
   const absl::Status status =
+  // All workers and servers are told of it, and would refuse it.
+  RETURN_IF_ERROR(
+      CheckPeerAddress(absl::StrCat("the server of shard ", request.shard()), request.address()));
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
         // The last checkpoint needs whoever was only cut off; with others, all would start over.
         const bool goes_on = coordinator.GoesOn(request.shard(), request.instance_id(),

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/bucket_plan.h"
 #include "common/crc32c.h"
 #include "common/encoding.h"
 #include "common/status_macros.h"
@@ -16,7 +17,6 @@
 namespace lodestar {
 namespace {
 
-constexpr int kMaxBuckets = 1 << 20;
 // How far reading is ahead of writing. Only references to pages are queued.
 constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
 

@@ -6,10 +6,10 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
 #include "common/overloaded.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "proto/convert_cluster.h"
@@ -75,10 +75,8 @@ absl::StatusOr<AssignCommand> AssignFromProto(const v1::ShardCommand::Assign& as
   auto map = std::make_shared<ClusterMap>();
   ASSIGN_OR_RETURN(map->layout, LayoutOf(assign, result.job));
   std::vector<ElementRange> ranges;
-  for (const v1::ServerAddress& server : assign.servers()) {
-    map->servers.push_back(FromProto(server));
-    ranges.push_back(map->servers.back().range);
-  }
+  ASSIGN_OR_RETURN(map->servers, FromProto(assign.servers()));
+  for (const ServerAddress& server : map->servers) ranges.push_back(server.range);
   ASSIGN_OR_RETURN(map->buckets, PlanBuckets(map->layout, ranges, result.job.bucket_bytes));
   result.map = std::move(map);
   return result;
@@ -304,15 +302,6 @@ JournalState JournalOf(const ShardStats& stats) {
           .trouble = PeerText(stats.journal_trouble, kMaxTroubleBytes),
           .replica = PeerText(stats.journal_replica, kMaxReplicaBytes),
           .end = stats.journal_end};
-}
-
-std::string PeerText(absl::string_view text, size_t max_bytes) {
-  size_t size = std::min(text.size(), max_bytes);
-  const auto is_inside = [&] {
-    return size < text.size() && size > 0 && (static_cast<uint8_t>(text[size]) & 0xc0) == 0x80;
-  };
-  while (is_inside()) --size;
-  return absl::Utf8SafeCHexEscape(text.substr(0, size));
 }
 
 }  // namespace lodestar
