@@ -16,6 +16,7 @@
 #include "common/shard_plan.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
+#include "server/coordinator/client_layout.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/round_holds.h"
 
@@ -372,6 +373,7 @@ absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) 
     return absl::UnavailableError(
         "not ready: waits for a client that brings the layout of its model; the same call again");
   }
+  RETURN_IF_ERROR(CheckClientLayout(state_.config, *call.layout));
   state_.layout = call.layout;
   absl::Status assigned = Assign(now);
   if (!assigned.ok()) state_.layout.reset();
