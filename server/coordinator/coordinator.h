@@ -45,6 +45,7 @@
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_desk.h"
 #include "server/membership/membership_table.h"
+#include "server/membership/registration_limit.h"
 #include "server/sync/worker_fault.h"
 
 namespace lodestar {
@@ -92,6 +93,11 @@ class Coordinator {
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
   // Whether a process that registers so goes on with a life that it has.
   bool GoesOn(const RegisterCall& call) const;
+  // Before Register(), once for every call whose life does not go on: counts it. Errors:
+  // ResourceExhausted with RetryAfter: there are too many of this peer, or in all.
+  absl::Status CheckRegistrationRate(absl::string_view peer, absl::Time now) {
+    return registrations_.Take(peer, now);
+  }
   bool IsMember(const WorkerLife& life) const;
   // A worker was turned away, here or before the call came here; for log and status.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
@@ -289,6 +295,7 @@ class Coordinator {
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;
+  RegistrationLimit registrations_{RegistrationLimit::Config()};
   Outbox outbox_{&state_.alarms};
   ClusterSaves saves_{&state_, &outbox_};
 };

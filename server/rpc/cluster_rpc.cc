@@ -165,16 +165,18 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
                                                const v1::RegisterRequest* request,
                                                v1::RegisterReply* reply) {
   absl::StatusOr<RegisterCall> call = FromProto(*request);
-  if (!call.ok()) {
-    deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-      coordinator.NoteRefusal(request->name(), context->peer(), call.status(), now);
-    });
-    return Answer(context, call.status());
-  }
-  call->peer = context->peer();
+  const std::string peer = context->peer();
   // Who was only cut off still hands in what it has, before the last checkpoint.
-  const bool goes_on = deps_.strand->Run(
-      [&](Coordinator& coordinator, absl::Time) { return coordinator.GoesOn(*call); });
+  bool goes_on = false;
+  const absl::Status taken =
+      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+        goes_on = call.ok() && coordinator.GoesOn(*call);
+        if (!goes_on) RETURN_IF_ERROR(coordinator.CheckRegistrationRate(peer, now));
+        if (!call.ok()) coordinator.NoteRefusal(request->name(), peer, call.status(), now);
+        return call.status();
+      });
+  if (!taken.ok()) return Answer(context, taken);
+  call->peer = peer;
   if (const absl::Status open = CheckNotDraining(); !goes_on && !open.ok()) {
     return Answer(context, open);
   }
@@ -265,11 +267,11 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
   if (request.shard() == 0) {
     return absl::InvalidArgumentError("shard 0 is the coordinator's own: start with --shard=1/K");
   }
-  std::shared_ptr<ShardStream> old;
-  const absl::Status status =
   // All workers and servers are told of it, and would refuse it.
   RETURN_IF_ERROR(
       CheckPeerAddress(absl::StrCat("the server of shard ", request.shard()), request.address()));
+  std::shared_ptr<ShardStream> old;
+  const absl::Status status =
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
         // The last checkpoint needs whoever was only cut off; with others, all would start over.
         const bool goes_on = coordinator.GoesOn(request.shard(), request.instance_id(),
