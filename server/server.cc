@@ -366,8 +366,9 @@ absl::Status Server::Build() {
   host.reports = &reports();
   host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);
   RETURN_IF_ERROR(Recover());
-  parameter_rpc_ = std::make_unique<ParameterRpc>([this] { return host_->shard(); },
-                                                  executor_.get(), config_.network.shared_memory);
+  parameter_rpc_ =
+      std::make_unique<ParameterRpc>([this] { return host_->shard(); }, executor_.get(),
+                                     config_.network.shared_memory, host_->instance_id());
   if (role_ == nullptr) return absl::OkStatus();
   return role_->Start(host_.get(), [this] { return ReadShard(); });
 }

@@ -181,6 +181,14 @@ bool Coordinator::GoesOn(const RegisterCall& call) const {
   return record != nullptr && record->is_alive() && record->instance_id == call.instance_id;
 }
 
+std::vector<uint64_t> Coordinator::shard_instances() const {
+  std::vector<uint64_t> instances;
+  for (const ShardRegistry::Entry& entry : state_.shards.entries()) {
+    instances.push_back(entry.instance_id);
+  }
+  return instances;
+}
+
 bool Coordinator::IsMember(const WorkerLife& life) const {
   return state_.membership.Check(life.worker, life.incarnation).ok() &&
          state_.membership.Find(life.worker)->is_member();

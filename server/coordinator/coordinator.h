@@ -187,6 +187,8 @@ class Coordinator {
   CoordinatorPhase phase() const { return state_.phase; }
   uint64_t server_incarnation() const { return state_.server_incarnation; }
   std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null: no layout yet
+  // By which processes of servers know the coordinator from others, by shard; 0: not there.
+  std::vector<uint64_t> shard_instances() const;
   Round committed_round() const { return state_.committed_round(); }
   int64_t rounds_done() const { return state_.rounds_done(); }
   ClusterSnapshot Snapshot(absl::Time now) const { return SnapshotOf(state_, now); }

@@ -118,12 +118,14 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
 absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   std::shared_ptr<const ClusterMap> map;
   Round min_round;
+  std::vector<uint64_t> export_keys;
   uint64_t server_incarnation = 0;
   v1::ExportSource source;
   source.set_model(job_.model.name);
   source.set_total_rounds(job_.schedule.total_rounds);
   strand_->Run([&](Coordinator& coordinator, absl::Time) {
     map = coordinator.map();
+    export_keys = coordinator.shard_instances();
     min_round = coordinator.committed_round();
     server_incarnation = coordinator.server_incarnation();
     source.set_round(coordinator.rounds_done());
@@ -132,7 +134,7 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   stream.Describe(source);
   if (map == nullptr) return absl::UnavailableError("the model's layout is not known yet");
   RETURN_IF_ERROR(
-      WeightsExport(map, job_, min_round, local_, &calls_)
+      WeightsExport(map, job_, min_round, local_, &calls_, std::move(export_keys))
           .WriteTo([&stream](absl::string_view bytes) { return stream.WriteBlocking(bytes); }));
   const uint64_t incarnation_now = strand_->Run(
       [](Coordinator& coordinator, absl::Time) { return coordinator.server_incarnation(); });
