@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 #include "common/peer_text.h"
@@ -167,8 +166,9 @@ v1::RegisterRequest ToProto(const RegisterCall& call) {
 absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   if (request.wire_version() != kWireVersion) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "wire_version=", request.wire_version(), " of worker \"", absl::CHexEscape(request.name()),
-        "\" (software ", absl::CHexEscape(request.software_version()), "); this server (software ",
+        "wire_version=", request.wire_version(), " of worker \"",
+        PeerText(request.name(), kMaxTextBytes), "\" (software ",
+        PeerText(request.software_version(), kMaxTextBytes), "); this server (software ",
         SoftwareVersion(), ") speaks ", kWireVersion, ": use the same release on both sides"));
   }
   RETURN_IF_ERROR(CheckText("name", request.name()));
@@ -176,7 +176,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   RegisterCall call;
   call.name = request.name();
   call.instance_id = request.instance_id();
-  call.device = request.device();
+  call.device = PeerText(request.device(), kMaxTextBytes);
   for (const int wire : request.encodings()) {
     // Those of newer versions are no use to this job.
     const absl::StatusOr<Encoding> known = FromProto(static_cast<v1::Encoding>(wire));
@@ -250,7 +250,7 @@ absl::StatusOr<DatasetInfo> FromProto(const v1::DatasetInfo& dataset) {
   RETURN_IF_ERROR(CheckCount("dataset.num_heldout_samples", dataset.num_heldout_samples()));
   RETURN_IF_ERROR(CheckCount("dataset.tokens_per_sample", dataset.tokens_per_sample()));
   DatasetInfo result;
-  result.fingerprint = dataset.fingerprint();
+  result.fingerprint = PeerText(dataset.fingerprint(), kMaxTextBytes);
   result.num_train_samples = dataset.num_train_samples();
   result.num_heldout_samples = dataset.num_heldout_samples();
   if (dataset.tokens_per_sample() > 0) result.tokens_per_sample = dataset.tokens_per_sample();
@@ -278,7 +278,7 @@ absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request) {
   call.life = LifeFromProto(request);
   call.bytes_pushed = request.bytes_pushed();
   call.bytes_pulled = request.bytes_pulled();
-  call.activity = request.activity();
+  call.activity = PeerText(request.activity(), kMaxTextBytes);
   if (request.has_standstill()) {
     const v1::Standstill& standstill = request.standstill();
     RETURN_IF_ERROR(CheckCount("standstill.shard", standstill.shard()));

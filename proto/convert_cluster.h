@@ -2,8 +2,8 @@
 // common/cluster_messages.h, for both sides.
 //
 // FromProto checks sizes of texts, signs, finite numbers, and that the parts of a message fit each
-// other, before anything is made of them. Errors are InvalidArgument and name the field. Texts that
-// a worker is told are as PeerText().
+// other, before anything is made of them. Errors are InvalidArgument and name the field. Texts for
+// people are as PeerText().
 #pragma once
 
 #include <vector>

@@ -467,6 +467,27 @@ TEST(ConvertClusterTest, AGrantOfAnyKindWithNumbersOutOfRangeIsRefused) {
   }
 }
 
+TEST(ConvertClusterTest, WhatAWorkerSaysOfItselfIsNoMoreThanText) {
+  const std::string text = "a\x1b[2J\nb";
+  const std::string shown = "a\\x1b[2J\\nb";
+  v1::RegisterRequest call = ToProto(RegisterCall());
+  call.set_device(text);
+  EXPECT_EQ(FromProto(call)->device, shown);
+  v1::DatasetInfo dataset;
+  dataset.set_fingerprint(text);
+  EXPECT_EQ(FromProto(dataset)->fingerprint, shown);
+  v1::HeartbeatRequest heartbeat;
+  heartbeat.set_activity(text);
+  EXPECT_EQ(FromProto(heartbeat)->activity, shown);
+  call.set_wire_version(0);
+  call.set_name(text);
+  call.set_software_version(text + std::string(1 << 20, 'x'));
+  const absl::Status refused = FromProto(call).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(shown));
+  EXPECT_EQ(refused.message().find('\x1b'), absl::string_view::npos);
+  EXPECT_LT(refused.message().size(), 2000u);
+}
+
 TEST(ConvertClusterTest, WhatAWorkerIsToldIsNoMoreThanText) {
   v1::Grant wire = ToProto(SomeGrant());
   wire.set_kind(v1::Grant::KIND_WAIT);

@@ -7,11 +7,11 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/job_loss.h"
+#include "common/peer_text.h"
 #include "common/remedy.h"
 #include "common/shard_plan.h"
 #include "common/status_hints.h"
@@ -199,8 +199,8 @@ void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
   // Others try again by themselves.
   if (RemedyFor(reason) != Remedy::kGiveUp) return;
   if (!state_.refusals.Note(name, peer, reason, now)) return;
-  outbox_.Tell(absl::StrCat("worker refused name=", absl::CHexEscape(name), " peer=", peer,
-                            " reason=", reason.message()));
+  outbox_.Tell(absl::StrCat("worker refused name=", PeerText(name, MembershipTable::kMaxNameBytes),
+                            " peer=", peer, " reason=", reason.message()));
 }
 
 absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::Time now) {

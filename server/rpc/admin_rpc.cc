@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "proto/status_mapping.h"
 #include "server/rpc/checkpoint_calls.h"
@@ -14,6 +15,8 @@
 
 namespace lodestar {
 namespace {
+
+constexpr size_t kMaxReasonBytes = 256;
 
 constexpr absl::Duration kCheckpointPatience = absl::Minutes(10);
 // For the round under way, the last checkpoint and its repetitions.
@@ -146,8 +149,9 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
 
 grpc::ServerUnaryReactor* AdminRpc::Stop(grpc::CallbackServerContext* context,
                                          const v1::StopRequest* request, v1::StopReply* reply) {
-  const std::string reason =
-      request->reason().empty() ? "an operator asked for it" : request->reason().substr(0, 256);
+  const std::string reason = request->reason().empty()
+                                 ? "an operator asked for it"
+                                 : PeerText(request->reason(), kMaxReasonBytes);
   LogInfo("stop requested by peer={} reason=\"{}\"", context->peer(), reason);
   strand_->Run(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RequestStop(reason, now); });

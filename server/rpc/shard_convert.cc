@@ -21,6 +21,8 @@ namespace {
 constexpr int64_t kAnyRound = -1;
 // Of what a server says of its journal.
 constexpr size_t kMaxTroubleBytes = 1024;
+// Of why something is so.
+constexpr size_t kMaxReasonBytes = 2048;
 constexpr size_t kMaxReplicaBytes = 256;
 
 absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& assign) {
@@ -150,7 +152,8 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
                             MembersFromProto(command.members().members())};
     case v1::ShardCommand::kDrop:
       return DropCommand{WorkerId(command.drop().worker_id()),
-                         Incarnation(command.drop().incarnation()), command.drop().reason()};
+                         Incarnation(command.drop().incarnation()),
+                         PeerText(command.drop().reason(), kMaxReasonBytes)};
     case v1::ShardCommand::kSave: {
       SaveCommand save = {.round = std::nullopt, .directory = command.save().directory()};
       if (command.save().round() >= 0) save.round = Round(command.save().round());
@@ -163,7 +166,7 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
       return NormTotalCommand{Round(command.norm_total().round()),
                               command.norm_total().total_square_sum()};
     case v1::ShardCommand::kStop:
-      return StopCommand{command.stop().failure()};
+      return StopCommand{PeerText(command.stop().failure(), kMaxReasonBytes)};
     case v1::ShardCommand::COMMAND_NOT_SET:
       break;
   }
@@ -198,7 +201,7 @@ absl::StatusOr<WorkerFault> FromProto(const v1::ShardReport::Fault& fault) {
   WorkerFault result = {.worker = WorkerId(fault.worker_id()),
                         .incarnation = Incarnation(fault.incarnation()),
                         .round = Round(fault.round()),
-                        .text = fault.text()};
+                        .text = PeerText(fault.text(), kMaxReasonBytes)};
   switch (fault.kind()) {
     case v1::ShardReport::Fault::KIND_NOT_FINITE:
       result.kind = WorkerFault::Kind::kNotFinite;
@@ -289,7 +292,7 @@ ShardStats FromProto(const v1::ShardReport::Stats& stats) {
   result.contributions_rejected = static_cast<int64_t>(stats.contributions_rejected());
   result.staleness_histogram.assign(stats.staleness_histogram().begin(),
                                     stats.staleness_histogram().end());
-  result.waiting_for = stats.waiting_for();
+  result.waiting_for = PeerText(stats.waiting_for(), kMaxReasonBytes);
   result.journal_bytes = static_cast<int64_t>(stats.journal_bytes());
   result.journal_trouble = stats.journal_trouble();
   result.journal_replica = stats.journal_replica();
