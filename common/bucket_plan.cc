@@ -28,11 +28,16 @@ absl::Status CheckCover(const Layout& layout, const std::vector<ElementRange>& s
 
 // Cuts the part of `block` that lies in `shard` into buckets of whole segments, sizes as equal as
 // whole segments allow: a tail of a few elements would cost a message of its own.
-void AppendBuckets(ElementRange part, int shard, int block, int64_t segment,
-                   int64_t max_segments_per_bucket, std::vector<Bucket>& buckets) {
+absl::Status AppendBuckets(ElementRange part, int shard, int block, int64_t segment,
+                           int64_t max_segments_per_bucket, std::vector<Bucket>& buckets) {
   const int64_t num_segments = (part.size() + segment - 1) / segment;
   const int64_t num_buckets =
       (num_segments + max_segments_per_bucket - 1) / max_segments_per_bucket;
+  if (num_buckets > kMaxBuckets - static_cast<int64_t>(buckets.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("up to element ", part.end, " there are ", num_buckets + buckets.size(),
+                     " buckets, allowed are ", kMaxBuckets, "; choose a larger --bucket_bytes"));
+  }
   for (int64_t i = 0; i < num_buckets; ++i) {
     Bucket bucket;
     bucket.index = static_cast<uint32_t>(buckets.size());
@@ -43,6 +48,7 @@ void AppendBuckets(ElementRange part, int shard, int block, int64_t segment,
         std::min(part.begin + num_segments * (i + 1) / num_buckets * segment, part.end);
     buckets.push_back(bucket);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -64,7 +70,8 @@ absl::StatusOr<std::vector<Bucket>> PlanBuckets(const Layout& layout,
     int64_t begin = shards[shard].begin;
     while (begin < shards[shard].end) {
       const ElementRange part = {begin, std::min(layout.block(block).end, shards[shard].end)};
-      AppendBuckets(part, static_cast<int>(shard), block, segment, max_segments, buckets);
+      RETURN_IF_ERROR(
+          AppendBuckets(part, static_cast<int>(shard), block, segment, max_segments, buckets));
       begin = part.end;
       if (begin == layout.block(block).end) ++block;
     }

@@ -82,6 +82,13 @@ TEST(PlanBucketsTest, OneElementPerBucketIsTheLeast) {
               StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("bucket_bytes=3")));
 }
 
+TEST(PlanBucketsTest, RefusesMoreBucketsThanAMessageHolds) {
+  const Layout layout = LayoutOfBlocks({Layout::kMaxElements});
+  EXPECT_THAT(PlanBuckets(layout, {{0, layout.num_elements()}}, 4),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       ::testing::HasSubstr("16777216 buckets, allowed are 1048576")));
+}
+
 TEST(PlanBucketsTest, RefusesShardsThatDoNotCoverTheSpace) {
   const Layout layout = LayoutOfBlocks({5});
   const std::vector<std::vector<ElementRange>> bad = {

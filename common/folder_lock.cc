@@ -100,6 +100,23 @@ absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
       "; give the coordinator an absolute path, and mount that folder there on every server"));
 }
 
+absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
+                             const std::string& other) {
+  RETURN_IF_ERROR(CheckClaimIsIn(folder, claim_id));
+  if (other == folder) return absl::OkStatus();
+  const auto holder_of = [](const std::string& path) {
+    return ReadWholeClaim(absl::StrCat(path, "/", kFileName), Clock::Real());
+  };
+  const std::optional<FolderClaim> ours = holder_of(folder);
+  const std::optional<FolderClaim> theirs = holder_of(other);
+  if (ours.has_value() && theirs.has_value() && ours->machine == theirs->machine &&
+      ours->process == theirs->process) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(other, "/", kFileName, " does not name the coordinator, which holds ", folder));
+}
+
 absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& folder,
                                                              FolderClaim claim, Deps deps) {
   const std::string path = absl::StrCat(folder, "/", kFileName);

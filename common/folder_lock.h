@@ -35,6 +35,11 @@ FolderClaim NewFolderClaim();
 // Errors: FailedPrecondition saying what is there instead.
 absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id);
 
+// Whether that holds for `folder`, and `other`, if it is another one, is held by the same process.
+// Errors: FailedPrecondition.
+absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
+                             const std::string& other);
+
 class FolderLock {
  public:
   struct Deps {

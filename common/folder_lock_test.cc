@@ -86,6 +86,13 @@ TEST_F(FolderLockTest, AHolderThatWasTakenForDeadLearnsThatItIsNoneAnyMore) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is gone")));
 }
 
+TEST_F(FolderLockTest, AHolderIsNamedInWordsThatCannotRuleATerminal) {
+  LeaveClaim("a\x1b[2J", "m2");
+  const absl::Status elsewhere = CheckClaimIsIn(folder_, /*claim_id=*/1);
+  EXPECT_THAT(elsewhere, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  testing::HasSubstr("host a\\x1b[2J,")));
+}
+
 TEST_F(FolderLockTest, ReleasedItIsThereForTheNext) {
   ASSERT_OK(TakeHere());
   const auto next = TakeHere();

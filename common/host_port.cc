@@ -2,14 +2,36 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/peer_text.h"
 
 namespace lodestar {
 namespace {
 
 constexpr int kMaxPort = 65535;
+// RFC 1035: 255 bytes with lengths and root, 253 as text; and brackets, zone, colon and port.
+constexpr size_t kMaxAddressBytes = 300;
+
+// A scheme or a path is not part of a name: nothing would ever answer there, or a file does.
+bool IsHost(absl::string_view host, bool had_brackets) {
+  const absl::string_view punctuation = had_brackets ? ":.%-_" : ".-_";
+  const bool has_only_letters = std::all_of(host.begin(), host.end(), [punctuation](char c) {
+    return absl::ascii_isalnum(c) || absl::StrContains(punctuation, c);
+  });
+  constexpr absl::string_view kSchemes[] = {"dns",  "google-c2p", "ipv4",          "ipv6",
+                                            "unix", "vsock",      "unix-abstract", "xds"};
+  return !host.empty() && has_only_letters &&
+         std::none_of(std::begin(kSchemes), std::end(kSchemes), [host](absl::string_view scheme) {
+           return absl::EqualsIgnoreCase(host, scheme);
+         });
+}
 
 }  // namespace
 
@@ -39,11 +61,18 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view
   absl::string_view host = value.substr(0, colon);
   if (absl::ConsumePrefix(&host, "[") != absl::ConsumeSuffix(&host, "]")) return wrong;
   const bool had_brackets = host.size() + 2 == colon;
-  if (host.empty() || (!had_brackets && host.find(':') != absl::string_view::npos)) return wrong;
-  // A scheme or a path is not part of a name: nothing would ever answer there.
-  if (host.find_first_of("/ \t") != absl::string_view::npos) return wrong;
+  if (!IsHost(host, had_brackets)) return wrong;
   address.host = std::string(host);
   return address;
+}
+
+absl::Status CheckPeerAddress(absl::string_view what, absl::string_view address) {
+  if (address.size() <= kMaxAddressBytes && ParseHostPort("", address, /*lowest_port=*/1).ok()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the address of ", what, ", \"", PeerText(address, kMaxAddressBytes),
+                   "\", is not HOST:PORT with a port of 1 to ", kMaxPort, ": it is not dialled"));
 }
 
 }  // namespace lodestar

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -18,9 +19,14 @@ struct HostPort {
   bool IsLoopback() const;
 };
 
-// `lowest_port`: 0 where the system may choose the port, else 1. Errors: InvalidArgument naming
-// `flag`, the value and the form wanted.
+// Names of schemes that gRPC would take for something else than a host are none: "unix:1" is a
+// file. `lowest_port`: 0 where the system may choose the port, else 1. Errors: InvalidArgument
+// naming `flag`, the value and the form wanted.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view value,
                                        int lowest_port);
+
+// Whether an address that a peer gives may be dialled: it is HOST:PORT, and not too long. `what` it
+// is the address of is for the text. Errors: InvalidArgument.
+absl::Status CheckPeerAddress(absl::string_view what, absl::string_view address);
 
 }  // namespace lodestar

@@ -1,5 +1,7 @@
 #include "common/host_port.h"
 
+#include <string>
+
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,14 +23,44 @@ TEST(HostPortTest, TakesNamesAndAddressesOfBothKinds) {
 }
 
 TEST(HostPortTest, RefusesWhatNobodyCanDial) {
-  for (const char* text :
-       {"", "host", "host:", ":50051", "host:0", "host:65536", "host:99999", "host:-1", "host:x",
-        "::1:50051", "[::1:50051", "::1]:50051", "http://host:50051", "a b:50051"}) {
+  for (const char* text : {"",
+                           "host",
+                           "host:",
+                           ":50051",
+                           "host:0",
+                           "host:65536",
+                           "host:99999",
+                           "host:-1",
+                           "host:x",
+                           "::1:50051",
+                           "[::1:50051",
+                           "::1]:50051",
+                           "http://host:50051",
+                           "a b:50051",
+                           "unix:1",
+                           "DNS:443",
+                           "unix-abstract:7",
+                           "a%2fb:1",
+                           "a\x1b:1",
+                           "a?b:1"}) {
     EXPECT_THAT(ParseHostPort("server", text, 1),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr(std::string("--server=") + text),
                                HasSubstr("a port of 1 to 65535"))))
         << text;
+  }
+}
+
+TEST(HostPortTest, APeersAddressIsDialledIfItIsHostAndPort) {
+  for (const char* address : {"10.0.0.1:50051", "node_7.example:1", "[fe80::1%eth0]:50051"}) {
+    EXPECT_OK(CheckPeerAddress("shard 3", address));
+  }
+  for (const std::string& address :
+       {std::string(), std::string("unix:/tmp/socket"), std::string("dns:443"),
+        std::string("dns:///a:1"), std::string("a:0"), std::string(1 << 20, 'a') + ":1"}) {
+    const absl::Status status = CheckPeerAddress("shard 3", address);
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("of shard 3")));
+    EXPECT_LT(status.message().size(), 1000u);
   }
 }
 

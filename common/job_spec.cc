@@ -10,11 +10,7 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kMaxRounds = int64_t{1} << 48;
-// A worker holds the samples of one step in host memory.
-constexpr int64_t kMaxBatchSize = int64_t{1} << 20;
 constexpr int kMaxWorkers = 1 << 16;
-// A grant, one message, has a learning rate for each.
-constexpr int kMaxLocalSteps = 1 << 19;
 constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
 // Far above what trains, and with room for their products in fp32.
 constexpr double kMaxRate = 1e6;
@@ -94,8 +90,8 @@ absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
 }
 
 absl::Status CheckBatch(const JobSpec& job) {
-  RETURN_IF_ERROR(CheckWholeRange("batch_size", job.batch_size, 0, kMaxBatchSize));
-  RETURN_IF_ERROR(CheckWholeRange("global_batch_size", job.global_batch_size, 0, kMaxBatchSize));
+  RETURN_IF_ERROR(CheckWholeRange("batch_size", job.batch_size, 0, kMaxStepSamples));
+  RETURN_IF_ERROR(CheckWholeRange("global_batch_size", job.global_batch_size, 0, kMaxStepSamples));
   if (job.batch_size > 0 && job.global_batch_size > 0) {
     return Refuse("batch_size", absl::StrCat(job.batch_size),
                   absl::StrCat("contradicts --global_batch_size=", job.global_batch_size,

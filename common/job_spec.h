@@ -33,6 +33,11 @@ struct OptimizerSettings {
   friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };
 
+// A worker holds the samples of one step in host memory.
+inline constexpr int64_t kMaxStepSamples = int64_t{1} << 20;
+// A grant, one message, has a learning rate for each.
+inline constexpr int kMaxLocalSteps = 1 << 19;
+
 struct JobSpec {
   ModelSpec model;
   Mode mode = Mode::kSync;

@@ -15,6 +15,8 @@ constexpr int kMaxLayers = 4096;
 constexpr int kMaxImageSide = 1 << 14;
 constexpr int kMaxContext = 1 << 20;
 constexpr int kMaxVocabulary = 1 << 24;
+// Values of one image.
+constexpr int64_t kMaxImageValues = int64_t{1} << 31;
 
 absl::Status CheckField(absl::string_view field, int64_t value, int64_t minimum, int64_t maximum) {
   if (value >= minimum && value <= maximum) return absl::OkStatus();
@@ -34,6 +36,9 @@ absl::Status Validate(const CnnSpec& cnn) {
   RETURN_IF_ERROR(CheckField("cnn image_height", cnn.image_height, 1, kMaxImageSide));
   RETURN_IF_ERROR(CheckField("cnn image_width", cnn.image_width, 1, kMaxImageSide));
   RETURN_IF_ERROR(CheckField("cnn image_channels", cnn.image_channels, 1, kMaxWidth));
+  RETURN_IF_ERROR(CheckField("cnn image_height * image_width * image_channels",
+                             int64_t{cnn.image_height} * cnn.image_width * cnn.image_channels, 1,
+                             kMaxImageValues));
   RETURN_IF_ERROR(CheckField("cnn hidden_width", cnn.hidden_width, 1, kMaxWidth));
   RETURN_IF_ERROR(CheckField("cnn num_classes", cnn.num_classes, 1, kMaxWidth));
   RETURN_IF_ERROR(CheckField("number of cnn channels", cnn.channels.size(), 1, kMaxLayers));

@@ -58,6 +58,11 @@ TEST(ModelSpecTest, RefusesHeadsThatDoNotDivideTheWidth) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("multiple of num_heads 3")));
 }
 
+TEST(ModelSpecTest, RefusesImagesWhoseSizeNoMemoryHolds) {
+  EXPECT_THAT(Validate({1 << 14, 1 << 14, 1 << 20, {1}, 1, 1}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("281474976710656")));
+}
+
 TEST(ModelSpecTest, RefusesImagesTooSmallForTheirPooling) {
   EXPECT_OK(Validate({8, 8, 1, {4, 4, 4}, 16, 10}));
   EXPECT_THAT(Validate({8, 8, 1, {4, 4, 4, 4}, 16, 10}),

@@ -10,11 +10,13 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/file_io.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
 
+constexpr size_t kMaxTextBytes = 256;
 constexpr int64_t kMaxBootIdBytes = 4096;
 
 std::string HostName() {
@@ -59,6 +61,9 @@ absl::StatusOr<ProcessIdentity> ProcessIdentityFromJson(const Json& json) {
   ASSIGN_OR_RETURN(identity.host, GetString(json, "host"));
   ASSIGN_OR_RETURN(identity.process, GetInt64(json, "process"));
   ASSIGN_OR_RETURN(identity.since, GetString(json, "since"));
+  // Others have written it.
+  identity.host = PeerText(identity.host, kMaxTextBytes);
+  identity.since = PeerText(identity.since, kMaxTextBytes);
   ASSIGN_OR_RETURN(const std::string id, GetString(json, "id"));
   if (!absl::SimpleHexAtoi(id, &identity.id)) {
     return absl::InvalidArgumentError(absl::StrCat("id '", id, "' is no hexadecimal number"));

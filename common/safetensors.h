@@ -44,13 +44,17 @@ struct WrittenFile {
 };
 
 // Writes a file whose data start at a multiple of 64 bytes. Not thread-safe.
-// Usage: Create(); Append() the bytes of all tensors, in the order of the entries and cut in any
-// way; Finish().
+// Usage: Create() or CreateNew(); Append() the bytes of all tensors, in the order of the entries
+// and cut in any way; Finish().
 class SafetensorsWriter {
  public:
   // Errors: those of files; InvalidArgument for unknown dtypes, bad shapes, repeated or reserved
   // names.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
+      FileSystem& file_system, const std::string& path,
+      const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);
+  // Errors also: AlreadyExists, for links that lead nowhere, too.
+  static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> CreateNew(
       FileSystem& file_system, const std::string& path,
       const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);
 
@@ -60,6 +64,11 @@ class SafetensorsWriter {
   absl::StatusOr<WrittenFile> Finish(bool sync);
 
  private:
+  using CreateFile = absl::StatusOr<SequentialFileWriter>(FileSystem& file_system,
+                                                          const std::string& path);
+  static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Begin(
+      CreateFile* create, FileSystem& file_system, const std::string& path,
+      const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);
   SafetensorsWriter(std::string path, SequentialFileWriter file, int64_t data_bytes);
 
   const std::string path_;

@@ -73,9 +73,21 @@ SafetensorsWriter::SafetensorsWriter(std::string path, SequentialFileWriter file
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
     FileSystem& file_system, const std::string& path, const std::vector<SafetensorsEntry>& entries,
     const SafetensorsMetadata& metadata) {
+  return Begin(&SequentialFileWriter::Create, file_system, path, entries, metadata);
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::CreateNew(
+    FileSystem& file_system, const std::string& path, const std::vector<SafetensorsEntry>& entries,
+    const SafetensorsMetadata& metadata) {
+  return Begin(&SequentialFileWriter::CreateNew, file_system, path, entries, metadata);
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Begin(
+    CreateFile* create, FileSystem& file_system, const std::string& path,
+    const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata) {
   ASSIGN_OR_RETURN(const SafetensorsHeader header,
                    FormatSafetensorsHeader(path, entries, metadata));
-  ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(file_system, path));
+  ASSIGN_OR_RETURN(SequentialFileWriter file, create(file_system, path));
   RETURN_IF_ERROR(file.Append(header.bytes));
   return std::unique_ptr<SafetensorsWriter>(
       new SafetensorsWriter(path, std::move(file), header.data_bytes));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -12,6 +13,7 @@ namespace {
 
 // Names are shown to people and stored in file headers.
 constexpr size_t kMaxModelNameBytes = 256;
+constexpr size_t kMaxHashBytes = 64;
 
 v1::MlpSpec ToProto(const MlpSpec& mlp) {
   v1::MlpSpec proto;
@@ -88,7 +90,7 @@ absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& proto) {
                                                    " bytes, allowed are ", kMaxModelNameBytes));
   }
   ModelSpec spec;
-  spec.name = proto.name();
+  spec.name = PeerText(proto.name(), kMaxModelNameBytes);
   switch (proto.architecture_case()) {
     case v1::ModelSpec::kMlp:
       spec.architecture = FromProto(proto.mlp());
@@ -124,6 +126,11 @@ v1::Layout ToProto(const Layout& layout) {
 }
 
 absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
+  // Native tensors are larger than those of a message.
+  if (proto.tensors_size() > Layout::kMaxTensors) {
+    return absl::InvalidArgumentError(absl::StrCat("layout: there are ", proto.tensors_size(),
+                                                   " tensors, allowed are ", Layout::kMaxTensors));
+  }
   std::vector<TensorSpec> tensors;
   tensors.reserve(proto.tensors_size());
   for (const v1::TensorSpec& in : proto.tensors()) {
@@ -136,9 +143,9 @@ absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
   }
   ASSIGN_OR_RETURN(Layout layout, Layout::FromTensors(std::move(tensors)));
   if (!proto.hash().empty() && proto.hash() != layout.hash()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layout: hash is given as ", proto.hash(), " but its ", proto.tensors_size(),
-                     " tensors have ", layout.hash(), "; compare versions of both sides"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layout: hash is given as ", PeerText(proto.hash(), kMaxHashBytes), " but its ",
+        proto.tensors_size(), " tensors have ", layout.hash(), "; compare versions of both sides"));
   }
   return layout;
 }

@@ -5,8 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/host_port.h"
+#include "common/peer_text.h"
+#include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/convert.h"
@@ -15,6 +17,13 @@ namespace lodestar {
 namespace {
 
 constexpr size_t kMaxTextBytes = 256;
+// Of why a worker waits, or the job is over.
+constexpr size_t kMaxReasonBytes = 2048;
+// No job gets there; what is counted from it stays a number.
+constexpr int64_t kMaxRound = int64_t{1} << 60;
+// Of samples that all workers have got, or one data set has.
+constexpr int64_t kMaxSamples = int64_t{1} << 60;
+constexpr double kMaxLearningRate = 1e6;
 
 absl::Status CheckText(absl::string_view field, const std::string& text) {
   if (text.size() <= kMaxTextBytes) return absl::OkStatus();
@@ -33,19 +42,10 @@ absl::Status CheckSeconds(absl::string_view field, double value) {
       absl::StrCat(field, "=", value, " must be a finite number of at least 0"));
 }
 
-absl::StatusOr<std::vector<ServerAddress>> ServersFromProto(
-    const google::protobuf::RepeatedPtrField<v1::ServerAddress>& listed) {
-  std::vector<ServerAddress> servers;
-  servers.reserve(listed.size());
-  for (const v1::ServerAddress& server : listed) {
-    if (server.shard() != static_cast<int>(servers.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("the coordinator lists the server of shard ",
-                                                     server.shard(), " at place ", servers.size(),
-                                                     "; the coordinator's version may differ"));
-    }
-    servers.push_back(FromProto(server));
-  }
-  return servers;
+absl::Status CheckRange(absl::string_view field, int64_t value, int64_t lowest, int64_t highest) {
+  if (lowest <= value && value <= highest) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, "=", value, " is out of range; allowed are ", lowest, " to ", highest));
 }
 
 // The worker relies on its own plan, so it must be the server's.
@@ -82,6 +82,29 @@ Grant::Kind KindFromProto(v1::Grant::Kind kind) {
   }
 }
 
+absl::Status CheckNumbers(const Grant& grant) {
+  RETURN_IF_ERROR(CheckRange("grant.round", grant.round.value(), 0, kMaxRound));
+  RETURN_IF_ERROR(CheckRange("grant.min_round", grant.min_round.value(), 0, kMaxRound));
+  RETURN_IF_ERROR(CheckRange("grant.total_rounds", grant.total_rounds, 0, kMaxRound));
+  RETURN_IF_ERROR(CheckRange("grant.first_sample", grant.first_sample, 0, kMaxSamples));
+  RETURN_IF_ERROR(CheckRange("grant.first_position", grant.first_position, 0, kMaxSamples));
+  RETURN_IF_ERROR(
+      CheckRange("grant.num_samples", grant.num_samples, 0, kMaxStepSamples * kMaxLocalSteps));
+  RETURN_IF_ERROR(CheckRange("grant.local_steps", grant.local_steps, 0, kMaxLocalSteps));
+  RETURN_IF_ERROR(
+      CheckRange("grant.evaluation_set_size", grant.evaluation_set_size, 0, kMaxSamples));
+  RETURN_IF_ERROR(CheckRange("grant.first_heldout_sample", grant.first_heldout_sample, 0,
+                             grant.evaluation_set_size));
+  RETURN_IF_ERROR(CheckRange("grant.num_heldout_samples", grant.num_heldout_samples, 0,
+                             grant.evaluation_set_size - grant.first_heldout_sample));
+  for (const double rate : grant.learning_rates) {
+    if (rate >= 0.0 && rate <= kMaxLearningRate) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("grant.learning_rates has ", rate, "; allowed are 0 to ", kMaxLearningRate));
+  }
+  return absl::OkStatus();
+}
+
 v1::Grant::Kind KindToProto(Grant::Kind kind) {
   switch (kind) {
     case Grant::Kind::kTrain:
@@ -107,8 +130,25 @@ v1::ServerAddress ToProto(const ServerAddress& server) {
   return proto;
 }
 
-ServerAddress FromProto(const v1::ServerAddress& server) {
-  return {server.shard(), server.address(), {server.begin(), server.end()}};
+absl::StatusOr<std::vector<ServerAddress>> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::ServerAddress>& listed) {
+  if (listed.size() > kMaxServers) {
+    return absl::InvalidArgumentError(absl::StrCat("the coordinator lists ", listed.size(),
+                                                   " servers, allowed are ", kMaxServers));
+  }
+  std::vector<ServerAddress> servers;
+  servers.reserve(listed.size());
+  for (const v1::ServerAddress& server : listed) {
+    if (server.shard() != static_cast<int>(servers.size())) {
+      return absl::InvalidArgumentError(absl::StrCat("the coordinator lists the server of shard ",
+                                                     server.shard(), " at place ", servers.size(),
+                                                     "; the coordinator's version may differ"));
+    }
+    RETURN_IF_ERROR(
+        CheckPeerAddress(absl::StrCat("the server of shard ", server.shard()), server.address()));
+    servers.push_back({server.shard(), server.address(), {server.begin(), server.end()}});
+  }
+  return servers;
 }
 
 v1::RegisterRequest ToProto(const RegisterCall& call) {
@@ -126,8 +166,9 @@ v1::RegisterRequest ToProto(const RegisterCall& call) {
 absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   if (request.wire_version() != kWireVersion) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "wire_version=", request.wire_version(), " of worker \"", absl::CHexEscape(request.name()),
-        "\" (software ", absl::CHexEscape(request.software_version()), "); this server (software ",
+        "wire_version=", request.wire_version(), " of worker \"",
+        PeerText(request.name(), kMaxTextBytes), "\" (software ",
+        PeerText(request.software_version(), kMaxTextBytes), "); this server (software ",
         SoftwareVersion(), ") speaks ", kWireVersion, ": use the same release on both sides"));
   }
   RETURN_IF_ERROR(CheckText("name", request.name()));
@@ -135,7 +176,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   RegisterCall call;
   call.name = request.name();
   call.instance_id = request.instance_id();
-  call.device = request.device();
+  call.device = PeerText(request.device(), kMaxTextBytes);
   for (const int wire : request.encodings()) {
     // Those of newer versions are no use to this job.
     const absl::StatusOr<Encoding> known = FromProto(static_cast<v1::Encoding>(wire));
@@ -184,7 +225,7 @@ absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply) {
   auto map = std::make_shared<ClusterMap>();
   map->version = reply.map_version();
   ASSIGN_OR_RETURN(map->layout, FromProto(reply.layout()));
-  ASSIGN_OR_RETURN(map->servers, ServersFromProto(reply.servers()));
+  ASSIGN_OR_RETURN(map->servers, FromProto(reply.servers()));
   std::vector<ElementRange> shards;
   for (const ServerAddress& server : map->servers) shards.push_back(server.range);
   ASSIGN_OR_RETURN(map->buckets, PlanBuckets(map->layout, shards, registration.job.bucket_bytes));
@@ -209,7 +250,7 @@ absl::StatusOr<DatasetInfo> FromProto(const v1::DatasetInfo& dataset) {
   RETURN_IF_ERROR(CheckCount("dataset.num_heldout_samples", dataset.num_heldout_samples()));
   RETURN_IF_ERROR(CheckCount("dataset.tokens_per_sample", dataset.tokens_per_sample()));
   DatasetInfo result;
-  result.fingerprint = dataset.fingerprint();
+  result.fingerprint = PeerText(dataset.fingerprint(), kMaxTextBytes);
   result.num_train_samples = dataset.num_train_samples();
   result.num_heldout_samples = dataset.num_heldout_samples();
   if (dataset.tokens_per_sample() > 0) result.tokens_per_sample = dataset.tokens_per_sample();
@@ -237,7 +278,7 @@ absl::StatusOr<HeartbeatCall> FromProto(const v1::HeartbeatRequest& request) {
   call.life = LifeFromProto(request);
   call.bytes_pushed = request.bytes_pushed();
   call.bytes_pulled = request.bytes_pulled();
-  call.activity = request.activity();
+  call.activity = PeerText(request.activity(), kMaxTextBytes);
   if (request.has_standstill()) {
     const v1::Standstill& standstill = request.standstill();
     RETURN_IF_ERROR(CheckCount("standstill.shard", standstill.shard()));
@@ -263,9 +304,10 @@ v1::HeartbeatReply ToProto(const HeartbeatAnswer& answer) {
 }
 
 absl::StatusOr<HeartbeatAnswer> FromProto(const v1::HeartbeatReply& reply) {
-  HeartbeatAnswer answer = {ViewId(reply.view_id()), reply.waiting_for(), std::nullopt};
+  HeartbeatAnswer answer = {ViewId(reply.view_id()), PeerText(reply.waiting_for(), kMaxReasonBytes),
+                            std::nullopt};
   if (reply.servers().empty()) return answer;
-  ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers, ServersFromProto(reply.servers()));
+  ASSIGN_OR_RETURN(const std::vector<ServerAddress> servers, FromProto(reply.servers()));
   answer.servers = ServerAddresses{reply.map_version(), {}};
   for (const ServerAddress& server : servers) {
     answer.servers->addresses.push_back(server.address);
@@ -310,10 +352,11 @@ absl::StatusOr<Grant> FromProto(const v1::Grant& grant) {
   result.first_heldout_sample = grant.first_heldout_sample();
   result.num_heldout_samples = grant.num_heldout_samples();
   result.evaluation_set_size = grant.evaluation_set_size();
-  result.reason = grant.reason();
+  result.reason = PeerText(grant.reason(), kMaxReasonBytes);
   result.has_failed = grant.has_failed();
   result.total_rounds = grant.total_rounds();
   result.loss = FromProto(grant.loss());
+  RETURN_IF_ERROR(CheckNumbers(result));
   if (result.kind == Grant::Kind::kTrain &&
       (result.num_samples < 1 || result.first_sample < 0 || result.first_position < 0 ||
        result.local_steps < 1 || result.num_samples < result.local_steps ||

@@ -2,8 +2,11 @@
 // common/cluster_messages.h, for both sides.
 //
 // FromProto checks sizes of texts, signs, finite numbers, and that the parts of a message fit each
-// other. Errors are InvalidArgument and name the field.
+// other, before anything is made of them. Errors are InvalidArgument and name the field. Texts for
+// people are as PeerText().
 #pragma once
+
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/cluster_messages.h"
@@ -23,7 +26,10 @@ void SetLife(const WorkerLife& life, Request* request) {
 }
 
 v1::ServerAddress ToProto(const ServerAddress& server);
-ServerAddress FromProto(const v1::ServerAddress& server);
+// The servers of a job, by shard, none more than there may be, each at an address that may be
+// dialled: see CheckPeerAddress().
+absl::StatusOr<std::vector<ServerAddress>> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::ServerAddress>& servers);
 
 // With the wire version and the release of this software.
 v1::RegisterRequest ToProto(const RegisterCall& call);

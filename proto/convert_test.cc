@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <random>
@@ -228,7 +230,7 @@ Grant SomeGrant() {
   grant.learning_rates = {0.5, 0.25};
   grant.min_round = Round(4);
   grant.first_heldout_sample = 9;
-  grant.num_heldout_samples = 10;
+  grant.num_heldout_samples = 2;
   grant.evaluation_set_size = 11;
   grant.reason = "why";
   grant.has_failed = true;
@@ -287,6 +289,44 @@ TEST(ConvertClusterTest, ARegistrationWhosePartsDoNotFitIsRefused) {
   wire = good;
   wire.mutable_servers(1)->set_end(std::numeric_limits<int64_t>::max());
   EXPECT_FALSE(FromProto(wire).ok());
+}
+
+TEST(ConvertClusterTest, OnlyServersAtHostAndPortAreDialled) {
+  const v1::RegisterReply good = ToProto(SomeRegistration());
+  for (const std::string& address :
+       {std::string(), std::string("unix:/run/docker.sock"), std::string("unix:1"),
+        std::string("dns:///b:2"), std::string("b"), std::string(1 << 20, 'b') + ":2"}) {
+    v1::RegisterReply wire = good;
+    wire.mutable_servers(1)->set_address(address);
+    ExpectRefused(wire, "the address of the server of shard 1");
+    v1::HeartbeatReply moved =
+        ToProto(HeartbeatAnswer{ViewId(1), "", ServerAddresses{8, {"a:1", address}}});
+    ExpectRefused(moved, "the address of the server of shard 1");
+  }
+  ExpectRefused(ToProto(HeartbeatAnswer{ViewId(1), "",
+                                        ServerAddresses{8, std::vector<std::string>(257, "a:1")}}),
+                "257 servers, allowed are 256");
+}
+
+// A message of little more than nothing asks for a plan that no memory holds.
+TEST(ConvertClusterTest, ARegistrationIsRefusedBeforeAnythingIsMadeOfIt) {
+  v1::RegisterReply wire = ToProto(SomeRegistration());
+  wire.mutable_job()->set_bucket_bytes(4);
+  wire.mutable_layout()->clear_hash();
+  wire.mutable_layout()->mutable_tensors()->DeleteSubrange(1, wire.layout().tensors_size() - 1);
+  v1::TensorSpec& tensor = *wire.mutable_layout()->mutable_tensors(0);
+  tensor.clear_shape();
+  tensor.add_shape(Layout::kMaxElements);
+  wire.mutable_servers()->RemoveLast();
+  wire.mutable_servers(0)->set_end(Layout::kMaxElements);
+  ExpectRefused(wire, "buckets, allowed are 1048576");
+  tensor.add_shape(int64_t{1} << 40);
+  ExpectRefused(wire, "elements");
+  tensor.clear_shape();
+  tensor.set_name(std::string(1 << 20, 'x'));
+  ExpectRefused(wire, "has 1048576 bytes, allowed are 512");
+  for (int i = 0; i < Layout::kMaxTensors; ++i) wire.mutable_layout()->add_tensors();
+  ExpectRefused(wire, "1048577 tensors");
 }
 
 TEST(ConvertClusterTest, RegisterCallSurvives) {
@@ -392,11 +432,71 @@ TEST(ConvertClusterTest, AGrantToTrainWhoseNumbersDoNotFitIsRefused) {
     ExpectRefused(ToProto(grant), "do not fit each other");
   };
   refused([](Grant& grant) { grant.num_samples = 0; });
-  refused([](Grant& grant) { grant.first_sample = -1; });
-  refused([](Grant& grant) { grant.first_position = -1; });
   refused([](Grant& grant) { grant.local_steps = 0; });
   refused([](Grant& grant) { grant.num_samples = 1; });
   refused([](Grant& grant) { grant.learning_rates.pop_back(); });
+}
+
+TEST(ConvertClusterTest, AGrantOfAnyKindWithNumbersOutOfRangeIsRefused) {
+  constexpr int64_t kHuge = int64_t{1} << 61;
+  const auto refused = [](const std::string& field, const std::function<void(Grant&)>& spoil) {
+    for (const auto kind : {Grant::Kind::kTrain, Grant::Kind::kEvaluate, Grant::Kind::kDone}) {
+      Grant grant = SomeGrant();
+      grant.kind = kind;
+      spoil(grant);
+      ExpectRefused(ToProto(grant), field);
+    }
+  };
+  for (const int64_t value : {int64_t{-1}, kHuge}) {
+    refused("grant.round", [=](Grant& grant) { grant.round = Round(value); });
+    refused("grant.min_round", [=](Grant& grant) { grant.min_round = Round(value); });
+    refused("grant.total_rounds", [=](Grant& grant) { grant.total_rounds = value; });
+    refused("grant.first_sample", [=](Grant& grant) { grant.first_sample = value; });
+    refused("grant.first_position", [=](Grant& grant) { grant.first_position = value; });
+    refused("grant.num_samples", [=](Grant& grant) { grant.num_samples = value; });
+    refused("grant.evaluation_set_size", [=](Grant& grant) { grant.evaluation_set_size = value; });
+    refused("grant.first_heldout_sample", [=](Grant& g) { g.first_heldout_sample = value; });
+    refused("grant.num_heldout_samples", [=](Grant& g) { g.num_heldout_samples = value; });
+  }
+  refused("grant.num_samples", [](Grant& grant) { grant.num_samples = int64_t{1} << 40; });
+  refused("grant.local_steps", [](Grant& grant) { grant.local_steps = 0x7fffffff; });
+  refused("grant.local_steps", [](Grant& grant) { grant.local_steps = -1; });
+  refused("grant.num_heldout_samples", [](Grant& grant) { grant.num_heldout_samples = 3; });
+  for (const double rate : {-0.1, std::nan(""), HUGE_VAL}) {
+    refused("grant.learning_rates", [=](Grant& grant) { grant.learning_rates[1] = rate; });
+  }
+}
+
+TEST(ConvertClusterTest, WhatAWorkerSaysOfItselfIsNoMoreThanText) {
+  const std::string text = "a\x1b[2J\nb";
+  const std::string shown = "a\\x1b[2J\\nb";
+  v1::RegisterRequest call = ToProto(RegisterCall());
+  call.set_device(text);
+  EXPECT_EQ(FromProto(call)->device, shown);
+  v1::DatasetInfo dataset;
+  dataset.set_fingerprint(text);
+  EXPECT_EQ(FromProto(dataset)->fingerprint, shown);
+  v1::HeartbeatRequest heartbeat;
+  heartbeat.set_activity(text);
+  EXPECT_EQ(FromProto(heartbeat)->activity, shown);
+  call.set_wire_version(0);
+  call.set_name(text);
+  call.set_software_version(text + std::string(1 << 20, 'x'));
+  const absl::Status refused = FromProto(call).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(shown));
+  EXPECT_EQ(refused.message().find('\x1b'), absl::string_view::npos);
+  EXPECT_LT(refused.message().size(), 2000u);
+}
+
+TEST(ConvertClusterTest, WhatAWorkerIsToldIsNoMoreThanText) {
+  v1::Grant wire = ToProto(SomeGrant());
+  wire.set_kind(v1::Grant::KIND_WAIT);
+  wire.set_reason("a\x1b[2J" + std::string(1 << 20, 'x'));
+  EXPECT_THAT(FromProto(wire)->reason, testing::StartsWith("a\\x1b[2Jx"));
+  EXPECT_LT(FromProto(wire)->reason.size(), 3000u);
+  v1::HeartbeatReply reply;
+  reply.set_waiting_for(wire.reason());
+  EXPECT_EQ(FromProto(reply)->waiting_for, FromProto(wire)->reason);
 }
 
 TEST(ConvertClusterTest, RoundReportSurvives) {

@@ -1,9 +1,12 @@
 #include "proto/status_mapping.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/host_port.h"
+#include "common/peer_text.h"
 #include "common/remedy.h"
 #include "common/status_hints.h"
 #include "proto/error_details.pb.h"
@@ -12,6 +15,8 @@ namespace lodestar {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 2048;
+// However long a peer says.
+constexpr absl::Duration kLongestRetryAfter = absl::Hours(24);
 
 // absl took gRPC's numbers; the assertions below keep it so.
 constexpr absl::StatusCode ToAbslCode(grpc::StatusCode code) {
@@ -55,12 +60,14 @@ absl::Status WithDetails(absl::Status status, const std::string& serialized) {
   for (const google::protobuf::Any& any : carrier.details()) {
     v1::ErrorDetails details;
     if (!any.Is<v1::ErrorDetails>() || !any.UnpackTo(&details)) continue;
-    if (!details.coordinator().empty()) {
+    if (CheckPeerAddress("the coordinator", details.coordinator()).ok()) {
       status = WithCoordinator(std::move(status), details.coordinator());
     }
     if (details.is_job_over()) status = WithJobOver(std::move(status));
     if (details.retry_after_ms() > 0) {
-      status = WithRetryAfter(std::move(status), absl::Milliseconds(details.retry_after_ms()));
+      status = WithRetryAfter(
+          std::move(status),
+          std::min(absl::Milliseconds(details.retry_after_ms()), kLongestRetryAfter));
     }
     if (details.has_times_renewed()) {
       status = WithTimesRenewed(std::move(status), details.times_renewed());
@@ -84,7 +91,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  const std::string& text = status.error_message();
+  const std::string text = PeerText(status.error_message(), kMaxMessageBytes);
   const int code = static_cast<int>(status.error_code());
   if (!IsKnown(code)) {
     return absl::UnavailableError(absl::StrCat("gRPC status code ", code, ": ", text));

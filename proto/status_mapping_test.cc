@@ -64,6 +64,26 @@ TEST(StatusMappingTest, StrangeDetailsAreIgnored) {
   EXPECT_EQ(FromGrpcStatus(status), absl::AbortedError("text"));
 }
 
+TEST(StatusMappingTest, WhatAPeerNamesIsDialledIfItIsHostAndPort) {
+  const absl::Status sent = WithCoordinator(absl::UnimplementedError("elsewhere"), "unix:/tmp/x");
+  const absl::Status back = FromGrpcStatus(ToGrpcStatus(sent));
+  EXPECT_THAT(back, StatusIs(absl::StatusCode::kUnimplemented, "elsewhere"));
+  EXPECT_EQ(CoordinatorOf(back), std::nullopt);
+}
+
+TEST(StatusMappingTest, NobodyIsKeptWaitingForAges) {
+  const absl::Status sent =
+      WithRetryAfter(absl::AlreadyExistsError("held"), absl::Hours(1'000'000));
+  EXPECT_EQ(RetryAfterOf(FromGrpcStatus(ToGrpcStatus(sent))), absl::Hours(24));
+}
+
+TEST(StatusMappingTest, TextOfAPeerCannotRuleATerminal) {
+  const absl::Status back = FromGrpcStatus(
+      grpc::Status(grpc::StatusCode::ABORTED, "a\x1b[2J\n" + std::string(100'000, 'x')));
+  EXPECT_THAT(std::string(back.message()), testing::StartsWith("a\\x1b[2J\\nx"));
+  EXPECT_LT(back.message().size(), 3000u);
+}
+
 TEST(StatusMappingTest, NamesAgreeOnBothSides) {
   EXPECT_EQ(ToGrpcStatus(absl::AbortedError("")).error_code(), grpc::StatusCode::ABORTED);
   EXPECT_EQ(ToGrpcStatus(absl::DataLossError("")).error_code(), grpc::StatusCode::DATA_LOSS);

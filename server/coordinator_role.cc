@@ -129,6 +129,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   Coordinator::Config coordinator;
   coordinator.job = config_.job;
   coordinator.num_shards = config_.cluster.num_shards;
+  coordinator.memory = deps_.read_memory();
   coordinator.lease = config_.cluster.lease;
   coordinator.checkpoint_dir = config_.durability.checkpoint_dir;
   if (!locks_.empty()) coordinator.folder_claim_id = locks_.front()->claim_id();

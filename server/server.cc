@@ -24,6 +24,7 @@
 #include "server/advertised_address.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/coordinator_role.h"
+#include "server/host/folder_fence.h"
 #include "server/host/shard_host.h"
 #include "server/host/shard_log.h"
 #include "server/journal/journal_segments.h"
@@ -380,11 +381,16 @@ absl::Status Server::Build() {
   if (const absl::Status opened = OpenLog(); !opened.ok()) return explain(opened);
   host.log = log_.get();
   host.file_system = shard_disk_;
+  if (!config_.is_coordinator()) {
+    fence_ = std::make_unique<FolderFence>(config_.durability.named_paths);
+    host.fence = fence_.get();
+  }
   host.reports = &reports();
   host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);
   RETURN_IF_ERROR(Recover());
-  parameter_rpc_ = std::make_unique<ParameterRpc>([this] { return host_->shard(); },
-                                                  executor_.get(), config_.network.shared_memory);
+  parameter_rpc_ =
+      std::make_unique<ParameterRpc>([this] { return host_->shard(); }, executor_.get(),
+                                     config_.network.shared_memory, host_->instance_id());
   if (role_ == nullptr) return absl::OkStatus();
   return role_->Start(host_.get(), [this] { return ReadShard(); });
 }

@@ -28,6 +28,7 @@ namespace lodestar {
 class CallRefusal;
 class ConnectionAcceptor;
 class CoordinatorRole;
+class FolderFence;
 class FolderLock;
 class ParameterRpc;
 class Replication;
@@ -156,6 +157,7 @@ class Server {
   std::unique_ptr<CoordinatorRole> role_;         // of shard 0
   std::unique_ptr<ShardAgent> agent_;             // of the others
   std::unique_ptr<CallRefusal> refusal_;          // of what others have
+  std::unique_ptr<FolderFence> fence_;            // of what commands may name; null: of shard 0
   std::unique_ptr<ShardLog> log_;                 // null: nothing is written down
   std::unique_ptr<ThreadPool> log_executor_;      // its tasks use the log
   bool has_recovered_ = false;

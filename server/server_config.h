@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -48,6 +49,9 @@ struct ClusterConfig {
 enum class ResumePolicy { kLatest, kNever, kPath };
 
 struct DurabilityConfig {
+  // Of servers above shard 0: what else the coordinator may have them read and write. See
+  // FolderFence.
+  std::vector<std::string> named_paths;
   std::string checkpoint_dir;    // empty: no checkpoints
   std::string fallback_dir;      // for a last checkpoint that fails there; empty: none
   int64_t checkpoint_every = 0;  // rounds; 0: not by rounds

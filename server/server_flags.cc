@@ -171,7 +171,9 @@ ABSL_FLAG(
 
 ABSL_FLAG(
     std::string, checkpoint_dir, "",
-    "Folder for checkpoints; all servers must see the same one under this path. Empty: none.");
+    "Folder for checkpoints; all servers must see the same one under this path. Empty: none. Given "
+    "to another server than the coordinator's, it says where the coordinator may have that server "
+    "read and write, and nowhere else.");
 ABSL_FLAG(absl::Duration, checkpoint_interval, absl::Minutes(5),
           "Time between checkpoints in --checkpoint_dir; 0: none by time. Besides there is one at "
           "the end, on SIGTERM and on request.");
@@ -416,6 +418,25 @@ DurabilityConfig ReadDurability(const std::set<std::string>& given, DurabilityCo
   return durability;
 }
 
+// Other servers, elsewhere at work, are told of these.
+void MakeAbsolute(DurabilityConfig& durability) {
+  for (std::string* const path : {&durability.checkpoint_dir, &durability.fallback_dir,
+                                  &durability.init_from, &durability.resume_path}) {
+    if (!path->empty()) *path = FolderOf(std::filesystem::absolute(*path).string());
+  }
+}
+
+// What the operator of a server above shard 0 has named, if only to give all servers the same.
+std::vector<std::string> ReadNamedPaths() {
+  std::vector<std::string> paths = {absl::GetFlag(FLAGS_checkpoint_dir),
+                                    absl::GetFlag(FLAGS_fallback_dir),
+                                    absl::GetFlag(FLAGS_init_from), absl::GetFlag(FLAGS_resume)};
+  std::erase_if(paths, [](const std::string& path) {
+    return path.empty() || path == "latest" || path == "never";
+  });
+  return paths;
+}
+
 absl::StatusOr<DivergencePolicy> ReadDivergence() {
   DivergencePolicy policy;
   ASSIGN_OR_RETURN(policy.action, ParseDivergenceAction(absl::GetFlag(FLAGS_on_divergence)));
@@ -455,8 +476,11 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   }
   if (config.is_coordinator()) {
     config.durability = ReadDurability(given, std::move(config.durability));
+    if (config.cluster.num_shards > 1) MakeAbsolute(config.durability);
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
     ASSIGN_OR_RETURN(config.job, ReadJob());
+  } else {
+    config.durability.named_paths = ReadNamedPaths();
   }
   return config;
 }

@@ -317,6 +317,8 @@ absl::Status Worker::Prepare(const Registration& registration) {
 
 absl::Status Worker::PrepareModel(const Registration& registration) {
   const JobSpec& job = registration.job;
+  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
+  RETURN_IF_ERROR(CheckSameLayout(registration.layout(), "the server", layout, "this worker"));
   const int64_t share = LargestShare(job);
   if (!model_spec_.has_value() || !(*model_spec_ == job.model) || model_seed_ != job.seed ||
       model_share_ != share) {
@@ -333,7 +335,7 @@ absl::Status Worker::PrepareModel(const Registration& registration) {
     model_seed_ = job.seed;
     model_share_ = share;
   }
-  return CheckSameLayout(registration.layout(), "the server", model_->layout(), "this worker");
+  return absl::OkStatus();
 }
 
 absl::Status Worker::PlanMemory(const JobSpec& job, ModelConfig* config) {

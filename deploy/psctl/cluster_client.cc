@@ -12,6 +12,7 @@
 #include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
+#include "proto/peer_texts.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {
@@ -69,7 +70,8 @@ absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
   for (int hop = 0; hop < kMaxHops; ++hop) {
     const std::optional<std::string> coordinator = CoordinatorOf(FromGrpcStatus(status));
     if (!coordinator.has_value()) break;
-    std::fprintf(stderr, "psctl: %s: %s\n", server_.c_str(), status.error_message().c_str());
+    std::fprintf(stderr, "psctl: %s: %s\n", server_.c_str(),
+                 std::string(FromGrpcStatus(status).message()).c_str());
     Connect(*coordinator);
     status = call();
   }
@@ -95,6 +97,7 @@ absl::StatusOr<v1::ClusterStatus> ClusterClient::GetStatus() {
     SetDeadline(kCallTimeout, &context);
     return status_->GetStatus(&context, v1::GetStatusRequest(), &reply);
   }));
+  EscapeTexts(&reply);
   return reply;
 }
 
@@ -107,6 +110,7 @@ absl::Status ClusterClient::WatchStatus(absl::Duration interval,
     const auto reader = status_->WatchStatus(&context, request);
     v1::ClusterStatus status;
     while (reader->Read(&status)) {
+      EscapeTexts(&status);
       if (show(status)) continue;
       context.TryCancel();
       reader->Finish();
@@ -129,7 +133,9 @@ grpc::Status ClusterClient::CallAndWatch(Begin begin, const Meanwhile& meanwhile
     grpc::ClientContext look;
     SetDeadline(kLookTimeout, &look);
     v1::ClusterStatus cluster;
-    if (status_->GetStatus(&look, v1::GetStatusRequest(), &cluster).ok()) meanwhile(cluster);
+    if (!status_->GetStatus(&look, v1::GetStatusRequest(), &cluster).ok()) continue;
+    EscapeTexts(&cluster);
+    meanwhile(cluster);
   }
   return outcome;
 }
@@ -144,6 +150,7 @@ absl::StatusOr<v1::CheckpointReply> ClusterClient::Checkpoint(const Meanwhile& m
         },
         meanwhile);
   }));
+  EscapeTexts(&reply);
   return reply;
 }
 
@@ -164,6 +171,7 @@ absl::StatusOr<v1::ExportSource> ClusterClient::Export(
     }
     return reader->Finish();
   }));
+  EscapeTexts(&source);
   return source;
 }
 
@@ -179,6 +187,7 @@ absl::StatusOr<v1::StopReply> ClusterClient::Stop(const std::string& reason,
         },
         meanwhile);
   }));
+  EscapeTexts(&reply);
   return reply;
 }
 
@@ -186,11 +195,13 @@ template <typename Request, typename Reply>
 absl::Status ClusterClient::CallAuthority(grpc::Status (v1::AuthorityService::Stub::*method)(
                                               grpc::ClientContext*, const Request&, Reply*),
                                           const Request& request, Reply& reply) {
-  return Call([&] {
+  RETURN_IF_ERROR(Call([&] {
     grpc::ClientContext context;
     SetDeadline(kCallTimeout, &context);
     return (authority_.get()->*method)(&context, request, &reply);
-  });
+  }));
+  EscapeTexts(&reply);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::CreateTokenReply> ClusterClient::CreateToken(

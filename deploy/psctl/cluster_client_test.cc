@@ -48,9 +48,24 @@ class Coordinator final : public v1::StatusService::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::ClusterStatus* reply) override {
     reply->set_state("training");
+    reply->set_layout_hash("a\x1b[2J");
     return grpc::Status::OK;
   }
 };
+
+TEST(ClusterClientTest, WhatAServerSaysCannotRuleTheTerminal) {
+  Coordinator coordinator;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&coordinator);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto status =
+      ClusterClient(AddressList::Of(absl::StrCat("127.0.0.1:", port)), TransportSecurity())
+          .GetStatus();
+  ASSERT_OK(status.status());
+  EXPECT_EQ(status->layout_hash(), "a\\x1b[2J");
+}
 
 TEST(ClusterClientTest, OfSeveralServersTheOneThatAnswersIsAsked) {
   v1::StatusService::Service stands_by;

@@ -314,6 +314,10 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
   }
   if (status.workers().empty()) return "no worker yet\n";
   std::string text = table.Format(columns);
+  if (status.num_workers_not_shown() > 0) {
+    absl::StrAppend(&text, "and ", status.num_workers_not_shown(),
+                    " more that have not joined, or have ended within the last hour\n");
+  }
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.reason().empty()) continue;
     const std::string line =

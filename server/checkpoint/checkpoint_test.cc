@@ -21,6 +21,7 @@
 #include "common/layout.h"
 #include "common/safetensors.h"
 #include "common/shard_plan.h"
+#include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "server/checkpoint/checkpoint_publisher.h"
 #include "server/checkpoint/checkpoint_reader.h"
@@ -414,19 +415,30 @@ TEST_F(CheckpointTest, HowNewACheckpointIsItsManifestSaysNotItsName) {
 }
 
 TEST_F(CheckpointTest, AFullDiskIsAnErrorThatNamesTheNumbers) {
-  Save(10, 1);
-  const std::string directory = Begin(20);
-  // The device on which every write says that the disk is full.
-  const std::string path = directory + "/shard-00000-of-00001.optimizer.safetensors";
-  fs::create_symlink("/dev/full", path);
+  SimulatedFileSystem disk;
+  disk.SetCapacity(45000);  // the weights fit
+  const std::string directory = "/runs/round-00000020.1.tmp";
+  ASSERT_OK(disk.CreateDirectories(directory));
   const Plan plan = PlanFor(layout_, 1);
-  EXPECT_THAT(WriteShardFiles(FileSystem::Real(), {directory, 0, 1, ""}, layout_,
-                              StateOf(plan, 0, Round(20))),
+  EXPECT_THAT(WriteShardFiles(disk, {directory, 0, 1, ""}, layout_, StateOf(plan, 0, Round(20))),
               StatusIs(absl::StatusCode::kResourceExhausted,
-                       AllOf(HasSubstr(path), HasSubstr("needs 41040 bytes"))));
-  EXPECT_TRUE(fs::is_empty(directory)) << "files of the failed write are still there";
-  DiscardCheckpoint(FileSystem::Real(), directory);
-  ExpectNewest(10);
+                       AllOf(HasSubstr(directory + "/shard-00000-of-00001.optimizer.safetensors"),
+                             HasSubstr("needs 41040 bytes"))));
+  EXPECT_THAT(disk.List(directory), IsOkAndHolds(testing::IsEmpty()))
+      << "files of the failed write are still there";
+}
+
+TEST_F(CheckpointTest, ALinkInThePlaceOfAFileIsNotWrittenThrough) {
+  const std::string directory = Begin(20);
+  const std::string other = root_ + "/other";
+  std::ofstream(other) << "precious";
+  fs::create_symlink(other, directory + "/shard-00000-of-00001.safetensors");
+  const Plan plan = PlanFor(layout_, 1);
+  EXPECT_OK(WriteShardFiles(FileSystem::Real(), {directory, 0, 1, ""}, layout_,
+                            StateOf(plan, 0, Round(20)))
+                .status());
+  EXPECT_EQ(fs::file_size(other), 8u);
+  EXPECT_FALSE(fs::is_symlink(directory + "/shard-00000-of-00001.safetensors"));
 }
 
 TEST_F(CheckpointTest, AFileThatMayNotGrowIsTheSameError) {

@@ -71,9 +71,11 @@ absl::StatusOr<CheckpointFile> WriteOne(FileSystem& file_system, const ShardFile
     }
   }
   const auto write = [&]() -> absl::StatusOr<WrittenFile> {
+    // A save that was begun before; or somebody's link, which would be followed.
+    RETURN_IF_ERROR(file_system.RemoveAll(path));
     ASSIGN_OR_RETURN(
         const std::unique_ptr<SafetensorsWriter> writer,
-        SafetensorsWriter::Create(file_system, path, entries, MetadataOf(spec, layout, state)));
+        SafetensorsWriter::CreateNew(file_system, path, entries, MetadataOf(spec, layout, state)));
     for (size_t i = 0; i < vectors.size(); ++i) {
       RETURN_IF_ERROR(AppendBuckets(*writer, state, [&](const BucketState& bucket) -> const Page& {
         return is_optimizer ? *bucket.optimizer_state[i] : *bucket.weights;

@@ -131,6 +131,7 @@ struct ClusterSnapshot {
   double learning_rate = 0.0;
   ViewId view;
   std::vector<WorkerSnapshot> workers;
+  int64_t num_workers_not_shown = 0;  // that have not joined, or ended not long ago
   std::optional<OpenRoundSnapshot> open_round;
   std::vector<ShardSnapshot> shards;
   std::optional<CheckpointSnapshot> last_checkpoint;

@@ -19,6 +19,7 @@ constexpr absl::string_view kTraining = "training";
 // Of the workers whose life has ended: for this long, and the latest of them.
 constexpr absl::Duration kEndedShownFor = absl::Hours(1);
 constexpr size_t kMaxEndedShown = 32;
+constexpr int kMaxWaitingShown = 100;
 
 // How long a wait lasts before the log is told.
 constexpr absl::Duration kWaitPatience = absl::Seconds(2);
@@ -138,31 +139,46 @@ std::string WaitingForLastSave(const ClusterState& state, absl::Time now, Ages a
                       state.last_save.error().message());
 }
 
-absl::Time ShownSince(const MembershipTable& membership, absl::Time now) {
-  std::vector<absl::Time> ends;
+// Whoever lives and has joined, and some of the others: those that have registered first, and
+// those that have ended last. `num_hidden` counts the rest, without those that ended long ago.
+std::set<WorkerId> ChooseShown(const MembershipTable& membership, absl::Time now,
+                               int64_t* num_hidden) {
+  std::set<WorkerId> shown;
+  std::vector<const WorkerRecord*> ended;
+  int num_waiting = 0;
   for (const auto& [id, record] : membership.workers()) {
-    if (!record.is_alive()) ends.push_back(record.ended_at);
+    if (record.is_member() || (record.is_alive() && ++num_waiting <= kMaxWaitingShown)) {
+      shown.insert(id);
+    } else if (!record.is_alive() && record.ended_at >= now - kEndedShownFor) {
+      ended.push_back(&record);
+    }
   }
-  std::sort(ends.begin(), ends.end(), std::greater<>());
-  const absl::Time since = now - kEndedShownFor;
-  return ends.size() > kMaxEndedShown ? std::max(since, ends[kMaxEndedShown - 1]) : since;
+  const size_t num_ended = std::min(ended.size(), kMaxEndedShown);
+  std::partial_sort(ended.begin(), ended.begin() + num_ended, ended.end(),
+                    [](const WorkerRecord* a, const WorkerRecord* b) {
+                      return std::pair(a->ended_at, a->id) > std::pair(b->ended_at, b->id);
+                    });
+  for (size_t i = 0; i < num_ended; ++i) shown.insert(ended[i]->id);
+  *num_hidden =
+      std::max(0, num_waiting - kMaxWaitingShown) + static_cast<int64_t>(ended.size() - num_ended);
+  return shown;
 }
 
 // By id, those that were turned away last.
-std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time now) {
+std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time now,
+                                         int64_t* num_hidden) {
   const int64_t newest = state.ledger.next_round().value() - 1;
   std::vector<WorkerSnapshot> refused = state.refusals.Snapshot(now);
   for (WorkerSnapshot& caller : state.callers.Snapshot(now)) refused.push_back(std::move(caller));
   std::set<std::string> refused_names;
   for (const WorkerSnapshot& worker : refused) refused_names.insert(worker.name);
-  const absl::Time shown_since = ShownSince(state.membership, now);
+  const std::set<WorkerId> shown = ChooseShown(state.membership, now, num_hidden);
   std::vector<WorkerSnapshot> workers;
   const WorkerDesk none;
   for (const auto& [id, record] : state.membership.workers()) {
     // Who registered and was refused afterwards has one line, with the refusal.
-    const bool is_shown = record.is_alive() ||
-                          (record.ended_at >= shown_since && !refused_names.contains(record.name));
-    if (!is_shown) continue;
+    if (!shown.contains(id)) continue;
+    if (!record.is_alive() && refused_names.contains(record.name)) continue;
     const auto desk = state.desks.find(id);
     workers.push_back(
         (desk == state.desks.end() ? none : desk->second).Snapshot(record, newest, now));
@@ -510,7 +526,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
        .is_training = StateName(state) == kTraining},
       now, snapshot);
   snapshot.view = state.membership.view();
-  snapshot.workers = ShownWorkers(state, now);
+  snapshot.workers = ShownWorkers(state, now, &snapshot.num_workers_not_shown);
   if (!state.open.empty()) {
     const OpenRound& round = state.open.begin()->second;
     snapshot.open_round = OpenRoundSnapshot{round.round(), now - round.opened_at(), {}, {}};

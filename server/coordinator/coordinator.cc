@@ -7,15 +7,16 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/job_loss.h"
+#include "common/peer_text.h"
 #include "common/remedy.h"
 #include "common/shard_plan.h"
 #include "common/status_hints.h"
 #include "common/status_macros.h"
+#include "server/coordinator/client_layout.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/round_holds.h"
 
@@ -180,6 +181,14 @@ bool Coordinator::GoesOn(const RegisterCall& call) const {
   return record != nullptr && record->is_alive() && record->instance_id == call.instance_id;
 }
 
+std::vector<uint64_t> Coordinator::shard_instances() const {
+  std::vector<uint64_t> instances;
+  for (const ShardRegistry::Entry& entry : state_.shards.entries()) {
+    instances.push_back(entry.instance_id);
+  }
+  return instances;
+}
+
 bool Coordinator::IsMember(const WorkerLife& life) const {
   return state_.membership.Check(life.worker, life.incarnation).ok() &&
          state_.membership.Find(life.worker)->is_member();
@@ -190,8 +199,8 @@ void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
   // Others try again by themselves.
   if (RemedyFor(reason) != Remedy::kGiveUp) return;
   if (!state_.refusals.Note(name, peer, reason, now)) return;
-  outbox_.Tell(absl::StrCat("worker refused name=", absl::CHexEscape(name), " peer=", peer,
-                            " reason=", reason.message()));
+  outbox_.Tell(absl::StrCat("worker refused name=", PeerText(name, MembershipTable::kMaxNameBytes),
+                            " peer=", peer, " reason=", reason.message()));
 }
 
 absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
@@ -391,6 +400,7 @@ absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) 
     return absl::UnavailableError(
         "not ready: waits for a client that brings the layout of its model; the same call again");
   }
+  RETURN_IF_ERROR(CheckClientLayout(state_.config, *call.layout));
   state_.layout = call.layout;
   absl::Status assigned = Assign(now);
   if (!assigned.ok()) state_.layout.reset();

@@ -45,6 +45,7 @@
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_desk.h"
 #include "server/membership/membership_table.h"
+#include "server/membership/registration_limit.h"
 #include "server/sync/worker_fault.h"
 
 namespace lodestar {
@@ -92,6 +93,11 @@ class Coordinator {
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
   // Whether a process that registers so goes on with a life that it has.
   bool GoesOn(const RegisterCall& call) const;
+  // Before Register(), once for every call whose life does not go on: counts it. Errors:
+  // ResourceExhausted with RetryAfter: there are too many of this peer, or in all.
+  absl::Status CheckRegistrationRate(absl::string_view peer, absl::Time now) {
+    return registrations_.Take(peer, now);
+  }
   bool IsMember(const WorkerLife& life) const;
   // Empty: nobody of that id is known.
   std::string WorkerName(WorkerId worker) const;
@@ -189,6 +195,8 @@ class Coordinator {
   CoordinatorPhase phase() const { return state_.phase; }
   uint64_t server_incarnation() const { return state_.server_incarnation; }
   std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null: no layout yet
+  // By which processes of servers know the coordinator from others, by shard; 0: not there.
+  std::vector<uint64_t> shard_instances() const;
   Round committed_round() const { return state_.committed_round(); }
   int64_t rounds_done() const { return state_.rounds_done(); }
   ClusterSnapshot Snapshot(absl::Time now) const { return SnapshotOf(state_, now); }
@@ -297,6 +305,7 @@ class Coordinator {
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;
+  RegistrationLimit registrations_{RegistrationLimit::Config()};
   Outbox outbox_{&state_.alarms};
   ClusterSaves saves_{&state_, &outbox_};
 };

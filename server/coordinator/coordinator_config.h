@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/host_memory.h"
 #include "common/job_spec.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/divergence_policy.h"
@@ -14,6 +15,9 @@ namespace lodestar {
 struct CoordinatorConfig {
   JobSpec job;
   int num_shards = 1;
+  // That the shard of this server may take, and those of others are taken to have. Zeros: not
+  // known. Only looked at where a client brings the layout: others are compared by the servers.
+  HostMemory memory = {};
   absl::Duration lease = absl::Seconds(10);
   std::string checkpoint_dir;    // empty: nothing is saved
   uint64_t folder_claim_id = 0;  // see SharedFolder

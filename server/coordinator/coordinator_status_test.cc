@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
@@ -45,6 +46,27 @@ TEST(CoordinatorStatusTest, SnapshotTellsRatesSharesAndEta) {
   EXPECT_EQ(snapshot.loss.train, 2.0);
   EXPECT_EQ(snapshot.loss.train_round, Round(2));
   EXPECT_FALSE(snapshot.loss.heldout.has_value());
+}
+
+TEST(CoordinatorStatusTest, AFloodOfNamesLeavesTheStatusReadable) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  const TestWorker worker = cluster.Add("worker");
+  for (int i = 0; i < 300; ++i) {
+    RegisterCall call;
+    call.name = absl::StrCat("flood-", i);
+    call.instance_id = 1000 + i;
+    ASSERT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
+  }
+  const ClusterSnapshot flooded = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_EQ(flooded.workers.size(), 101);
+  EXPECT_EQ(flooded.workers[0].name, "worker");
+  EXPECT_EQ(flooded.num_workers_not_shown, 200);
+  for (int i = 0; i < 3; ++i) cluster.Pass(absl::Seconds(6), {worker});
+  const ClusterSnapshot over = cluster.coordinator().Snapshot(cluster.now());
+  EXPECT_EQ(over.workers.size(), 33) << "all ended at once, and 256 of them are remembered";
+  EXPECT_EQ(over.workers[0].state, "member");
+  EXPECT_EQ(over.num_workers_not_shown, 256 - 32);
 }
 
 TEST(CoordinatorStatusTest, AJobWhoseWorkerIsGoneHasNoSpeedAndNoEnd) {

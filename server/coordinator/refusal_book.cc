@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "absl/strings/escaping.h"
+#include "common/peer_text.h"
 #include "server/membership/membership_table.h"
 
 namespace lodestar {
 namespace {
 
 std::string Printable(absl::string_view text) {
-  return absl::CHexEscape(text.substr(0, MembershipTable::kMaxNameBytes));
+  return PeerText(text, MembershipTable::kMaxNameBytes);
 }
 
 }  // namespace

@@ -298,9 +298,7 @@ void ShardHost::Obey(const ShardCommand& command) {
             [&](const DropCommand& drop) {
               shard.Drop(drop.worker, drop.incarnation, drop.reason);
             },
-            [&](const PublishedCommand& published) {
-              if (deps_.log != nullptr) deps_.log->OnPublished(published);
-            },
+            [&](const PublishedCommand& published) { OnPublished(published); },
             [&](const NormTotalCommand& norm) {
               norms_->OnTotal(norm.round, norm.total_square_sum);
             },
@@ -331,7 +329,7 @@ void ShardHost::Load(const AssignCommand& assignment) {
   assignment_ = assignment;
   if (norms_ != nullptr) norms_->End();
   norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
-  const absl::Status reaches = CheckFolder(assignment.folder);
+  const absl::Status reaches = CheckPaths(assignment);
   const auto build = [&] {
     return BuildShard(
         assignment, std::make_shared<AssignedObserver>(assignment.server_incarnation, deps_.reports,
@@ -353,8 +351,21 @@ void ShardHost::Load(const AssignCommand& assignment) {
   if (!is_logged) report();
 }
 
-absl::Status ShardHost::CheckFolder(const SharedFolder& folder) const {
+absl::Status ShardHost::CheckPaths(const AssignCommand& assignment) const {
+  const SharedFolder& folder = assignment.folder;
+  if (deps_.fence != nullptr) {
+    RETURN_IF_ERROR(deps_.fence->CheckFolder(folder));
+    RETURN_IF_ERROR(deps_.fence->CheckSource(assignment.source));
+  }
   return folder.claim_id == 0 ? absl::OkStatus() : CheckClaimIsIn(folder.path, folder.claim_id);
+}
+
+void ShardHost::OnPublished(const PublishedCommand& published) {
+  if (deps_.log == nullptr) return;
+  const absl::Status allowed =
+      deps_.fence == nullptr ? absl::OkStatus() : deps_.fence->CheckPublished(published.path);
+  if (allowed.ok()) return deps_.log->OnPublished(published);
+  deps_.reports->OnNotice(absl::StrCat("goes on from the checkpoint before: ", allowed.message()));
 }
 
 absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
@@ -424,6 +435,9 @@ void ShardHost::WriteFiles(const AssignCommand& assignment, const std::string& d
                            const absl::StatusOr<ShardState>& state) {
   const auto write = [&]() -> absl::StatusOr<std::string> {
     RETURN_IF_ERROR(state.status());
+    if (deps_.fence != nullptr) {
+      RETURN_IF_ERROR(deps_.fence->CheckSave(assignment.folder, directory));
+    }
     RETURN_IF_ERROR(deps_.file_system->CreateDirectories(directory));
     ShardFilesSpec spec;
     spec.directory = directory;

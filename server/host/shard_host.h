@@ -23,6 +23,7 @@
 #include "common/trace_recorder.h"
 #include "server/coordinator/journal_state.h"
 #include "server/coordinator/shard_command.h"
+#include "server/host/folder_fence.h"
 #include "server/host/shard_log.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/parameter_shard.h"
@@ -97,6 +98,8 @@ class ShardHost {
     // Of this process, or of the one before it whose journal it goes on with: instance_id().
     uint64_t instance_id = 0;
     ShardLog* log = nullptr;  // null: nothing is written down
+    // What commands may have this server read and write; null: everything.
+    const FolderFence* fence = nullptr;
     // What the shards may take. Zeros: not known, and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
   };
@@ -140,11 +143,12 @@ class ShardHost {
 
   void Assign(const AssignCommand& command);
   void Save(const SaveCommand& command);
+  void OnPublished(const PublishedCommand& published);
   absl::Status TakeOver(const ShardLog::Beginning& beginning) ABSL_LOCKS_EXCLUDED(mutex_);
   void Load(const AssignCommand& assignment);
   absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(
       const AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer);
-  absl::Status CheckFolder(const SharedFolder& folder) const;
+  absl::Status CheckPaths(const AssignCommand& assignment) const;
   // The most that the shard may take. Errors: ResourceExhausted if it will not fit.
   absl::StatusOr<int64_t> CheckMemory(const JobSpec& job, int64_t num_elements);
   void WriteFiles(const AssignCommand& assignment, const std::string& directory,

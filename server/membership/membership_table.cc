@@ -158,6 +158,7 @@ absl::StatusOr<MembershipTable::Admission> MembershipTable::Register(absl::strin
     worker->id = last_id_;
     worker->name = std::string(name);
     ids_.emplace(worker->name, last_id_);
+    strangers_.insert(last_id_);
   }
   BeginLife(*worker, instance_id, now);
   return Admission{worker->id, worker->incarnation, false};
@@ -168,6 +169,7 @@ absl::Status MembershipTable::Join(WorkerId id, Incarnation incarnation, absl::T
   WorkerRecord& worker = workers_.at(id);
   if (worker.is_member()) return absl::OkStatus();
   worker.state = WorkerState::kMember;
+  strangers_.erase(id);
   ++view_;
   return absl::OkStatus();
 }
@@ -221,6 +223,13 @@ std::vector<EndedLife> MembershipTable::Expire(absl::Time now) {
     if (worker.is_alive() && now - worker.renewed_at > config_.lease) silent.push_back(id);
   }
   std::vector<EndedLife> ended;
+  for (WorkerId id : WaitingTooMany()) {
+    WorkerRecord& worker = workers_.at(id);
+    if (now - worker.renewed_at > config_.lease) continue;
+    ended.push_back(EndLife(
+        worker, WorkerState::kDropped,
+        absl::StrCat("dropped: more than ", kMaxWaiting, " have registered without joining"), now));
+  }
   for (WorkerId id : silent) {
     WorkerRecord& worker = workers_.at(id);
     ended.push_back(EndLife(worker, WorkerState::kExpired,
@@ -230,6 +239,8 @@ std::vector<EndedLife> MembershipTable::Expire(absl::Time now) {
                                          ", the lease is ", absl::FormatDuration(config_.lease)),
                             now));
   }
+  std::sort(ended.begin(), ended.end(),
+            [](const EndedLife& a, const EndedLife& b) { return a.id < b.id; });
   return ended;
 }
 
@@ -268,6 +279,7 @@ const WorkerRecord* MembershipTable::FindByName(absl::string_view name) const {
 
 void MembershipTable::BeginLife(WorkerRecord& worker, uint64_t instance_id, absl::Time now) {
   std::erase(ended_, worker.id);
+  std::erase(ended_strangers_, worker.id);
   worker.incarnation = ++last_incarnation_;
   worker.instance_id = instance_id;
   worker.state = WorkerState::kRegistered;
@@ -285,13 +297,34 @@ EndedLife MembershipTable::EndLife(WorkerRecord& worker, WorkerState state, std:
   worker.end_reason = std::move(reason);
   if (ended.was_member) ++view_;
   ended_.push_back(worker.id);
-  while (ended_.size() > kMaxEnded) {
-    const auto oldest = workers_.find(ended_.front());
-    ids_.erase(oldest->second.name);
-    workers_.erase(oldest);
-    ended_.pop_front();
-  }
+  if (strangers_.contains(worker.id)) ended_strangers_.push_back(worker.id);
+  if (ended_strangers_.size() > kMaxEndedStrangers) Forget(ended_strangers_.front());
+  while (ended_.size() > kMaxEnded) Forget(ended_.front());
   return ended;
+}
+
+std::vector<WorkerId> MembershipTable::WaitingTooMany() const {
+  const size_t num_waiting = strangers_.size() - ended_strangers_.size();
+  if (num_waiting <= kMaxWaiting) return {};
+  std::vector<WorkerId> waiting;
+  for (const WorkerId id : strangers_) {
+    if (workers_.at(id).is_alive()) waiting.push_back(id);
+  }
+  const auto by_life = [this](WorkerId a, WorkerId b) {
+    return workers_.at(a).incarnation < workers_.at(b).incarnation;
+  };
+  std::sort(waiting.begin(), waiting.end(), by_life);
+  waiting.resize(waiting.size() - kMaxWaiting);
+  std::sort(waiting.begin(), waiting.end());
+  return waiting;
+}
+
+void MembershipTable::Forget(WorkerId id) {
+  std::erase(ended_, id);
+  std::erase(ended_strangers_, id);
+  strangers_.erase(id);
+  ids_.erase(workers_.at(id).name);
+  workers_.erase(id);
 }
 
 }  // namespace lodestar

@@ -14,11 +14,16 @@
 // Register with the same name and instance during a life is a reconnect and changes nothing. The
 // view changes exactly when the set of members does. A name keeps its id as long as it is
 // remembered: of those whose life has ended, the last kMaxEnded are.
+//
+// Strangers, names that have never joined since this process knows them, shut nobody out: of those
+// that live the kMaxWaiting that registered last may go on, of the others the last
+// kMaxEndedStrangers are remembered.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -80,6 +85,8 @@ class MembershipTable {
   static constexpr int kMaxNameBytes = 64;
   static constexpr int kMaxWorkers = 1 << 16;  // that live, and those that are remembered
   static constexpr int kMaxEnded = 1 << 12;
+  static constexpr int kMaxWaiting = 1 << 12;
+  static constexpr int kMaxEndedStrangers = 1 << 8;
 
   struct Config {
     absl::Duration lease =
@@ -133,7 +140,7 @@ class MembershipTable {
                                  absl::Time now);
   // What the servers had is gone, and nothing takes its place: ends all lives, ascending by id.
   std::vector<EndedLife> EndAll(absl::string_view reason, absl::Time now);
-  // Ends the lives whose lease is over, ascending by id.
+  // Ends the lives whose lease is over, and those of strangers that are too many, ascending by id.
   std::vector<EndedLife> Expire(absl::Time now);
 
   // Ok if this life goes on. Errors: Aborted.
@@ -150,12 +157,19 @@ class MembershipTable {
 
  private:
   void BeginLife(WorkerRecord& worker, uint64_t instance_id, absl::Time now);
+  // Strangers that have to make room.
+  std::vector<WorkerId> WaitingTooMany() const;
+  // The ended one of `id`.
+  void Forget(WorkerId id);
   EndedLife EndLife(WorkerRecord& worker, WorkerState state, std::string reason, absl::Time now);
 
   Config config_;
   std::map<WorkerId, WorkerRecord> workers_;
   std::map<std::string, WorkerId, std::less<>> ids_;
   std::deque<WorkerId> ended_;  // those who do not live, in the order in which they ended
+  // Those that have registered since this process began, and have never joined.
+  std::set<WorkerId> strangers_;
+  std::deque<WorkerId> ended_strangers_;  // those of ended_
   WorkerId last_id_;
   Incarnation last_incarnation_;
   ViewId view_;

@@ -171,7 +171,7 @@ TEST_F(MembershipTableTest, ForgetsTheOldestOfThoseWhoHaveEndedAndNeverRepeatsTh
   EXPECT_TRUE(table_.Leave(second.id, second.incarnation, "", now_).ok());
   EXPECT_EQ(Join("first", 4).id, first.id) << "it is young again";
   for (int i = 0; i < MembershipTable::kMaxEnded; ++i) {
-    const auto passing = Register(std::to_string(i), 5);
+    const auto passing = Join(std::to_string(i), 5);
     EXPECT_TRUE(table_.Leave(passing.id, passing.incarnation, "", now_).ok());
   }
   EXPECT_THAT(table_.workers(), SizeIs(MembershipTable::kMaxEnded + 2));

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "proto/status_mapping.h"
 #include "server/rpc/checkpoint_calls.h"
@@ -14,6 +15,8 @@
 
 namespace lodestar {
 namespace {
+
+constexpr size_t kMaxReasonBytes = 256;
 
 constexpr absl::Duration kCheckpointPatience = absl::Minutes(10);
 // For the round under way, the last checkpoint and its repetitions.
@@ -123,12 +126,14 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
 absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   std::shared_ptr<const ClusterMap> map;
   Round min_round;
+  std::vector<uint64_t> export_keys;
   uint64_t server_incarnation = 0;
   v1::ExportSource source;
   source.set_model(job_.model.name);
   source.set_total_rounds(job_.schedule.total_rounds);
   strand_->Run([&](Coordinator& coordinator, absl::Time) {
     map = coordinator.map();
+    export_keys = coordinator.shard_instances();
     min_round = coordinator.committed_round();
     server_incarnation = coordinator.server_incarnation();
     source.set_round(coordinator.rounds_done());
@@ -137,7 +142,7 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   stream.Describe(source);
   if (map == nullptr) return absl::UnavailableError("the model's layout is not known yet");
   RETURN_IF_ERROR(
-      WeightsExport(map, job_, min_round, local_, &calls_, security_)
+      WeightsExport(map, job_, min_round, local_, &calls_, security_, std::move(export_keys))
           .WriteTo([&stream](absl::string_view bytes) { return stream.WriteBlocking(bytes); }));
   const uint64_t incarnation_now = strand_->Run(
       [](Coordinator& coordinator, absl::Time) { return coordinator.server_incarnation(); });
@@ -149,8 +154,9 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
 
 grpc::ServerUnaryReactor* AdminRpc::Stop(grpc::CallbackServerContext* context,
                                          const v1::StopRequest* request, v1::StopReply* reply) {
-  const std::string reason =
-      request->reason().empty() ? "an operator asked for it" : request->reason().substr(0, 256);
+  const std::string reason = request->reason().empty()
+                                 ? "an operator asked for it"
+                                 : PeerText(request->reason(), kMaxReasonBytes);
   LogInfo("stop requested by peer={} reason=\"{}\"", context->peer(), reason);
   strand_->Run(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RequestStop(reason, now); });

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/host_port.h"
 #include "common/logging.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/convert_cluster.h"
@@ -26,6 +28,9 @@ constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
 constexpr absl::Duration kMaxStopPatience = absl::Hours(24);
 constexpr size_t kMaxReasonBytes = 1024;
+// Of what a server reports.
+constexpr size_t kMaxReportBytes = 2048;
+constexpr size_t kMaxHashBytes = 64;
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -100,7 +105,7 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
   const uint64_t incarnation = report.server_incarnation();
   switch (report.report_case()) {
     case v1::ShardReport::kLoaded: {
-      const std::string& error = report.loaded().error();
+      const std::string error = PeerText(report.loaded().error(), kMaxReportBytes);
       return [=, status = error.empty() ? absl::OkStatus() : absl::InternalError(error)](
                  Coordinator& coordinator, absl::Time now) {
         coordinator.OnShardLoaded(shard, incarnation, status, now);
@@ -109,7 +114,9 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
     case v1::ShardReport::kSaved:
       return [=, &saved = report.saved()](Coordinator& coordinator, absl::Time now) {
         absl::StatusOr<std::string> part = saved.manifest_part();
-        if (!saved.error().empty()) part = absl::InternalError(saved.error());
+        if (!saved.error().empty()) {
+          part = absl::InternalError(PeerText(saved.error(), kMaxReportBytes));
+        }
         coordinator.OnShardSaved(shard, incarnation, saved.directory(), part, now);
       };
     case v1::ShardReport::kStats:
@@ -126,8 +133,9 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
       };
     case v1::ShardReport::kFailing:
       return [=, &failing = report.failing()](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardFailing(shard, incarnation,
-                                   absl::ResourceExhaustedError(failing.error()), now);
+        coordinator.OnShardFailing(
+            shard, incarnation,
+            absl::ResourceExhaustedError(PeerText(failing.error(), kMaxReportBytes)), now);
       };
     case v1::ShardReport::kFault: {
       ASSIGN_OR_RETURN(WorkerFault fault, FromProto(report.fault()));
@@ -138,15 +146,16 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
     }
     case v1::ShardReport::kDiverged:
       return [=, &diverged = report.diverged()](Coordinator& coordinator, absl::Time now) {
-        coordinator.OnShardDiverged(shard, incarnation, Round(diverged.round()), diverged.text(),
-                                    now);
+        coordinator.OnShardDiverged(shard, incarnation, Round(diverged.round()),
+                                    PeerText(diverged.text(), kMaxReportBytes), now);
       };
     case v1::ShardReport::kExiting:
       return [shard](Coordinator& coordinator, absl::Time) { coordinator.OnShardExiting(shard); };
     case v1::ShardReport::kAlarm:
       return [=, &alarm = report.alarm()](Coordinator& coordinator, absl::Time now) {
-        coordinator.RaiseJournalAlarm(shard, absl::StrCat("shard ", shard, ": ", alarm.text()),
-                                      now);
+        coordinator.RaiseJournalAlarm(
+            shard, absl::StrCat("shard ", shard, ": ", PeerText(alarm.text(), kMaxReportBytes)),
+            now);
       };
     case v1::ShardReport::kStopping:
     case v1::ShardReport::REPORT_NOT_SET:
@@ -181,16 +190,18 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
       call.ok() && !speaks.ok()) {
     call = speaks;
   }
-  if (!call.ok()) {
-    deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-      coordinator.NoteRefusal(request->name(), context->peer(), call.status(), now);
-    });
-    return Answer(context, call.status());
-  }
-  call->peer = context->peer();
+  const std::string peer = context->peer();
   // Who was only cut off still hands in what it has, before the last checkpoint.
-  const bool goes_on = deps_.strand->Run(
-      [&](Coordinator& coordinator, absl::Time) { return coordinator.GoesOn(*call); });
+  bool goes_on = false;
+  const absl::Status taken =
+      deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+        goes_on = call.ok() && coordinator.GoesOn(*call);
+        if (!goes_on) RETURN_IF_ERROR(coordinator.CheckRegistrationRate(peer, now));
+        if (!call.ok()) coordinator.NoteRefusal(request->name(), peer, call.status(), now);
+        return call.status();
+      });
+  if (!taken.ok()) return Answer(context, taken);
+  call->peer = peer;
   if (const absl::Status open = CheckNotDraining(); !goes_on && !open.ok()) {
     return Answer(context, open);
   }
@@ -211,7 +222,8 @@ grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
   deps_.strand->RunAndTell(
       [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<ViewId> {
         if (!coordinator.IsMember(life)) RETURN_IF_ERROR(CheckNotDraining());
-        return coordinator.Join(life, request->layout_hash(), *dataset, now);
+        return coordinator.Join(life, PeerText(request->layout_hash(), kMaxHashBytes), *dataset,
+                                now);
       },
       [reactor, reply](const absl::StatusOr<ViewId>& view) {
         if (view.ok()) reply->set_view_id(view->value());
@@ -293,6 +305,9 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
   if (request.shard() == 0) {
     return absl::InvalidArgumentError("shard 0 is the coordinator's own: start with --shard=1/K");
   }
+  // All workers and servers are told of it, and would refuse it.
+  RETURN_IF_ERROR(
+      CheckPeerAddress(absl::StrCat("the server of shard ", request.shard()), request.address()));
   std::shared_ptr<ShardStream> old;
   const absl::Status status =
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {

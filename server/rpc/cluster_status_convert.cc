@@ -94,6 +94,7 @@ void SetProgress(const ClusterSnapshot& cluster, v1::ClusterStatus* status) {
   status->set_tokens_per_second(cluster.tokens_per_second);
   status->set_learning_rate(cluster.learning_rate);
   status->set_view_id(cluster.view.value());
+  status->set_num_workers_not_shown(cluster.num_workers_not_shown);
   status->set_num_parameters(cluster.num_parameters);
   status->set_layout_hash(cluster.layout_hash);
   status->set_rounds_committed_short(cluster.rounds_committed_short);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/bucket_plan.h"
 #include "common/crc32c.h"
 #include "common/encoding.h"
 #include "common/status_macros.h"
@@ -16,7 +17,6 @@
 namespace lodestar {
 namespace {
 
-constexpr int kMaxBuckets = 1 << 20;
 // How far reading is ahead of writing. Only references to pages are queued.
 constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
 
@@ -25,7 +25,7 @@ constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
     absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
     std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-    std::shared_ptr<BulkCall> call, const grpc::ByteBuffer& request) {
+    std::shared_ptr<BulkCall> call, const StreamGuard& guard, const grpc::ByteBuffer& request) {
   std::shared_ptr<PullStream> stream(new PullStream(executor, std::move(traffic), std::move(call)));
   stream->self_ = stream;
   if (!shard.ok()) {
@@ -34,7 +34,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
     stream->Fail(status);
   } else {
     stream->shard_ = *std::move(shard);
-    if (absl::Status status = stream->CheckEncoding(); !status.ok()) {
+    if (absl::Status status = stream->Admit(guard); !status.ok()) {
+      stream->Fail(status);
+    } else if (status = stream->CheckEncoding(); !status.ok()) {
       stream->Fail(status);
     } else {
       stream->ReadNext();
@@ -82,6 +84,22 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
   }
   if (request_.shared_region() == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(shared_, regions.Find(request_.shared_region(), WorkerId(request_.worker_id())));
+  return absl::OkStatus();
+}
+
+absl::Status PullStream::Admit(const StreamGuard& guard) {
+  const WorkerId worker(request_.worker_id());
+  const Incarnation incarnation(request_.incarnation());
+  bool is_member = shard_->IsAnnounced(worker, incarnation);
+  if (worker == WorkerId()) {
+    if (guard.export_key == 0 || request_.incarnation() != guard.export_key) {
+      return absl::InvalidArgumentError(
+          "pull: worker_id and incarnation must be set; they are those of the registration");
+    }
+    is_member = true;
+  }
+  ASSIGN_OR_RETURN(seat_, guard.quota->Take(worker, is_member ? StreamQuota::Caller::kMember
+                                                              : StreamQuota::Caller::kStranger));
   return absl::OkStatus();
 }
 
@@ -247,6 +265,7 @@ void PullStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); 
 
 void PullStream::OnDone() {
   call_->End();
+  seat_.reset();
   self_.reset();
 }
 

@@ -21,6 +21,8 @@
 #include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
 #include "server/rpc/shared_memory_stream.h"
+#include "server/rpc/stream_guard.h"
+#include "server/rpc/stream_quota.h"
 #include "server/shard/parameter_shard.h"
 
 namespace lodestar {
@@ -31,7 +33,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-      std::shared_ptr<BulkCall> call, const grpc::ByteBuffer& request);
+      std::shared_ptr<BulkCall> call, const StreamGuard& guard, const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -54,6 +56,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
              std::shared_ptr<BulkCall> call);
 
   absl::Status Parse(const grpc::ByteBuffer& request, const SharedMemoryRegions& regions);
+  // Whether this caller may begin another stream. Takes its seat.
+  absl::Status Admit(const StreamGuard& guard);
   // Whether the job has what is asked for.
   absl::Status CheckEncoding() const;
   void ReadNext() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -69,6 +73,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void ContinueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::shared_ptr<PullStream> self_;  // until OnDone()
+  std::unique_ptr<StreamQuota::Seat> seat_;
   std::shared_ptr<ParameterShard> shard_;
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;

@@ -58,27 +58,40 @@ bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
 grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
     absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
     std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-    std::shared_ptr<BulkCall> call, grpc::ByteBuffer* reply) {
-  std::shared_ptr<PushStream> stream(
-      new PushStream(executor, std::move(traffic), std::move(regions), std::move(call), reply));
+    std::shared_ptr<BulkCall> call, std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply) {
+  std::shared_ptr<PushStream> stream(new PushStream(
+      executor, std::move(traffic), std::move(regions), std::move(call), std::move(quota), reply));
   stream->self_ = stream;
   if (!shard.ok()) {
     stream->Fail(shard.status());
   } else {
     stream->shard_ = *std::move(shard);
-    stream->ReadNext();
+    if (absl::Status status = stream->TakeSeat(WorkerId(), Incarnation()); !status.ok()) {
+      stream->Fail(status);
+    } else {
+      stream->ReadNext();
+    }
   }
   return stream.get();
 }
 
 PushStream::PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
                        std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
-                       grpc::ByteBuffer* reply)
+                       std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply)
     : executor_(executor),
       traffic_(std::move(traffic)),
       regions_(std::move(regions)),
       call_(std::move(call)),
+      quota_(std::move(quota)),
       reply_(reply) {}
+
+absl::Status PushStream::TakeSeat(WorkerId worker, Incarnation incarnation) {
+  const auto caller = shard_->IsAnnounced(worker, incarnation) ? StreamQuota::Caller::kMember
+                                                               : StreamQuota::Caller::kStranger;
+  if (seat_ != nullptr && seat_->IsFor(worker, caller)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(seat_, quota_->Take(worker, caller));
+  return absl::OkStatus();
+}
 
 absl::Status PushStream::ReadHeader() {
   reader_.emplace(message_);
@@ -108,6 +121,9 @@ void PushStream::BeginBucket() {
     return Fail(absl::InvalidArgumentError(
         absl::StrCat(Describe(header), "the first chunk is at element ", header.offset,
                      ", wanted is 0; send the chunks of a bucket in order on one stream")));
+  }
+  if (absl::Status status = TakeSeat(key->worker, key->incarnation); !status.ok()) {
+    return Fail(status);
   }
   uint64_t ordinal;
   {
@@ -241,6 +257,7 @@ void PushStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); 
 
 void PushStream::OnDone() {
   call_->End();
+  seat_.reset();
   self_.reset();
 }
 

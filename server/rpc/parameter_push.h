@@ -24,6 +24,7 @@
 #include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
 #include "server/rpc/shared_memory_stream.h"
+#include "server/rpc/stream_quota.h"
 #include "server/shard/parameter_shard.h"
 
 namespace lodestar {
@@ -35,7 +36,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-      std::shared_ptr<BulkCall> call, grpc::ByteBuffer* reply);
+      std::shared_ptr<BulkCall> call, std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply);
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -51,7 +52,10 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
 
   PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
              std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
-             grpc::ByteBuffer* reply);
+             std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply);
+
+  // Takes the seat of whoever sends now.
+  absl::Status TakeSeat(WorkerId worker, Incarnation incarnation);
 
   void BeginBucket() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnSpace(absl::StatusOr<StagedBucket> staged) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -74,6 +78,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
   const std::shared_ptr<BulkCall> call_;
+  const std::shared_ptr<StreamQuota> quota_;
   grpc::ByteBuffer* const reply_;
 
   // The read side: touched by one callback at a time, each of which starts the next.
@@ -82,6 +87,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   // Of the chunk in reader_, if its payload is in shared memory.
   std::shared_ptr<SharedMemoryStream> shared_;
   std::optional<Incoming> incoming_;
+  std::unique_ptr<StreamQuota::Seat> seat_;
 
   absl::Mutex mutex_;
   PendingCall waiting_ ABSL_GUARDED_BY(mutex_);

@@ -14,12 +14,14 @@ constexpr int kMaxCallsAskedFor = 1 << 16;
 
 }  // namespace
 
-ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, bool share_memory)
+ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, bool share_memory,
+                           uint64_t export_key)
     : shards_(std::move(shards)),
       executor_(executor),
       traffic_(std::make_shared<TrafficCounters>()),
       regions_(std::make_shared<SharedMemoryRegions>(share_memory)),
-      calls_(std::make_shared<BulkCalls>()) {}
+      calls_(std::make_shared<BulkCalls>()),
+      guard_{std::make_shared<StreamQuota>(StreamQuota::Config()), export_key} {}
 
 ParameterRpc::~ParameterRpc() = default;
 
@@ -31,13 +33,13 @@ BulkTraffic ParameterRpc::traffic() const {
 grpc::ServerReadReactor<grpc::ByteBuffer>* ParameterRpc::Push(grpc::CallbackServerContext* context,
                                                               grpc::ByteBuffer* reply) {
   return PushStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
-                           reply);
+                           guard_.quota, reply);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterRpc::Pull(grpc::CallbackServerContext* context,
                                                                const grpc::ByteBuffer* request) {
   return PullStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
-                           *request);
+                           guard_, *request);
 }
 
 grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* ParameterRpc::ShareMemory(

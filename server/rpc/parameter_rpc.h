@@ -18,6 +18,7 @@
 #include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
 #include "server/rpc/shared_memory_stream.h"
+#include "server/rpc/stream_guard.h"
 #include "server/shard/parameter_shard.h"
 
 namespace lodestar {
@@ -39,8 +40,9 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   // Called from any thread; must not block.
   using ShardProvider = std::function<absl::StatusOr<std::shared_ptr<ParameterShard>>()>;
 
-  // `executor` outlives the gRPC server.
-  ParameterRpc(ShardProvider shards, Executor* executor, bool share_memory = true);
+  // `executor` outlives the gRPC server. `export_key`: see StreamGuard.
+  ParameterRpc(ShardProvider shards, Executor* executor, bool share_memory = true,
+               uint64_t export_key = 0);
   ~ParameterRpc() override;
 
   // Of all streams, whichever shard they served. Thread-safe.
@@ -67,6 +69,7 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
   const std::shared_ptr<BulkCalls> calls_;
+  const StreamGuard guard_;
 };
 
 }  // namespace lodestar

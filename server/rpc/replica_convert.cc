@@ -7,11 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
 #include "common/overloaded.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 
 namespace lodestar {
 namespace {
+
+constexpr size_t kMaxServerBytes = 256;
 
 // Of the bytes and of where they go: a number that was damaged on its way would lead them
 // elsewhere.
@@ -95,7 +98,7 @@ absl::StatusOr<TermRequest> FromProto(const v1::BeginTermRequest& request) {
   native.shard = request.term().shard();
   native.num_shards = request.num_shards();
   native.checkpoint_dir = request.checkpoint_dir();
-  native.server = request.server();
+  native.server = PeerText(request.server(), kMaxServerBytes);
   return native;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
@@ -14,6 +15,8 @@
 
 namespace lodestar {
 namespace {
+
+constexpr size_t kMaxServerBytes = 256;
 
 constexpr int kEntriesPerReply = 1000;
 
@@ -60,7 +63,8 @@ grpc::Status ReplicaRpc::BeginTerm(grpc::ServerContext* /*context*/,
   };
   const absl::StatusOr<TermGrant> grant = begin();
   if (!grant.ok()) {
-    LogWarn("refuses the server on {}: {}", request->server(), grant.status().message());
+    LogWarn("refuses the server on {}: {}", PeerText(request->server(), kMaxServerBytes),
+            grant.status().message());
     return ToGrpcStatus(grant.status());
   }
   reply->set_is_to_fetch(grant->verdict == TermVerdict::kFetch);

@@ -6,10 +6,10 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
 #include "common/overloaded.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "proto/convert_cluster.h"
@@ -21,6 +21,8 @@ namespace {
 constexpr int64_t kAnyRound = -1;
 // Of what a server says of its journal.
 constexpr size_t kMaxTroubleBytes = 1024;
+// Of why something is so.
+constexpr size_t kMaxReasonBytes = 2048;
 constexpr size_t kMaxReplicaBytes = 256;
 
 absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& assign) {
@@ -75,10 +77,8 @@ absl::StatusOr<AssignCommand> AssignFromProto(const v1::ShardCommand::Assign& as
   auto map = std::make_shared<ClusterMap>();
   ASSIGN_OR_RETURN(map->layout, LayoutOf(assign, result.job));
   std::vector<ElementRange> ranges;
-  for (const v1::ServerAddress& server : assign.servers()) {
-    map->servers.push_back(FromProto(server));
-    ranges.push_back(map->servers.back().range);
-  }
+  ASSIGN_OR_RETURN(map->servers, FromProto(assign.servers()));
+  for (const ServerAddress& server : map->servers) ranges.push_back(server.range);
   ASSIGN_OR_RETURN(map->buckets, PlanBuckets(map->layout, ranges, result.job.bucket_bytes));
   result.map = std::move(map);
   return result;
@@ -152,7 +152,8 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
                             MembersFromProto(command.members().members())};
     case v1::ShardCommand::kDrop:
       return DropCommand{WorkerId(command.drop().worker_id()),
-                         Incarnation(command.drop().incarnation()), command.drop().reason()};
+                         Incarnation(command.drop().incarnation()),
+                         PeerText(command.drop().reason(), kMaxReasonBytes)};
     case v1::ShardCommand::kSave: {
       SaveCommand save = {.round = std::nullopt, .directory = command.save().directory()};
       if (command.save().round() >= 0) save.round = Round(command.save().round());
@@ -165,7 +166,7 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
       return NormTotalCommand{Round(command.norm_total().round()),
                               command.norm_total().total_square_sum()};
     case v1::ShardCommand::kStop:
-      return StopCommand{command.stop().failure()};
+      return StopCommand{PeerText(command.stop().failure(), kMaxReasonBytes)};
     case v1::ShardCommand::COMMAND_NOT_SET:
       break;
   }
@@ -200,7 +201,7 @@ absl::StatusOr<WorkerFault> FromProto(const v1::ShardReport::Fault& fault) {
   WorkerFault result = {.worker = WorkerId(fault.worker_id()),
                         .incarnation = Incarnation(fault.incarnation()),
                         .round = Round(fault.round()),
-                        .text = fault.text()};
+                        .text = PeerText(fault.text(), kMaxReasonBytes)};
   switch (fault.kind()) {
     case v1::ShardReport::Fault::KIND_NOT_FINITE:
       result.kind = WorkerFault::Kind::kNotFinite;
@@ -291,7 +292,7 @@ ShardStats FromProto(const v1::ShardReport::Stats& stats) {
   result.contributions_rejected = static_cast<int64_t>(stats.contributions_rejected());
   result.staleness_histogram.assign(stats.staleness_histogram().begin(),
                                     stats.staleness_histogram().end());
-  result.waiting_for = stats.waiting_for();
+  result.waiting_for = PeerText(stats.waiting_for(), kMaxReasonBytes);
   result.journal_bytes = static_cast<int64_t>(stats.journal_bytes());
   result.journal_trouble = stats.journal_trouble();
   result.journal_replica = stats.journal_replica();
@@ -304,15 +305,6 @@ JournalState JournalOf(const ShardStats& stats) {
           .trouble = PeerText(stats.journal_trouble, kMaxTroubleBytes),
           .replica = PeerText(stats.journal_replica, kMaxReplicaBytes),
           .end = stats.journal_end};
-}
-
-std::string PeerText(absl::string_view text, size_t max_bytes) {
-  size_t size = std::min(text.size(), max_bytes);
-  const auto is_inside = [&] {
-    return size < text.size() && size > 0 && (static_cast<uint8_t>(text[size]) & 0xc0) == 0x80;
-  };
-  while (is_inside()) --size;
-  return absl::Utf8SafeCHexEscape(text.substr(0, size));
 }
 
 }  // namespace lodestar

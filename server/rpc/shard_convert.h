@@ -33,8 +33,5 @@ v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
 ShardStats FromProto(const v1::ShardReport::Stats& stats);
 // Its texts as PeerText().
 JournalState JournalOf(const ShardStats& stats);
-// What a peer says about itself, for log and status: of at most `max_bytes`, whole characters, and
-// none that a terminal obeys.
-std::string PeerText(absl::string_view text, size_t max_bytes);
 
 }  // namespace lodestar

@@ -11,7 +11,12 @@
 namespace lodestar {
 namespace {
 
-constexpr int kMaxRegions = 4096;
+constexpr size_t kMaxRegions = 4096;
+// A link that is opened anew may overlap with the one before. Each maps some 24 MiB.
+constexpr int kMaxRegionsOfWorker = 8;
+constexpr uint64_t kMaxRegionBytes = uint64_t{256} << 20;
+// Pages that this server is the first to write are charged to it.
+constexpr uint64_t kMaxBytes = uint64_t{16} << 30;
 constexpr size_t kMaxBlocks = 4096;
 // Whatever the encoding, the shortest chunk that it can be cut into has room in a block.
 constexpr size_t kMinBlockBytes = 1024;
@@ -39,15 +44,41 @@ int SharedMemoryRegions::size() const {
   return static_cast<int>(by_name_.size());
 }
 
-absl::Status SharedMemoryRegions::Add(uint64_t name, std::shared_ptr<SharedMemoryStream> stream) {
+absl::Status SharedMemoryRegions::CheckRoom(WorkerId worker, uint64_t bytes) const {
   absl::MutexLock lock(&mutex_);
+  return CheckRoomLocked(worker, bytes);
+}
+
+absl::Status SharedMemoryRegions::CheckRoomLocked(WorkerId worker, uint64_t bytes) const {
   if (!is_enabled_ || is_closed_) {
     return absl::FailedPreconditionError("this server does not share memory");
   }
-  if (by_name_.size() >= kMaxRegions) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this server shares memory with ", by_name_.size(), " workers already"));
+  if (bytes > kMaxRegionBytes) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a region of ", bytes, " bytes of shared memory; allowed are ", kMaxRegionBytes));
   }
+  int of_worker = 0;
+  uint64_t all_bytes = bytes;
+  for (const auto& [name, stream] : by_name_) {
+    if (stream->worker() == worker) ++of_worker;
+    all_bytes += stream->region().size();
+  }
+  if (of_worker >= kMaxRegionsOfWorker) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", worker.value(), " shares ",
+                                                      of_worker,
+                                                      " regions already, the most there may be"));
+  }
+  if (by_name_.size() >= kMaxRegions || all_bytes > kMaxBytes) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this server shares memory with ", by_name_.size(), " workers already, and ", all_bytes,
+        " bytes with this one; allowed are ", kMaxRegions, " and ", kMaxBytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedMemoryRegions::Add(uint64_t name, std::shared_ptr<SharedMemoryStream> stream) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(CheckRoomLocked(stream->worker(), stream->region().size()));
   by_name_.emplace(name, std::move(stream));
   return absl::OkStatus();
 }
@@ -93,6 +124,7 @@ absl::Status SharedMemoryStream::Open() {
         " bytes, allowed are multiples of 4 from ", kMinBlockBytes, " to ", kMaxChunkBytes));
   }
   block_bytes_ = static_cast<int64_t>(request_.block_bytes());
+  RETURN_IF_ERROR(regions_->CheckRoom(worker_, request_.bytes()));
   ASSIGN_OR_RETURN(SharedRegion region,
                    SharedRegion::Open({request_.process_id(), request_.file_descriptor(),
                                        request_.nonce(), request_.bytes()}));

@@ -35,7 +35,10 @@ class SharedMemoryRegions {
       ABSL_LOCKS_EXCLUDED(mutex_);
   int size() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Errors: FailedPrecondition if there are too many, or this server does not share.
+  // Whether there is room for another region of this worker. Errors: FailedPrecondition if there
+  // are too many, or too large ones, or this server does not share.
+  absl::Status CheckRoom(WorkerId worker, uint64_t bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Errors: those of CheckRoom().
   absl::Status Add(uint64_t name, std::shared_ptr<SharedMemoryStream> stream)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -43,6 +46,9 @@ class SharedMemoryRegions {
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  absl::Status CheckRoomLocked(WorkerId worker, uint64_t bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const bool is_enabled_;
   mutable absl::Mutex mutex_;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;

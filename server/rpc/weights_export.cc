@@ -113,6 +113,9 @@ absl::Status WeightsExport::WriteRemoteBuckets(const ServerAddress& server, Sink
 absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub& stub,
                                                       const Bucket& bucket) const {
   v1::PullRequest request;
+  if (static_cast<size_t>(bucket.shard) < export_keys_.size()) {
+    request.set_incarnation(export_keys_[bucket.shard]);
+  }
   request.set_min_round(min_round_.value());
   request.set_encoding(v1::ENCODING_FP32);
   request.add_buckets(bucket.index);

@@ -27,14 +27,17 @@ class WeightsExport {
 
   // With all rounds before `min_round`. `local` owns the buckets of shard 0; the other servers are
   // asked under their addresses, until somebody cancels `calls`. Both outlive the object.
+  // `export_keys`: by shard, see StreamGuard.
   WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, Round min_round,
-                const ShardHost* local, OutgoingCalls* calls, TransportSecurity security)
+                const ShardHost* local, OutgoingCalls* calls, TransportSecurity security,
+                std::vector<uint64_t> export_keys = {})
       : map_(std::move(map)),
         job_(std::move(job)),
         min_round_(min_round),
         local_(local),
         calls_(calls),
-        security_(std::move(security)) {}
+        security_(std::move(security)),
+        export_keys_(std::move(export_keys)) {}
 
   // Blocks for the network, and for updates under way up to the version, for a bounded time per
   // bucket. Every bucket is whole and of one version; while training goes on, buckets may be one
@@ -55,6 +58,7 @@ class WeightsExport {
   const ShardHost* const local_;
   OutgoingCalls* const calls_;
   const TransportSecurity security_;
+  const std::vector<uint64_t> export_keys_;
 };
 
 }  // namespace lodestar

@@ -104,9 +104,40 @@ absl::Status BucketProtocol::CheckOpen(const ContributionKey& key) const {
                                                : "no weights loaded yet");
 }
 
+bool BucketProtocol::IsUnannounced(WorkerId worker, Incarnation incarnation) const {
+  return worker != WorkerId() && roster_->StandingOf(worker, incarnation) == Standing::kUnknown;
+}
+
+absl::Status BucketProtocol::CheckRoomFor(WorkerId worker, Incarnation incarnation) const {
+  if (!IsUnannounced(worker, incarnation)) return absl::OkStatus();
+  int all = 0;
+  int of_worker = 0;
+  const auto count = [&](WorkerId other, Incarnation life) {
+    if (!IsUnannounced(other, life)) return;
+    ++all;
+    if (other == worker) ++of_worker;
+  };
+  for (const Push& push : pushes_) {
+    if (push.key.kind != ContributionKind::kInitialWeights) {
+      count(push.key.worker, push.key.incarnation);
+    }
+  }
+  for (const Read& read : reads_) count(read.worker, read.incarnation);
+  if (all < kMaxUnannounced && of_worker < kMaxUnannouncedOfWorker) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "bucket ", config_.bucket, " holds ", all, " calls of lives that are not announced to this ",
+      "shard, ", of_worker, " of them of worker ", worker.value(), "; held are at most ",
+      kMaxUnannounced, ", and ", kMaxUnannouncedOfWorker, " of one worker: send it again"));
+}
+
 void BucketProtocol::OnPush(CallId call, const ContributionKey& key) {
   Push push = {.call = call, .key = key};
-  if (!AnswerPush(push, FactsForPush())) pushes_.push_back(push);
+  if (AnswerPush(push, FactsForPush())) return;
+  absl::Status room = key.kind == ContributionKind::kInitialWeights
+                          ? absl::OkStatus()
+                          : CheckRoomFor(key.worker, key.incarnation);
+  if (room.ok()) return pushes_.push_back(push);
+  effects_.push_back({.kind = Effect::kRefusePush, .call = call, .status = std::move(room)});
 }
 
 bool BucketProtocol::AnswerPush(Push& push, const BucketFacts& facts) {
@@ -160,7 +191,10 @@ void BucketProtocol::OnArrived(CallId contribution, const ContributionKey& key) 
 void BucketProtocol::OnRead(CallId call, WorkerId worker, Incarnation incarnation,
                             Round min_round) {
   const Read read = {call, worker, incarnation, min_round};
-  if (!AnswerRead(read)) reads_.push_back(read);
+  if (AnswerRead(read)) return;
+  absl::Status room = CheckRoomFor(worker, incarnation);
+  if (room.ok()) return reads_.push_back(read);
+  effects_.push_back({.kind = Effect::kRefuseRead, .call = call, .status = std::move(room)});
 }
 
 bool BucketProtocol::AnswerRead(const Read& read) {
@@ -224,27 +258,28 @@ void BucketProtocol::Review() {
 
 void BucketProtocol::OnTick() {
   if (!closed_.ok()) return;
-  const auto is_overdue = [this](auto& waiting) {
-    const bool is_unknown =
-        waiting.key.kind != ContributionKind::kInitialWeights &&
-        roster_->StandingOf(waiting.key.worker, waiting.key.incarnation) == Standing::kUnknown;
-    waiting.ticks = is_unknown ? waiting.ticks + 1 : 0;
-    return waiting.ticks > kMaxTicks;
+  // Counts the tick for a call of this life; true if it is refused.
+  const auto refuse = [this](WorkerId worker, Incarnation incarnation, auto& waiting, Effect kind) {
+    waiting.ticks = IsUnannounced(worker, incarnation) ? waiting.ticks + 1 : 0;
+    if (waiting.ticks <= kMaxTicks) return false;
+    effects_.push_back({.kind = kind,
+                        .call = waiting.call,
+                        .status = absl::UnavailableError(absl::StrCat(
+                            "incarnation ", incarnation.value(), " of worker ", worker.value(),
+                            " is not announced to this shard; send it again"))});
+    return true;
   };
-  const auto refuse = [this, &is_overdue](Effect kind) {
-    return [this, &is_overdue, kind](auto& waiting) {
-      if (!is_overdue(waiting)) return false;
-      effects_.push_back(
-          {.kind = kind,
-           .call = waiting.call,
-           .status = absl::UnavailableError(absl::StrCat(
-               "incarnation ", waiting.key.incarnation.value(), " of worker ",
-               waiting.key.worker.value(), " is not announced to this shard; send it again"))});
-      return true;
+  const auto refuse_contribution = [&refuse](Effect kind) {
+    return [&refuse, kind](auto& waiting) {
+      return waiting.key.kind != ContributionKind::kInitialWeights &&
+             refuse(waiting.key.worker, waiting.key.incarnation, waiting, kind);
     };
   };
-  std::erase_if(pushes_, refuse(Effect::kRefusePush));
-  std::erase_if(held_, refuse(Effect::kRefuse));
+  std::erase_if(pushes_, refuse_contribution(Effect::kRefusePush));
+  std::erase_if(held_, refuse_contribution(Effect::kRefuse));
+  std::erase_if(reads_, [&refuse](Read& read) {
+    return refuse(read.worker, read.incarnation, read, Effect::kRefuseRead);
+  });
   if (!norm_error_.empty()) phase_ = Phase::kCommitting;
 }
 

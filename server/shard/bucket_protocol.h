@@ -121,8 +121,9 @@ class BucketProtocol {
   // Nobody waits for the answer any more; the id is free.
   void ForgetPush(CallId push);
   void ForgetRead(CallId read);
-  // Some time has passed. Who pushes in the name of a life that nobody has announced is held; if
-  // that lasts for more than kMaxTicks of these, it is told to try again.
+  // Some time has passed. Who pushes, or waits to read, in the name of a life that nobody has
+  // announced is held; if that lasts for more than kMaxTicks of these, it is told to try again, as
+  // are at once those beyond kMaxUnannounced, and beyond kMaxUnannouncedOfWorker of one worker.
   void OnTick();
 
   // What is to be done next; kNone: nothing before the next event.
@@ -157,6 +158,8 @@ class BucketProtocol {
 
  private:
   static constexpr int kMaxTicks = 2;
+  static constexpr int kMaxUnannounced = 256;
+  static constexpr int kMaxUnannouncedOfWorker = 8;
   enum class Phase : uint8_t {
     kCollecting,
     kResummed,
@@ -182,6 +185,7 @@ class BucketProtocol {
     WorkerId worker;
     Incarnation incarnation;
     Round min_round;
+    int ticks = 0;  // that its life has not been announced for
   };
   struct Capture {
     CallId call;
@@ -200,6 +204,10 @@ class BucketProtocol {
   Decision Judge(const ContributionKey& key, const BucketFacts& facts) const;
   // Refuses what comes before there are weights, or after.
   absl::Status CheckOpen(const ContributionKey& key) const;
+
+  bool IsUnannounced(WorkerId worker, Incarnation incarnation) const;
+  // Unavailable if this life is not announced, and too many such calls are held already.
+  absl::Status CheckRoomFor(WorkerId worker, Incarnation incarnation) const;
 
   // True if it is answered; one that has asked for a slot is not.
   bool AnswerPush(Push& push, const BucketFacts& facts);

@@ -326,6 +326,37 @@ TEST_F(BucketProtocolTest, AnUnannouncedLifeIsHeldUntilItIsAnnouncedOrToldToTryA
   EXPECT_THAT(Words(), ElementsAre("refuse 1: UNAVAILABLE"));
 }
 
+TEST_F(BucketProtocolTest, AReadOfAnUnannouncedLifeThatWaitsIsToldToTryAgain) {
+  Start(JobOf(Mode::kSync), 1);
+  Open(0, {1});
+  bucket_->OnRead(1, WorkerId(9), Incarnation(1), Round(5));
+  bucket_->OnRead(2, WorkerId(1), Incarnation(1), Round(5));
+  bucket_->OnRead(3, WorkerId(), Incarnation(), Round(5));  // an export
+  for (int tick = 0; tick < 2; ++tick) bucket_->OnTick();
+  EXPECT_THAT(Words(), IsEmpty());
+  for (int tick = 0; tick < 9; ++tick) bucket_->OnTick();
+  EXPECT_THAT(Words(), ElementsAre("no answer 1: UNAVAILABLE"));
+}
+
+TEST_F(BucketProtocolTest, CallsOfUnannouncedLivesAreHeldInABoundedNumber) {
+  Start(JobOf(Mode::kSync), 1);
+  Open(0, {1});
+  CallId call = 0;
+  for (int i = 0; i < 8; ++i) bucket_->OnPush(++call, Key(9, 0));
+  EXPECT_THAT(Words(), IsEmpty());
+  bucket_->OnPush(++call, Key(9, 0));
+  bucket_->OnRead(++call, WorkerId(9), Incarnation(1), Round(5));
+  EXPECT_THAT(Words(), ElementsAre("refuse 9: UNAVAILABLE", "no answer 10: UNAVAILABLE"));
+  for (int worker = 100; worker < 1000; ++worker) {
+    bucket_->OnRead(++call, WorkerId(worker), Incarnation(1), Round(5));
+  }
+  EXPECT_THAT(Words(), testing::SizeIs(900 - (256 - 8)));
+  bucket_->OnRead(++call, WorkerId(1), Incarnation(1), Round(5));
+  bucket_->OnPush(++call, Key(1, 0));
+  EXPECT_THAT(Words(), testing::Each(testing::Not(HasSubstr("UNAVAILABLE"))))
+      << "members have their own room";
+}
+
 TEST_F(BucketProtocolTest, ARestoredBucketCollectsTheClustersRoundWhateverItsVersion) {
   Start(JobOf(Mode::kSync), 1);
   bucket_->OnWeights(Round(10000), Version(9998), {{WorkerId(1), {Incarnation(1), Round(9997)}}});

@@ -283,6 +283,10 @@ absl::StatusOr<BucketAggregator*> ParameterShard::Find(uint32_t bucket) const {
                                                  " to ", first + buckets_.size() - 1));
 }
 
+bool ParameterShard::IsAnnounced(WorkerId worker, Incarnation incarnation) const {
+  return context_->roster.Now()->StandingOf(worker, incarnation) == Standing::kMember;
+}
+
 absl::Status ParameterShard::RefusalFor(WorkerId worker, Incarnation incarnation,
                                         absl::Status why) const {
   return context_->roster.Now()->RefusalFor(worker, incarnation, std::move(why));

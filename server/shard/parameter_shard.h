@@ -107,6 +107,8 @@ class ParameterShard {
 
   // What a caller whose request does not fit this job is told: `why`, or Aborted if its life is
   // over.
+  // Whether this life is a member, as far as this shard has been told.
+  bool IsAnnounced(WorkerId worker, Incarnation incarnation) const;
   absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
 
   // Asks for space to receive one bucket of one contribution. `ready` may come later: then the pool

@@ -246,6 +246,8 @@ TEST_F(PushPullTest, BucketsComeInTheOrderAskedFor) {
   Start();
   grpc::ClientContext context;
   v1::PullRequest request;
+  request.set_worker_id(1);
+  request.set_incarnation(1);
   request.set_encoding(v1::ENCODING_FP32);
   for (const uint32_t bucket : {3, 0, 2}) request.add_buckets(bucket);
   const auto reader = stub_->Pull(&context, request);
@@ -259,6 +261,8 @@ TEST_F(PushPullTest, BucketsComeInTheOrderAskedFor) {
 TEST_F(PushPullTest, ChunksAreNoLargerThanTheClientWants) {
   Start();
   v1::PullRequest request;
+  request.set_worker_id(1);
+  request.set_incarnation(1);
   request.set_encoding(v1::ENCODING_FP32);
   request.add_buckets(0);
   const uint32_t checksum_without = ChecksumOf(request);
@@ -443,6 +447,8 @@ TEST_F(PushPullTest, PullOfWhatIsNotThereIsRefused) {
   const auto pull = [this](auto change) {
     grpc::ClientContext context;
     v1::PullRequest request;
+    request.set_worker_id(1);
+    request.set_incarnation(1);
     request.set_encoding(v1::ENCODING_FP32);
     request.add_buckets(0);
     change(request);
@@ -458,6 +464,8 @@ TEST_F(PushPullTest, PullOfWhatIsNotThereIsRefused) {
   EXPECT_THAT(pull([](auto& request) { request.set_min_round(-1); }), refused);
   EXPECT_THAT(pull([](auto& request) { request.add_buckets(1 << 30); }), refused);
   EXPECT_THAT(pull([](auto& request) { request.set_max_chunk_bytes(1023); }), refused);
+  EXPECT_THAT(pull([](auto& request) { request.clear_worker_id(); }), refused)
+      << "that is the coordinator, which knows a number";
 }
 
 TEST_F(PushPullTest, ServerWithoutAShardIsUnavailable) {

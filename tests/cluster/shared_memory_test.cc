@@ -296,6 +296,27 @@ TEST_F(SharedMemoryTest, ReadBlocksAreGivenBackAndRegionsEndWithTheirCall) {
   EXPECT_EQ(server_->rpc().num_shared_regions(), 0);
 }
 
+TEST_F(SharedMemoryTest, AWorkerSharesABoundedNumberOfRegionsOfBoundedSize) {
+  Start();
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  std::vector<std::unique_ptr<OpenRegion>> open;
+  for (int i = 0; i < 8; ++i)
+    ASSERT_OK(Share(Describe(region), *open.emplace_back(new OpenRegion)));
+  OpenRegion beyond;
+  EXPECT_THAT(Share(Describe(region), beyond),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("8 regions already")));
+  v1::SharedMemoryRequest large = Describe(region);
+  large.set_worker_id(2);
+  large.set_bytes(uint64_t{1} << 31);
+  OpenRegion too_large;
+  EXPECT_THAT(Share(large, too_large),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("2147483648 bytes")));
+  for (const auto& region_of_ours : open) {
+    region_of_ours->call->WritesDone();
+    region_of_ours->call->Finish();
+  }
+}
+
 TEST_F(SharedMemoryTest, PullWaitsForBlocksAndOutlivesTheRegion) {
   Start();
   ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/check.h"
 #include "common/file_io.h"
 #include "common/folder_lock.h"
@@ -191,7 +192,9 @@ void SimulatedServer::Start() {
   cluster_->network->OnBegun(process_);
   Chance& chance = process_.world().chance();
   if (address_.empty() || chance.OneIn(4)) {
-    address_ = absl::StrCat(process_.name(), ":", chance.Below(10000));
+    address_ =
+        absl::StrCat(absl::StrReplaceAll(process_.name(), {{" ", "-"}, {"(", ""}, {")", ""}}), ":",
+                     1 + chance.Below(9999));
   }
   process_.world().Tell(process_.name(), " starts at ", address_);
   exit_.reset();

@@ -11,10 +11,9 @@
 namespace lodestar {
 
 std::shared_ptr<BulkPullCall> BulkPullCall::Start(BulkConnections* connections, int stream,
-                                                  WorkerId reader, PullSpec spec,
-                                                  Callbacks callbacks) {
+                                                  Path path, PullSpec spec, Callbacks callbacks) {
   std::shared_ptr<BulkPullCall> call(
-      new BulkPullCall(connections, stream, reader, std::move(spec), std::move(callbacks)));
+      new BulkPullCall(connections, stream, path, std::move(spec), std::move(callbacks)));
   call->self_ = call;
   call->number_ = connections->BeginCall(stream, call, call->context_);
   connections->stub(stream).PrepareBidiStreamingCall(
@@ -25,7 +24,7 @@ std::shared_ptr<BulkPullCall> BulkPullCall::Start(BulkConnections* connections, 
   return call;
 }
 
-BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, WorkerId reader, PullSpec spec,
+BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, PullSpec spec,
                            Callbacks callbacks)
     : connections_(connections),
       stream_(stream),
@@ -33,11 +32,10 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, WorkerId re
       encoding_(spec.encoding),
       targets_(std::move(spec.targets)),
       callbacks_(std::move(callbacks)),
-      // Regions are opened in the name of this worker.
-      shared_(reader == connections->config().worker ? connections->SharedMemory(stream) : nullptr),
+      shared_(path == Path::kBest ? connections->SharedMemory(stream) : nullptr),
       region_(shared_ == nullptr ? 0 : shared_->name()) {
   v1::PullRequest request;
-  request.set_worker_id(reader.value());
+  request.set_worker_id(connections->config().worker.value());
   request.set_incarnation(connections->config().incarnation.value());
   request.set_min_round(min_round_.value());
   request.set_encoding(ToProto(encoding_));

@@ -34,10 +34,12 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     std::function<void(const absl::Status&)> done;
   };
 
-  // With targets of one stream, in the order wanted. `reader`: this worker; 0: nobody, for whom
-  // there are weights as soon as there are any.
-  static std::shared_ptr<BulkPullCall> Start(BulkConnections* connections, int stream,
-                                             WorkerId reader, PullSpec spec, Callbacks callbacks);
+  // Which way the payload comes: through shared memory, where there is some; or on the connection.
+  enum class Path : uint8_t { kBest, kConnection };
+
+  // With targets of one stream, in the order wanted.
+  static std::shared_ptr<BulkPullCall> Start(BulkConnections* connections, int stream, Path path,
+                                             PullSpec spec, Callbacks callbacks);
 
   // Thread-safe.
   void Cancel() { context_.TryCancel(); }
@@ -49,7 +51,7 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void OnDone(const grpc::Status& status) override;
 
  private:
-  BulkPullCall(BulkConnections* connections, int stream, WorkerId reader, PullSpec spec,
+  BulkPullCall(BulkConnections* connections, int stream, Path path, PullSpec spec,
                Callbacks callbacks);
 
   // Takes the chunk in message_.

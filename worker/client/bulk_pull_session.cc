@@ -15,8 +15,8 @@ BulkPullSession::BulkPullSession(BulkConnections* connections) : connections_(co
   absl::MutexLock lock(&mutex_);
   for (const auto& [stream, bucket] : connections->TrialBuckets()) {
     std::vector<float>& memory = tried_.emplace_back(bucket->range.size());
-    // Servers need not know this worker yet.
-    StartCallLocked(stream, WorkerId(),
+    // Round 0: servers that do not know this worker yet need not hold it until they do.
+    StartCallLocked(stream, BulkPullCall::Path::kConnection,
                     {Round(0), {{bucket->index, absl::MakeSpan(memory)}}, Encoding::kFp32});
   }
 }
@@ -37,15 +37,15 @@ void BulkPullSession::StartCalls(const PullSpec& spec) {
   }
   for (int stream = 0; stream < connections_->num_streams(); ++stream) {
     if (targets[stream].empty()) continue;
-    StartCallLocked(stream, connections_->config().worker,
+    StartCallLocked(stream, BulkPullCall::Path::kBest,
                     {spec.min_round, std::move(targets[stream]), spec.encoding});
   }
 }
 
-void BulkPullSession::StartCallLocked(int stream, WorkerId reader, PullSpec spec) {
+void BulkPullSession::StartCallLocked(int stream, BulkPullCall::Path path, PullSpec spec) {
   ++num_open_;
   calls_.push_back(
-      BulkPullCall::Start(connections_, stream, reader, std::move(spec),
+      BulkPullCall::Start(connections_, stream, path, std::move(spec),
                           {.arrived = [this](const PulledBucket& bucket) { OnArrived(bucket); },
                            .done = [this](const absl::Status& status) { OnPartDone(status); }}));
 }

@@ -27,7 +27,7 @@ class BulkPullSession final : public PullSession {
  private:
   void StartCalls(const PullSpec& spec) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnArrived(const PulledBucket& bucket) ABSL_LOCKS_EXCLUDED(mutex_);
-  void StartCallLocked(int stream, WorkerId reader, PullSpec spec)
+  void StartCallLocked(int stream, BulkPullCall::Path path, PullSpec spec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // One of what Wait() waits for has ended.
   void OnPartDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);

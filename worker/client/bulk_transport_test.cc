@@ -463,7 +463,8 @@ TEST_F(BulkTransportTest, ATrialMovesBulkOnEveryPathAndNamesTheOneThatDoesNotWor
   }
   EXPECT_OK(transport_->StartTrial()->Wait());
   EXPECT_EQ(services_[0].peers.size(), 2);
-  EXPECT_EQ(services_[1].last_pull.worker_id(), 0) << "servers do not know it before it joins";
+  EXPECT_EQ(services_[1].last_pull.min_round(), 0) << "servers do not know it before it joins";
+  EXPECT_EQ(services_[1].last_pull.worker_id(), 3);
   services_[0].hold_pull = true;
   config_.patience = absl::Milliseconds(60);
   transport_ = MakeBulkGrpcTransport(config_);

@@ -1,7 +1,9 @@
 #include "worker/model/model_memory.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "common/bytes_text.h"
 
@@ -25,6 +27,13 @@ std::string DeviceText(const DeviceCapabilities& device) {
 }
 
 }  // namespace
+
+int64_t ModelMemory::BytesFor(int64_t samples) const {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;  // others are added
+  const absl::int128 bytes =
+      absl::int128(samples) * bytes_per_sample + parameter_bytes + fixed_bytes;
+  return bytes > kMost ? kMost : static_cast<int64_t>(bytes);
+}
 
 int64_t ModelMemory::LargestBatch(int64_t available_bytes) const {
   const int64_t for_samples = available_bytes - parameter_bytes - fixed_bytes;

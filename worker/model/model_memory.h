@@ -16,9 +16,8 @@ struct ModelMemory {
   int64_t fixed_bytes = 0;       // of the activations: workspaces
   int64_t bytes_per_sample = 0;  // of the activations
 
-  int64_t BytesFor(int64_t samples) const {
-    return parameter_bytes + fixed_bytes + samples * bytes_per_sample;
-  }
+  // At most half of the largest number there is.
+  int64_t BytesFor(int64_t samples) const;
   // Samples per micro-batch that fit into `available_bytes`; 0: none.
   int64_t LargestBatch(int64_t available_bytes) const;
 };

@@ -1,5 +1,6 @@
 #include "worker/model/model_memory.h"
 
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -60,6 +61,11 @@ TEST_F(ModelMemoryTest, LargestBatchIsTheLastThatFits) {
 
 constexpr ModelMemory kHundredPerSample = {
     .parameter_bytes = 1000, .fixed_bytes = 500, .bytes_per_sample = 100};
+
+TEST(ModelMemorySizeTest, WhatNoNumberHoldsIsTooMuchAndNotLittle) {
+  const ModelMemory memory = {.parameter_bytes = 1, .bytes_per_sample = int64_t{1} << 50};
+  EXPECT_EQ(memory.BytesFor(1 << 20), std::numeric_limits<int64_t>::max() / 2);
+}
 
 TEST(ChooseMicroBatchTest, ACardIsFilledButForAReserve) {
   const auto chosen = [](int64_t free_bytes, int64_t other_bytes = 0) {

@@ -1,8 +1,28 @@
 #include "worker/trainer/grant_samples.h"
 
 #include "absl/numeric/int128.h"
+#include "absl/strings/str_cat.h"
 
 namespace lodestar {
+
+absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const Dataset& dataset) {
+  if (grant.num_heldout_samples > 0 && dataset.num_heldout_samples() == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", grant.round.value(), " is granted with ", grant.num_heldout_samples,
+                     " held-out samples to evaluate; this worker's data set has none"));
+  }
+  if (grant.kind != Grant::Kind::kTrain) return absl::OkStatus();
+  const int64_t step_samples = job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
+  if (grant.local_steps == job.local_steps && grant.num_samples >= job.local_steps &&
+      grant.num_samples <= step_samples * job.local_steps &&
+      grant.learning_rates.size() == static_cast<size_t>(job.local_steps)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "round ", grant.round.value(), " is granted with ", grant.num_samples, " samples in ",
+      grant.local_steps, " local steps; the job has up to ", step_samples, " samples in each of ",
+      job.local_steps, ": the coordinator contradicts itself"));
+}
 
 SampleSpan SamplesOfStep(const Grant& grant, int step) {
   const int64_t begin = grant.num_samples * step / grant.local_steps;

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "common/cluster_messages.h"
+#include "common/job_spec.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sample_order.h"
 
@@ -19,6 +20,11 @@ struct SampleSpan {
   int64_t count = 0;
   int64_t first_position = 0;  // among all samples of the job
 };
+
+// Whether a worker of `job` with `dataset` can be meant with `grant`: its samples are those of the
+// job's steps, and there are held-out samples to evaluate. What passes is computed with without
+// overflow, and no step holds more samples than the job's. Errors: FailedPrecondition.
+absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const Dataset& dataset);
 
 // The part of `grant` for local step `step` in [0, grant.local_steps).
 SampleSpan SamplesOfStep(const Grant& grant, int step);

@@ -1,7 +1,10 @@
 #include "worker/trainer/grant_samples.h"
 
 #include <set>
+#include <string>
 
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace lodestar {
@@ -27,6 +30,57 @@ TEST(GrantSamplesTest, LocalStepsCoverTheGrantOnceInOrder) {
       EXPECT_EQ(next, 1000 + num_samples);
     }
   }
+}
+
+class NoData final : public Dataset {
+ public:
+  explicit NoData(int64_t num_heldout) : num_heldout_(num_heldout) {}
+  int64_t num_train_samples() const override { return 1; }
+  int64_t num_heldout_samples() const override { return num_heldout_; }
+  int64_t tokens_per_sample() const override { return 1; }
+  const std::string& fingerprint() const override { return fingerprint_; }
+  std::string Describe() const override { return ""; }
+  absl::Status ReadTrain(absl::Span<const SampleRef>, HostBatch*) const override {
+    return absl::OkStatus();
+  }
+  absl::Status ReadHeldout(absl::Span<const int64_t>, HostBatch*) const override {
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t num_heldout_;
+  const std::string fingerprint_;
+};
+
+TEST(GrantSamplesTest, AGrantThatTheJobCannotMeanIsRefusedBeforeItIsRead) {
+  JobSpec job;
+  job.batch_size = 8;
+  job.local_steps = 3;
+  const NoData dataset(/*num_heldout=*/5);
+  Grant good;
+  good.num_samples = 24;
+  good.local_steps = 3;
+  good.learning_rates = {0.1, 0.1, 0.1};
+  good.num_heldout_samples = good.evaluation_set_size = 5;
+  EXPECT_OK(CheckGrant(good, job, dataset));
+  const auto refused = [&](void (*spoil)(Grant&)) {
+    Grant grant = good;
+    spoil(grant);
+    EXPECT_THAT(CheckGrant(grant, job, dataset), StatusIs(absl::StatusCode::kFailedPrecondition));
+  };
+  refused([](Grant& grant) { grant.num_samples = 25; });
+  refused([](Grant& grant) { grant.num_samples = 2; });
+  refused([](Grant& grant) { grant.num_samples = int64_t{1} << 40; });
+  refused([](Grant& grant) {
+    grant.local_steps = 4;
+    grant.learning_rates.push_back(0.1);
+  });
+  refused([](Grant& grant) { grant.learning_rates.pop_back(); });
+  EXPECT_THAT(CheckGrant(good, job, NoData(/*num_heldout=*/0)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, testing::HasSubstr("has none")));
+  Grant evaluation;
+  evaluation.kind = Grant::Kind::kEvaluate;
+  EXPECT_OK(CheckGrant(evaluation, job, NoData(/*num_heldout=*/0)));
 }
 
 TEST(GrantSamplesTest, EvaluationSetNamesDifferentSamplesAcrossTheHeldOutData) {

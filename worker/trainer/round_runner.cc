@@ -23,6 +23,7 @@ bool MayGoBetter(const absl::Status& status) {
 
 absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Grant& grant) {
   const Registration& registration = *life.registration;
+  RETURN_IF_ERROR(CheckGrant(grant, registration.job, *deps_.dataset));
   const bool is_made = kept_.has_value() &&
                        kept_->server_incarnation == registration.server_incarnation &&
                        kept_->life == registration.life && kept_->round == grant.round &&

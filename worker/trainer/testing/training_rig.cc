@@ -54,6 +54,7 @@ class RandomDataset final : public Dataset {
 JobSpec TrainingRig::SmallJob(JobSpec job) {
   job.model = SmallGptSpec();
   job.bucket_bytes = 4096;
+  job.batch_size = kRigBatch;
   return job;
 }
 

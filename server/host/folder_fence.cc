@@ -1,0 +1,144 @@
+#include "server/host/folder_fence.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/checkpoint_directory.h"
+#include "common/folder_lock.h"
+#include "common/peer_text.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxPathBytes = 4096;  // PATH_MAX of Linux
+
+absl::Status Refuse(absl::string_view path, absl::string_view reason) {
+  return absl::FailedPreconditionError(absl::StrCat("this server does not touch ",
+                                                    PeerText(path, kMaxPathBytes),
+                                                    " for the coordinator: ", reason));
+}
+
+// As it is on the disk, as far as it is there.
+fs::path Resolved(const fs::path& path) {
+  std::error_code error;
+  fs::path resolved = fs::weakly_canonical(path, error);
+  return error ? fs::path() : resolved;
+}
+
+absl::Status CheckForm(const std::string& path) {
+  const fs::path parsed(path);
+  const bool is_plain = path.size() <= kMaxPathBytes && path.find('\0') == std::string::npos &&
+                        parsed.is_absolute() && parsed.lexically_normal() == parsed &&
+                        parsed.has_filename();
+  if (is_plain) return absl::OkStatus();
+  return Refuse(path, "it is no absolute path without '..'; give the coordinator absolute paths");
+}
+
+std::optional<CheckpointEntry> EntryOf(const std::string& path) {
+  const fs::path parsed(path);
+  return ParseCheckpointName(parsed.parent_path().string(), parsed.filename().string());
+}
+
+absl::Status CheckIsNoLink(const std::string& path) {
+  std::error_code error;
+  return fs::is_symlink(fs::symlink_status(path, error)) ? Refuse(path, "it is a link")
+                                                         : absl::OkStatus();
+}
+
+// A checkpoint has files, and nothing but files.
+absl::Status CheckHasNoLinks(const std::string& directory) {
+  RETURN_IF_ERROR(CheckIsNoLink(directory));
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    RETURN_IF_ERROR(CheckIsNoLink(entry->path().string()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+FolderFence::FolderFence(std::vector<std::string> named) : named_(std::move(named)) {}
+
+bool FolderFence::IsNamed(const std::string& path) const {
+  const fs::path resolved = Resolved(path);
+  return !resolved.empty() &&
+         std::any_of(named_.begin(), named_.end(), [&](const std::string& named) {
+           const fs::path folder = Resolved(fs::absolute(named));
+           return !folder.empty() &&
+                  std::mismatch(folder.begin(), folder.end(), resolved.begin(), resolved.end())
+                          .first == folder.end();
+         });
+}
+
+absl::Status FolderFence::CheckNamed(const std::string& path) const {
+  if (named_.empty() || IsNamed(path)) return absl::OkStatus();
+  return Refuse(path, absl::StrCat("its flags name ", absl::StrJoin(named_, ", "),
+                                   "; give all servers the same --checkpoint_dir, --fallback_dir, "
+                                   "--resume and --init_from, or the others none of them"));
+}
+
+absl::Status FolderFence::CheckCheckpoint(const std::string& path) const {
+  RETURN_IF_ERROR(CheckForm(path));
+  RETURN_IF_ERROR(CheckNamed(path));
+  const std::optional<CheckpointEntry> entry = EntryOf(path);
+  if (named_.empty() && (!entry.has_value() || entry->suffix == kTemporarySuffix)) {
+    return Refuse(path,
+                  "it is not named as a checkpoint, such as round-00001234; give this "
+                  "server the same --resume or --init_from as the coordinator");
+  }
+  return CheckHasNoLinks(path);
+}
+
+absl::Status FolderFence::CheckSource(const WeightsSource& source) const {
+  if (const auto* checkpoint = std::get_if<CheckpointSource>(&source)) {
+    return CheckCheckpoint(checkpoint->directory);
+  }
+  const auto* file = std::get_if<SafetensorsSource>(&source);
+  if (file == nullptr) return absl::OkStatus();
+  std::error_code error;
+  if (fs::is_directory(file->path, error)) return CheckCheckpoint(file->path);
+  RETURN_IF_ERROR(CheckForm(file->path));
+  RETURN_IF_ERROR(CheckNamed(file->path));
+  if (!named_.empty() || absl::EndsWith(file->path, ".safetensors")) return absl::OkStatus();
+  return Refuse(file->path,
+                "it is not named *.safetensors; give this server the same --init_from as the "
+                "coordinator");
+}
+
+absl::Status FolderFence::CheckFolder(const SharedFolder& folder) const {
+  if (folder.path.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckForm(folder.path));
+  return CheckNamed(folder.path);
+}
+
+absl::Status FolderFence::CheckSave(const SharedFolder& folder,
+                                    const std::string& directory) const {
+  RETURN_IF_ERROR(CheckForm(directory));
+  RETURN_IF_ERROR(CheckNamed(directory));
+  const std::optional<CheckpointEntry> entry = EntryOf(directory);
+  if (!entry.has_value() || entry->suffix != kTemporarySuffix) {
+    return Refuse(directory,
+                  "a checkpoint is written under a name such as round-00001234.<try>.tmp");
+  }
+  RETURN_IF_ERROR(CheckHasNoLinks(directory));
+  if (!named_.empty()) return absl::OkStatus();
+  const absl::Status held =
+      CheckSameHolder(folder.path, folder.claim_id, fs::path(directory).parent_path().string());
+  return held.ok() ? held : Refuse(directory, held.message());
+}
+
+absl::Status FolderFence::CheckPublished(const std::string& path) const {
+  return CheckCheckpoint(path);
+}
+
+}  // namespace lodestar

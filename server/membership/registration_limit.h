@@ -1,0 +1,51 @@
+// How many registrations a coordinator takes per minute, of one address and in all, so that whoever
+// registers again and again, under new names, leaves room for others. Pure: no lock, clock or
+// thread.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace lodestar {
+
+// The part of a peer's address, as gRPC writes it ("ipv4:10.0.0.1:4242", "ipv6:%5B::1%5D:4242"),
+// that it cannot change at will: of IPv6 the first 64 bits. "loopback" for this machine.
+std::string PeerOrigin(absl::string_view peer);
+
+class RegistrationLimit {
+ public:
+  // Per minute; as many at once if there were none for a minute. Fleets that start together, behind
+  // one address, are in after minutes.
+  struct Config {
+    double per_origin = 600;
+    double from_loopback = 6000;
+    double in_all = 6000;
+  };
+
+  explicit RegistrationLimit(const Config& config) : config_(config) {}
+
+  // Counts the registration if it may be taken. Errors: ResourceExhausted with RetryAfter.
+  absl::Status Take(absl::string_view peer, absl::Time now);
+  // Origins that are remembered: those that have registered within the last minute.
+  size_t num_origins() const { return origins_.size(); }
+
+ private:
+  struct Allowance {
+    double left = 0;
+    absl::Time as_of;
+  };
+  static void Refill(Allowance& allowance, double per_minute, absl::Time now);
+  void ForgetOld(absl::Time now);
+
+  const Config config_;
+  std::map<std::string, Allowance> origins_;
+  Allowance all_ = {.left = config_.in_all, .as_of = absl::InfinitePast()};
+  absl::Time looked_at_ = absl::InfinitePast();
+};
+
+}  // namespace lodestar

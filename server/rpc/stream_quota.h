@@ -1,0 +1,65 @@
+// How many bulk streams may be open at once: each takes some 20 kB before it has moved anything. Of
+// members a few each; of callers that this server has not been told of, who may be anybody, a
+// bounded number in all.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/ids.h"
+
+namespace lodestar {
+
+// Thread-safe.
+class StreamQuota : public std::enable_shared_from_this<StreamQuota> {
+ public:
+  struct Config {
+    int per_worker = 64;
+    int strangers = 4096;
+    int per_stranger = 16;
+  };
+  enum class Caller { kMember, kStranger };
+
+  // The place of one stream, until it is gone.
+  class Seat {
+   public:
+    Seat(std::shared_ptr<StreamQuota> quota, WorkerId worker, Caller caller)
+        : quota_(std::move(quota)), worker_(worker), caller_(caller) {}
+    ~Seat() { quota_->Free(worker_, caller_); }
+    Seat(const Seat&) = delete;
+    Seat& operator=(const Seat&) = delete;
+
+    bool IsFor(WorkerId worker, Caller caller) const {
+      return worker_ == worker && caller_ == caller;
+    }
+
+   private:
+    const std::shared_ptr<StreamQuota> quota_;
+    const WorkerId worker_;
+    const Caller caller_;
+  };
+
+  explicit StreamQuota(const Config& config) : config_(config) {}
+
+  // `worker`: none, 0, while it has not said which; of these only the strangers in all count.
+  // Errors: ResourceExhausted.
+  absl::StatusOr<std::unique_ptr<Seat>> Take(WorkerId worker, Caller caller)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Count {
+    int members = 0;
+    int strangers = 0;
+  };
+  void Free(WorkerId worker, Caller caller) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const Config config_;
+  absl::Mutex mutex_;
+  int num_strangers_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<WorkerId, Count> of_workers_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar
