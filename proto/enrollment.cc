@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/err.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -51,6 +52,8 @@ class Connection {
   }
 
   int descriptor() const { return descriptor_; }
+  // The TLS alert that the other side has ended the connection with; -1: none.
+  int alert() const { return alert_; }
   SSL* ssl() const { return ssl_.get(); }
 
   absl::Status Await(short events) const {
@@ -158,6 +161,7 @@ class Connection {
           OpensslError();
           return absl::UnavailableError("the connection was closed");
         default:
+          alert_ = ERR_GET_REASON(ERR_peek_error()) - SSL_AD_REASON_OFFSET;
           return absl::UnavailableError(absl::StrCat("TLS fails: ", OpensslError()));
       }
     }
@@ -179,6 +183,7 @@ class Connection {
   int descriptor_;
   absl::Time deadline_;
   OwnedSsl ssl_;
+  int alert_ = -1;
 };
 
 absl::StatusOr<Connection> Dial(const std::string& address, absl::Time deadline) {
@@ -325,7 +330,9 @@ bool SpeaksTls(const std::string& address, absl::Duration timeout) {
   if (!connection.ok()) return false;
   const OwnedSslContext context = NewContext(TLS_client_method());
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
-  return connection->BeginTls(context.get(), /*is_server=*/false).ok();
+  const absl::Status greeted = connection->BeginTls(context.get(), /*is_server=*/false);
+  // A ps_server that is starting, or has no room, says so with this alert.
+  return greeted.ok() || connection->alert() == SSL_AD_INTERNAL_ERROR;
 }
 
 absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Duration timeout,
