@@ -13,7 +13,6 @@
 namespace lodestar {
 namespace {
 
-constexpr unsigned int kFileWatchSeconds = 5;
 constexpr char kMethodKey[] = ":path";
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
@@ -67,9 +66,10 @@ class AccessProcessor final : public grpc::AuthMetadataProcessor {
 
 }  // namespace
 
-TransportSecurity::TransportSecurity(const CredentialFiles& files)
+TransportSecurity::TransportSecurity(const CredentialFiles& files, int watch_seconds)
     : provider_(std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-          files.key, files.certificate, files.authority, kFileWatchSeconds)) {
+          files.key, files.certificate, files.authority,
+          static_cast<unsigned int>(watch_seconds))) {
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(provider_);
   options.watch_identity_key_cert_pairs();

@@ -29,7 +29,7 @@ class TransportSecurity {
   TransportSecurity() = default;
   // TLS, with what is in the files, which are read again when they change; connections that are
   // open stay.
-  explicit TransportSecurity(const CredentialFiles& files);
+  explicit TransportSecurity(const CredentialFiles& files, int watch_seconds = 5);
 
   bool is_plain() const { return provider_ == nullptr; }
   // Connections to servers only: a peer with a certificate for another role is not spoken to,

@@ -122,6 +122,22 @@ TEST_F(TransportSecurityTest, AServerOfAnotherClusterOrRoleIsNotSpokenTo) {
               StatusIs(absl::StatusCode::kUnavailable));
 }
 
+TEST_F(TransportSecurityTest, ANewCertificateIsShownWithoutARestart) {
+  const CredentialFiles server = authority_.FilesFor(kServer);
+  const CredentialFiles worker = authority_.FilesFor(kWorker);
+  Serve(TransportSecurity(server, /*watch_seconds=*/1));
+  const TransportSecurity security(worker, /*watch_seconds=*/1);
+  EXPECT_THAT(Call(security), StatusIs(absl::StatusCode::kPermissionDenied, "worker box"));
+  authority_.Renew(server, {Role::kServer, "shard-0", "03"});
+  authority_.Renew(worker, {Role::kWorker, "renamed", "04"});
+  const absl::Time give_up = absl::Now() + absl::Seconds(30);
+  absl::Status answer;
+  do {
+    answer = Call(security);
+  } while (answer.message() == "worker box" && absl::Now() < give_up);
+  EXPECT_THAT(answer, StatusIs(absl::StatusCode::kPermissionDenied, "worker renamed"));
+}
+
 TEST_F(TransportSecurityTest, EveryCallIsJudgedBeforeItsHandler) {
   std::string seen;
   Serve(TransportSecurity(authority_.FilesFor(kServer)),
