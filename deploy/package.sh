@@ -80,9 +80,9 @@ for program in ps_server gpu_worker psctl; do
     fail "$program --version does not name the commit ${commit:-unknown}: $("$stage/bin/$program" --version)"
 done
 
-for file in README.md LICENSE CHANGELOG.md \
+for file in README.md LICENSE CHANGELOG.md SECURITY.md \
   deploy/{loss_curve.py,yardsticks.py,quickstart.sh,local_cluster.sh,script_help.sh} \
-  deploy/docs/*.md deploy/examples/*.{sh,py,textproto} tests/bench/results/*.md proto/README.md proto/*.proto \
+  deploy/docs/*.md deploy/systemd/*.service deploy/examples/*.{sh,py,textproto} tests/bench/results/*.md proto/README.md proto/*.proto \
   tests/gpu/run.sh tests/gpu/three_modes_test.py tests/process/cluster_processes.py \
   tests/bench/gpu.sh tests/bench/gpu/gpu_table.py tests/bench/gpu/torch_gpt2.py; do
   install -D -m "$(stat --format=%a "$file")" "$file" "$stage/$file"
