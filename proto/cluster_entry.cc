@@ -120,6 +120,7 @@ CredentialRenewer::~CredentialRenewer() {
   {
     absl::MutexLock lock(&mutex_);
     is_over_ = true;
+    if (call_ != nullptr) call_->TryCancel();
   }
   thread_.join();
 }
@@ -136,7 +137,16 @@ absl::Status CredentialRenewer::Renew() {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kRenewalTimeout));
     v1::RenewReply reply;
+    {
+      absl::MutexLock state(&mutex_);
+      if (is_over_) return absl::CancelledError("this program is ending");
+      call_ = &context;
+    }
     last = FromGrpcStatus(stub->Renew(&context, request, &reply));
+    {
+      absl::MutexLock state(&mutex_);
+      call_ = nullptr;
+    }
     if (!last.ok()) continue;
     RETURN_IF_ERROR(CheckKeyFits(reply.certificate(), credentials.key));
     return WriteFileAtomically(files_.certificate, reply.certificate());
@@ -168,6 +178,7 @@ void CredentialRenewer::Run() {
       LogDebug("the certificate in {} is renewed", files_.certificate);
       continue;
     }
+    if (absl::IsCancelled(renewed)) continue;
     LogWarn("the certificate in {} cannot be renewed yet: {}; trying again", files_.certificate,
             renewed.message());
     pause = std::min(pause * 2, kLongestPause);

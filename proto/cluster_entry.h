@@ -66,6 +66,7 @@ class CredentialRenewer {
   absl::Mutex renewal_;  // one at a time
   absl::Mutex mutex_;
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // under way
   std::thread thread_;
 };
 

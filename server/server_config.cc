@@ -43,7 +43,7 @@ absl::Status CheckSecurity(const ServerConfig& config) {
   }
   if (config.is_coordinator() && !config.is_replica && !flags.join.empty()) {
     return absl::InvalidArgumentError(
-        "--join (or $LODESTAR_JOIN) is for workers, replicas and servers of further shards: the "
+        "--join is for workers, replicas and servers of further shards: the "
         "server of shard 0 is whom they join; leave it out");
   }
   if (!flags.has_own() && flags.state_dir.empty()) {

@@ -470,6 +470,11 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   ASSIGN_OR_RETURN(config.durability, ReadJournal());
   config.is_replica = absl::GetFlag(FLAGS_replica);
+  // What a shell has for workers is nothing to whom they join.
+  SecurityFlags& security = config.security.flags;
+  if (config.is_coordinator() && !config.is_replica && security.is_join_from_environment) {
+    security.join.clear();
+  }
   if (config.is_replica && config.cluster.leader_lease.empty()) {
     config.durability.checkpoint_dir = FolderOf(absl::GetFlag(FLAGS_checkpoint_dir));
     return config;

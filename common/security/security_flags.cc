@@ -73,6 +73,7 @@ absl::StatusOr<SecurityFlags> ReadSecurityFlags() {
   if (flags.join.empty() && num_own == 0 && !flags.insecure) {
     const char* const from_environment = std::getenv("LODESTAR_JOIN");
     if (from_environment != nullptr) flags.join = from_environment;
+    flags.is_join_from_environment = !flags.join.empty();
   }
   return flags;
 }

@@ -52,8 +52,10 @@ TEST_F(SecurityFlagsTest, StateIsWhereTheSystemSays) {
 TEST_F(SecurityFlagsTest, TheEnvironmentHasTheJoinStringWhereNoFlagSaysMore) {
   setenv("LODESTAR_JOIN", "lodestar://env", 1);
   EXPECT_EQ(ReadSecurityFlags()->join, "lodestar://env");
+  EXPECT_TRUE(ReadSecurityFlags()->is_join_from_environment);
   absl::SetFlag(&FLAGS_join, "lodestar://flag");
   EXPECT_EQ(ReadSecurityFlags()->join, "lodestar://flag");
+  EXPECT_FALSE(ReadSecurityFlags()->is_join_from_environment);
   absl::SetFlag(&FLAGS_join, "");
   absl::SetFlag(&FLAGS_insecure, true);
   EXPECT_EQ(ReadSecurityFlags()->join, "");

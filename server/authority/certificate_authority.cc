@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -106,12 +107,20 @@ absl::Status CertificateAuthority::Load() {
 
 absl::Status CertificateAuthority::ReadLedger() {
   const std::string path = LedgerPath(config_.folder);
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) != 0) return ErrnoStatus(errno, "look at", path);
+  const std::pair version(facts.st_ino, absl::TimeFromTimespec(facts.st_mtim));
+  if (version == read_version_) {
+    read_at_ = deps_.now();
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const std::string text, ReadSecretFile(path, kMaxLedgerBytes));
   absl::StatusOr<TokenLedger> ledger = TokenLedger::FromJson(text);
   if (!ledger.ok()) {
     return absl::DataLossError(absl::StrCat(path, ": ", ledger.status().message()));
   }
   ledger_ = *std::move(ledger);
+  read_version_ = version;
   read_at_ = deps_.now();
   return absl::OkStatus();
 }
@@ -125,6 +134,7 @@ absl::Status CertificateAuthority::Change(
   RETURN_IF_ERROR(change(changed, deps_.now()));
   RETURN_IF_ERROR(WriteSecretFile(LedgerPath(config_.folder), changed.ToJson()));
   ledger_ = std::move(changed);
+  read_version_ = {};  // another file now
   return absl::OkStatus();
 }
 

@@ -3,10 +3,13 @@
 // folder. Everything is on the disk before anybody is told. Thread-safe; blocks for the disk.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -79,6 +82,7 @@ class CertificateAuthority {
   CertificateAuthority(Config config, Deps deps)
       : config_(std::move(config)), deps_(std::move(deps)) {}
   absl::Status Load();
+  // Unless it is the one that was read last.
   absl::Status ReadLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Carries out `change` on what is on the disk now, and writes the outcome there. Other processes
   // wait. Errors: the first of both; then nothing has changed.
@@ -94,6 +98,8 @@ class CertificateAuthority {
   absl::Mutex mutex_;
   TokenLedger ledger_ ABSL_GUARDED_BY(mutex_);
   absl::Time read_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // Of the file that was read: each version is a file of its own.
+  std::pair<ino_t, absl::Time> read_version_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

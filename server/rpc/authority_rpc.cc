@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/enrollment.h"
@@ -20,6 +22,8 @@ constexpr int kEnrollmentThreads = 4;
 constexpr int kMaxEnrolling = 64;  // that wait for a thread, or have one
 constexpr absl::Duration kEnrollmentTimeout = absl::Seconds(10);
 constexpr size_t kMaxRequestBytes = 16 << 10;
+constexpr size_t kMaxNameBytes = 64;
+constexpr int kMaxRoles = 8;
 
 std::string WhoIs(const std::optional<Identity>& caller) {
   return caller.has_value() ? TextOf(*caller) : "somebody";
@@ -80,9 +84,11 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
       TokenLedger::Enrolment enrolment;
       enrolment.token_id = request.token_id();
       enrolment.secret = request.secret();
-      enrolment.name = request.name();
-      enrolment.fallback_name = request.fallback_name();
-      enrolment.roles.assign(request.roles().begin(), request.roles().end());
+      enrolment.name = PeerText(request.name(), kMaxNameBytes);
+      enrolment.fallback_name = PeerText(request.fallback_name(), kMaxNameBytes);
+      for (int i = 0; i < std::min(request.roles_size(), kMaxRoles); ++i) {
+        enrolment.roles.push_back(PeerText(request.roles(i), kMaxNameBytes));
+      }
       ASSIGN_OR_RETURN(CertificateAuthority::Issued issued,
                        deps_.authority->Enroll(enrolment, request.certificate_request()));
       identity = issued.identity;
@@ -174,7 +180,8 @@ grpc::ServerUnaryReactor* AuthorityRpc::RevokeToken(grpc::CallbackServerContext*
                                                     v1::RevokeTokenReply*) {
   return Answer(context, [this, request](const auto& caller) -> absl::Status {
     RETURN_IF_ERROR(deps_.authority->RevokeToken(request->id()));
-    LogInfo("audit: {} has revoked token {}", WhoIs(caller), request->id());
+    LogInfo("audit: {} has revoked token {}", WhoIs(caller),
+            PeerText(request->id(), kMaxNameBytes));
     return absl::OkStatus();
   });
 }
