@@ -80,7 +80,9 @@ void ClusterSaves::Begin(absl::string_view folder, absl::Time now) {
                                state_.membership.Export(), state_.progress.Export()};
   const std::string directory =
       state_.checkpoints.Begin(folder, state_.ledger.next_round(), state, now);
-  SaveCommand command = {.round = std::nullopt, .directory = directory};
+  SaveCommand command = {.round = std::nullopt,
+                         .directory = directory,
+                         .folder_claim_id = state_.config.folder_claim_id};
   if (state_.policy->uses_rosters()) command.round = state_.ledger.next_round();
   outbox_.Command(std::move(command));
   outbox_.Tell(absl::StrCat("checkpoint begun directory=", directory));

@@ -71,6 +71,9 @@ struct DropCommand {
 struct SaveCommand {
   std::optional<Round> round;  // that every bucket is about to collect; nullopt: each as it is
   std::string directory;
+  // Of the coordinator's SharedFolder, as it is now: another process may go on with the job that
+  // was assigned. 0: as it was assigned.
+  uint64_t folder_claim_id = 0;
 };
 
 // What a SaveCommand has begun is a checkpoint: whoever starts from it needs nothing from before.

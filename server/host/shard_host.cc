@@ -411,7 +411,9 @@ absl::StatusOr<int64_t> ShardHost::CheckMemory(const JobSpec& job, int64_t num_e
 
 void ShardHost::Save(const SaveCommand& command) {
   commands_->Schedule([this, command] {
-    const auto write = [this, assignment = assignment_,
+    AssignCommand assignment = assignment_;
+    if (command.folder_claim_id != 0) assignment.folder.claim_id = command.folder_claim_id;
+    const auto write = [this, assignment = std::move(assignment),
                         directory = command.directory](absl::StatusOr<ShardState> state) {
       writer_->Schedule([this, assignment, directory, state = std::move(state)] {
         WriteFiles(assignment, directory, state);

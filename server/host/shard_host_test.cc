@@ -9,12 +9,14 @@
 #include "absl/synchronization/notification.h"
 #include "common/bucket_plan.h"
 #include "common/executor.h"
+#include "common/folder_lock.h"
 #include "common/layout.h"
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/host/folder_fence.h"
 
 namespace lodestar {
 namespace {
@@ -130,6 +132,34 @@ TEST(ShardHostTest, ARoundThatWasNeverOpenedHereDoesNotHoldUpTheCheckpointBehind
   host.Obey(Assignment(1));
   host.Obey(SaveCommand{.round = Round(1), .directory = "ckpt/round-00000001.tmp"});
   EXPECT_THAT(reports.saved, ElementsAre("ckpt/round-00000001.tmp"));
+}
+
+// It has the job from its journal, and holds the folder as another process than the one before.
+TEST(ShardHostTest, SavesGoOnUnderACoordinatorThatWasStartedAgain) {
+  InlineExecutor executor;
+  RecordedReports reports;
+  SimulatedFileSystem disk;
+  const std::string runs = absl::StrCat(testing::TempDir(), "/started_again");
+  std::filesystem::create_directories(runs);
+  auto lock = FolderLock::Take(runs, NewFolderClaim(), {});
+  ASSERT_OK(lock);
+  const FolderFence fence({});
+  ShardHost host(0, {.executor = &executor,
+                     .commands = &executor,
+                     .writer = &executor,
+                     .reports = &reports,
+                     .file_system = &disk,
+                     .fence = &fence});
+  AssignCommand command = Assignment(1);
+  command.folder = {runs, (*lock)->claim_id()};
+  host.Obey(command);
+  lock->reset();
+  lock = FolderLock::Take(runs, NewFolderClaim(), {});
+  ASSERT_OK(lock);
+  const std::string directory = absl::StrCat(runs, "/round-00000001.a1.tmp");
+  host.Obey(SaveCommand{
+      .round = Round(1), .directory = directory, .folder_claim_id = (*lock)->claim_id()});
+  EXPECT_THAT(reports.saved, ElementsAre(directory));
 }
 
 TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {

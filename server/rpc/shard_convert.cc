@@ -120,6 +120,7 @@ v1::ShardCommand ToProto(const ShardCommand& command) {
           [&](const SaveCommand& save) {
             wire.mutable_save()->set_round(save.round.value_or(Round(kAnyRound)).value());
             wire.mutable_save()->set_directory(save.directory);
+            wire.mutable_save()->set_folder_claim_id(save.folder_claim_id);
           },
           [&](const PublishedCommand& published) {
             wire.mutable_published()->set_directory(published.directory);
@@ -155,7 +156,9 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
                          Incarnation(command.drop().incarnation()),
                          PeerText(command.drop().reason(), kMaxReasonBytes)};
     case v1::ShardCommand::kSave: {
-      SaveCommand save = {.round = std::nullopt, .directory = command.save().directory()};
+      SaveCommand save = {.round = std::nullopt,
+                          .directory = command.save().directory(),
+                          .folder_claim_id = command.save().folder_claim_id()};
       if (command.save().round() >= 0) save.round = Round(command.save().round());
       return save;
     }
