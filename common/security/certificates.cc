@@ -177,7 +177,10 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
                identity.role == Role::kServer ? "serverAuth,clientAuth" : "clientAuth");
   AddExtension(raw, issuer.get(), NID_subject_key_identifier, "hash");
   AddExtension(raw, issuer.get(), NID_authority_key_identifier, "keyid");
-  AddExtension(raw, issuer.get(), NID_subject_alt_name, absl::StrCat("URI:", UriOf(identity)));
+  // Clients in other languages compare the name of the host, and know no roles.
+  AddExtension(raw, issuer.get(), NID_subject_alt_name,
+               absl::StrCat("URI:", UriOf(identity),
+                            identity.role == Role::kServer ? ",DNS:lodestar" : ""));
   Sign(raw, issuer_key.get());
   return PemOf(raw);
 }

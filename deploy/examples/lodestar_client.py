@@ -13,6 +13,7 @@ described in proto/README.md; the stubs come from proto/*.proto:
 
 import array
 import math
+import os
 import random
 import struct
 import sys
@@ -50,6 +51,26 @@ CHANNEL_OPTIONS = [
     # A new channel is a new connection.
     ("grpc.use_local_subchannel_pool", 1),
 ]
+
+# The name of every server in its certificate.
+SERVER_NAME = "lodestar"
+
+
+def open_channel(address, credentials=None):
+    """`credentials`: a folder with key.pem, certificate.pem and authority.pem, as `gpu_worker --join`
+    leaves it in its --state_dir; None: plain text."""
+    if credentials is None:
+        return grpc.insecure_channel(address, CHANNEL_OPTIONS)
+
+    def content(name):
+        with open(os.path.join(credentials, name), "rb") as file:
+            return file.read()
+
+    tls = grpc.ssl_channel_credentials(content("authority.pem"), content("key.pem"),
+                                       content("certificate.pem"))
+    return grpc.secure_channel(
+        address, tls, CHANNEL_OPTIONS + [("grpc.ssl_target_name_override", SERVER_NAME)])
+
 
 # These name a cause that another try meets again. Everything else may be over in a moment.
 FINAL_CODES = (
@@ -163,7 +184,7 @@ class Task:
 class Life:
     """One registration: the calls that carry its worker_id and incarnation."""
 
-    def __init__(self, coordinator, registration):
+    def __init__(self, coordinator, registration, credentials):
         self.job = registration.job
         self._identity = {
             "worker_id": registration.worker_id,
@@ -174,7 +195,7 @@ class Life:
         self._num_elements = registration.servers[-1].end
         self._coordinator = coordinator
         self._channels = [
-            grpc.insecure_channel(server.address, CHANNEL_OPTIONS)
+            open_channel(server.address, credentials)
             for server in registration.servers
         ]
         self._servers = [parameters_grpc.ParameterServiceStub(c) for c in self._channels]
@@ -315,10 +336,11 @@ class Life:
 class Worker:
     """A member of the cluster for as long as the job lasts, over any number of lives."""
 
-    def __init__(self, coordinator, name, task):
+    def __init__(self, coordinator, name, task, credentials=None):
         if sys.byteorder != "little":
             raise Refused("the wire is little endian, and this example copies numbers as they are")
         self._address = coordinator
+        self._credentials = credentials
         self._connect()
         self._name = name
         self._task = task
@@ -334,7 +356,7 @@ class Worker:
         self._last_topic = None
 
     def _connect(self):
-        self._channel = grpc.insecure_channel(self._address, CHANNEL_OPTIONS)
+        self._channel = open_channel(self._address, self._credentials)
         self._coordinator = cluster_grpc.ClusterServiceStub(self._channel)
 
     def stop(self):
@@ -399,7 +421,7 @@ class Worker:
             # The round that it is of went on without us, or everything goes back to a checkpoint.
             self._unsent_report = None
             self._incarnation = registration.incarnation
-        life = self._life = Life(self._coordinator, registration)
+        life = self._life = Life(self._coordinator, registration, self._credentials)
         try:
             self._take_part(life, registration.needs_initial_weights)
             reason = self._carry_out_grants(life)

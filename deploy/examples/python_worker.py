@@ -79,11 +79,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--coordinator", default="127.0.0.1:50051", help="HOST:PORT of shard 0")
     parser.add_argument("--name", default="python", help="unique within the job")
+    parser.add_argument("--credentials",
+                        help="folder with the key and the certificates that `gpu_worker --join "
+                             "--name=NAME` has got for this name; none: plain text")
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Before there are other threads, which inherit it: only await_stop() takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    worker = Worker(options.coordinator, options.name, Clouds())
+    worker = Worker(options.coordinator, options.name, Clouds(), options.credentials)
 
     def await_stop():
         signal.sigwait(STOP_SIGNALS)

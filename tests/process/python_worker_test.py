@@ -5,6 +5,7 @@ and gives the very weights that arithmetic on whole numbers predicts.
 Usage: python_worker_test.py PS_SERVER GPU_WORKER PSCTL
 """
 import array
+import glob
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ import threading
 import unittest
 
 import cluster_processes
-from cluster_processes import ClusterTestCase, members_of, wait_until, worker_in
+from cluster_processes import BINARIES, ClusterTestCase, members_of, wait_until, worker_in
 
 EXAMPLES = os.path.abspath("deploy/examples")
 PROTOCOL_PAGE = os.path.abspath("proto/README.md")
@@ -120,9 +121,9 @@ class PythonClientTestCase(ClusterTestCase):
                                                 "batch_size": 16, "bucket_bytes": 2048,
                                                 "eval_samples": 0, **flags})
 
-  def start_example(self, name):
+  def start_example(self, name, *flags):
     return self.start([os.path.join(EXAMPLES, "python_worker.py"),
-                       f"--coordinator=127.0.0.1:{self.port}", "--name=" + name],
+                       f"--coordinator=127.0.0.1:{self.port}", "--name=" + name, *flags],
                       "example_" + name, env=example_environment())
 
 
@@ -163,6 +164,24 @@ class PythonWorkerTest(PythonClientTestCase):
     self.assert_ends(example)
     self.assertEqual(worker_in(self.status(), "a")["state"], "left")
     self.stop_job(restarted)
+
+  def test_joins_with_the_certificate_of_its_machine(self):
+    home = {**os.environ, "HOME": self.path("home"), "XDG_STATE_HOME": ""}
+    server = self.start_client_server(popen={"env": home}, rounds=5, tls="true")
+    created = subprocess.run([BINARIES["psctl"], "token", "create",
+                              f"--server=127.0.0.1:{self.port}"],
+                             env=home, capture_output=True, text=True, check=True)
+    # It cannot train a model that only a client knows: here it enrols, and no more.
+    enrolled = self.start([BINARIES["gpu_worker"], "--name=a",
+                           f"--data={self.path('corpus.txt')}", "--device=cpu"], "enrolled",
+                          env={**home, "LODESTAR_JOIN": created.stdout.strip()})
+    enrolled.wait_for_log("enrolled as worker a")
+    enrolled.kill()
+    folders = glob.glob(self.path("home", ".local", "state", "lodestar", "joined", "*", "worker-a"))
+    self.assertEqual(len(folders), 1, enrolled.log())
+    example = self.start_example("a", "--credentials=" + folders[0])
+    for process in (example, server):
+      self.assert_ends(process)
 
   def test_waits_for_the_lease_of_its_predecessor(self):
     server = self.start_client_server(lease="1s")
