@@ -514,8 +514,9 @@ TEST(ConvertClusterTest, AReportWithNegativeCountsOrImpossibleTimesIsRefused) {
     ExpectRefused(wire, field);
   }
   for (const char* field : {"compute_seconds", "communication_seconds", "wait_seconds"}) {
+    // The last one is no number of seconds that a duration can hold.
     for (const double value : {-1.0, std::numeric_limits<double>::quiet_NaN(),
-                               std::numeric_limits<double>::infinity()}) {
+                               std::numeric_limits<double>::infinity(), 1e200}) {
       v1::RoundReport wire = SomeReport();
       wire.GetReflection()->SetDouble(&wire, wire.GetDescriptor()->FindFieldByName(field), value);
       ExpectRefused(wire, field);
