@@ -129,6 +129,18 @@ TEST(ConvertTest, MissingAndSenselessPartsAreRefused) {
   EXPECT_THAT(FromProto(wire), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name")));
 }
 
+// Else a coordinator would take a model whose job no worker takes.
+TEST(ConvertTest, ModelNameThatIsTakenIsTakenAgain) {
+  v1::ModelSpec wire = ToProto(*ModelPreset("gpt-nano"));
+  for (const int num_controls : {60, 70}) {
+    wire.set_name(std::string(num_controls, '\x01'));
+    const absl::StatusOr<ModelSpec> spec = FromProto(wire);
+    EXPECT_EQ(spec.ok(), num_controls == 60) << spec.status();
+    if (!spec.ok()) continue;
+    EXPECT_THAT(FromProto(ToProto(*spec)), IsOkAndHolds(*spec));
+  }
+}
+
 TEST(ConvertTest, LayoutSurvivesAndItsHashIsChecked) {
   ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ModelPreset("gpt-nano"));
   ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(spec));
