@@ -16,7 +16,6 @@
 #include "common/testing/simulated_file_system.h"
 #include "proto/model_file.h"
 #include "server/coordinator/coordinator_memory_json.h"
-#include "server/host/shard_record_json.h"
 #include "server/journal/journal_reader.h"
 #include "server/journal/journal_record.h"
 #include "server/journal/journal_segments.h"
@@ -26,18 +25,6 @@ namespace lodestar::fuzz {
 namespace {
 
 using Seeds = std::vector<std::string>;
-
-// Reads, writes, and reads what was written: both must read as the same text.
-template <typename Parse, typename Format>
-void CheckText(absl::string_view bytes, Parse parse, Format format) {
-  const auto taken = parse(std::string(bytes));
-  if (!taken.ok()) return Refuse(taken.status());
-  Accept();
-  const std::string again = format(*taken);
-  const auto back = parse(again);
-  LODESTAR_CHECK(back.ok()) << back.status() << " of " << again;
-  LODESTAR_CHECK(format(*back) == again) << again << " became " << format(*back);
-}
 
 void WriteFile(FileSystem& disk, const std::string& path, absl::string_view bytes) {
   absl::StatusOr<SequentialFileWriter> file = SequentialFileWriter::Create(disk, path);
@@ -198,16 +185,6 @@ void ReadFolder(absl::string_view bytes) {
   LODESTAR_CHECK(end->last_sequence >= DurableByWatermark(watermark));
 }
 
-void ReadShardRecord(absl::string_view bytes) {
-  const auto parse = [](const std::string& text) -> absl::StatusOr<ShardRecord> {
-    const absl::StatusOr<Json> json = ParseJson(text);
-    if (!json.ok()) return json.status();
-    return ShardRecordFromJson(*json);
-  };
-  CheckText(bytes, parse,
-            [](const ShardRecord& record) { return FormatJson(ShardRecordToJson(record)); });
-}
-
 void ReadCoordinatorMemory(absl::string_view bytes) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   CheckText(
@@ -275,22 +252,6 @@ Seeds FolderSeeds() {
           absl::StrCat(Piece(SomeRecords(1)), Piece(""), SomeRecords(3))};
 }
 
-Seeds ShardRecordSeeds() {
-  const RoundPlan plan = {Round(5), ViewId(6), {{WorkerId(1), Incarnation(2), 3}}, 0.1};
-  StepRecord step;
-  step.bucket = 3;
-  step.step.kind = BucketStep::Kind::kAccumulate;
-  step.step.round = Round(5);
-  step.step.weight = 3;
-  step.key = {WorkerId(1), Incarnation(2), Round(5), Version(4)};
-  Seeds seeds;
-  for (const ShardRecord& record : std::vector<ShardRecord>{plan, step, ShadowRecord{3, Version(4)},
-                                                            NormRecord{Round(5), 0.1}}) {
-    seeds.push_back(FormatJson(ShardRecordToJson(record)));
-  }
-  return seeds;
-}
-
 // Of a job that an early release has recorded; where the checkout is the folder of work.
 Seeds CoordinatorMemorySeeds() {
   std::ifstream file("tests/compatibility/0.1.0/checkpoints/journal/coordinator/00000001.journal",
@@ -327,7 +288,6 @@ absl::Span<const Case> Cases() {
       {"segment", ReadSegment, SegmentSeeds},
       {"mended_segment", ReadMendedSegment, SegmentSeeds},
       {"folder", ReadFolder, FolderSeeds},
-      {"shard_record", ReadShardRecord, ShardRecordSeeds},
       {"coordinator_memory", ReadCoordinatorMemory, CoordinatorMemorySeeds},
       {"model_file", ReadModelFile, ModelFileSeeds},
       {"model_json", ReadModelJson, ModelJsonSeeds},

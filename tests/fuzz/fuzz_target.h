@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/check.h"
@@ -36,6 +37,18 @@ inline void Accept() { ++num_accepted; }
 // An error of ours always has a text.
 inline void Refuse(const absl::Status& status) {
   LODESTAR_CHECK(!status.ok() && !status.message().empty()) << status;
+}
+
+// Reads, writes, and reads what was written: both must read as the same text.
+template <typename Parse, typename Format>
+void CheckText(absl::string_view bytes, Parse parse, Format format) {
+  const auto taken = parse(std::string(bytes));
+  if (!taken.ok()) return Refuse(taken.status());
+  Accept();
+  const std::string again = format(*taken);
+  const auto back = parse(again);
+  LODESTAR_CHECK(back.ok()) << back.status() << " of " << again;
+  LODESTAR_CHECK(format(*back) == again) << again << " became " << format(*back);
 }
 
 // Numbers at the front of an input; 0 where it has ended.
