@@ -16,7 +16,7 @@ targets=(chunks messages files shard_records data security connection)
 minutes=10
 for argument in "$@"; do
   case "$argument" in
-    --minutes=*[0-9]) minutes="${argument#--minutes=}" ;;
+    --minutes=[1-9]*) minutes="${argument#--minutes=}" ;;
     -*)
       echo "soak.sh: unknown argument $argument; see --help" >&2
       exit 2
