@@ -1,10 +1,12 @@
 #include "proto/bulk_options.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "common/logging.h"
 #include "common/process_setup.h"
@@ -48,12 +50,24 @@ void LogForDevelopers(gpr_log_func_args* entry) {
   LogDebug("grpc {}:{}: {}", entry->file, entry->line, entry->message);
 }
 
+// Protobuf writes a line for each text of a message that is not UTF-8: any peer could fill the log.
+void LogProtobufForDevelopers(google::protobuf::LogLevel level, const char* file, int line,
+                              const std::string& message) {
+  if (level == google::protobuf::LOGLEVEL_FATAL) {
+    LogError("protobuf {}:{}: {}", file, line, message);
+    FlushLog();
+    return;
+  }
+  LogDebug("protobuf {}:{}: {}", file, line, message);
+}
+
 // gRPC shuts itself down with the last channel or server, and that may wait 10 s for its own poller
 // to wake up. One reference held for ever makes the end of a process, or of a test, quick.
 void HoldGrpcLibrary() {
   static const bool held = [] {
     // Whoever sets gRPC's own switch wants its log as it is.
     if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(&LogForDevelopers);
+    google::protobuf::SetLogHandler(&LogProtobufForDevelopers);
     grpc_init();
     return true;
   }();

@@ -1,8 +1,10 @@
 #include "proto/bulk_options.h"
 
+#include <google/protobuf/struct.pb.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 
 #include "common/logging.h"
 
@@ -24,6 +26,21 @@ TEST(BulkOptionsTest, ErrorsOfGrpcItselfAreForDevelopers) {
   EXPECT_EQ(WrittenByAFailure(), "");
   InitLogging("test", LogLevel::kDebug);
   EXPECT_NE(WrittenByAFailure().find("debug test: grpc "), std::string::npos);
+}
+
+// Any peer could fill the log with texts that are not UTF-8.
+TEST(BulkOptionsTest, ErrorsOfProtobufAreForDevelopers) {
+  DataChannelArguments();
+  const auto written_by_a_text = [] {
+    testing::internal::CaptureStderr();
+    google::protobuf::Value value;
+    EXPECT_FALSE(value.ParseFromString("\x1a\x01\xff"));
+    return testing::internal::GetCapturedStderr();
+  };
+  InitLogging("test", LogLevel::kInfo);
+  EXPECT_EQ(written_by_a_text(), "");
+  InitLogging("test", LogLevel::kDebug);
+  EXPECT_NE(written_by_a_text().find("debug test: protobuf "), std::string::npos);
 }
 
 }  // namespace

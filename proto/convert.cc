@@ -85,12 +85,13 @@ v1::ModelSpec ToProto(const ModelSpec& spec) {
 }
 
 absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& proto) {
-  if (proto.name().size() > kMaxModelNameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("model spec: name has ", proto.name().size(),
+  ModelSpec spec;
+  // As it is shown, and sent on: with escapes it may be longer.
+  spec.name = PeerText(proto.name(), kMaxModelNameBytes);
+  if (spec.name.size() > kMaxModelNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("model spec: name has ", spec.name.size(),
                                                    " bytes, allowed are ", kMaxModelNameBytes));
   }
-  ModelSpec spec;
-  spec.name = PeerText(proto.name(), kMaxModelNameBytes);
   switch (proto.architecture_case()) {
     case v1::ModelSpec::kMlp:
       spec.architecture = FromProto(proto.mlp());

@@ -1,6 +1,5 @@
 #include "proto/convert_cluster.h"
 
-#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -24,6 +23,8 @@ constexpr int64_t kMaxRound = int64_t{1} << 60;
 // Of samples that all workers have got, or one data set has.
 constexpr int64_t kMaxSamples = int64_t{1} << 60;
 constexpr double kMaxLearningRate = 1e6;
+// Of a round: thirty years. As a duration it is not infinite.
+constexpr double kMaxSeconds = 1e9;
 
 absl::Status CheckText(absl::string_view field, const std::string& text) {
   if (text.size() <= kMaxTextBytes) return absl::OkStatus();
@@ -37,9 +38,9 @@ absl::Status CheckCount(absl::string_view field, int64_t value) {
 }
 
 absl::Status CheckSeconds(absl::string_view field, double value) {
-  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  if (value >= 0.0 && value <= kMaxSeconds) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(field, "=", value, " must be a finite number of at least 0"));
+      absl::StrCat(field, "=", value, " is out of range; allowed are 0 to ", kMaxSeconds));
 }
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t lowest, int64_t highest) {

@@ -129,6 +129,18 @@ TEST(ConvertTest, MissingAndSenselessPartsAreRefused) {
   EXPECT_THAT(FromProto(wire), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name")));
 }
 
+// Else a coordinator would take a model whose job no worker takes.
+TEST(ConvertTest, ModelNameThatIsTakenIsTakenAgain) {
+  v1::ModelSpec wire = ToProto(*ModelPreset("gpt-nano"));
+  for (const int num_controls : {60, 70}) {
+    wire.set_name(std::string(num_controls, '\x01'));
+    const absl::StatusOr<ModelSpec> spec = FromProto(wire);
+    EXPECT_EQ(spec.ok(), num_controls == 60) << spec.status();
+    if (!spec.ok()) continue;
+    EXPECT_THAT(FromProto(ToProto(*spec)), IsOkAndHolds(*spec));
+  }
+}
+
 TEST(ConvertTest, LayoutSurvivesAndItsHashIsChecked) {
   ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ModelPreset("gpt-nano"));
   ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(spec));
@@ -514,8 +526,9 @@ TEST(ConvertClusterTest, AReportWithNegativeCountsOrImpossibleTimesIsRefused) {
     ExpectRefused(wire, field);
   }
   for (const char* field : {"compute_seconds", "communication_seconds", "wait_seconds"}) {
+    // The last one is no number of seconds that a duration can hold.
     for (const double value : {-1.0, std::numeric_limits<double>::quiet_NaN(),
-                               std::numeric_limits<double>::infinity()}) {
+                               std::numeric_limits<double>::infinity(), 1e200}) {
       v1::RoundReport wire = SomeReport();
       wire.GetReflection()->SetDouble(&wire, wire.GetDescriptor()->FindFieldByName(field), value);
       ExpectRefused(wire, field);

@@ -1,0 +1,204 @@
+// Chunks as they come from the wire or a region of shared memory (proto/chunk_codec), and what the
+// generated parser says of the same bytes.
+
+#include <grpcpp/support/slice.h>
+
+#include <algorithm>
+
+#include "common/crc32c.h"
+#include "common/shared_region.h"
+#include "proto/bulk_options.h"
+#include "proto/chunk_codec.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace lodestar::fuzz {
+namespace {
+
+constexpr uint64_t kRegionBytes = 64 << 10;
+
+const SharedRegion& Region() {
+  static const SharedRegion* const region =
+      new SharedRegion(std::move(SharedRegion::Create(kRegionBytes)).value());
+  return *region;
+}
+
+std::string BytesOf(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  LODESTAR_CHECK(buffer.Dump(&slices).ok());
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes;
+}
+
+grpc::ByteBuffer BufferOf(absl::string_view bytes, size_t cut) {
+  cut = std::min(cut, bytes.size());
+  const grpc::Slice slices[] = {grpc::Slice(bytes.data(), cut),
+                                grpc::Slice(bytes.data() + cut, bytes.size() - cut)};
+  return grpc::ByteBuffer(slices, 2);
+}
+
+PushChunkHeader HeaderOf(const v1::PushChunk& chunk) {
+  return {WorkerId(chunk.worker_id()),
+          Incarnation(chunk.incarnation()),
+          Round(chunk.round()),
+          Version(chunk.base_version()),
+          chunk.bucket(),
+          chunk.offset(),
+          chunk.encoding(),
+          chunk.kind(),
+          static_cast<uint32_t>(chunk.crc32c()),
+          chunk.scale(),
+          {chunk.shared_region(), chunk.shared_offset(), chunk.shared_bytes()},
+          chunk.num_samples()};
+}
+
+PullChunkHeader HeaderOf(const v1::PullChunk& chunk) {
+  return {chunk.bucket(),
+          Version(chunk.version()),
+          chunk.offset(),
+          chunk.encoding(),
+          static_cast<uint32_t>(chunk.crc32c()),
+          {chunk.shared_region(), chunk.shared_offset(), chunk.shared_bytes()},
+          Version(chunk.base_version())};
+}
+
+grpc::ByteBuffer Encode(const PushChunkHeader& header) { return EncodePushChunk(header); }
+grpc::ByteBuffer Encode(const PullChunkHeader& header) { return EncodePullChunk(header); }
+grpc::ByteBuffer Encode(const PushChunkHeader& header, const std::string& data) {
+  return EncodePushChunk(header, data.data(), data.size(), nullptr);
+}
+grpc::ByteBuffer Encode(const PullChunkHeader& header, const std::string& data) {
+  return EncodePullChunk(header, data.data(), data.size(), nullptr);
+}
+
+template <typename Header>
+struct Chunk {
+  Header header;
+  bool is_shared = false;
+  std::string data;  // unless it is shared
+};
+
+template <typename Header>
+absl::StatusOr<Chunk<Header>> Read(grpc::ByteBuffer buffer) {
+  ChunkReader<Header> reader(buffer);
+  const absl::Status status = reader.ReadHeader();
+  if (!status.ok()) return status;
+  LODESTAR_CHECK(reader.data_bytes() >= 1 && reader.data_bytes() <= kMaxChunkBytes);
+  std::string data(reader.data_bytes(), '\0');
+  const absl::StatusOr<uint32_t> crc32c = reader.ReadData(data.data(), &Region());
+  if (!crc32c.ok()) return crc32c.status();
+  LODESTAR_CHECK(*crc32c == Crc32c(data.data(), data.size()));
+  return Chunk<Header>{reader.header(), reader.is_shared(),
+                       reader.is_shared() ? std::string() : data};
+}
+
+template <typename Header, typename Wire>
+void CheckBytes(absl::string_view bytes, size_t cut) {
+  const absl::StatusOr<Chunk<Header>> chunk = Read<Header>(BufferOf(bytes, cut));
+  if (!chunk.ok()) return Refuse(chunk.status());
+  Accept();
+  // A scale that is not a number is not equal to itself; the bytes tell.
+  const auto encoded = [](const Chunk<Header>& it) {
+    return BytesOf(it.is_shared ? Encode(it.header) : Encode(it.header, it.data));
+  };
+  const std::string again = encoded(*chunk);
+  const absl::StatusOr<Chunk<Header>> back = Read<Header>(BufferOf(again, cut));
+  LODESTAR_CHECK(back.ok()) << back.status();
+  LODESTAR_CHECK(encoded(*back) == again);
+  Wire wire;
+  LODESTAR_CHECK(wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
+  LODESTAR_CHECK(encoded({HeaderOf(wire), chunk->is_shared, wire.data()}) == again);
+}
+
+// [where the message is cut | message]
+template <typename Header, typename Wire>
+void ReadChunk(absl::string_view bytes) {
+  const size_t cut = TakeByte(bytes);
+  CheckBytes<Header, Wire>(bytes, cut);
+}
+
+// The same with checksums that hold, as of a peer that means harm.
+template <typename Header, typename Wire>
+void ReadSummedChunk(absl::string_view bytes) {
+  const size_t cut = TakeByte(bytes);
+  Wire wire;
+  if (!wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
+  wire.set_crc32c(0);
+  Header header = HeaderOf(wire);
+  header.crc32c = Crc32c(wire.data().data(), wire.data().size());
+  wire.set_crc32c(ChecksumOf(header, header.place.region != 0 ? 0 : wire.data().size()));
+  CheckBytes<Header, Wire>(wire.SerializeAsString(), cut);
+}
+
+void SumPullRequest(absl::string_view bytes) {
+  v1::PullRequest request;
+  if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
+  Accept();
+  LODESTAR_CHECK(ChecksumOf(request) == ChecksumOf(v1::PullRequest(request)));
+}
+
+PushChunkHeader SomePush() {
+  return {.worker = WorkerId(7),
+          .incarnation = Incarnation(0xfedcba9876543210),
+          .round = Round(12345),
+          .base_version = Version(12340),
+          .bucket = 300,
+          .offset = uint64_t{1} << 40,
+          .encoding = v1::ENCODING_FP32,
+          .kind = v1::CONTRIBUTION_KIND_WEIGHTS,
+          .crc32c = 0xdeadbeef,
+          .scale = 0.25f,
+          .num_samples = 1000};
+}
+
+PullChunkHeader SomePull() {
+  return {.bucket = 3,
+          .version = Version(12345),
+          .offset = 77,
+          .encoding = v1::ENCODING_INT8,
+          .crc32c = 0xdeadbeef,
+          .base_version = Version(12)};
+}
+
+template <typename Wire, typename Header>
+std::vector<std::string> SeedsOf(Header header) {
+  std::vector<std::string> seeds;
+  const std::string data = "the payload of the chunk";
+  seeds.push_back("\x05" + BytesOf(Encode(header, data)));
+  Wire unsummed;
+  unsummed.ParseFromString(BytesOf(Encode(header, data)));
+  unsummed.set_crc32c(1);
+  seeds.push_back("\x40" + unsummed.SerializeAsString());
+  header.place = {1, 4096, 512};
+  seeds.push_back("\x03" + BytesOf(Encode(header)));
+  return seeds;
+}
+
+std::vector<std::string> PushSeeds() { return SeedsOf<v1::PushChunk>(SomePush()); }
+std::vector<std::string> PullSeeds() { return SeedsOf<v1::PullChunk>(SomePull()); }
+
+std::vector<std::string> PullRequestSeeds() {
+  v1::PullRequest request;
+  request.set_worker_id(3);
+  request.set_min_round(9);
+  request.add_buckets(4);
+  request.add_held_versions(5);
+  return {request.SerializeAsString()};
+}
+
+}  // namespace
+
+absl::Span<const Case> Cases() {
+  static constexpr Case kCases[] = {
+      {"push", ReadChunk<PushChunkHeader, v1::PushChunk>, PushSeeds},
+      {"pull", ReadChunk<PullChunkHeader, v1::PullChunk>, PullSeeds},
+      {"summed_push", ReadSummedChunk<PushChunkHeader, v1::PushChunk>, PushSeeds},
+      {"summed_pull", ReadSummedChunk<PullChunkHeader, v1::PullChunk>, PullSeeds},
+      {"pull_request", SumPullRequest, PullRequestSeeds},
+  };
+  return kCases;
+}
+
+}  // namespace lodestar::fuzz

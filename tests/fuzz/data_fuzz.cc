@@ -1,0 +1,220 @@
+// Data sets of people (worker/data): text, tokens, IDX and CIFAR-10, compressed or not. What opens
+// is read through, as a worker does.
+
+#include <stdlib.h>
+#include <zlib.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/model_spec.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "worker/data/dataset_factory.h"
+#include "worker/data/format_detection.h"
+
+namespace lodestar::fuzz {
+namespace {
+
+using Seeds = std::vector<std::string>;
+
+// Goes with the process.
+class Folder {
+ public:
+  Folder() {
+    const char* parent = getenv("TEST_TMPDIR");
+    std::string pattern = absl::StrCat(parent != nullptr ? parent : "/tmp", "/fuzz.XXXXXX");
+    LODESTAR_CHECK(mkdtemp(pattern.data()) != nullptr) << pattern;
+    path_ = pattern;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string Path(absl::string_view name) const { return absl::StrCat(path_, "/", name); }
+  std::string Write(absl::string_view name, absl::string_view bytes) const {
+    std::filesystem::create_directories(std::filesystem::path(Path(name)).parent_path());
+    std::ofstream file(Path(name), std::ios::binary);
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    LODESTAR_CHECK(file.good()) << Path(name);
+    return Path(name);
+  }
+
+ private:
+  std::string path_;
+};
+
+const Folder& Scratch() {
+  static const Folder folder;
+  return folder;
+}
+
+ModelSpec TextModel() {
+  return {"text",
+          GptSpec{.num_layers = 1, .num_heads = 1, .width = 4, .context = 4, .vocabulary = 256}};
+}
+ModelSpec TokensModel() {
+  return {"tokens",
+          GptSpec{.num_layers = 1, .num_heads = 1, .width = 4, .context = 4, .vocabulary = 50257}};
+}
+ModelSpec DigitsModel() { return {"digits", MlpSpec{{4, 3, 10}}}; }
+ModelSpec PhotosModel() { return {"photos", MlpSpec{{3072, 3, 10}}}; }
+
+void ReadSamples(const Dataset& dataset) {
+  HostBatch batch;
+  LODESTAR_CHECK(dataset.num_train_samples() > 0 && !dataset.Describe().empty());
+  const std::array<SampleRef, 3> train = {
+      SampleRef{0, 0}, {0, dataset.num_train_samples() - 1}, {1, dataset.num_train_samples() - 1}};
+  const absl::Status read = dataset.ReadTrain(train, &batch);
+  LODESTAR_CHECK(read.ok() && batch.num_samples == 3) << read;
+  if (dataset.num_heldout_samples() == 0) return;
+  const std::array<int64_t, 2> heldout = {0, dataset.num_heldout_samples() - 1};
+  const absl::Status read_heldout = dataset.ReadHeldout(heldout, &batch);
+  LODESTAR_CHECK(read_heldout.ok() && batch.num_samples == 2) << read_heldout;
+}
+
+void ReadData(const DataConfig& config, const ModelSpec& model) {
+  if (const absl::StatusOr<DataFormat> format = DetectDataFormat(config.path); !format.ok()) {
+    Refuse(format.status());
+  }
+  const absl::StatusOr<DataSource> source = OpenData(config);
+  if (!source.ok()) return Refuse(source.status());
+  const auto dataset = MakeDataset(*source, model, /*seed=*/1);
+  if (!dataset.ok()) return Refuse(dataset.status());
+  Accept();
+  ReadSamples(**dataset);
+}
+
+void ReadText(absl::string_view bytes) {
+  DataConfig config;
+  config.path = Scratch().Write("text/input.txt", bytes);
+  ReadData(config, TextModel());
+}
+
+void ReadGuessed(absl::string_view bytes) {
+  DataConfig config;
+  config.path = Scratch().Write("guessed/input.bin", bytes);
+  ReadData(config, TokensModel());
+}
+
+// [bytes per token, 0 for unknown | file]
+void ReadTokens(absl::string_view bytes) {
+  DataConfig config;
+  config.format = "tokens";
+  constexpr std::array<int, 3> kWidths = {0, 2, 4};
+  config.token_bytes = kWidths[TakeByte(bytes) % kWidths.size()];
+  config.path = Scratch().Write("tokens/input.bin", bytes);
+  ReadData(config, TokensModel());
+}
+
+// [compressed or not, a bit for each file | training images | their labels | held-out images |
+// labels]
+void ReadIdx(absl::string_view bytes) {
+  constexpr std::array<const char*, 4> kNames = {
+      "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+      "t10k-labels-idx1-ubyte"};
+  const int compressed = TakeByte(bytes);
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    const std::string plain = absl::StrCat("idx/", kNames[i]);
+    const std::string packed = absl::StrCat(plain, ".gz");
+    const bool is_packed = (compressed >> i & 1) != 0;
+    std::filesystem::remove(Scratch().Path(is_packed ? plain : packed));
+    Scratch().Write(is_packed ? packed : plain, TakePiece(bytes));
+  }
+  DataConfig config;
+  config.path = Scratch().Path("idx");
+  ReadData(config, DigitsModel());
+}
+
+// All files alike: the input, after as many records of zeros as its first byte says.
+void ReadCifar10(absl::string_view bytes) {
+  constexpr size_t kRecordBytes = 1 + 3 * 32 * 32;
+  std::string content(TakeByte(bytes) % 3 * kRecordBytes, '\0');
+  absl::StrAppend(&content, bytes);
+  for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                           "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
+    Scratch().Write(absl::StrCat("cifar10/", name), content);
+  }
+  DataConfig config;
+  config.path = Scratch().Path("cifar10");
+  ReadData(config, PhotosModel());
+}
+
+std::string LittleEndian(uint64_t value, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text.push_back(static_cast<char>(value >> (8 * i)));
+  return text;
+}
+std::string BigEndian(const std::vector<uint32_t>& words) {
+  std::string text;
+  for (const uint32_t word : words) {
+    for (const int shift : {24, 16, 8, 0}) text.push_back(static_cast<char>(word >> shift));
+  }
+  return text;
+}
+
+std::string SomeTokens(int width, int count) {
+  std::string tokens;
+  for (int i = 0; i < count; ++i) tokens += LittleEndian(40000 + 7 * i, width);
+  return tokens;
+}
+
+Seeds TextSeeds() {
+  const std::string verse = "Full fathom five thy father lies; of his bones are coral made.\n";
+  return {verse + verse};
+}
+
+// A header of llm.c: magic number, version, tokens.
+std::string WithHeader(uint64_t magic, uint64_t version, int width, int count) {
+  std::string file = LittleEndian(magic, 4) + LittleEndian(version, 4) + LittleEndian(count, 4);
+  file.resize(1024, '\0');
+  return file + SomeTokens(width, count);
+}
+
+Seeds TokensSeeds() {
+  return {std::string(1, '\1') + SomeTokens(2, 100), std::string(1, '\2') + SomeTokens(4, 100),
+          std::string(1, '\0') + WithHeader(20240520, 1, 2, 100)};
+}
+Seeds GuessedSeeds() { return {SomeTokens(2, 100), WithHeader(20240520, 1, 2, 100)}; }
+
+std::string Gzip(const std::string& bytes) {
+  constexpr int kGzipWindowBits = 15 + 16;
+  constexpr int kMemoryLevel = 8;
+  z_stream stream = {};
+  LODESTAR_CHECK(deflateInit2(&stream, Z_BEST_COMPRESSION, Z_DEFLATED, kGzipWindowBits,
+                              kMemoryLevel, Z_DEFAULT_STRATEGY) == Z_OK);
+  std::string packed(bytes.size() + 100, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  LODESTAR_CHECK(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+Seeds IdxSeeds() {
+  const std::string images = BigEndian({0x803, 3, 2, 2}) + "abcdefghijkl";
+  const std::string labels = BigEndian({0x801, 3}) + std::string("\0\1\2", 3);
+  return {absl::StrCat(std::string(1, '\0'), Piece(images), Piece(labels), Piece(images),
+                       Piece(labels)),
+          absl::StrCat("\x0f", Piece(Gzip(images)), Piece(Gzip(labels)), Piece(Gzip(images)),
+                       Piece(Gzip(labels)))};
+}
+
+Seeds Cifar10Seeds() { return {"\1", "\2"}; }
+
+}  // namespace
+
+absl::Span<const Case> Cases() {
+  static constexpr Case kCases[] = {
+      {"text", ReadText, TextSeeds},          {"tokens", ReadTokens, TokensSeeds},
+      {"guessed", ReadGuessed, GuessedSeeds}, {"idx", ReadIdx, IdxSeeds},
+      {"cifar10", ReadCifar10, Cifar10Seeds},
+  };
+  return kCases;
+}
+
+}  // namespace lodestar::fuzz

@@ -1,0 +1,298 @@
+// What servers, workers and people write to disks and others read: checkpoints, weights, journals,
+// models. What is taken is written again, and read again as the same.
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint_manifest.h"
+#include "common/crc32c.h"
+#include "common/json.h"
+#include "common/model_spec_json.h"
+#include "common/safetensors.h"
+#include "common/testing/simulated_file_system.h"
+#include "proto/model_file.h"
+#include "server/coordinator/coordinator_memory_json.h"
+#include "server/journal/journal_reader.h"
+#include "server/journal/journal_record.h"
+#include "server/journal/journal_segments.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace lodestar::fuzz {
+namespace {
+
+using Seeds = std::vector<std::string>;
+
+void WriteFile(FileSystem& disk, const std::string& path, absl::string_view bytes) {
+  absl::StatusOr<SequentialFileWriter> file = SequentialFileWriter::Create(disk, path);
+  LODESTAR_CHECK(file.ok()) << file.status();
+  LODESTAR_CHECK(file->Append(bytes).ok() && file->Finish(/*sync=*/true).ok());
+}
+
+void ReadManifestText(absl::string_view bytes) {
+  CheckText(
+      bytes, [](const std::string& text) { return ParseManifest(text); }, FormatManifest);
+}
+
+void ReadShardManifest(absl::string_view bytes) {
+  CheckText(
+      bytes, [](const std::string& text) { return ParseShardManifest(text); }, FormatShardManifest);
+}
+
+void ReadJson(absl::string_view bytes) {
+  CheckText(
+      bytes, [](const std::string& text) { return ParseJson(text); },
+      [](const Json& json) { return FormatJson(json); });
+}
+
+absl::Status CheckTensor(const SafetensorsReader& reader, const SafetensorsTensor& tensor) {
+  // Touches every byte that is promised.
+  static_cast<void>(Crc32c(reader.Bytes(tensor).data(), reader.Bytes(tensor).size()));
+  const absl::StatusOr<absl::Span<const float>> floats = reader.Floats(tensor.name);
+  if (!floats.ok()) return floats.status();
+  LODESTAR_CHECK(static_cast<int64_t>(floats->size()) == tensor.num_elements);
+  return absl::OkStatus();
+}
+
+void ReadSafetensors(absl::string_view bytes) {
+  SimulatedFileSystem disk;
+  WriteFile(disk, "/weights", bytes);
+  const auto reader = SafetensorsReader::Open(disk, "/weights");
+  if (!reader.ok()) return Refuse(reader.status());
+  Accept();
+  std::vector<SafetensorsEntry> entries;
+  std::string data;
+  for (const SafetensorsTensor& tensor : (*reader)->tensors()) {
+    if (const absl::Status status = CheckTensor(**reader, tensor); !status.ok()) Refuse(status);
+    const absl::Span<const uint8_t> tensor_bytes = (*reader)->Bytes(tensor);
+    data.append(reinterpret_cast<const char*>(tensor_bytes.data()), tensor_bytes.size());
+    entries.push_back({tensor.name, tensor.shape, tensor.dtype});
+  }
+  const auto header = FormatSafetensorsHeader("/again", entries, (*reader)->metadata());
+  LODESTAR_CHECK(header.ok()) << header.status();
+  LODESTAR_CHECK(header->data_bytes == static_cast<int64_t>(data.size()));
+  WriteFile(disk, "/again", absl::StrCat(header->bytes, data));
+  const auto again = SafetensorsReader::Open(disk, "/again");
+  LODESTAR_CHECK(again.ok()) << again.status();
+  LODESTAR_CHECK((*again)->metadata() == (*reader)->metadata());
+  for (const SafetensorsEntry& entry : entries) {
+    const SafetensorsTensor* const tensor = (*again)->Find(entry.name);
+    LODESTAR_CHECK(tensor != nullptr && tensor->shape == entry.shape) << entry.name;
+    LODESTAR_CHECK((*again)->Bytes(*tensor) == (*reader)->Bytes(*(*reader)->Find(entry.name)));
+  }
+}
+
+std::string BytesOf(const JournalRecord& record) {
+  return absl::StrCat(FormatJournalHead(record),
+                      absl::string_view(reinterpret_cast<const char*>(record.payload.data()),
+                                        record.payload.size()),
+                      JournalPadding(record));
+}
+
+std::string BytesOf(uint64_t sequence, uint64_t durable, absl::string_view text,
+                    absl::string_view payload) {
+  return BytesOf({sequence,
+                  durable,
+                  text,
+                  {reinterpret_cast<const std::byte*>(payload.data()), payload.size()}});
+}
+
+// The records, as bytes again, and where they end.
+std::string ParseSegment(absl::string_view bytes, size_t block_bytes, int64_t* sound_bytes,
+                         uint64_t* durable) {
+  JournalParser parser;
+  std::string records;
+  while (!bytes.empty()) {
+    const absl::Status status =
+        parser.Feed(bytes.substr(0, block_bytes), [&](const JournalRecord& record) {
+          records += BytesOf(record);
+          return absl::OkStatus();
+        });
+    LODESTAR_CHECK(status.ok()) << status;
+    bytes.remove_prefix(std::min(block_bytes, bytes.size()));
+  }
+  *sound_bytes = parser.sound_bytes();
+  *durable = parser.durable();
+  return records;
+}
+
+// [size of the blocks | segment]
+void ReadSegment(absl::string_view bytes) {
+  const size_t block_bytes = size_t{1} + TakeByte(bytes);
+  int64_t sound_bytes = 0;
+  uint64_t durable = 0;
+  const std::string records = ParseSegment(bytes, block_bytes, &sound_bytes, &durable);
+  if (!records.empty()) Accept();
+  LODESTAR_CHECK(sound_bytes >= 0 && sound_bytes <= static_cast<int64_t>(bytes.size()));
+  LODESTAR_CHECK(sound_bytes <= static_cast<int64_t>(records.size()));
+  int64_t sound_bytes_at_once = 0;
+  uint64_t durable_at_once = 0;
+  LODESTAR_CHECK(ParseSegment(bytes, bytes.size(), &sound_bytes_at_once, &durable_at_once) ==
+                 records);
+  LODESTAR_CHECK(sound_bytes_at_once == sound_bytes && durable_at_once == durable);
+  int64_t sound_bytes_again = 0;
+  uint64_t durable_again = 0;
+  LODESTAR_CHECK(ParseSegment(records, block_bytes, &sound_bytes_again, &durable_again) == records);
+  LODESTAR_CHECK(sound_bytes_again == static_cast<int64_t>(records.size()));
+}
+
+// Heads whose checksums hold, as of somebody who means harm.
+std::string WithMendedHeads(std::string bytes) {
+  const std::string magic = BytesOf(1, 0, "", "").substr(0, 4);
+  const auto set = [&bytes](size_t at, uint32_t value) { memcpy(&bytes[at], &value, 4); };
+  for (size_t at = bytes.find(magic); at != std::string::npos; at = bytes.find(magic, at + 1)) {
+    if (at + kJournalHeadBytes > bytes.size()) break;
+    uint32_t text_bytes = 0;
+    uint64_t payload_bytes = 0;
+    memcpy(&text_bytes, &bytes[at + 24], sizeof(text_bytes));
+    memcpy(&payload_bytes, &bytes[at + 32], sizeof(payload_bytes));
+    const size_t left = bytes.size() - at - kJournalHeadBytes;
+    if (text_bytes <= left && payload_bytes <= left - text_bytes) {
+      set(at + 28, Crc32c(&bytes[at] + kJournalHeadBytes, text_bytes + payload_bytes));
+    }
+    set(at + 4, Crc32c(&bytes[at + 8], kJournalHeadBytes - 8));
+  }
+  return bytes;
+}
+
+void ReadMendedSegment(absl::string_view bytes) {
+  ReadSegment(WithMendedHeads(std::string(bytes)));
+}
+
+// [first segment | watermark | second segment], with heads that are sound
+void ReadFolder(absl::string_view bytes) {
+  constexpr char kFolder[] = "/journal";
+  SimulatedFileSystem disk;
+  LODESTAR_CHECK(disk.CreateDirectories(kFolder).ok());
+  WriteFile(disk, JournalSegmentPath(kFolder, 1), WithMendedHeads(std::string(TakePiece(bytes))));
+  const std::string watermark = WithMendedHeads(std::string(TakePiece(bytes)));
+  WriteFile(disk, JournalWatermarkPath(kFolder), watermark);
+  if (!bytes.empty()) {
+    WriteFile(disk, JournalSegmentPath(kFolder, 2), WithMendedHeads(std::string(bytes)));
+  }
+  uint64_t last = 0;
+  const absl::StatusOr<JournalEnd> end =
+      ReadJournal(disk, kFolder, [&last](const JournalRecord& record) {
+        last = record.sequence;
+        return absl::OkStatus();
+      });
+  if (!end.ok()) return Refuse(end.status());
+  Accept();
+  LODESTAR_CHECK(end->last_sequence == last) << end->last_sequence << " " << last;
+  LODESTAR_CHECK(end->last_sequence >= DurableByWatermark(watermark));
+}
+
+void ReadCoordinatorMemory(absl::string_view bytes) {
+  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  CheckText(
+      bytes, [now](const std::string& text) { return CoordinatorMemoryFromJson(text, now); },
+      [now](const std::optional<CoordinatorMemory>& memory) {
+        return CoordinatorMemoryToJson(memory, now);
+      });
+}
+
+void ReadModelFile(absl::string_view bytes) {
+  CheckText(
+      bytes, [](const std::string& text) { return ParseModelSpec(text, "model"); },
+      ModelSpecToModelFile);
+}
+
+void ReadModelJson(absl::string_view bytes) {
+  CheckText(
+      bytes, [](const std::string& text) { return ModelSpecFromJson(text); }, ModelSpecToJson);
+}
+
+Layout SomeLayout() { return *BuildLayout({"small", MlpSpec{{4, 3, 2}}}); }
+
+ShardManifest SomeShard() {
+  const int64_t all = SomeLayout().num_elements();
+  ShardManifest shard;
+  shard.range = {0, all};
+  shard.weights = {"shard-00000-of-00001.safetensors", 1000, 0xdeadbeef};
+  shard.optimizer = {"shard-00000-of-00001.optimizer.safetensors", 2000, 7};
+  shard.state_names = {"exp_avg", "exp_avg_sq"};
+  const std::vector<CountedRow> counted = {{WorkerId(1), Incarnation(2), Round(3)}};
+  shard.buckets = {{{0, 15}, Version(3), counted}, {{15, all}, Version(4), counted}};
+  return shard;
+}
+
+Seeds ManifestSeeds() {
+  Manifest manifest;
+  manifest.round = Round(3);
+  manifest.layout = SomeLayout();
+  manifest.shards = {SomeShard()};
+  manifest.coordinator["cursor"] = 7;
+  manifest.settings["mode"] = "sync";
+  manifest.model = ModelSpecToJson({"small", MlpSpec{{4, 3, 2}}});
+  return {FormatManifest(manifest)};
+}
+
+Seeds ShardManifestSeeds() { return {FormatShardManifest(SomeShard())}; }
+
+Seeds JsonSeeds() { return {R"({"a": [1, -2.5e3, true, null, "\u20ac"], "b": {}})"}; }
+
+Seeds SafetensorsSeeds() {
+  const auto header = FormatSafetensorsHeader(
+      "weights", {{"w", {2, 3}, "F32"}, {"b", {2}, "BF16"}, {"s", {}, "I64"}}, {{"format", "pt"}});
+  return {absl::StrCat(header->bytes, std::string(header->data_bytes, 'x'))};
+}
+
+std::string SomeRecords(uint64_t first) {
+  return absl::StrCat(BytesOf(first, first - 1, "a", "payload"), BytesOf(first + 1, first, "", ""),
+                      BytesOf(first + 2, first, R"({"kind": "norm"})", "0123456789"));
+}
+
+Seeds SegmentSeeds() { return {"\x07" + SomeRecords(1), "\xff" + SomeRecords(100)}; }
+
+Seeds FolderSeeds() {
+  return {absl::StrCat(Piece(SomeRecords(1)), Piece(BytesOf(3, 2, "", "")), SomeRecords(4)),
+          absl::StrCat(Piece(SomeRecords(1)), Piece(""), SomeRecords(3))};
+}
+
+// Of a job that an early release has recorded; where the checkout is the folder of work.
+Seeds CoordinatorMemorySeeds() {
+  std::ifstream file("tests/compatibility/0.1.0/checkpoints/journal/coordinator/00000001.journal",
+                     std::ios::binary);
+  const std::string bytes = {std::istreambuf_iterator<char>(file), {}};
+  std::string last;
+  JournalParser parser;
+  const absl::Status status = parser.Feed(bytes, [&last](const JournalRecord& record) {
+    last = std::string(record.text);
+    return absl::OkStatus();
+  });
+  LODESTAR_CHECK(status.ok() && !last.empty()) << "write the corpus in the checkout";
+  return {last};
+}
+
+Seeds ModelFileSeeds() {
+  return {ModelSpecToModelFile(*ModelPreset("gpt-nano")),
+          "name: \"mine\"  # a comment\nmlp {\n  widths: [784, 32, 10]\n}\n"};
+}
+
+Seeds ModelJsonSeeds() {
+  return {ModelSpecToJson(*ModelPreset("gpt-nano")),
+          ModelSpecToJson({"small", MlpSpec{{4, 3, 2}}})};
+}
+
+}  // namespace
+
+absl::Span<const Case> Cases() {
+  static constexpr Case kCases[] = {
+      {"manifest", ReadManifestText, ManifestSeeds},
+      {"shard_manifest", ReadShardManifest, ShardManifestSeeds},
+      {"json", ReadJson, JsonSeeds},
+      {"safetensors", ReadSafetensors, SafetensorsSeeds},
+      {"segment", ReadSegment, SegmentSeeds},
+      {"mended_segment", ReadMendedSegment, SegmentSeeds},
+      {"folder", ReadFolder, FolderSeeds},
+      {"coordinator_memory", ReadCoordinatorMemory, CoordinatorMemorySeeds},
+      {"model_file", ReadModelFile, ModelFileSeeds},
+      {"model_json", ReadModelJson, ModelJsonSeeds},
+  };
+  return kCases;
+}
+
+}  // namespace lodestar::fuzz

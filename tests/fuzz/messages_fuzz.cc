@@ -1,0 +1,366 @@
+// What workers, servers, replicas and tools send each other, from protobuf to native types: proto/
+// and server/rpc. What is taken is written again, and read again as the same.
+
+#include <memory>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "proto/convert.h"
+#include "proto/convert_cluster.h"
+#include "proto/error_details.pb.h"
+#include "proto/peer_texts.h"
+#include "proto/status_mapping.h"
+#include "server/rpc/replica_convert.h"
+#include "server/rpc/shard_convert.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace lodestar::fuzz {
+namespace {
+
+template <typename T>
+const T* TakenOf(const absl::StatusOr<T>& native) {
+  if (native.ok()) return &*native;
+  Refuse(native.status());
+  return nullptr;
+}
+template <typename T>
+const T* TakenOf(const T& native) {
+  return &native;
+}
+
+// What a peer that means harm would see to: sums over parts of a message.
+template <typename Wire>
+void MendSums(Wire&) {}
+void MendSums(v1::Layout& layout) { layout.clear_hash(); }
+void MendSums(v1::RegisterRequest& request) {
+  if (request.has_layout()) MendSums(*request.mutable_layout());
+}
+void MendSums(v1::RegisterReply& reply) {
+  if (reply.has_layout()) MendSums(*reply.mutable_layout());
+}
+void MendSums(v1::ShardCommand& command) {
+  if (command.has_assign()) MendSums(*command.mutable_assign()->mutable_layout());
+}
+void MendSums(v1::MirrorRequest& request) {
+  if (!request.has_append()) return;
+  const v1::MirrorRequest::Append& append = request.append();
+  request = ToProto(FileChange(AppendChange{append.file(), append.data()}));
+}
+
+// What is left of statistics on the wire.
+v1::ShardReport::Stats ToProto(const ShardStats& stats) { return ToProto(stats, 0, 0); }
+
+template <typename Wire>
+void Convert(const Wire& wire) {
+  const auto converted = FromProto(wire);
+  const auto* const native = TakenOf(converted);
+  if (native == nullptr) return;
+  Accept();
+  const Wire again = ToProto(*native);
+  const auto converted_again = FromProto(again);
+  const auto* const back = TakenOf(converted_again);
+  LODESTAR_CHECK(back != nullptr) << wire.ShortDebugString() << " became "
+                                  << again.ShortDebugString();
+  LODESTAR_CHECK(ToProto(*back).SerializeAsString() == again.SerializeAsString())
+      << again.ShortDebugString() << " became " << ToProto(*back).ShortDebugString();
+}
+
+template <typename Wire>
+void ReadMessage(absl::string_view bytes) {
+  Wire wire;
+  if (!wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
+  static_cast<void>(TakenOf(FromProto(wire)));
+  // Texts are made safe to show, so they come back as they are only where they were that before.
+  EscapeTexts(&wire);
+  Convert(wire);
+  MendSums(wire);
+  Convert(wire);
+}
+
+void ReadAssignment(absl::string_view bytes) {
+  const absl::StatusOr<AssignCommand> assignment = ParseAssignment(bytes);
+  if (!assignment.ok()) return Refuse(assignment.status());
+  Accept();
+  const std::string again = FormatAssignment(*assignment);
+  const absl::StatusOr<AssignCommand> back = ParseAssignment(again);
+  LODESTAR_CHECK(back.ok()) << back.status();
+  LODESTAR_CHECK(FormatAssignment(*back) == again);
+}
+
+// [code | text, with its length | details]
+void ReadStatus(absl::string_view bytes) {
+  const auto code = static_cast<grpc::StatusCode>(TakeByte(bytes));
+  const std::string text(TakePiece(bytes));
+  const absl::Status status = FromGrpcStatus(grpc::Status(code, text, std::string(bytes)));
+  if (status.ok()) {
+    LODESTAR_CHECK(code == grpc::StatusCode::OK) << code;
+    return;
+  }
+  Refuse(status);
+  Accept();
+  // Of a code that is handed on unchanged: of a text that is short enough as well.
+  const absl::Status again = FromGrpcStatus(ToGrpcStatus(status));
+  LODESTAR_CHECK(again.code() == status.code()) << again << " of " << status;
+  LODESTAR_CHECK(status.message().size() > 1024 || again.message() == status.message())
+      << again << " of " << status;
+}
+
+JobSpec SomeJob() {
+  JobSpec job;
+  job.model = *ModelPreset("gpt-nano");
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = 7;
+  job.outer_optimizer = OuterOptimizerKind::kNesterov;
+  job.outer_learning_rate = 0.65;
+  job.optimizer.kind = OptimizerKind::kAdamW;
+  job.schedule = {ScheduleKind::kCosine, 0.01, 0.001, 5, 500};
+  job.clip_norm = 1.5;
+  job.batch_size = 16;
+  job.min_workers = 3;
+  job.eval_every = 10;
+  job.eval_samples = 64;
+  job.bucket_bytes = 1 << 20;
+  job.push_encoding = Encoding::kInt8;
+  job.pull_encoding = Encoding::kBf16;
+  return job;
+}
+
+ModelSpec SmallModel() { return {"small", MlpSpec{{4, 3, 2}}}; }
+
+std::shared_ptr<const ClusterMap> SmallMap(const JobSpec& job) {
+  auto map = std::make_shared<ClusterMap>();
+  map->version = 4;
+  map->layout = *BuildLayout(job.model);
+  const int64_t half = map->layout.num_elements() / 2;
+  map->servers = {{0, "a:1", {0, half}}, {1, "b:2", {half, map->layout.num_elements()}}};
+  map->buckets =
+      *PlanBuckets(map->layout, {map->servers[0].range, map->servers[1].range}, job.bucket_bytes);
+  return map;
+}
+
+JobSpec SmallJob() {
+  JobSpec job = SomeJob();
+  job.model = SmallModel();
+  return job;
+}
+
+template <typename Native>
+std::string BytesOf(Native native) {
+  return ToProto(std::move(native)).SerializeAsString();
+}
+
+using Seeds = std::vector<std::string>;
+
+Seeds ModelSeeds() {
+  Seeds seeds;
+  for (const char* preset : {"gpt-nano", "mlp-mnist", "cnn-cifar10"}) {
+    if (const absl::StatusOr<ModelSpec> model = ModelPreset(preset); model.ok()) {
+      seeds.push_back(BytesOf(*model));
+    }
+  }
+  seeds.push_back(BytesOf(SmallModel()));
+  return seeds;
+}
+Seeds LayoutSeeds() { return {BytesOf(*BuildLayout(SmallModel()))}; }
+Seeds JobSeeds() { return {BytesOf(SomeJob()), BytesOf(SmallJob())}; }
+Seeds OptimizerSeeds() { return {BytesOf(SomeJob().optimizer)}; }
+Seeds ScheduleSeeds() { return {BytesOf(SomeJob().schedule)}; }
+Seeds LossSeeds() {
+  JobLoss loss;
+  loss.train = 1.5;
+  loss.train_round = Round(3);
+  loss.heldout = 2.5;
+  loss.heldout_accuracy = 0.5;
+  loss.heldout_round = Round(8);
+  return {BytesOf(loss)};
+}
+Seeds RegisterRequestSeeds() {
+  RegisterCall call;
+  call.name = "gpu-box";
+  call.instance_id = 77;
+  call.device = "cpu";
+  call.encodings = {Encoding::kFp32, Encoding::kInt8};
+  Seeds seeds = {BytesOf(call)};
+  call.layout = *BuildLayout(SmallModel());
+  seeds.push_back(BytesOf(call));
+  return seeds;
+}
+Seeds RegisterReplySeeds() {
+  Registration registration;
+  registration.life = {WorkerId(3), Incarnation(0xfedcba9876543210)};
+  registration.server_incarnation = 9;
+  registration.lease = absl::Seconds(10);
+  registration.heartbeat_interval = absl::Milliseconds(3333);
+  registration.job = SmallJob();
+  registration.needs_initial_weights = true;
+  registration.map = SmallMap(registration.job);
+  return {BytesOf(registration)};
+}
+Seeds DatasetSeeds() { return {BytesOf(DatasetInfo{"0123456789abcdef", 1000, 100, 64, true})}; }
+Seeds HeartbeatRequestSeeds() {
+  HeartbeatCall call;
+  call.life = {WorkerId(3), Incarnation(4)};
+  call.bytes_pushed = 5;
+  call.bytes_pulled = 6;
+  call.activity = "pulls";
+  call.standstill = {1, absl::Seconds(2)};
+  call.map_version = 7;
+  return {BytesOf(call)};
+}
+Seeds HeartbeatReplySeeds() {
+  return {BytesOf(HeartbeatAnswer{ViewId(3), "waits", ServerAddresses{4, {"a:1", "b:2"}}})};
+}
+Seeds GrantSeeds() {
+  Grant grant;
+  grant.round = Round(5);
+  grant.view = ViewId(6);
+  grant.first_sample = 70;
+  grant.first_position = 71;
+  grant.num_samples = 8;
+  grant.local_steps = 2;
+  grant.learning_rates = {0.5, 0.25};
+  grant.min_round = Round(4);
+  grant.first_heldout_sample = 9;
+  grant.num_heldout_samples = 2;
+  grant.evaluation_set_size = 11;
+  grant.reason = "why";
+  grant.total_rounds = 12;
+  Seeds seeds;
+  for (const Grant::Kind kind :
+       {Grant::Kind::kTrain, Grant::Kind::kEvaluate, Grant::Kind::kWait, Grant::Kind::kDone}) {
+    grant.kind = kind;
+    seeds.push_back(BytesOf(grant));
+  }
+  return seeds;
+}
+Seeds RoundReportSeeds() {
+  RoundReport report;
+  report.round = Round(5);
+  report.loss_sum = 1.25;
+  report.num_predictions = 6;
+  report.num_samples = 7;
+  report.compute = absl::Milliseconds(125);
+  report.communication = absl::Milliseconds(250);
+  report.wait = absl::Milliseconds(500);
+  report.heldout_loss_sum = 2.5;
+  report.heldout_correct = 8;
+  report.heldout_predictions = 9;
+  report.base_version = Version(10);
+  return {BytesOf(report)};
+}
+
+AssignCommand SomeAssignment() {
+  AssignCommand assign;
+  assign.server_incarnation = 9;
+  assign.job = SmallJob();
+  assign.map = SmallMap(assign.job);
+  assign.source = CheckpointSource{"/checkpoints/round-00000003"};
+  assign.folder = {"/checkpoints", 77};
+  return assign;
+}
+RoundPlan SomePlan() {
+  return {Round(5),
+          ViewId(6),
+          {{WorkerId(1), Incarnation(2), 3}, {WorkerId(4), Incarnation(5), 6}},
+          0.125};
+}
+Seeds ShardCommandSeeds() {
+  const std::vector<RosterMember> members = SomePlan().roster;
+  Seeds seeds;
+  for (const ShardCommand& command : std::vector<ShardCommand>{
+           SomeAssignment(), OpenRoundCommand{SomePlan()}, CloseRoundCommand{Round(3), members},
+           MembersCommand{ViewId(2), members},
+           DropCommand{WorkerId(1), Incarnation(2), "lease expired"},
+           SaveCommand{Round(3), "/checkpoints/round-00000003"},
+           PublishedCommand{"/checkpoints/.tmp", "/checkpoints/round-00000003", Round(3)},
+           NormTotalCommand{Round(3), 2.5}, StopCommand{"diverged"}}) {
+    seeds.push_back(BytesOf(command));
+  }
+  return seeds;
+}
+Seeds RoundPlanSeeds() { return {BytesOf(SomePlan())}; }
+Seeds FaultSeeds() {
+  return {BytesOf(WorkerFault{WorkerId(1), Incarnation(2), Round(3), WorkerFault::Kind::kNotPushed,
+                              "bucket 3 is missing"})};
+}
+Seeds StatsSeeds() {
+  ShardStats stats;
+  stats.version = Version(3);
+  stats.weight_bytes = 4;
+  stats.contributions_counted = 5;
+  stats.staleness_histogram = {6, 7};
+  stats.journal_bytes = 8;
+  stats.journal_end = 9;
+  stats.journal_trouble = "the disk is full";
+  stats.journal_replica = "b:1 has record 8";
+  stats.waiting_for = "worker 3";
+  return {BytesOf(stats)};
+}
+Seeds AssignmentSeeds() { return {FormatAssignment(SomeAssignment())}; }
+
+const MirroredPath kPath = {MirroredFolder::kCheckpoints, "round-00000003/MANIFEST.json"};
+Seeds FileEntrySeeds() { return {BytesOf(FileEntry{kPath, false, 12, 34})}; }
+Seeds TermRequestSeeds() {
+  TermRequest request;
+  request.term = 5;
+  request.connection = 6;
+  request.previous = {3, 4};
+  request.num_shards = 2;
+  request.checkpoint_dir = "/checkpoints";
+  request.server = "a:1";
+  return {BytesOf(request)};
+}
+Seeds MirrorRequestSeeds() {
+  Seeds seeds;
+  for (const FileChange& change : std::vector<FileChange>{
+           CreateFileChange{1, kPath, true}, AppendChange{1, "bytes"}, SyncFileChange{1},
+           CloseFileChange{1}, CreateDirectoriesChange{kPath}, RenameChange{kPath, kPath},
+           RemoveChange{kPath}, SyncDirectoryChange{kPath}, CopyIsWholeChange{}}) {
+    seeds.push_back(BytesOf(change));
+  }
+  return seeds;
+}
+Seeds StatusSeeds() {
+  v1::ErrorDetails hints;
+  hints.set_coordinator("a:1");
+  hints.set_retry_after_ms(5000);
+  hints.set_times_renewed(3);
+  v1::RpcStatus details;
+  details.set_code(9);
+  details.set_message("not here");
+  details.add_details()->PackFrom(hints);
+  return {absl::StrCat("\x09", Piece("not here"), details.SerializeAsString()),
+          absl::StrCat("\x0d", Piece("broken"))};
+}
+
+}  // namespace
+
+absl::Span<const Case> Cases() {
+  static constexpr Case kCases[] = {
+      {"model", ReadMessage<v1::ModelSpec>, ModelSeeds},
+      {"layout", ReadMessage<v1::Layout>, LayoutSeeds},
+      {"job", ReadMessage<v1::JobSpec>, JobSeeds},
+      {"optimizer", ReadMessage<v1::OptimizerSettings>, OptimizerSeeds},
+      {"schedule", ReadMessage<v1::LearningRateSchedule>, ScheduleSeeds},
+      {"loss", ReadMessage<v1::JobLoss>, LossSeeds},
+      {"register_request", ReadMessage<v1::RegisterRequest>, RegisterRequestSeeds},
+      {"register_reply", ReadMessage<v1::RegisterReply>, RegisterReplySeeds},
+      {"dataset", ReadMessage<v1::DatasetInfo>, DatasetSeeds},
+      {"heartbeat_request", ReadMessage<v1::HeartbeatRequest>, HeartbeatRequestSeeds},
+      {"heartbeat_reply", ReadMessage<v1::HeartbeatReply>, HeartbeatReplySeeds},
+      {"grant", ReadMessage<v1::Grant>, GrantSeeds},
+      {"round_report", ReadMessage<v1::RoundReport>, RoundReportSeeds},
+      {"shard_command", ReadMessage<v1::ShardCommand>, ShardCommandSeeds},
+      {"round_plan", ReadMessage<v1::RoundPlan>, RoundPlanSeeds},
+      {"fault", ReadMessage<v1::ShardReport::Fault>, FaultSeeds},
+      {"stats", ReadMessage<v1::ShardReport::Stats>, StatsSeeds},
+      {"assignment", ReadAssignment, AssignmentSeeds},
+      {"file_entry", ReadMessage<v1::FileEntry>, FileEntrySeeds},
+      {"term_request", ReadMessage<v1::BeginTermRequest>, TermRequestSeeds},
+      {"mirror_request", ReadMessage<v1::MirrorRequest>, MirrorRequestSeeds},
+      {"status", ReadStatus, StatusSeeds},
+  };
+  return kCases;
+}
+
+}  // namespace lodestar::fuzz

@@ -1,0 +1,46 @@
+// The text form of what a shard writes into its journal. A target of its own: what it needs of
+// kernels/ clang does not compile.
+
+#include "common/json.h"
+#include "server/host/shard_record_json.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace lodestar::fuzz {
+namespace {
+
+using Seeds = std::vector<std::string>;
+
+void ReadShardRecord(absl::string_view bytes) {
+  const auto parse = [](const std::string& text) -> absl::StatusOr<ShardRecord> {
+    const absl::StatusOr<Json> json = ParseJson(text);
+    if (!json.ok()) return json.status();
+    return ShardRecordFromJson(*json);
+  };
+  CheckText(bytes, parse,
+            [](const ShardRecord& record) { return FormatJson(ShardRecordToJson(record)); });
+}
+
+Seeds ShardRecordSeeds() {
+  const RoundPlan plan = {Round(5), ViewId(6), {{WorkerId(1), Incarnation(2), 3}}, 0.1};
+  StepRecord step;
+  step.bucket = 3;
+  step.step.kind = BucketStep::Kind::kAccumulate;
+  step.step.round = Round(5);
+  step.step.weight = 3;
+  step.key = {WorkerId(1), Incarnation(2), Round(5), Version(4)};
+  Seeds seeds;
+  for (const ShardRecord& record : std::vector<ShardRecord>{plan, step, ShadowRecord{3, Version(4)},
+                                                            NormRecord{Round(5), 0.1}}) {
+    seeds.push_back(FormatJson(ShardRecordToJson(record)));
+  }
+  return seeds;
+}
+
+}  // namespace
+
+absl::Span<const Case> Cases() {
+  static constexpr Case kCases[] = {{"shard_record", ReadShardRecord, ShardRecordSeeds}};
+  return kCases;
+}
+
+}  // namespace lodestar::fuzz
