@@ -18,6 +18,7 @@
 #include "common/logging.h"
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
+#include "server/rpc/client_hello.h"
 
 namespace lodestar {
 namespace {
@@ -325,7 +326,7 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
     case FirstBytes::kIncomplete:
       return;
     case FirstBytes::kTls:
-      if (wants_tls) return LetInToGrpc(fd, waiting);
+      if (wants_tls) return OnClientHello(fd, waiting);
       Count(RefusalReason::kWrongSecurity, waiting.peer);
       return Leave(fd, waiting, TlsRefusal(TlsAlert::kProtocolVersion));
     case FirstBytes::kHttp2:
@@ -337,6 +338,24 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
       Count(RefusalReason::kNoGrpc, waiting.peer);
       return Leave(fd, waiting, Http1Refusal());
     case FirstBytes::kOther:
+      Count(RefusalReason::kNoGrpc, waiting.peer);
+      return Close(fd);
+  }
+}
+
+void ConnectionAcceptor::OnClientHello(int fd, Waiting& waiting) {
+  hello_.resize(kMaxClientHelloBytes);
+  const ssize_t num_bytes = recv(fd, hello_.data(), hello_.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (num_bytes <= 0) return Close(fd);  // they were there a moment ago
+  switch (ClassifyClientHello({hello_.data(), static_cast<size_t>(num_bytes)})) {
+    case ClientHello::kIncomplete:
+      return;
+    case ClientHello::kOffersTls13:
+      return LetInToGrpc(fd, waiting);
+    case ClientHello::kOlder:
+      Count(RefusalReason::kOldTls, waiting.peer);
+      return Leave(fd, waiting, TlsRefusal(TlsAlert::kProtocolVersion));
+    case ClientHello::kMalformed:
       Count(RefusalReason::kNoGrpc, waiting.peer);
       return Close(fd);
   }
@@ -458,9 +477,10 @@ absl::Status ConnectionAcceptor::StatusOf(RefusalReason refusal) {
                                                limits.max_connections, " (--max_connections)"));
   }
   absl::MutexLock lock(&mutex_);
-  return absl::UnavailableError(absl::StrCat("the server has ", table_.num_let_in(),
-                                             " connections, and takes at most ",
-                                             limits.max_connections, " (--max_connections)"));
+  return absl::UnavailableError(
+      absl::StrCat("the server has ", table_.num_let_in(), " connections, and takes at most ",
+                   limits.max_connections, " (--max_connections), ", limits.kept_for_this_machine,
+                   " of them of its own machine only"));
 }
 
 void ConnectionAcceptor::Close(int fd) {

@@ -103,6 +103,7 @@ class ConnectionAcceptor {
   void OnEvent(int fd, uint32_t events);
   // All of these may close `fd`, and `waiting` is gone then.
   void OnFirstBytes(int fd, Waiting& waiting);
+  void OnClientHello(int fd, Waiting& waiting);
   void OnRefused(int fd, Waiting& waiting);
   void OnLeaving(int fd, Waiting& waiting);
   void OnDeadline(int fd, Waiting& waiting);
@@ -137,6 +138,7 @@ class ConnectionAcceptor {
   FileDescriptor epoll_;
   FileDescriptor spare_;  // closed to accept, and refuse, where there is no other
   std::map<int, Waiting> waiting_;
+  std::vector<char> hello_;  // of the one that is looked at
   bool is_serving_seen_ = false;
   bool is_accepting_ = true;
   absl::Time accepts_again_ = absl::InfinitePast();  // unless is_accepting_

@@ -220,11 +220,33 @@ TEST_F(ConnectionAcceptorTest, ClientWithoutTlsLearnsThatTheServerWantsIt) {
 TEST_F(ConnectionAcceptorTest, TlsGoesToGrpcWhereItIsWanted) {
   config_.transport = ConnectionAcceptor::Transport::kTls;
   ListenAndServe();
-  RawClient client(port());
-  client.Send(kTlsHello);
   // The server of this test has none, and closes.
-  client.ReadAll();
-  EXPECT_EQ(Refused(RefusalReason::kWrongSecurity), 0);
+  EXPECT_THAT(GrpcClient(port(), /*has_tls=*/true).Call(),
+              Fails(grpc::StatusCode::UNAVAILABLE, ""));
+  EXPECT_GT(acceptor_->counts().accepted, 0);
+  for (size_t i = 0; i < kNumRefusals; ++i) {
+    EXPECT_EQ(Refused(static_cast<RefusalReason>(i)), 0) << i;
+  }
+}
+
+TEST_F(ConnectionAcceptorTest, OldTlsIsToldWhatIsWanted) {
+  config_.transport = ConnectionAcceptor::Transport::kTls;
+  ListenAndServe();
+  RawClient client(port());
+  // A ClientHello without extensions, byte by byte.
+  const std::string body =
+      std::string("\x03\x03", 2) + std::string(32, 'r') + std::string("\0\0\2\x13\1\1\0", 7);
+  const std::string message = std::string("\1\0\0", 3) + static_cast<char>(body.size()) + body;
+  const std::string record =
+      std::string("\x16\3\1\0", 4) + static_cast<char>(message.size()) + message;
+  for (const char byte : record) client.Send({&byte, 1});
+  EXPECT_EQ(client.ReadAll(), TlsRefusal(TlsAlert::kProtocolVersion));
+  EXPECT_EQ(Refused(RefusalReason::kOldTls), 1);
+  RawClient noise(port());
+  noise.Send(std::string("\x16\x03\x01\0\4\2\0\0\0", 9));
+  EXPECT_EQ(noise.ReadAll(), "");
+  EXPECT_EQ(Refused(RefusalReason::kNoGrpc), 1);
+  EXPECT_EQ(acceptor_->counts().connections, 0);
 }
 
 TEST_F(ConnectionAcceptorTest, SilentOnesGiveWay) {

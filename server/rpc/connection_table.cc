@@ -33,6 +33,8 @@ absl::string_view RefusalName(RefusalReason refusal) {
       return "no gRPC";
     case RefusalReason::kWrongSecurity:
       return "TLS on one side only";
+    case RefusalReason::kOldTls:
+      return "TLS before 1.3";
     case RefusalReason::kNotServing:
       return "before the start";
     case RefusalReason::kNoFile:
@@ -112,10 +114,13 @@ std::optional<RefusalReason> ConnectionTable::LetIn(int fd, absl::Time now) {
 }
 
 std::optional<RefusalReason> ConnectionTable::Judge(const std::string& address) const {
-  if (let_in_.size() >= static_cast<size_t>(limits_.max_connections))
+  const bool is_here = IsLoopback(address);
+  const int kept = is_here ? 0 : limits_.kept_for_this_machine;
+  if (static_cast<int64_t>(let_in_.size()) >= limits_.max_connections - kept) {
     return RefusalReason::kTooMany;
+  }
   const auto of_address = num_of_address_.find(address);
-  if (of_address != num_of_address_.end() && !IsLoopback(address) &&
+  if (of_address != num_of_address_.end() && !is_here &&
       of_address->second >= limits_.per_address()) {
     return RefusalReason::kTooManyOfAddress;
   }

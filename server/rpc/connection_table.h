@@ -24,10 +24,11 @@ enum class RefusalReason : uint8_t {
   kTooManyOfAddress,  // of one
   kNoGrpc,            // speaks something else
   kWrongSecurity,     // TLS where there is none, or none where it is wanted
+  kOldTls,            // TLS 1.2 or less
   kNotServing,        // the server has not begun to
   kNoFile,            // this process may not open more files
 };
-inline constexpr size_t kNumRefusals = 7;
+inline constexpr size_t kNumRefusals = 8;
 
 // "silent", "too many".
 absl::string_view RefusalName(RefusalReason refusal);
@@ -50,6 +51,8 @@ struct ConnectionLimits {
   // That have not been let in. Another one takes the place of the oldest silent one.
   int max_waiting = 256;
   absl::Duration patience = absl::Seconds(10);  // with one that waits
+  // Of max_connections: these only programs of this machine get.
+  int kept_for_this_machine = 0;
 
   int per_address() const;
 };

@@ -72,6 +72,21 @@ TEST_F(ConnectionTableTest, PatienceEnds) {
   EXPECT_EQ(table.Overdue(clock_.Now()), std::vector<int>({5}));
 }
 
+TEST_F(ConnectionTableTest, SomePlacesAreForThisMachineOnly) {
+  ConnectionLimits limits;
+  limits.max_connections = 3;
+  limits.max_per_address = 3;
+  limits.kept_for_this_machine = 1;
+  ConnectionTable table(limits, [this](int fd) {
+    return std::optional(ConnectionTable::FileIdentity{1, files_[fd]});
+  });
+  EXPECT_EQ(LetIn(table, 5, "10.0.0.1"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 6, "10.0.0.1"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 7, "10.0.0.2"), RefusalReason::kTooMany);
+  EXPECT_EQ(LetIn(table, 7, "127.0.0.1"), std::nullopt);
+  EXPECT_EQ(LetIn(table, 8, "::1"), RefusalReason::kTooMany);
+}
+
 TEST_F(ConnectionTableTest, NoMoreAreLetInThanAllowed) {
   ConnectionTable table = NewTable(2, 10, 2);
   EXPECT_EQ(LetIn(table, 5, "10.0.0.1"), std::nullopt);

@@ -17,6 +17,7 @@
 #include "common/security/openssl_handles.h"
 #include "common/shared_region.h"
 #include "proto/enrollment.h"
+#include "server/rpc/client_hello.h"
 #include "server/rpc/first_bytes.h"
 #include "server/rpc/http2_refusal.h"
 #include "server/rpc/shared_memory_stream.h"
@@ -38,6 +39,21 @@ void ReadFirstBytes(absl::string_view bytes) {
     before = now;
   }
   if (before != FirstBytes::kOther) Accept();
+}
+
+// Its first record, whatever the input says, is one of a handshake.
+void ReadClientHello(absl::string_view bytes) {
+  const std::string hello = absl::StrCat("\x16\x03", bytes);
+  ClientHello before = ClientHello::kIncomplete;
+  for (size_t size = 2; size <= hello.size(); ++size) {
+    const ClientHello now = ClassifyClientHello(absl::string_view(hello).substr(0, size));
+    // What was said stays said, but that more than a ClientHello is none.
+    LODESTAR_CHECK(before == ClientHello::kIncomplete || now == before ||
+                   now == ClientHello::kMalformed)
+        << size;
+    before = now;
+  }
+  if (before == ClientHello::kOffersTls13 || before == ClientHello::kOlder) Accept();
 }
 
 // [size of the pieces | what a client sends]
@@ -234,6 +250,27 @@ Seeds FirstBytesSeeds() {
           "GET / HTTP/1.1\r\n", "OPTIONS *"};
 }
 
+// What OpenSSL sends first, without the two bytes that ReadClientHello() has before it.
+std::string HelloOfOpenssl(int max_version) {
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  SSL_CTX_set_max_proto_version(context, max_version);
+  SSL* const ssl = SSL_new(context);
+  BIO* const sent = BIO_new(BIO_s_mem());
+  SSL_set_bio(ssl, BIO_new(BIO_s_mem()), sent);
+  SSL_connect(ssl);
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(sent, &bytes);
+  std::string hello(bytes + 2, static_cast<size_t>(size) - 2);
+  SSL_free(ssl);
+  SSL_CTX_free(context);
+  OpensslError();
+  return hello;
+}
+
+Seeds ClientHelloSeeds() {
+  return {HelloOfOpenssl(TLS1_3_VERSION), HelloOfOpenssl(TLS1_2_VERSION)};
+}
+
 Seeds Http2Seeds() {
   const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
   const std::string settings("\0\0\0\4\0\0\0\0\0", 9);
@@ -285,6 +322,7 @@ absl::Span<const Case> Cases() {
       {"plain_enrollment", ReadPlainEnrollment, PlainEnrollmentSeeds},
       {"enrollment_frames", ReadEnrollmentFrames, EnrollmentFrameSeeds},
       {"shared_memory", ReadSharedMemory, SharedMemorySeeds},
+      {"client_hello", ReadClientHello, ClientHelloSeeds},
   };
   return kCases;
 }
