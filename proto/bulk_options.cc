@@ -4,9 +4,11 @@
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "common/logging.h"
 #include "common/process_setup.h"
@@ -18,10 +20,10 @@ constexpr int kClientPingMs = 10'000;
 // Longer than the longest stall of a bulk transfer: a saturated link delays pings too.
 constexpr int kClientPingTimeoutMs = 10'000;
 constexpr int kServerPingMs = 20'000;
-// For TLS, and for the first frame of HTTP/2.
-constexpr int kHandshakeTimeoutMs = 10'000;
 // What a server lets clients do; below kClientPingMs, or they would be sent away.
 constexpr int kMinPingIntervalMs = 5'000;
+// More often than that, it is sent away.
+constexpr int kMaxPingStrikes = 2;
 constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
 // gRPC takes this one as the time that an attempt may last: a busy server answers late.
@@ -33,6 +35,7 @@ constexpr int kReceiveWindowBytes = 4 << 10;
 // Largest frame that clients may send. By default gRPC cuts a chunk into 128 of them, each with its
 // own share of the work.
 constexpr int kMaxFrameBytes = 1 << 20;
+constexpr int kMinThreads = 64;
 // Chunks under way on one connection without waiting for the peer's flow control.
 constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
@@ -113,14 +116,24 @@ void SetUpServerProcess() {
   setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", /*overwrite=*/0);
 }
 
-void ApplyServerOptions(grpc::ServerBuilder& builder, bool long_paths) {
+void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& options) {
   HoldGrpcLibrary();
+  grpc::ResourceQuota quota("server");
+  quota.Resize(static_cast<size_t>(options.message_bytes));
+  // Of services that block one for each call, as gRPC's reflection does. gRPC ends the process
+  // where it gets no thread.
+  quota.SetMaxThreads(
+      std::max(kMinThreads, 4 * static_cast<int>(std::thread::hardware_concurrency())));
+  builder.SetResourceQuota(quota);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.calls_per_connection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kMaxPingStrikes);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
-  if (!long_paths) {
+  if (!options.long_paths) {
     // The probe opens every stream's window to 4 MiB and more: many workers whose turn has
     // not come would fill the server's memory with what it does not read yet.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);

@@ -30,6 +30,11 @@ inline constexpr int64_t kBytesForManyChannels = int64_t{4} << 20;
 // A server breaks a connection whose peer does not acknowledge anything for that long.
 inline constexpr int kServerPingTimeoutMs = 20'000;
 
+// Of a request, with the overhead that HTTP/2 counts.
+inline constexpr int kMaxMetadataBytes = 8 << 10;
+// For TLS, and for the first frame of HTTP/2.
+inline constexpr int kHandshakeTimeoutMs = 10'000;
+
 // Metadata of a bulk call: its number, for ParameterService.DescribeCalls.
 inline constexpr char kCallNumberKey[] = "lodestar-call";
 
@@ -42,9 +47,18 @@ grpc::ChannelArguments ControlChannelArguments();
 // Keeps gRPC's memory per connection small and the same over time. Called once at the top of main()
 // of a server, before any thread.
 void SetUpServerProcess();
-// Sets message limits, keepalive and buffers of a server. Credentials and services are the
-// caller's. `long_paths`: what a path holds may be on its way on every stream, whether it is read
-// or not; else little is, and up to 1 MiB per round trip while it is read.
-void ApplyServerOptions(grpc::ServerBuilder& builder, bool long_paths = false);
+struct ServerOptions {
+  // What a path holds may be on its way on every stream, whether it is read or not; else little is,
+  // and up to 1 MiB per round trip while it is read.
+  bool long_paths = false;
+  // Of messages on their way; beyond it gRPC ends calls.
+  int64_t message_bytes = int64_t{1} << 30;
+  // That a client may have open on one connection; it keeps more back by itself. More than a worker
+  // may have in all: else it would hear nothing of that limit.
+  int calls_per_connection = 128;
+};
+// Sets limits of messages, calls and memory, keepalive and buffers of a server. Credentials and
+// services are the caller's.
+void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& options = {});
 
 }  // namespace lodestar

@@ -14,11 +14,13 @@
 #include "common/layout.h"
 #include "common/logging.h"
 #include "common/overloaded.h"
+#include "common/own_memory.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/journal/journal_segments.h"
+#include "server/limits/memory_bound.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/cluster_status_convert.h"
 #include "server/rpc/shard_convert.h"
@@ -70,9 +72,10 @@ absl::Status CoordinatorRole::CheckResources() {
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(config_.job.model));
   ASSIGN_OR_RETURN(const std::vector<ElementRange> ranges,
                    PlanShards(layout, config_.cluster.num_shards));
-  ASSIGN_OR_RETURN(
-      const std::string warning,
-      CheckShardMemory(EstimateShardMemory(config_.job, ranges[0].size()), deps_.read_memory()));
+  ASSIGN_OR_RETURN(const std::string warning,
+                   CheckShardMemory(EstimateShardMemory(config_.job, ranges[0].size(),
+                                                        config_.limits.staging_bytes),
+                                    deps_.read_memory()));
   if (!warning.empty()) warnings_.push_back(warning);
   return OpenFolders(EstimateShardMemory(config_.job, layout.num_elements()).checkpoint());
 }
@@ -130,6 +133,9 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   coordinator.job = config_.job;
   coordinator.num_shards = config_.cluster.num_shards;
   coordinator.memory = deps_.read_memory();
+  coordinator.registrations.per_origin = config_.limits.registrations_per_minute;
+  coordinator.registrations.from_loopback = config_.limits.registrations_per_minute_in_all();
+  coordinator.registrations.in_all = config_.limits.registrations_per_minute_in_all();
   coordinator.lease = config_.cluster.lease;
   coordinator.checkpoint_dir = config_.durability.checkpoint_dir;
   if (!locks_.empty()) coordinator.folder_claim_id = locks_.front()->claim_id();
@@ -294,8 +300,9 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   strand_.Start(
       std::move(coordinator), [this](Effect effect) { CarryOut(std::move(effect)); },
       journal_.get());
-  cluster_rpc_ = std::make_unique<ClusterRpc>(ClusterRpc::Deps{&strand_, shards_.get(), &board_});
-  status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });
+  cluster_rpc_ = std::make_unique<ClusterRpc>(
+      ClusterRpc::Deps{&strand_, shards_.get(), &board_, deps_.refusals});
+  status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); }, deps_.refusals);
   admin_rpc_ =
       std::make_unique<AdminRpc>(config_.job, &strand_, local, deps_.security->transport());
   return absl::OkStatus();
@@ -305,6 +312,7 @@ void CoordinatorRole::MakeAuthorityRpc() {
   AuthorityRpc::Deps deps;
   deps.authority = deps_.security->authority();
   deps.own = *deps_.security->files();
+  deps.refusals = deps_.refusals;
   deps.address = [this] {
     absl::MutexLock lock(&mutex_);
     return address_;
@@ -404,6 +412,14 @@ v1::ClusterStatus CoordinatorRole::ReadStatus() {
       [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
   v1::ClusterStatus status = ToProto(board_.Report(std::move(snapshot)), config_.job);
   SetPort(deps_.read_connections(), &status);
+  const int64_t num_elements = static_cast<int64_t>(reading.stats.weight_bytes / sizeof(float));
+  const int64_t shard_bytes =
+      num_elements == 0
+          ? 0
+          : EstimateShardMemory(config_.job, num_elements, config_.limits.staging_bytes).peak();
+  SetLimits(config_.limits,
+            BoundMemory(config_.limits, shard_bytes, !deps_.security->transport().is_plain()),
+            ReadOwnMemory(), *deps_.refusals, &status);
   status.set_wire(deps_.security->ToString());
   status.set_leader_lease(config_.cluster.leader_lease);
   status.set_journal_replica(reading.stats.journal_replica);

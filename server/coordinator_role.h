@@ -56,6 +56,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     // See Server::Deps.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
     const ServerSecurity* security = nullptr;  // of this server
+    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
   };
 
   // Sees whether memory and disk will do, locks the folders for checkpoints, and opens

@@ -74,7 +74,8 @@ absl::Status ReplicaServer::Start() {
   ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_, deps_.is_interrupted));
   ConnectionAcceptor::Config acceptor;
   acceptor.listen = config_.network.listen;
-  acceptor.limits.max_connections = config_.network.max_connections;
+  acceptor.limits.max_connections = config_.limits.max_connections;
+  acceptor.limits.max_per_address = config_.limits.max_connections_per_address;
   if (!security_->transport().is_plain()) {
     acceptor.transport = ConnectionAcceptor::Transport::kTls;
   }
@@ -83,7 +84,7 @@ absl::Status ReplicaServer::Start() {
   port_ = acceptor_->port();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
-  ApplyServerOptions(builder, /*long_paths=*/true);
+  ApplyServerOptions(builder, {.long_paths = true, .message_bytes = config_.limits.message_bytes});
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       security_->MakeServerCredentials());
@@ -91,6 +92,7 @@ absl::Status ReplicaServer::Start() {
   builder.RegisterCallbackGenericService(&refusal_);
   grpc::ResourceQuota quota("replica");
   quota.SetMaxThreads(kMaxThreads);
+  quota.Resize(static_cast<size_t>(config_.limits.message_bytes));
   builder.SetResourceQuota(quota);
   grpc_server_ = builder.BuildAndStart();
   if (grpc_server_ == nullptr) return absl::InternalError("gRPC cannot start a server");

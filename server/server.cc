@@ -28,11 +28,13 @@
 #include "server/host/shard_host.h"
 #include "server/host/shard_log.h"
 #include "server/journal/journal_segments.h"
+#include "server/limits/refusal_counts.h"
 #include "server/replica/replication.h"
 #include "server/replica/replication_mark.h"
 #include "server/rpc/call_refusal.h"
 #include "server/rpc/connection_acceptor.h"
 #include "server/rpc/connection_table.h"
+#include "server/rpc/guarded_reads.h"
 #include "server/rpc/parameter_rpc.h"
 #include "server/rpc/replica_calls.h"
 #include "server/rpc/shard_agent.h"
@@ -119,7 +121,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerConfig& confi
   return server;
 }
 
-Server::Server(const ServerConfig& config, const Deps& deps) : config_(config), deps_(deps) {}
+Server::Server(const ServerConfig& config, const Deps& deps)
+    : config_(config), deps_(deps), refusals_(std::make_shared<RefusalCounts>()) {}
 
 Server::~Server() { Stop(StopKind::kImmediate); }
 
@@ -333,6 +336,7 @@ absl::Status Server::Build() {
   host.executor = executor_.get();
   host.trace = trace_.get();
   host.instance_id = RandomId();
+  host.staging_bytes = config_.limits.staging_bytes;
   host.read_memory = [limit = config_.cluster.memory_limit] { return AvailableMemory(limit); };
   const auto explain = [this](const absl::Status& status) {
     return absl::Status(
@@ -357,6 +361,7 @@ absl::Status Server::Build() {
     deps.is_interrupted = deps_.is_interrupted;
     deps.read_memory = host.read_memory;
     deps.read_connections = [this] { return ReadConnections(); };
+    deps.refusals = refusals_;
     ASSIGN_OR_RETURN(role_, CoordinatorRole::Create(config_, deps));
   } else {
     ASSIGN_OR_RETURN(AddressList coordinator,
@@ -388,9 +393,14 @@ absl::Status Server::Build() {
   host.reports = &reports();
   host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);
   RETURN_IF_ERROR(Recover());
+  ParameterRpc::Config bulk;
+  bulk.share_memory = config_.network.shared_memory;
+  bulk.export_key = host_->instance_id();
+  bulk.streams.per_worker = config_.limits.streams_per_worker;
+  bulk.message_timeout = config_.limits.message_timeout;
+  bulk.refusals = refusals_;
   parameter_rpc_ =
-      std::make_unique<ParameterRpc>([this] { return host_->shard(); }, executor_.get(),
-                                     config_.network.shared_memory, host_->instance_id());
+      std::make_unique<ParameterRpc>([this] { return host_->shard(); }, executor_.get(), bulk);
   if (role_ == nullptr) return absl::OkStatus();
   return role_->Start(host_.get(), [this] { return ReadShard(); });
 }
@@ -408,7 +418,9 @@ void Server::StartTrace() {
 absl::Status Server::OpenPort() {
   ConnectionAcceptor::Config acceptor;
   acceptor.listen = config_.network.listen;
-  acceptor.limits.max_connections = config_.network.max_connections;
+  acceptor.limits.max_connections = config_.limits.max_connections;
+  acceptor.limits.max_per_address = config_.limits.max_connections_per_address;
+  acceptor.limits.kept_for_this_machine = config_.limits.connections_kept_for_this_machine();
   if (!security_->transport().is_plain()) {
     acceptor.transport = ConnectionAcceptor::Transport::kTls;
   }
@@ -427,7 +439,9 @@ absl::Status Server::Serve() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  ApplyServerOptions(builder, config_.network.long_paths);
+  ApplyServerOptions(builder, {.long_paths = config_.network.long_paths,
+                               .message_bytes = config_.limits.message_bytes,
+                               .calls_per_connection = config_.limits.calls_per_connection()});
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       security_->MakeServerCredentials());
@@ -480,6 +494,7 @@ absl::Status Server::BeginService() {
 void Server::Watch() {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_watch_over_; };
   bool was_serving = false;
+  uint64_t floods_seen = NumFloodsEnded();
   absl::Duration since_tick;
   while (true) {
     {
@@ -494,6 +509,9 @@ void Server::Watch() {
       security_->Keep();
       if (role_ != nullptr) role_->OnStats(ReadShard().stats);
       WatchConnections();
+      parameter_rpc_->EndStalled(deps_.clock->Now());
+      const uint64_t floods = NumFloodsEnded();
+      refusals_->Count(LimitReached::kFloods, floods - std::exchange(floods_seen, floods));
     }
     const bool is_serving = !is_draining_ && host_->is_serving();
     if (is_serving != was_serving) {
@@ -517,8 +535,10 @@ void Server::WatchConnections() {
   if (std::exchange(num_refused_, num_refused) == num_refused) return;
   role_->RaiseAlarm(
       absl::StrCat("connections are refused: there may be ", counts.max_connections,
-                   " at a time (--max_connections, ulimit -n), and a quarter of that from one "
-                   "address of another machine"),
+                   " at a time (--max_connections, ulimit -n), ",
+                   config_.limits.connections_kept_for_this_machine(),
+                   " of them of this machine only, and ", config_.limits.connections_per_address(),
+                   " from one address of another machine (--max_connections_per_address)"),
       AlarmKind::kReminder);
 }
 

@@ -31,6 +31,7 @@ class CoordinatorRole;
 class FolderFence;
 class FolderLock;
 class ParameterRpc;
+class RefusalCounts;
 class Replication;
 class ServerSecurity;
 class ShardAgent;
@@ -140,6 +141,8 @@ class Server {
   absl::Status loss_;
 
   PatientFileSystem disk_{&FileSystem::Real(), deps_.clock};  // of checkpoints
+
+  const std::shared_ptr<RefusalCounts> refusals_;
 
   // In order of life: each is gone before those above it.
   std::unique_ptr<FolderLock> log_lock_;       // asked after each write of a journal

@@ -19,8 +19,6 @@ constexpr absl::Duration kMaxInterval = absl::Hours(24 * 365);
 constexpr double kMinCost = 1e-6;
 constexpr int64_t kMaxEvery = int64_t{1} << 48;
 constexpr int kMaxKeep = 1000;
-constexpr int kMinConnections = 8;
-constexpr int kMaxConnections = 1 << 20;
 constexpr int64_t kMaxMemory = int64_t{1} << 50;
 constexpr int64_t kMaxTraceRounds = 1000;
 
@@ -55,8 +53,6 @@ absl::Status CheckSecurity(const ServerConfig& config) {
 }
 
 absl::Status CheckNetwork(const NetworkConfig& network) {
-  RETURN_IF_ERROR(CheckWholeRange("max_connections", network.max_connections, kMinConnections,
-                                  kMaxConnections));
   if (network.advertise.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const ListenAddress advertise,
                    ParseListenAddress("advertise", network.advertise));
@@ -165,6 +161,7 @@ absl::Status CheckOutput(const OutputConfig& output) {
 
 absl::Status CheckAllButSecurity(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckNetwork(config.network));
+  RETURN_IF_ERROR(ValidateServerLimits(config.limits));
   if (config.is_replica) {
     RETURN_IF_ERROR(CheckReplica(config));
     if (config.cluster.leader_lease.empty()) return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "common/logging.h"
 #include "common/security/security_flags.h"
 #include "server/coordinator/divergence_policy.h"
+#include "server/limits/server_limits.h"
 #include "server/listen_address.h"
 
 namespace lodestar {
@@ -24,8 +25,7 @@ struct NetworkConfig {
   std::string port_file;  // the real port is written there; empty: nowhere
   // Whether payloads of workers on this machine go through memory shared with them.
   bool shared_memory = true;
-  bool long_paths = false;  // see ApplyServerOptions()
-  int max_connections = 4096;
+  bool long_paths = false;  // see ServerOptions
 };
 
 struct SecurityConfig {
@@ -79,6 +79,7 @@ struct OutputConfig {
 
 struct ServerConfig {
   NetworkConfig network;
+  ServerLimits limits;
   SecurityConfig security;
   ClusterConfig cluster;
   DurabilityConfig durability;
@@ -86,8 +87,9 @@ struct ServerConfig {
   OutputConfig output;
   JobSpec job;  // the coordinator's; the other servers receive it
   bool exit_when_done = false;
-  // The process is no server but keeps copies of the journals of some; only `network`, the folders
-  // and the log level count, until the leader lease makes it a server.
+  // The process is no server but keeps copies of the journals of some; only `network`, `limits` of
+  // connections and messages, the folders and the log level count, until the leader lease makes it
+  // a server.
   bool is_replica = false;
 
   bool is_coordinator() const { return cluster.shard == 0; }

@@ -51,6 +51,26 @@ ABSL_FLAG(
     "Connections that this server has at a time, 8 to 1048576; a worker has up to three. From "
     "one address of another machine: a quarter of them. Fewer where the process may not have as "
     "many open files (ulimit -n).");
+ABSL_FLAG(int32_t, max_connections_per_address, 0,
+          "Of --max_connections, those from one address of another machine: workers behind one "
+          "address (NAT) count as one. 0: a quarter.");
+ABSL_FLAG(
+    int32_t, registrations_per_minute, 600,
+    "Registrations that are taken from one address of another machine; ten times as many from "
+    "this machine, and in all; 1 to 1000000.");
+ABSL_FLAG(int32_t, streams_per_worker, 32,
+          "Pushes and pulls that a worker may have open on this server; 8 to 65536.");
+ABSL_FLAG(std::string, staging_limit, "64MiB",
+          "Memory for contributions on their way in, from 1MiB on, and always two buckets: workers "
+          "are held back while it is in use.");
+ABSL_FLAG(
+    std::string, message_memory, "1GiB",
+    "Memory for messages on their way, from 64MiB on: beyond it calls are ended, whosever they "
+    "are. Workers whose turn has not come need next to nothing of it.");
+ABSL_FLAG(
+    absl::Duration, message_timeout, absl::Minutes(1),
+    "The longest that one chunk (2 MiB) may be on its way to or from a worker: then the stream "
+    "is ended, which the worker begins anew. Raise it for links below 1 Mbit/s; 1s to 24h.");
 ABSL_FLAG(
     std::string, shard, "0/1",
     "I/K: this server owns the I-th of K parts of the parameters, 0 <= I < K <= 256. Shard 0 is "
@@ -262,6 +282,27 @@ namespace {
 constexpr int64_t kDefaultBatchSize = 12;
 constexpr double kDropoutOfModel = -1.0;
 
+absl::StatusOr<int64_t> ReadBytes(absl::string_view flag, const std::string& value) {
+  absl::StatusOr<int64_t> bytes = ParseBytes(value);
+  if (bytes.ok()) return bytes;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "=", value, ": ", bytes.status().message()));
+}
+
+absl::StatusOr<ServerLimits> ReadLimits() {
+  ServerLimits limits;
+  limits.max_connections = absl::GetFlag(FLAGS_max_connections);
+  limits.max_connections_per_address = absl::GetFlag(FLAGS_max_connections_per_address);
+  limits.registrations_per_minute = absl::GetFlag(FLAGS_registrations_per_minute);
+  limits.streams_per_worker = absl::GetFlag(FLAGS_streams_per_worker);
+  ASSIGN_OR_RETURN(limits.staging_bytes,
+                   ReadBytes("staging_limit", absl::GetFlag(FLAGS_staging_limit)));
+  ASSIGN_OR_RETURN(limits.message_bytes,
+                   ReadBytes("message_memory", absl::GetFlag(FLAGS_message_memory)));
+  limits.message_timeout = absl::GetFlag(FLAGS_message_timeout);
+  return limits;
+}
+
 absl::StatusOr<ClusterConfig> ReadCluster() {
   ClusterConfig cluster;
   const std::string shard = absl::GetFlag(FLAGS_shard);
@@ -275,13 +316,8 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
   cluster.lease = absl::GetFlag(FLAGS_lease);
   cluster.round_timeout = absl::GetFlag(FLAGS_round_timeout);
   cluster.stop_timeout = absl::GetFlag(FLAGS_stop_timeout);
-  const std::string memory_limit = absl::GetFlag(FLAGS_memory_limit);
-  const absl::StatusOr<int64_t> bytes = ParseBytes(memory_limit);
-  if (!bytes.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--memory_limit=", memory_limit, ": ", bytes.status().message()));
-  }
-  cluster.memory_limit = *bytes;
+  ASSIGN_OR_RETURN(cluster.memory_limit,
+                   ReadBytes("memory_limit", absl::GetFlag(FLAGS_memory_limit)));
   cluster.leader_lease = absl::GetFlag(FLAGS_leader_lease);
   return cluster;
 }
@@ -386,13 +422,8 @@ absl::StatusOr<DurabilityConfig> ReadJournal() {
   if (durability.journal_dir.empty() && !checkpoint_dir.empty()) {
     durability.journal_dir = absl::StrCat(checkpoint_dir, "/", kJournalFolder);
   }
-  const std::string limit = absl::GetFlag(FLAGS_journal_limit);
-  const absl::StatusOr<int64_t> bytes = ParseBytes(limit);
-  if (!bytes.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--journal_limit=", limit, ": ", bytes.status().message()));
-  }
-  durability.journal_limit_bytes = *bytes;
+  ASSIGN_OR_RETURN(durability.journal_limit_bytes,
+                   ReadBytes("journal_limit", absl::GetFlag(FLAGS_journal_limit)));
   return durability;
 }
 
@@ -461,7 +492,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
   config.network.port_file = absl::GetFlag(FLAGS_port_file);
   config.network.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   config.network.long_paths = absl::GetFlag(FLAGS_long_paths);
-  config.network.max_connections = absl::GetFlag(FLAGS_max_connections);
+  ASSIGN_OR_RETURN(config.limits, ReadLimits());
   ASSIGN_OR_RETURN(config.cluster, ReadCluster());
   ASSIGN_OR_RETURN(config.output.log_level, ParseLogLevel(absl::GetFlag(FLAGS_log_level)));
   config.output.metrics_out = absl::GetFlag(FLAGS_metrics_out);
@@ -492,21 +523,57 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
 
 // Flags that count on every server; all others are the coordinator's.
 bool CountsOnEveryServer(const std::string& flag) {
-  static constexpr absl::string_view kFlags[] = {
-      "listen",         "http",          "insecure",        "advertise",    "join",
-      "state_dir",      "tls",           "tls_cert",        "tls_key",      "tls_ca",
-      "port_file",      "shared_memory", "long_paths",      "shard",        "coordinator",
-      "trace",          "trace_rounds",  "log_level",       "stop_timeout", "memory_limit",
-      "durability",     "journal_dir",   "journal_replica", "promote",      "leader_lease",
-      "max_connections"};
+  static constexpr absl::string_view kFlags[] = {"listen",
+                                                 "http",
+                                                 "insecure",
+                                                 "advertise",
+                                                 "join",
+                                                 "state_dir",
+                                                 "tls",
+                                                 "tls_cert",
+                                                 "tls_key",
+                                                 "tls_ca",
+                                                 "port_file",
+                                                 "shared_memory",
+                                                 "long_paths",
+                                                 "shard",
+                                                 "coordinator",
+                                                 "trace",
+                                                 "trace_rounds",
+                                                 "log_level",
+                                                 "stop_timeout",
+                                                 "memory_limit",
+                                                 "durability",
+                                                 "journal_dir",
+                                                 "journal_replica",
+                                                 "promote",
+                                                 "leader_lease",
+                                                 "max_connections",
+                                                 "max_connections_per_address",
+                                                 "streams_per_worker",
+                                                 "staging_limit",
+                                                 "message_memory",
+                                                 "message_timeout"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
 bool CountsOnReplica(const std::string& flag) {
-  static constexpr absl::string_view kFlags[] = {
-      "replica",     "listen",         "insecure", "port_file",      "log_level",
-      "journal_dir", "checkpoint_dir", "join",     "state_dir",      "tls",
-      "tls_cert",    "tls_key",        "tls_ca",   "max_connections"};
+  static constexpr absl::string_view kFlags[] = {"replica",
+                                                 "listen",
+                                                 "insecure",
+                                                 "port_file",
+                                                 "log_level",
+                                                 "journal_dir",
+                                                 "checkpoint_dir",
+                                                 "join",
+                                                 "state_dir",
+                                                 "tls",
+                                                 "tls_cert",
+                                                 "tls_key",
+                                                 "tls_ca",
+                                                 "max_connections",
+                                                 "max_connections_per_address",
+                                                 "message_memory"};
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
@@ -521,8 +588,11 @@ bool Counts(const std::string& flag, const ServerConfig& config) {
 std::vector<FlagGroup> ServerFlagGroups() {
   return {
       {"Network and place in the cluster",
-       {"listen", "http", "advertise", "port_file", "shared_memory", "long_paths",
-        "max_connections", "shard", "coordinator", "leader_lease", "memory_limit"}},
+       {"listen", "http", "advertise", "port_file", "shared_memory", "long_paths", "shard",
+        "coordinator", "leader_lease", "memory_limit"}},
+      {"Limits of what others may take",
+       {"max_connections", "max_connections_per_address", "registrations_per_minute",
+        "streams_per_worker", "staging_limit", "message_memory", "message_timeout"}},
       {"Security",
        {"join", "state_dir", "tls", "certificate_ttl", "tls_cert", "tls_key", "tls_ca",
         "insecure"}},

@@ -42,7 +42,7 @@ TEST_F(ServerFlagsTest, DefaultsAreAJobThatRuns) {
   EXPECT_EQ(config.job.schedule.total_rounds, 2000);
   EXPECT_EQ(config.cluster.lease, absl::Seconds(10));
   EXPECT_EQ(config.cluster.round_timeout, absl::Hours(1));
-  EXPECT_EQ(config.network.max_connections, 4096);
+  EXPECT_EQ(config.limits.max_connections, 4096);
   EXPECT_TRUE(config.is_coordinator());
 }
 
@@ -265,11 +265,28 @@ TEST_F(ServerFlagsTest, OtherShardsIgnoreTrainingFlagsAndSaySo) {
 TEST_F(ServerFlagsTest, EveryServerHasALimitOfConnections) {
   const ServerCommandLine other =
       Parse({"--shard=1/2", "--coordinator=localhost:50051", "--max_connections=100"});
-  EXPECT_EQ(other.config.network.max_connections, 100);
+  EXPECT_EQ(other.config.limits.max_connections, 100);
   EXPECT_THAT(other.ignored, IsEmpty());
   EXPECT_THAT(Parse({"--replica", "--journal_dir=copies", "--max_connections=100"}).ignored,
               IsEmpty());
   EXPECT_THAT(ErrorOf({"--max_connections=7"}), HasSubstr("--max_connections=7"));
+}
+
+TEST_F(ServerFlagsTest, LimitsOfWhatOthersTakeAreFlags) {
+  const ServerLimits limits =
+      Parse({"--max_connections_per_address=5", "--registrations_per_minute=7",
+             "--streams_per_worker=9", "--staging_limit=2MiB", "--message_memory=100MB",
+             "--message_timeout=5s"})
+          .config.limits;
+  EXPECT_EQ(limits.max_connections_per_address, 5);
+  EXPECT_EQ(limits.registrations_per_minute, 7);
+  EXPECT_EQ(limits.streams_per_worker, 9);
+  EXPECT_EQ(limits.staging_bytes, 2 << 20);
+  EXPECT_EQ(limits.message_bytes, 100'000'000);
+  EXPECT_EQ(limits.message_timeout, absl::Seconds(5));
+  EXPECT_THAT(ErrorOf({"--message_memory=1kB"}),
+              HasSubstr("--message_memory=1000 is out of range"));
+  EXPECT_THAT(ErrorOf({"--staging_limit=much"}), HasSubstr("--staging_limit=much: "));
 }
 
 TEST_F(ServerFlagsTest, EveryServerHasAMemoryLimitOfItsOwn) {

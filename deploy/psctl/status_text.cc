@@ -125,6 +125,19 @@ std::string PortText(const v1::PortStatus& port) {
                       " connections; refused: ", absl::StrJoin(refused, ", "));
 }
 
+// "212.0 MB of memory, at most 3.10 GB; refused: 12 too many registrations"
+std::string LimitsText(const v1::LimitsStatus& limits) {
+  const auto bytes = [](uint64_t count) { return BytesText(static_cast<int64_t>(count)); };
+  std::vector<std::string> refused;
+  for (const v1::LimitRefusals& some : limits.refused()) {
+    refused.push_back(absl::StrCat(some.count(), " ", some.reason()));
+  }
+  if (limits.memory_bound_bytes() == 0) return "";  // of an older server
+  return absl::StrCat(bytes(limits.memory_bytes()), " of memory, at most ",
+                      bytes(limits.memory_bound_bytes()),
+                      refused.empty() ? "" : "; refused: ", absl::StrJoin(refused, ", "));
+}
+
 // "stop, 12s ago: psctl stop"
 std::string RequestText(const v1::PendingRequest& request) {
   return absl::StrCat(request.what(), ", ", FormatSeconds(request.age_seconds()), " ago",
@@ -255,6 +268,7 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
   for (const std::string& line : ReplicaLines(status)) add("replica   ", line);
   add("wire      ", status.wire());
   add("port      ", PortText(status.port()));
+  add("limits    ", LimitsText(status.limits()));
   if (status.has_resumed()) {
     add("resumed   ",
         absl::StrFormat("%s (round %d)", status.resumed().path(), status.resumed().round()));

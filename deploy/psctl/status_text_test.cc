@@ -113,6 +113,21 @@ TEST(StatusTextTest, RefusedConnectionsAreCounted) {
               HasSubstr("\nport      7 of 4096 connections; refused: 12 silent, 3 too many\n"));
 }
 
+TEST(StatusTextTest, SaysWhatLimitsTheServerHasAndWhatTheyHaveRefused) {
+  v1::ClusterStatus status = Training();
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns), Not(HasSubstr("\nlimits")));
+  v1::LimitsStatus* limits = status.mutable_limits();
+  limits->set_memory_bytes(212'000'000);
+  limits->set_memory_bound_bytes(3'100'000'000);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\nlimits    212.0 MB of memory, at most 3.10 GB\n"));
+  v1::LimitRefusals* refused = limits->add_refused();
+  refused->set_reason("too many registrations");
+  refused->set_count(12);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("at most 3.10 GB; refused: 12 too many registrations\n"));
+}
+
 TEST(StatusTextTest, SaysThatThereIsAJournal) {
   v1::ClusterStatus status = Training();
   status.set_durability("checkpoint");

@@ -109,7 +109,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, 
 }
 
 Coordinator::Coordinator(Config config, std::optional<Layout> layout, absl::Time now)
-    : state_(std::move(config), std::move(layout), now) {}
+    : state_(std::move(config), std::move(layout), now),
+      registrations_(state_.config.registrations) {}
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Resume(Config config,
                                                                  CoordinatorMemory memory,

@@ -305,7 +305,7 @@ class Coordinator {
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;
-  RegistrationLimit registrations_{RegistrationLimit::Config()};
+  RegistrationLimit registrations_;
   Outbox outbox_{&state_.alarms};
   ClusterSaves saves_{&state_, &outbox_};
 };

@@ -9,6 +9,7 @@
 #include "common/job_spec.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/divergence_policy.h"
+#include "server/membership/registration_limit.h"
 
 namespace lodestar {
 
@@ -19,6 +20,7 @@ struct CoordinatorConfig {
   // known. Only looked at where a client brings the layout: others are compared by the servers.
   HostMemory memory = {};
   absl::Duration lease = absl::Seconds(10);
+  RegistrationLimit::Config registrations = {};
   std::string checkpoint_dir;    // empty: nothing is saved
   uint64_t folder_claim_id = 0;  // see SharedFolder
   std::string fallback_dir;      // for a last checkpoint that fails there; empty: none

@@ -380,6 +380,7 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   config.layout = map.layout;
   config.job = assignment.job;
   config.last_of_others = Incarnation(assignment.server_incarnation);
+  config.staging_bytes = deps_.staging_bytes;
   for (const Bucket& bucket : map.buckets) {
     if (bucket.shard == shard_) config.buckets.push_back(bucket);
   }
@@ -402,7 +403,7 @@ absl::StatusOr<int64_t> ShardHost::CheckMemory(const JobSpec& job, int64_t num_e
   const int64_t max_bytes = host.total_bytes;
   // Later on, what the host has available lacks what this process has taken and uses again.
   if (std::exchange(has_checked_memory_, true)) return max_bytes;
-  const ShardMemory memory = EstimateShardMemory(job, num_elements);
+  const ShardMemory memory = EstimateShardMemory(job, num_elements, deps_.staging_bytes);
   ASSIGN_OR_RETURN(const std::string warning, CheckShardMemory(memory, host));
   LogInfo("shard={} memory: {}", shard_, memory.Describe());
   if (!warning.empty()) deps_.reports->OnNotice(warning);

@@ -100,6 +100,7 @@ class ShardHost {
     ShardLog* log = nullptr;  // null: nothing is written down
     // What commands may have this server read and write; null: everything.
     const FolderFence* fence = nullptr;
+    int64_t staging_bytes = kStagingBytes;  // see ParameterShard::Config
     // What the shards may take. Zeros: not known, and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
   };

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/logging.h"
 #include "common/peer_text.h"
@@ -14,12 +15,16 @@
 #include "proto/enrollment.h"
 #include "proto/status_mapping.h"
 #include "proto/transport_security.h"
+#include "server/membership/registration_limit.h"
 
 namespace lodestar {
 namespace {
 
-constexpr int kEnrollmentThreads = 4;
-constexpr int kMaxEnrolling = 64;  // that wait for a thread, or have one
+// Each may wait for a peer that says nothing: several origins would have to do that for others to
+// find none.
+constexpr int kEnrollmentThreads = 32;
+// That wait for a thread, or have one.
+constexpr OriginPlaces::Config kMaxEnrolling = {.in_all = 64, .of_origin = 8};
 constexpr absl::Duration kEnrollmentTimeout = absl::Seconds(10);
 constexpr size_t kMaxRequestBytes = 16 << 10;
 constexpr size_t kMaxNameBytes = 64;
@@ -64,15 +69,20 @@ v1::PeerIdentity ToProto(const IdentityRecord& record) {
 }  // namespace
 
 AuthorityRpc::AuthorityRpc(Deps deps)
-    : deps_(std::move(deps)), enrollments_(kEnrollmentThreads, "enrol") {}
+    : deps_(std::move(deps)),
+      enrolling_(kMaxEnrolling),
+      enrollments_(kEnrollmentThreads, "enrol") {}
 
 void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
-  if (++num_enrolling_ > kMaxEnrolling) {
-    --num_enrolling_;
+  const bool is_ipv6 = absl::StartsWith(peer, "[");
+  OriginPlaces::Place place =
+      enrolling_.Take(PeerOrigin(absl::StrCat(is_ipv6 ? "ipv6:" : "ipv4:", peer)));
+  if (place == nullptr) {
+    deps_.refusals->Count(LimitReached::kEnrolments);
     close(descriptor);
     return;
   }
-  enrollments_.Schedule([this, descriptor, peer = std::move(peer)] {
+  enrollments_.Schedule([this, descriptor, place = std::move(place), peer = std::move(peer)] {
     Identity identity;
     const auto answer = [&](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
       if (request.wire_version() != kWireVersion) {
@@ -107,8 +117,10 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
     if (!identity.name.empty()) {
       LogInfo("audit: {} has enrolled from peer={} id={}", TextOf(identity), peer, identity.id);
     }
-    if (!served.ok()) LogInfo("audit: enrolment from peer={} failed: {}", peer, served.message());
-    --num_enrolling_;
+    if (!served.ok()) {
+      LogInfo("audit: enrolment from peer={} failed: {}", peer, served.message());
+      deps_.refusals->Count(LimitReached::kFailedEnrolments);
+    }
   });
 }
 

@@ -2,8 +2,8 @@
 // in no more. What an operator does is logged with who it was.
 #pragma once
 
-#include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -12,6 +12,8 @@
 #include "common/security/credentials.h"
 #include "proto/authority_service.grpc.pb.h"
 #include "server/authority/certificate_authority.h"
+#include "server/limits/origin_places.h"
+#include "server/limits/refusal_counts.h"
 
 namespace lodestar {
 
@@ -24,6 +26,7 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
     std::function<std::string()> address;
     // Ends the lives of the workers of an identity; how many there were.
     std::function<int(absl::string_view identity, absl::string_view reason)> evict;
+    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
   };
 
   explicit AuthorityRpc(Deps deps);
@@ -57,7 +60,7 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
       std::function<absl::Status(const std::optional<Identity>& caller)> work);
 
   const Deps deps_;
-  std::atomic<int> num_enrolling_ = 0;
+  OriginPlaces enrolling_;
   ThreadPool disk_{1, "authority"};
   ThreadPool enrollments_;  // each blocks for its peer
 };

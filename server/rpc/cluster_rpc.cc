@@ -10,11 +10,16 @@
 #include "common/host_port.h"
 #include "common/logging.h"
 #include "common/peer_text.h"
+#include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/convert_cluster.h"
+#include "proto/registration_scan.h"
 #include "proto/status_mapping.h"
 #include "proto/transport_security.h"
+#include "server/limits/memory_bound.h"
+#include "server/membership/membership_table.h"
+#include "server/membership/registration_limit.h"
 #include "server/rpc/access_policy.h"
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/shard_convert.h"
@@ -26,6 +31,9 @@ constexpr absl::Duration kDefaultHold = absl::Seconds(10);
 // A server that is loading is ready after moments mostly; then the client hears why it is not.
 constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
+// That wait for servers to load, or for their clients to read the answer.
+constexpr OriginPlaces::Config kMaxHeldRegistrations = {.in_all = 1024, .of_origin = 256};
+constexpr absl::Duration kPlacePause = absl::Seconds(1);
 constexpr absl::Duration kMaxStopPatience = absl::Hours(24);
 constexpr size_t kMaxReasonBytes = 1024;
 // Of what a server reports.
@@ -55,16 +63,33 @@ absl::Status StoppingStatus() {
   return absl::UnavailableError("the server is stopping; connect again when it is back");
 }
 
+void Serialize(const google::protobuf::MessageLite& message, grpc::ByteBuffer* bytes) {
+  const grpc::Slice slice(message.SerializeAsString());
+  *bytes = grpc::ByteBuffer(&slice, 1);
+}
+
+// Has its place until the client has read the answer, or is gone.
+class PlacedCall final : public grpc::ServerUnaryReactor {
+ public:
+  explicit PlacedCall(OriginPlaces::Place place) : place_(std::move(place)) {}
+  void OnDone() override { delete this; }
+
+ private:
+  const OriginPlaces::Place place_;
+};
+
 CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, grpc::ServerUnaryReactor* reactor,
-                                           v1::RegisterReply* reply) {
-  return [call = std::move(call), reactor, reply](
+                                           grpc::ByteBuffer* reply,
+                                           std::function<void(const absl::Status&)> on_refusal) {
+  return [call = std::move(call), reactor, reply, on_refusal = std::move(on_refusal)](
              Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
     const absl::StatusOr<Registration> answer = coordinator.Register(call, now);
     if (absl::IsUnavailable(answer.status()) && occasion == CoordinatorStrand::Occasion::kChange) {
       return nullptr;
     }
-    if (answer.ok()) *reply = ToProto(*answer);
+    if (answer.ok()) Serialize(ToProto(*answer), reply);
+    if (!answer.ok()) on_refusal(answer.status());
     return Finish(reactor, answer.status());
   };
 }
@@ -166,6 +191,12 @@ absl::StatusOr<ShardNews> NewsOf(const v1::ShardReport& report) {
 
 }  // namespace
 
+ClusterRpc::ClusterRpc(const Deps& deps)
+    : deps_(deps),
+      // Of one origin all but one.
+      large_registrations_({kMaxLargeRegistrations, kMaxLargeRegistrations - 1}),
+      held_registrations_(kMaxHeldRegistrations) {}
+
 absl::Status ClusterRpc::CheckNotDraining() const {
   return is_draining_ ? StoppingStatus() : absl::OkStatus();
 }
@@ -180,23 +211,79 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
   return name.empty() ? absl::OkStatus() : CheckActsAs(caller, name);
 }
 
+absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(const grpc::ByteBuffer& bytes,
+                                                                  const std::string& origin,
+                                                                  OriginPlaces::Place& place) {
+  const auto size = static_cast<int64_t>(bytes.Length());
+  grpc::ByteBuffer message(bytes);
+  if (size > kMaxRegistrationBytes) {
+    deps_.refusals->Count(LimitReached::kLargeRegistrations);
+    return absl::InvalidArgumentError(
+        absl::StrCat("a registration of ", size, " bytes; allowed are ", kMaxRegistrationBytes));
+  }
+  if (size > kSmallRegistrationBytes) {
+    place = large_registrations_.Take(origin);
+    if (place == nullptr) {
+      deps_.refusals->Count(LimitReached::kLargeRegistrations);
+      return WithRetryAfter(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "a registration of ", size, " bytes: ", large_registrations_.config().of_origin,
+              " of more than ", kSmallRegistrationBytes,
+              " bytes are being looked at, the most at a time; send it again")),
+          kPlacePause);
+    }
+    grpc::ProtoBufferReader reader(&message);
+    ASSIGN_OR_RETURN(const int64_t tensors, CountTensors(&reader, kMaxClientTensors));
+    if (tensors > kMaxClientTensors) {
+      deps_.refusals->Count(LimitReached::kLayouts);
+      return absl::InvalidArgumentError(
+          absl::StrCat("the layout that this client brings is refused: it has more than ",
+                       kMaxClientTensors, " tensors"));
+    }
+  }
+  v1::RegisterRequest request;
+  const grpc::Status parsed =
+      grpc::SerializationTraits<v1::RegisterRequest>::Deserialize(&message, &request);
+  if (parsed.ok()) return request;
+  return absl::InvalidArgumentError("the registration is not a legal RegisterRequest");
+}
+
+void ClusterRpc::CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal) {
+  if (!absl::IsInvalidArgument(refusal)) return;
+  if (request.name().size() > MembershipTable::kMaxNameBytes) {
+    deps_.refusals->Count(LimitReached::kNames);
+  } else if (request.has_layout()) {
+    deps_.refusals->Count(LimitReached::kLayouts);
+  }
+}
+
 grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* context,
-                                               const v1::RegisterRequest* request,
-                                               v1::RegisterReply* reply) {
-  absl::StatusOr<RegisterCall> call = FromProto(*request);
+                                               const grpc::ByteBuffer* bytes,
+                                               grpc::ByteBuffer* reply) {
   const auto caller = CallerOf(*context->auth_context());
   if (!caller.ok()) return Answer(context, caller.status());
+  const std::string peer = context->peer();
+  const std::string origin = PeerOrigin(peer);
+  OriginPlaces::Place large;
+  const absl::StatusOr<v1::RegisterRequest> parsed = ParseRegistration(*bytes, origin, large);
+  if (!parsed.ok()) return Answer(context, parsed.status());
+  const v1::RegisterRequest* const request = &*parsed;
+  absl::StatusOr<RegisterCall> call = FromProto(*request);
+  CountRefusal(*request, call.status());
   if (const absl::Status speaks = CheckActsAs(*caller, request->name());
       call.ok() && !speaks.ok()) {
     call = speaks;
   }
-  const std::string peer = context->peer();
   // Who was only cut off still hands in what it has, before the last checkpoint.
   bool goes_on = false;
   const absl::Status taken =
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
         goes_on = call.ok() && coordinator.GoesOn(*call);
-        if (!goes_on) RETURN_IF_ERROR(coordinator.CheckRegistrationRate(peer, now));
+        if (!goes_on) {
+          const absl::Status rate = coordinator.CheckRegistrationRate(peer, now);
+          if (!rate.ok()) deps_.refusals->Count(LimitReached::kRegistrations);
+          RETURN_IF_ERROR(rate);
+        }
         if (!call.ok()) coordinator.NoteRefusal(request->name(), peer, call.status(), now);
         return call.status();
       });
@@ -205,8 +292,29 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   if (const absl::Status open = CheckNotDraining(); !goes_on && !open.ok()) {
     return Answer(context, open);
   }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  deps_.strand->Await(0, kRegisterHold, RegisterAttempt(*std::move(call), reactor, reply));
+  OriginPlaces::Place held = held_registrations_.Take(origin);
+  if (held == nullptr) {
+    deps_.refusals->Count(LimitReached::kHeldRegistrations);
+    return Answer(
+        context,
+        WithRetryAfter(
+            absl::ResourceExhaustedError(absl::StrCat(
+                kMaxHeldRegistrations.of_origin,
+                " registrations of one address wait for their answers, the most at a time; "
+                "in all there may be ",
+                kMaxHeldRegistrations.in_all)),
+            kPlacePause));
+  }
+  v1::RegisterRequest facts;  // of a refusal
+  facts.set_name(request->name().substr(0, MembershipTable::kMaxNameBytes + 1));
+  if (request->has_layout()) facts.mutable_layout();
+  // The place of a large one is free once it is answered, and its layout is gone.
+  auto* const reactor = new PlacedCall(std::move(held));
+  deps_.strand->Await(0, kRegisterHold,
+                      RegisterAttempt(*std::move(call), reactor, reply,
+                                      [this, facts, large](const absl::Status& refusal) {
+                                        CountRefusal(facts, refusal);
+                                      }));
   return reactor;
 }
 

@@ -4,33 +4,45 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 
 #include "common/job_spec.h"
 #include "proto/cluster_service.grpc.pb.h"
+#include "server/limits/origin_places.h"
+#include "server/limits/refusal_counts.h"
 #include "server/rpc/commanded_shards.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/status/status_board.h"
 
 namespace lodestar {
 
-class ClusterRpc final : public v1::ClusterService::CallbackService {
+class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Register<
+                             v1::ClusterService::WithCallbackMethod_Join<
+                                 v1::ClusterService::WithCallbackMethod_Heartbeat<
+                                     v1::ClusterService::WithCallbackMethod_NextGrant<
+                                         v1::ClusterService::WithCallbackMethod_Leave<
+                                             v1::ClusterService::WithCallbackMethod_AttachShard<
+                                                 v1::ClusterService::WithCallbackMethod_ReportShard<
+                                                     v1::ClusterService::Service>>>>>>> {
  public:
   // Not owned; outlive the gRPC server.
   struct Deps {
     CoordinatorStrand* strand = nullptr;
     CommandedShards* shards = nullptr;
     StatusBoard* board = nullptr;
+    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
   };
 
-  explicit ClusterRpc(const Deps& deps) : deps_(deps) {}
+  explicit ClusterRpc(const Deps& deps);
 
   // The server is about to stop: from now on workers and servers that would begin anew get
   // Unavailable.
   void BeginDrain() { is_draining_ = true; }
 
+  // A registration is parsed only once it is known that it may be: it is a stranger's.
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
-                                     const v1::RegisterRequest* request,
-                                     v1::RegisterReply* reply) override;
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
                                  const v1::JoinRequest* request, v1::JoinReply* reply) override;
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
@@ -49,6 +61,13 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
 
  private:
   absl::Status CheckNotDraining() const;
+  // Whether there is a place for a registration of that size, and what it says. Errors also:
+  // ResourceExhausted with RetryAfter; InvalidArgument, if it is larger than any may be.
+  absl::StatusOr<v1::RegisterRequest> ParseRegistration(const grpc::ByteBuffer& bytes,
+                                                        const std::string& origin,
+                                                        OriginPlaces::Place& place);
+  // Counts which limit it was that a registration has come up against.
+  void CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal);
   // Whether the caller may speak for this worker. Errors: PermissionDenied, Unauthenticated.
   absl::Status CheckSpeaksFor(const grpc::CallbackServerContext& context,
                               const WorkerLife& life) const;
@@ -61,6 +80,8 @@ class ClusterRpc final : public v1::ClusterService::CallbackService {
 
   const Deps deps_;
   std::atomic<bool> is_draining_ = false;
+  OriginPlaces large_registrations_;
+  OriginPlaces held_registrations_;
 };
 
 }  // namespace lodestar

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -81,6 +82,7 @@ class ServedCluster {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&rpc);
+    builder.SetMaxReceiveMessageSize(8 << 20);
     server_ = builder.BuildAndStart();
     stub = v1::ClusterService::NewStub(
         grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
@@ -107,7 +109,8 @@ class ServedCluster {
   CoordinatorStrand strand{&clock, /*tick=*/absl::Hours(1)};
   CommandedShards shards{nullptr};
   StatusBoard board;
-  ClusterRpc rpc{{&strand, &shards, &board}};
+  std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+  ClusterRpc rpc{{&strand, &shards, &board, refusals}};
   std::unique_ptr<v1::ClusterService::Stub> stub;
 
  private:
@@ -164,6 +167,74 @@ TEST(ClusterRpcTest, ASignOfLifeTellsOfTheJournalAtNoGreatLength) {
   EXPECT_THAT(snapshot.waiting_for, ::testing::HasSubstr("the journal of shard 1: disk full"));
   context.TryCancel();
   EXPECT_FALSE(reader->Finish().ok());
+}
+
+RegisterCall WithLayout(int num_tensors, int name_bytes = 40) {
+  std::vector<TensorSpec> tensors(static_cast<size_t>(num_tensors));
+  for (int i = 0; i < num_tensors; ++i) {
+    tensors[i].name = absl::StrCat(i, std::string(static_cast<size_t>(name_bytes), 'x'));
+    tensors[i].shape = {1};
+  }
+  RegisterCall call;
+  call.name = "a";
+  call.instance_id = 1;
+  call.layout = *Layout::FromTensors(std::move(tensors));
+  return call;
+}
+
+TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
+  CoordinatorConfig config = TwoServers();
+  config.job.model = *ModelPreset("client");
+  config.registrations = {.per_origin = 5, .from_loopback = 5, .in_all = 5};
+  ServedCluster cluster(config);
+  const auto refused = [&](LimitReached limit) { return cluster.refusals->of(limit); };
+  v1::RegisterReply reply;
+  // Read in no detail, so it counts as no registration.
+  grpc::Status status = cluster.Register(WithLayout((1 << 16) + 1, 1), &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("more than 65536 tensors"));
+  EXPECT_EQ(refused(LimitReached::kLayouts), 1);
+  status = cluster.Register(WithLayout(60'000, 100), &reply);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("bytes; allowed are 5242880"));
+  EXPECT_EQ(refused(LimitReached::kLargeRegistrations), 1);
+  RegisterCall call;
+  call.name = std::string(300, 'x');
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(cluster.Register(call, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  EXPECT_EQ(refused(LimitReached::kNames), 5);
+  EXPECT_EQ(cluster.Register(call, &reply).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(refused(LimitReached::kRegistrations), 1);
+}
+
+// Their layouts are kept until servers have loaded.
+TEST(ClusterRpcTest, FewLargeRegistrationsWaitAtATime) {
+  CoordinatorConfig config = TwoServers();
+  config.job.model = *ModelPreset("client");
+  ServedCluster cluster(config);
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 3; ++i) {
+    callers.emplace_back([&cluster, i] {
+      RegisterCall call = WithLayout(1000);
+      call.name = absl::StrCat("waits-", i);
+      v1::RegisterReply reply;
+      cluster.Register(call, &reply);
+    });
+  }
+  v1::RegisterReply reply;
+  grpc::Status status;
+  do {
+    RegisterCall call = WithLayout(1000);
+    call.name = "one-more";
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
+    status = cluster.stub->Register(&context, ToProto(call), &reply);
+  } while (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("3 of more than 16384 bytes"));
+  EXPECT_GE(cluster.refusals->of(LimitReached::kLargeRegistrations), 1);
+  cluster.strand.Stop();
+  for (std::thread& caller : callers) caller.join();
 }
 
 TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoStillHaveARoundToHandIn) {

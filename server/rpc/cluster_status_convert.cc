@@ -4,7 +4,9 @@
 
 #include "common/job_loss.h"
 #include "common/version.h"
+#include "proto/bulk_options.h"
 #include "proto/convert.h"
+#include "server/rpc/stream_quota.h"
 
 namespace lodestar {
 namespace {
@@ -137,6 +139,48 @@ void SetResumed(const ResumeSnapshot& resumed, v1::ClusterStatus* status) {
 }
 
 }  // namespace
+
+void SetLimits(const ServerLimits& limits, const MemoryBound& bound, int64_t memory_bytes,
+               const RefusalCounts& refusals, v1::ClusterStatus* status) {
+  v1::LimitsStatus* block = status->mutable_limits();
+  const auto add = [block](const char* name, int64_t value, const char* unit, const char* flag) {
+    v1::Limit* line = block->add_limits();
+    line->set_name(name);
+    line->set_value(static_cast<uint64_t>(value));
+    line->set_unit(unit);
+    line->set_flag(flag);
+  };
+  add("connections", limits.max_connections, "", "max_connections");
+  add("connections of one address of another machine", limits.connections_per_address(), "",
+      "max_connections_per_address");
+  add("connections kept for this machine", limits.connections_kept_for_this_machine(), "", "");
+  add("registrations per minute of one address", limits.registrations_per_minute, "",
+      "registrations_per_minute");
+  add("registrations per minute", limits.registrations_per_minute_in_all(), "", "");
+  add("large registrations at a time", kMaxLargeRegistrations, "", "");
+  add("tensors of a layout that a client brings", kMaxClientTensors, "", "");
+  add("pushes and pulls of one worker", limits.streams_per_worker, "", "streams_per_worker");
+  add("pushes and pulls of strangers", StreamQuota::Config().strangers, "", "");
+  add("calls of one connection", limits.calls_per_connection(), "", "");
+  add("size of a message", kMaxMessageBytes, "bytes", "");
+  add("size of a chunk", kMaxChunkBytes, "bytes", "");
+  add("size of a call's metadata", kMaxMetadataBytes, "bytes", "");
+  add("contributions on their way in", limits.staging_bytes, "bytes", "staging_limit");
+  add("messages on their way", limits.message_bytes, "bytes", "message_memory");
+  add("time of a chunk on its way", absl::ToInt64Milliseconds(limits.message_timeout), "ms",
+      "message_timeout");
+  add("time of a handshake", kHandshakeTimeoutMs, "ms", "");
+  for (size_t i = 0; i < kNumLimitsReached; ++i) {
+    const auto limit = static_cast<LimitReached>(i);
+    if (refusals.of(limit) == 0) continue;
+    v1::LimitRefusals* line = block->add_refused();
+    line->set_reason(std::string(LimitReachedName(limit)));
+    line->set_count(refusals.of(limit));
+  }
+  block->set_memory_bytes(static_cast<uint64_t>(memory_bytes));
+  block->set_memory_bound_bytes(static_cast<uint64_t>(bound.total()));
+  block->set_memory_bound_text(bound.Describe());
+}
 
 void SetPort(const ConnectionCounts& counts, v1::ClusterStatus* status) {
   v1::PortStatus* port = status->mutable_port();

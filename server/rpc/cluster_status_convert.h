@@ -1,8 +1,13 @@
 // The status page's data as the message of proto/status_service.proto.
 #pragma once
 
+#include <cstdint>
+
 #include "common/job_spec.h"
 #include "proto/status_service.pb.h"
+#include "server/limits/memory_bound.h"
+#include "server/limits/refusal_counts.h"
+#include "server/limits/server_limits.h"
 #include "server/rpc/connection_table.h"
 #include "server/status/status_board.h"
 
@@ -10,6 +15,9 @@ namespace lodestar {
 
 // Of the port of the server that the status is asked of.
 void SetPort(const ConnectionCounts& counts, v1::ClusterStatus* status);
+// Likewise. `memory_bytes`: that its process has.
+void SetLimits(const ServerLimits& limits, const MemoryBound& bound, int64_t memory_bytes,
+               const RefusalCounts& refusals, v1::ClusterStatus* status);
 v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job);
 
 }  // namespace lodestar

@@ -19,6 +19,7 @@
 #include "common/status_macros.h"
 #include "proto/bulk_options.h"
 #include "server/rpc/client_hello.h"
+#include "server/rpc/guarded_reads.h"
 
 namespace lodestar {
 namespace {
@@ -375,6 +376,7 @@ void ConnectionAcceptor::LetInToGrpc(int fd, Waiting& waiting) {
   connection.listener_fd = waiting.listener;
   connection.fd = fd;
   waiting_.erase(fd);
+  if (config_.transport == Transport::kPlain) GuardSocket(fd);
   grpc_->HandleNewConnection(&connection);
 }
 

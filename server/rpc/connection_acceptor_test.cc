@@ -21,6 +21,7 @@
 #include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
+#include "server/rpc/guarded_reads.h"
 
 namespace lodestar {
 namespace {
@@ -433,6 +434,24 @@ TEST_F(ConnectionAcceptorTest, GoesOnWhenThereAreFilesAgain) {
   LimitFiles(file_limit_.rlim_cur);
   EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 400 "));
 }
+
+#ifndef LODESTAR_SANITIZER  // see guarded_reads.h
+TEST_F(ConnectionAcceptorTest, FloodsOfHttp2AreEndedBeforeGrpcReadsThem) {
+  ListenAndServe();
+  const uint64_t ended = NumFloodsEnded();
+  RawClient client(port());
+  client.Send(
+      absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", std::string("\0\0\0\4\0\0\0\0\0", 9)));
+  // A header without end, of which gRPC would keep everything.
+  client.Send(std::string("\0\0\1\1\0\0\0\0\1\0", 10));
+  for (int i = 0; i < 3; ++i) {
+    client.Send(std::string("\0\x40\0\x09\0\0\0\0\1", 9) + std::string(16 << 10, 'x'));
+  }
+  client.ReadAll();
+  EXPECT_EQ(NumFloodsEnded(), ended + 1);
+  EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
+}
+#endif
 
 TEST_F(ConnectionAcceptorTest, StopClosesThePort) {
   ListenAndServe();

@@ -25,9 +25,12 @@ constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
     absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
     std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-    std::shared_ptr<BulkCall> call, const StreamGuard& guard, const grpc::ByteBuffer& request) {
-  std::shared_ptr<PullStream> stream(new PullStream(executor, std::move(traffic), std::move(call)));
+    std::shared_ptr<BulkCall> call, const StreamGuard& guard, grpc::CallbackServerContext* context,
+    const grpc::ByteBuffer& request) {
+  std::shared_ptr<PullStream> stream(
+      new PullStream(executor, std::move(traffic), std::move(call), context));
   stream->self_ = stream;
+  guard.watch->Add(std::weak_ptr<WatchedStream>(stream));
   if (!shard.ok()) {
     stream->Fail(shard.status());
   } else if (absl::Status status = stream->Parse(request, *regions); !status.ok()) {
@@ -46,8 +49,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
 }
 
 PullStream::PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
-                       std::shared_ptr<BulkCall> call)
-    : executor_(executor), traffic_(std::move(traffic)), call_(std::move(call)) {}
+                       std::shared_ptr<BulkCall> call, grpc::CallbackServerContext* context)
+    : executor_(executor),
+      traffic_(std::move(traffic)),
+      call_(std::move(call)),
+      context_(context) {}
 
 absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
                                const SharedMemoryRegions& regions) {
@@ -88,6 +94,13 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
 }
 
 absl::Status PullStream::Admit(const StreamGuard& guard) {
+  // What is asked for is kept while the call is held.
+  if (request_.buckets_size() > shard_->num_buckets()) {
+    guard.refusals->Count(LimitReached::kPullRequests);
+    return absl::InvalidArgumentError(absl::StrCat("pull: ", request_.buckets_size(),
+                                                   " buckets are asked for, this server has ",
+                                                   shard_->num_buckets(), "; ask for each once"));
+  }
   const WorkerId worker(request_.worker_id());
   const Incarnation incarnation(request_.incarnation());
   bool is_member = shard_->IsAnnounced(worker, incarnation);
@@ -98,8 +111,10 @@ absl::Status PullStream::Admit(const StreamGuard& guard) {
     }
     is_member = true;
   }
-  ASSIGN_OR_RETURN(seat_, guard.quota->Take(worker, is_member ? StreamQuota::Caller::kMember
-                                                              : StreamQuota::Caller::kStranger));
+  absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> seat = guard.quota->Take(
+      worker, is_member ? StreamQuota::Caller::kMember : StreamQuota::Caller::kStranger);
+  if (!seat.ok()) guard.refusals->Count(LimitReached::kStreams);
+  ASSIGN_OR_RETURN(seat_, std::move(seat));
   return absl::OkStatus();
 }
 
@@ -235,6 +250,7 @@ void PullStream::ContinueLocked() {
     // Told that more follows, gRPC does not wait for the wire; without more it must not hold back.
     if (chunks_.size() > 1) options.set_buffer_hint();
     call_->set_phase(v1::CallState::PHASE_SENDING);
+    AwaitPeer();
     return StartWrite(&chunks_.front().message, options);
   }
   if (num_read_ == request_.buckets_size() && !is_reading_) {
@@ -247,6 +263,7 @@ void PullStream::OnWriteDone(bool ok) {
   {
     absl::MutexLock lock(&mutex_);
     is_writing_ = false;
+    StopAwaitingPeer();
     call_->set_phase(v1::CallState::PHASE_HELD);
     call_->AddBytes(chunks_.front().data_bytes);
     if (ok) {
@@ -263,7 +280,18 @@ void PullStream::OnWriteDone(bool ok) {
 
 void PullStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); }
 
+void PullStream::EndStalled(const absl::Status& status) {
+  Fail(status);
+  // What is being written never ends by itself.
+  absl::MutexLock lock(&mutex_);
+  if (context_ != nullptr) context_->TryCancel();
+}
+
 void PullStream::OnDone() {
+  {
+    absl::MutexLock lock(&mutex_);
+    context_ = nullptr;
+  }
   call_->End();
   seat_.reset();
   self_.reset();

@@ -28,16 +28,19 @@
 namespace lodestar {
 
 class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                         public WatchedStream,
                          public std::enable_shared_from_this<PullStream> {
  public:
   static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-      std::shared_ptr<BulkCall> call, const StreamGuard& guard, const grpc::ByteBuffer& request);
+      std::shared_ptr<BulkCall> call, const StreamGuard& guard,
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnDone() override;
+  void OnDone() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndStalled(const absl::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Chunk {
@@ -53,7 +56,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   };
 
   PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
-             std::shared_ptr<BulkCall> call);
+             std::shared_ptr<BulkCall> call, grpc::CallbackServerContext* context);
 
   absl::Status Parse(const grpc::ByteBuffer& request, const SharedMemoryRegions& regions);
   // Whether this caller may begin another stream. Takes its seat.
@@ -85,6 +88,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   Cutting cutting_;
 
   absl::Mutex mutex_;
+  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // null: it is gone
   std::deque<Chunk> chunks_ ABSL_GUARDED_BY(mutex_);  // the first is being written if is_writing_
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_read_ ABSL_GUARDED_BY(mutex_) = 0;         // buckets asked for, and being asked for

@@ -6,11 +6,15 @@
 #include "common/contribution.h"
 #include "common/encoding.h"
 #include "common/status_macros.h"
+#include "proto/bulk_options.h"
 #include "proto/convert.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {
 namespace {
+
+// Of legal chunks: the most payload, and more than any header.
+constexpr size_t kLargestChunkMessage = kMaxChunkBytes + (4 << 10);
 
 std::string Describe(const PushChunkHeader& header) {
   return absl::StrCat("push of worker ", header.worker.value(), ", round ", header.round.value(),
@@ -58,10 +62,11 @@ bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
 grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
     absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
     std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-    std::shared_ptr<BulkCall> call, std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply) {
+    std::shared_ptr<BulkCall> call, const StreamGuard& guard, grpc::ByteBuffer* reply) {
   std::shared_ptr<PushStream> stream(new PushStream(
-      executor, std::move(traffic), std::move(regions), std::move(call), std::move(quota), reply));
+      executor, std::move(traffic), std::move(regions), std::move(call), guard, reply));
   stream->self_ = stream;
+  guard.watch->Add(std::weak_ptr<WatchedStream>(stream));
   if (!shard.ok()) {
     stream->Fail(shard.status());
   } else {
@@ -77,19 +82,21 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
 
 PushStream::PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
                        std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
-                       std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply)
+                       const StreamGuard& guard, grpc::ByteBuffer* reply)
     : executor_(executor),
       traffic_(std::move(traffic)),
       regions_(std::move(regions)),
       call_(std::move(call)),
-      quota_(std::move(quota)),
+      guard_(guard),
       reply_(reply) {}
 
 absl::Status PushStream::TakeSeat(WorkerId worker, Incarnation incarnation) {
-  const auto caller = shard_->IsAnnounced(worker, incarnation) ? StreamQuota::Caller::kMember
-                                                               : StreamQuota::Caller::kStranger;
-  if (seat_ != nullptr && seat_->IsFor(worker, caller)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(seat_, quota_->Take(worker, caller));
+  caller_ = shard_->IsAnnounced(worker, incarnation) ? StreamQuota::Caller::kMember
+                                                     : StreamQuota::Caller::kStranger;
+  if (seat_ != nullptr && seat_->IsFor(worker, caller_)) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> seat = guard_.quota->Take(worker, caller_);
+  if (!seat.ok()) guard_.refusals->Count(LimitReached::kStreams);
+  ASSIGN_OR_RETURN(seat_, std::move(seat));
   return absl::OkStatus();
 }
 
@@ -104,7 +111,9 @@ absl::Status PushStream::ReadHeader() {
 
 void PushStream::OnReadDone(bool ok) {
   call_->set_phase(v1::CallState::PHASE_HELD);
+  StopAwaitingPeer();
   if (!ok) return OnClientDone();
+  if (message_.Length() > kLargestChunkMessage) guard_.refusals->Count(LimitReached::kMessages);
   if (absl::Status status = ReadHeader(); !status.ok()) return Fail(status);
   if (incoming_.has_value()) {
     TakeChunk();
@@ -263,6 +272,10 @@ void PushStream::OnDone() {
 
 void PushStream::ReadNext() {
   call_->set_phase(v1::CallState::PHASE_RECEIVING);
+  // A member may take its time between two buckets: it computes the next. One that is under way has
+  // a place that others wait for.
+  const bool is_known = caller_ == StreamQuota::Caller::kMember;
+  if (incoming_.has_value() || !is_known) AwaitPeer();
   absl::MutexLock lock(&mutex_);
   if (!finished_) StartRead(&message_);
 }

@@ -24,23 +24,25 @@
 #include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
 #include "server/rpc/shared_memory_stream.h"
-#include "server/rpc/stream_quota.h"
+#include "server/rpc/stream_guard.h"
 #include "server/shard/parameter_shard.h"
 
 namespace lodestar {
 
 class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
+                         public WatchedStream,
                          public std::enable_shared_from_this<PushStream> {
  public:
   // `reply` is gRPC's and is filled before the stream finishes.
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-      std::shared_ptr<BulkCall> call, std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply);
+      std::shared_ptr<BulkCall> call, const StreamGuard& guard, grpc::ByteBuffer* reply);
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnDone() override;
+  void EndStalled(const absl::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_) { Fail(status); }
 
  private:
   // A bucket while its chunks arrive.
@@ -52,7 +54,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
 
   PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
              std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
-             std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply);
+             const StreamGuard& guard, grpc::ByteBuffer* reply);
 
   // Takes the seat of whoever sends now.
   absl::Status TakeSeat(WorkerId worker, Incarnation incarnation);
@@ -78,7 +80,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
   const std::shared_ptr<BulkCall> call_;
-  const std::shared_ptr<StreamQuota> quota_;
+  const StreamGuard guard_;
   grpc::ByteBuffer* const reply_;
 
   // The read side: touched by one callback at a time, each of which starts the next.
@@ -88,6 +90,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   std::shared_ptr<SharedMemoryStream> shared_;
   std::optional<Incoming> incoming_;
   std::unique_ptr<StreamQuota::Seat> seat_;
+  StreamQuota::Caller caller_ = StreamQuota::Caller::kStranger;  // who has it
 
   absl::Mutex mutex_;
   PendingCall waiting_ ABSL_GUARDED_BY(mutex_);

@@ -10,20 +10,26 @@
 namespace lodestar {
 namespace {
 
-constexpr int kMaxCallsAskedFor = 1 << 16;
+// More than any client has open; an answer that is not read is kept.
+constexpr int kMaxCallsAskedFor = 1 << 10;
 
 }  // namespace
 
-ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, bool share_memory,
-                           uint64_t export_key)
+ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, const Config& config)
     : shards_(std::move(shards)),
       executor_(executor),
       traffic_(std::make_shared<TrafficCounters>()),
-      regions_(std::make_shared<SharedMemoryRegions>(share_memory)),
+      regions_(std::make_shared<SharedMemoryRegions>(config.share_memory, config.refusals)),
       calls_(std::make_shared<BulkCalls>()),
-      guard_{std::make_shared<StreamQuota>(StreamQuota::Config()), export_key} {}
+      guard_{std::make_shared<StreamQuota>(config.streams),
+             std::make_shared<StreamWatch>(config.message_timeout), config.refusals,
+             config.export_key} {}
 
 ParameterRpc::~ParameterRpc() = default;
+
+void ParameterRpc::EndStalled(absl::Time now) {
+  guard_.refusals->Count(LimitReached::kSlowPeers, guard_.watch->EndStalled(now));
+}
 
 BulkTraffic ParameterRpc::traffic() const {
   return {traffic_->bytes_received.load(std::memory_order_relaxed),
@@ -33,18 +39,18 @@ BulkTraffic ParameterRpc::traffic() const {
 grpc::ServerReadReactor<grpc::ByteBuffer>* ParameterRpc::Push(grpc::CallbackServerContext* context,
                                                               grpc::ByteBuffer* reply) {
   return PushStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
-                           guard_.quota, reply);
+                           guard_, reply);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterRpc::Pull(grpc::CallbackServerContext* context,
                                                                const grpc::ByteBuffer* request) {
   return PullStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
-                           guard_, *request);
+                           guard_, context, *request);
 }
 
 grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* ParameterRpc::ShareMemory(
     grpc::CallbackServerContext* /*context*/) {
-  return SharedMemoryStream::Start(regions_);
+  return SharedMemoryStream::Start(regions_, guard_.watch);
 }
 
 grpc::ServerUnaryReactor* ParameterRpc::DescribeCalls(grpc::CallbackServerContext* context,

@@ -40,15 +40,23 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   // Called from any thread; must not block.
   using ShardProvider = std::function<absl::StatusOr<std::shared_ptr<ParameterShard>>()>;
 
-  // `executor` outlives the gRPC server. `export_key`: see StreamGuard.
-  ParameterRpc(ShardProvider shards, Executor* executor, bool share_memory = true,
-               uint64_t export_key = 0);
+  struct Config {
+    bool share_memory = true;
+    uint64_t export_key = 0;  // see StreamGuard
+    StreamQuota::Config streams = {};
+    absl::Duration message_timeout = absl::Minutes(1);  // see ServerLimits
+    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+  };
+  // `executor` outlives the gRPC server.
+  ParameterRpc(ShardProvider shards, Executor* executor, const Config& config);
   ~ParameterRpc() override;
 
   // Of all streams, whichever shard they served. Thread-safe.
   BulkTraffic traffic() const;
   // How many workers share memory with this server now. Thread-safe.
   int num_shared_regions() const { return regions_->size(); }
+  // To be called every second or so: ends streams whose client is at its turn and does nothing.
+  void EndStalled(absl::Time now);
   // Ends the calls that would go on for as long as their clients live. Before the gRPC server is
   // shut down.
   void EndSharing() { regions_->Close(); }

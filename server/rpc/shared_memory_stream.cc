@@ -12,6 +12,7 @@ namespace lodestar {
 namespace {
 
 constexpr size_t kMaxRegions = 4096;
+constexpr int kMaxOpening = 256;
 // A link that is opened anew may overlap with the one before. Each maps some 24 MiB.
 constexpr int kMaxRegionsOfWorker = 8;
 constexpr uint64_t kMaxRegionBytes = uint64_t{256} << 20;
@@ -54,6 +55,7 @@ absl::Status SharedMemoryRegions::CheckRoomLocked(WorkerId worker, uint64_t byte
     return absl::FailedPreconditionError("this server does not share memory");
   }
   if (bytes > kMaxRegionBytes) {
+    refusals_->Count(LimitReached::kSharedMemory);
     return absl::FailedPreconditionError(absl::StrCat(
         "a region of ", bytes, " bytes of shared memory; allowed are ", kMaxRegionBytes));
   }
@@ -64,11 +66,13 @@ absl::Status SharedMemoryRegions::CheckRoomLocked(WorkerId worker, uint64_t byte
     all_bytes += stream->region().size();
   }
   if (of_worker >= kMaxRegionsOfWorker) {
+    refusals_->Count(LimitReached::kSharedMemory);
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker.value(), " shares ",
                                                       of_worker,
                                                       " regions already, the most there may be"));
   }
   if (by_name_.size() >= kMaxRegions || all_bytes > kMaxBytes) {
+    refusals_->Count(LimitReached::kSharedMemory);
     return absl::FailedPreconditionError(absl::StrCat(
         "this server shares memory with ", by_name_.size(), " workers already, and ", all_bytes,
         " bytes with this one; allowed are ", kMaxRegions, " and ", kMaxBytes));
@@ -92,6 +96,21 @@ void SharedMemoryRegions::Remove(uint64_t name) {
   by_name_.erase(found);
 }
 
+bool SharedMemoryRegions::TryBeginOpening() {
+  absl::MutexLock lock(&mutex_);
+  if (num_opening_ == kMaxOpening) {
+    refusals_->Count(LimitReached::kSharedMemory);
+    return false;
+  }
+  ++num_opening_;
+  return true;
+}
+
+void SharedMemoryRegions::EndOpening() {
+  absl::MutexLock lock(&mutex_);
+  --num_opening_;
+}
+
 void SharedMemoryRegions::Close() {
   std::map<uint64_t, std::shared_ptr<SharedMemoryStream>> ended;
   {
@@ -105,9 +124,17 @@ void SharedMemoryRegions::Close() {
 }
 
 grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* SharedMemoryStream::Start(
-    std::shared_ptr<SharedMemoryRegions> regions) {
+    std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<StreamWatch> watch) {
   std::shared_ptr<SharedMemoryStream> stream(new SharedMemoryStream(std::move(regions)));
   stream->self_ = stream;
+  stream->is_opening_ = stream->regions_->TryBeginOpening();
+  if (!stream->is_opening_) {
+    stream->Close(absl::ResourceExhaustedError(absl::StrCat(
+        kMaxOpening, " calls are about to share memory, the most at a time; go on without")));
+    return stream.get();
+  }
+  watch->Add(std::weak_ptr<WatchedStream>(stream));
+  stream->AwaitPeer();
   stream->StartRead(&stream->request_);
   return stream.get();
 }
@@ -163,6 +190,8 @@ absl::Status SharedMemoryStream::TakeGrants() {
 }
 
 void SharedMemoryStream::OnReadDone(bool ok) {
+  StopAwaitingPeer();
+  if (std::exchange(is_opening_, false)) regions_->EndOpening();
   if (!ok) return Close(absl::OkStatus());
   const absl::Status status = region_.has_value() ? TakeGrants() : Open();
   if (!status.ok()) return Close(status);

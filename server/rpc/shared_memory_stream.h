@@ -19,6 +19,8 @@
 #include "common/ids.h"
 #include "common/shared_region.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "server/limits/refusal_counts.h"
+#include "server/rpc/stream_watch.h"
 
 namespace lodestar {
 
@@ -28,7 +30,9 @@ class SharedMemoryStream;
 class SharedMemoryRegions {
  public:
   // Refuses all regions if not enabled.
-  explicit SharedMemoryRegions(bool is_enabled) : is_enabled_(is_enabled) {}
+  explicit SharedMemoryRegions(
+      bool is_enabled, std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>())
+      : is_enabled_(is_enabled), refusals_(std::move(refusals)) {}
 
   // Errors: Unavailable if there is no such region of this worker, or not any more.
   absl::StatusOr<std::shared_ptr<SharedMemoryStream>> Find(uint64_t name, WorkerId worker) const
@@ -42,6 +46,9 @@ class SharedMemoryRegions {
   absl::Status Add(uint64_t name, std::shared_ptr<SharedMemoryStream> stream)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of calls that have not named a region: whether there may be another, until EndOpening().
+  bool TryBeginOpening() ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndOpening() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends all calls, and refuses new ones.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -50,14 +57,17 @@ class SharedMemoryRegions {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const bool is_enabled_;
+  const std::shared_ptr<RefusalCounts> refusals_;
   mutable absl::Mutex mutex_;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int num_opening_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, std::shared_ptr<SharedMemoryStream>> by_name_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Thread-safe once it can be found in SharedMemoryRegions. Keeps itself until gRPC is done with it.
 class SharedMemoryStream final
     : public grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>,
+      public WatchedStream,
       public std::enable_shared_from_this<SharedMemoryStream> {
  public:
   // Where a chunk may be written.
@@ -68,7 +78,7 @@ class SharedMemoryStream final
   enum class Answer : uint8_t { kTaken, kWait, kClosed };
 
   static grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* Start(
-      std::shared_ptr<SharedMemoryRegions> regions);
+      std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<StreamWatch> watch);
 
   WorkerId worker() const { return worker_; }
   const SharedRegion& region() const { return *region_; }
@@ -86,6 +96,7 @@ class SharedMemoryStream final
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override;
   void OnDone() override;
+  void EndStalled(const absl::Status& status) override { Close(status); }
 
  private:
   explicit SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions);
@@ -100,6 +111,7 @@ class SharedMemoryStream final
   const uint64_t name_;
   std::shared_ptr<SharedMemoryStream> self_;  // until OnDone()
   v1::SharedMemoryRequest request_;           // touched by one callback at a time
+  bool is_opening_ = false;                   // likewise
 
   // Set by the first request, constant afterwards.
   WorkerId worker_;

@@ -7,6 +7,9 @@
 #include <chrono>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
+#include "server/membership/registration_limit.h"
+
 namespace lodestar {
 namespace {
 
@@ -22,7 +25,8 @@ constexpr char kStopping[] = "the server is stopping";
 // and the owner with it: so under `mutex_` the owner is asked before Finish() or not at all.
 class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
  public:
-  StatusWatch(StatusRpc* owner, int64_t interval_ms) : owner_(owner), interval_ms_(interval_ms) {}
+  StatusWatch(StatusRpc* owner, int64_t interval_ms, OriginPlaces::Place place)
+      : owner_(owner), interval_ms_(interval_ms), place_(std::move(place)) {}
 
   void WriteNow() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
@@ -68,6 +72,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
 
   StatusRpc* const owner_;
   const int64_t interval_ms_;
+  const OriginPlaces::Place place_;
   std::atomic<int> references_ = 1;
   absl::Mutex mutex_;
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
@@ -75,24 +80,55 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// Has its place until the client has read the answer, or is gone.
+class StatusCall final : public grpc::ServerUnaryReactor {
+ public:
+  explicit StatusCall(OriginPlaces::Place place) : place_(std::move(place)) {}
+  void OnDone() override { delete this; }
+
+ private:
+  const OriginPlaces::Place place_;
+};
+
 grpc::ServerUnaryReactor* StatusRpc::GetStatus(grpc::CallbackServerContext* context,
                                                const v1::GetStatusRequest*,
                                                v1::ClusterStatus* reply) {
+  OriginPlaces::Place place = answers_.Take(PeerOrigin(context->peer()));
+  const bool has_place = place != nullptr;
+  auto* const reactor = new StatusCall(std::move(place));
+  if (!has_place) {
+    reactor->Finish(Refuse(answers_, "answers that have not been read"));
+    return reactor;
+  }
   *reply = read_();
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }
 
+grpc::Status StatusRpc::Refuse(const OriginPlaces& places, absl::string_view what) {
+  refusals_->Count(LimitReached::kWatches);
+  return grpc::Status(
+      grpc::StatusCode::RESOURCE_EXHAUSTED,
+      absl::StrCat("there may be ", places.config().of_origin, " ", what,
+                   ", with the status, of one address, and ", places.config().in_all, " in all"));
+}
+
 grpc::ServerWriteReactor<v1::ClusterStatus>* StatusRpc::WatchStatus(
-    grpc::CallbackServerContext*, const v1::WatchStatusRequest* request) {
+    grpc::CallbackServerContext* context, const v1::WatchStatusRequest* request) {
+  OriginPlaces::Place place = watching_.Take(PeerOrigin(context->peer()));
+  const bool has_place = place != nullptr;
   const int64_t asked = request->interval_ms() == 0 ? kDefaultIntervalMs : request->interval_ms();
-  auto* watch = new StatusWatch(this, std::clamp(asked, kMinIntervalMs, kMaxIntervalMs));
+  auto* watch =
+      new StatusWatch(this, std::clamp(asked, kMinIntervalMs, kMaxIntervalMs), std::move(place));
   bool is_stopping = false;
   {
     absl::MutexLock lock(&mutex_);
     watches_.insert(watch);
     is_stopping = is_stopping_;
+  }
+  if (!has_place) {
+    watch->End(Refuse(watching_, "watches"));
+    return watch;
   }
   if (is_stopping) {
     watch->End(grpc::Status(grpc::StatusCode::UNAVAILABLE, kStopping));

@@ -2,12 +2,17 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/status_service.grpc.pb.h"
+#include "server/limits/origin_places.h"
+#include "server/limits/refusal_counts.h"
 
 namespace lodestar {
 
@@ -18,7 +23,9 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   // Called from any thread; must not block for long.
   using StatusReader = std::function<v1::ClusterStatus()>;
 
-  explicit StatusRpc(StatusReader read) : read_(std::move(read)) {}
+  explicit StatusRpc(StatusReader read,
+                     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>())
+      : read_(std::move(read)), refusals_(std::move(refusals)) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
@@ -32,9 +39,15 @@ class StatusRpc final : public v1::StatusService::CallbackService {
 
  private:
   friend class StatusWatch;
+  // Of one that finds no place; counted.
+  grpc::Status Refuse(const OriginPlaces& places, absl::string_view what);
   void Forget(StatusWatch* watch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const StatusReader read_;
+  const std::shared_ptr<RefusalCounts> refusals_;
+  // Of calls whose answer has not been read, and of watches.
+  OriginPlaces answers_{{.in_all = 1024, .of_origin = 128}};
+  OriginPlaces watching_{{.in_all = 256, .of_origin = 64}};
   absl::Mutex mutex_;
   absl::flat_hash_set<StatusWatch*> watches_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -88,6 +88,7 @@ class ParameterShard {
   void EndReplay();
   // Of what workers pull; fp32: weights as they are.
   Encoding pull_encoding() const;
+  int num_buckets() const { return static_cast<int>(buckets_.size()); }
   // True once every bucket has weights.
   bool HasWeights() const;
 

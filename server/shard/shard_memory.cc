@@ -23,7 +23,7 @@ std::string ShardMemory::Describe() const {
                       Part("shadow of the weights", shadow), Part("staging", staging));
 }
 
-ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements) {
+ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements, int64_t staging_bytes) {
   ShardMemory memory;
   memory.weights = num_elements * static_cast<int64_t>(sizeof(float));
   memory.optimizer_state = memory.weights * MakeServerOptimizer(job)->num_state_vectors();
@@ -35,7 +35,7 @@ ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements) {
   }
   const int64_t slot_bytes = std::min(job.bucket_bytes, memory.weights);
   const int64_t slot_elements = slot_bytes / static_cast<int64_t>(sizeof(float));
-  memory.staging = slot_bytes * NumStagingSlots(num_elements, slot_elements, kStagingBytes);
+  memory.staging = slot_bytes * NumStagingSlots(num_elements, slot_elements, staging_bytes);
   memory.copies = memory.checkpoint();
   return memory;
 }

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/host_memory.h"
 #include "common/job_spec.h"
+#include "server/shard/staging_pool.h"
 
 namespace lodestar {
 
@@ -28,7 +29,9 @@ struct ShardMemory {
   std::string Describe() const;
 };
 
-ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements);
+// `staging_bytes`: see ParameterShard::Config.
+ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements,
+                                int64_t staging_bytes = kStagingBytes);
 
 // A warning if it fits until a checkpoint is written; empty if all fits, or nothing is known of the
 // host. Errors: FailedPrecondition with the numbers of both, and what to do.

@@ -369,7 +369,7 @@ std::shared_ptr<grpc::Channel> Connected(const std::string& address) {
 
 TEST(ControlPlaneTest, ConnectionsThatAreTooManyAreSaidAndCounted) {
   ServerConfig config = TestConfig();
-  config.network.max_connections = 8;
+  config.limits.max_connections = 8;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   while (channels.size() < 8) channels.push_back(Connected(cluster->address()));

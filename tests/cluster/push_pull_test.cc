@@ -301,6 +301,48 @@ TEST_F(PushPullTest, BrokenStreamLeavesNothing) {
   EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(2.0f)));
 }
 
+TEST_F(PushPullTest, WhoSendsNoFurtherHoldsNoPlaceForLong) {
+  Start();
+  server_->OpenRound(Round(0), 1, kLearningRate);
+  grpc::ClientContext context;
+  v1::PushReply reply;
+  const auto writer = stub_->Push(&context, &reply);
+  writer->Write(SomeChunk(0, server_->buckets()[0].range.size() / 2));
+  grpc::ClientContext silent_context;
+  const auto silent = stub_->Push(&silent_context, &reply);  // says not even who it is
+  // It is a member, and may take its time between two buckets.
+  grpc::ClientContext patient_context;
+  const auto patient = stub_->Push(&patient_context, &reply);
+  patient->Write(WholeBucket());
+  while (server_->shard().stats().contributions_counted == 0) std::this_thread::yield();
+  absl::Time now = absl::UnixEpoch();
+  while (server_->refusals().of(LimitReached::kSlowPeers) < 2) {
+    server_->rpc().EndStalled(now += absl::Minutes(1));
+  }
+  EXPECT_THAT(FromGrpcStatus(writer->Finish()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("--message_timeout")));
+  EXPECT_THAT(FromGrpcStatus(silent->Finish()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("--message_timeout")));
+  patient->WritesDone();
+  EXPECT_THAT(FromGrpcStatus(patient->Finish()), IsOk());
+}
+
+TEST_F(PushPullTest, APullOfMoreBucketsThanThereAreIsRefused) {
+  Start();
+  v1::PullRequest request;
+  request.set_worker_id(1);
+  request.set_incarnation(1);
+  request.set_encoding(v1::ENCODING_FP32);
+  request.mutable_buckets()->Resize(static_cast<int>(server_->buckets().size()) + 1, 0);
+  grpc::ClientContext context;
+  const auto reader = stub_->Pull(&context, request);
+  v1::PullChunk chunk;
+  EXPECT_FALSE(reader->Read(&chunk));
+  EXPECT_THAT(FromGrpcStatus(reader->Finish()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ask for each once")));
+  EXPECT_EQ(server_->refusals().of(LimitReached::kPullRequests), 1);
+}
+
 TEST_F(PushPullTest, WholeBucketsOfABrokenStreamCount) {
   Start();
   server_->OpenRound(Round(0), 1, kLearningRate);

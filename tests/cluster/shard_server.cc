@@ -39,7 +39,7 @@ ShardServer::ShardServer(Config config)
         if (!detached_.ok()) return detached_;
         return shard_;
       },
-      executor_.get(), config_.shared_memory);
+      executor_.get(), ParameterRpc::Config{.share_memory = config_.shared_memory, .refusals = refusals_});
   ConnectionAcceptor::Config listening;
   listening.listen = {"127.0.0.1", 0};
   if (!config_.security.is_plain()) listening.transport = ConnectionAcceptor::Transport::kTls;

@@ -17,6 +17,7 @@
 #include "common/layout.h"
 #include "proto/transport_security.h"
 #include "server/rpc/connection_acceptor.h"
+#include "server/limits/refusal_counts.h"
 #include "server/rpc/parameter_rpc.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/in_process_norms.h"
@@ -43,7 +44,8 @@ class ShardServer {
   ParameterShard& shard() { return *shard_; }
   // From now on the service serves nothing: Unavailable with this text.
   void Detach(const std::string& text) ABSL_LOCKS_EXCLUDED(mutex_);
-  const ParameterRpc& rpc() const { return *rpc_; }
+  ParameterRpc& rpc() const { return *rpc_; }
+  const RefusalCounts& refusals() const { return *refusals_; }
 
   const std::string& address() const { return address_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -64,6 +66,7 @@ class ShardServer {
   std::shared_ptr<ParameterShard> shard_;
   absl::Mutex mutex_;
   absl::Status detached_ ABSL_GUARDED_BY(mutex_);
+  const std::shared_ptr<RefusalCounts> refusals_ = std::make_shared<RefusalCounts>();
   std::unique_ptr<ParameterRpc> rpc_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;

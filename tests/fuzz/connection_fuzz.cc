@@ -19,8 +19,10 @@
 #include "proto/enrollment.h"
 #include "server/rpc/client_hello.h"
 #include "server/rpc/first_bytes.h"
+#include "server/rpc/http2_guard.h"
 #include "server/rpc/http2_refusal.h"
 #include "server/rpc/shared_memory_stream.h"
+#include "server/rpc/stream_watch.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace lodestar::fuzz {
@@ -76,6 +78,21 @@ void ReadHttp2(absl::string_view bytes) {
   LODESTAR_CHECK(whole.is_broken() == cut.is_broken() && whole.GoAway() == cut.GoAway());
   LODESTAR_CHECK(answer.size() <= kMostPerByte * (bytes.size() + 1)) << answer.size();
   if (!whole.is_broken()) Accept();
+}
+
+// [size of the pieces | what a client sends]
+void GuardHttp2(absl::string_view bytes) {
+  const size_t piece_bytes = size_t{1} + TakeByte(bytes);
+  const absl::Time now = absl::UnixEpoch();
+  const bool is_allowed = Http2Guard().Allows(bytes, now);
+  Http2Guard cut;
+  bool are_pieces_allowed = true;
+  for (absl::string_view left = bytes; !left.empty();) {
+    are_pieces_allowed = cut.Allows(left.substr(0, piece_bytes), now);
+    left.remove_prefix(std::min(piece_bytes, left.size()));
+  }
+  LODESTAR_CHECK(is_allowed == are_pieces_allowed);
+  if (is_allowed) Accept();
 }
 
 const Credentials& OwnCredentials() {
@@ -212,7 +229,8 @@ const SharedRegion& Region() {
 // [request, with its length | ...]. A first one without nonce gets the handle of a region.
 void ReadSharedMemory(absl::string_view bytes) {
   auto regions = std::make_shared<SharedMemoryRegions>(/*is_enabled=*/true);
-  auto* const reactor = SharedMemoryStream::Start(regions);
+  auto* const reactor =
+      SharedMemoryStream::Start(regions, std::make_shared<StreamWatch>(absl::InfiniteDuration()));
   Call call(reactor);
   bool is_first = true;
   while (!bytes.empty() && !call.is_over()) {
@@ -323,6 +341,7 @@ absl::Span<const Case> Cases() {
       {"enrollment_frames", ReadEnrollmentFrames, EnrollmentFrameSeeds},
       {"shared_memory", ReadSharedMemory, SharedMemorySeeds},
       {"client_hello", ReadClientHello, ClientHelloSeeds},
+      {"http2_guard", GuardHttp2, Http2Seeds},
   };
   return kCases;
 }

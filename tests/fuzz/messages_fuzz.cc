@@ -1,6 +1,8 @@
 // What workers, servers, replicas and tools send each other, from protobuf to native types: proto/
 // and server/rpc. What is taken is written again, and read again as the same.
 
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <memory>
 #include <variant>
 
@@ -9,6 +11,7 @@
 #include "proto/convert_cluster.h"
 #include "proto/error_details.pb.h"
 #include "proto/peer_texts.h"
+#include "proto/registration_scan.h"
 #include "proto/status_mapping.h"
 #include "server/rpc/replica_convert.h"
 #include "server/rpc/shard_convert.h"
@@ -49,6 +52,20 @@ void MendSums(v1::MirrorRequest& request) {
 
 // What is left of statistics on the wire.
 v1::ShardReport::Stats ToProto(const ShardStats& stats) { return ToProto(stats, 0, 0); }
+
+// As the generated parser finds them.
+void CountInRegistration(absl::string_view bytes) {
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  const absl::StatusOr<int64_t> counted = CountTensors(&stream, int64_t{1} << 20);
+  v1::RegisterRequest request;
+  if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    if (!counted.ok()) Refuse(counted.status());
+    return;
+  }
+  LODESTAR_CHECK(counted.ok()) << counted.status();
+  LODESTAR_CHECK(*counted == request.layout().tensors_size()) << *counted;
+  Accept();
+}
 
 template <typename Wire>
 void Convert(const Wire& wire) {
@@ -359,6 +376,7 @@ absl::Span<const Case> Cases() {
       {"term_request", ReadMessage<v1::BeginTermRequest>, TermRequestSeeds},
       {"mirror_request", ReadMessage<v1::MirrorRequest>, MirrorRequestSeeds},
       {"status", ReadStatus, StatusSeeds},
+      {"tensor_count", CountInRegistration, RegisterRequestSeeds},
   };
   return kCases;
 }

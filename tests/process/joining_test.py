@@ -9,7 +9,7 @@ import cluster_processes
 from cluster_processes import BINARIES, PATIENCE_SECONDS, members_of
 
 
-class JoiningTest(cluster_processes.ClusterTestCase):
+class JoiningTestCase(cluster_processes.ClusterTestCase):
 
   def environment(self, home, join=""):
     """Of a machine of its own, as far as credentials go."""
@@ -53,6 +53,9 @@ class JoiningTest(cluster_processes.ClusterTestCase):
     worker = self.start_joiner(home, *flags, join=join)
     self.assert_ends(worker, 1)
     self.assertRegex(worker.log(), text)
+
+
+class JoiningTest(JoiningTestCase):
 
   def test_one_line_is_all_that_a_machine_needs(self):
     server = self.start_tls_server(rounds=20, min_workers=2)

@@ -1,0 +1,13 @@
+// What this process takes of main memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lodestar {
+
+// In bytes: resident, and in no file or shared memory. 0: not known. `root` is where /proc is;
+// tests have trees of their own.
+int64_t ReadOwnMemory(const std::string& root = "");
+
+}  // namespace lodestar

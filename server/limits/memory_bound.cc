@@ -1,0 +1,42 @@
+#include "server/limits/memory_bound.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes_text.h"
+
+namespace lodestar {
+namespace {
+
+// Measured with connections that have sent their first frames (tests/bench/results/hostile.md), and
+// half as much again: gRPC's transport, its buffer for reading, and OpenSSL's for a session.
+constexpr int64_t kBytesPerConnection = 64 << 10;
+constexpr int64_t kBytesPerTlsConnection = 192 << 10;
+// Of one that is open, as gRPC keeps it.
+constexpr int64_t kBytesPerCall = 12 << 10;
+// The message, what protobuf makes of it, and a layout.
+constexpr int64_t kBytesPerLargeRegistration = int64_t{48} << 20;
+// Names, peers, devices and grants of all whom the coordinator remembers.
+constexpr int64_t kWorkerBytes = int64_t{64} << 20;
+constexpr int64_t kProgramBytes = int64_t{160} << 20;
+
+}  // namespace
+
+std::string MemoryBound::Describe() const {
+  return absl::StrCat(BytesText(total()), ": shard ", BytesText(shard), ", messages ",
+                      BytesText(messages), ", connections ", BytesText(connections),
+                      ", registrations ", BytesText(registrations), ", program ",
+                      BytesText(program));
+}
+
+MemoryBound BoundMemory(const ServerLimits& limits, int64_t shard_bytes, bool has_tls) {
+  MemoryBound bound;
+  bound.shard = shard_bytes;
+  bound.messages = limits.message_bytes;
+  bound.connections =
+      limits.max_connections * ((has_tls ? kBytesPerTlsConnection : kBytesPerConnection) +
+                                limits.calls_per_connection() * kBytesPerCall);
+  bound.registrations = kMaxLargeRegistrations * kBytesPerLargeRegistration + kWorkerBytes;
+  bound.program = kProgramBytes;
+  return bound;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,167 @@
+#include "server/rpc/guarded_reads.h"
+
+#include <dlfcn.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "server/rpc/http2_guard.h"
+
+namespace lodestar {
+namespace {
+
+std::atomic<uint64_t> num_floods_ended = 0;
+
+// Of plain connections, by file descriptor.
+class GuardedSockets {
+ public:
+  static GuardedSockets& Instance() {
+    static auto* const sockets = new GuardedSockets();
+    return *sockets;
+  }
+
+  void Add(int fd) ABSL_LOCKS_EXCLUDED(mutex_) {
+    auto socket = std::make_shared<Socket>();
+    if (fstat(fd, &socket->identity) != 0) return;
+    absl::MutexLock lock(&mutex_);
+    sockets_[fd] = std::move(socket);
+    is_empty_ = false;
+  }
+
+  // What was read; false: the connection has to end.
+  bool Allows(int fd, const msghdr& message, size_t num_bytes) ABSL_LOCKS_EXCLUDED(mutex_) {
+    const std::shared_ptr<Socket> socket = Find(fd);
+    if (socket == nullptr) return true;
+    // Read by one thread at a time.
+    const absl::Time now = absl::Now();
+    for (size_t i = 0; i < message.msg_iovlen && num_bytes > 0; ++i) {
+      const size_t size = std::min(num_bytes, message.msg_iov[i].iov_len);
+      num_bytes -= size;
+      if (!socket->guard.Allows({static_cast<const char*>(message.msg_iov[i].iov_base), size},
+                                now)) {
+        Forget(fd);
+        return !IsSame(fd, *socket);
+      }
+    }
+    return true;
+  }
+
+  void Forget(int fd) ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (is_empty_) return;
+    std::shared_ptr<Socket> forgotten;
+    absl::MutexLock lock(&mutex_);
+    const auto found = sockets_.find(fd);
+    if (found == sockets_.end()) return;
+    forgotten = std::move(found->second);
+    sockets_.erase(found);
+  }
+
+ private:
+  struct Socket {
+    struct stat identity = {};
+    Http2Guard guard;
+  };
+
+  std::shared_ptr<Socket> Find(int fd) ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (is_empty_) return nullptr;
+    absl::ReaderMutexLock lock(&mutex_);
+    const auto found = sockets_.find(fd);
+    return found == sockets_.end() ? nullptr : found->second;
+  }
+
+  // Else the one that was guarded has been closed, and another file has its number.
+  static bool IsSame(int fd, const Socket& socket) {
+    struct stat now = {};
+    return fstat(fd, &now) == 0 && now.st_dev == socket.identity.st_dev &&
+           now.st_ino == socket.identity.st_ino;
+  }
+
+  absl::Mutex mutex_;
+  absl::flat_hash_map<int, std::shared_ptr<Socket>> sockets_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> is_empty_ = true;  // none was ever added
+};
+
+void FreeGuard(void*, void* guard, CRYPTO_EX_DATA*, int, long, void*) {
+  delete static_cast<Http2Guard*>(guard);
+}
+
+// That of a server's connection with HTTP/2; null: it is none.
+Http2Guard* GuardOf(SSL* ssl) {
+  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, &FreeGuard);
+  if (SSL_is_server(ssl) != 1) return nullptr;
+  auto* guard = static_cast<Http2Guard*>(SSL_get_ex_data(ssl, index));
+  if (guard != nullptr) return guard;
+  const unsigned char* protocol = nullptr;
+  unsigned int length = 0;
+  SSL_get0_alpn_selected(ssl, &protocol, &length);
+  if (absl::string_view(reinterpret_cast<const char*>(protocol), length) != "h2") return nullptr;
+  guard = new Http2Guard();
+  if (SSL_set_ex_data(ssl, index, guard) == 1) return guard;
+  delete guard;
+  return nullptr;
+}
+
+template <typename Function>
+Function* OfTheSystem(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+void GuardSocket(int fd) { GuardedSockets::Instance().Add(fd); }
+
+uint64_t NumFloodsEnded() { return num_floods_ended; }
+
+}  // namespace lodestar
+
+#ifndef LODESTAR_SANITIZER
+
+extern "C" {
+
+__attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  static auto* const real = lodestar::OfTheSystem<ssize_t(int, msghdr*, int)>("recvmsg");
+  const ssize_t num_bytes = real(fd, message, flags);
+  const int error = errno;
+  auto& sockets = lodestar::GuardedSockets::Instance();
+  if (num_bytes > 0) {
+    if (sockets.Allows(fd, *message, static_cast<size_t>(num_bytes))) return num_bytes;
+    ++lodestar::num_floods_ended;
+    shutdown(fd, SHUT_RDWR);
+    errno = ECONNRESET;
+    return -1;
+  }
+  if (num_bytes == 0 || (error != EAGAIN && error != EINTR)) sockets.Forget(fd);
+  errno = error;
+  return num_bytes;
+}
+
+__attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* bytes, int most) {
+  static auto* const real = lodestar::OfTheSystem<int(SSL*, void*, int)>("SSL_read");
+  const int num_bytes = real(ssl, bytes, most);
+  if (num_bytes <= 0) return num_bytes;
+  lodestar::Http2Guard* const guard = lodestar::GuardOf(ssl);
+  if (guard == nullptr ||
+      guard->Allows({static_cast<const char*>(bytes), static_cast<size_t>(num_bytes)},
+                    absl::Now())) {
+    return num_bytes;
+  }
+  ++lodestar::num_floods_ended;
+  ERR_raise(ERR_LIB_USER, ERR_R_DISABLED);
+  return -1;
+}
+
+}  // extern "C"
+
+#endif

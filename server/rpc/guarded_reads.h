@@ -1,0 +1,22 @@
+// Puts an Http2Guard before what gRPC reads from its clients. gRPC 1.51 has no place for one, and
+// neither its own limits nor anything behind it sees what the guard looks for. So this defines
+// recvmsg() and SSL_read(), which the library of gRPC calls, over those of the system, and calls
+// those. Nothing changes for connections that are not guarded: plain ones that GuardSocket() was
+// not told of, and TLS of clients, or without HTTP/2. In builds with sanitizers, which do the same,
+// nothing is guarded.
+//
+// The state is the process's: the library does not say for whom it calls.
+#pragma once
+
+#include <cstdint>
+
+namespace lodestar {
+
+// A connection of plain HTTP/2 that this process has accepted, and has read nothing of. Takes the
+// place of an earlier one with that number. Those with TLS are found without.
+void GuardSocket(int fd);
+
+// Connections that were ended, since the process began.
+uint64_t NumFloodsEnded();
+
+}  // namespace lodestar

@@ -1,0 +1,66 @@
+// What one client sends on a connection of HTTP/2, watched frame by frame before gRPC reads it.
+// gRPC 1.51 keeps a header of any length until it is whole, and takes as many calls as are begun
+// and cut off at once (CVE-2023-33953, CVE-2023-44487): both cost a server memory without end and
+// many times the client's work. Payloads are skipped, not looked at. Pure: time is given.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace lodestar {
+
+class Http2Guard {
+ public:
+  // Of one call, compressed; twice what gRPC takes uncompressed, and more.
+  static constexpr size_t kMaxHeaderBytes = 32 << 10;
+
+  // A number at once, and so many in a second after that.
+  struct Pace {
+    double burst = 0;
+    double per_second = 0;
+  };
+  // Far above what workers do: they cut off a few calls when a round goes on without them.
+  struct Config {
+    Pace calls = {.burst = 10'000, .per_second = 5'000};
+    Pace resets = {.burst = 100, .per_second = 20};
+    Pace settings = {.burst = 100, .per_second = 10};
+    Pace pings = {.burst = 2'000, .per_second = 1'000};
+  };
+
+  Http2Guard() : Http2Guard(Config()) {}
+  explicit Http2Guard(const Config& config);
+
+  // Takes what the client has sent, from its first byte on, in pieces of any size. False: it is not
+  // to be read any further, from now on.
+  bool Allows(absl::string_view bytes, absl::Time now);
+
+ private:
+  // What is left of a pace.
+  struct Allowance {
+    explicit Allowance(const Pace& the_pace) : pace(the_pace), left(the_pace.burst) {}
+    bool Take(absl::Time now);
+
+    const Pace pace;
+    double left;
+    absl::Time as_of = absl::InfinitePast();
+  };
+
+  bool OnFrame(absl::Time now);
+
+  bool is_broken_ = false;
+  size_t preface_bytes_ = 0;  // that have come
+  size_t bytes_to_skip_ = 0;  // of a payload
+  size_t header_size_ = 0;    // of the next frame's header: what has come of it
+  uint8_t header_[9] = {};
+  size_t header_bytes_ = 0;  // of the headers of one call so far
+  Allowance calls_;
+  Allowance resets_;
+  Allowance settings_;
+  Allowance pings_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,49 @@
+#include "server/rpc/stream_watch.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lodestar {
+
+void StreamWatch::Add(std::weak_ptr<WatchedStream> stream) {
+  absl::MutexLock lock(&mutex_);
+  entries_.push_back({std::move(stream)});
+}
+
+int StreamWatch::EndStalled(absl::Time now) {
+  std::vector<std::shared_ptr<WatchedStream>> stalled;
+  // Those that end meanwhile are destroyed without the lock.
+  std::vector<std::shared_ptr<WatchedStream>> seen;
+  {
+    absl::MutexLock lock(&mutex_);
+    std::erase_if(entries_, [&](Entry& entry) {
+      std::shared_ptr<WatchedStream> stream = entry.stream.lock();
+      if (stream == nullptr) return true;
+      const uint64_t state = stream->state_.load(std::memory_order_relaxed);
+      const bool is_peers_turn = (state & 1) != 0;
+      if (entry.since == absl::InfiniteFuture() || state != entry.state) {
+        entry.state = state;
+        entry.since = now;
+      } else if (is_peers_turn && now - entry.since >= patience_) {
+        stalled.push_back(std::move(stream));
+        return true;
+      }
+      seen.push_back(std::move(stream));
+      return false;
+    });
+  }
+  for (const std::shared_ptr<WatchedStream>& stream : stalled) {
+    stream->EndStalled(absl::UnavailableError(
+        absl::StrCat("nothing has moved on this stream for ", absl::FormatDuration(patience_),
+                     " (--message_timeout), and the next step was the client's; begin it anew")));
+  }
+  return static_cast<int>(stalled.size());
+}
+
+size_t StreamWatch::size() const {
+  absl::MutexLock lock(&mutex_);
+  return entries_.size();
+}
+
+}  // namespace lodestar

@@ -1,0 +1,63 @@
+// Bulk streams that wait for their peers: those to or from which nothing has come for too long are
+// ended, whatever the peer says otherwise. Whether a stream waits, it says itself; for how long, is
+// counted here.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace lodestar {
+
+// One that can be watched.
+class WatchedStream {
+ public:
+  virtual ~WatchedStream() = default;
+  // Called from any thread, without a lock.
+  virtual void EndStalled(const absl::Status& status) = 0;
+
+ protected:
+  // From now on the next step is the peer's.
+  void AwaitPeer() { state_.store((NextStep() << 1) | 1, std::memory_order_relaxed); }
+  // The peer has done its step; or there is none that it owes.
+  void StopAwaitingPeer() { state_.store(NextStep() << 1, std::memory_order_relaxed); }
+
+ private:
+  friend class StreamWatch;
+  uint64_t NextStep() const { return (state_.load(std::memory_order_relaxed) >> 1) + 1; }
+
+  // Number of the step, and whether it is the peer's. Written by one thread at a time.
+  std::atomic<uint64_t> state_ = 0;
+};
+
+// Thread-safe.
+class StreamWatch {
+ public:
+  explicit StreamWatch(absl::Duration patience) : patience_(patience) {}
+
+  void Add(std::weak_ptr<WatchedStream> stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  // To be called every second or so. Ends those whose peer has owed the same step for longer than
+  // the patience, and returns how many.
+  int EndStalled(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+  size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Entry {
+    std::weak_ptr<WatchedStream> stream;
+    uint64_t state = 0;
+    absl::Time since = absl::InfiniteFuture();  // with this state
+  };
+
+  const absl::Duration patience_;
+  mutable absl::Mutex mutex_;
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar
