@@ -15,8 +15,9 @@ namespace lodestar {
 
 class Http2Guard {
  public:
-  // Of one call, compressed; twice what gRPC takes uncompressed, and more.
-  static constexpr size_t kMaxHeaderBytes = 32 << 10;
+  // Of one call, as they are sent. gRPC takes 8 KiB, and refuses that call alone once it has read
+  // all of them.
+  static constexpr size_t kMaxHeaderBytes = 12 << 10;
 
   // A number at once, and so many in a second after that.
   struct Pace {
@@ -26,9 +27,9 @@ class Http2Guard {
   // Far above what workers do: they cut off a few calls when a round goes on without them.
   struct Config {
     Pace calls = {.burst = 10'000, .per_second = 5'000};
-    Pace resets = {.burst = 100, .per_second = 20};
+    Pace resets = {.burst = 50, .per_second = 10};
     Pace settings = {.burst = 100, .per_second = 10};
-    Pace pings = {.burst = 2'000, .per_second = 1'000};
+    Pace pings = {.burst = 1'000, .per_second = 200};
   };
 
   Http2Guard() : Http2Guard(Config()) {}

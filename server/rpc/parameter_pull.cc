@@ -17,6 +17,10 @@
 namespace lodestar {
 namespace {
 
+// The most of a PullRequest beside its buckets, and of one bucket and the version that is held of
+// it.
+constexpr size_t kPullRequestBytes = 4 << 10;
+constexpr size_t kBytesPerBucket = 24;
 // How far reading is ahead of writing. Only references to pages are queued.
 constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
 
@@ -33,10 +37,14 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
   guard.watch->Add(std::weak_ptr<WatchedStream>(stream));
   if (!shard.ok()) {
     stream->Fail(shard.status());
-  } else if (absl::Status status = stream->Parse(request, *regions); !status.ok()) {
+    return stream.get();
+  }
+  stream->shard_ = *std::move(shard);
+  if (absl::Status status = stream->CheckSize(request.Length(), guard); !status.ok()) {
+    stream->Fail(status);
+  } else if (status = stream->Parse(request, *regions); !status.ok()) {
     stream->Fail(status);
   } else {
-    stream->shard_ = *std::move(shard);
     if (absl::Status status = stream->Admit(guard); !status.ok()) {
       stream->Fail(status);
     } else if (status = stream->CheckEncoding(); !status.ok()) {
@@ -54,6 +62,15 @@ PullStream::PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traf
       traffic_(std::move(traffic)),
       call_(std::move(call)),
       context_(context) {}
+
+absl::Status PullStream::CheckSize(size_t request_bytes, const StreamGuard& guard) const {
+  const size_t most = kPullRequestBytes + kBytesPerBucket * shard_->num_buckets();
+  if (request_bytes <= most) return absl::OkStatus();
+  guard.refusals->Count(LimitReached::kPullRequests);
+  return absl::InvalidArgumentError(
+      absl::StrCat("pull: the request has ", request_bytes, " bytes, for the ",
+                   shard_->num_buckets(), " buckets of this server it needs no more than ", most));
+}
 
 absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
                                const SharedMemoryRegions& regions) {
@@ -94,7 +111,6 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
 }
 
 absl::Status PullStream::Admit(const StreamGuard& guard) {
-  // What is asked for is kept while the call is held.
   if (request_.buckets_size() > shard_->num_buckets()) {
     guard.refusals->Count(LimitReached::kPullRequests);
     return absl::InvalidArgumentError(absl::StrCat("pull: ", request_.buckets_size(),

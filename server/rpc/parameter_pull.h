@@ -58,6 +58,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
              std::shared_ptr<BulkCall> call, grpc::CallbackServerContext* context);
 
+  // What is asked for is kept while the call is held: whether it can be of this shard. Unread.
+  absl::Status CheckSize(size_t request_bytes, const StreamGuard& guard) const;
   absl::Status Parse(const grpc::ByteBuffer& request, const SharedMemoryRegions& regions);
   // Whether this caller may begin another stream. Takes its seat.
   absl::Status Admit(const StreamGuard& guard);

@@ -341,6 +341,11 @@ TEST_F(PushPullTest, APullOfMoreBucketsThanThereAreIsRefused) {
   EXPECT_THAT(FromGrpcStatus(reader->Finish()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ask for each once")));
   EXPECT_EQ(server_->refusals().of(LimitReached::kPullRequests), 1);
+  request.mutable_buckets()->Resize(100'000, 0);
+  grpc::ClientContext large_context;
+  EXPECT_THAT(FromGrpcStatus(stub_->Pull(&large_context, request)->Finish()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("needs no more than")));
+  EXPECT_EQ(server_->refusals().of(LimitReached::kPullRequests), 2);
 }
 
 TEST_F(PushPullTest, WholeBucketsOfABrokenStreamCount) {

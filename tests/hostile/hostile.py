@@ -10,11 +10,11 @@ nothing to the server: on a machine with few cores the attacker itself takes som
 Exit code 1: the server has crashed, took more memory than it says, or psctl status did not answer.
 """
 import argparse
-import glob
 import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,8 +63,9 @@ class Cluster:
     os.mkdir(self.path("home"))
     security = (["--tls", "--state_dir=" + self.path("state")] if tls else ["--insecure"])
     self.server = self._start(
-        "ps_server", "--listen=0.0.0.0:0", "--advertise=127.0.0.1:0", "--port_file=" + self.path("port"), *security,
-        "--model=" + self.path("model.textproto"), "--rounds=100000000", "--batch_size=4",
+        "ps_server", "--listen=0.0.0.0:0", "--advertise=127.0.0.1:0",
+        "--port_file=" + self.path("port"), *security, "--model=" + self.path("model.textproto"),
+        "--rounds=100000000", "--batch_size=4",
         "--min_workers=2", "--metrics_out=" + self.path("metrics.jsonl"), log="server")
     wait_for(lambda: os.path.exists(self.path("port")), "the server's port")
     with open(self.path("port"), encoding="ascii") as file:
@@ -102,13 +103,17 @@ class Cluster:
     """As of a worker that has joined, and has become an attacker since."""
     worker = self._start("gpu_worker", "--name=attacker", *join, "--data=" + self.path("corpus.txt"),
                          "--device=cpu", "--threads=1", log="attacker")
-    pattern = self.path("home", "**", "worker-attacker", "certificate.pem")
+
+    def folder():
+      return next((folder for folder, _, names in os.walk(self.path("home"))
+                   if folder.endswith("/worker-attacker") and "certificate.pem" in names), None)
+
     try:
-      wait_for(lambda: glob.glob(pattern, recursive=True), "the attacker's certificate")
+      wait_for(folder, "the attacker's certificate")
     finally:
       worker.terminate()
       worker.wait()
-    return os.path.dirname(glob.glob(pattern, recursive=True)[0])
+    return folder()
 
   def psctl(self, *words, seconds=30):
     own = [f"--state_dir={self.path('state')}"] if self.tls else []
@@ -214,13 +219,16 @@ class Suite:
     self.last = None  # undisturbed, and beside a busy loop
 
   def fresh(self):
-    if self.cluster is not None:
-      self.cluster.end()
-    folder = tempfile.mkdtemp(prefix="hostile-")
-    self.cluster = Cluster(self.args.binaries, self.args.tls, folder)
+    self.end()
+    self.cluster = Cluster(self.args.binaries, self.args.tls, tempfile.mkdtemp(prefix="hostile-"))
     status = self.cluster.status()
     self.bound = int(status["limits"]["memory_bound_bytes"])
     return status["limits"]["memory_bound_text"]
+
+  def end(self):
+    if self.cluster is not None:
+      self.cluster.end()
+      shutil.rmtree(self.cluster.folder)
 
   def command_of(self, name):
     if name == "busy":
@@ -284,7 +292,7 @@ class Suite:
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for name in names:
       self.measure(name)
-    self.cluster.end()
+    self.end()
     for failure in self.failures:
       print("\nFAILED " + failure)
     return 1 if self.failures else 0
