@@ -1169,7 +1169,8 @@ absl::Status Coordinator::Assign(absl::Time now) {
                            .job = state_.config.job,
                            .map = state_.map,
                            .source = state_.source,
-                           .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id}};
+                           .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id},
+                           .life_key = state_.life_key};
   const double learning_rate_scale = state_.ledger.state().learning_rate_scale;
   command.job.schedule.peak *= learning_rate_scale;
   command.job.schedule.minimum *= learning_rate_scale;

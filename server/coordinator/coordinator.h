@@ -194,6 +194,7 @@ class Coordinator {
   uint64_t state_version() const { return outbox_.state_version(); }
   CoordinatorPhase phase() const { return state_.phase; }
   uint64_t server_incarnation() const { return state_.server_incarnation; }
+  const std::string& life_key() const { return state_.life_key; }
   std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null: no layout yet
   // By which processes of servers know the coordinator from others, by shard; 0: not there.
   std::vector<uint64_t> shard_instances() const;

@@ -1,10 +1,13 @@
-// Who may begin a bulk stream.
+// Who may begin a bulk stream, and in whose name.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/statusor.h"
+#include "server/rpc/life_secret.h"
 #include "server/rpc/stream_quota.h"
+#include "server/shard/parameter_shard.h"
 
 namespace lodestar {
 
@@ -13,6 +16,12 @@ struct StreamGuard {
   // Reads of worker 0, which see weights whoever is a member, are the coordinator's own, for an
   // export: they show this number, which the server has told nobody else. 0: there are none.
   uint64_t export_key = 0;
+  absl::StatusOr<LifeClaim> claim;  // of the caller of this stream
+
+  // Whether the caller may speak for this life. Errors: those of LifeClaim.
+  absl::Status CheckLife(const ParameterShard& shard, const WorkerLife& life) const {
+    return claim.ok() ? claim->Check(shard.life_key(), life) : claim.status();
+  }
 };
 
 }  // namespace lodestar
