@@ -299,8 +299,12 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
       journal_.get());
   cluster_rpc_ = std::make_unique<ClusterRpc>(ClusterRpc::Deps{&strand_, shards_.get(), &board_});
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });
-  admin_rpc_ =
-      std::make_unique<AdminRpc>(config_.job, &strand_, local, deps_.security->transport());
+  AdminRpc::Deps admin;
+  admin.strand = &strand_;
+  admin.local = local;
+  admin.security = deps_.security->transport();
+  admin.find_checkpoint = [this](Round round) { return checkpoints_->NewestUpTo(round); };
+  admin_rpc_ = std::make_unique<AdminRpc>(config_.job, std::move(admin));
   return absl::OkStatus();
 }
 

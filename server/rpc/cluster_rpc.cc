@@ -181,12 +181,15 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
                                         const WorkerLife& life) const {
   ASSIGN_OR_RETURN(const std::optional<Identity> caller, CallerOf(*context.auth_context()));
   ASSIGN_OR_RETURN(const LifeClaim claim, LifeClaim::Of(context));
-  const auto [name, key] = deps_.strand->Run([&](Coordinator& coordinator, absl::Time) {
-    return std::make_pair(coordinator.WorkerName(life.worker), coordinator.life_key());
+  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time) -> absl::Status {
+    // Of nobody the coordinator says itself that there is none.
+    const std::string name = coordinator.WorkerName(life.worker);
+    if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
+    absl::Status claimed = claim.Check(coordinator.life_key(), life);
+    if (claimed.ok()) return claimed;
+    RETURN_IF_ERROR(coordinator.CheckLife(life));  // else it began with another key
+    return claimed;
   });
-  // Of nobody the coordinator says itself that there is none.
-  if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
-  return claim.Check(key, life);
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* context,

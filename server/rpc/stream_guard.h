@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "server/rpc/life_secret.h"
@@ -18,9 +19,13 @@ struct StreamGuard {
   uint64_t export_key = 0;
   absl::StatusOr<LifeClaim> claim;  // of the caller of this stream
 
-  // Whether the caller may speak for this life. Errors: those of LifeClaim.
+  // Whether the caller may speak for this life. Errors: those of LifeClaim; Aborted if the life is
+  // over, as after servers that had another key.
   absl::Status CheckLife(const ParameterShard& shard, const WorkerLife& life) const {
-    return claim.ok() ? claim->Check(shard.life_key(), life) : claim.status();
+    if (!claim.ok()) return claim.status();
+    absl::Status claimed = claim->Check(shard.life_key(), life);
+    if (claimed.ok()) return claimed;
+    return shard.RefusalFor(life.worker, life.incarnation, std::move(claimed));
   }
 };
 
