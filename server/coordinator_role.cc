@@ -15,6 +15,7 @@
 #include "common/logging.h"
 #include "common/overloaded.h"
 #include "common/own_memory.h"
+#include "common/security/certificates.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
@@ -30,6 +31,7 @@ namespace lodestar {
 namespace {
 
 // How often leases and held calls are looked at.
+constexpr int kLifeKeyBytes = 32;
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // Beyond its patience, for the answer of a last checkpoint to be written down.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
@@ -136,6 +138,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   coordinator.registrations.per_origin = config_.limits.registrations_per_minute;
   coordinator.registrations.from_loopback = config_.limits.registrations_per_minute_in_all();
   coordinator.registrations.in_all = config_.limits.registrations_per_minute_in_all();
+  coordinator.life_key = RandomHex(kLifeKeyBytes);
   coordinator.lease = config_.cluster.lease;
   coordinator.checkpoint_dir = config_.durability.checkpoint_dir;
   if (!locks_.empty()) coordinator.folder_claim_id = locks_.front()->claim_id();
@@ -303,8 +306,12 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   cluster_rpc_ = std::make_unique<ClusterRpc>(
       ClusterRpc::Deps{&strand_, shards_.get(), &board_, deps_.refusals});
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); }, deps_.refusals);
-  admin_rpc_ =
-      std::make_unique<AdminRpc>(config_.job, &strand_, local, deps_.security->transport());
+  AdminRpc::Deps admin;
+  admin.strand = &strand_;
+  admin.local = local;
+  admin.security = deps_.security->transport();
+  admin.find_checkpoint = [this](Round round) { return checkpoints_->NewestUpTo(round); };
+  admin_rpc_ = std::make_unique<AdminRpc>(config_.job, std::move(admin));
   return absl::OkStatus();
 }
 

@@ -22,6 +22,7 @@
 #include "server/membership/registration_limit.h"
 #include "server/rpc/access_policy.h"
 #include "server/rpc/checkpoint_calls.h"
+#include "server/rpc/life_secret.h"
 #include "server/rpc/shard_convert.h"
 
 namespace lodestar {
@@ -78,18 +79,26 @@ class PlacedCall final : public grpc::ServerUnaryReactor {
   const OriginPlaces::Place place_;
 };
 
-CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, grpc::ServerUnaryReactor* reactor,
+CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim,
+                                           grpc::ServerUnaryReactor* reactor,
                                            grpc::ByteBuffer* reply,
                                            std::function<void(const absl::Status&)> on_refusal) {
-  return [call = std::move(call), reactor, reply, on_refusal = std::move(on_refusal)](
+  return [call = std::move(call), claim = std::move(claim), reactor, reply,
+          on_refusal = std::move(on_refusal)](
              Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
-    const absl::StatusOr<Registration> answer = coordinator.Register(call, now);
+    absl::StatusOr<Registration> answer = coordinator.Register(call, now);
     if (absl::IsUnavailable(answer.status()) && occasion == CoordinatorStrand::Occasion::kChange) {
       return nullptr;
     }
-    if (answer.ok()) Serialize(ToProto(*answer), reply);
-    if (!answer.ok()) on_refusal(answer.status());
+    if (answer.ok()) {
+      if (const std::string& key = coordinator.life_key(); !key.empty()) {
+        answer->life_secret = claim.SecretOf(key, answer->life);
+      }
+      Serialize(ToProto(*answer), reply);
+    } else {
+      on_refusal(answer.status());
+    }
     return Finish(reactor, answer.status());
   };
 }
@@ -204,11 +213,16 @@ absl::Status ClusterRpc::CheckNotDraining() const {
 absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& context,
                                         const WorkerLife& life) const {
   ASSIGN_OR_RETURN(const std::optional<Identity> caller, CallerOf(*context.auth_context()));
-  if (!caller.has_value()) return absl::OkStatus();
-  const std::string name = deps_.strand->Run(
-      [&](Coordinator& coordinator, absl::Time) { return coordinator.WorkerName(life.worker); });
-  // Of nobody the coordinator says itself that there is none.
-  return name.empty() ? absl::OkStatus() : CheckActsAs(caller, name);
+  ASSIGN_OR_RETURN(const LifeClaim claim, LifeClaim::Of(context));
+  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time) -> absl::Status {
+    // Of nobody the coordinator says itself that there is none.
+    const std::string name = coordinator.WorkerName(life.worker);
+    if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
+    absl::Status claimed = claim.Check(coordinator.life_key(), life);
+    if (claimed.ok()) return claimed;
+    RETURN_IF_ERROR(coordinator.CheckLife(life));  // else it began with another key
+    return claimed;
+  });
 }
 
 absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(const grpc::ByteBuffer& bytes,
@@ -262,6 +276,8 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
                                                grpc::ByteBuffer* reply) {
   const auto caller = CallerOf(*context->auth_context());
   if (!caller.ok()) return Answer(context, caller.status());
+  absl::StatusOr<LifeClaim> claim = LifeClaim::Of(*context);
+  if (!claim.ok()) return Answer(context, claim.status());
   const std::string peer = context->peer();
   const std::string origin = PeerOrigin(peer);
   OriginPlaces::Place large;
@@ -311,7 +327,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   // The place of a large one is free once it is answered, and its layout is gone.
   auto* const reactor = new PlacedCall(std::move(held));
   deps_.strand->Await(0, kRegisterHold,
-                      RegisterAttempt(*std::move(call), reactor, reply,
+                      RegisterAttempt(*std::move(call), *std::move(claim), reactor, reply,
                                       [this, facts, large](const absl::Status& refusal) {
                                         CountRefusal(facts, refusal);
                                       }));

@@ -62,16 +62,16 @@ bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
 grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
     absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
     std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-    std::shared_ptr<BulkCall> call, const StreamGuard& guard, grpc::ByteBuffer* reply) {
+    std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply) {
   std::shared_ptr<PushStream> stream(new PushStream(
-      executor, std::move(traffic), std::move(regions), std::move(call), guard, reply));
+      executor, std::move(traffic), std::move(regions), std::move(call), std::move(guard), reply));
   stream->self_ = stream;
-  guard.watch->Add(std::weak_ptr<WatchedStream>(stream));
+  stream->guard_.watch->Add(std::weak_ptr<WatchedStream>(stream));
   if (!shard.ok()) {
     stream->Fail(shard.status());
   } else {
     stream->shard_ = *std::move(shard);
-    if (absl::Status status = stream->TakeSeat(WorkerId(), Incarnation()); !status.ok()) {
+    if (absl::Status status = stream->TakeSeat(WorkerLife()); !status.ok()) {
       stream->Fail(status);
     } else {
       stream->ReadNext();
@@ -82,19 +82,20 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
 
 PushStream::PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
                        std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
-                       const StreamGuard& guard, grpc::ByteBuffer* reply)
+                       StreamGuard guard, grpc::ByteBuffer* reply)
     : executor_(executor),
       traffic_(std::move(traffic)),
       regions_(std::move(regions)),
       call_(std::move(call)),
-      guard_(guard),
+      guard_(std::move(guard)),
       reply_(reply) {}
 
-absl::Status PushStream::TakeSeat(WorkerId worker, Incarnation incarnation) {
-  caller_ = shard_->IsAnnounced(worker, incarnation) ? StreamQuota::Caller::kMember
-                                                     : StreamQuota::Caller::kStranger;
-  if (seat_ != nullptr && seat_->IsFor(worker, caller_)) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> seat = guard_.quota->Take(worker, caller_);
+absl::Status PushStream::TakeSeat(const WorkerLife& life) {
+  caller_ = shard_->IsAnnounced(life.worker, life.incarnation) ? StreamQuota::Caller::kMember
+                                                               : StreamQuota::Caller::kStranger;
+  if (seat_ != nullptr && seat_->IsFor(life.worker, caller_)) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> seat =
+      guard_.quota->Take(life.worker, caller_);
   if (!seat.ok()) guard_.refusals->Count(LimitReached::kStreams);
   ASSIGN_OR_RETURN(seat_, std::move(seat));
   return absl::OkStatus();
@@ -131,9 +132,12 @@ void PushStream::BeginBucket() {
         absl::StrCat(Describe(header), "the first chunk is at element ", header.offset,
                      ", wanted is 0; send the chunks of a bucket in order on one stream")));
   }
-  if (absl::Status status = TakeSeat(key->worker, key->incarnation); !status.ok()) {
-    return Fail(status);
+  const WorkerLife life{key->worker, key->incarnation};
+  if (life != speaker_) {
+    if (absl::Status status = guard_.CheckLife(*shard_, life); !status.ok()) return Fail(status);
+    speaker_ = life;
   }
+  if (absl::Status status = TakeSeat(life); !status.ok()) return Fail(status);
   uint64_t ordinal;
   {
     absl::MutexLock lock(&mutex_);

@@ -37,7 +37,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-      std::shared_ptr<BulkCall> call, const StreamGuard& guard, grpc::ByteBuffer* reply);
+      std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply);
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -54,10 +54,10 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
 
   PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
              std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
-             const StreamGuard& guard, grpc::ByteBuffer* reply);
+             StreamGuard guard, grpc::ByteBuffer* reply);
 
   // Takes the seat of whoever sends now.
-  absl::Status TakeSeat(WorkerId worker, Incarnation incarnation);
+  absl::Status TakeSeat(const WorkerLife& life);
 
   void BeginBucket() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnSpace(absl::StatusOr<StagedBucket> staged) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -91,6 +91,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   std::optional<Incoming> incoming_;
   std::unique_ptr<StreamQuota::Seat> seat_;
   StreamQuota::Caller caller_ = StreamQuota::Caller::kStranger;  // who has it
+  WorkerLife speaker_;  // that the caller has been found to speak for
 
   absl::Mutex mutex_;
   PendingCall waiting_ ABSL_GUARDED_BY(mutex_);

@@ -21,14 +21,15 @@ ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, const Confi
       traffic_(std::make_shared<TrafficCounters>()),
       regions_(std::make_shared<SharedMemoryRegions>(config.share_memory, config.refusals)),
       calls_(std::make_shared<BulkCalls>()),
-      guard_{std::make_shared<StreamQuota>(config.streams),
-             std::make_shared<StreamWatch>(config.message_timeout), config.refusals,
-             config.export_key} {}
+      quota_(std::make_shared<StreamQuota>(config.streams)),
+      watch_(std::make_shared<StreamWatch>(config.message_timeout)),
+      refusals_(config.refusals),
+      export_key_(config.export_key) {}
 
 ParameterRpc::~ParameterRpc() = default;
 
 void ParameterRpc::EndStalled(absl::Time now) {
-  guard_.refusals->Count(LimitReached::kSlowPeers, guard_.watch->EndStalled(now));
+  refusals_->Count(LimitReached::kSlowPeers, watch_->EndStalled(now));
 }
 
 BulkTraffic ParameterRpc::traffic() const {
@@ -36,21 +37,29 @@ BulkTraffic ParameterRpc::traffic() const {
           traffic_->bytes_sent.load(std::memory_order_relaxed)};
 }
 
+StreamGuard ParameterRpc::GuardOf(const grpc::CallbackServerContext& context) const {
+  return {quota_, watch_, refusals_, export_key_, LifeClaim::Of(context)};
+}
+
 grpc::ServerReadReactor<grpc::ByteBuffer>* ParameterRpc::Push(grpc::CallbackServerContext* context,
                                                               grpc::ByteBuffer* reply) {
   return PushStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
-                           guard_, reply);
+                           GuardOf(*context), reply);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterRpc::Pull(grpc::CallbackServerContext* context,
                                                                const grpc::ByteBuffer* request) {
   return PullStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
-                           guard_, context, *request);
+                           GuardOf(*context), context, *request);
 }
 
 grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* ParameterRpc::ShareMemory(
-    grpc::CallbackServerContext* /*context*/) {
-  return SharedMemoryStream::Start(regions_, guard_.watch);
+    grpc::CallbackServerContext* context) {
+  return SharedMemoryStream::Start(
+      regions_, watch_, [shards = shards_, guard = GuardOf(*context)](const WorkerLife& life) {
+        const absl::StatusOr<std::shared_ptr<ParameterShard>> shard = shards();
+        return shard.ok() ? guard.CheckLife(**shard, life) : shard.status();
+      });
 }
 
 grpc::ServerUnaryReactor* ParameterRpc::DescribeCalls(grpc::CallbackServerContext* context,

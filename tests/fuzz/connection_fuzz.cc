@@ -230,7 +230,8 @@ const SharedRegion& Region() {
 void ReadSharedMemory(absl::string_view bytes) {
   auto regions = std::make_shared<SharedMemoryRegions>(/*is_enabled=*/true);
   auto* const reactor =
-      SharedMemoryStream::Start(regions, std::make_shared<StreamWatch>(absl::InfiniteDuration()));
+      SharedMemoryStream::Start(regions, std::make_shared<StreamWatch>(absl::InfiniteDuration()),
+                                [](const WorkerLife&) { return absl::OkStatus(); });
   Call call(reactor);
   bool is_first = true;
   while (!bytes.empty() && !call.is_over()) {
