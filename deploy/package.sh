@@ -64,6 +64,11 @@ add_part() {
   echo " $2" >>"$work/parts"
 }
 
+# The Debian package of a file: /lib is a link to /usr/lib, and packages know their files under either.
+owner_of() {
+  { dpkg-query --search "$1" "${1#/usr}" "/usr$1" 2>/dev/null || true; } | head -n 1 | cut -d: -f1
+}
+
 # Libraries by what the loader resolves here. glibc's own and CUDA's belong to the machine that runs the package.
 readonly machine_libraries='^(ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas.*|libnvrtc.*)\.so'
 for program in "$stage"/bin/*; do
@@ -71,8 +76,7 @@ for program in "$stage"/bin/*; do
 done | sort -u | while read -r library; do
   [[ "$(basename "$library")" =~ $machine_libraries ]] && continue
   install -m 644 "$library" "$stage/lib/"
-  # By any folder: /lib is a link to /usr/lib, and packages know their files under either.
-  package="$(dpkg-query --search "*/$(basename "$(realpath "$library")")" 2>/dev/null | head -n 1 | cut -d: -f1)" || true
+  package="$(owner_of "$(realpath "$library")")"
   [[ -n "$package" ]] || fail "$library belongs to no Debian package: its licence is unknown"
   add_part "$package" linked
 done
