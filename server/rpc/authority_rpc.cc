@@ -149,6 +149,19 @@ grpc::ServerUnaryReactor* AuthorityRpc::Renew(grpc::CallbackServerContext* conte
   });
 }
 
+grpc::ServerUnaryReactor* AuthorityRpc::ListRevoked(grpc::CallbackServerContext* context,
+                                                    const v1::ListRevokedRequest*,
+                                                    v1::ListRevokedReply* reply) {
+  return Answer(context, [this, reply](const auto&) -> absl::Status {
+    for (auto& [id, text] : deps_.authority->Revoked()) {
+      v1::RevokedIdentity* const identity = reply->add_identities();
+      identity->set_id(id);
+      identity->set_text(text);
+    }
+    return absl::OkStatus();
+  });
+}
+
 grpc::ServerUnaryReactor* AuthorityRpc::CreateToken(grpc::CallbackServerContext* context,
                                                     const v1::CreateTokenRequest* request,
                                                     v1::CreateTokenReply* reply) {
