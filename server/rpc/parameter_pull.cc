@@ -130,6 +130,9 @@ absl::Status PullStream::Admit(const StreamGuard& guard) {
     }
     is_member = true;
   }
+  if (!is_member) {
+    ASSIGN_OR_RETURN(strangers_place_, guard.TakeStrangersPlace());
+  }
   absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> seat = guard.quota->Take(
       worker, is_member ? StreamQuota::Caller::kMember : StreamQuota::Caller::kStranger);
   if (!seat.ok()) guard.refusals->Count(LimitReached::kStreams);
@@ -312,6 +315,7 @@ void PullStream::OnDone() {
     context_ = nullptr;
   }
   call_->End();
+  strangers_place_.reset();
   seat_.reset();
   self_.reset();
 }

@@ -79,6 +79,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   std::shared_ptr<PullStream> self_;  // until OnDone()
   std::unique_ptr<StreamQuota::Seat> seat_;
+  OriginPlaces::Place strangers_place_;  // null: of a member
   std::shared_ptr<ParameterShard> shard_;
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;

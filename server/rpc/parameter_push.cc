@@ -94,6 +94,11 @@ absl::Status PushStream::TakeSeat(const WorkerLife& life) {
   caller_ = shard_->IsAnnounced(life.worker, life.incarnation) ? StreamQuota::Caller::kMember
                                                                : StreamQuota::Caller::kStranger;
   if (seat_ != nullptr && seat_->IsFor(life.worker, caller_)) return absl::OkStatus();
+  if (caller_ == StreamQuota::Caller::kMember) {
+    strangers_place_.reset();
+  } else if (strangers_place_ == nullptr) {
+    ASSIGN_OR_RETURN(strangers_place_, guard_.TakeStrangersPlace());
+  }
   absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> seat =
       guard_.quota->Take(life.worker, caller_);
   if (!seat.ok()) guard_.refusals->Count(LimitReached::kStreams);
@@ -270,6 +275,7 @@ void PushStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); 
 
 void PushStream::OnDone() {
   call_->End();
+  strangers_place_.reset();
   seat_.reset();
   self_.reset();
 }

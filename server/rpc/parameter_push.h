@@ -91,6 +91,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   std::optional<Incoming> incoming_;
   std::unique_ptr<StreamQuota::Seat> seat_;
   StreamQuota::Caller caller_ = StreamQuota::Caller::kStranger;  // who has it
+  OriginPlaces::Place strangers_place_;                          // likewise, of a stranger
   WorkerLife speaker_;  // that the caller has been found to speak for
 
   absl::Mutex mutex_;

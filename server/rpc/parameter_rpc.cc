@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_mapping.h"
+#include "server/membership/registration_limit.h"
 #include "server/rpc/parameter_pull.h"
 #include "server/rpc/parameter_push.h"
 
@@ -22,6 +23,8 @@ ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, const Confi
       regions_(std::make_shared<SharedMemoryRegions>(config.share_memory, config.refusals)),
       calls_(std::make_shared<BulkCalls>()),
       quota_(std::make_shared<StreamQuota>(config.streams)),
+      strangers_(std::make_shared<OriginPlaces>(OriginPlaces::Config{
+          .in_all = config.streams.strangers, .of_origin = config.streams.strangers / 4})),
       watch_(std::make_shared<StreamWatch>(config.message_timeout)),
       refusals_(config.refusals),
       export_key_(config.export_key) {}
@@ -38,7 +41,13 @@ BulkTraffic ParameterRpc::traffic() const {
 }
 
 StreamGuard ParameterRpc::GuardOf(const grpc::CallbackServerContext& context) const {
-  return {quota_, watch_, refusals_, export_key_, LifeClaim::Of(context)};
+  return {quota_,
+          watch_,
+          refusals_,
+          export_key_,
+          LifeClaim::Of(context),
+          strangers_,
+          PeerOrigin(context.peer())};
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* ParameterRpc::Push(grpc::CallbackServerContext* context,

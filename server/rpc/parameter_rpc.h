@@ -80,6 +80,7 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   const std::shared_ptr<SharedMemoryRegions> regions_;
   const std::shared_ptr<BulkCalls> calls_;
   const std::shared_ptr<StreamQuota> quota_;
+  const std::shared_ptr<OriginPlaces> strangers_;
   const std::shared_ptr<StreamWatch> watch_;
   const std::shared_ptr<RefusalCounts> refusals_;
   const uint64_t export_key_;

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "server/limits/origin_places.h"
 #include "server/limits/refusal_counts.h"
 #include "server/rpc/life_secret.h"
 #include "server/rpc/stream_quota.h"
@@ -22,7 +24,20 @@ struct StreamGuard {
   // export: they show this number, which the server has told nobody else. 0: there are none.
   uint64_t export_key = 0;
   absl::StatusOr<LifeClaim> claim;  // of the caller of this stream
+  // Of streams whose caller is no member, or has not said who it is, as all have not that begin to
+  // push: whoever opens very many leaves some to callers from elsewhere.
+  std::shared_ptr<OriginPlaces> strangers;
+  std::string origin;  // of the caller, see PeerOrigin()
 
+  // Errors: ResourceExhausted; counted.
+  absl::StatusOr<OriginPlaces::Place> TakeStrangersPlace() const {
+    OriginPlaces::Place place = strangers->Take(origin);
+    if (place != nullptr) return place;
+    refusals->Count(LimitReached::kStreams);
+    return absl::ResourceExhaustedError(
+        "too many pushes and pulls are open from this address of callers that are not announced to "
+        "this server; try again later");
+  }
   // Whether the caller may speak for this life. Errors: those of LifeClaim; Aborted if the life is
   // over, as after servers that had another key.
   absl::Status CheckLife(const ParameterShard& shard, const WorkerLife& life) const {
