@@ -327,6 +327,22 @@ TEST_F(PushPullTest, WhoSendsNoFurtherHoldsNoPlaceForLong) {
   EXPECT_THAT(FromGrpcStatus(patient->Finish()), IsOk());
 }
 
+TEST_F(PushPullTest, WhoOpensManyPushesLeavesPlacesToOtherAddresses) {
+  config_.streams.strangers = 8;
+  Start();
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientWriter<v1::PushChunk>>> silent;
+  v1::PushReply reply;
+  for (int i = 0; i < 3; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    silent.push_back(stub_->Push(contexts.back().get(), &reply));
+  }
+  while (server_->refusals().of(LimitReached::kStreams) == 0) std::this_thread::yield();
+  EXPECT_EQ(server_->refusals().of(LimitReached::kStreams), 1) << "a quarter of 8 is for one";
+  for (const auto& context : contexts) context->TryCancel();
+  for (const auto& writer : silent) writer->Finish();
+}
+
 TEST_F(PushPullTest, APullOfMoreBucketsThanThereAreIsRefused) {
   Start();
   v1::PullRequest request;

@@ -41,7 +41,10 @@ ShardServer::ShardServer(Config config)
         if (!detached_.ok()) return detached_;
         return shard_;
       },
-      executor_.get(), ParameterRpc::Config{.share_memory = config_.shared_memory, .refusals = refusals_});
+      executor_.get(),
+      ParameterRpc::Config{.share_memory = config_.shared_memory,
+                           .streams = config_.streams,
+                           .refusals = refusals_});
   ConnectionAcceptor::Config listening;
   listening.listen = {"127.0.0.1", 0};
   if (!config_.security.is_plain()) listening.transport = ConnectionAcceptor::Transport::kTls;

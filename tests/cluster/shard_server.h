@@ -34,6 +34,7 @@ class ShardServer {
     int64_t staging_bytes = 64 << 20;
     int num_threads = 2;
     bool shared_memory = true;
+    StreamQuota::Config streams = {};
     TransportSecurity security = {};
     std::string life_key = {};  // see CoordinatorConfig
   };
