@@ -65,6 +65,28 @@ absl::Status CheckMode(const JobSpec& job) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRobustMean(const JobSpec& job) {
+  if (!job.robust_mean.is_robust()) return absl::OkStatus();
+  RETURN_IF_ERROR(ValidateRobustMean(job.robust_mean));
+  const std::string text = RobustMeanText(job.robust_mean);
+  if (!HasRosters(job)) {
+    return Refuse("robust_mean", text,
+                  absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                               ", where each contribution is applied alone; use --mode=sync or "
+                               "local_sgd, or leave none"));
+  }
+  if (job.min_workers > kMaxRobustContributions) {
+    return Refuse("robust_mean", text,
+                  absl::StrCat("combines at most ", kMaxRobustContributions,
+                               " contributions, and --min_workers=", job.min_workers));
+  }
+  const int least = job.robust_mean.MinContributions();
+  if (job.quorum == 0 || job.quorum >= least) return absl::OkStatus();
+  return Refuse("robust_mean", text,
+                absl::StrCat("needs ", least, " contributions a round, and --quorum=", job.quorum,
+                             " lets fewer count"));
+}
+
 absl::Status CheckOptimizer(const OptimizerSettings& optimizer) {
   RETURN_IF_ERROR(CheckBelowOne("momentum", optimizer.momentum));
   RETURN_IF_ERROR(CheckBelowOne("beta1", optimizer.beta1));
@@ -139,6 +161,7 @@ bool HasRosters(const JobSpec& job) {
 absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(ValidateModelSpec(job.model));
   RETURN_IF_ERROR(CheckMode(job));
+  RETURN_IF_ERROR(CheckRobustMean(job));
   RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
   RETURN_IF_ERROR(CheckBatch(job));

@@ -13,6 +13,7 @@
 #include "common/encoding.h"
 #include "common/learning_rate_schedule.h"
 #include "common/model_spec.h"
+#include "common/robust_mean.h"
 
 namespace lodestar {
 
@@ -63,6 +64,7 @@ struct JobSpec {
   Encoding pull_encoding = Encoding::kFp32;  // of weights; not fp32: of their changes
   // What encoding loses of one contribution or change is added to the next.
   bool error_feedback = true;
+  RobustMean robust_mean;  // of a round's contributions; where HasRosters()
 };
 
 // Whether rounds are rounds of all members: a roster contributes to each, and their mean is

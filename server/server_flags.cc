@@ -100,6 +100,16 @@ ABSL_FLAG(
     int32_t, quorum, 0,
     "sync: a round commits with the first that many contributions, later ones are dropped and "
     "counted; at most --min_workers. 0: everyone's.");
+ABSL_FLAG(
+    std::string, robust_mean, "none",
+    "sync, local_sgd: how the contributions of a round are combined. none: their mean, into which "
+    "a "
+    "single wild one leads all others. median: element by element, the value in the middle. "
+    "trimmed:K: element by element, the mean without the K lowest and the K highest values, so "
+    "that "
+    "up to K workers may send what they like; of rounds with fewer than 2K+1 contributions less is "
+    "left out. For up to 32 workers; while a round is open, a server holds a copy of its weights "
+    "for every worker.");
 ABSL_FLAG(int32_t, max_rounds_ahead, -1,
           "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no limit.");
 ABSL_FLAG(std::string, staleness_scaling, "none",
@@ -360,6 +370,7 @@ absl::StatusOr<JobSpec> ReadJob() {
   ASSIGN_OR_RETURN(job.pull_encoding,
                    ParseEncoding("pull_encoding", absl::GetFlag(FLAGS_pull_encoding)));
   job.error_feedback = absl::GetFlag(FLAGS_error_feedback);
+  ASSIGN_OR_RETURN(job.robust_mean, ParseRobustMean(absl::GetFlag(FLAGS_robust_mean)));
   return job;
 }
 
@@ -528,9 +539,9 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "insecure"}},
       {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
-       {"mode", "min_workers", "keep_workers", "quorum", "max_rounds_ahead", "staleness_scaling",
-        "local_steps", "outer_optimizer", "outer_learning_rate", "outer_momentum", "lease",
-        "round_timeout"}},
+       {"mode", "min_workers", "keep_workers", "quorum", "robust_mean", "max_rounds_ahead",
+        "staleness_scaling", "local_steps", "outer_optimizer", "outer_learning_rate",
+        "outer_momentum", "lease", "round_timeout"}},
       {"Wire", {"push_encoding", "pull_encoding", "error_feedback"}},
       {"Optimizer",
        {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",

@@ -220,6 +220,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     if (!same.ok()) return absl::InvalidArgumentError(same.message());
   }
   RETURN_IF_ERROR(CheckSound(call));
+  RETURN_IF_ERROR(CheckRoom(call));
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
   // By a process before this one, mostly. Once its lease is over there may be nobody to ask.
@@ -258,6 +259,19 @@ absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
       "worker '", call.name, "' has sent NaN or Inf ", desk->second.times_not_finite(),
       " times in a row (--nonfinite_limit), while the numbers of others were finite; check its "
       "device, its memory and its data, then start it again"));
+}
+
+absl::Status Coordinator::CheckRoom(const RegisterCall& call) const {
+  const RobustMean& mean = state_.config.job.robust_mean;
+  if (!mean.is_robust()) return absl::OkStatus();
+  const auto& workers = state_.membership.workers();
+  const auto others = std::count_if(workers.begin(), workers.end(), [&call](const auto& entry) {
+    return entry.second.is_alive() && entry.second.name != call.name;
+  });
+  if (others < kMaxRobustContributions) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "the job has ", others, " workers, and --robust_mean=", RobustMeanText(mean), " is for ",
+      kMaxRobustContributions, ": this one is let in when another has left"));
 }
 
 absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_view layout_hash,
@@ -737,6 +751,14 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
     outbox_.Tell(absl::StrCat("round ", summary.round.value(), " went on with ", summary.workers,
                               " of ", round.plan().roster.size(), " workers; ", summary.samples,
                               " of ", round.plan().total_samples(), " samples counted"));
+  }
+  if (const RobustMean& mean = state_.config.job.robust_mean;
+      !is_lost && !round.is_evaluation() && summary.workers < mean.MinContributions()) {
+    outbox_.RaiseAlarm(
+        absl::StrCat("rounds had fewer than the ", mean.MinContributions(),
+                     " contributions that --robust_mean=", RobustMeanText(mean),
+                     " needs: of those, it leaves out less, and a wild one may lead the others"),
+        now);
   }
   if (is_lost && !state_.policy->uses_rosters()) {
     state_.progress.OnRoundLost();

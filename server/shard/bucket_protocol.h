@@ -65,18 +65,18 @@ struct BucketEffect {
 struct BucketStep {
   enum class Kind : uint8_t {
     kNone,
-    kAccumulate,   // sum += factor * contribution
+    kAccumulate,   // the contribution counts in the mean of its round
     kTakeWeights,  // the contribution is the first weights: then OnTaken()
     kApplyAlone,   // update with the contribution: then OnUpdated()
-    kSum,          // sum *= rescale, and its squares are wanted: then OnNorm()
-    kApply,        // sum *= rescale, and update with it, or with nothing: then OnUpdated()
+    kSum,          // the mean is finished, and its squares are wanted: then OnNorm()
+    kApply,        // the mean is finished; update with it, or with nothing: then OnUpdated()
   };
   Kind kind = Kind::kNone;
   CallId contribution = 0;
-  Round round;         // that it belongs to
-  int64_t weight = 0;  // kAccumulate: of the contribution in the round's mean
-  float factor = 1.0f;
-  float rescale = 1.0f;
+  Round round;           // that it belongs to
+  int64_t weight = 0;    // kAccumulate: of the contribution in the round's mean
+  float factor = 1.0f;   // kAccumulate: see MeanShare
+  float rescale = 1.0f;  // kSum, kApply: see ContributionMean::Finish()
   bool has_update = false;
   OptimizerCall call = {};
 };

@@ -65,7 +65,12 @@ std::vector<Variant> Variants() {
   std::vector<Variant> variants = {{"Sync", job}};
   job.clip_norm = 0.5;
   variants.push_back({"SyncClipped", job});
+  job.robust_mean = *ParseRobustMean("median");
+  variants.push_back({"SyncMedianClipped", job});
   job.clip_norm = 0.0;
+  job.robust_mean = *ParseRobustMean("trimmed:1");
+  variants.push_back({"SyncTrimmed", job});
+  job.robust_mean = RobustMean();
   job.push_encoding = Encoding::kInt8;
   job.pull_encoding = Encoding::kInt8;
   variants.push_back({"SyncInt8", job});
@@ -75,6 +80,9 @@ std::vector<Variant> Variants() {
   job.mode = Mode::kLocalSgd;
   job.local_steps = 5;
   variants.push_back({"LocalSgd", job});
+  job.push_encoding = Encoding::kBf16;
+  job.robust_mean = *ParseRobustMean("median");
+  variants.push_back({"LocalSgdMedianBf16", job});
   job = JobSpec();
   job.mode = Mode::kAsync;
   job.optimizer.kind = OptimizerKind::kMomentum;
