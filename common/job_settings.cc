@@ -44,7 +44,7 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
                outer_optimizer, outer_learning_rate, outer_momentum, optimizer, schedule, clip_norm,
                batch_size, global_batch_size, min_workers, keep_workers, seed, eval_every,
                eval_samples, bucket_bytes, push_encoding, pull_encoding, error_feedback,
-               robust_mean] = job;
+               robust_mean, norm_limit] = job;
   const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
   const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
   return {
@@ -67,6 +67,7 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
       {"clip_norm", Text(clip_norm)},
       {"quorum", Text(quorum)},
       {"robust_mean", RobustMeanText(robust_mean)},
+      {"norm_limit", Text(norm_limit)},
       {"max_rounds_ahead", Text(max_rounds_ahead)},
       {"staleness_scaling", Text(StalenessScalingName(staleness_scaling))},
       {"local_steps", Text(local_steps)},

@@ -15,6 +15,8 @@ constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
 // Far above what trains, and with room for their products in fp32.
 constexpr double kMaxRate = 1e6;
 constexpr double kMaxNorm = 1e30;
+// Honest contributions differ by that much.
+constexpr double kMinNormLimit = 2.0;
 // Less is 0 in fp32, and AdamW would divide 0 by 0 where there is no gradient.
 constexpr double kMinEpsilon = 1e-30;
 
@@ -166,6 +168,9 @@ absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
   RETURN_IF_ERROR(CheckBatch(job));
   RETURN_IF_ERROR(CheckRange("clip_norm", job.clip_norm, 0, kMaxNorm));
+  if (job.norm_limit != 0.0) {
+    RETURN_IF_ERROR(CheckRange("norm_limit", job.norm_limit, kMinNormLimit, kMaxNorm));
+  }
   RETURN_IF_ERROR(CheckWholeRange("eval_every", job.eval_every, 0, kMaxRounds));
   RETURN_IF_ERROR(CheckWholeRange("eval_samples", job.eval_samples, 0, kMaxRounds));
   return CheckWholeRange("bucket_bytes", job.bucket_bytes, sizeof(float), kMaxBucketBytes);

@@ -39,6 +39,8 @@ inline constexpr int64_t kMaxStepSamples = int64_t{1} << 20;
 // A grant, one message, has a learning rate for each.
 inline constexpr int kMaxLocalSteps = 1 << 19;
 
+inline constexpr double kDefaultNormLimit = 10.0;
+
 struct JobSpec {
   ModelSpec model;
   Mode mode = Mode::kSync;
@@ -65,6 +67,8 @@ struct JobSpec {
   // What encoding loses of one contribution or change is added to the next.
   bool error_feedback = true;
   RobustMean robust_mean;  // of a round's contributions; where HasRosters()
+  // How many times the usual norm of a bucket a contribution may have; 0: any. See NormWatch.
+  double norm_limit = kDefaultNormLimit;
 };
 
 // Whether rounds are rounds of all members: a roster contributes to each, and their mean is

@@ -184,6 +184,7 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_error_feedback(job.error_feedback);
   proto.set_robust_mean(EnumToProto(kRobustMeans, job.robust_mean.kind));
   proto.set_trim(job.robust_mean.trim);
+  proto.set_norm_limit(job.norm_limit);
   return proto;
 }
 
@@ -219,6 +220,7 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
                      EnumFromProto(kRobustMeans, proto.robust_mean(), "robust_mean"));
   }
   job.robust_mean.trim = proto.trim();
+  job.norm_limit = proto.norm_limit();
   RETURN_IF_ERROR(ValidateJobSpec(job));
   return job;
 }

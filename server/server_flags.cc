@@ -110,6 +110,14 @@ ABSL_FLAG(
     "up to K workers may send what they like; of rounds with fewer than 2K+1 contributions less is "
     "left out. For up to 32 workers; while a round is open, a server holds a copy of its weights "
     "for every worker.");
+ABSL_FLAG(double, norm_limit, lodestar::kDefaultNormLimit,
+          "How many times the usual norm a worker's part of a bucket may have, 2 to 1e30: the "
+          "highest that "
+          "the median of a round's workers was of late. What is beyond counts as if it had that "
+          "norm, and "
+          "is an alarm; see --poison_limit. Where most workers are beyond, nobody is to blame. 0: "
+          "any norm "
+          "counts.");
 ABSL_FLAG(int32_t, max_rounds_ahead, -1,
           "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no limit.");
 ABSL_FLAG(std::string, staleness_scaling, "none",
@@ -178,6 +186,11 @@ ABSL_FLAG(
     "How often in a row a worker may send NaN or Inf while others do not: each time it is not "
     "counted and goes back to the newest weights, then it is turned away until it is started "
     "again; 1 to 1000000.");
+ABSL_FLAG(int32_t, poison_limit, 5,
+          "In how many of 100 rounds a worker may send what is beyond --norm_limit. In the "
+          "next it is dropped, and nobody is let in under its name until psctl readmit; 0: it may "
+          "always. "
+          "Up to 99.");
 
 ABSL_FLAG(
     std::string, checkpoint_dir, "",
@@ -371,6 +384,7 @@ absl::StatusOr<JobSpec> ReadJob() {
                    ParseEncoding("pull_encoding", absl::GetFlag(FLAGS_pull_encoding)));
   job.error_feedback = absl::GetFlag(FLAGS_error_feedback);
   ASSIGN_OR_RETURN(job.robust_mean, ParseRobustMean(absl::GetFlag(FLAGS_robust_mean)));
+  job.norm_limit = absl::GetFlag(FLAGS_norm_limit);
   return job;
 }
 
@@ -454,6 +468,7 @@ absl::StatusOr<DivergencePolicy> ReadDivergence() {
   policy.learning_rate_factor = absl::GetFlag(FLAGS_rollback_lr_factor);
   policy.max_rollbacks = absl::GetFlag(FLAGS_max_rollbacks);
   policy.nonfinite_limit = absl::GetFlag(FLAGS_nonfinite_limit);
+  policy.poison_limit = absl::GetFlag(FLAGS_poison_limit);
   return policy;
 }
 
@@ -546,7 +561,7 @@ std::vector<FlagGroup> ServerFlagGroups() {
       {"Optimizer",
        {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",
         "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm", "on_divergence",
-        "rollback_lr_factor", "max_rollbacks", "nonfinite_limit"}},
+        "rollback_lr_factor", "max_rollbacks", "nonfinite_limit", "norm_limit", "poison_limit"}},
       {"Length, batches, evaluation",
        {"rounds", "batch_size", "global_batch_size", "eval_every", "eval_samples"}},
       {"Checkpoints",

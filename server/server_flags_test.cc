@@ -196,6 +196,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--epsilon=1e-6", "--optimizer=nesterov"}, "--optimizer=adamw", adamw},
       {{"--min_learning_rate=1e-4"}, "--lr_schedule=cosine or linear", {"--lr_schedule=linear"}},
       {{"--rollback_lr_factor=0.5"}, "--on_divergence=rollback", {"--on_divergence=rollback"}},
+      {{"--poison_limit=3", "--norm_limit=0"}, "--norm_limit other than 0", {"--norm_limit=5"}},
       {{"--max_rollbacks=3"}, "--on_divergence=rollback", {"--on_divergence=rollback"}},
       {{"--checkpoint_every=5"}, "--checkpoint_dir", saves},
       {{"--checkpoint_interval=1m"}, "--checkpoint_dir", saves},

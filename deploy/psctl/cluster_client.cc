@@ -191,6 +191,17 @@ absl::StatusOr<v1::StopReply> ClusterClient::Stop(const std::string& reason,
   return reply;
 }
 
+absl::Status ClusterClient::Readmit(const std::string& worker_name) {
+  v1::ReadmitRequest request;
+  request.set_worker_name(worker_name);
+  return Call([&] {
+    v1::ReadmitReply reply;
+    grpc::ClientContext context;
+    SetDeadline(kCallTimeout, &context);
+    return admin_->Readmit(&context, request, &reply);
+  });
+}
+
 template <typename Request, typename Reply>
 absl::Status ClusterClient::CallAuthority(grpc::Status (v1::AuthorityService::Stub::*method)(
                                               grpc::ClientContext*, const Request&, Reply*),

@@ -36,6 +36,8 @@ class ClusterClient {
   // Calls `take` for each part of a safetensors file with the weights, in order, until it returns
   // false or the file is whole. Returns what was exported.
   absl::StatusOr<v1::ExportSource> Export(absl::FunctionRef<bool(absl::string_view)> take);
+  // Lets a worker in again that was shut out.
+  absl::Status Readmit(const std::string& worker_name);
   // Blocks until the job is over.
   absl::StatusOr<v1::StopReply> Stop(const std::string& reason, const Meanwhile& meanwhile);
 

@@ -61,6 +61,30 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
   return first;
 }
 
+int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n,
+                      double* square_sum) {
+  const Codec& codec = CodecOf(encoding);
+  float space[kPiece];
+  int64_t first = n;
+  *square_sum = 0.0;
+  ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
+    if (first < n) return;
+    const float* decoded = reinterpret_cast<const float*>(encoded + bytes);
+    if (encoding != Encoding::kFp32) {
+      codec.Decode(encoded + bytes, size, space);
+      decoded = space;
+    }
+    if (AllBelow(decoded, limit, size)) {
+      *square_sum += SumOfSquares(decoded, size);
+      return;
+    }
+    first = begin + (std::find_if(decoded, decoded + size,
+                                  [limit](float value) { return !(std::abs(value) < limit); }) -
+                     decoded);
+  });
+  return first;
+}
+
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
                         int64_t n, const RoundingNoise& noise, std::byte* encoded) {
   const Codec& codec = CodecOf(encoding);

@@ -250,6 +250,13 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
 }
 
 absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
+  if (const std::string* reason = state_.quarantine.ReasonOf(call.name); reason != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker '", call.name, "' is shut out: ", *reason,
+                     "; check its device, its memory and its data, then let it in again with "
+                     "psctl readmit ",
+                     call.name));
+  }
   const WorkerRecord* record = state_.membership.FindByName(call.name);
   const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
   if (desk == state_.desks.end() ||
@@ -831,6 +838,14 @@ void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
     case WorkerFault::Kind::kNotFinite:
       OnNotFinite(fault.worker, fault.round, fault.text, now);
       return;
+    case WorkerFault::Kind::kTooLong:
+      outbox_.RaiseAlarm(
+          absl::StrCat("worker '", record->name,
+                       "' sends what is far longer than what others send; it counts as if it were "
+                       "as long as theirs"),
+          now);
+      CountPoisoned(fault.worker, fault.round, fault.text, now);
+      return;
     case WorkerFault::Kind::kNotPushed:
       outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
                                       "' reports rounds that it has not pushed; it is dropped"),
@@ -838,6 +853,39 @@ void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
       DropWorker(fault.worker, fault.text, now);
       return;
   }
+}
+
+void Coordinator::CountPoisoned(WorkerId worker, Round round, absl::string_view text,
+                                absl::Time now) {
+  WorkerDesk& desk = state_.desks[worker];
+  const int limit = state_.divergence.poison_limit();
+  if (limit == 0 || !desk.CountPoisoned(round)) return;
+  outbox_.Remember();
+  if (desk.times_poisoned() <= limit) return;
+  const std::string name = state_.NameOf(worker);
+  const std::string reason = absl::StrCat(
+      "in ", desk.times_poisoned(), " of ", DivergencePolicy::kPoisonWindow,
+      " rounds it has sent what is far longer than what others send (--poison_limit=", limit,
+      "), the last time: ", text);
+  desk.ForgetPoisoned();
+  state_.quarantine.Add(name, reason);
+  outbox_.RaiseAlarm(
+      absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
+      now);
+  DropWorker(worker, absl::StrCat("shut out: ", reason), now);
+}
+
+absl::Status Coordinator::Readmit(absl::string_view name, absl::Time now) {
+  if (!state_.quarantine.Remove(name)) {
+    return absl::NotFoundError(absl::StrCat("no worker '",
+                                            PeerText(name, MembershipTable::kMaxNameBytes),
+                                            "' is shut out; psctl workers has the names"));
+  }
+  state_.refusals.Forget(name);
+  outbox_.Remember();
+  outbox_.Tell(absl::StrCat("worker readmitted name=", name));
+  Advance(now);
+  return absl::OkStatus();
 }
 
 // One worker whose numbers are not finite, while those of others are, is sick: it loses its life,

@@ -104,6 +104,9 @@ class Coordinator {
   // Ends the lives of the workers whose names `which` says. How many there were.
   int EvictWorkers(absl::FunctionRef<bool(absl::string_view name)> which, absl::string_view reason,
                    absl::Time now);
+  // Lets workers in again that were shut out by --poison_limit. Errors: NotFound if none has that
+  // name.
+  absl::Status Readmit(absl::string_view name, absl::Time now);
   // A worker was turned away, here or before the call came here; for log and status.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);
@@ -276,6 +279,9 @@ class Coordinator {
   void CloseRound(const OpenRound& round, absl::Time now);
 
   // Numbers that are not finite.
+  // What a worker has sent in this round is far longer than what others send: counts it, and drops
+  // the worker and shuts out its name where there were too many such rounds.
+  void CountPoisoned(WorkerId worker, Round round, absl::string_view text, absl::Time now);
   void OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
   // Weights after `first_bad` updates are not to be used any more.
   void Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);

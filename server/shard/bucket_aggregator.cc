@@ -15,7 +15,7 @@ namespace lodestar {
 namespace {
 
 MeanShare ShareOf(const BucketStep& step, const ContributionKey& key) {
-  return {.scale = key.scale,
+  return {.scale = key.scale * step.clip,
           .weight = step.weight,
           .factor = step.factor,
           .order = key.worker.value()};
@@ -54,7 +54,7 @@ absl::Status BucketAggregator::Restore(const BucketState& state, Round round) {
   if (!weights_.AreFinite()) return NotFinite("weights or optimizer state");
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  protocol_.OnWeights(round, state.version, state.counted);
+  protocol_.OnWeights(round, state.version, state.counted, state.usual_norm);
   BecomeReady(calls);
   return absl::OkStatus();
 }
@@ -198,6 +198,7 @@ void BucketAggregator::CarryOut(BucketEffect& effect, DeferredCalls& calls) {
       } else {
         answer->version = protocol_.version();
         answer->counted = protocol_.counted();
+        answer->usual_norm = protocol_.usual_norm();
         weights_.LendTo(*answer);
         WriteDownShadow();
       }
@@ -208,6 +209,11 @@ void BucketAggregator::CarryOut(BucketEffect& effect, DeferredCalls& calls) {
     case BucketEffect::Kind::kNotice:
       calls.Add([context = context_, status = std::move(effect.status)] {
         context->observer->OnNotice(status.message());
+      });
+      return;
+    case BucketEffect::Kind::kFault:
+      calls.Add([context = context_, fault = std::move(effect.fault)] {
+        context->observer->OnFault(fault);
       });
       return;
   }
@@ -547,12 +553,21 @@ void BucketAggregator::Check(Contribution contribution) {
   const ContributionKey& key = contribution.key;
   TraceSpan span(context_->trace, "shard", "check",
                  {.round = key.round.value(), .bucket = bucket_.index});
-  const absl::Status numbers = CheckNumbers(key, bucket_, contribution.slot->bytes());
+  std::optional<double> norm;
+  absl::Status numbers;
+  if (context_->job.norm_limit > 0.0 && key.kind != ContributionKind::kInitialWeights) {
+    const absl::StatusOr<double> checked =
+        CheckNumbersForNorm(key, bucket_, contribution.slot->bytes());
+    numbers = checked.status();
+    if (checked.ok()) norm = *checked;
+  } else {
+    numbers = CheckNumbers(key, bucket_, contribution.slot->bytes());
+  }
   if (numbers.ok()) {
     DeferredCalls calls;
     absl::MutexLock lock(&mutex_);
     const CallId id = contributions_.Add(std::move(contribution));
-    protocol_.OnArrived(id, contributions_.at(id).key);
+    protocol_.OnArrived(id, contributions_.at(id).key, norm);
     return Settle(calls);
   }
   context_->counters.CountRejected();
