@@ -59,6 +59,10 @@ bool AllBelow(const float* x, float limit, int64_t n) {
   return simd::BestLoops().all_below(x, limit, n);
 }
 
+bool AllBelow(const float* x, float limit, int64_t n, double* square_sum) {
+  return simd::BestLoops().all_below_with_square_sum(x, limit, n, square_sum);
+}
+
 bool AllFinite(const float* x, int64_t n) {
   return AllBelow(x, std::numeric_limits<float>::infinity(), n);
 }

@@ -39,5 +39,8 @@ double SumOfSquares(const float* x, int64_t n);
 bool AllFinite(const float* x, int64_t n);
 // Whether every |x[i]| < limit; not for NaN. `limit` is above 0, and may be infinite.
 bool AllBelow(const float* x, float limit, int64_t n);
+// The same, and about the sum of squares, in one pass at the speed of memory: of elements between
+// 1e-18 and 1e18 to a millionth, of smaller ones less, of larger ones perhaps infinite.
+bool AllBelow(const float* x, float limit, int64_t n, double* square_sum);
 
 }  // namespace lodestar

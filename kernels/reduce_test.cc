@@ -85,6 +85,28 @@ TEST(ReduceTest, SumOfSquaresDoesNotOverflowInSinglePrecision) {
   EXPECT_NEAR(SumOfSquares(x.data(), 3), 3e60, 1e54);  // 1e30 is not a float: 24 bits
 }
 
+TEST(ReduceTest, SquareSumsComeWithTheCheck) {
+  for (int64_t n : {0, 1, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 100003}) {
+    std::vector<float> x = Random(n + 1, 7);
+    double sum = -1.0;
+    EXPECT_TRUE(AllBelow(x.data() + 1, 1.5f, n, &sum)) << n;
+    const double want = SumOfSquares(x.data() + 1, n);
+    EXPECT_NEAR(sum, want, 1e-6 * want) << n;  // sums of 16 in fp32
+    for (int64_t at : {int64_t{0}, n / 2, n - 1}) {
+      if (n == 0) break;
+      for (float bad : {kNan, -kInfinity, 1.5f}) {
+        const float saved = std::exchange(x[at + 1], bad);
+        EXPECT_FALSE(AllBelow(x.data() + 1, 1.5f, n, &sum)) << n << " " << at;
+        x[at + 1] = saved;
+      }
+    }
+  }
+  double sum = 0.0;
+  const std::vector<float> large(5000, 0.9e18f);
+  EXPECT_TRUE(AllBelow(large.data(), 1e18f, 5000, &sum));
+  EXPECT_NEAR(sum, 5000 * 0.81e36, 1e34);
+}
+
 TEST(ReduceTest, FindsOneNonFiniteAnywhere) {
   for (int64_t n : {1, 16, 17, 63, 20000}) {
     std::vector<float> x = Random(n, 8);

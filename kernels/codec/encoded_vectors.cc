@@ -74,8 +74,11 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
       codec.Decode(encoded + bytes, size, space);
       decoded = space;
     }
-    if (AllBelow(decoded, limit, size)) {
-      *square_sum += SumOfSquares(decoded, size);
+    double of_piece = 0.0;
+    if (AllBelow(decoded, limit, size, &of_piece)) {
+      // Of elements beyond 1e18, which a small scale allows.
+      if (!std::isfinite(of_piece)) of_piece = SumOfSquares(decoded, size);
+      *square_sum += of_piece;
       return;
     }
     first = begin + (std::find_if(decoded, decoded + size,

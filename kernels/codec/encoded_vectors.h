@@ -18,8 +18,8 @@ void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, f
 // Index of the first element whose magnitude is not below `limit`, or that is NaN; n if there is
 // none. `limit` is above 0; infinite: only NaN and Inf are found.
 int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n);
-// The same in one pass with the sum of squares of the elements, in f64, which is of no meaning if
-// an element is found. `encoded` and n say which bits it has.
+// The same in one pass with the sum of squares of the elements, to a millionth, which is of no
+// meaning if an element is found. Squares below the smallest fp32 may count as 0.
 int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n,
                       double* square_sum);
 

@@ -68,6 +68,10 @@ struct Loops {
   // Whether every |x[i]| < limit; not for NaN. `limit` is above 0, and may be infinite.
   bool (*all_below)(const float* x, float limit, int64_t n);
 
+  // The same, and the sum of squares, in blocks of fp32 that are added in f64: as fast as the
+  // memory, and the same on every instruction set. Of no meaning if a square is beyond fp32.
+  bool (*all_below_with_square_sum)(const float* x, float limit, int64_t n, double* square_sum);
+
   // c [m, n] = alpha * op(a) op(b), or c += with `add`; op(a) [m, k], op(b) [k, n]. pack
   // [kGemmPackElements].
   void (*gemm)(const GemmShape& shape, float alpha, const float* a, const float* b, float* c,

@@ -232,6 +232,18 @@ TEST_P(LoopsTest, ProductsOfEveryEdgeSize) {
   }
 }
 
+TEST_P(LoopsTest, SquareSumsHaveTheSameBitsOnEverySet) {
+  const Loops* narrowest = nullptr;
+  for (int i = 0; SupportedLoops(i) != nullptr; ++i) narrowest = SupportedLoops(i);
+  for (int64_t n : {1, 17, 64, 1031, 5000}) {
+    const std::vector<float> x = Random(n, 21);
+    double got = 0.0, plain = 0.0;
+    EXPECT_TRUE(loops_.all_below_with_square_sum(x.data(), 2.0f, n, &got));
+    EXPECT_TRUE(narrowest->all_below_with_square_sum(x.data(), 2.0f, n, &plain));
+    EXPECT_EQ(got, plain) << n;
+  }
+}
+
 TEST_P(LoopsTest, TrimmedMeanHasTheSameBitsOnEverySet) {
   constexpr int64_t kSize = 135;
   for (int count : {1, 2, 3, 4, 7, 8, 31, 32}) {
