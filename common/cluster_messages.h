@@ -57,6 +57,7 @@ struct Registration {
   JobSpec job;
   std::shared_ptr<const ClusterMap> map;
   bool needs_initial_weights = false;
+  std::string life_secret;  // shown with every call in the worker's name; empty: none is asked for
 
   const Layout& layout() const { return map->layout; }
   const std::vector<ServerAddress>& servers() const { return map->servers; }

@@ -14,14 +14,14 @@ Remedy RemedyFor(absl::StatusCode code) {
       return Remedy::kRejoin;
     case absl::StatusCode::kAlreadyExists:
       return Remedy::kAwaitLease;
-    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kUnimplemented:    // the name of the call
+    case absl::StatusCode::kUnauthenticated:  // what shows who calls
       return Remedy::kReconnect;
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kInternal:  // of this process; a peer's is Unavailable
     case absl::StatusCode::kUnknown:   // likewise
     case absl::StatusCode::kOk:

@@ -13,7 +13,7 @@ enum class Remedy : uint8_t {
   kRepeat,      // the same call again, with back-off
   kRejoin,      // this life is over: register again, with back-off
   kAwaitLease,  // the name is held: register again until the lease of its holder is over
-  kReconnect,   // damaged on its way, or no server of this release: see UnknownCalls
+  kReconnect,   // damaged on its way, or no server that knows it or us: see UnknownCalls
   kGiveUp,      // the same call would be refused again
 };
 
@@ -21,8 +21,8 @@ enum class Remedy : uint8_t {
 Remedy RemedyFor(absl::StatusCode code);
 inline Remedy RemedyFor(const absl::Status& status) { return RemedyFor(status.code()); }
 
-// Tells a peer that does not know a call for good from one call, or one connection, that was
-// damaged: gRPC answers both with UNIMPLEMENTED. For a caller whose attempts come one after the
+// Tells a peer that does not know a call, or its caller, for good from one call, or one connection,
+// that was damaged: both get the same answer. For a caller whose attempts come one after the
 // other, each after such an answer over a connection of its own. Not thread-safe.
 class UnknownCalls {
  public:

@@ -17,6 +17,7 @@ TEST(RemedyTest, OnlyRefusalsThatNameTheirCauseAreFinal) {
   EXPECT_EQ(RemedyFor(absl::InvalidArgumentError("")), Remedy::kGiveUp);
   EXPECT_EQ(RemedyFor(absl::FailedPreconditionError("")), Remedy::kGiveUp);
   EXPECT_EQ(RemedyFor(absl::UnimplementedError("")), Remedy::kReconnect);
+  EXPECT_EQ(RemedyFor(absl::UnauthenticatedError("")), Remedy::kReconnect);
   EXPECT_EQ(RemedyFor(static_cast<absl::StatusCode>(99)), Remedy::kGiveUp);
 }
 

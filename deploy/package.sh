@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes a tarball that runs on any x86-64 Linux with glibc 2.36 or later: binaries, the CUDA plugin, GPU tests and
-# benchmarks, their libraries (all but glibc's and CUDA's) and licences.
+# benchmarks, their libraries (all but glibc's and CUDA's), licences, and what it is made of (SPDX).
 #   deploy/package.sh [--out=FILE.tar.xz]   (default: lodestar-VERSION-linux-x86_64.tar.xz here)
 #   deploy/package.sh --folder=DIR          the unpacked content only
 set -euo pipefail
@@ -57,6 +57,18 @@ for target in "${targets[@]}"; do
 done
 strip --strip-unneeded "$stage"/bin/*
 
+# A Debian package that ours has parts of: its licence, and a line of the bill.
+add_part() {
+  install -m 644 "/usr/share/doc/$1/copyright" "$stage/licences/$1"
+  dpkg-query --show --showformat='${Package} ${Version} ${Architecture}' "$1" >>"$work/parts"
+  echo " $2" >>"$work/parts"
+}
+
+# The Debian package of a file: /lib is a link to /usr/lib, and packages know their files under either.
+owner_of() {
+  { dpkg-query --search "$1" "${1#/usr}" "/usr$1" 2>/dev/null || true; } | head -n 1 | cut -d: -f1
+}
+
 # Libraries by what the loader resolves here. glibc's own and CUDA's belong to the machine that runs the package.
 readonly machine_libraries='^(ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas.*|libnvrtc.*)\.so'
 for program in "$stage"/bin/*; do
@@ -64,11 +76,14 @@ for program in "$stage"/bin/*; do
 done | sort -u | while read -r library; do
   [[ "$(basename "$library")" =~ $machine_libraries ]] && continue
   install -m 644 "$library" "$stage/lib/"
-  # By any folder: /lib is a link to /usr/lib, and packages know their files under either.
-  package="$(dpkg-query --search "*/$(basename "$(realpath "$library")")" 2>/dev/null | head -n 1 | cut -d: -f1)" || true
+  package="$(owner_of "$(realpath "$library")")"
   [[ -n "$package" ]] || fail "$library belongs to no Debian package: its licence is unknown"
-  install -m 644 "/usr/share/doc/$package/copyright" "$stage/licences/$package"
+  add_part "$package" linked
 done
+# Of these the programs have the headers alone.
+add_part nlohmann-json3-dev compiled
+sort -u "$work/parts" | deploy/bill_of_materials.py --version="$version" --commit="${commit:-unknown}" \
+  >"$stage/bill_of_materials.spdx.json"
 strip --strip-unneeded "$stage"/lib/*
 for program in "$stage"/bin/*; do
   [[ "$program" == *.so ]] && continue
@@ -81,7 +96,7 @@ for program in ps_server gpu_worker psctl; do
 done
 
 for file in README.md LICENSE CHANGELOG.md SECURITY.md \
-  deploy/{loss_curve.py,yardsticks.py,quickstart.sh,local_cluster.sh,script_help.sh} \
+  deploy/{Dockerfile,loss_curve.py,yardsticks.py,quickstart.sh,local_cluster.sh,script_help.sh} \
   deploy/docs/*.md deploy/systemd/*.service deploy/examples/*.{sh,py,textproto} tests/bench/results/*.md proto/README.md proto/*.proto \
   tests/gpu/run.sh tests/gpu/three_modes_test.py tests/process/cluster_processes.py \
   tests/bench/gpu.sh tests/bench/gpu/gpu_table.py tests/bench/gpu/torch_gpt2.py; do

@@ -1,4 +1,4 @@
-"""Tests of loss_curve.py and yardsticks.py."""
+"""Tests of bill_of_materials.py, loss_curve.py and yardsticks.py."""
 
 import contextlib
 import io
@@ -13,8 +13,38 @@ import xml.etree.ElementTree as ElementTree
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, FOLDER)
 
+import bill_of_materials  # noqa: E402
 import loss_curve  # noqa: E402  (after the path is set)
 import yardsticks  # noqa: E402
+
+
+class BillOfMaterials(unittest.TestCase):
+    def test_names_every_part_once_and_how_it_is_used(self):
+        lines = ["zlib1g 1:1.2+b1 amd64 linked\n", "json-dev 3 all compiled\n"]
+        parts = bill_of_materials.read_parts(lines + lines)
+        bill = bill_of_materials.bill_of_materials("0.1", "abc", parts, "2026-01-02T03:04:05Z")
+        self.assertEqual([p["name"] for p in bill["packages"]], ["lodestar", "json-dev", "zlib1g"])
+        self.assertEqual(
+            bill["packages"][2]["externalRefs"][0]["referenceLocator"],
+            "pkg:deb/debian/zlib1g@1:1.2%2Bb1?arch=amd64",
+        )
+        ids = {p["SPDXID"] for p in bill["packages"]} | {bill["SPDXID"]}
+        kinds = set()
+        for relationship in bill["relationships"]:
+            self.assertIn(relationship["spdxElementId"], ids)
+            self.assertIn(relationship["relatedSpdxElement"], ids)
+            kinds.add(relationship["relationshipType"])
+        self.assertEqual(kinds, {"DESCRIBES", "DYNAMIC_LINK", "STATIC_LINK"})
+        self.assertEqual(
+            bill, bill_of_materials.bill_of_materials("0.1", "abc", parts, "2026-01-02T03:04:05Z")
+        )
+
+    def test_refuses_what_is_no_part(self):
+        with self.assertRaisesRegex(ValueError, "line 2 .* 'zlib1g 1'"):
+            bill_of_materials.read_parts(["a 1 all linked", "zlib1g 1"])
+
+    def test_takes_its_time_from_who_builds(self):
+        self.assertEqual(bill_of_materials.created({"SOURCE_DATE_EPOCH": "0"}), "1970-01-01T00:00:00Z")
 
 
 class Yardsticks(unittest.TestCase):

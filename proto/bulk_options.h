@@ -32,6 +32,8 @@ inline constexpr int kServerPingTimeoutMs = 20'000;
 
 // Metadata of a bulk call: its number, for ParameterService.DescribeCalls.
 inline constexpr char kCallNumberKey[] = "lodestar-call";
+// Metadata of every call in a worker's name: RegisterReply.life_secret.
+inline constexpr char kLifeSecretKey[] = "lodestar-life";
 
 // One data channel of several to the same server: its own TCP connection, no retries by gRPC (a
 // stream of tensors is sent again by the application), writes buffered ahead.

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 #include "common/peer_text.h"
@@ -16,6 +17,7 @@ namespace lodestar {
 namespace {
 
 constexpr size_t kMaxTextBytes = 256;
+constexpr size_t kMaxLifeSecretBytes = 128;
 // Of why a worker waits, or the job is over.
 constexpr size_t kMaxReasonBytes = 2048;
 // No job gets there; what is counted from it stays a number.
@@ -25,6 +27,17 @@ constexpr int64_t kMaxSamples = int64_t{1} << 60;
 constexpr double kMaxLearningRate = 1e6;
 // Of a round: thirty years. As a duration it is not infinite.
 constexpr double kMaxSeconds = 1e9;
+
+// It goes into metadata, where gRPC ends the process over a character that may not be there.
+absl::Status CheckLifeSecret(absl::string_view secret) {
+  if (secret.size() <= kMaxLifeSecretBytes &&
+      std::all_of(secret.begin(), secret.end(), [](char c) { return absl::ascii_isxdigit(c); })) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("registration gives a life_secret of ",
+                                                 secret.size(), " bytes; wanted are at most ",
+                                                 kMaxLifeSecretBytes, " hexadecimal digits"));
+}
 
 absl::Status CheckText(absl::string_view field, const std::string& text) {
   if (text.size() <= kMaxTextBytes) return absl::OkStatus();
@@ -197,6 +210,7 @@ v1::RegisterReply ToProto(const Registration& registration) {
   reply.set_heartbeat_ms(absl::ToInt64Milliseconds(registration.heartbeat_interval));
   *reply.mutable_job() = ToProto(registration.job);
   reply.set_needs_initial_weights(registration.needs_initial_weights);
+  reply.set_life_secret(registration.life_secret);
   if (registration.map == nullptr) return reply;
   reply.set_map_version(registration.map->version);
   *reply.mutable_layout() = ToProto(registration.layout());
@@ -223,6 +237,8 @@ absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply) {
   }
   ASSIGN_OR_RETURN(registration.job, FromProto(reply.job()));
   registration.needs_initial_weights = reply.needs_initial_weights();
+  RETURN_IF_ERROR(CheckLifeSecret(reply.life_secret()));
+  registration.life_secret = reply.life_secret();
   auto map = std::make_shared<ClusterMap>();
   map->version = reply.map_version();
   ASSIGN_OR_RETURN(map->layout, FromProto(reply.layout()));

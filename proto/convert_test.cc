@@ -228,6 +228,7 @@ Registration SomeRegistration() {
   map->buckets = *PlanBuckets(map->layout, {map->servers[0].range, map->servers[1].range},
                               registration.job.bucket_bytes);
   registration.map = std::move(map);
+  registration.life_secret = "0af3";
   return registration;
 }
 
@@ -289,6 +290,11 @@ TEST(ConvertClusterTest, ARegistrationWhosePartsDoNotFitIsRefused) {
     v1::RegisterReply wire = good;
     wire.set_heartbeat_ms(milliseconds);
     ExpectRefused(wire, "heartbeat interval");
+  }
+  for (const std::string& secret : {std::string("a\r\nb"), std::string(129, 'a')}) {
+    v1::RegisterReply wire = good;
+    wire.set_life_secret(secret);
+    ExpectRefused(wire, "life_secret of ");
   }
   v1::RegisterReply wire = good;
   wire.mutable_servers()->SwapElements(0, 1);

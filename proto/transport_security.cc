@@ -106,4 +106,8 @@ absl::StatusOr<std::optional<Identity>> CallerOf(const grpc::AuthContext& contex
       "the certificate has no URI of the form spiffe://DOMAIN/ROLE/NAME among its names");
 }
 
+std::string CallerText(const absl::StatusOr<std::optional<Identity>>& caller) {
+  return caller.ok() && caller->has_value() ? TextOf(**caller) : "somebody";
+}
+
 }  // namespace lodestar

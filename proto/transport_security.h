@@ -49,4 +49,7 @@ class TransportSecurity {
 // Who calls; none in plain text. Errors: Unauthenticated if the certificate has no identity.
 absl::StatusOr<std::optional<Identity>> CallerOf(const grpc::AuthContext& context);
 
+// For the log: "operator alice"; "somebody" in plain text.
+std::string CallerText(const absl::StatusOr<std::optional<Identity>>& caller);
+
 }  // namespace lodestar

@@ -14,6 +14,7 @@
 #include "common/layout.h"
 #include "common/logging.h"
 #include "common/overloaded.h"
+#include "common/security/certificates.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
@@ -28,6 +29,7 @@ namespace lodestar {
 namespace {
 
 // How often leases and held calls are looked at.
+constexpr int kLifeKeyBytes = 32;
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // Beyond its patience, for the answer of a last checkpoint to be written down.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
@@ -130,6 +132,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   coordinator.job = config_.job;
   coordinator.num_shards = config_.cluster.num_shards;
   coordinator.memory = deps_.read_memory();
+  coordinator.life_key = RandomHex(kLifeKeyBytes);
   coordinator.lease = config_.cluster.lease;
   coordinator.checkpoint_dir = config_.durability.checkpoint_dir;
   if (!locks_.empty()) coordinator.folder_claim_id = locks_.front()->claim_id();
@@ -296,8 +299,12 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
       journal_.get());
   cluster_rpc_ = std::make_unique<ClusterRpc>(ClusterRpc::Deps{&strand_, shards_.get(), &board_});
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); });
-  admin_rpc_ =
-      std::make_unique<AdminRpc>(config_.job, &strand_, local, deps_.security->transport());
+  AdminRpc::Deps admin;
+  admin.strand = &strand_;
+  admin.local = local;
+  admin.security = deps_.security->transport();
+  admin.find_checkpoint = [this](Round round) { return checkpoints_->NewestUpTo(round); };
+  admin_rpc_ = std::make_unique<AdminRpc>(config_.job, std::move(admin));
   return absl::OkStatus();
 }
 

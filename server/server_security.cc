@@ -70,6 +70,8 @@ absl::Status ServerSecurity::EnterWithJoin() {
   files_ = entry.files;
   if (entry.is_renewable) {
     renewer_ = std::make_unique<CredentialRenewer>(*entry.files, entry.servers);
+    revocations_ =
+        std::make_unique<RevocationWatch>(TransportSecurity(*entry.files), entry.servers);
   }
   return absl::OkStatus();
 }
@@ -105,10 +107,11 @@ void ServerSecurity::Keep() {
 
 std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials() const {
   return transport_.MakeServerCredentials(
-      [authority = authority_.get()](const Identity& caller,
-                                     absl::string_view method) -> absl::Status {
+      [authority = authority_.get(), revocations = revocations_.get()](
+          const Identity& caller, absl::string_view method) -> absl::Status {
         RETURN_IF_ERROR(CheckAccess(caller, method));
-        return authority == nullptr ? absl::OkStatus() : authority->CheckNotRevoked(caller);
+        if (authority != nullptr) return authority->CheckNotRevoked(caller);
+        return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
       });
 }
 

@@ -14,6 +14,7 @@
 #include "proto/cluster_entry.h"
 #include "proto/transport_security.h"
 #include "server/authority/certificate_authority.h"
+#include "server/rpc/revocation_watch.h"
 #include "server/server_config.h"
 
 namespace lodestar {
@@ -52,6 +53,7 @@ class ServerSecurity {
   std::optional<CredentialFiles> files_;
   TransportSecurity transport_;
   std::unique_ptr<CredentialRenewer> renewer_;
+  std::unique_ptr<RevocationWatch> revocations_;  // where the authority is elsewhere
   absl::Time kept_at_ = absl::InfinitePast();
 };
 

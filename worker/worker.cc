@@ -43,6 +43,7 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
   config.buckets = registration.buckets();
   config.worker = registration.life.worker;
   config.incarnation = registration.life.incarnation;
+  config.life_secret = registration.life_secret;
   // Two thirds of a lease: before the coordinator takes the worker for the one that holds it up.
   config.patience = 2 * registration.heartbeat_interval;
   return std::make_shared<CancellableTransport>(MakeBulkGrpcTransport(std::move(config)));

@@ -77,11 +77,11 @@ FINAL_CODES = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.OUT_OF_RANGE,
 )
-# A call that the server does not know: its name was damaged on the way, or the server is of another
-# release. Believed after so many in a row, each over a connection of its own.
+# A call, or a caller, that the server does not know: what names it was damaged on the way, or the
+# server is of another release, or has let the caller out. Believed after so many in a row, each over a connection of its own.
+UNKNOWN_CODES = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED)
 MAX_UNKNOWN_CALLS = 5
 
 
@@ -190,6 +190,7 @@ class Life:
             "worker_id": registration.worker_id,
             "incarnation": registration.incarnation,
         }
+        self._metadata = [("lodestar-life", registration.life_secret)]
         self._layout_hash = registration.layout.hash
         self._buckets = registration.buckets
         self._num_elements = registration.servers[-1].end
@@ -227,7 +228,9 @@ class Life:
                     bytes_pulled=self._bytes_pulled,
                     **self._identity,
                 )
-                self._coordinator.Heartbeat(request, timeout=interval_seconds)
+                self._coordinator.Heartbeat(
+                    request, timeout=interval_seconds, metadata=self._metadata
+                )
             except grpc.RpcError as error:
                 # One that is lost does no harm: the lease lasts for three.
                 if error.code() == grpc.StatusCode.ABORTED:
@@ -268,18 +271,20 @@ class Life:
         request = cluster.JoinRequest(
             layout_hash=self._layout_hash, dataset=dataset, **self._identity
         )
-        self._coordinator.Join(request, timeout=CALL_SECONDS)
+        self._coordinator.Join(request, timeout=CALL_SECONDS, metadata=self._metadata)
 
     def next_grant(self, report):
         request = cluster.GrantRequest(
             report=report, hold_ms=HOLD_SECONDS * 1000, **self._identity
         )
         timeout = HOLD_SECONDS + CALL_SECONDS
-        return self._finish(self._coordinator.NextGrant.future(request, timeout=timeout))
+        return self._finish(
+            self._coordinator.NextGrant.future(request, timeout=timeout, metadata=self._metadata)
+        )
 
     def leave(self, reason, report):
         request = cluster.LeaveRequest(reason=reason, report=report, **self._identity)
-        self._coordinator.Leave(request, timeout=CALL_SECONDS)
+        self._coordinator.Leave(request, timeout=CALL_SECONDS, metadata=self._metadata)
 
     def _buckets_of(self, shard):
         return [(i, bucket) for i, bucket in enumerate(self._buckets) if bucket.shard == shard]
@@ -296,7 +301,7 @@ class Life:
                 **self._identity,
             )
             try:
-                for chunk in self._track(server.Pull(request)):
+                for chunk in self._track(server.Pull(request, metadata=self._metadata)):
                     if checksum(chunk) != chunk.crc32c:
                         raise Damaged(f"bucket {chunk.bucket} was damaged on its way here")
                     self._bytes_pulled += len(chunk.data)
@@ -313,7 +318,8 @@ class Life:
     def push(self, elements, **header):
         """Returns once every server has counted all buckets, by this call or an earlier one."""
         for shard, server in enumerate(self._servers):
-            self._finish(server.Push.future(self._chunks(shard, elements, **header)))
+            chunks = self._chunks(shard, elements, **header)
+            self._finish(server.Push.future(chunks, metadata=self._metadata))
 
     def _chunks(self, shard, elements, versions=None, **header):
         for index, bucket in self._buckets_of(shard):
@@ -601,7 +607,7 @@ def is_final(error):
 
 
 def is_unknown_call(error):
-    return isinstance(error, grpc.RpcError) and error.code() == grpc.StatusCode.UNIMPLEMENTED
+    return isinstance(error, grpc.RpcError) and error.code() in UNKNOWN_CODES
 
 
 def describe(error):

@@ -202,6 +202,21 @@ absl::Status ClusterClient::Readmit(const std::string& worker_name) {
   });
 }
 
+absl::StatusOr<v1::RollBackReply> ClusterClient::RollBack(int64_t round,
+                                                          const std::string& reason) {
+  v1::RollBackRequest request;
+  request.set_round(round);
+  request.set_reason(reason);
+  v1::RollBackReply reply;
+  RETURN_IF_ERROR(Call([&] {
+    grpc::ClientContext context;
+    SetDeadline(kCallTimeout, &context);
+    return admin_->RollBack(&context, request, &reply);
+  }));
+  EscapeTexts(&reply);
+  return reply;
+}
+
 template <typename Request, typename Reply>
 absl::Status ClusterClient::CallAuthority(grpc::Status (v1::AuthorityService::Stub::*method)(
                                               grpc::ClientContext*, const Request&, Reply*),

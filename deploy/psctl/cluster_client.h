@@ -38,6 +38,8 @@ class ClusterClient {
   absl::StatusOr<v1::ExportSource> Export(absl::FunctionRef<bool(absl::string_view)> take);
   // Lets a worker in again that was shut out.
   absl::Status Readmit(const std::string& worker_name);
+  // Back to the newest checkpoint of at most `round` rounds.
+  absl::StatusOr<v1::RollBackReply> RollBack(int64_t round, const std::string& reason);
   // Blocks until the job is over.
   absl::StatusOr<v1::StopReply> Stop(const std::string& reason, const Meanwhile& meanwhile);
 

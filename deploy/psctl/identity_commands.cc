@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/address_list.h"
 #include "common/security/join_string.h"
 #include "common/status_macros.h"
@@ -117,7 +118,8 @@ absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, 
 }
 
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
-                                             const std::vector<std::string>& names) {
+                                             const std::vector<std::string>& names,
+                                             std::optional<int64_t> since_round) {
   std::string text;
   for (const std::string& name : names) {
     ASSIGN_OR_RETURN(const v1::RevokeReply reply, client.Revoke(name));
@@ -125,7 +127,20 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
         &text, name, reply.num_identities() == 0 ? " was revoked before" : " is revoked", "; ",
         reply.num_lives(), reply.num_lives() == 1 ? " worker" : " workers", " of it had to go\n");
   }
-  return text;
+  if (!since_round.has_value()) return text;
+  const absl::StatusOr<v1::RollBackReply> back = client.RollBack(
+      *since_round, absl::StrCat("what ", absl::StrJoin(names, ", "), " has sent since round ",
+                                 *since_round, " is not trusted"));
+  if (back.ok()) return absl::StrCat(text, RollBackText(*back), "\n");
+  return absl::Status(
+      back.status().code(),
+      absl::StrCat(text, "The weights are as they were: ", back.status().message()));
+}
+
+std::string RollBackText(const v1::RollBackReply& reply) {
+  return absl::StrCat("the job goes back to ", reply.path(), ": ", reply.rounds_undone(),
+                      reply.rounds_undone() == 1 ? " round is" : " rounds are",
+                      " undone, and later checkpoints are set aside as *.abandoned");
 }
 
 }  // namespace lodestar

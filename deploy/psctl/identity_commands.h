@@ -2,6 +2,8 @@
 // printed.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +27,12 @@ struct TokenOptions {
 absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions& options,
                                       absl::Time now);
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now);
+// With `since_round` the job also goes back to the newest checkpoint of at most so many rounds.
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
-                                             const std::vector<std::string>& names);
+                                             const std::vector<std::string>& names,
+                                             std::optional<int64_t> since_round);
+// What a rollback has begun.
+std::string RollBackText(const v1::RollBackReply& reply);
 
 // Of a reply: exposed for tests.
 std::string TokenTable(const v1::ListTokensReply& reply, absl::Time now);

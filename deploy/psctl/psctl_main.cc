@@ -52,6 +52,9 @@ ABSL_FLAG(std::string, out, "model.safetensors", "The file to write.");
 ABSL_FLAG(bool, force, false, "Replaces any regular file that is there.");
 ABSL_FLAG(std::string, to, "", "A folder, made if it is not there, that gets a copy.");
 ABSL_FLAG(std::string, reason, "psctl stop", "What the log and the workers are told.");
+ABSL_FLAG(int64_t, round, -1, "Back to the newest checkpoint of at most so many rounds.");
+ABSL_FLAG(int64_t, since_round, -1,
+          "What it has sent since then is undone: as psctl rollback --round.");
 ABSL_FLAG(std::string, role, "worker", "worker, server, operator or viewer.");
 ABSL_FLAG(absl::Duration, ttl, absl::Hours(24),
           "For how long the token lets machines in; 1s to 8760h.");
@@ -349,8 +352,22 @@ int IdentitiesCommand(ClusterClient* client) {
 }
 
 int RevokeCommand(ClusterClient* client, const CommandLine& line) {
-  return PrintAnswer(
-      RevokeIdentities(*client, {line.positionals.begin() + 1, line.positionals.end()}));
+  std::optional<int64_t> since_round;
+  if (line.given.count("since_round") > 0) since_round = absl::GetFlag(FLAGS_since_round);
+  if (since_round.has_value() && *since_round < 0)
+    return BadUsage("--since_round: a round is wanted, 0 or more");
+  return PrintAnswer(RevokeIdentities(
+      *client, {line.positionals.begin() + 1, line.positionals.end()}, since_round));
+}
+
+int RollBackCommand(ClusterClient* client, const CommandLine& line) {
+  const int64_t round = absl::GetFlag(FLAGS_round);
+  if (round < 0) return BadUsage("--round: a round is wanted, 0 or more");
+  const std::string reason =
+      line.given.count("reason") > 0 ? absl::GetFlag(FLAGS_reason) : "psctl rollback";
+  const absl::StatusOr<v1::RollBackReply> reply = client->RollBack(round, reason);
+  if (!reply.ok()) return FailCall(reply.status());
+  return Print(absl::StrCat(RollBackText(*reply), "\n"));
 }
 
 int ReadmitCommand(ClusterClient* client, const CommandLine& line) {
@@ -432,6 +449,13 @@ std::vector<Command> Commands() {
            "the server was ended before it (SIGTERM).\n",
        .flags = ClientFlags({"reason"}),
        .run = WithClient(&StopCommand)},
+      {.name = "rollback",
+       .form = "rollback --round=R [--reason=TEXT]",
+       .summary = "all go back to the newest checkpoint of at most R rounds",
+       .details = "Later checkpoints are set aside as round-N.abandoned; servers that are started\n"
+                  "with --resume=PATH of one go on from it. The learning rate stays as it is.\n",
+       .flags = ClientFlags({"round", "reason"}),
+       .run = WithClient(ClientCommand(&RollBackCommand))},
       {.name = "token",
        .form = "token create [--role=ROLE] [--ttl=24h] [--uses=N] [--name=NAME] | list | revoke ID",
        .summary = "one line that lets machines in",
@@ -448,9 +472,12 @@ std::vector<Command> Commands() {
        .flags = ClientFlags({"json"}),
        .run = WithClient(&IdentitiesCommand)},
       {.name = "revoke",
-       .form = "revoke NAME...",
+       .form = "revoke NAME... [--since_round=R]",
        .summary = "ends an identity: its certificates, and its workers at once",
-       .flags = ClientFlags({}),
+       .details =
+           "--since_round: what it has sent since then is not trusted; the job goes back, as\n"
+           "with psctl rollback --round=R.\n",
+       .flags = ClientFlags({"since_round"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&RevokeCommand))},
       {.name = "readmit",

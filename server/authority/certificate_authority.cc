@@ -60,6 +60,13 @@ std::string CertificatePath(const std::string& folder) {
 }
 std::string LedgerPath(const std::string& folder) { return absl::StrCat(folder, "/ledger.json"); }
 
+std::string RevokedText(const IdentityRecord& record) {
+  return absl::StrCat(
+      TextOf(record.identity), " was revoked at ",
+      absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", record.revoked, absl::UTCTimeZone()), " (",
+      record.revoked_because, ")");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Open(Config config,
@@ -236,11 +243,17 @@ absl::Status CertificateAuthority::CheckNotRevoked(const Identity& identity) {
     }
   }
   const IdentityRecord* const revoked = ledger_.FindRevoked(identity);
-  if (revoked == nullptr) return absl::OkStatus();
-  return absl::UnauthenticatedError(
-      absl::StrCat(TextOf(identity), " was revoked at ",
-                   absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", revoked->revoked, absl::UTCTimeZone()),
-                   " (", revoked->revoked_because, ")"));
+  return revoked == nullptr ? absl::OkStatus() : absl::UnauthenticatedError(RevokedText(*revoked));
+}
+
+std::map<std::string, std::string> CertificateAuthority::Revoked() {
+  const absl::Time now = deps_.now();
+  std::map<std::string, std::string> revoked;
+  const TokenLedger ledger = this->ledger();
+  for (const auto& [id, record] : ledger.identities()) {
+    if (record.is_revoked() && record.expires > now) revoked.emplace(id, RevokedText(record));
+  }
+  return revoked;
 }
 
 }  // namespace lodestar

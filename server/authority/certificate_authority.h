@@ -77,6 +77,8 @@ class CertificateAuthority {
   // Errors: Unauthenticated, with when and why it was revoked. Looks at the disk at most once a
   // second.
   absl::Status CheckNotRevoked(const Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What CheckNotRevoked() says of those whose certificates would still hold, by id.
+  std::map<std::string, std::string> Revoked() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   CertificateAuthority(Config config, Deps deps)

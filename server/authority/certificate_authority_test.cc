@@ -11,7 +11,9 @@
 namespace lodestar {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 class CertificateAuthorityTest : public ::testing::Test {
  protected:
@@ -91,6 +93,7 @@ TEST_F(CertificateAuthorityTest, ProcessesThatShareTheFolderKnowOfEachOther) {
   now_ += absl::Seconds(1);
   EXPECT_THAT(one->CheckNotRevoked(issued->identity),
               StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("worker w0 was revoked at")));
+  EXPECT_THAT(one->Revoked(), ElementsAre(Pair(issued->identity.id, HasSubstr("(lost)"))));
 }
 
 TEST_F(CertificateAuthorityTest, RevocationsOutliveTheProcess) {

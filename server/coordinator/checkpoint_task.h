@@ -45,6 +45,7 @@ struct DiscardTask {
 // answer.
 struct SetAsideTask {
   Round first_bad;
+  std::string why;  // "have weights that ...", for people
 };
 
 // Finds what to start from: the newest checkpoint that verifies, else the source of the flags.

@@ -34,6 +34,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   }
   memory.shards = state.shards.Holders();
   memory.server_incarnation = state.server_incarnation;
+  memory.life_key = state.life_key;
   memory.map_version = state.map->version;
   if (!is_over) {
     memory.stop_reason = state.stop_reason;
@@ -65,6 +66,7 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   state.shards = ShardRegistry(memory.shards, now);
   RETURN_IF_ERROR(PlanMap(memory.map_version, state));
   state.server_incarnation = memory.server_incarnation;
+  state.life_key = std::move(memory.life_key);
   state.stop_reason = std::move(memory.stop_reason);
   state.stop_requested_at = memory.stop_requested_at;
   if (state.stop_requested_at.has_value()) {

@@ -12,6 +12,7 @@ ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> t
     : config(std::move(the_config)),
       started_at(now),
       policy(MakeClusterPolicy(config.job)),
+      life_key(config.life_key),
       layout(std::move(the_layout)),
       shards(config.num_shards, now),
       norms(config.num_shards),

@@ -92,6 +92,7 @@ struct ClusterState {
   absl::Status failure;        // not OK: the servers cannot go on, or the run has diverged
   absl::Status shard_failure;  // for which the job fails once the last checkpoint is taken
   uint64_t server_incarnation = 0;
+  std::string life_key;                         // see CoordinatorConfig
   std::optional<std::string> stop_reason;       // once asked to stop
   std::optional<absl::Time> stop_requested_at;  // by an operator
   std::string hold_reason;                      // empty: work is handed out

@@ -936,7 +936,7 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
   saves_.GiveUp(absl::FailedPreconditionError(what));
   state_.open.clear();
   // Before anything is restored, and for the servers that are started after this one, too.
-  outbox_.Do(SetAsideTask{first_bad});
+  outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
   if (state_.divergence.MayRollBack() && !state_.is_stopping() && !state_.is_work_held()) {
     state_.divergence.RollBack();
     state_.setback.reset();  // what is done again is so for this reason
@@ -963,6 +963,32 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
   state_.last_save.Begin(/*gives_up=*/true, now);
   Enter(CoordinatorPhase::kDone);
   Advance(now);
+}
+
+absl::StatusOr<int64_t> Coordinator::RollBack(Round round, absl::string_view why, absl::Time now) {
+  const auto refuse = [](absl::string_view because) {
+    return absl::FailedPreconditionError(absl::StrCat("the job cannot go back now: ", because));
+  };
+  if (!state_.saves()) return refuse("nothing is saved, because there is no --checkpoint_dir");
+  if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
+  if (state_.is_stopping() || state_.should_exit || !state_.failure.ok() ||
+      state_.phase == CoordinatorPhase::kDone) {
+    return refuse(
+        "it is over, or ends; start the server with --resume=PATH of an older checkpoint");
+  }
+  const int64_t rounds_done = state_.rounds_done();
+  outbox_.RaiseAlarm(absl::StrCat("goes back to the newest checkpoint of at most ", round.value(),
+                                  " rounds, from round ", rounds_done, ": ", why),
+                     now);
+  state_.setback = Setback{rounds_done, absl::StrCat("an operator sent the job back to round ",
+                                                     round.value(), " or before (", why, ")")};
+  saves_.GiveUp(absl::AbortedError(absl::StrCat("the job goes back: ", why)));
+  state_.open.clear();
+  outbox_.Do(SetAsideTask{round + 1, "are not to be gone on from"});
+  Enter(CoordinatorPhase::kRestoring);
+  outbox_.Do(ChooseRestoreTask{});
+  Advance(now);
+  return rounds_done;
 }
 
 bool Coordinator::GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const {
@@ -1239,7 +1265,8 @@ absl::Status Coordinator::Assign(absl::Time now) {
                            .job = state_.config.job,
                            .map = state_.map,
                            .source = state_.source,
-                           .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id}};
+                           .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id},
+                           .life_key = state_.life_key};
   const double learning_rate_scale = state_.ledger.state().learning_rate_scale;
   command.job.schedule.peak *= learning_rate_scale;
   command.job.schedule.minimum *= learning_rate_scale;

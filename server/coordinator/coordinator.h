@@ -99,6 +99,10 @@ class Coordinator {
     return registrations_.Take(peer, now);
   }
   bool IsMember(const WorkerLife& life) const;
+  // Errors: Aborted if it is over, or was never given.
+  absl::Status CheckLife(const WorkerLife& life) const {
+    return state_.membership.Check(life.worker, life.incarnation);
+  }
   // Empty: nobody of that id is known.
   std::string WorkerName(WorkerId worker) const;
   // Ends the lives of the workers whose names `which` says. How many there were.
@@ -107,6 +111,10 @@ class Coordinator {
   // Lets workers in again that were shut out by --poison_limit. Errors: NotFound if none has that
   // name.
   absl::Status Readmit(absl::string_view name, absl::Time now);
+  // All go back to the newest checkpoint of at most `round` rounds; there is one. Those of more are
+  // set aside. Returns how many rounds were done. Errors: FailedPrecondition (nothing is
+  // saved, or the job is not under way).
+  absl::StatusOr<int64_t> RollBack(Round round, absl::string_view why, absl::Time now);
   // A worker was turned away, here or before the call came here; for log and status.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);
@@ -197,6 +205,7 @@ class Coordinator {
   uint64_t state_version() const { return outbox_.state_version(); }
   CoordinatorPhase phase() const { return state_.phase; }
   uint64_t server_incarnation() const { return state_.server_incarnation; }
+  const std::string& life_key() const { return state_.life_key; }
   std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null: no layout yet
   // By which processes of servers know the coordinator from others, by shard; 0: not there.
   std::vector<uint64_t> shard_instances() const;

@@ -18,6 +18,9 @@ struct CoordinatorConfig {
   // That the shard of this server may take, and those of others are taken to have. Zeros: not
   // known. Only looked at where a client brings the layout: others are compared by the servers.
   HostMemory memory = {};
+  // With which servers compute the secrets of workers' lives. A coordinator that goes on from a
+  // journal keeps the one that it finds there. Empty: lives have no secrets.
+  std::string life_key;
   absl::Duration lease = absl::Seconds(10);
   std::string checkpoint_dir;    // empty: nothing is saved
   uint64_t folder_claim_id = 0;  // see SharedFolder

@@ -237,6 +237,38 @@ TEST_F(CoordinatorDivergenceTest, ARollbackIsSavedBeforeTheServersStop) {
   EXPECT_TRUE(coordinator().LastSaveOutcome()->ok());
 }
 
+TEST_F(CoordinatorDivergenceTest, AnOperatorSendsTheJobBackAndNothingElseChanges) {
+  Start(Config(1));
+  Train(4);
+  cluster_->FinishSave();
+  Train(1);
+  EXPECT_THAT(coordinator().RollBack(Round(4), "'b' lied", cluster_->now()), IsOkAndHolds(5));
+  EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(5)));
+  EXPECT_THAT(coordinator().RollBack(Round(4), "'b' lied", cluster_->now()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cannot go back now")));
+  RestoreLast();
+  const ClusterSnapshot snapshot = Snapshot();
+  EXPECT_EQ(snapshot.learning_rate_scale, 1.0);
+  EXPECT_EQ(snapshot.rollbacks, 0);
+  EXPECT_THAT(cluster_->observer().alarms,
+              Contains(AllOf(HasSubstr("goes back"), HasSubstr("'b' lied"))));
+  ComeBack(0);
+  EXPECT_EQ(GrantOf(0).round, Round(4));
+}
+
+TEST_F(CoordinatorDivergenceTest, WhoSavesNothingOrIsDoneDoesNotGoBack) {
+  Coordinator::Config config = Config(1);
+  config.checkpoint_dir.clear();
+  Start(config);
+  EXPECT_THAT(coordinator().RollBack(Round(4), "", cluster_->now()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--checkpoint_dir")));
+  workers_.clear();
+  Start(Config(1));
+  coordinator().RequestStop("enough", cluster_->now());
+  EXPECT_THAT(coordinator().RollBack(Round(4), "", cluster_->now()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--resume=PATH")));
+}
+
 TEST_F(CoordinatorDivergenceTest, RollbacksAreLimited) {
   Coordinator::Config config = RollingBack(Config(1));
   config.checkpoint_dir.clear();

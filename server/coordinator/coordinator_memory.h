@@ -43,6 +43,7 @@ struct CoordinatorMemory {
   std::vector<ShardRegistry::Holder> shards;  // all of which serve
 
   uint64_t server_incarnation = 0;
+  std::string life_key;  // empty: written by a release whose lives had no secrets
   uint64_t map_version = 0;
   std::optional<std::string> stop_reason;
   std::optional<absl::Time> stop_requested_at;

@@ -308,6 +308,7 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("layout", memory.layout);
   archive("shards", memory.shards);
   archive("server_incarnation", memory.server_incarnation);
+  archive.Optional("life_key", memory.life_key);
   archive.Optional("map_version", memory.map_version);
   archive("stop_reason", memory.stop_reason);
   archive("stop_requested_at", memory.stop_requested_at);

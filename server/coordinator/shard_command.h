@@ -43,6 +43,7 @@ struct AssignCommand {
   std::shared_ptr<const ClusterMap> map;
   WeightsSource source;
   SharedFolder folder = {};
+  std::string life_key = {};  // see CoordinatorConfig
 };
 
 struct OpenRoundCommand {

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/notification.h"
 #include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
 #include "common/job_loss.h"
@@ -188,9 +189,8 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
   if (set_aside_.ok()) return;
   set_aside_ = absl::Status(
       set_aside_.code(),
-      absl::StrCat("checkpoints of round ", task.first_bad.value(),
-                   " and later have weights that gave NaN or Inf and cannot be set aside: ",
-                   set_aside_.message(), "; move them away"));
+      absl::StrCat("checkpoints of round ", task.first_bad.value(), " and later ", task.why,
+                   " and cannot be set aside: ", set_aside_.message(), "; move them away"));
   LogWarn("{}", set_aside_.message());
 }
 
@@ -284,6 +284,39 @@ absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() co
   alarms.push_back(absl::StrCat("the newest checkpoint is in --fallback_dir: ", spare->directory));
   spare->alarms.insert(spare->alarms.begin(), alarms.begin(), alarms.end());
   return spare;
+}
+
+absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Round round) {
+  absl::StatusOr<PublishedCheckpoint> found = absl::UnknownError("");
+  absl::Notification done;
+  deps_.executor->Schedule([&] {
+    found = FindUpTo(round);
+    done.Notify();
+  });
+  done.WaitForNotification();
+  return found;
+}
+
+absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) const {
+  std::optional<PublishedCheckpoint> newest;
+  std::optional<Round> oldest;
+  if (StartsFromFolders()) {
+    for (const std::string& folder : folders_) {
+      ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
+                       ListWholeCheckpoints(*deps_.file_system, folder));
+      for (const CheckpointEntry& entry : entries) {
+        oldest = std::min(oldest.value_or(entry.round), entry.round);
+        if (entry.round > round || (newest.has_value() && newest->round >= entry.round)) continue;
+        newest = PublishedCheckpoint{.path = entry.path, .round = entry.round};
+      }
+    }
+  }
+  if (newest.has_value()) return *newest;
+  return absl::NotFoundError(absl::StrCat(
+      "there is no checkpoint of at most ", round.value(), " rounds to go back to; ",
+      oldest.has_value()
+          ? absl::StrCat("the oldest is of round ", oldest->value(), " (--checkpoint_keep says how many stay)")
+          : "none was written"));
 }
 
 absl::StatusOr<uint64_t> CheckpointKeeper::LastServerIncarnation() const {

@@ -69,6 +69,10 @@ class CheckpointKeeper {
   // the disk. Errors: those of files.
   absl::StatusOr<uint64_t> LastServerIncarnation() const;
 
+  // The checkpoint of most rounds up to `round` that a rollback would go to, unverified. Blocks for
+  // what is queued and for the disk. Errors: NotFound, naming the oldest; those of files.
+  absl::StatusOr<PublishedCheckpoint> NewestUpTo(Round round);
+
   // Only queues.
   void Do(CheckpointTask task);
 
@@ -90,6 +94,7 @@ class CheckpointKeeper {
   absl::StatusOr<RestoreChoice> FromPath() const;
   absl::StatusOr<RestoreChoice> Anew() const;
   absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest() const;
+  absl::StatusOr<PublishedCheckpoint> FindUpTo(Round round) const;
   absl::StatusOr<RestoreChoice> FromCheckpoint(const FoundCheckpoint& found) const;
   RestoreChoice FreshStart() const;
 

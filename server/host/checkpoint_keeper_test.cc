@@ -162,23 +162,41 @@ TEST_F(CheckpointKeeperTest, ADamagedFallbackIsNoReasonNotToUseWhatIsWhole) {
 TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
   Save(2);
   Save(4);
-  keeper_->Do(SetAsideTask{Round(4)});
+  keeper_->Do(SetAsideTask{Round(4), "are bad"});
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   StartProcess();
   EXPECT_EQ(SourceOf(Choose()), Path(2));
   EXPECT_TRUE(disk_->Exists(Path(4) + ".abandoned"));
-  keeper_->Do(SetAsideTask{Round(2)});
+  keeper_->Do(SetAsideTask{Round(2), "are bad"});
   const RestoreChoice choice = Choose();
   EXPECT_EQ(SourceOf(choice), "");
   EXPECT_THAT(choice.alarm, AllOf(HasSubstr("begins anew at round 0"),
                                   HasSubstr("--resume=" + Path(2) + ".abandoned")));
 }
 
+TEST_F(CheckpointKeeperTest, KnowsWhatThereIsToGoBackTo) {
+  const auto round_of = [this](int64_t most) -> absl::StatusOr<int64_t> {
+    ASSIGN_OR_RETURN(const PublishedCheckpoint found, keeper_->NewestUpTo(Round(most)));
+    EXPECT_EQ(found.path, Path(found.round.value()));
+    return found.round.value();
+  };
+  EXPECT_THAT(round_of(9), StatusIs(absl::StatusCode::kNotFound, HasSubstr("none was written")));
+  Save(2);
+  Save(4);
+  EXPECT_THAT(round_of(9), IsOkAndHolds(4));
+  EXPECT_THAT(round_of(3), IsOkAndHolds(2));
+  EXPECT_THAT(round_of(1),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("the oldest is of round 2")));
+  config_.resume = false;
+  StartProcess();
+  EXPECT_THAT(round_of(9), StatusIs(absl::StatusCode::kNotFound)) << "those are of another run";
+}
+
 TEST_F(CheckpointKeeperTest, RunThatHasSavedNothingSpeaksAgainstNoCheckpoint) {
   Save(2);
   config_.resume = false;
   StartProcess();
-  keeper_->Do(SetAsideTask{Round(1)});
+  keeper_->Do(SetAsideTask{Round(1), "are bad"});
   EXPECT_THAT(Choose().alarm, HasSubstr("the newest is " + Path(2)));
   EXPECT_TRUE(disk_->Exists(Path(2)));
 }
@@ -276,7 +294,7 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     };
     const auto set_aside = [this](int64_t first_bad, int newest, std::set<int> meanwhile) {
       return Step{[=, this] {
-                    keeper_->Do(SetAsideTask{Round(first_bad)});
+                    keeper_->Do(SetAsideTask{Round(first_bad), "are bad"});
                     keeper_->Do(ChooseRestoreTask{});
                   },
                   newest, std::move(meanwhile)};

@@ -380,6 +380,7 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
   config.layout = map.layout;
   config.job = assignment.job;
   config.last_of_others = Incarnation(assignment.server_incarnation);
+  config.life_key = assignment.life_key;
   for (const Bucket& bucket : map.buckets) {
     if (bucket.shard == shard_) config.buckets.push_back(bucket);
   }

@@ -252,7 +252,7 @@ absl::Status MembershipTable::Check(WorkerId id, Incarnation incarnation) const 
   }
   if (worker->incarnation == incarnation && worker->is_alive()) return absl::OkStatus();
   const std::string why =
-      worker->incarnation == incarnation
+      worker->incarnation == incarnation || worker->incarnation == Incarnation()
           ? worker->end_reason
           : absl::StrCat("replaced by incarnation ", worker->incarnation.value());
   return absl::AbortedError(absl::StrCat("incarnation ", incarnation.value(), " of worker '",

@@ -24,6 +24,7 @@ const std::initializer_list<Rule>& Rules() {
       {"/lodestar.v1.StatusService/", {kOperator, kViewer, kServer}},
       {"/lodestar.v1.AdminService/", {kOperator}},
       {"/lodestar.v1.AuthorityService/Renew", {kServer, kWorker, kOperator, kViewer}},
+      {"/lodestar.v1.AuthorityService/ListRevoked", {kServer}},
       {"/lodestar.v1.AuthorityService/", {kOperator}},
       {"/lodestar.v1.ClusterService/AttachShard", {kServer}},
       {"/lodestar.v1.ClusterService/ReportShard", {kServer}},

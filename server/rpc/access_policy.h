@@ -2,7 +2,7 @@
 //
 //   StatusService                       operator, viewer, server
 //   AdminService                        operator
-//   AuthorityService                    operator; Renew: everybody
+//   AuthorityService                    operator; Renew: everybody; ListRevoked: server
 //   ClusterService                      worker; AttachShard and ReportShard: server
 //   ParameterService                    worker, server
 //   ReplicaService                      server

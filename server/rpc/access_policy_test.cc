@@ -38,6 +38,7 @@ TEST(AccessPolicyTest, EveryMethodThatThereIsHasItsRoles) {
       {"ReplicaService", {"server"}},
   };
   const std::map<std::string, std::set<std::string>> of_method = {
+      {"AuthorityService/ListRevoked", {"server"}},
       {"AuthorityService/Renew", {"operator", "server", "viewer", "worker"}},
       {"ClusterService/AttachShard", {"server"}},
       {"ClusterService/ReportShard", {"server"}},

@@ -1,5 +1,6 @@
 #include "server/rpc/admin_rpc.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,21 +79,21 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
   };
 }
 
+std::string WhoCalls(const grpc::CallbackServerContext& context) {
+  return absl::StrCat(CallerText(CallerOf(*context.auth_context())), " at ", context.peer());
+}
+
 }  // namespace
 
-AdminRpc::AdminRpc(JobSpec job, CoordinatorStrand* strand, const ShardHost* local,
-                   TransportSecurity security)
-    : job_(std::move(job)),
-      strand_(strand),
-      local_(local),
-      security_(std::move(security)),
-      exports_(kMaxExports, "export") {}
+AdminRpc::AdminRpc(JobSpec job, Deps deps)
+    : job_(std::move(job)), deps_(std::move(deps)), exports_(kMaxExports, "export") {}
 
 grpc::ServerUnaryReactor* AdminRpc::Checkpoint(grpc::CallbackServerContext* context,
                                                const v1::CheckpointRequest*,
                                                v1::CheckpointReply* reply) {
+  LogInfo("audit: {} asks for a checkpoint", WhoCalls(*context));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  TakeCheckpoint(*strand_, kCheckpointPatience,
+  TakeCheckpoint(*deps_.strand, kCheckpointPatience,
                  [reactor, reply](const absl::StatusOr<PublishedCheckpoint>& published) {
                    if (published.ok()) {
                      reply->set_path(published->path);
@@ -114,6 +115,7 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
                      "of them is over")));
     return stream.get();
   }
+  LogInfo("audit: {} exports the weights", WhoCalls(*context));
   exports_.Schedule([this, stream, peer = context->peer()] {
     const absl::Status written = WriteTo(*stream);
     if (!written.ok()) LogWarn("export to peer={} has failed: {}", peer, written);
@@ -131,7 +133,7 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   v1::ExportSource source;
   source.set_model(job_.model.name);
   source.set_total_rounds(job_.schedule.total_rounds);
-  strand_->Run([&](Coordinator& coordinator, absl::Time) {
+  deps_.strand->Run([&](Coordinator& coordinator, absl::Time) {
     map = coordinator.map();
     export_keys = coordinator.shard_instances();
     min_round = coordinator.committed_round();
@@ -142,9 +144,10 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
   stream.Describe(source);
   if (map == nullptr) return absl::UnavailableError("the model's layout is not known yet");
   RETURN_IF_ERROR(
-      WeightsExport(map, job_, min_round, local_, &calls_, security_, std::move(export_keys))
+      WeightsExport(map, job_, min_round, deps_.local, &calls_, deps_.security,
+                    std::move(export_keys))
           .WriteTo([&stream](absl::string_view bytes) { return stream.WriteBlocking(bytes); }));
-  const uint64_t incarnation_now = strand_->Run(
+  const uint64_t incarnation_now = deps_.strand->Run(
       [](Coordinator& coordinator, absl::Time) { return coordinator.server_incarnation(); });
   if (incarnation_now == server_incarnation) return absl::OkStatus();
   return absl::UnavailableError(
@@ -154,8 +157,10 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
 
 grpc::ServerUnaryReactor* AdminRpc::Readmit(grpc::CallbackServerContext* context,
                                             const v1::ReadmitRequest* request, v1::ReadmitReply*) {
+  LogInfo("audit: {} lets worker {} in again", WhoCalls(*context),
+          PeerText(request->worker_name(), kMaxReasonBytes));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  strand_->RunAndTell(
+  deps_.strand->RunAndTell(
       [&](Coordinator& coordinator, absl::Time now) {
         return coordinator.Readmit(request->worker_name(), now);
       },
@@ -168,11 +173,40 @@ grpc::ServerUnaryReactor* AdminRpc::Stop(grpc::CallbackServerContext* context,
   const std::string reason = request->reason().empty()
                                  ? "an operator asked for it"
                                  : PeerText(request->reason(), kMaxReasonBytes);
-  LogInfo("stop requested by peer={} reason=\"{}\"", context->peer(), reason);
-  strand_->Run(
+  LogInfo("audit: {} stops the job: {}", WhoCalls(*context), reason);
+  deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.RequestStop(reason, now); });
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  strand_->Await(0, kStopPatience, StopAttempt(job_.model.name, reactor, reply));
+  deps_.strand->Await(0, kStopPatience, StopAttempt(job_.model.name, reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* context,
+                                             const v1::RollBackRequest* request,
+                                             v1::RollBackReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  disk_.Schedule([this, reactor, request, reply, who = WhoCalls(*context)] {
+    const auto roll_back = [&]() -> absl::Status {
+      if (request->round() < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("round is ", request->round(), "; wanted is at least 0"));
+      }
+      const Round round(request->round());
+      ASSIGN_OR_RETURN(const PublishedCheckpoint found, deps_.find_checkpoint(round));
+      std::string why = PeerText(request->reason(), kMaxReasonBytes);
+      if (why.empty()) why = "no reason was given";
+      ASSIGN_OR_RETURN(const int64_t rounds_done,
+                       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
+                         return coordinator.RollBack(round, why, now);
+                       }));
+      LogInfo("audit: {} has sent the job back to {}: {}", who, found.path, why);
+      reply->set_path(found.path);
+      reply->set_round(found.round.value());
+      reply->set_rounds_undone(std::max<int64_t>(0, rounds_done - found.round.value()));
+      return absl::OkStatus();
+    };
+    reactor->Finish(ToGrpcStatus(roll_back()));
+  });
   return reactor;
 }
 

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/executor.h"
+#include "common/ids.h"
 #include "common/job_spec.h"
 #include "proto/status_service.grpc.pb.h"
 #include "proto/transport_security.h"
+#include "server/coordinator/checkpoint_task.h"
 #include "server/host/shard_host.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/rpc/export_stream.h"
@@ -17,9 +21,15 @@ namespace lodestar {
 
 class AdminRpc final : public v1::AdminService::CallbackService {
  public:
-  // `strand` and `local` outlive the gRPC server.
-  AdminRpc(JobSpec job, CoordinatorStrand* strand, const ShardHost* local,
-           TransportSecurity security);
+  // Not owned, where it is a pointer; outlives the gRPC server.
+  struct Deps {
+    CoordinatorStrand* strand = nullptr;
+    const ShardHost* local = nullptr;
+    TransportSecurity security;  // of calls to other servers
+    // The checkpoint of most rounds up to this one. Blocks for the disk. Errors: NotFound.
+    std::function<absl::StatusOr<PublishedCheckpoint>(Round round)> find_checkpoint;
+  };
+  AdminRpc(JobSpec job, Deps deps);
 
   grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context,
                                        const v1::CheckpointRequest* request,
@@ -31,6 +41,9 @@ class AdminRpc final : public v1::AdminService::CallbackService {
                                     v1::ReadmitReply* reply) override;
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
                                  const v1::StopRequest* request, v1::StopReply* reply) override;
+  grpc::ServerUnaryReactor* RollBack(grpc::CallbackServerContext* context,
+                                     const v1::RollBackRequest* request,
+                                     v1::RollBackReply* reply) override;
 
   // Exports that wait for another server end at once, as the server is stopping.
   void EndExports() { calls_.CancelAll(); }
@@ -39,12 +52,11 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   absl::Status WriteTo(ExportStream& stream);
 
   const JobSpec job_;
-  CoordinatorStrand* const strand_;
-  const ShardHost* const local_;
-  const TransportSecurity security_;  // of calls to other servers
+  const Deps deps_;
   std::atomic<int> num_exports_ = 0;  // under way
   OutgoingCalls calls_;               // of exports
-  ThreadPool exports_;                // one thread for each: they block for the network
+  ThreadPool disk_{1, "rollback"};
+  ThreadPool exports_;  // one thread for each: they block for the network
 };
 
 }  // namespace lodestar

@@ -25,10 +25,6 @@ constexpr size_t kMaxRequestBytes = 16 << 10;
 constexpr size_t kMaxNameBytes = 64;
 constexpr int kMaxRoles = 8;
 
-std::string WhoIs(const std::optional<Identity>& caller) {
-  return caller.has_value() ? TextOf(*caller) : "somebody";
-}
-
 absl::Status CheckRequestSize(const std::string& request) {
   if (request.size() <= kMaxRequestBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a certificate request of ", request.size(),
@@ -141,6 +137,19 @@ grpc::ServerUnaryReactor* AuthorityRpc::Renew(grpc::CallbackServerContext* conte
   });
 }
 
+grpc::ServerUnaryReactor* AuthorityRpc::ListRevoked(grpc::CallbackServerContext* context,
+                                                    const v1::ListRevokedRequest*,
+                                                    v1::ListRevokedReply* reply) {
+  return Answer(context, [this, reply](const auto&) -> absl::Status {
+    for (auto& [id, text] : deps_.authority->Revoked()) {
+      v1::RevokedIdentity* const identity = reply->add_identities();
+      identity->set_id(id);
+      identity->set_text(text);
+    }
+    return absl::OkStatus();
+  });
+}
+
 grpc::ServerUnaryReactor* AuthorityRpc::CreateToken(grpc::CallbackServerContext* context,
                                                     const v1::CreateTokenRequest* request,
                                                     v1::CreateTokenReply* reply) {
@@ -151,7 +160,7 @@ grpc::ServerUnaryReactor* AuthorityRpc::CreateToken(grpc::CallbackServerContext*
     terms.max_uses = request->max_uses();
     terms.name = request->name();
     ASSIGN_OR_RETURN(CertificateAuthority::NewToken token, deps_.authority->CreateToken(terms));
-    LogInfo("audit: {} has created token {} role={} ttl={} max_uses={} name={}", WhoIs(caller),
+    LogInfo("audit: {} has created token {} role={} ttl={} max_uses={} name={}", CallerText(caller),
             token.id, RoleName(terms.role), absl::FormatDuration(terms.ttl), terms.max_uses,
             terms.name);
     reply->set_token_id(token.id);
@@ -180,7 +189,7 @@ grpc::ServerUnaryReactor* AuthorityRpc::RevokeToken(grpc::CallbackServerContext*
                                                     v1::RevokeTokenReply*) {
   return Answer(context, [this, request](const auto& caller) -> absl::Status {
     RETURN_IF_ERROR(deps_.authority->RevokeToken(request->id()));
-    LogInfo("audit: {} has revoked token {}", WhoIs(caller),
+    LogInfo("audit: {} has revoked token {}", CallerText(caller),
             PeerText(request->id(), kMaxNameBytes));
     return absl::OkStatus();
   });
@@ -207,12 +216,12 @@ grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* cont
       return absl::FailedPreconditionError(absl::StrCat(
           "'", request->name(), "' is the coordinator itself; stop it instead (psctl stop)"));
     }
-    const std::string because = absl::StrCat("by ", WhoIs(caller));
+    const std::string because = absl::StrCat("by ", CallerText(caller));
     ASSIGN_OR_RETURN(const int num_revoked, deps_.authority->Revoke(request->name(), because));
     const int num_lives =
         deps_.evict(request->name(), absl::StrCat("its identity was revoked ", because));
     LogInfo("audit: {} has revoked the identity '{}': {} certificates, {} lives of workers ended",
-            WhoIs(caller), request->name(), num_revoked, num_lives);
+            CallerText(caller), request->name(), num_revoked, num_lives);
     reply->set_num_identities(static_cast<uint32_t>(num_revoked));
     reply->set_num_lives(static_cast<uint32_t>(num_lives));
     return absl::OkStatus();

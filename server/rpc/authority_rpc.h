@@ -34,6 +34,9 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
 
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
                                   const v1::RenewRequest* request, v1::RenewReply* reply) override;
+  grpc::ServerUnaryReactor* ListRevoked(grpc::CallbackServerContext* context,
+                                        const v1::ListRevokedRequest* request,
+                                        v1::ListRevokedReply* reply) override;
   grpc::ServerUnaryReactor* CreateToken(grpc::CallbackServerContext* context,
                                         const v1::CreateTokenRequest* request,
                                         v1::CreateTokenReply* reply) override;

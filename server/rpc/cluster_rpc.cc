@@ -17,6 +17,7 @@
 #include "proto/transport_security.h"
 #include "server/rpc/access_policy.h"
 #include "server/rpc/checkpoint_calls.h"
+#include "server/rpc/life_secret.h"
 #include "server/rpc/shard_convert.h"
 
 namespace lodestar {
@@ -55,16 +56,22 @@ absl::Status StoppingStatus() {
   return absl::UnavailableError("the server is stopping; connect again when it is back");
 }
 
-CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, grpc::ServerUnaryReactor* reactor,
+CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim,
+                                           grpc::ServerUnaryReactor* reactor,
                                            v1::RegisterReply* reply) {
-  return [call = std::move(call), reactor, reply](
+  return [call = std::move(call), claim = std::move(claim), reactor, reply](
              Coordinator& coordinator, absl::Time now,
              CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
-    const absl::StatusOr<Registration> answer = coordinator.Register(call, now);
+    absl::StatusOr<Registration> answer = coordinator.Register(call, now);
     if (absl::IsUnavailable(answer.status()) && occasion == CoordinatorStrand::Occasion::kChange) {
       return nullptr;
     }
-    if (answer.ok()) *reply = ToProto(*answer);
+    if (answer.ok()) {
+      if (const std::string& key = coordinator.life_key(); !key.empty()) {
+        answer->life_secret = claim.SecretOf(key, answer->life);
+      }
+      *reply = ToProto(*answer);
+    }
     return Finish(reactor, answer.status());
   };
 }
@@ -173,11 +180,16 @@ absl::Status ClusterRpc::CheckNotDraining() const {
 absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& context,
                                         const WorkerLife& life) const {
   ASSIGN_OR_RETURN(const std::optional<Identity> caller, CallerOf(*context.auth_context()));
-  if (!caller.has_value()) return absl::OkStatus();
-  const std::string name = deps_.strand->Run(
-      [&](Coordinator& coordinator, absl::Time) { return coordinator.WorkerName(life.worker); });
-  // Of nobody the coordinator says itself that there is none.
-  return name.empty() ? absl::OkStatus() : CheckActsAs(caller, name);
+  ASSIGN_OR_RETURN(const LifeClaim claim, LifeClaim::Of(context));
+  return deps_.strand->Run([&](Coordinator& coordinator, absl::Time) -> absl::Status {
+    // Of nobody the coordinator says itself that there is none.
+    const std::string name = coordinator.WorkerName(life.worker);
+    if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
+    absl::Status claimed = claim.Check(coordinator.life_key(), life);
+    if (claimed.ok()) return claimed;
+    RETURN_IF_ERROR(coordinator.CheckLife(life));  // else it began with another key
+    return claimed;
+  });
 }
 
 grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* context,
@@ -186,6 +198,8 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   absl::StatusOr<RegisterCall> call = FromProto(*request);
   const auto caller = CallerOf(*context->auth_context());
   if (!caller.ok()) return Answer(context, caller.status());
+  absl::StatusOr<LifeClaim> claim = LifeClaim::Of(*context);
+  if (!claim.ok()) return Answer(context, claim.status());
   if (const absl::Status speaks = CheckActsAs(*caller, request->name());
       call.ok() && !speaks.ok()) {
     call = speaks;
@@ -206,7 +220,8 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
     return Answer(context, open);
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  deps_.strand->Await(0, kRegisterHold, RegisterAttempt(*std::move(call), reactor, reply));
+  deps_.strand->Await(0, kRegisterHold,
+                      RegisterAttempt(*std::move(call), *std::move(claim), reactor, reply));
   return reactor;
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/version.h"
+#include "proto/bulk_options.h"
 #include "proto/convert_cluster.h"
 #include "server/rpc/commanded_shards.h"
 #include "server/rpc/shard_convert.h"
@@ -102,6 +103,25 @@ class ServedCluster {
     v1::JoinReply reply;
     return stub->Join(&context, request, &reply);
   }
+  // Shows `secret`, if it is not empty.
+  grpc::Status Leave(const v1::RegisterReply& registered, const std::string& secret) {
+    v1::LeaveRequest request;
+    request.set_worker_id(registered.worker_id());
+    request.set_incarnation(registered.incarnation());
+    grpc::ClientContext context;
+    if (!secret.empty()) context.AddMetadata(kLifeSecretKey, secret);
+    v1::LeaveReply reply;
+    return stub->Leave(&context, request, &reply);
+  }
+  // Shard 0 has loaded.
+  void Serve() {
+    strand.Run([](Coordinator& coordinator, absl::Time now) {
+      EXPECT_TRUE(coordinator.OnShardAttached(0, 1, 70, 0, "host:0", now).ok());
+      coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
+                                  now);
+      coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
+    });
+  }
 
   TellingClock clock;
   CoordinatorStrand strand{&clock, /*tick=*/absl::Hours(1)};
@@ -170,12 +190,7 @@ TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoStillHaveARoundToHandIn) {
   CoordinatorConfig config = TwoServers();
   config.num_shards = 1;
   ServedCluster cluster(config);
-  cluster.strand.Run([](Coordinator& coordinator, absl::Time now) {
-    EXPECT_TRUE(coordinator.OnShardAttached(0, 1, 70, 0, "host:0", now).ok());
-    coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
-                                now);
-    coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
-  });
+  cluster.Serve();
   RegisterCall worker;
   worker.name = "a";
   worker.instance_id = 1;
@@ -193,6 +208,34 @@ TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoStillHaveARoundToHandIn) {
   EXPECT_EQ(cluster.Join(late).error_code(), grpc::StatusCode::UNAVAILABLE) << "it has none yet";
   worker.instance_id = 3;
   EXPECT_EQ(cluster.Register(worker, &reply).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+// Whoever reads the status knows ids and incarnations.
+TEST(ClusterRpcTest, NobodyLeavesInTheNameOfAnother) {
+  CoordinatorConfig config = TwoServers();
+  config.num_shards = 1;
+  config.life_key = "a key";
+  ServedCluster cluster(config);
+  cluster.Serve();
+  RegisterCall call;
+  call.name = "a";
+  call.instance_id = 1;
+  v1::RegisterReply a;
+  v1::RegisterReply b;
+  ASSERT_TRUE(cluster.Register(call, &a).ok());
+  call.name = "b";
+  ASSERT_TRUE(cluster.Register(call, &b).ok());
+  EXPECT_EQ(cluster.Leave(a, "").error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(cluster.Leave(a, b.life_secret()).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(cluster.Join(a).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  const auto state_of_a = [&] {
+    return cluster.strand.Run([](Coordinator& coordinator, absl::Time now) {
+      return coordinator.Snapshot(now).workers.front().state;
+    });
+  };
+  EXPECT_EQ(state_of_a(), "registered");
+  EXPECT_TRUE(cluster.Leave(a, a.life_secret()).ok());
+  EXPECT_EQ(state_of_a(), "left");
 }
 
 TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoseWeightsItsLastCheckpointNeeds) {

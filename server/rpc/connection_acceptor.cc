@@ -446,7 +446,7 @@ void ConnectionAcceptor::OnDeadline(int fd, Waiting& waiting) {
 
 absl::Status ConnectionAcceptor::StatusOf(RefusalReason refusal) {
   if (refusal == RefusalReason::kWrongSecurity) {
-    return absl::UnauthenticatedError("this server speaks TLS only: use --join");
+    return absl::FailedPreconditionError("this server speaks TLS only: use --join");
   }
   if (refusal == RefusalReason::kNotServing)
     return absl::UnavailableError("the server is starting");

@@ -90,8 +90,11 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
 absl::Status PullStream::Admit(const StreamGuard& guard) {
   const WorkerId worker(request_.worker_id());
   const Incarnation incarnation(request_.incarnation());
-  bool is_member = shard_->IsAnnounced(worker, incarnation);
-  if (worker == WorkerId()) {
+  bool is_member = false;
+  if (worker != WorkerId()) {
+    RETURN_IF_ERROR(guard.CheckLife(*shard_, {worker, incarnation}));
+    is_member = shard_->IsAnnounced(worker, incarnation);
+  } else {
     if (guard.export_key == 0 || request_.incarnation() != guard.export_key) {
       return absl::InvalidArgumentError(
           "pull: worker_id and incarnation must be set; they are those of the registration");

@@ -58,15 +58,15 @@ bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
 grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
     absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
     std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-    std::shared_ptr<BulkCall> call, std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply) {
+    std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply) {
   std::shared_ptr<PushStream> stream(new PushStream(
-      executor, std::move(traffic), std::move(regions), std::move(call), std::move(quota), reply));
+      executor, std::move(traffic), std::move(regions), std::move(call), std::move(guard), reply));
   stream->self_ = stream;
   if (!shard.ok()) {
     stream->Fail(shard.status());
   } else {
     stream->shard_ = *std::move(shard);
-    if (absl::Status status = stream->TakeSeat(WorkerId(), Incarnation()); !status.ok()) {
+    if (absl::Status status = stream->TakeSeat(WorkerLife()); !status.ok()) {
       stream->Fail(status);
     } else {
       stream->ReadNext();
@@ -77,19 +77,20 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
 
 PushStream::PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
                        std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
-                       std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply)
+                       StreamGuard guard, grpc::ByteBuffer* reply)
     : executor_(executor),
       traffic_(std::move(traffic)),
       regions_(std::move(regions)),
       call_(std::move(call)),
-      quota_(std::move(quota)),
+      guard_(std::move(guard)),
       reply_(reply) {}
 
-absl::Status PushStream::TakeSeat(WorkerId worker, Incarnation incarnation) {
-  const auto caller = shard_->IsAnnounced(worker, incarnation) ? StreamQuota::Caller::kMember
-                                                               : StreamQuota::Caller::kStranger;
-  if (seat_ != nullptr && seat_->IsFor(worker, caller)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(seat_, quota_->Take(worker, caller));
+absl::Status PushStream::TakeSeat(const WorkerLife& life) {
+  const auto caller = shard_->IsAnnounced(life.worker, life.incarnation)
+                          ? StreamQuota::Caller::kMember
+                          : StreamQuota::Caller::kStranger;
+  if (seat_ != nullptr && seat_->IsFor(life.worker, caller)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(seat_, guard_.quota->Take(life.worker, caller));
   return absl::OkStatus();
 }
 
@@ -122,9 +123,12 @@ void PushStream::BeginBucket() {
         absl::StrCat(Describe(header), "the first chunk is at element ", header.offset,
                      ", wanted is 0; send the chunks of a bucket in order on one stream")));
   }
-  if (absl::Status status = TakeSeat(key->worker, key->incarnation); !status.ok()) {
-    return Fail(status);
+  const WorkerLife life{key->worker, key->incarnation};
+  if (life != speaker_) {
+    if (absl::Status status = guard_.CheckLife(*shard_, life); !status.ok()) return Fail(status);
+    speaker_ = life;
   }
+  if (absl::Status status = TakeSeat(life); !status.ok()) return Fail(status);
   uint64_t ordinal;
   {
     absl::MutexLock lock(&mutex_);

@@ -24,6 +24,7 @@
 #include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
 #include "server/rpc/shared_memory_stream.h"
+#include "server/rpc/stream_guard.h"
 #include "server/rpc/stream_quota.h"
 #include "server/shard/parameter_shard.h"
 
@@ -36,7 +37,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
-      std::shared_ptr<BulkCall> call, std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply);
+      std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply);
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCancel() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -52,10 +53,10 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
 
   PushStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
              std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call,
-             std::shared_ptr<StreamQuota> quota, grpc::ByteBuffer* reply);
+             StreamGuard guard, grpc::ByteBuffer* reply);
 
   // Takes the seat of whoever sends now.
-  absl::Status TakeSeat(WorkerId worker, Incarnation incarnation);
+  absl::Status TakeSeat(const WorkerLife& life);
 
   void BeginBucket() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnSpace(absl::StatusOr<StagedBucket> staged) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -78,7 +79,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
   const std::shared_ptr<BulkCall> call_;
-  const std::shared_ptr<StreamQuota> quota_;
+  const StreamGuard guard_;
   grpc::ByteBuffer* const reply_;
 
   // The read side: touched by one callback at a time, each of which starts the next.
@@ -88,6 +89,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   std::shared_ptr<SharedMemoryStream> shared_;
   std::optional<Incoming> incoming_;
   std::unique_ptr<StreamQuota::Seat> seat_;
+  WorkerLife speaker_;  // that the caller has been found to speak for
 
   absl::Mutex mutex_;
   PendingCall waiting_ ABSL_GUARDED_BY(mutex_);

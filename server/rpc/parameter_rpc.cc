@@ -21,7 +21,8 @@ ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, bool share_
       traffic_(std::make_shared<TrafficCounters>()),
       regions_(std::make_shared<SharedMemoryRegions>(share_memory)),
       calls_(std::make_shared<BulkCalls>()),
-      guard_{std::make_shared<StreamQuota>(StreamQuota::Config()), export_key} {}
+      quota_(std::make_shared<StreamQuota>(StreamQuota::Config())),
+      export_key_(export_key) {}
 
 ParameterRpc::~ParameterRpc() = default;
 
@@ -30,21 +31,29 @@ BulkTraffic ParameterRpc::traffic() const {
           traffic_->bytes_sent.load(std::memory_order_relaxed)};
 }
 
+StreamGuard ParameterRpc::GuardOf(const grpc::CallbackServerContext& context) const {
+  return {quota_, export_key_, LifeClaim::Of(context)};
+}
+
 grpc::ServerReadReactor<grpc::ByteBuffer>* ParameterRpc::Push(grpc::CallbackServerContext* context,
                                                               grpc::ByteBuffer* reply) {
   return PushStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
-                           guard_.quota, reply);
+                           GuardOf(*context), reply);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterRpc::Pull(grpc::CallbackServerContext* context,
                                                                const grpc::ByteBuffer* request) {
   return PullStream::Start(shards_(), executor_, traffic_, regions_, calls_->Begin(*context),
-                           guard_, *request);
+                           GuardOf(*context), *request);
 }
 
 grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* ParameterRpc::ShareMemory(
-    grpc::CallbackServerContext* /*context*/) {
-  return SharedMemoryStream::Start(regions_);
+    grpc::CallbackServerContext* context) {
+  return SharedMemoryStream::Start(
+      regions_, [shards = shards_, guard = GuardOf(*context)](const WorkerLife& life) {
+        const absl::StatusOr<std::shared_ptr<ParameterShard>> shard = shards();
+        return shard.ok() ? guard.CheckLife(**shard, life) : shard.status();
+      });
 }
 
 grpc::ServerUnaryReactor* ParameterRpc::DescribeCalls(grpc::CallbackServerContext* context,

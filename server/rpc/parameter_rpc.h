@@ -64,12 +64,15 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
                                           v1::DescribeCallsReply* reply) override;
 
  private:
+  StreamGuard GuardOf(const grpc::CallbackServerContext& context) const;
+
   const ShardProvider shards_;
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
   const std::shared_ptr<BulkCalls> calls_;
-  const StreamGuard guard_;
+  const std::shared_ptr<StreamQuota> quota_;
+  const uint64_t export_key_;
 };
 
 }  // namespace lodestar

@@ -56,6 +56,7 @@ void SetAssign(const AssignCommand& command, v1::ShardCommand::Assign* assign) {
   *assign->mutable_layout() = ToProto(command.map->layout);
   assign->set_checkpoint_dir(command.folder.path);
   assign->set_folder_claim_id(command.folder.claim_id);
+  assign->set_life_key(command.life_key);
   for (const ServerAddress& server : command.map->servers) {
     *assign->add_servers() = ToProto(server);
   }
@@ -73,6 +74,7 @@ absl::StatusOr<AssignCommand> AssignFromProto(const v1::ShardCommand::Assign& as
   ASSIGN_OR_RETURN(result.job, FromProto(assign.job()));
   result.server_incarnation = assign.server_incarnation();
   result.folder = {assign.checkpoint_dir(), assign.folder_claim_id()};
+  result.life_key = assign.life_key();
   ASSIGN_OR_RETURN(result.source, SourceFromProto(assign));
   auto map = std::make_shared<ClusterMap>();
   ASSIGN_OR_RETURN(map->layout, LayoutOf(assign, result.job));

@@ -105,18 +105,21 @@ void SharedMemoryRegions::Close() {
 }
 
 grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* SharedMemoryStream::Start(
-    std::shared_ptr<SharedMemoryRegions> regions) {
-  std::shared_ptr<SharedMemoryStream> stream(new SharedMemoryStream(std::move(regions)));
+    std::shared_ptr<SharedMemoryRegions> regions, LifeCheck check_life) {
+  std::shared_ptr<SharedMemoryStream> stream(
+      new SharedMemoryStream(std::move(regions), std::move(check_life)));
   stream->self_ = stream;
   stream->StartRead(&stream->request_);
   return stream.get();
 }
 
-SharedMemoryStream::SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions)
-    : regions_(std::move(regions)), name_(RandomName()) {}
+SharedMemoryStream::SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions,
+                                       LifeCheck check_life)
+    : regions_(std::move(regions)), check_life_(std::move(check_life)), name_(RandomName()) {}
 
 absl::Status SharedMemoryStream::Open() {
   worker_ = WorkerId(request_.worker_id());
+  RETURN_IF_ERROR(check_life_({worker_, Incarnation(request_.incarnation())}));
   if (request_.block_bytes() < kMinBlockBytes || request_.block_bytes() > kMaxChunkBytes ||
       request_.block_bytes() % sizeof(float) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "common/shared_region.h"
 #include "proto/parameter_service.grpc.pb.h"
@@ -67,8 +68,12 @@ class SharedMemoryStream final
   };
   enum class Answer : uint8_t { kTaken, kWait, kClosed };
 
+  // Whether the caller may speak for a life. Errors: those of StreamGuard::CheckLife(); Unavailable
+  // while there is no shard.
+  using LifeCheck = std::function<absl::Status(const WorkerLife& life)>;
+
   static grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* Start(
-      std::shared_ptr<SharedMemoryRegions> regions);
+      std::shared_ptr<SharedMemoryRegions> regions, LifeCheck check_life);
 
   WorkerId worker() const { return worker_; }
   const SharedRegion& region() const { return *region_; }
@@ -88,7 +93,7 @@ class SharedMemoryStream final
   void OnDone() override;
 
  private:
-  explicit SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions);
+  SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions, LifeCheck check_life);
 
   // The first request.
   absl::Status Open() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -97,6 +102,7 @@ class SharedMemoryStream final
   void ContinueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<SharedMemoryRegions> regions_;
+  const LifeCheck check_life_;
   const uint64_t name_;
   std::shared_ptr<SharedMemoryStream> self_;  // until OnDone()
   v1::SharedMemoryRequest request_;           // touched by one callback at a time

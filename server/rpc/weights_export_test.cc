@@ -166,7 +166,10 @@ class AdminExportTest : public WeightsExportTest {
     config.job.bucket_bytes = kBucketBytes;
     strand_.Start(*Coordinator::Create(config, clock_.Now()), [](const Effect&) {});
     Begin(/*instance_id=*/70, /*server_incarnation=*/9);
-    rpc_ = std::make_unique<AdminRpc>(job_, &strand_, &host_, TransportSecurity());
+    AdminRpc::Deps deps;
+    deps.strand = &strand_;
+    deps.local = &host_;
+    rpc_ = std::make_unique<AdminRpc>(job_, std::move(deps));
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);

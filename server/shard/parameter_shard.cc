@@ -152,13 +152,17 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   for (int i = 0; i < num_buckets; ++i) {
     buckets.push_back(std::make_shared<BucketAggregator>(context, config.buckets[i], i));
   }
-  return std::unique_ptr<ParameterShard>(
-      new ParameterShard(config.range, std::move(context), std::move(buckets)));
+  return std::unique_ptr<ParameterShard>(new ParameterShard(
+      config.range, std::move(config.life_key), std::move(context), std::move(buckets)));
 }
 
-ParameterShard::ParameterShard(ElementRange range, std::shared_ptr<ShardContext> context,
+ParameterShard::ParameterShard(ElementRange range, std::string life_key,
+                               std::shared_ptr<ShardContext> context,
                                std::vector<std::shared_ptr<BucketAggregator>> buckets)
-    : range_(range), context_(std::move(context)), buckets_(std::move(buckets)) {}
+    : range_(range),
+      life_key_(std::move(life_key)),
+      context_(std::move(context)),
+      buckets_(std::move(buckets)) {}
 
 ParameterShard::~ParameterShard() {
   Shutdown(absl::UnavailableError("the server shuts down"));

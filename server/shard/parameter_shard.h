@@ -46,6 +46,7 @@ class ParameterShard {
     JobSpec job;
     // Workers' lives up to this incarnation have ended: they began with servers before these.
     Incarnation last_of_others = {};
+    std::string life_key = {};  // see CoordinatorConfig; for those who ask the shard for it
     // For contributions on their way in; at least two buckets' worth is taken.
     int64_t staging_bytes = kStagingBytes;
     int64_t max_bytes = 0;  // see PagePool::Config
@@ -88,6 +89,7 @@ class ParameterShard {
   void EndReplay();
   // Of what workers pull; fp32: weights as they are.
   Encoding pull_encoding() const;
+  const std::string& life_key() const { return life_key_; }
   // True once every bucket has weights.
   bool HasWeights() const;
 
@@ -105,10 +107,10 @@ class ParameterShard {
   // Not a contributor of any round any more: rounds go on without what it has not yet contributed.
   void Drop(WorkerId worker, Incarnation incarnation, const std::string& reason);
 
-  // What a caller whose request does not fit this job is told: `why`, or Aborted if its life is
-  // over.
   // Whether this life is a member, as far as this shard has been told.
   bool IsAnnounced(WorkerId worker, Incarnation incarnation) const;
+  // What a caller whose request does not fit this job is told: `why`, or Aborted if its life is
+  // over.
   absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
 
   // Asks for space to receive one bucket of one contribution. `ready` may come later: then the pool
@@ -150,7 +152,7 @@ class ParameterShard {
   void Shutdown(const absl::Status& status);
 
  private:
-  ParameterShard(ElementRange range, std::shared_ptr<ShardContext> context,
+  ParameterShard(ElementRange range, std::string life_key, std::shared_ptr<ShardContext> context,
                  std::vector<std::shared_ptr<BucketAggregator>> buckets);
   // Errors: InvalidArgument if the bucket is not of this shard.
   absl::StatusOr<BucketAggregator*> Find(uint32_t bucket) const;
@@ -158,6 +160,7 @@ class ParameterShard {
   absl::Status ForEachBucket(absl::FunctionRef<absl::Status(BucketAggregator&)> function);
 
   const ElementRange range_;
+  const std::string life_key_;
   const std::shared_ptr<ShardContext> context_;
   const std::vector<std::shared_ptr<BucketAggregator>> buckets_;
 };

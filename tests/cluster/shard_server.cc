@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "proto/bulk_options.h"
+#include "server/rpc/life_secret.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar {
@@ -27,6 +28,7 @@ ShardServer::ShardServer(Config config)
   shard_config.layout = config_.layout;
   shard_config.job = config_.job;
   shard_config.staging_bytes = config_.staging_bytes;
+  shard_config.life_key = config_.life_key;
   absl::StatusOr<std::unique_ptr<ParameterShard>> shard =
       ParameterShard::Create(std::move(shard_config), std::move(deps));
   LODESTAR_CHECK(shard.ok()) << shard.status().ToString();
@@ -85,6 +87,10 @@ BulkGrpcTransportConfig ShardServer::TransportConfig(WorkerId worker) const {
   config.buckets = buckets_;
   config.worker = worker;
   config.incarnation = Incarnation(1);
+  if (!config_.life_key.empty()) {
+    config.life_secret =
+        LifeClaim("", "").SecretOf(config_.life_key, {config.worker, config.incarnation});
+  }
   return config;
 }
 

@@ -34,6 +34,7 @@ class ShardServer {
     int num_threads = 2;
     bool shared_memory = true;
     TransportSecurity security = {};
+    std::string life_key = {};  // see CoordinatorConfig
   };
 
   // Serves with weights from job.seed. Aborts if the config is not valid.

@@ -226,6 +226,29 @@ TEST_F(SharedMemoryTest, ServerThatDoesNotShareSaysSo) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("does not share")));
 }
 
+TEST_F(SharedMemoryTest, MemoryAndStreamsAreOnlyForWhoeverLivesTheLife) {
+  config_.life_key = "a key";
+  Start();
+  server_->OpenRound(Round(0), 1, 0.01);
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));
+  EXPECT_THAT(Refusal(Describe(region)), StatusIs(absl::StatusCode::kUnauthenticated));
+  EXPECT_EQ(server_->rpc().num_shared_regions(), 0);
+  for (const bool share : {false, true}) {
+    BulkGrpcTransportConfig forged = server_->TransportConfig(WorkerId(1));
+    forged.shared_memory = share;
+    forged.life_secret = server_->TransportConfig(WorkerId(2)).life_secret;
+    const auto another = MakeBulkGrpcTransport(forged);
+    const auto is_anothers =
+        StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("is not this caller's"));
+    EXPECT_THAT(Pull(*another, Round(0)), is_anothers);
+    EXPECT_THAT(Push(*another, Round(0), Gradient(1, 0)), is_anothers);
+  }
+  const Peer own = Connect(WorkerId(1), /*share=*/true);
+  EXPECT_OK(own.shared);
+  EXPECT_OK(Pull(*own.transport, Round(0)));
+  EXPECT_OK(Push(*own.transport, Round(0), Gradient(1, 0)));
+}
+
 TEST_F(SharedMemoryTest, ForgedRegionsAreRefused) {
   Start();
   ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(1 << 20));

@@ -31,6 +31,11 @@ WireClient::WireClient(const std::string& coordinator, const std::string& name,
       cluster_(v1::ClusterService::NewStub(
           grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()))) {}
 
+void WireClient::Prepare(grpc::ClientContext& context) const {
+  SetDeadline(context);
+  context.AddMetadata("lodestar-life", registration_.life_secret());
+}
+
 absl::Status WireClient::TryRegister(const v1::Layout& layout) {
   v1::RegisterRequest request;
   request.set_wire_version(kWireVersion);
@@ -72,7 +77,7 @@ absl::Status WireClient::Join() {
   request.set_incarnation(registration_.incarnation());
   request.set_layout_hash(registration_.layout().hash());
   grpc::ClientContext context;
-  SetDeadline(context);
+  Prepare(context);
   v1::JoinReply reply;
   return FromGrpcStatus(cluster_->Join(&context, request, &reply));
 }
@@ -85,7 +90,7 @@ absl::StatusOr<v1::Grant> WireClient::AskForGrant(const std::optional<v1::RoundR
   request.set_hold_ms(absl::ToInt64Milliseconds(hold));
   if (report.has_value()) *request.mutable_report() = *report;
   grpc::ClientContext context;
-  SetDeadline(context);
+  Prepare(context);
   v1::Grant grant;
   RETURN_IF_ERROR(FromGrpcStatus(cluster_->NextGrant(&context, request, &grant)));
   return grant;
@@ -125,7 +130,7 @@ absl::Status WireClient::PushToServer(const v1::ServerAddress& server,
                                       const v1::PushChunk& prototype,
                                       const std::vector<float>& elements, v1::PushReply* total) {
   grpc::ClientContext context;
-  SetDeadline(context);
+  Prepare(context);
   v1::PushReply reply;
   const auto writer = StubOf(server)->Push(&context, &reply);
   for (int index = 0; index < registration_.buckets_size(); ++index) {
@@ -169,7 +174,7 @@ absl::Status WireClient::PullFromServer(const v1::ServerAddress& server, int64_t
     if (registration_.buckets(index).shard() == server.shard()) request.add_buckets(index);
   }
   grpc::ClientContext context;
-  SetDeadline(context);
+  Prepare(context);
   const auto reader = StubOf(server)->Pull(&context, request);
   v1::PullChunk chunk;
   while (reader->Read(&chunk)) {
@@ -187,7 +192,7 @@ absl::Status WireClient::Heartbeat() {
   request.set_worker_id(registration_.worker_id());
   request.set_incarnation(registration_.incarnation());
   grpc::ClientContext context;
-  SetDeadline(context);
+  Prepare(context);
   v1::HeartbeatReply reply;
   return FromGrpcStatus(cluster_->Heartbeat(&context, request, &reply));
 }
@@ -200,7 +205,7 @@ absl::Status WireClient::Leave(const std::optional<v1::RoundReport>& report,
   request.set_reason(reason);
   if (report.has_value()) *request.mutable_report() = *report;
   grpc::ClientContext context;
-  SetDeadline(context);
+  Prepare(context);
   v1::LeaveReply reply;
   return FromGrpcStatus(cluster_->Leave(&context, request, &reply));
 }

@@ -51,6 +51,8 @@ class WireClient {
   void set_incarnation(uint64_t incarnation) { registration_.set_incarnation(incarnation); }
 
  private:
+  // The deadline, and what shows that the life is this client's.
+  void Prepare(grpc::ClientContext& context) const;
   absl::Status PushToServer(const v1::ServerAddress& server, const v1::PushChunk& prototype,
                             const std::vector<float>& elements, v1::PushReply* total);
   absl::Status PullFromServer(const v1::ServerAddress& server, int64_t min_round,

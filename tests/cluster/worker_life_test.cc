@@ -14,6 +14,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/bulk_options.h"
 #include "proto/cluster_service.grpc.pb.h"
 #include "proto/convert.h"
 #include "tests/cluster/in_process_cluster.h"
@@ -111,6 +112,14 @@ TEST_F(StandoffTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
                                       HasSubstr("life: round 0 is not handed in")));
 }
 
+// What a call shows of its caller.
+void PassOn(const grpc::ServerContext& call, grpc::ClientContext& context) {
+  for (const auto& [key, value] : call.client_metadata()) {
+    if (key != kLifeSecretKey) continue;
+    context.AddMetadata(kLifeSecretKey, std::string(value.data(), value.size()));
+  }
+}
+
 // Passes a worker's calls on to the coordinator, but fails those that bring the report of `cut`
 // once with `code`: as a path does that is down for a moment, or that damages an answer.
 class CutPath final : public v1::ClusterService::Service {
@@ -131,22 +140,25 @@ class CutPath final : public v1::ClusterService::Service {
   // Rounds whose reports have come, in order.
   std::vector<int64_t> reports() const { return reports_; }
 
-  grpc::Status Register(grpc::ServerContext*, const v1::RegisterRequest* request,
+  grpc::Status Register(grpc::ServerContext* call, const v1::RegisterRequest* request,
                         v1::RegisterReply* reply) override {
     grpc::ClientContext context;
+    PassOn(*call, context);
     return coordinator_->Register(&context, *request, reply);
   }
-  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
+  grpc::Status Join(grpc::ServerContext* call, const v1::JoinRequest* request,
                     v1::JoinReply* reply) override {
     grpc::ClientContext context;
+    PassOn(*call, context);
     return coordinator_->Join(&context, *request, reply);
   }
-  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
+  grpc::Status Heartbeat(grpc::ServerContext* call, const v1::HeartbeatRequest* request,
                          v1::HeartbeatReply* reply) override {
     grpc::ClientContext context;
+    PassOn(*call, context);
     return coordinator_->Heartbeat(&context, *request, reply);
   }
-  grpc::Status NextGrant(grpc::ServerContext*, const v1::GrantRequest* request,
+  grpc::Status NextGrant(grpc::ServerContext* call, const v1::GrantRequest* request,
                          v1::Grant* reply) override {
     if (request->has_report()) {
       reports_.push_back(request->report().round());
@@ -156,11 +168,13 @@ class CutPath final : public v1::ClusterService::Service {
       }
     }
     grpc::ClientContext context;
+    PassOn(*call, context);
     return coordinator_->NextGrant(&context, *request, reply);
   }
-  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request,
+  grpc::Status Leave(grpc::ServerContext* call, const v1::LeaveRequest* request,
                      v1::LeaveReply* reply) override {
     grpc::ClientContext context;
+    PassOn(*call, context);
     return coordinator_->Leave(&context, *request, reply);
   }
 
@@ -275,14 +289,16 @@ class BrokenFarewell final : public v1::ClusterService::Service {
       : stub_(v1::ClusterService::NewStub(
             grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()))) {}
 
-  grpc::Status Register(grpc::ServerContext*, const v1::RegisterRequest* request,
+  grpc::Status Register(grpc::ServerContext* call, const v1::RegisterRequest* request,
                         v1::RegisterReply* reply) override {
     grpc::ClientContext context;
+    PassOn(*call, context);
     return stub_->Register(&context, *request, reply);
   }
-  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request,
+  grpc::Status Leave(grpc::ServerContext* call, const v1::LeaveRequest* request,
                      v1::LeaveReply* reply) override {
     grpc::ClientContext context;
+    PassOn(*call, context);
     const grpc::Status left = stub_->Leave(&context, *request, reply);
     if (num_farewells_++ > 0) return left;
     return {grpc::StatusCode::UNAVAILABLE, "Connection reset by peer"};

@@ -12,10 +12,13 @@
 #include "common/crc32c.h"
 #include "common/json.h"
 #include "common/model_spec_json.h"
+#include "common/process_identity.h"
 #include "common/safetensors.h"
+#include "common/status_macros.h"
 #include "common/testing/simulated_file_system.h"
 #include "proto/model_file.h"
 #include "server/coordinator/coordinator_memory_json.h"
+#include "server/coordinator/coordinator_state_json.h"
 #include "server/journal/journal_reader.h"
 #include "server/journal/journal_record.h"
 #include "server/journal/journal_segments.h"
@@ -194,6 +197,27 @@ void ReadCoordinatorMemory(absl::string_view bytes) {
       });
 }
 
+void ReadCoordinatorState(absl::string_view bytes) {
+  CheckText(
+      bytes, [](const std::string& text) { return CoordinatorStateFromJson(text); },
+      CoordinatorStateToJson);
+}
+
+// Of another process, in a file LOCK or with etcd. Its texts for people may become shorter.
+void ReadProcessIdentity(absl::string_view bytes) {
+  const auto parse = [](const std::string& text) -> absl::StatusOr<ProcessIdentity> {
+    ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+    return ProcessIdentityFromJson(json);
+  };
+  const absl::StatusOr<ProcessIdentity> identity = parse(std::string(bytes));
+  if (!identity.ok()) return Refuse(identity.status());
+  Accept();
+  const absl::StatusOr<ProcessIdentity> back = parse(FormatJson(ToJson(*identity)));
+  LODESTAR_CHECK(back.ok()) << back.status();
+  LODESTAR_CHECK(back->machine == identity->machine && back->process == identity->process &&
+                 back->id == identity->id);
+}
+
 void ReadModelFile(absl::string_view bytes) {
   CheckText(
       bytes, [](const std::string& text) { return ParseModelSpec(text, "model"); },
@@ -267,6 +291,22 @@ Seeds CoordinatorMemorySeeds() {
   return {last};
 }
 
+Seeds CoordinatorStateSeeds() {
+  CoordinatorState state;
+  state.server_incarnation = 117664014450036251;
+  state.ledger.next_round = 7;
+  state.ledger.data_sets = {{{"0af3", 100, 10, 1, true}, 42, "a"}};
+  state.membership.names = {{"a", WorkerId(1), true}, {"b", WorkerId(3), false}};
+  state.membership.last_id = WorkerId(3);
+  state.membership.last_incarnation = Incarnation(9);
+  state.progress.loss.train = 0.5;
+  return {CoordinatorStateToJson({}), CoordinatorStateToJson(state)};
+}
+
+Seeds ProcessIdentitySeeds() {
+  return {FormatJson(ToJson(ProcessIdentity{"boot", "host", 12, "2026-11-21", 0xabc}))};
+}
+
 Seeds ModelFileSeeds() {
   return {ModelSpecToModelFile(*ModelPreset("gpt-nano")),
           "name: \"mine\"  # a comment\nmlp {\n  widths: [784, 32, 10]\n}\n"};
@@ -291,6 +331,8 @@ absl::Span<const Case> Cases() {
       {"coordinator_memory", ReadCoordinatorMemory, CoordinatorMemorySeeds},
       {"model_file", ReadModelFile, ModelFileSeeds},
       {"model_json", ReadModelJson, ModelJsonSeeds},
+      {"coordinator_state", ReadCoordinatorState, CoordinatorStateSeeds},
+      {"process_identity", ReadProcessIdentity, ProcessIdentitySeeds},
   };
   return kCases;
 }

@@ -2,6 +2,7 @@
 """Joining over TLS: what one join string does, and what everybody else is told."""
 import os
 import re
+import shutil
 import subprocess
 import unittest
 
@@ -80,6 +81,40 @@ class JoiningTest(cluster_processes.ClusterTestCase):
     worker = self.start_joiner("one", join=self.new_token())
     for process in (worker, other, server):
       self.assert_ends(process)
+
+  def test_certificates_of_ones_own_are_read_again_when_they_change(self):
+    # A cluster that is only there to issue them: one for the server, two for the worker.
+    issuer = self.start_tls_server(min_workers=9)
+    issued = {}
+    for home in ("old", "new"):
+      joiner = self.start_joiner(home, join=self.new_token("--name=member"))
+      joiner.wait_for_log("enrolled as")
+      joiner.kill()
+      joiner.wait()
+      for folder, _, names in os.walk(self.path(home)):
+        if "certificate.pem" in names:
+          issued[home] = folder
+    self.assertEqual(sorted(issued), ["new", "old"])
+    issuer.kill()
+    issuer.wait()
+
+    def own(folder):
+      return {f"tls_{flag}": os.path.join(folder, name + ".pem")
+              for flag, name in (("cert", "certificate"), ("key", "key"), ("ca", "authority"))}
+
+    server = self.start_server(name="owner", popen={"env": self.environment("owner")},
+                               rounds=400, min_workers=1, **own(self.path("state", "server-0")))
+    used = self.path("used")
+    shutil.copytree(issued["old"], used)
+    flags = [f"--{name}={value}" for name, value in own(used).items()]
+    member = self.start_joiner("member", f"--coordinator=127.0.0.1:{self.port}", "--name=member",
+                               *flags)
+    self.wait_for_round(3)
+    for name in ("key.pem", "certificate.pem"):
+      os.replace(os.path.join(issued["new"], name), os.path.join(used, name))
+    self.assert_ends(member)
+    self.assert_ends(server)
+    self.assertNotIn("not connected", member.log())
 
   def test_everybody_else_is_told_why_not(self):
     server = self.start_tls_server()

@@ -100,6 +100,7 @@ size_t BulkConnections::ChunkBytes(int stream, bool is_push) {
 
 uint64_t BulkConnections::BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
                                     grpc::ClientContext& context) {
+  if (!config_.life_secret.empty()) context.AddMetadata(kLifeSecretKey, config_.life_secret);
   if (watchdog_ == nullptr) return 0;
   const uint64_t number = watchdog_->NewNumber();
   context.AddMetadata(kCallNumberKey, absl::StrCat(number));
@@ -125,8 +126,8 @@ std::unique_ptr<SharedMemoryLink> BulkConnections::MakeLink(
   const auto block_bytes = static_cast<int64_t>(config_.chunk_bytes);
   SharedMemoryLink::Config link;
   link.channel = channel;
-  link.worker = config_.worker;
-  link.incarnation = config_.incarnation;
+  link.life = {config_.worker, config_.incarnation};
+  link.life_secret = config_.life_secret;
   link.block_bytes = config_.chunk_bytes;
   // A small model needs no more than itself.
   link.blocks = static_cast<int>(

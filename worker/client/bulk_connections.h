@@ -54,8 +54,8 @@ class BulkConnections {
 
   // How large chunks of the next call are to be, where they do not go through shared memory.
   size_t ChunkBytes(int stream, bool is_push);
-  // Whoever starts a call gives it a number first, in its metadata, and tells when it is over.
-  // Nothing is done where nobody looks.
+  // Whoever starts a call has its metadata written first, the life's secret and, where somebody
+  // looks, a number; and tells when it is over.
   uint64_t BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
                      grpc::ClientContext& context);
   void EndCall(uint64_t number, const absl::Status& status);

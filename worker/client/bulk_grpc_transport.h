@@ -30,6 +30,7 @@ struct BulkGrpcTransportConfig {
   std::vector<Bucket> buckets;       // the plan, by index
   WorkerId worker;
   Incarnation incarnation;
+  std::string life_secret;  // see Registration
   int channels_per_server = kDataChannelsPerServer;
   // A server with less of the model gets one channel.
   int64_t bytes_for_many_channels = kBytesForManyChannels;

@@ -104,11 +104,16 @@ class ClusterSession final : public CoordinatorLink {
     SetLife(*life_, &request);
     return request;
   }
+  // ... and proves it.
+  void Prove(grpc::ClientContext& context) const {
+    if (!life_secret_.empty()) context.AddMetadata(kLifeSecretKey, life_secret_);
+  }
 
   const ClusterSessionConfig config_;
   // Of the thread that seeks: Register() does so while no heartbeats run.
   AddressList addresses_;
   std::optional<WorkerLife> life_;
+  std::string life_secret_;  // empty before a life, and where none is asked for
   std::thread heartbeats_;
 
   absl::Mutex mutex_;
@@ -170,6 +175,7 @@ template <typename Method, typename Request, typename Reply>
 absl::Status ClusterSession::Call(Method method, const Request& request, absl::Duration timeout,
                                   Reply* reply) {
   grpc::ClientContext context;
+  Prove(context);
   context.set_deadline(Deadline(timeout));
   {
     absl::MutexLock lock(&mutex_);
@@ -242,6 +248,7 @@ absl::StatusOr<Registration> ClusterSession::TryRegister() {
   RETURN_IF_ERROR(Call(&v1::ClusterService::Stub::Register, ToProto(call), timeout, &reply));
   ASSIGN_OR_RETURN(Registration registration, FromProto(reply));
   life_ = registration.life;
+  life_secret_ = registration.life_secret;
   return registration;
 }
 
@@ -277,6 +284,7 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   for (int attempt = 0; attempt < kFarewells; ++attempt) {
     if (attempt > 0) Connect();
     grpc::ClientContext context;
+    Prove(context);
     context.set_deadline(deadline);
     context.set_wait_for_ready(report.has_value());
     v1::LeaveReply reply;
@@ -341,6 +349,7 @@ absl::StatusOr<HeartbeatAnswer> ClusterSession::SendHeartbeat(HeartbeatCall call
                                                               absl::Duration patience) {
   call.life = *life_;
   grpc::ClientContext context;
+  Prove(context);
   context.set_deadline(Deadline(patience));
   v1::HeartbeatReply reply;
   {

@@ -5,17 +5,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {
 
 absl::StatusOr<std::shared_ptr<SharedMemoryCall>> SharedMemoryCall::Start(
-    const std::shared_ptr<grpc::Channel>& channel, WorkerId worker, Incarnation incarnation,
-    size_t block_bytes, int blocks, SettledCallback settled) {
+    const std::shared_ptr<grpc::Channel>& channel, const WorkerLife& life,
+    const std::string& life_secret, size_t block_bytes, int blocks, SettledCallback settled) {
   ASSIGN_OR_RETURN(SharedRegion region, SharedRegion::Create(2 * blocks * block_bytes));
   std::shared_ptr<SharedMemoryCall> call(
       new SharedMemoryCall(channel, std::move(region), block_bytes, blocks, std::move(settled)));
-  call->Begin(worker, incarnation);
+  call->Begin(life, life_secret);
   return call;
 }
 
@@ -31,14 +32,15 @@ SharedMemoryCall::SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel
   for (int i = 0; i < blocks; ++i) free_.push_back(OffsetOf(i));
 }
 
-void SharedMemoryCall::Begin(WorkerId worker, Incarnation incarnation) {
+void SharedMemoryCall::Begin(const WorkerLife& life, const std::string& life_secret) {
+  if (!life_secret.empty()) context_.AddMetadata(kLifeSecretKey, life_secret);
   stub_->async()->ShareMemory(&context_, this);
   // Writes start outside of gRPC's callbacks; the hold keeps the call until OnReadDone(false).
   AddHold();
   absl::MutexLock lock(&mutex_);
   const SharedRegion::Handle& handle = region_.handle();
-  pending_.set_worker_id(worker.value());
-  pending_.set_incarnation(incarnation.value());
+  pending_.set_worker_id(life.worker.value());
+  pending_.set_incarnation(life.incarnation.value());
   pending_.set_process_id(handle.process_id);
   pending_.set_file_descriptor(handle.descriptor);
   pending_.set_nonce(handle.nonce);

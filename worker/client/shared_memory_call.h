@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/ids.h"
+#include "common/cluster_messages.h"
 #include "common/shared_region.h"
 #include "proto/parameter_service.grpc.pb.h"
 
@@ -33,11 +33,11 @@ class SharedMemoryCall final
   // Called once, on a gRPC thread: OK when the server has the region, or why it does not.
   using SettledCallback = std::function<void(const absl::Status&)>;
 
-  // `blocks` for each direction. Errors: those of SharedRegion::Create(). The worker's memory is
-  // touched only once the server has accepted it.
+  // `life_secret`: see Registration. `blocks`: for each direction. Errors: those of
+  // SharedRegion::Create(). The worker's memory is touched only once the server has accepted it.
   static absl::StatusOr<std::shared_ptr<SharedMemoryCall>> Start(
-      const std::shared_ptr<grpc::Channel>& channel, WorkerId worker, Incarnation incarnation,
-      size_t block_bytes, int blocks, SettledCallback settled);
+      const std::shared_ptr<grpc::Channel>& channel, const WorkerLife& life,
+      const std::string& life_secret, size_t block_bytes, int blocks, SettledCallback settled);
 
   // True between the server's answer and the end of the call.
   bool is_open() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -71,7 +71,7 @@ class SharedMemoryCall final
  private:
   SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel, SharedRegion region,
                    size_t block_bytes, int blocks, SettledCallback settled);
-  void Begin(WorkerId worker, Incarnation incarnation);
+  void Begin(const WorkerLife& life, const std::string& life_secret);
   void Accepted(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t OffsetOf(int block) const { return static_cast<uint64_t>(block) * block_bytes_; }

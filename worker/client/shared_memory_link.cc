@@ -44,7 +44,7 @@ absl::Status SharedMemoryLink::PrepareLocked(std::vector<std::shared_ptr<SharedM
   ended_.erase(first_done, ended_.end());
   if (current_ != nullptr || is_refused_) return absl::OkStatus();
   absl::StatusOr<std::shared_ptr<SharedMemoryCall>> call =
-      SharedMemoryCall::Start(channel_, config_.worker, config_.incarnation, config_.block_bytes,
+      SharedMemoryCall::Start(channel_, config_.life, config_.life_secret, config_.block_bytes,
                               config_.blocks, config_.on_settled);
   if (call.ok()) {
     current_ = *std::move(call);

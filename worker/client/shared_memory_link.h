@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "common/ids.h"
+#include "common/cluster_messages.h"
 #include "worker/client/shared_memory_call.h"
 
 namespace lodestar {
@@ -21,8 +21,8 @@ class SharedMemoryLink {
  public:
   struct Config {
     std::shared_ptr<grpc::Channel> channel;  // until UseChannel()
-    WorkerId worker;
-    Incarnation incarnation;
+    WorkerLife life;
+    std::string life_secret;  // see Registration
     size_t block_bytes = 0;
     int blocks = 0;  // for each direction
     // Called when it is known whether memory is shared: OK, or why not. On any thread; may be null.

@@ -1,0 +1,84 @@
+#include "server/rpc/revocation_watch.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/logging.h"
+#include "common/peer_text.h"
+#include "proto/authority_service.grpc.pb.h"
+#include "proto/bulk_options.h"
+#include "proto/status_mapping.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(10);
+constexpr size_t kMaxReasonBytes = 512;
+
+}  // namespace
+
+RevocationWatch::RevocationWatch(TransportSecurity security, const std::string& servers,
+                                 absl::Duration interval)
+    : security_(std::move(security)),
+      servers_(absl::StrSplit(servers, ',')),
+      interval_(interval),
+      thread_([this] { Run(); }) {}
+
+RevocationWatch::~RevocationWatch() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_over_ = true;
+    if (call_ != nullptr) call_->TryCancel();
+  }
+  thread_.join();
+}
+
+absl::Status RevocationWatch::CheckNotRevoked(const Identity& identity) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = revoked_.find(identity.id);
+  return found == revoked_.end() ? absl::OkStatus() : absl::UnauthenticatedError(found->second);
+}
+
+absl::Status RevocationWatch::Ask() {
+  absl::Status last;
+  for (const std::string& server : servers_) {
+    const auto stub = v1::AuthorityService::NewStub(grpc::CreateCustomChannel(
+        server, security_.channel_credentials(), ControlChannelArguments()));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kTimeout));
+    {
+      absl::MutexLock lock(&mutex_);
+      if (is_over_) return absl::OkStatus();
+      call_ = &context;
+    }
+    v1::ListRevokedReply reply;
+    last = FromGrpcStatus(stub->ListRevoked(&context, {}, &reply));
+    absl::MutexLock lock(&mutex_);
+    call_ = nullptr;
+    if (!last.ok()) continue;
+    revoked_.clear();
+    for (const v1::RevokedIdentity& identity : reply.identities()) {
+      revoked_.emplace(identity.id(), PeerText(identity.text(), kMaxReasonBytes));
+    }
+    return absl::OkStatus();
+  }
+  return last;
+}
+
+void RevocationWatch::Run() {
+  ChangeLogger logger;
+  while (true) {
+    if (const absl::Status asked = Ask(); asked.ok()) {
+      logger.Forget("revoked");
+    } else {
+      logger.Log(LogLevel::kWarn, "revoked",
+                 absl::StrCat("the coordinator does not say who was revoked: ", asked.message()));
+    }
+    absl::MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithTimeout(absl::Condition(&is_over_), interval_)) return;
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,48 @@
+// Who of a cluster was revoked, for servers that are not where the authority is: the coordinator is
+// asked every few seconds. While it is away, what it said last counts.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/security/identity.h"
+#include "proto/transport_security.h"
+
+namespace lodestar {
+
+// Thread-safe. A thread of its own.
+class RevocationWatch {
+ public:
+  static constexpr absl::Duration kInterval = absl::Seconds(5);
+
+  // `servers`: HOST:PORT[,HOST:PORT...], where the coordinator may be.
+  RevocationWatch(TransportSecurity security, const std::string& servers,
+                  absl::Duration interval = kInterval);
+  ~RevocationWatch();
+
+  // Errors: Unauthenticated, with when and why it was revoked.
+  absl::Status CheckNotRevoked(const Identity& identity) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Ask() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const TransportSecurity security_;
+  const std::vector<std::string> servers_;
+  const absl::Duration interval_;
+  mutable absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, std::string> revoked_ ABSL_GUARDED_BY(mutex_);  // ids; why
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // under way
+  std::thread thread_;
+};
+
+}  // namespace lodestar
