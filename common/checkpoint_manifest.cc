@@ -70,6 +70,37 @@ absl::StatusOr<std::vector<CountedRow>> CountedFrom(const Json& table) {
   return counted;
 }
 
+// [norm, contributions] for each bucket; empty if none is known.
+Json NormsJson(const std::vector<BucketManifest>& buckets) {
+  Json norms = Json::array();
+  bool has_any = false;
+  for (const BucketManifest& bucket : buckets) {
+    norms.push_back({bucket.usual_norm.norm, bucket.usual_norm.contributions});
+    has_any = has_any || bucket.usual_norm.contributions > 0;
+  }
+  return has_any ? norms : Json::array();
+}
+
+absl::Status ReadNorms(const Json& json, std::vector<BucketManifest>& buckets) {
+  // Earlier releases have none.
+  if (!json.contains("norms")) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Json* norms, GetArray(json, "norms"));
+  if (norms->size() != buckets.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("norms are of ", norms->size(), " buckets, and there are ", buckets.size()));
+  }
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const Json& row = (*norms)[i];
+    if (!row.is_array() || row.size() != 2 || !row[0].is_number()) {
+      return absl::InvalidArgumentError("a row of norms is not [norm, contributions]");
+    }
+    buckets[i].usual_norm.norm = row[0].get<double>();
+    ASSIGN_OR_RETURN(buckets[i].usual_norm.contributions,
+                     AsInt64(row[1], "contributions in norms"));
+  }
+  return absl::OkStatus();
+}
+
 Json ShardJson(const ShardManifest& shard) {
   Json json = {{"shard", shard.shard},
                {"begin", shard.range.begin},
@@ -89,6 +120,7 @@ Json ShardJson(const ShardManifest& shard) {
   }
   json["counted_tables"] = std::move(tables);  // [[worker, incarnation, round], ...] each
   json["buckets"] = std::move(buckets);        // [begin, end, version, index of its table]
+  if (Json norms = NormsJson(shard.buckets); !norms.empty()) json["norms"] = std::move(norms);
   return json;
 }
 
@@ -141,6 +173,7 @@ absl::StatusOr<ShardManifest> ShardFrom(const Json& json) {
     ASSIGN_OR_RETURN(shard.buckets.emplace_back(), BucketFrom(row, end, tables));
     end = shard.buckets.back().range.end;
   }
+  RETURN_IF_ERROR(ReadNorms(json, shard.buckets));
   if (end == shard.range.end && end > shard.range.begin) return shard;
   return absl::InvalidArgumentError(absl::StrCat("the buckets of shard ", index, " end at ", end,
                                                  ", the shard at ", shard.range.end));

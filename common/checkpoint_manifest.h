@@ -40,10 +40,17 @@ struct CountedRow {
   Round round;
 };
 
+// What the norm of a contribution usually is.
+struct NormRow {
+  double norm = 0.0;
+  int64_t contributions = 0;  // that it is known from; 0: it is not known
+};
+
 struct BucketManifest {
   ElementRange range;
   Version version;
   std::vector<CountedRow> counted;  // ascending by worker
+  NormRow usual_norm = {};
 };
 
 // The part that the server of one shard writes.

@@ -9,6 +9,7 @@
 #include "common/encoding.h"
 #include "common/learning_rate_schedule.h"
 #include "common/model_spec.h"
+#include "common/robust_mean.h"
 
 namespace lodestar {
 namespace {
@@ -42,7 +43,8 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
   const auto& [model, mode, quorum, max_rounds_ahead, staleness_scaling, local_steps,
                outer_optimizer, outer_learning_rate, outer_momentum, optimizer, schedule, clip_norm,
                batch_size, global_batch_size, min_workers, keep_workers, seed, eval_every,
-               eval_samples, bucket_bytes, push_encoding, pull_encoding, error_feedback] = job;
+               eval_samples, bucket_bytes, push_encoding, pull_encoding, error_feedback,
+               robust_mean, norm_limit] = job;
   const auto& [optimizer_kind, momentum, beta1, beta2, epsilon, weight_decay] = optimizer;
   const auto& [schedule_kind, peak, minimum, warmup_rounds, total_rounds] = schedule;
   return {
@@ -64,6 +66,8 @@ std::vector<JobSetting> JobSettings(const JobSpec& job) {
       {"epsilon", Text(epsilon)},
       {"clip_norm", Text(clip_norm)},
       {"quorum", Text(quorum)},
+      {"robust_mean", RobustMeanText(robust_mean)},
+      {"norm_limit", Text(norm_limit)},
       {"max_rounds_ahead", Text(max_rounds_ahead)},
       {"staleness_scaling", Text(StalenessScalingName(staleness_scaling))},
       {"local_steps", Text(local_steps)},
@@ -92,6 +96,7 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
   const bool is_local = job.mode == Mode::kLocalSgd;
   add(job.mode == Mode::kSync, {"quorum"}, "--mode=sync");
   add(job.mode == Mode::kAsync, {"max_rounds_ahead"}, "--mode=async");
+  add(HasRosters(job), {"robust_mean"}, "--mode=sync or local_sgd");
   // In lock step nothing is stale.
   add(job.mode == Mode::kAsync && job.max_rounds_ahead != 0, {"staleness_scaling"},
       "--mode=async and --max_rounds_ahead other than 0");

@@ -15,6 +15,8 @@ constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
 // Far above what trains, and with room for their products in fp32.
 constexpr double kMaxRate = 1e6;
 constexpr double kMaxNorm = 1e30;
+// Honest contributions differ by that much.
+constexpr double kMinNormLimit = 2.0;
 // Less is 0 in fp32, and AdamW would divide 0 by 0 where there is no gradient.
 constexpr double kMinEpsilon = 1e-30;
 
@@ -63,6 +65,28 @@ absl::Status CheckMode(const JobSpec& job) {
                   not_in_mode + "use --mode=local_sgd or leave 1");
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckRobustMean(const JobSpec& job) {
+  if (!job.robust_mean.is_robust()) return absl::OkStatus();
+  RETURN_IF_ERROR(ValidateRobustMean(job.robust_mean));
+  const std::string text = RobustMeanText(job.robust_mean);
+  if (!HasRosters(job)) {
+    return Refuse("robust_mean", text,
+                  absl::StrCat("has no meaning with --mode=", ModeName(job.mode),
+                               ", where each contribution is applied alone; use --mode=sync or "
+                               "local_sgd, or leave none"));
+  }
+  if (job.min_workers > kMaxRobustContributions) {
+    return Refuse("robust_mean", text,
+                  absl::StrCat("combines at most ", kMaxRobustContributions,
+                               " contributions, and --min_workers=", job.min_workers));
+  }
+  const int least = job.robust_mean.MinContributions();
+  if (job.quorum == 0 || job.quorum >= least) return absl::OkStatus();
+  return Refuse("robust_mean", text,
+                absl::StrCat("needs ", least, " contributions a round, and --quorum=", job.quorum,
+                             " lets fewer count"));
 }
 
 absl::Status CheckOptimizer(const OptimizerSettings& optimizer) {
@@ -139,10 +163,14 @@ bool HasRosters(const JobSpec& job) {
 absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(ValidateModelSpec(job.model));
   RETURN_IF_ERROR(CheckMode(job));
+  RETURN_IF_ERROR(CheckRobustMean(job));
   RETURN_IF_ERROR(CheckOptimizer(job.optimizer));
   RETURN_IF_ERROR(CheckSchedule(job.schedule));
   RETURN_IF_ERROR(CheckBatch(job));
   RETURN_IF_ERROR(CheckRange("clip_norm", job.clip_norm, 0, kMaxNorm));
+  if (job.norm_limit != 0.0) {
+    RETURN_IF_ERROR(CheckRange("norm_limit", job.norm_limit, kMinNormLimit, kMaxNorm));
+  }
   RETURN_IF_ERROR(CheckWholeRange("eval_every", job.eval_every, 0, kMaxRounds));
   RETURN_IF_ERROR(CheckWholeRange("eval_samples", job.eval_samples, 0, kMaxRounds));
   return CheckWholeRange("bucket_bytes", job.bucket_bytes, sizeof(float), kMaxBucketBytes);

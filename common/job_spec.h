@@ -13,6 +13,7 @@
 #include "common/encoding.h"
 #include "common/learning_rate_schedule.h"
 #include "common/model_spec.h"
+#include "common/robust_mean.h"
 
 namespace lodestar {
 
@@ -37,6 +38,8 @@ struct OptimizerSettings {
 inline constexpr int64_t kMaxStepSamples = int64_t{1} << 20;
 // A grant, one message, has a learning rate for each.
 inline constexpr int kMaxLocalSteps = 1 << 19;
+
+inline constexpr double kDefaultNormLimit = 10.0;
 
 struct JobSpec {
   ModelSpec model;
@@ -63,6 +66,9 @@ struct JobSpec {
   Encoding pull_encoding = Encoding::kFp32;  // of weights; not fp32: of their changes
   // What encoding loses of one contribution or change is added to the next.
   bool error_feedback = true;
+  RobustMean robust_mean;  // of a round's contributions; where HasRosters()
+  // How many times the usual norm of a bucket a contribution may have; 0: any. See NormWatch.
+  double norm_limit = kDefaultNormLimit;
 };
 
 // Whether rounds are rounds of all members: a roster contributes to each, and their mean is

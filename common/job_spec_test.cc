@@ -52,6 +52,34 @@ TEST(ValidateJobSpecTest, AcceptsEachModeWithItsFlags) {
   EXPECT_OK(ValidateJobSpec(local));
 }
 
+TEST(ValidateJobSpecTest, ARobustMeanNeedsRoundsOfEnoughAndNotTooMany) {
+  JobSpec job = ValidJob();
+  job.robust_mean = {RobustMean::Kind::kTrimmed, 1};
+  for (const Mode mode : {Mode::kSync, Mode::kLocalSgd}) {
+    job.mode = mode;
+    EXPECT_OK(ValidateJobSpec(job));
+  }
+  job.mode = Mode::kAsync;
+  job.max_rounds_ahead = 0;
+  EXPECT_OK(ValidateJobSpec(job));
+  ExpectRefused({
+      {[](JobSpec& j) { j.mode = Mode::kAsync, j.robust_mean.kind = RobustMean::Kind::kMedian; },
+       "--robust_mean=median has no meaning with --mode=async"},
+      {[](JobSpec& j) {
+         j.min_workers = 33, j.robust_mean = {RobustMean::Kind::kTrimmed, 2};
+       },
+       "--robust_mean=trimmed:2 combines at most 32 contributions, and --min_workers=33"},
+      {[](JobSpec& j) {
+         j.quorum = 4, j.robust_mean = {RobustMean::Kind::kTrimmed, 2};
+       },
+       "--robust_mean=trimmed:2 needs 5 contributions a round, and --quorum=4"},
+      {[](JobSpec& j) {
+         j.robust_mean = {RobustMean::Kind::kTrimmed, 0};
+       },
+       "--robust_mean=trimmed:0 trims nothing"},
+  });
+}
+
 TEST(HasRostersTest, OnlyAsynchronousRoundsAheadOfEachOtherHaveNone) {
   JobSpec job = ValidJob();
   for (const Mode mode : {Mode::kSync, Mode::kLocalSgd}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/check.h"
 #include "kernels/simd/loops.h"
 
 namespace lodestar {
@@ -10,6 +11,8 @@ namespace {
 
 // 32 KiB of fp32: the second pass over a block finds it in the cache.
 constexpr int64_t kBlock = 8 * 1024;
+
+static_assert(kMaxTrimmedValues == simd::kMaxTrimmedValues);
 
 }  // namespace
 
@@ -36,6 +39,16 @@ bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int
   return finite;
 }
 
+void TrimmedMean(float* out, absl::Span<const float* const> values, absl::Span<const float> weights,
+                 int trim, int64_t n) {
+  const int count = static_cast<int>(values.size());
+  LODESTAR_CHECK(count <= kMaxTrimmedValues && 2 * trim < count && trim >= 0)
+      << count << " values, trim " << trim;
+  LODESTAR_CHECK(weights.empty() || weights.size() == values.size()) << weights.size();
+  simd::BestLoops().trimmed_mean(out, values.data(), weights.empty() ? nullptr : weights.data(),
+                                 count, trim, n);
+}
+
 void Subtract(float* z, const float* x, const float* y, int64_t n) {
   simd::BestLoops().subtract(z, x, y, n);
 }
@@ -44,6 +57,10 @@ double SumOfSquares(const float* x, int64_t n) { return simd::BestLoops().sum_of
 
 bool AllBelow(const float* x, float limit, int64_t n) {
   return simd::BestLoops().all_below(x, limit, n);
+}
+
+bool AllBelow(const float* x, float limit, int64_t n, double* square_sum) {
+  return simd::BestLoops().all_below_with_square_sum(x, limit, n, square_sum);
 }
 
 bool AllFinite(const float* x, int64_t n) {

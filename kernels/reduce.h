@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "kernels/device.h"
 
 namespace lodestar {
@@ -20,6 +21,14 @@ bool WriteScaled(float* out, const float* x, float scale, int64_t n);
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
                                     Accumulate accumulate);
 
+// out[i] = the mean of the i-th elements of `values` without the `trim` lowest and the `trim`
+// highest of them, each with the weight of its vector (`weights` empty: all alike), in fp32. Of
+// values that are equal, which goes is decided by their order in `values`. out may be one of them.
+// There are at most kMaxTrimmedValues, more than 2 * trim, and none has a NaN; weights are above 0.
+inline constexpr int kMaxTrimmedValues = 32;
+void TrimmedMean(float* out, absl::Span<const float* const> values, absl::Span<const float> weights,
+                 int trim, int64_t n);
+
 // z = x - y; z may be x or y.
 void Subtract(float* z, const float* x, const float* y, int64_t n);
 
@@ -30,5 +39,8 @@ double SumOfSquares(const float* x, int64_t n);
 bool AllFinite(const float* x, int64_t n);
 // Whether every |x[i]| < limit; not for NaN. `limit` is above 0, and may be infinite.
 bool AllBelow(const float* x, float limit, int64_t n);
+// The same, and about the sum of squares, in one pass at the speed of memory: of elements between
+// 1e-18 and 1e18 to a millionth, of smaller ones less, of larger ones perhaps infinite.
+bool AllBelow(const float* x, float limit, int64_t n, double* square_sum);
 
 }  // namespace lodestar

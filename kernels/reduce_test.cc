@@ -1,8 +1,10 @@
 #include "kernels/reduce.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -83,6 +85,28 @@ TEST(ReduceTest, SumOfSquaresDoesNotOverflowInSinglePrecision) {
   EXPECT_NEAR(SumOfSquares(x.data(), 3), 3e60, 1e54);  // 1e30 is not a float: 24 bits
 }
 
+TEST(ReduceTest, SquareSumsComeWithTheCheck) {
+  for (int64_t n : {0, 1, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 100003}) {
+    std::vector<float> x = Random(n + 1, 7);
+    double sum = -1.0;
+    EXPECT_TRUE(AllBelow(x.data() + 1, 1.5f, n, &sum)) << n;
+    const double want = SumOfSquares(x.data() + 1, n);
+    EXPECT_NEAR(sum, want, 1e-6 * want) << n;  // sums of 16 in fp32
+    for (int64_t at : {int64_t{0}, n / 2, n - 1}) {
+      if (n == 0) break;
+      for (float bad : {kNan, -kInfinity, 1.5f}) {
+        const float saved = std::exchange(x[at + 1], bad);
+        EXPECT_FALSE(AllBelow(x.data() + 1, 1.5f, n, &sum)) << n << " " << at;
+        x[at + 1] = saved;
+      }
+    }
+  }
+  double sum = 0.0;
+  const std::vector<float> large(5000, 0.9e18f);
+  EXPECT_TRUE(AllBelow(large.data(), 1e18f, 5000, &sum));
+  EXPECT_NEAR(sum, 5000 * 0.81e36, 1e34);
+}
+
 TEST(ReduceTest, FindsOneNonFiniteAnywhere) {
   for (int64_t n : {1, 16, 17, 63, 20000}) {
     std::vector<float> x = Random(n, 8);
@@ -115,6 +139,84 @@ TEST(ReduceTest, CheckedAccumulationEqualsTheUnchecked) {
       AccumulateScaledCheckingFinite(checked.data(), x.data(), 0.7f, 20001, Accumulate::kAdd));
   AccumulateScaled(unchecked.data(), x.data(), 0.7f, 20001, Accumulate::kAdd);
   EXPECT_EQ(checked, unchecked);
+}
+
+// What the mean is, in f64, of the values of one element.
+double TrimmedOracle(std::vector<std::pair<float, float>> values, int trim) {
+  std::stable_sort(values.begin(), values.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  double sum = 0.0, total = 0.0;
+  for (size_t i = trim; i + trim < values.size(); ++i) {
+    sum += double{values[i].first} * double{values[i].second};
+    total += double{values[i].second};
+  }
+  return sum / total;
+}
+
+TEST(ReduceTest, TrimmedMeanIsThatOfTheOracle) {
+  for (int count = 1; count <= kMaxTrimmedValues; ++count) {
+    for (int64_t n : {1, 15, 16, 33, 257}) {
+      std::vector<std::vector<float>> vectors;
+      std::vector<const float*> values;
+      std::vector<float> weights;
+      for (int i = 0; i < count; ++i) {
+        vectors.push_back(Random(n + 1, 100 + i));
+        // One is wild, and not always the same.
+        if (i == count / 2) {
+          for (float& value : vectors.back()) value *= 1e18f;
+        }
+        weights.push_back(static_cast<float>(1 + i * 7 % 5));
+      }
+      for (const std::vector<float>& vector : vectors) values.push_back(vector.data() + 1);
+      for (int trim = 0; 2 * trim < count; ++trim) {
+        std::vector<float> equal(n), weighted(n);
+        TrimmedMean(equal.data(), values, {}, trim, n);
+        TrimmedMean(weighted.data(), values, weights, trim, n);
+        for (int64_t i = 0; i < n; ++i) {
+          std::vector<std::pair<float, float>> alike, unlike;
+          double largest = 0.0;
+          for (int k = 0; k < count; ++k) {
+            alike.emplace_back(values[k][i], 1.0f);
+            unlike.emplace_back(values[k][i], weights[k]);
+            if (trim == 0 || std::abs(values[k][i]) < 2.0f) {
+              largest = std::max(largest, std::abs(double{values[k][i]}));
+            }
+          }
+          // A sum of at most 32 terms, each rounded, and a division.
+          const double tolerance = 34 * 0x1p-24 * largest;
+          ASSERT_NEAR(equal[i], TrimmedOracle(alike, trim), tolerance)
+              << "count=" << count << " trim=" << trim << " i=" << i;
+          ASSERT_NEAR(weighted[i], TrimmedOracle(unlike, trim), 2 * tolerance)
+              << "count=" << count << " trim=" << trim << " i=" << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, TrimmedMeanMayBeWrittenOverAnyOfTheValuesAndCutAnywhere) {
+  constexpr int64_t kSize = 150;
+  std::vector<std::vector<float>> vectors;
+  for (int i = 0; i < 5; ++i) vectors.push_back(Random(kSize, 200 + i));
+  const std::vector<float> weights = {1, 2, 3, 4, 5};
+  const auto at = [](std::vector<std::vector<float>>& of, int64_t begin) {
+    std::vector<const float*> values;
+    for (const std::vector<float>& vector : of) values.push_back(vector.data() + begin);
+    return values;
+  };
+  std::vector<float> whole(kSize);
+  TrimmedMean(whole.data(), at(vectors, 0), weights, 1, kSize);
+  for (int target = 0; target < 5; ++target) {
+    std::vector<std::vector<float>> own = vectors;
+    TrimmedMean(own[target].data(), at(own, 0), weights, 1, kSize);
+    EXPECT_EQ(own[target], whole) << target;
+  }
+  for (int64_t cut : {1, 16, 63, 64, 65, 149}) {
+    std::vector<float> parts(kSize);
+    TrimmedMean(parts.data(), at(vectors, 0), weights, 1, cut);
+    TrimmedMean(parts.data() + cut, at(vectors, cut), weights, 1, kSize - cut);
+    EXPECT_EQ(parts, whole) << "cut=" << cut;
+  }
 }
 
 TEST(ReduceTest, SubtractsIntoEitherArgument) {

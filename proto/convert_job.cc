@@ -44,6 +44,11 @@ constexpr EnumRow<Encoding, v1::Encoding> kEncodings[] = {
     {Encoding::kFp16, v1::ENCODING_FP16},
     {Encoding::kInt8, v1::ENCODING_INT8},
 };
+constexpr EnumRow<RobustMean::Kind, v1::RobustMean> kRobustMeans[] = {
+    {RobustMean::Kind::kNone, v1::ROBUST_MEAN_NONE},
+    {RobustMean::Kind::kMedian, v1::ROBUST_MEAN_MEDIAN},
+    {RobustMean::Kind::kTrimmed, v1::ROBUST_MEAN_TRIMMED},
+};
 constexpr EnumRow<ContributionKind, v1::ContributionKind> kContributions[] = {
     {ContributionKind::kGradient, v1::CONTRIBUTION_KIND_GRADIENT},
     {ContributionKind::kPseudoGradient, v1::CONTRIBUTION_KIND_PSEUDO_GRADIENT},
@@ -177,6 +182,9 @@ v1::JobSpec ToProto(const JobSpec& job) {
   proto.set_push_encoding(ToProto(job.push_encoding));
   proto.set_pull_encoding(ToProto(job.pull_encoding));
   proto.set_error_feedback(job.error_feedback);
+  proto.set_robust_mean(EnumToProto(kRobustMeans, job.robust_mean.kind));
+  proto.set_trim(job.robust_mean.trim);
+  proto.set_norm_limit(job.norm_limit);
   return proto;
 }
 
@@ -207,6 +215,12 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   ASSIGN_OR_RETURN(job.push_encoding, JobEncoding(proto.push_encoding(), "push_encoding"));
   ASSIGN_OR_RETURN(job.pull_encoding, JobEncoding(proto.pull_encoding(), "pull_encoding"));
   job.error_feedback = proto.error_feedback();
+  if (proto.robust_mean() != v1::ROBUST_MEAN_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(job.robust_mean.kind,
+                     EnumFromProto(kRobustMeans, proto.robust_mean(), "robust_mean"));
+  }
+  job.robust_mean.trim = proto.trim();
+  job.norm_limit = proto.norm_limit();
   RETURN_IF_ERROR(ValidateJobSpec(job));
   return job;
 }

@@ -44,6 +44,7 @@ JobSpec SomeJob() {
   job.bucket_bytes = 1 << 20;
   job.push_encoding = Encoding::kInt8;
   job.pull_encoding = Encoding::kBf16;
+  job.robust_mean = {RobustMean::Kind::kTrimmed, 1};
   return job;
 }
 

@@ -28,6 +28,9 @@ std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
     }
   }
   if (!config.is_coordinator()) return idle;
+  if (config.job.norm_limit == 0.0) {
+    idle.push_back({"poison_limit", "--norm_limit other than 0"});
+  }
   if (config.divergence.action != DivergenceAction::kRollback) {
     idle.push_back({"rollback_lr_factor", "--on_divergence=rollback"});
     idle.push_back({"max_rollbacks", "--on_divergence=rollback"});

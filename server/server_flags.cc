@@ -120,6 +120,24 @@ ABSL_FLAG(
     int32_t, quorum, 0,
     "sync: a round commits with the first that many contributions, later ones are dropped and "
     "counted; at most --min_workers. 0: everyone's.");
+ABSL_FLAG(
+    std::string, robust_mean, "none",
+    "sync, local_sgd: how the contributions of a round are combined. none: their mean, into which "
+    "a "
+    "single wild one leads all others. median: element by element, the value in the middle. "
+    "trimmed:K: element by element, the mean without the K lowest and the K highest values, so "
+    "that "
+    "up to K workers may send what they like; of rounds with fewer than 2K+1 contributions less is "
+    "left out. For up to 32 workers; while a round is open, a server holds a copy of its weights "
+    "for every worker.");
+ABSL_FLAG(double, norm_limit, lodestar::kDefaultNormLimit,
+          "How many times the usual norm a worker's part of a bucket may have, 2 to 1e30: the "
+          "highest that "
+          "the median of a round's workers was of late. What is beyond counts as if it had that "
+          "norm, and "
+          "is an alarm; see --poison_limit. Where most workers are beyond, nobody is to blame. 0: "
+          "any norm "
+          "counts.");
 ABSL_FLAG(int32_t, max_rounds_ahead, -1,
           "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no limit.");
 ABSL_FLAG(std::string, staleness_scaling, "none",
@@ -188,6 +206,11 @@ ABSL_FLAG(
     "How often in a row a worker may send NaN or Inf while others do not: each time it is not "
     "counted and goes back to the newest weights, then it is turned away until it is started "
     "again; 1 to 1000000.");
+ABSL_FLAG(int32_t, poison_limit, 5,
+          "In how many of 100 rounds a worker may send what is beyond --norm_limit. In the "
+          "next it is dropped, and nobody is let in under its name until psctl readmit; 0: it may "
+          "always. "
+          "Up to 99.");
 
 ABSL_FLAG(
     std::string, checkpoint_dir, "",
@@ -396,6 +419,8 @@ absl::StatusOr<JobSpec> ReadJob() {
   ASSIGN_OR_RETURN(job.pull_encoding,
                    ParseEncoding("pull_encoding", absl::GetFlag(FLAGS_pull_encoding)));
   job.error_feedback = absl::GetFlag(FLAGS_error_feedback);
+  ASSIGN_OR_RETURN(job.robust_mean, ParseRobustMean(absl::GetFlag(FLAGS_robust_mean)));
+  job.norm_limit = absl::GetFlag(FLAGS_norm_limit);
   return job;
 }
 
@@ -474,6 +499,7 @@ absl::StatusOr<DivergencePolicy> ReadDivergence() {
   policy.learning_rate_factor = absl::GetFlag(FLAGS_rollback_lr_factor);
   policy.max_rollbacks = absl::GetFlag(FLAGS_max_rollbacks);
   policy.nonfinite_limit = absl::GetFlag(FLAGS_nonfinite_limit);
+  policy.poison_limit = absl::GetFlag(FLAGS_poison_limit);
   return policy;
 }
 
@@ -598,14 +624,14 @@ std::vector<FlagGroup> ServerFlagGroups() {
         "insecure"}},
       {"Model and first weights", {"model", "dropout", "seed", "init_from", "bucket_bytes"}},
       {"Mode and membership",
-       {"mode", "min_workers", "keep_workers", "quorum", "max_rounds_ahead", "staleness_scaling",
-        "local_steps", "outer_optimizer", "outer_learning_rate", "outer_momentum", "lease",
-        "round_timeout"}},
+       {"mode", "min_workers", "keep_workers", "quorum", "robust_mean", "max_rounds_ahead",
+        "staleness_scaling", "local_steps", "outer_optimizer", "outer_learning_rate",
+        "outer_momentum", "lease", "round_timeout"}},
       {"Wire", {"push_encoding", "pull_encoding", "error_feedback"}},
       {"Optimizer",
        {"optimizer", "learning_rate", "min_learning_rate", "lr_schedule", "warmup_rounds",
         "weight_decay", "momentum", "beta1", "beta2", "epsilon", "clip_norm", "on_divergence",
-        "rollback_lr_factor", "max_rollbacks", "nonfinite_limit"}},
+        "rollback_lr_factor", "max_rollbacks", "nonfinite_limit", "norm_limit", "poison_limit"}},
       {"Length, batches, evaluation",
        {"rounds", "batch_size", "global_batch_size", "eval_every", "eval_samples"}},
       {"Checkpoints",

@@ -141,6 +141,8 @@ TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"--log_level=loud"}), HasSubstr("log_level"));
   EXPECT_THAT(ErrorOf({"--push_encoding=int4"}),
               AllOf(HasSubstr("--push_encoding=int4"), HasSubstr("bf16, fp16, int8")));
+  EXPECT_THAT(ErrorOf({"--robust_mean=trimmed"}),
+              AllOf(HasSubstr("--robust_mean=trimmed"), HasSubstr("none, median, trimmed:K")));
   EXPECT_THAT(ErrorOf({"--pull_encoding=half"}), HasSubstr("--pull_encoding=half"));
   EXPECT_THAT(ErrorOf({"train"}), HasSubstr("\"train\" is not a flag"));
 }
@@ -148,6 +150,8 @@ TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
 TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_THAT(ErrorOf({"--http=127.0.0.1:8080"}), HasSubstr("--http=127.0.0.1:8080"));
   EXPECT_THAT(ErrorOf({"--mode=async", "--quorum=1"}), HasSubstr("--mode=async"));
+  EXPECT_THAT(ErrorOf({"--mode=async", "--robust_mean=median"}),
+              HasSubstr("--robust_mean=median has no meaning with --mode=async"));
   EXPECT_THAT(ErrorOf({"--batch_size=4", "--global_batch_size=8"}), HasSubstr("one of the two"));
   EXPECT_THAT(ErrorOf({"--checkpoint_every=5"}), HasSubstr("counts with --checkpoint_dir"));
   EXPECT_THAT(ErrorOf({"--shard=1/2"}), HasSubstr("needs --coordinator"));
@@ -172,6 +176,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
   const std::vector<Case> cases = {
       {{"--quorum=0", "--mode=async"}, "--mode=sync", {"--mode=sync"}},
       {{"--max_rounds_ahead=-1"}, "--mode=async", async},
+      {{"--robust_mean=none", "--mode=async"}, "--mode=sync or local_sgd", local},
       {{"--staleness_scaling=none"}, "--mode=async", async},
       {{"--staleness_scaling=inverse", "--mode=async", "--max_rounds_ahead=0"},
        "--max_rounds_ahead other than 0",
@@ -191,6 +196,7 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--epsilon=1e-6", "--optimizer=nesterov"}, "--optimizer=adamw", adamw},
       {{"--min_learning_rate=1e-4"}, "--lr_schedule=cosine or linear", {"--lr_schedule=linear"}},
       {{"--rollback_lr_factor=0.5"}, "--on_divergence=rollback", {"--on_divergence=rollback"}},
+      {{"--poison_limit=3", "--norm_limit=0"}, "--norm_limit other than 0", {"--norm_limit=5"}},
       {{"--max_rollbacks=3"}, "--on_divergence=rollback", {"--on_divergence=rollback"}},
       {{"--checkpoint_every=5"}, "--checkpoint_dir", saves},
       {{"--checkpoint_interval=1m"}, "--checkpoint_dir", saves},

@@ -191,6 +191,17 @@ absl::StatusOr<v1::StopReply> ClusterClient::Stop(const std::string& reason,
   return reply;
 }
 
+absl::Status ClusterClient::Readmit(const std::string& worker_name) {
+  v1::ReadmitRequest request;
+  request.set_worker_name(worker_name);
+  return Call([&] {
+    v1::ReadmitReply reply;
+    grpc::ClientContext context;
+    SetDeadline(kCallTimeout, &context);
+    return admin_->Readmit(&context, request, &reply);
+  });
+}
+
 absl::StatusOr<v1::RollBackReply> ClusterClient::RollBack(int64_t round,
                                                           const std::string& reason) {
   v1::RollBackRequest request;

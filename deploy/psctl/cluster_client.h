@@ -36,6 +36,8 @@ class ClusterClient {
   // Calls `take` for each part of a safetensors file with the weights, in order, until it returns
   // false or the file is whole. Returns what was exported.
   absl::StatusOr<v1::ExportSource> Export(absl::FunctionRef<bool(absl::string_view)> take);
+  // Lets a worker in again that was shut out.
+  absl::Status Readmit(const std::string& worker_name);
   // Back to the newest checkpoint of at most `round` rounds.
   absl::StatusOr<v1::RollBackReply> RollBack(int64_t round, const std::string& reason);
   // Blocks until the job is over.

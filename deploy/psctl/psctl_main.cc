@@ -370,6 +370,20 @@ int RollBackCommand(ClusterClient* client, const CommandLine& line) {
   return Print(absl::StrCat(RollBackText(*reply), "\n"));
 }
 
+int ReadmitCommand(ClusterClient* client, const CommandLine& line) {
+  if (line.positionals.size() < 2) {
+    return PrintAnswer(absl::InvalidArgumentError(
+        "readmit needs the names of workers; psctl workers shows who was refused, and why"));
+  }
+  std::string text;
+  for (size_t i = 1; i < line.positionals.size(); ++i) {
+    const absl::Status status = client->Readmit(line.positionals[i]);
+    if (!status.ok()) return PrintAnswer(status);
+    absl::StrAppend(&text, line.positionals[i], " may join again; start it\n");
+  }
+  return PrintAnswer(text);
+}
+
 // A command that talks to the server of --server, or of the join string.
 using ClientCommand = std::function<int(ClusterClient*, const CommandLine&)>;
 
@@ -466,6 +480,13 @@ std::vector<Command> Commands() {
        .flags = ClientFlags({"since_round"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&RevokeCommand))},
+      {.name = "readmit",
+       .form = "readmit NAME...",
+       .summary = "lets in workers that were shut out for what they have sent",
+       .details = "See --poison_limit of ps_server: the status says who was refused, and why.\n",
+       .flags = ClientFlags({}),
+       .takes_paths = true,
+       .run = WithClient(ClientCommand(&ReadmitCommand))},
       {.name = "launch",
        .form = "launch --data=PATH [-- FLAGS]",
        .summary = "a cluster on this machine; FLAGS go to ps_server",

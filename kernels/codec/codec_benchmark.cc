@@ -44,6 +44,23 @@ void DecodeVector(benchmark::State& state) {
   Report(state, encoding);
 }
 
+// What a server does with every contribution that has come; with and without its norm.
+void CheckVector(benchmark::State& state) {
+  const auto encoding = static_cast<Encoding>(state.range(0));
+  const bool wants_norm = state.range(1) != 0;
+  const std::vector<float> values = Values();
+  std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+  CodecOf(encoding).Encode(values.data(), kElements, {}, bytes.data());
+  double square_sum = 0.0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(
+        wants_norm ? FirstNotBelow(encoding, bytes.data(), 1e18f, kElements, &square_sum)
+                   : FirstNotBelow(encoding, bytes.data(), 1e18f, kElements));
+  }
+  Report(state, encoding);
+}
+
+BENCHMARK(CheckVector)->ArgsProduct({{0, 1, 2, 3}, {0, 1}})->Unit(benchmark::kMillisecond);
 BENCHMARK(EncodeVector)->DenseRange(0, 3)->Unit(benchmark::kMillisecond);
 BENCHMARK(DecodeVector)->DenseRange(0, 3)->Unit(benchmark::kMillisecond);
 

@@ -198,6 +198,25 @@ TEST_P(CodecConformanceTest, NanAndInfAreStillSeen) {
   EXPECT_EQ(FirstNotBelow(GetParam(), fine.data(), kInf, 5000), 5000);
 }
 
+TEST_P(CodecConformanceTest, TheSumOfSquaresIsThatOfTheDecodedElements) {
+  for (const float scale : {1.0f, 1e-6f}) {
+    std::vector<float> values = Values(5000, 6);
+    for (float& value : values) value *= scale;
+    const Bytes bytes = Encoded(GetParam(), values, {});
+    double wanted = 0.0;
+    for (const float value : Decoded(GetParam(), bytes, 5000)) wanted += double{value} * value;
+    double square_sum = -1.0;
+    EXPECT_EQ(FirstNotBelow(GetParam(), bytes.data(), kInf, 5000, &square_sum), 5000);
+    EXPECT_NEAR(square_sum, wanted, 1e-6 * wanted);
+  }
+  // Squares that fp32 does not have.
+  if (GetParam() == Encoding::kFp16) return;
+  const Bytes large = Encoded(GetParam(), std::vector<float>(600, 0x1p80f), {});
+  double square_sum = 0.0;
+  EXPECT_EQ(FirstNotBelow(GetParam(), large.data(), kInf, 600, &square_sum), 600);
+  EXPECT_NEAR(square_sum, 600 * 0x1p160, 1e-2 * 600 * 0x1p160);
+}
+
 TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
   for (const float limit : {1e-3f, 0.3f, 40000.0f, 1e18f}) {
     // Representable in every encoding, whose largest code is 127 times a scale.
@@ -212,6 +231,8 @@ TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
       const Bytes bytes = Encoded(GetParam(), values, {});
       EXPECT_FALSE(CodecOf(GetParam()).IsSurelyBelow(bytes.data(), limit, 600)) << limit;
       EXPECT_EQ(FirstNotBelow(GetParam(), bytes.data(), limit, 600), 300) << limit;
+      double square_sum = 0.0;
+      EXPECT_EQ(FirstNotBelow(GetParam(), bytes.data(), limit, 600, &square_sum), 300) << limit;
     }
   }
 }

@@ -61,6 +61,33 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
   return first;
 }
 
+int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n,
+                      double* square_sum) {
+  const Codec& codec = CodecOf(encoding);
+  float space[kPiece];
+  int64_t first = n;
+  *square_sum = 0.0;
+  ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
+    if (first < n) return;
+    const float* decoded = reinterpret_cast<const float*>(encoded + bytes);
+    if (encoding != Encoding::kFp32) {
+      codec.Decode(encoded + bytes, size, space);
+      decoded = space;
+    }
+    double of_piece = 0.0;
+    if (AllBelow(decoded, limit, size, &of_piece)) {
+      // Of elements beyond 1e18, which a small scale allows.
+      if (!std::isfinite(of_piece)) of_piece = SumOfSquares(decoded, size);
+      *square_sum += of_piece;
+      return;
+    }
+    first = begin + (std::find_if(decoded, decoded + size,
+                                  [limit](float value) { return !(std::abs(value) < limit); }) -
+                     decoded);
+  });
+  return first;
+}
+
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
                         int64_t n, const RoundingNoise& noise, std::byte* encoded) {
   const Codec& codec = CodecOf(encoding);

@@ -18,6 +18,10 @@ void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, f
 // Index of the first element whose magnitude is not below `limit`, or that is NaN; n if there is
 // none. `limit` is above 0; infinite: only NaN and Inf are found.
 int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n);
+// The same in one pass with the sum of squares of the elements, to a millionth, which is of no
+// meaning if an element is found. Squares below the smallest fp32 may count as 0.
+int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n,
+                      double* square_sum);
 
 // Encodes scale * values + residual; without a residual (null) scale * values.
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,

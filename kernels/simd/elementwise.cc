@@ -193,6 +193,45 @@ bool AllBelow(const float* x, float limit, int64_t n) {
   return all >= 0;
 }
 
+// Sums of squares of every 64th element; the lanes of vectors of any set.
+constexpr int kSquareLanes = 64;
+constexpr int kSquareVectors = kSquareLanes / kLanes;
+// After so many squares a lane is added in f64: below 1e18 each, they do not overflow.
+constexpr int64_t kSquareBlock = int64_t{kSquareLanes} * 16;
+
+bool AllBelowWithSquareSum(const float* x, float limit, int64_t n, double* square_sum) {
+  const IntVec largest = reinterpret_cast<IntVec>(Broadcast(limit)) - 1;
+  IntVec signs = {};
+  double lanes[kSquareLanes] = {};
+  for (int64_t begin = 0; begin < n; begin += kSquareBlock) {
+    const int64_t end = begin + kSquareBlock < n ? begin + kSquareBlock : n;
+    Vec sums[kSquareVectors] = {};
+    const auto take = [&](int vector, Vec v) __attribute__((always_inline)) {
+      signs |= largest - (reinterpret_cast<IntVec>(v) & 0x7fffffff);
+      sums[vector] += v * v;
+    };
+    int64_t i = begin;
+    for (; i + kSquareLanes <= end; i += kSquareLanes) {
+      for (int vector = 0; vector < kSquareVectors; ++vector) {
+        take(vector, Load(x + i + vector * kLanes));
+      }
+    }
+    for (int vector = 0; i < end; ++vector, i += kLanes) {
+      take(vector, end - i >= kLanes ? Load(x + i) : LoadPart(x + i, end - i));
+    }
+    float block[kSquareLanes];
+    __builtin_memcpy(block, sums, sizeof(block));
+    for (int lane = 0; lane < kSquareLanes; ++lane) lanes[lane] += double{block[lane]};
+  }
+  for (int width = kSquareLanes / 2; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+  }
+  *square_sum = lanes[0];
+  int32_t all = 0;
+  for (int lane = 0; lane < kLanes; ++lane) all |= signs[lane];
+  return all >= 0;
+}
+
 }  // namespace
 
 void AddElementwise(Loops* loops) {
@@ -205,6 +244,7 @@ void AddElementwise(Loops* loops) {
   loops->momentum = Momentum;
   loops->sum_of_squares = SumOfSquares;
   loops->all_below = AllBelow;
+  loops->all_below_with_square_sum = AllBelowWithSquareSum;
 }
 
 }  // namespace lodestar::simd::LODESTAR_ISA

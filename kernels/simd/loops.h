@@ -20,6 +20,9 @@ struct GemmShape {
 // Elements of scratch memory that gemm wants; best 64-byte aligned.
 inline constexpr int64_t kGemmPackElements = 192 * (512 + 96);
 
+// How many values trimmed_mean takes of an element.
+inline constexpr int kMaxTrimmedValues = 32;
+
 struct AdamWFactors {
   float beta1, one_minus_beta1, beta2, one_minus_beta2;
   float gradient_scale;
@@ -53,10 +56,21 @@ struct Loops {
   bool (*momentum)(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
                    const MomentumFactors& f);
 
+  // out[i] = the mean of values[0 .. count)[i] without the `trim` lowest and the `trim` highest of
+  // them, weighted with weights [count], all above 0 (null: all alike); 2 * trim < count <=
+  // kMaxTrimmedValues, and no value is NaN. Elementwise as those above; out may be one of the
+  // values.
+  void (*trimmed_mean)(float* out, const float* const* values, const float* weights, int count,
+                       int trim, int64_t n);
+
   // Sum of squares in f64 over 16 interleaved lanes, the same on every instruction set.
   double (*sum_of_squares)(const float* x, int64_t n);
   // Whether every |x[i]| < limit; not for NaN. `limit` is above 0, and may be infinite.
   bool (*all_below)(const float* x, float limit, int64_t n);
+
+  // The same, and the sum of squares, in blocks of fp32 that are added in f64: as fast as the
+  // memory, and the same on every instruction set. Of no meaning if a square is beyond fp32.
+  bool (*all_below_with_square_sum)(const float* x, float limit, int64_t n, double* square_sum);
 
   // c [m, n] = alpha * op(a) op(b), or c += with `add`; op(a) [m, k], op(b) [k, n]. pack
   // [kGemmPackElements].

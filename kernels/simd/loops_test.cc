@@ -2,6 +2,7 @@
 // the exponential, cuts.
 #include "kernels/simd/loops.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -226,6 +227,51 @@ TEST_P(LoopsTest, ProductsOfEveryEdgeSize) {
             ASSERT_EQ(c[i * (n + 1) + n], 0.5f) << "written beyond the row";
           }
         }
+      }
+    }
+  }
+}
+
+TEST_P(LoopsTest, SquareSumsHaveTheSameBitsOnEverySet) {
+  const Loops* narrowest = nullptr;
+  for (int i = 0; SupportedLoops(i) != nullptr; ++i) narrowest = SupportedLoops(i);
+  for (int64_t n : {1, 17, 64, 1031, 5000}) {
+    const std::vector<float> x = Random(n, 21);
+    double got = 0.0, plain = 0.0;
+    EXPECT_TRUE(loops_.all_below_with_square_sum(x.data(), 2.0f, n, &got));
+    EXPECT_TRUE(narrowest->all_below_with_square_sum(x.data(), 2.0f, n, &plain));
+    EXPECT_EQ(got, plain) << n;
+  }
+}
+
+TEST_P(LoopsTest, TrimmedMeanHasTheSameBitsOnEverySet) {
+  constexpr int64_t kSize = 135;
+  for (int count : {1, 2, 3, 4, 7, 8, 31, 32}) {
+    std::vector<std::vector<float>> vectors;
+    std::vector<const float*> values;
+    std::vector<float> weights;
+    for (int i = 0; i < count; ++i) {
+      vectors.push_back(Random(kSize, 300 + i));
+      weights.push_back(static_cast<float>(1 + i % 3));
+    }
+    for (const std::vector<float>& vector : vectors) values.push_back(vector.data());
+    for (const bool is_weighted : {false, true}) {
+      const float* const weights_of = is_weighted ? weights.data() : nullptr;
+      const int trim = (count - 1) / 2;
+      std::vector<float> got(kSize), plain(kSize);
+      loops_.trimmed_mean(&got[0], values.data(), weights_of, count, trim, kSize);
+      const Loops* narrowest = nullptr;
+      for (int i = 0; SupportedLoops(i) != nullptr; ++i) narrowest = SupportedLoops(i);
+      narrowest->trimmed_mean(&plain[0], values.data(), weights_of, count, trim, kSize);
+      ASSERT_EQ(got, plain) << count;
+      if (count % 2 == 0) continue;
+      for (int64_t i = 0; i < kSize; ++i) {
+        std::vector<float> of_element;
+        for (const float* const vector : values) of_element.push_back(vector[i]);
+        std::nth_element(of_element.begin(), of_element.begin() + trim, of_element.end());
+        const float median = of_element[trim];
+        // A weighted one is multiplied by its weight, and divided by it.
+        ASSERT_NEAR(got[i], median, weights_of == nullptr ? 0.0f : 2e-7f) << count;
       }
     }
   }

@@ -13,6 +13,7 @@ Loops MakeLoops() {
   AddGemm(&loops);
   AddNorm(&loops);
   AddSoftmax(&loops);
+  AddTrimmed(&loops);
   return loops;
 }
 

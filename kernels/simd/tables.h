@@ -12,6 +12,7 @@ void AddElementwise(Loops* loops);
 void AddGemm(Loops* loops);
 void AddNorm(Loops* loops);
 void AddSoftmax(Loops* loops);
+void AddTrimmed(Loops* loops);
 Loops MakeLoops();
 }  // namespace LODESTAR_ISA
 

@@ -76,6 +76,32 @@ inline Vec Select(IntVec condition, Vec yes, Vec no) { return condition ? yes : 
 // Not symmetric for NaN: a NaN in `b` stays.
 inline Vec Max(Vec a, Vec b) { return a > b ? a : b; }
 
+// The lower and the higher one; of equal ones, and of zeros of either sign, `b`.
+inline Vec Lower(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(
+      _mm512_maskz_min_ps(0xffff, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vec>(
+      _mm256_min_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
+#else
+  return reinterpret_cast<Vec>(
+      _mm_min_ps(reinterpret_cast<__m128>(a), reinterpret_cast<__m128>(b)));
+#endif
+}
+inline Vec Higher(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(
+      _mm512_maskz_max_ps(0xffff, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vec>(
+      _mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
+#else
+  return reinterpret_cast<Vec>(
+      _mm_max_ps(reinterpret_cast<__m128>(a), reinterpret_cast<__m128>(b)));
+#endif
+}
+
 // a * b + c, rounded once where the instruction set has it. The sources are compiled with
 // -ffp-contract=off, so this is the only place where products are fused, and the rounding of an
 // expression does not depend on where it is inlined.

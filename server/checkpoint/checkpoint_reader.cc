@@ -29,6 +29,8 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range) {
       if (std::exchange(is_first, false)) {
         common.version = bucket.version;
         common.counted = bucket.counted;
+        // Of a bucket that is cut anew, nobody knows.
+        if (bucket.range == range) common.usual_norm = bucket.usual_norm;
         continue;
       }
       common.version = std::min(common.version, bucket.version);
@@ -178,6 +180,7 @@ absl::StatusOr<BucketState> CheckpointReader::ReadBucket(
   for (const CountedRow& row : common.counted) {
     state.counted.push_back({row.worker, {row.incarnation, row.round}});
   }
+  state.usual_norm = {common.usual_norm.norm, common.usual_norm.contributions};
   ASSIGN_OR_RETURN(state.weights, ReadPage("", range));
   for (const std::string& name : state_names) {
     ASSIGN_OR_RETURN(state.optimizer_state.emplace_back(), ReadPage(name, range));

@@ -92,6 +92,7 @@ ShardState StateOf(const Plan& plan, int shard, Round round) {
     saved.range = bucket.range;
     saved.version = Version(round.value());
     saved.counted = {{WorkerId(1), {Incarnation(~uint64_t{0}), Round(round.value() - 1)}}};
+    saved.usual_norm = {0.1 + static_cast<double>(bucket.range.begin), 8};
     for (int vector = 0; vector <= 2; ++vector) {
       const std::shared_ptr<Page> page = Page::Create(bucket.range.size());
       for (int64_t i = 0; i < bucket.range.size(); ++i) {
@@ -208,6 +209,22 @@ TEST_F(CheckpointTest, ComesBackOntoAnyNumberOfServersWithEveryBit) {
       ExpectBuckets(**reader, PlanFor(layout_, read_by).buckets, Round(written_by));
     }
   }
+}
+
+TEST_F(CheckpointTest, UsualNormsComeBackForBucketsThatAreCutAsTheyWere) {
+  auto reader = CheckpointReader::Open(FileSystem::Real(), Save(1, 2));
+  ASSERT_OK(reader);
+  for (const Bucket& bucket : PlanFor(layout_, 2).buckets) {
+    const auto state = (*reader)->ReadBucket(bucket.range, kStateNames);
+    ASSERT_OK(state);
+    const UsualNorm wanted = {0.1 + static_cast<double>(bucket.range.begin), 8};
+    EXPECT_EQ(state->usual_norm, wanted);
+  }
+  ElementRange other = PlanFor(layout_, 2).buckets[0].range;
+  --other.end;
+  const auto state = (*reader)->ReadBucket(other, kStateNames);
+  ASSERT_OK(state);
+  EXPECT_EQ(state->usual_norm, UsualNorm());
 }
 
 TEST_F(CheckpointTest, TensorsAreNamedAsInTheLayoutAndPartsSayWhichElements) {

@@ -109,6 +109,7 @@ absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const Sha
     for (const CountedWorker& row : bucket.counted) {
       written.counted.push_back({row.worker, row.last.incarnation, row.last.round});
     }
+    written.usual_norm = {bucket.usual_norm.norm, bucket.usual_norm.contributions};
   }
   ASSIGN_OR_RETURN(manifest.weights,
                    WriteOne(file_system, spec, layout, state, /*is_optimizer=*/false));

@@ -29,6 +29,7 @@
 #include "server/coordinator/member_quota.h"
 #include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
+#include "server/coordinator/quarantine.h"
 #include "server/coordinator/refusal_book.h"
 #include "server/coordinator/shard_command.h"
 #include "server/coordinator/shard_registry.h"
@@ -137,6 +138,7 @@ struct ClusterState {
   std::map<Round, OpenRound> open;  // one at most with rosters; else one per grant that is out
   int64_t evaluation_attempt = 0;
   uint64_t finite_reports = 0;  // of all workers
+  Quarantine quarantine;        // over all lives of the servers
 
   // Whether the servers have weights, and workers may call.
   bool is_ready() const;

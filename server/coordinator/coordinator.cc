@@ -221,6 +221,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     if (!same.ok()) return absl::InvalidArgumentError(same.message());
   }
   RETURN_IF_ERROR(CheckSound(call));
+  RETURN_IF_ERROR(CheckRoom(call));
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
   // By a process before this one, mostly. Once its lease is over there may be nobody to ask.
@@ -250,6 +251,13 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
 }
 
 absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
+  if (const std::string* reason = state_.quarantine.ReasonOf(call.name); reason != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker '", call.name, "' is shut out: ", *reason,
+                     "; check its device, its memory and its data, then let it in again with "
+                     "psctl readmit ",
+                     call.name));
+  }
   const WorkerRecord* record = state_.membership.FindByName(call.name);
   const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
   if (desk == state_.desks.end() ||
@@ -259,6 +267,19 @@ absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
       "worker '", call.name, "' has sent NaN or Inf ", desk->second.times_not_finite(),
       " times in a row (--nonfinite_limit), while the numbers of others were finite; check its "
       "device, its memory and its data, then start it again"));
+}
+
+absl::Status Coordinator::CheckRoom(const RegisterCall& call) const {
+  const RobustMean& mean = state_.config.job.robust_mean;
+  if (!mean.is_robust()) return absl::OkStatus();
+  const auto& workers = state_.membership.workers();
+  const auto others = std::count_if(workers.begin(), workers.end(), [&call](const auto& entry) {
+    return entry.second.is_alive() && entry.second.name != call.name;
+  });
+  if (others < kMaxRobustContributions) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "the job has ", others, " workers, and --robust_mean=", RobustMeanText(mean), " is for ",
+      kMaxRobustContributions, ": this one is let in when another has left"));
 }
 
 absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_view layout_hash,
@@ -739,6 +760,14 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
                               " of ", round.plan().roster.size(), " workers; ", summary.samples,
                               " of ", round.plan().total_samples(), " samples counted"));
   }
+  if (const RobustMean& mean = state_.config.job.robust_mean;
+      !is_lost && !round.is_evaluation() && summary.workers < mean.MinContributions()) {
+    outbox_.RaiseAlarm(
+        absl::StrCat("rounds had fewer than the ", mean.MinContributions(),
+                     " contributions that --robust_mean=", RobustMeanText(mean),
+                     " needs: of those, it leaves out less, and a wild one may lead the others"),
+        now);
+  }
   if (is_lost && !state_.policy->uses_rosters()) {
     state_.progress.OnRoundLost();
     return;
@@ -810,6 +839,14 @@ void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
     case WorkerFault::Kind::kNotFinite:
       OnNotFinite(fault.worker, fault.round, fault.text, now);
       return;
+    case WorkerFault::Kind::kTooLong:
+      outbox_.RaiseAlarm(
+          absl::StrCat("worker '", record->name,
+                       "' sends what is far longer than what others send; it counts as if it were "
+                       "as long as theirs"),
+          now);
+      CountPoisoned(fault.worker, fault.round, fault.text, now);
+      return;
     case WorkerFault::Kind::kNotPushed:
       outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
                                       "' reports rounds that it has not pushed; it is dropped"),
@@ -817,6 +854,39 @@ void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
       DropWorker(fault.worker, fault.text, now);
       return;
   }
+}
+
+void Coordinator::CountPoisoned(WorkerId worker, Round round, absl::string_view text,
+                                absl::Time now) {
+  WorkerDesk& desk = state_.desks[worker];
+  const int limit = state_.divergence.poison_limit();
+  if (limit == 0 || !desk.CountPoisoned(round)) return;
+  outbox_.Remember();
+  if (desk.times_poisoned() <= limit) return;
+  const std::string name = state_.NameOf(worker);
+  const std::string reason = absl::StrCat(
+      "in ", desk.times_poisoned(), " of ", DivergencePolicy::kPoisonWindow,
+      " rounds it has sent what is far longer than what others send (--poison_limit=", limit,
+      "), the last time: ", text);
+  desk.ForgetPoisoned();
+  state_.quarantine.Add(name, reason);
+  outbox_.RaiseAlarm(
+      absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
+      now);
+  DropWorker(worker, absl::StrCat("shut out: ", reason), now);
+}
+
+absl::Status Coordinator::Readmit(absl::string_view name, absl::Time now) {
+  if (!state_.quarantine.Remove(name)) {
+    return absl::NotFoundError(absl::StrCat("no worker '",
+                                            PeerText(name, MembershipTable::kMaxNameBytes),
+                                            "' is shut out; psctl workers has the names"));
+  }
+  state_.refusals.Forget(name);
+  outbox_.Remember();
+  outbox_.Tell(absl::StrCat("worker readmitted name=", name));
+  Advance(now);
+  return absl::OkStatus();
 }
 
 // One worker whose numbers are not finite, while those of others are, is sick: it loses its life,

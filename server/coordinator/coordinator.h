@@ -108,6 +108,9 @@ class Coordinator {
   // Ends the lives of the workers whose names `which` says. How many there were.
   int EvictWorkers(absl::FunctionRef<bool(absl::string_view name)> which, absl::string_view reason,
                    absl::Time now);
+  // Lets workers in again that were shut out by --poison_limit. Errors: NotFound if none has that
+  // name.
+  absl::Status Readmit(absl::string_view name, absl::Time now);
   // All go back to the newest checkpoint of at most `round` rounds; there is one. Those of more are
   // set aside. Returns how many rounds were done. Errors: FailedPrecondition (nothing is
   // saved, or the job is not under way).
@@ -246,6 +249,8 @@ class Coordinator {
   absl::StatusOr<Registration> Admit(const RegisterCall& call, absl::Time now);
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
   absl::Status CheckSound(const RegisterCall& call) const;
+  // Where a round takes so many contributions at most.
+  absl::Status CheckRoom(const RegisterCall& call) const;
   absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
@@ -283,6 +288,9 @@ class Coordinator {
   void CloseRound(const OpenRound& round, absl::Time now);
 
   // Numbers that are not finite.
+  // What a worker has sent in this round is far longer than what others send: counts it, and drops
+  // the worker and shuts out its name where there were too many such rounds.
+  void CountPoisoned(WorkerId worker, Round round, absl::string_view text, absl::Time now);
   void OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
   // Weights after `first_bad` updates are not to be used any more.
   void Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);

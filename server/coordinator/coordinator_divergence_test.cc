@@ -454,6 +454,57 @@ TEST_F(CoordinatorDivergenceTest, FiniteNumbersClearAWorker) {
   EXPECT_EQ(Snapshot().state, "training");
 }
 
+TEST_F(CoordinatorDivergenceTest, WhoSendsWhatIsTooLongInTooManyRoundsIsShutOutUntilReadmitted) {
+  Coordinator::Config config = Config(2);
+  config.divergence.poison_limit = 2;
+  Start(config);
+  const auto too_long = [this](int64_t round) {
+    const WorkerLife& life = workers_[1].life;
+    // Every bucket says so.
+    for (int bucket = 0; bucket < 3; ++bucket) {
+      coordinator().OnWorkerFault({.worker = life.worker,
+                                   .incarnation = life.incarnation,
+                                   .round = Round(round),
+                                   .kind = WorkerFault::Kind::kTooLong,
+                                   .text = absl::StrCat("bucket ", bucket, ": a norm of 90")},
+                                  cluster_->now());
+    }
+  };
+  too_long(0);
+  too_long(1);
+  EXPECT_TRUE(IsAlive(1));
+  EXPECT_THAT(cluster_->observer().alarms,
+              Contains(HasSubstr("worker 'b' sends what is far longer")));
+  cluster_->Restart();
+  cluster_->AttachAgain();
+  too_long(150);
+  too_long(151);
+  EXPECT_TRUE(IsAlive(1)) << "the first two are long ago";
+  too_long(152);
+  EXPECT_FALSE(IsAlive(1));
+  EXPECT_TRUE(IsAlive(0));
+  const auto is_shut_out = StatusIs(
+      absl::StatusCode::kFailedPrecondition,
+      AllOf(HasSubstr("worker 'b' is shut out: in 3 of 100 rounds"), HasSubstr("--poison_limit=2"),
+            HasSubstr("a norm of 90"), HasSubstr("psctl readmit b")));
+  EXPECT_THAT(cluster_->Register(workers_[1]).status(), is_shut_out);
+  TestWorker again = {"b", 4711, {}};
+  EXPECT_THAT(cluster_->Register(again).status(), is_shut_out) << "another process, too";
+  EXPECT_THAT(cluster_->observer().alarms, Contains(HasSubstr("worker 'b' is shut out")));
+  cluster_->Restart();
+  cluster_->AttachAgain();
+  EXPECT_THAT(cluster_->Register(again).status(), is_shut_out);
+
+  EXPECT_THAT(coordinator().Readmit("c", cluster_->now()),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no worker 'c' is shut out")));
+  EXPECT_OK(coordinator().Readmit("b", cluster_->now()));
+  ASSERT_TRUE(cluster_->Register(again).ok());
+  ASSERT_TRUE(cluster_->Join(again).ok());
+  workers_[1] = again;
+  too_long(153);
+  EXPECT_TRUE(IsAlive(1)) << "it begins anew";
+}
+
 TEST_F(CoordinatorDivergenceTest, WorkerThatReportsWithoutPushingIsDropped) {
   Start(Config(2));
   Train(1);

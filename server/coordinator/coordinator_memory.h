@@ -26,6 +26,7 @@
 #include "server/coordinator/member_quota.h"
 #include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
+#include "server/coordinator/quarantine.h"
 #include "server/coordinator/shard_registry.h"
 #include "server/coordinator/weights_supply.h"
 #include "server/coordinator/work_ledger.h"
@@ -61,6 +62,7 @@ struct CoordinatorMemory {
   double learning_rate_scale = 1.0;
   JobProgress::Memory progress;
   std::vector<RoundSummary> last_rounds;  // that may not be on record
+  Quarantine::Memory quarantine;
 };
 
 // Whether the newest checkpoint has all of it but for the lives of workers.

@@ -119,6 +119,12 @@ void Describe(Archive& archive, Grant& grant) {
 }
 
 template <typename Archive>
+void Describe(Archive& archive, Quarantine::Entry& entry) {
+  archive("name", entry.name);
+  archive("reason", entry.reason);
+}
+
+template <typename Archive>
 void Describe(Archive& archive, WorkerDesk::Memory& desk) {
   archive("instance_id", desk.instance_id);
   archive("times_not_finite", desk.times_not_finite);
@@ -135,6 +141,7 @@ void Describe(Archive& archive, WorkerDesk::Memory& desk) {
   archive("progress", desk.progress);
   archive("rounds_completed", desk.rounds_completed);
   archive.Optional("map_version", desk.map_version);
+  archive.Optional("poisoned_rounds", desk.poisoned_rounds);
 }
 
 template <typename Archive>
@@ -320,6 +327,7 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("learning_rate_scale", memory.learning_rate_scale);
   archive("progress", memory.progress);
   archive.Optional("last_rounds", memory.last_rounds);
+  archive.Optional("quarantine", memory.quarantine);
 }
 
 // Makes JSON of values.

@@ -34,6 +34,45 @@ TEST(CoordinatorWorkersTest, WaitsForMinWorkersAndSaysSo) {
   EXPECT_TRUE(cluster.Ask(a).grant.has_value()) << "asking earlier counted";
 }
 
+TEST(CoordinatorWorkersTest, ARobustMeanLetsInAsManyWorkersAsItCombines) {
+  Coordinator::Config config = TestConfig();
+  config.job.robust_mean = *ParseRobustMean("trimmed:1");
+  config.job.global_batch_size = 0;
+  config.job.batch_size = 1;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  std::vector<TestWorker> workers;
+  for (int i = 0; i < kMaxRobustContributions; ++i) {
+    workers.push_back(cluster.Add(absl::StrCat("w", i)));
+  }
+  TestWorker late = {"late", 99, {}};
+  EXPECT_THAT(cluster.Register(late).status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("has 32 workers"), HasSubstr("--robust_mean=trimmed:1"))));
+  EXPECT_TRUE(cluster.Register(workers[3]).ok()) << "it is in already";
+  ASSERT_TRUE(cluster.coordinator().Leave(workers[5].life, "", {}, cluster.now()).ok());
+  EXPECT_TRUE(cluster.Register(late).ok());
+}
+
+TEST(CoordinatorWorkersTest, RoundsOfTooFewForARobustMeanAreAnAlarm) {
+  Coordinator::Config config = TestConfig(2);
+  config.job.robust_mean = *ParseRobustMean("trimmed:1");
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  const TestWorker a = cluster.Add("a");
+  const TestWorker b = cluster.Add("b");
+  cluster.RunToEnd({a, b});
+  EXPECT_THAT(cluster.observer().alarms,
+              Contains(HasSubstr("fewer than the 3 contributions that --robust_mean=trimmed:1")));
+
+  config.job.min_workers = 3;
+  CoordinatorHarness enough(config);
+  enough.Start();
+  const std::vector<TestWorker> three = {enough.Add("a"), enough.Add("b"), enough.Add("c")};
+  enough.RunToEnd(three);
+  EXPECT_THAT(enough.observer().alarms, Not(Contains(HasSubstr("--robust_mean"))));
+}
+
 TEST(CoordinatorWorkersTest, MinWorkersIsForTheStartAndKeepWorkersForGoingOn) {
   CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();

@@ -24,7 +24,9 @@ absl::Status ValidateDivergencePolicy(const DivergencePolicy& policy) {
   RETURN_IF_ERROR(
       CheckRange("rollback_lr_factor", policy.learning_rate_factor, kLowestFactor, 1.0));
   RETURN_IF_ERROR(CheckWholeRange("max_rollbacks", policy.max_rollbacks, 1, kMostRollbacks));
-  return CheckWholeRange("nonfinite_limit", policy.nonfinite_limit, 1, kMostNonfinite);
+  RETURN_IF_ERROR(CheckWholeRange("nonfinite_limit", policy.nonfinite_limit, 1, kMostNonfinite));
+  return CheckWholeRange("poison_limit", policy.poison_limit, 0,
+                         DivergencePolicy::kPoisonWindow - 1);
 }
 
 }  // namespace lodestar

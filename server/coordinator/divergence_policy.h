@@ -1,4 +1,5 @@
-// What becomes of a run, or of a worker, whose numbers are not finite: plain data, from flags.
+// What becomes of a run, or of a worker, whose numbers are not finite, or far too large: plain
+// data, from flags.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,10 @@ struct DivergencePolicy {
   int max_rollbacks = 5;
   // How often in a row one process may send what is not finite, while others do not.
   int nonfinite_limit = 3;
+  // In how many of kPoisonWindow rounds a worker may send what is far longer than what others send;
+  // then nobody is let in under its name. 0: in all.
+  static constexpr int kPoisonWindow = 100;
+  int poison_limit = 5;
 };
 
 // Errors of both: InvalidArgument naming the flag, the value and what is allowed.

@@ -37,6 +37,7 @@ class DivergenceRecord {
   }
   int64_t rollbacks() const { return rollbacks_; }
   int nonfinite_limit() const { return policy_.nonfinite_limit; }
+  int poison_limit() const { return policy_.poison_limit; }
   int max_rollbacks() const { return policy_.max_rollbacks; }
   double learning_rate_scale() const { return learning_rate_scale_; }
 

@@ -28,6 +28,7 @@ void WorkerDesk::BeginLife(const RegisterCall& call) {
   const WorkerDesk before = *this;
   *this = WorkerDesk();
   memory_.rounds_completed = before.memory_.rounds_completed;
+  memory_.poisoned_rounds = before.memory_.poisoned_rounds;
   if (call.instance_id == before.memory_.instance_id) {
     memory_.times_not_finite = before.memory_.times_not_finite;
     memory_.not_finite_life = before.memory_.not_finite_life;
@@ -55,6 +56,17 @@ bool WorkerDesk::CountNotFinite(Incarnation incarnation, uint64_t finite_reports
   if (memory_.times_not_finite == 0 || finite_reports > memory_.finite_reports_then)
     ++memory_.times_not_finite;
   memory_.finite_reports_then = finite_reports;
+  return true;
+}
+
+bool WorkerDesk::CountPoisoned(Round round) {
+  std::vector<Round>& rounds = memory_.poisoned_rounds;
+  const auto position = std::lower_bound(rounds.begin(), rounds.end(), round);
+  if (position != rounds.end() && *position == round) return false;
+  rounds.insert(position, round);
+  const Round newest = rounds.back();
+  std::erase_if(
+      rounds, [newest](Round other) { return newest - other >= DivergencePolicy::kPoisonWindow; });
   return true;
 }
 

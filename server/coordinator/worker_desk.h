@@ -6,12 +6,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/cluster_messages.h"
 #include "common/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/divergence_policy.h"
 #include "server/coordinator/rate_meter.h"
 #include "server/coordinator/round_patience.h"
 #include "server/membership/membership_table.h"
@@ -37,7 +39,8 @@ class WorkerDesk {
     int64_t last_reported = -1;
     int64_t progress = 0;
     uint64_t rounds_completed = 0;
-    uint64_t map_version = 0;  // that it registered with
+    uint64_t map_version = 0;            // that it registered with
+    std::vector<Round> poisoned_rounds;  // the latest, ascending; over all lives
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
@@ -97,6 +100,13 @@ class WorkerDesk {
   bool IsSick(uint64_t instance_id, int nonfinite_limit) const {
     return instance_id == memory_.instance_id && memory_.times_not_finite >= nonfinite_limit;
   }
+
+  // What it sent in this round was far longer than what others sent. False if that is counted
+  // already.
+  bool CountPoisoned(Round round);
+  // In how many rounds that was so, up to kPoisonWindow before the last of them.
+  int times_poisoned() const { return static_cast<int>(memory_.poisoned_rounds.size()); }
+  void ForgetPoisoned() { memory_.poisoned_rounds.clear(); }
 
   bool is_waiting() const { return memory_.is_waiting; }
   const std::optional<Grant>& grant() const { return memory_.grant; }

@@ -125,19 +125,21 @@ class ShardLogTest : public testing::Test {
     key.incarnation = Incarnation(9);
     key.round = Round(round);
     const std::shared_ptr<ParameterShard> shard = *process_->host->shard();
-    bool is_acknowledged = false;
-    shard->BeginBucket(key, 0, [&](absl::StatusOr<StagedBucket> staged) {
+    // The answer may come after this call.
+    const auto is_acknowledged = std::make_shared<bool>(false);
+    shard->BeginBucket(key, 0, [&, is_acknowledged](absl::StatusOr<StagedBucket> staged) {
       ASSERT_OK(staged.status());
       const std::vector<float> values(staged->num_elements(), 0.1f * static_cast<float>(round + 1));
       if (!staged->is_discard()) {
         std::memcpy(staged->bytes().data(), values.data(), values.size() * sizeof(float));
       }
-      shard->FinishBucket(*std::move(staged), [&](const absl::StatusOr<PushOutcome>& outcome) {
-        is_acknowledged = outcome.ok() && *outcome == PushOutcome::kCounted;
-      });
+      shard->FinishBucket(*std::move(staged),
+                          [is_acknowledged](const absl::StatusOr<PushOutcome>& outcome) {
+                            *is_acknowledged = outcome.ok() && *outcome == PushOutcome::kCounted;
+                          });
     });
     process_->journal.RunAll();
-    return is_acknowledged;
+    return *is_acknowledged;
   }
 
   void Save(int64_t round) {
@@ -388,7 +390,9 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
                .round = Round(41),
                .weight = 5,
                .factor = 0.1f,
-               .rescale = 1.0f / 3.0f};
+               .rescale = 1.0f / 3.0f,
+               .norm = 1.0 / 3.0,
+               .clip = 0.01f};
   step.key = {.worker = WorkerId(4'000'000'000),
               .incarnation = Incarnation(0xfedcba9876543210),
               .round = Round(41),
@@ -418,6 +422,8 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
   const auto& same = std::get<StepRecord>(again);
   EXPECT_EQ(same.step.factor, step.step.factor);
   EXPECT_EQ(same.step.rescale, step.step.rescale);
+  EXPECT_EQ(same.step.norm, step.step.norm);
+  EXPECT_EQ(same.step.clip, step.step.clip);
   EXPECT_EQ(same.key.incarnation, step.key.incarnation);
   EXPECT_EQ(same.key.kind, step.key.kind);
   EXPECT_EQ(same.key.scale, step.key.scale);

@@ -111,6 +111,8 @@ Json StepToJson(const StepRecord& record) {
                {"learning_rate", step.call.learning_rate},
                {"gradient_scale", step.call.gradient_scale}};
   if (HasContribution(step.kind)) json["contribution"] = KeyToJson(record.key);
+  if (step.norm.has_value()) json["norm"] = *step.norm;
+  if (step.clip != 1.0f) json["clip"] = step.clip;
   return json;
 }
 
@@ -131,6 +133,13 @@ absl::StatusOr<StepRecord> StepFromJson(const Json& json) {
   if (!HasContribution(step.kind)) return record;
   ASSIGN_OR_RETURN(const Json* const key, GetObject(json, "contribution"));
   ASSIGN_OR_RETURN(record.key, KeyFromJson(*key));
+  // Where norms are watched, which earlier releases did not.
+  if (json.contains("norm")) {
+    ASSIGN_OR_RETURN(step.norm, GetDouble(json, "norm"));
+  }
+  if (json.contains("clip")) {
+    ASSIGN_OR_RETURN(step.clip, GetFloat(json, "clip"));
+  }
   return record;
 }
 

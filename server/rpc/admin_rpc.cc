@@ -155,6 +155,19 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
       "after; export again");
 }
 
+grpc::ServerUnaryReactor* AdminRpc::Readmit(grpc::CallbackServerContext* context,
+                                            const v1::ReadmitRequest* request, v1::ReadmitReply*) {
+  LogInfo("audit: {} lets worker {} in again", WhoCalls(*context),
+          PeerText(request->worker_name(), kMaxReasonBytes));
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  deps_.strand->RunAndTell(
+      [&](Coordinator& coordinator, absl::Time now) {
+        return coordinator.Readmit(request->worker_name(), now);
+      },
+      [reactor](const absl::Status& status) { reactor->Finish(ToGrpcStatus(status)); });
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* AdminRpc::Stop(grpc::CallbackServerContext* context,
                                          const v1::StopRequest* request, v1::StopReply* reply) {
   const std::string reason = request->reason().empty()

@@ -36,6 +36,9 @@ class AdminRpc final : public v1::AdminService::CallbackService {
                                        v1::CheckpointReply* reply) override;
   grpc::ServerWriteReactor<v1::ExportChunk>* Export(grpc::CallbackServerContext* context,
                                                     const v1::ExportRequest* request) override;
+  grpc::ServerUnaryReactor* Readmit(grpc::CallbackServerContext* context,
+                                    const v1::ReadmitRequest* request,
+                                    v1::ReadmitReply* reply) override;
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
                                  const v1::StopRequest* request, v1::StopReply* reply) override;
   grpc::ServerUnaryReactor* RollBack(grpc::CallbackServerContext* context,

@@ -195,9 +195,17 @@ v1::ShardReport::Fault ToProto(const WorkerFault& fault) {
   result.set_worker_id(fault.worker.value());
   result.set_incarnation(fault.incarnation.value());
   result.set_round(fault.round.value());
-  result.set_kind(fault.kind == WorkerFault::Kind::kNotFinite
-                      ? v1::ShardReport::Fault::KIND_NOT_FINITE
-                      : v1::ShardReport::Fault::KIND_NOT_PUSHED);
+  switch (fault.kind) {
+    case WorkerFault::Kind::kNotFinite:
+      result.set_kind(v1::ShardReport::Fault::KIND_NOT_FINITE);
+      break;
+    case WorkerFault::Kind::kNotPushed:
+      result.set_kind(v1::ShardReport::Fault::KIND_NOT_PUSHED);
+      break;
+    case WorkerFault::Kind::kTooLong:
+      result.set_kind(v1::ShardReport::Fault::KIND_TOO_LONG);
+      break;
+  }
   result.set_text(fault.text);
   return result;
 }
@@ -213,6 +221,9 @@ absl::StatusOr<WorkerFault> FromProto(const v1::ShardReport::Fault& fault) {
       return result;
     case v1::ShardReport::Fault::KIND_NOT_PUSHED:
       result.kind = WorkerFault::Kind::kNotPushed;
+      return result;
+    case v1::ShardReport::Fault::KIND_TOO_LONG:
+      result.kind = WorkerFault::Kind::kTooLong;
       return result;
     default:
       return absl::InvalidArgumentError("a fault of a kind that this release does not know");

@@ -9,8 +9,19 @@
 #include "common/status_macros.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/reduce.h"
+#include "server/shard/contribution_mean.h"
 
 namespace lodestar {
+namespace {
+
+MeanShare ShareOf(const BucketStep& step, const ContributionKey& key) {
+  return {.scale = key.scale * step.clip,
+          .weight = step.weight,
+          .factor = step.factor,
+          .order = key.worker.value()};
+}
+
+}  // namespace
 
 BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const Bucket& bucket,
                                    int position)
@@ -43,7 +54,7 @@ absl::Status BucketAggregator::Restore(const BucketState& state, Round round) {
   if (!weights_.AreFinite()) return NotFinite("weights or optimizer state");
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
-  protocol_.OnWeights(round, state.version, state.counted);
+  protocol_.OnWeights(round, state.version, state.counted, state.usual_norm);
   BecomeReady(calls);
   return absl::OkStatus();
 }
@@ -187,6 +198,7 @@ void BucketAggregator::CarryOut(BucketEffect& effect, DeferredCalls& calls) {
       } else {
         answer->version = protocol_.version();
         answer->counted = protocol_.counted();
+        answer->usual_norm = protocol_.usual_norm();
         weights_.LendTo(*answer);
         WriteDownShadow();
       }
@@ -197,6 +209,11 @@ void BucketAggregator::CarryOut(BucketEffect& effect, DeferredCalls& calls) {
     case BucketEffect::Kind::kNotice:
       calls.Add([context = context_, status = std::move(effect.status)] {
         context->observer->OnNotice(status.message());
+      });
+      return;
+    case BucketEffect::Kind::kFault:
+      calls.Add([context = context_, fault = std::move(effect.fault)] {
+        context->observer->OnFault(fault);
       });
       return;
   }
@@ -369,11 +386,12 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
   absl::MutexLock lock(&mutex_);
   ASSIGN_OR_RETURN(const bool is_news, protocol_.Replay(step, key));
   if (!is_news) return absl::OkStatus();
-  if (step.rescale != 1.0f) weights_.Rescale(step.rescale);
   bool is_finite = true;
   switch (step.kind) {
     case BucketStep::Kind::kNone:
+      break;
     case BucketStep::Kind::kSum:
+      weights_.mean().Finish(step.rescale);
       break;
     case BucketStep::Kind::kTakeWeights: {
       ASSIGN_OR_RETURN(const absl::Span<float> space, weights_.InitialWeights());
@@ -383,13 +401,14 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
       break;
     }
     case BucketStep::Kind::kAccumulate:
-      weights_.Accumulate(key.encoding, payload.data(), step.factor);
+      weights_.mean().Add(key.encoding, payload.data(), ShareOf(step, key));
       break;
     case BucketStep::Kind::kApplyAlone:
       is_finite = weights_.Apply(step.call, key.encoding, payload.data());
       break;
     case BucketStep::Kind::kApply:
-      is_finite = weights_.ApplySum(step.call, step.has_update);
+      weights_.mean().Finish(step.rescale);
+      is_finite = weights_.ApplyMean(step.call, step.has_update);
       break;
   }
   if (!is_finite) {
@@ -534,12 +553,21 @@ void BucketAggregator::Check(Contribution contribution) {
   const ContributionKey& key = contribution.key;
   TraceSpan span(context_->trace, "shard", "check",
                  {.round = key.round.value(), .bucket = bucket_.index});
-  const absl::Status numbers = CheckNumbers(key, bucket_, contribution.slot->bytes());
+  std::optional<double> norm;
+  absl::Status numbers;
+  if (context_->job.norm_limit > 0.0 && key.kind != ContributionKind::kInitialWeights) {
+    const absl::StatusOr<double> checked =
+        CheckNumbersForNorm(key, bucket_, contribution.slot->bytes());
+    numbers = checked.status();
+    if (checked.ok()) norm = *checked;
+  } else {
+    numbers = CheckNumbers(key, bucket_, contribution.slot->bytes());
+  }
   if (numbers.ok()) {
     DeferredCalls calls;
     absl::MutexLock lock(&mutex_);
     const CallId id = contributions_.Add(std::move(contribution));
-    protocol_.OnArrived(id, contributions_.at(id).key);
+    protocol_.OnArrived(id, contributions_.at(id).key, norm);
     return Settle(calls);
   }
   context_->counters.CountRejected();
@@ -564,7 +592,6 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
   TraceSpan span(context_->trace, "shard", kStages[static_cast<int>(step.kind)],
                  {.round = step.round.value(), .bucket = bucket_.index});
   if (context_->journal != nullptr) WriteDown(step, contribution);
-  if (step.rescale != 1.0f) weights_.Rescale(step.rescale);
   switch (step.kind) {
     case BucketStep::Kind::kNone:
       return;
@@ -574,10 +601,10 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       // The journal may still be writing what came.
       if (StagingSlot& slot = *contribution.slot; context_->journal == nullptr &&
                                                   key.encoding == Encoding::kFp32 &&
-                                                  weights_.CanAdopt(slot.num_elements())) {
-        weights_.Adopt(slot.TakePage(), step.factor);
+                                                  weights_.mean().CanAdopt(slot.num_elements())) {
+        weights_.mean().Adopt(slot.TakePage(), ShareOf(step, key));
       } else {
-        weights_.Accumulate(key.encoding, slot.bytes(), step.factor);
+        weights_.mean().Add(key.encoding, slot.bytes(), ShareOf(step, key));
       }
       return;
     case BucketStep::Kind::kApplyAlone:
@@ -586,9 +613,11 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       }
       return Publish(step);
     case BucketStep::Kind::kSum:
+      weights_.mean().Finish(step.rescale);
       return SubmitNorm(step.round);
     case BucketStep::Kind::kApply:
-      if (!weights_.ApplySum(step.call, step.has_update)) {
+      weights_.mean().Finish(step.rescale);
+      if (!weights_.ApplyMean(step.call, step.has_update)) {
         return Diverge(step.round, "the numbers");
       }
       return Publish(step);

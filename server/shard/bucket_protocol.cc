@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/gradient_clip.h"
 #include "server/sync/asynchronous.h"
@@ -26,10 +27,12 @@ PushOutcome OutcomeOf(const Decision& drop) {
 }  // namespace
 
 void BucketProtocol::OnWeights(Round round, Version version,
-                               const std::vector<CountedWorker>& counted) {
+                               const std::vector<CountedWorker>& counted,
+                               const UsualNorm& usual_norm) {
   round_ = round;
   version_ = version;
   counted_.Restore(counted);
+  watch_.Restore(usual_norm);
   now_ = FactsOf(round_);
   has_weights_ = true;
   needs_review_ = true;
@@ -177,11 +180,12 @@ void BucketProtocol::ForgetRead(CallId call) {
   std::erase_if(reads_, [call](const Read& read) { return read.call == call; });
 }
 
-void BucketProtocol::OnArrived(CallId contribution, const ContributionKey& key) {
+void BucketProtocol::OnArrived(CallId contribution, const ContributionKey& key,
+                               std::optional<double> norm) {
   const auto position = std::find_if(held_.begin(), held_.end(), [&](const Held& other) {
     return std::pair(key.round, key.worker) < std::pair(other.key.round, other.key.worker);
   });
-  held_.insert(position, {.call = contribution, .key = key});
+  held_.insert(position, {.call = contribution, .key = key, .norm = norm});
   if (!closed_.ok()) {
     held_.clear();
     effects_.push_back({.kind = Effect::kRefuse, .call = contribution, .status = closed_});
@@ -322,6 +326,7 @@ BucketStep BucketProtocol::StepOfPhase() {
     if (!is_rescaled_ && arrived_weight_ != planned) {
       step.rescale = static_cast<float>(static_cast<double>(planned) / arrived_weight_);
     }
+    if (!is_rescaled_ && !IsAlone()) step.rescale *= watch_.ScaleOfSum();
   }
   is_rescaled_ = true;
   if (phase_ == Phase::kCommitting && config_.awaits_norm) {
@@ -407,6 +412,11 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
   effects_.push_back({.kind = Effect::kAcknowledge, .call = held.call, .staleness = staleness});
   needs_review_ = true;
   BucketStep step = {.kind = Step::kAccumulate, .contribution = held.call, .round = key.round};
+  if (held.norm.has_value()) {
+    step.norm = held.norm;
+    if (!IsAlone()) step.clip = watch_.ScaleOf(*held.norm);
+    watch_.Count(key.worker, key.incarnation, key.round, *held.norm);
+  }
   if (decision.action == Action::kApplyAlone) {
     const JobSpec& job = *config_.job;
     step.kind = Step::kApplyAlone;
@@ -414,7 +424,7 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
     step.call = {.step = version_.value() + 1,
                  .learning_rate = job.schedule.At(static_cast<double>(key.round.value())) *
                                   AsyncLearningRateFactor(job.staleness_scaling, staleness),
-                 .gradient_scale = key.scale};
+                 .gradient_scale = key.scale * step.clip};
     is_writing_ = true;
     AddContributor(key.worker, 0);
     return step;
@@ -422,8 +432,8 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
   LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " counts without a plan";
   step.weight = now_.plan->WeightOf(key.worker, key.num_samples);
   AddContributor(key.worker, step.weight);
-  step.factor =
-      static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight()) * key.scale;
+  step.factor = static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight()) *
+                key.scale * step.clip;
   if (decision.action == Action::kApply) {
     phase_ = Phase::kCommitting;
     next_ = FactsOf(round_ + 1);
@@ -434,6 +444,28 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
 void BucketProtocol::AddContributor(WorkerId worker, int64_t weight) {
   contributed_.insert(std::lower_bound(contributed_.begin(), contributed_.end(), worker), worker);
   arrived_weight_ += weight;
+}
+
+bool BucketProtocol::IsAlone() const {
+  return now_.plan != nullptr ? now_.plan->roster.size() == 1 : roster_->num_members() <= 1;
+}
+
+void BucketProtocol::EndWatchedRound() {
+  const std::vector<NormWatch::Finding> findings = watch_.EndRound();
+  if (IsAlone()) return;
+  for (const NormWatch::Finding& finding : findings) {
+    BucketEffect effect = {.kind = Effect::kFault};
+    effect.fault = {
+        .worker = finding.worker,
+        .incarnation = finding.incarnation,
+        .round = finding.round,
+        .kind = WorkerFault::Kind::kTooLong,
+        .text = absl::StrFormat("worker %d, bucket %d: a norm of %.3g, and usual is %.3g; more "
+                                "than %g times as much (--norm_limit) counts as once",
+                                finding.worker.value(), config_.bucket, finding.norm, finding.usual,
+                                config_.job->norm_limit)};
+    effects_.push_back(std::move(effect));
+  }
 }
 
 bool BucketProtocol::HasReplayed(const BucketStep& step) const {
@@ -469,6 +501,7 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
     counted_.Count(key.worker, {key.incarnation, key.round}, std::numeric_limits<int>::max() / 2,
                    [](WorkerId, Incarnation) { return true; });
     AddContributor(key.worker, step.weight);
+    if (step.norm.has_value()) watch_.Count(key.worker, key.incarnation, key.round, *step.norm);
   }
   switch (step.kind) {
     case Step::kNone:
@@ -491,6 +524,8 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
       now_ = FactsOf(round_);
       break;
   }
+  // Has been told.
+  std::erase_if(effects_, [](const BucketEffect& effect) { return effect.kind == Effect::kFault; });
   return true;
 }
 
@@ -508,6 +543,9 @@ void BucketProtocol::OnUpdated() {
   is_writing_ = false;
   // Nothing was there to update with in a round that is dropped.
   if (phase_ != Phase::kUpdating || arrived_weight_ > 0) ++version_;
+  if (phase_ == Phase::kUpdating || watch_.num_counted() >= kWatchedTogether) {
+    EndWatchedRound();
+  }
   if (phase_ == Phase::kUpdating) {
     ++round_;
     now_ = std::move(next_);

@@ -33,8 +33,10 @@
 #include "server/optimizer/optimizer.h"
 #include "server/shard/contribution.h"
 #include "server/shard/dedup_table.h"
+#include "server/shard/norm_watch.h"
 #include "server/shard/shard_roster.h"
 #include "server/sync/bucket_policy.h"
+#include "server/sync/worker_fault.h"
 
 namespace lodestar {
 
@@ -53,6 +55,7 @@ struct BucketEffect {
     kCapture,        // answer capture `call` with the state
     kRefuseCapture,  // ... with `status`
     kNotice,         // for the log: `status`
+    kFault,          // for the coordinator: `fault`
   };
   Kind kind;
   CallId call = 0;
@@ -60,23 +63,28 @@ struct BucketEffect {
   PushOutcome outcome = PushOutcome::kCounted;
   int64_t staleness = 0;
   absl::Status status = {};
+  WorkerFault fault = {};
 };
 
 struct BucketStep {
   enum class Kind : uint8_t {
     kNone,
-    kAccumulate,   // sum += factor * contribution
+    kAccumulate,   // the contribution counts in the mean of its round
     kTakeWeights,  // the contribution is the first weights: then OnTaken()
     kApplyAlone,   // update with the contribution: then OnUpdated()
-    kSum,          // sum *= rescale, and its squares are wanted: then OnNorm()
-    kApply,        // sum *= rescale, and update with it, or with nothing: then OnUpdated()
+    kSum,          // the mean is finished, and its squares are wanted: then OnNorm()
+    kApply,        // the mean is finished; update with it, or with nothing: then OnUpdated()
   };
   Kind kind = Kind::kNone;
   CallId contribution = 0;
-  Round round;         // that it belongs to
-  int64_t weight = 0;  // kAccumulate: of the contribution in the round's mean
-  float factor = 1.0f;
-  float rescale = 1.0f;
+  Round round;           // that it belongs to
+  int64_t weight = 0;    // kAccumulate: of the contribution in the round's mean
+  float factor = 1.0f;   // kAccumulate: see MeanShare
+  float rescale = 1.0f;  // kSum, kApply: see ContributionMean::Finish()
+  // kAccumulate, kApplyAlone: of the contribution, if norms are watched; and what the watch scales
+  // it by, which `factor` and `call` have already.
+  std::optional<double> norm = {};
+  float clip = 1.0f;
   bool has_update = false;
   OptimizerCall call = {};
 };
@@ -90,13 +98,14 @@ class BucketProtocol {
     uint32_t bucket = 0;       // for texts
   };
   // Both outlive the object.
-  explicit BucketProtocol(const Config& config) : config_(config) {}
+  explicit BucketProtocol(const Config& config) : config_(config), watch_(config.job->norm_limit) {}
 
   // Weights come from a client, as contributions of kind kInitialWeights.
   void AwaitClientWeights() { awaits_client_ = true; }
   // There are weights: loaded, or restored with the table of what they hold. The bucket collects
   // `round`, which is the cluster's next.
-  void OnWeights(Round round, Version version, const std::vector<CountedWorker>& counted);
+  void OnWeights(Round round, Version version, const std::vector<CountedWorker>& counted,
+                 const UsualNorm& usual_norm = {});
   // Members or plans have changed.
   void OnRoster(std::shared_ptr<const RosterView> roster);
   // Every call is answered with `status`, those to come too.
@@ -112,8 +121,8 @@ class BucketProtocol {
   void OnPush(CallId push, const ContributionKey& key);
   // The slot asked for is there: the push is answered, and its id free.
   void OnSlot(CallId push);
-  // A contribution is whole and its numbers are fit to be counted.
-  void OnArrived(CallId contribution, const ContributionKey& key);
+  // A contribution is whole and its numbers are fit to be counted. `norm`: if norms are watched.
+  void OnArrived(CallId contribution, const ContributionKey& key, std::optional<double> norm = {});
   // min_round: whose rounds before must be over in the weights that are read.
   void OnRead(CallId read, WorkerId worker, Incarnation incarnation, Round min_round);
   // The state exactly when `round` begins, or as it is.
@@ -149,6 +158,8 @@ class BucketProtocol {
   bool has_contributions() const { return !contributed_.empty(); }
   // Rows of the published version.
   std::vector<CountedWorker> counted() const { return counted_.Published(); }
+  // By the rounds that the published version has.
+  const UsualNorm& usual_norm() const { return watch_.usual(); }
   // Of the round's roster: alive and not counted.
   std::vector<WorkerId> Missing() const;
   // Whether the worker's part of the round is here, or the round is over without it.
@@ -160,6 +171,8 @@ class BucketProtocol {
   static constexpr int kMaxTicks = 2;
   static constexpr int kMaxUnannounced = 256;
   static constexpr int kMaxUnannouncedOfWorker = 8;
+  // Where contributions are applied alone, norms of so many are compared as if they were a round.
+  static constexpr int kWatchedTogether = 8;
   enum class Phase : uint8_t {
     kCollecting,
     kResummed,
@@ -178,6 +191,7 @@ class BucketProtocol {
   struct Held {
     CallId call;
     ContributionKey key;
+    std::optional<double> norm = {};
     int ticks = 0;
   };
   struct Read {
@@ -220,6 +234,9 @@ class BucketProtocol {
   BucketStep TakeWeights(const Held& held);
   BucketStep Count(const Held& held, const Decision& decision);
   void AddContributor(WorkerId worker, int64_t weight);
+  // Whether there is nobody to compare a contribution with.
+  bool IsAlone() const;
+  void EndWatchedRound();
   bool HasReplayed(const BucketStep& step) const;
 
   const Config config_;
@@ -243,6 +260,7 @@ class BucketProtocol {
   float clip_scale_ = 1.0f;
   std::string norm_error_;
   DedupTable counted_;
+  NormWatch watch_;
 
   std::vector<Push> pushes_;
   std::vector<Held> held_;  // by round, then worker

@@ -63,6 +63,9 @@ std::string Text(const BucketEffect& effect) {
                           absl::StatusCodeToString(effect.status.code()));
     case Effect::kNotice:
       return "notice";
+    case Effect::kFault:
+      return absl::StrCat("fault of worker ", effect.fault.worker.value(), " in round ",
+                          effect.fault.round.value());
   }
   return "";
 }
@@ -733,6 +736,7 @@ class AnyOrder {
         case Effect::kRefuseRead:
         case Effect::kRefuseCapture:
         case Effect::kNotice:
+        case Effect::kFault:
           break;
       }
     }

@@ -8,8 +8,6 @@
 #include "common/check.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
-#include "kernels/buf.h"
-#include "kernels/codec/encoded_vectors.h"
 #include "kernels/reduce.h"
 
 namespace lodestar {
@@ -45,7 +43,8 @@ BucketWeights::BucketWeights(ElementRange range, const JobSpec& job, const Layou
       optimizer_(optimizer),
       pages_(pages),
       num_state_vectors_(optimizer.num_state_vectors()),
-      decay_(DecayRanges(layout, range)) {
+      decay_(DecayRanges(layout, range)),
+      mean_(MakeContributionMean(job.robust_mean, range.size(), pages)) {
   if (job.pull_encoding == Encoding::kFp32) return;
   shadow_.emplace(
       BucketShadow::Config{
@@ -95,50 +94,29 @@ absl::Status BucketWeights::Restore(const BucketState& state) {
   return absl::OkStatus();
 }
 
-void BucketWeights::Accumulate(Encoding encoding, const std::byte* values, float factor) {
-  const bool is_first = accumulator_ == nullptr;
-  if (is_first) accumulator_ = pages_.Allocate(num_elements());
-  if (accumulator_ == nullptr) return;
-  AccumulateDecoded(encoding, values, num_elements(), factor, accumulator_->data(),
-                    is_first ? lodestar::Accumulate::kSet : lodestar::Accumulate::kAdd);
-}
-
-bool BucketWeights::CanAdopt(int64_t page_elements) const {
-  return !has_sum() && num_elements() >= page_elements / 4 * 3;
-}
-
-void BucketWeights::Adopt(std::shared_ptr<Page> values, float factor) {
-  LODESTAR_CHECK(CanAdopt(values->size())) << values->size() << " for " << num_elements();
-  accumulator_ = std::move(values);
-  if (factor != 1.0f) Rescale(factor);
-}
-
-void BucketWeights::Rescale(float factor) {
-  if (!has_sum()) return;
-  AccumulateScaled(accumulator_->data(), accumulator_->data(), factor, num_elements(),
-                   lodestar::Accumulate::kSet);
-}
-
 std::vector<double> BucketWeights::SegmentSquareSums() const {
+  const Page* const mean = mean_->mean();
   std::vector<double> sums;
   for (const ElementRange& segment : SegmentsOf(layout_, range_)) {
-    sums.push_back(has_sum() ? SumOfSquares(accumulator_->data() + (segment.begin - range_.begin),
-                                            segment.size())
-                             : 0.0);
+    sums.push_back(mean == nullptr ? 0.0
+                                   : SumOfSquares(mean->data() + (segment.begin - range_.begin),
+                                                  segment.size()));
   }
   return sums;
 }
 
-bool BucketWeights::ApplySum(const OptimizerCall& call, bool has_update) {
-  const bool is_finite = !has_update || !has_sum() || Apply(call, accumulator_->data());
-  accumulator_ = nullptr;
+bool BucketWeights::ApplyMean(const OptimizerCall& call, bool has_update) {
+  const Page* const mean = mean_->mean();
+  const bool is_finite = !has_update || mean == nullptr || Apply(call, mean->data());
+  mean_->Clear();
   return is_finite;
 }
 
 bool BucketWeights::Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient) {
   if (encoding == Encoding::kFp32) return Apply(call, reinterpret_cast<const float*>(gradient));
-  Accumulate(encoding, gradient, 1.0f);
-  return ApplySum(call, /*has_update=*/true);
+  mean_->Add(encoding, gradient, MeanShare());
+  mean_->Finish(/*rescale=*/1.0f);
+  return ApplyMean(call, /*has_update=*/true);
 }
 
 bool BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {

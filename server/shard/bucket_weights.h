@@ -1,4 +1,4 @@
-// The numbers of one bucket: weights, optimizer state, accumulator. Knows nothing of workers.
+// The numbers of one bucket: weights, optimizer state, mean of a round. Knows nothing of workers.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@
 #include "server/optimizer/optimizer.h"
 #include "server/shard/bucket_handles.h"
 #include "server/shard/bucket_shadow.h"
+#include "server/shard/contribution_mean.h"
 #include "server/shard/page.h"
 #include "server/shard/shard_state.h"
 
@@ -42,23 +43,16 @@ class BucketWeights {
   absl::Status Restore(const BucketState& state);
 
   // What follows goes on where the system gives no memory: what there is no page for is left out of
-  // the sum or of the weights, which stay as they were. The pool has told of it then.
+  // the mean or of the weights, which stay as they were. The pool has told of it then.
 
-  // accumulator += factor * values; the first one sets it.
-  void Accumulate(Encoding encoding, const std::byte* values, float factor);
-  // Whether a page of this size may become the accumulator: nothing is added yet, and not much of
-  // the page would lie idle.
-  bool CanAdopt(int64_t page_elements) const;
-  // accumulator = factor * values, where they are.
-  void Adopt(std::shared_ptr<Page> values, float factor);
-  bool has_sum() const { return accumulator_ != nullptr; }
-  void Rescale(float factor);
-  // Of the accumulator, one per segment; zeros if nothing was accumulated.
+  // What the open round contributes.
+  ContributionMean& mean() { return *mean_; }
+  // Of the mean, once it is finished, one per segment; zeros if nothing was added.
   std::vector<double> SegmentSquareSums() const;
 
-  // One update with the accumulator, which is given back; without one the sum is only dropped.
+  // One update with the mean, which is finished and given back; without one it is only dropped.
   // Returns, as the next two do, whether weights and state are finite after it.
-  bool ApplySum(const OptimizerCall& call, bool has_update);
+  bool ApplyMean(const OptimizerCall& call, bool has_update);
   // One update with `gradient` alone.
   bool Apply(const OptimizerCall& call, Encoding encoding, const std::byte* gradient);
   bool Apply(const OptimizerCall& call, const float* gradient);
@@ -94,7 +88,7 @@ class BucketWeights {
   std::vector<ElementRange> decay_;  // relative to the bucket's start
   std::shared_ptr<Page> weights_;
   std::vector<std::shared_ptr<Page>> state_;
-  std::shared_ptr<Page> accumulator_;
+  std::unique_ptr<ContributionMean> mean_;
   std::optional<BucketShadow> shadow_;  // where weights travel as encoded changes
 };
 

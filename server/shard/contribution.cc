@@ -6,9 +6,34 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "kernels/codec/encoded_vectors.h"
 
 namespace lodestar {
+namespace {
+
+// Of elements that are within kMaxContribution when they are scaled.
+float LimitOf(const ContributionKey& key) {
+  constexpr float kLargest = std::numeric_limits<float>::infinity();
+  const float scale = std::abs(key.scale);
+  return scale == 0.0f ? kLargest : std::min(kMaxContribution / scale, kLargest);
+}
+
+// `bad`: the first element that is not within the limit, or the number of elements.
+absl::Status CheckFound(int64_t bad, const ContributionKey& key, const Bucket& bucket) {
+  if (bad == bucket.range.size()) return absl::OkStatus();
+  const std::string text =
+      absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ", element ", bad,
+                   key.scale == 1.0f ? "" : absl::StrCat(", times the scale ", key.scale),
+                   ": NaN, Inf or not below ", kMaxContribution);
+  if (key.kind == ContributionKind::kInitialWeights) {
+    return absl::InvalidArgumentError(absl::StrCat(text, "; the first weights are not taken"));
+  }
+  return absl::AbortedError(absl::StrCat(text, "; the contribution to round ", key.round.value(),
+                                         " is not counted: register again"));
+}
+
+}  // namespace
 
 absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const JobSpec& job,
                        bool awaits_first_weights) {
@@ -35,20 +60,17 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
 
 absl::Status CheckNumbers(const ContributionKey& key, const Bucket& bucket,
                           const std::byte* elements) {
-  constexpr float kLargest = std::numeric_limits<float>::infinity();
-  const float scale = std::abs(key.scale);
-  const float limit = scale == 0.0f ? kLargest : std::min(kMaxContribution / scale, kLargest);
-  const int64_t bad = FirstNotBelow(key.encoding, elements, limit, bucket.range.size());
-  if (bad == bucket.range.size()) return absl::OkStatus();
-  const std::string text =
-      absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ", element ", bad,
-                   key.scale == 1.0f ? "" : absl::StrCat(", times the scale ", key.scale),
-                   ": NaN, Inf or not below ", kMaxContribution);
-  if (key.kind == ContributionKind::kInitialWeights) {
-    return absl::InvalidArgumentError(absl::StrCat(text, "; the first weights are not taken"));
-  }
-  return absl::AbortedError(absl::StrCat(text, "; the contribution to round ", key.round.value(),
-                                         " is not counted: register again"));
+  return CheckFound(FirstNotBelow(key.encoding, elements, LimitOf(key), bucket.range.size()), key,
+                    bucket);
+}
+
+absl::StatusOr<double> CheckNumbersForNorm(const ContributionKey& key, const Bucket& bucket,
+                                           const std::byte* elements) {
+  double square_sum = 0.0;
+  const int64_t found =
+      FirstNotBelow(key.encoding, elements, LimitOf(key), bucket.range.size(), &square_sum);
+  RETURN_IF_ERROR(CheckFound(found, key, bucket));
+  return std::sqrt(square_sum) * std::abs(double{key.scale});
 }
 
 }  // namespace lodestar

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/bucket_plan.h"
 #include "common/contribution.h"  // ContributionKind, shared with the worker: //common:contribution
 #include "common/encoding.h"
@@ -40,5 +41,8 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
 // weights; InvalidArgument for first weights, which nothing can mend.
 absl::Status CheckNumbers(const ContributionKey& key, const Bucket& bucket,
                           const std::byte* elements);
+// The same, and the norm of the elements times the scale.
+absl::StatusOr<double> CheckNumbersForNorm(const ContributionKey& key, const Bucket& bucket,
+                                           const std::byte* elements);
 
 }  // namespace lodestar

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/robust_mean.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -178,6 +179,72 @@ TEST(DivergenceTest, ReportedRoundThatWasNotPushedIsAFaultOfThatWorker) {
   EXPECT_OK(cluster.Read(1, 1).status()) << "the round has gone on without it";
   cluster.shard(0).CloseRound(Round(0), reported);
   EXPECT_EQ(log.faults.size(), 1) << "past rounds are complete";
+}
+
+// In every mode: what is a thousand times too long does no more than what is as long as the others,
+// and is told of once for each bucket.
+TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold) {
+  for (const char* const robust : {"none", "median"}) {
+    for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
+      if (mode == Mode::kAsync && robust != std::string("none")) continue;
+      SCOPED_TRACE(testing::Message() << "mode " << static_cast<int>(mode) << " " << robust);
+      const auto train = [&](float wild, double norm_limit, Log& log) {
+        JobSpec job = Job(mode);
+        job.norm_limit = norm_limit;
+        job.robust_mean = *ParseRobustMean(robust);
+        job.schedule.peak = 0.01;
+        TestCluster cluster({.job = job, .num_shards = 2, .observer = &log});
+        cluster.LoadConstant(0.0f);
+        cluster.SetMembers(2);
+        int64_t version = 0;
+        for (int64_t round = 0; round < 6; ++round) {
+          if (mode != Mode::kAsync) cluster.OpenRound(round, {1, 1}, 0.01);
+          for (const int worker : {1, 2}) {
+            // Asynchronous grants are rounds of their own.
+            const int64_t number = mode == Mode::kAsync ? version : round;
+            ContributionKey key = KeyOf(job, worker, number);
+            key.base_version = Version(version);
+            if (mode == Mode::kAsync) ++version;
+            const bool is_wild = worker == 2 && round == 5;
+            EXPECT_OK(cluster.PushAll(key, Filled(cluster, is_wild ? wild : 1.0f)));
+          }
+          if (mode != Mode::kAsync) ++version;
+        }
+        return *cluster.Weights(version);
+      };
+      Log quiet, loud, off;
+      const std::vector<float> wanted = train(1.0f, 10.0, quiet);
+      EXPECT_THAT(quiet.faults, IsEmpty());
+      EXPECT_THAT(train(1000.0f, 10.0, loud),
+                  testing::Pointwise(testing::FloatNear(1e-5f), wanted));
+      // Of asynchronous ones, as many as eight are looked at together.
+      if (mode != Mode::kAsync) {
+        ASSERT_FALSE(loud.faults.empty());
+        EXPECT_EQ(loud.faults[0].worker, WorkerId(2));
+        EXPECT_EQ(loud.faults[0].round, Round(5));
+        EXPECT_EQ(loud.faults[0].kind, WorkerFault::Kind::kTooLong);
+        EXPECT_THAT(loud.faults[0].text, HasSubstr("--norm_limit"));
+      }
+      EXPECT_THAT(train(1000.0f, 0.0, off),
+                  testing::Not(testing::Pointwise(testing::FloatNear(1e-1f), wanted)));
+      EXPECT_THAT(off.faults, IsEmpty());
+    }
+  }
+}
+
+// Else a spike of the only worker would not be that of plain training.
+TEST(DivergenceTest, AWorkerThatIsAloneIsComparedWithNobody) {
+  Log log;
+  JobSpec job = Job(Mode::kSync);
+  TestCluster cluster({.job = job, .observer = &log});
+  cluster.LoadConstant(0.0f);
+  cluster.SetMembers(1);
+  for (int64_t round = 0; round < 20; ++round) {
+    cluster.OpenRound(round, {1}, 1.0);
+    EXPECT_OK(cluster.PushAll(KeyOf(job, 1, round), Filled(cluster, round == 19 ? 1000.0f : 1.0f)));
+  }
+  EXPECT_THAT(*cluster.Weights(20), testing::Each(-1019.0f));
+  EXPECT_THAT(log.faults, IsEmpty());
 }
 
 TEST(DivergenceTest, WhatIsLoadedMustBeFinite) {

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/contribution.h"
+#include "common/robust_mean.h"
 #include "common/testing/status_matchers.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/parameter_shard.h"
@@ -91,6 +93,67 @@ TEST(ShardNumericsTest, AnyOrderOfArrivalGivesTheSameBits) {
   JobSpec other = SyncAdamW();
   other.optimizer.weight_decay = 0.2;
   EXPECT_FALSE(SameBits(TrainInOrder(other, 1, order), expected));
+}
+
+// Nobody waits for the workers before it in the order of summation.
+TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
+  JobSpec job = SyncAdamW();
+  job.quorum = 3;
+  const std::vector<float> sum = TrainInOrder(job, 1, {1, 2, 3});
+  EXPECT_FALSE(SameBits(TrainInOrder(job, 1, {3, 2, 1}), sum)) << "only the plain mean has one";
+  job.robust_mean = *ParseRobustMean("trimmed:1");
+  const std::vector<float> expected = TrainInOrder(job, 1, {1, 2, 3});
+  std::vector<int> order = {1, 2, 3};
+  while (std::next_permutation(order.begin(), order.end())) {
+    EXPECT_TRUE(SameBits(TrainInOrder(job, 1, order), expected));
+  }
+}
+
+// With every mode that sums rounds: what one of four sends changes nothing, as long as the others
+// agree.
+TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
+  for (const double clip_norm : {0.0, 0.5}) {
+    for (const char* const kind : {"median", "trimmed:1"}) {
+      for (const Mode mode : {Mode::kSync, Mode::kLocalSgd}) {
+        SCOPED_TRACE(absl::StrCat(kind, " mode ", static_cast<int>(mode), " clip ", clip_norm));
+        JobSpec job = SyncAdamW();
+        job.optimizer.kind = OptimizerKind::kSgd;
+        job.mode = mode;
+        job.clip_norm = clip_norm;
+        const auto train = [&job](const std::vector<float>& factors) {
+          TestCluster cluster({.job = job});
+          cluster.LoadInitial();
+          const int workers = static_cast<int>(factors.size());
+          cluster.SetMembers(workers);
+          for (int round = 0; round < kRounds; ++round) {
+            cluster.OpenRound(round, std::vector<int64_t>(workers, 6), 0.01);
+            for (int worker = 1; worker <= workers; ++worker) {
+              ContributionKey key = TestCluster::Key(worker, round, round);
+              key.kind = RoundContributionKind(job);
+              std::vector<float> values = cluster.Vector(round);
+              for (float& value : values) value *= factors[worker - 1];
+              EXPECT_OK(cluster.PushAll(key, values));
+            }
+          }
+          return *cluster.Weights(kRounds);
+        };
+        const std::vector<float> alone = train({1.0f});
+        job.robust_mean = *ParseRobustMean(kind);
+        for (const float wild : {1.0f, -1.0f, 100.0f, 0.0f}) {
+          // The mean of three equal values rounds.
+          EXPECT_THAT(train({1.0f, wild, 1.0f, 1.0f}),
+                      ::testing::Pointwise(::testing::FloatNear(1e-6f), alone))
+              << wild;
+        }
+        // A gradient of half the length is clipped to the same one.
+        if (clip_norm > 0.0) continue;
+        job.robust_mean = RobustMean();
+        EXPECT_THAT(train({1.0f, -1.0f, 1.0f, 1.0f}),
+                    ::testing::Not(::testing::Pointwise(::testing::FloatNear(1e-6f), alone)))
+            << "unless it is asked for";
+      }
+    }
+  }
 }
 
 TEST(ShardNumericsTest, AnyNumberOfShardsGivesTheSameBits) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/robust_mean.h"
 #include "common/testing/status_matchers.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/test_cluster.h"
@@ -53,6 +54,28 @@ TEST(ShardMemoryTest, TheEstimateCoversWhatAShardAllocates) {
       EXPECT_LE(estimate.steady(), 2 * measured) << EncodingName(pull) << estimate.Describe();
     }
   }
+}
+
+TEST(ShardMemoryTest, ARobustMeanTakesAPageForEveryWorker) {
+  JobSpec job = TestJob();
+  job.min_workers = 8;
+  const ShardMemory plain =
+      EstimateShardMemory(job, TestCluster({.job = job}).layout().num_elements());
+  job.robust_mean = *ParseRobustMean("median");
+  TestCluster cluster({.job = job, .staging_bytes = kStagingBytes});
+  cluster.LoadInitial();
+  cluster.SetMembers(8);
+  for (int64_t round = 0; round < 3; ++round) {
+    cluster.OpenRound(round, std::vector<int64_t>(8, 1));
+    for (int worker = 1; worker <= 8; ++worker) {
+      EXPECT_OK(cluster.PushAll(TestCluster::Key(worker, round, round), cluster.Vector(worker)));
+    }
+  }
+  const auto measured = static_cast<int64_t>(cluster.shard(0).stats().resident_bytes);
+  const ShardMemory estimate = EstimateShardMemory(job, cluster.layout().num_elements());
+  EXPECT_EQ(estimate.sums, 8 * plain.sums);
+  EXPECT_GE(estimate.steady(), measured) << estimate.Describe();
+  EXPECT_LE(estimate.steady(), 2 * measured) << estimate.Describe();
 }
 
 TEST(ShardMemoryTest, EachPartIsNamed) {

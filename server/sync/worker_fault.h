@@ -1,4 +1,5 @@
-// What a shard finds wrong with a worker's part of a round, for the coordinator to decide about.
+// What a shard finds wrong with a worker's part of a round, for the coordinator to decide about: it
+// may come once for every bucket.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@ struct WorkerFault {
   enum class Kind : uint8_t {
     kNotFinite,  // its numbers are NaN, infinite or beyond all reason; they are not counted
     kNotPushed,  // it has reported the round without having pushed all of it
+    kTooLong,    // its norm is far beyond that of others; it counts as if it were as long as theirs
   };
   WorkerId worker;
   Incarnation incarnation;

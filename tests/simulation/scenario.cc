@@ -70,6 +70,8 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   scenario.num_workers = static_cast<int>(chance.Between(1, 4));
   CoordinatorConfig& config = scenario.coordinator;
   JobSpec& job = config.job;
+  // What the audit expects is the plain mean, of contributions of any size.
+  job.norm_limit = 0.0;
   job.model = {"whole-numbers", MlpSpec{{5, 4, 3}}};
   ChooseMode(chance, scenario.num_workers, job);
   job.schedule.total_rounds = num_rounds;

@@ -1,0 +1,48 @@
+// The mean of a round's contributions to one bucket, as the job wants it formed. Knows nothing of
+// rounds and workers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "common/encoding.h"
+#include "common/robust_mean.h"
+#include "server/shard/page.h"
+
+namespace lodestar {
+
+// What one contribution is in the mean.
+struct MeanShare {
+  float scale = 1.0f;   // its elements are multiplied by it
+  int64_t weight = 1;   // against those of the others
+  float factor = 1.0f;  // scale * weight / the weight of all that were to come
+  uint32_t order = 0;   // no two of a round have the same
+};
+
+// Not thread-safe. Where the system gives no page for a contribution, the mean is formed without
+// it; the pool has told of it then.
+class ContributionMean {
+ public:
+  virtual ~ContributionMean() = default;
+
+  virtual void Add(Encoding encoding, const std::byte* values, const MeanShare& share) = 0;
+  // Whether a page of this size may be kept as it is: it is of use now, and not much of it would
+  // lie idle.
+  virtual bool CanAdopt(int64_t page_elements) const = 0;
+  // Add() of elements that lie in a page already.
+  virtual void Adopt(std::shared_ptr<Page> values, const MeanShare& share) = 0;
+  // All that comes is there, and becomes mean(). `rescale`: the weight of all that were to come, by
+  // the weight of those that came. Once more: what is the mean already is multiplied by `rescale`.
+  virtual void Finish(float rescale) = 0;
+  // After Finish(). Null: nothing was added.
+  virtual const Page* mean() const = 0;
+  // For the next round.
+  virtual void Clear() = 0;
+};
+
+// The only switch on the kind. `pages` outlives the result.
+std::unique_ptr<ContributionMean> MakeContributionMean(const RobustMean& kind, int64_t num_elements,
+                                                       PagePool& pages);
+
+}  // namespace lodestar

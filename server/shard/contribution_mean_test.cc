@@ -1,0 +1,237 @@
+#include "server/shard/contribution_mean.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/robust_mean.h"
+#include "kernels/codec/codec.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::FloatNear;
+using ::testing::Pointwise;
+
+constexpr int64_t kElements = 37;
+
+std::vector<float> Vector(int tag) {
+  std::vector<float> values(kElements);
+  for (int64_t i = 0; i < kElements; ++i) {
+    values[i] = static_cast<float>((i * 31 + tag * 17) % 29 - 14) / 8.0f;
+  }
+  return values;
+}
+
+struct Contribution {
+  std::vector<float> values;
+  int64_t weight = 1;
+  float scale = 1.0f;
+};
+
+class ContributionMeanTest : public testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<ContributionMean> Make() {
+    return MakeContributionMean(*ParseRobustMean(GetParam()), kElements, pages_);
+  }
+
+  // In that order; the number of each is its own.
+  static void AddAll(const std::vector<Contribution>& contributions, const std::vector<int>& order,
+                     ContributionMean& mean) {
+    float total = 0.0f;
+    for (const Contribution& contribution : contributions) {
+      total += static_cast<float>(contribution.weight);
+    }
+    for (const int i : order) {
+      const auto& [values, weight, scale] = contributions[i];
+      mean.Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values.data()),
+               {.scale = scale,
+                .weight = weight,
+                .factor = scale * static_cast<float>(weight) / total,
+                .order = static_cast<uint32_t>(i)});
+    }
+  }
+
+  static std::vector<float> Elements(const Page& page) {
+    return {page.data(), page.data() + kElements};
+  }
+
+  std::vector<float> MeanOf(const std::vector<Contribution>& contributions,
+                            const std::vector<int>& order) {
+    const std::unique_ptr<ContributionMean> mean = Make();
+    AddAll(contributions, order, *mean);
+    mean->Finish(1.0f);
+    return Elements(*mean->mean());
+  }
+
+  PagePool pages_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ContributionMeanTest,
+                         testing::Values("none", "median", "trimmed:1", "trimmed:3"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), ':', '_');
+                           return name;
+                         });
+
+TEST_P(ContributionMeanTest, EqualContributionsAreTheirMean) {
+  for (int count = 1; count <= 8; ++count) {
+    std::vector<Contribution> equal;
+    std::vector<int> order;
+    for (int i = 0; i < count; ++i) {
+      equal.push_back({Vector(3), 1 + i % 2});
+      order.push_back(i);
+    }
+    // Sums of up to 8 terms and a division.
+    EXPECT_THAT(MeanOf(equal, order), Pointwise(FloatNear(2e-6f), Vector(3))) << count;
+  }
+}
+
+TEST_P(ContributionMeanTest, ScalesAndWeightsCount) {
+  const std::vector<Contribution> halves = {{Vector(1), 3, 0.5f}, {Vector(1), 1, 0.5f}};
+  std::vector<float> wanted = Vector(1);
+  for (float& value : wanted) value *= 0.5f;
+  EXPECT_THAT(MeanOf(halves, {0, 1}), Pointwise(FloatNear(1e-6f), wanted));
+  // Of two nothing can be left out.
+  const std::vector<Contribution> two = {{Vector(1), 3}, {Vector(2), 1}};
+  for (int64_t i = 0; i < kElements; ++i) {
+    wanted[i] = 0.75f * Vector(1)[i] + 0.25f * Vector(2)[i];
+  }
+  EXPECT_THAT(MeanOf(two, {0, 1}), Pointwise(FloatNear(1e-6f), wanted));
+}
+
+TEST_P(ContributionMeanTest, WhatDoesNotComeIsMadeUpFor) {
+  const std::unique_ptr<ContributionMean> mean = Make();
+  const std::vector<float> values = Vector(1);
+  // The other half of the round is missing.
+  mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values.data()),
+            {.weight = 2, .factor = 0.5f});
+  mean->Finish(2.0f);
+  EXPECT_EQ(Elements(*mean->mean()), values);
+  mean->Finish(1.0f);
+  EXPECT_EQ(Elements(*mean->mean()), values) << "once more changes nothing";
+}
+
+TEST_P(ContributionMeanTest, AdoptedPagesAreTheSameAsValues) {
+  const std::vector<Contribution> contributions = {{Vector(1), 2, 0.5f}, {Vector(2), 2, 0.25f}};
+  const std::unique_ptr<ContributionMean> mean = Make();
+  ASSERT_TRUE(mean->CanAdopt(kElements));
+  EXPECT_FALSE(mean->CanAdopt(2 * kElements)) << "half of the page would lie idle";
+  std::shared_ptr<Page> page = pages_.Allocate(kElements);
+  std::copy_n(contributions[0].values.begin(), kElements, page->data());
+  mean->Adopt(std::move(page), {.scale = 0.5f, .weight = 2, .factor = 0.25f, .order = 0});
+  mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(contributions[1].values.data()),
+            {.scale = 0.25f, .weight = 2, .factor = 0.125f, .order = 1});
+  mean->Finish(1.0f);
+  EXPECT_EQ(Elements(*mean->mean()), MeanOf(contributions, {0, 1}));
+}
+
+TEST_P(ContributionMeanTest, EncodedValuesAreDecoded) {
+  for (const Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8}) {
+    std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
+    CodecOf(encoding).Encode(Vector(4).data(), kElements, {}, bytes.data());
+    std::vector<float> decoded(kElements);
+    CodecOf(encoding).Decode(bytes.data(), kElements, decoded.data());
+    const std::unique_ptr<ContributionMean> mean = Make();
+    mean->Add(encoding, bytes.data(), MeanShare());
+    mean->Finish(1.0f);
+    EXPECT_EQ(Elements(*mean->mean()), decoded) << EncodingName(encoding);
+  }
+}
+
+TEST_P(ContributionMeanTest, ARoundLeavesNothingToTheNext) {
+  const std::unique_ptr<ContributionMean> mean = Make();
+  EXPECT_EQ(mean->mean(), nullptr);
+  mean->Finish(3.0f);
+  EXPECT_EQ(mean->mean(), nullptr) << "nothing came";
+  AddAll({{Vector(1)}, {Vector(2)}}, {0, 1}, *mean);
+  mean->Clear();
+  mean->Finish(1.0f);
+  EXPECT_EQ(mean->mean(), nullptr);
+  AddAll({{Vector(3)}}, {0}, *mean);
+  mean->Finish(1.0f);
+  EXPECT_EQ(Elements(*mean->mean()), Vector(3));
+}
+
+TEST_P(ContributionMeanTest, WhatThereIsNoPageForIsLeftOut) {
+  int num_pages = 0;
+  PagePool pages(PagePool::Config{.create = [&num_pages](int64_t elements) {
+    return ++num_pages == 1 ? Page::Create(elements) : nullptr;
+  }});
+  const std::unique_ptr<ContributionMean> mean =
+      MakeContributionMean(*ParseRobustMean(GetParam()), kElements, pages);
+  AddAll({{Vector(1)}, {Vector(2)}, {Vector(3)}}, {0, 1, 2}, *mean);
+  mean->Finish(1.0f);
+  ASSERT_NE(mean->mean(), nullptr);
+  if (GetParam() == "none") return;
+  EXPECT_EQ(Elements(*mean->mean()), Vector(1));
+}
+
+class RobustContributionsTest : public ContributionMeanTest {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RobustContributionsTest, testing::Values("median", "trimmed:1"),
+                         [](const auto& info) {
+                           return std::string(info.param == "median" ? "median" : "trimmed_1");
+                         });
+
+TEST_P(RobustContributionsTest, OneWildOneOfFourLeadsNobody) {
+  for (const float wild : {1e18f, -1e18f, -100.0f}) {
+    std::vector<Contribution> contributions = {{Vector(0)}, {Vector(0)}, {Vector(0)}, {Vector(0)}};
+    for (float& value : contributions[1].values) value = wild;
+    EXPECT_THAT(MeanOf(contributions, {0, 1, 2, 3}), Pointwise(FloatNear(1e-6f), Vector(0)));
+    // However much it is said to weigh.
+    contributions[1].weight = 1000;
+    EXPECT_THAT(MeanOf(contributions, {0, 1, 2, 3}), Pointwise(FloatNear(1e-6f), Vector(0)));
+  }
+}
+
+TEST_P(RobustContributionsTest, AnyOrderOfArrivalGivesTheSameBits) {
+  std::vector<Contribution> contributions;
+  for (int i = 0; i < 5; ++i) contributions.push_back({Vector(i), 1 + i % 3, 0.3f});
+  std::vector<int> order = {0, 1, 2, 3, 4};
+  const std::vector<float> wanted = MeanOf(contributions, order);
+  while (std::next_permutation(order.begin(), order.end())) {
+    ASSERT_EQ(MeanOf(contributions, order), wanted);
+  }
+}
+
+TEST_P(RobustContributionsTest, WhatWeighsNothingIsNoValueAmongTheOthers) {
+  const std::vector<Contribution> contributions = {
+      {Vector(1), 2}, {Vector(2), 0}, {Vector(3), 0}, {Vector(4), 0}};
+  EXPECT_EQ(MeanOf(contributions, {0, 1, 2, 3}), Vector(1));
+}
+
+TEST_P(RobustContributionsTest, MoreThanARoundMayHaveAreLeftOut) {
+  std::vector<Contribution> contributions;
+  std::vector<int> order;
+  for (int i = 0; i < kMaxRobustContributions + 8; ++i) {
+    contributions.push_back({std::vector<float>(kElements, i < kMaxRobustContributions ? 1 : 9)});
+    order.push_back(i);
+  }
+  EXPECT_THAT(MeanOf(contributions, order), Each(1.0f));
+}
+
+TEST(TrimmedMeanTest, IsTheMeanOfThoseBetween) {
+  PagePool pages;
+  const std::unique_ptr<ContributionMean> mean =
+      MakeContributionMean(*ParseRobustMean("trimmed:1"), 2, pages);
+  const float values[4][2] = {{1, 40}, {2, 30}, {4, 20}, {9, -7}};
+  for (uint32_t i = 0; i < 4; ++i) {
+    mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values[i]),
+              {.weight = i == 1 ? 3 : 1, .order = i});
+  }
+  mean->Finish(1.0f);
+  const std::vector<float> result = {mean->mean()->data()[0], mean->mean()->data()[1]};
+  EXPECT_THAT(result, ElementsAre((3 * 2 + 4) / 4.0f, (3 * 30 + 20) / 4.0f));
+}
+
+}  // namespace
+}  // namespace lodestar

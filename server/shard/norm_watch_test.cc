@@ -1,0 +1,141 @@
+#include "server/shard/norm_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace lodestar {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// Worker 1 has the first norm, and so on.
+void CountAll(NormWatch& watch, const std::vector<double>& norms) {
+  for (size_t i = 0; i < norms.size(); ++i) {
+    watch.Count(WorkerId(static_cast<uint32_t>(i + 1)), Incarnation(7), Round(3), norms[i]);
+  }
+}
+
+std::vector<NormWatch::Finding> Watch(NormWatch& watch, const std::vector<double>& norms) {
+  CountAll(watch, norms);
+  return watch.EndRound();
+}
+
+TEST(NormWatchTest, BringsBackWhatIsFarBeyondWhatIsUsualAndNamesTheWorker) {
+  NormWatch watch(10.0);
+  EXPECT_THAT(Watch(watch, {1, 2, 3, 4}), IsEmpty());
+  EXPECT_EQ(watch.ScaleOf(1e9), 1.0f) << "four contributions say little";
+  EXPECT_THAT(Watch(watch, {1, 2, 3, 4}), IsEmpty());
+  EXPECT_EQ(watch.ScaleOf(20.0), 1.0f);
+  EXPECT_EQ(watch.ScaleOf(200.0), 0.01f) << "to the usual norm, which is 2";
+  const auto findings = Watch(watch, {1, 2, 3, 200});
+  ASSERT_THAT(findings, SizeIs(1));
+  EXPECT_EQ(findings[0].worker, WorkerId(4));
+  EXPECT_EQ(findings[0].incarnation, Incarnation(7));
+  EXPECT_EQ(findings[0].round, Round(3));
+  EXPECT_EQ(findings[0].norm, 200.0);
+  EXPECT_EQ(findings[0].usual, 2.0);
+}
+
+TEST(NormWatchTest, AWildWorkerFromTheBeginningDoesNotSetTheMeasure) {
+  for (const size_t workers : {2, 3, 4}) {
+    NormWatch watch(10.0);
+    std::vector<double> norms(workers, 1.0);
+    norms[0] = 100.0;
+    for (int round = 0; round < 8; ++round) {
+      EXPECT_THAT(Watch(watch, norms), SizeIs(1)) << workers << " round " << round;
+    }
+    EXPECT_EQ(watch.ScaleOf(100.0), 0.01f) << workers;
+  }
+}
+
+TEST(NormWatchTest, TheFirstSumsAreMadeAsLongAsTheOthersAre) {
+  NormWatch watch(10.0);
+  CountAll(watch, {1, 1, 97, 1});
+  EXPECT_FLOAT_EQ(watch.ScaleOfSum(), 0.04f);
+  watch.EndRound();
+  CountAll(watch, {1, 1, 9, 1});
+  EXPECT_EQ(watch.ScaleOfSum(), 1.0f) << "all are within the limit";
+  watch.EndRound();
+  CountAll(watch, {1, 1, 97, 1});
+  EXPECT_EQ(watch.ScaleOfSum(), 1.0f) << "each is scaled by itself now";
+  NormWatch most(10.0);
+  CountAll(most, {1, 97, 97, 97});
+  EXPECT_EQ(most.ScaleOfSum(), 1.0f);
+}
+
+TEST(NormWatchTest, WhereMostAreBeyondNobodyIsToBlameAndItIsWhatIsUsual) {
+  NormWatch watch(10.0);
+  for (int round = 0; round < 20; ++round) Watch(watch, {1, 1, 1, 1});
+  EXPECT_LT(watch.ScaleOf(50.0), 1.0f);
+  EXPECT_THAT(Watch(watch, {50, 50, 50, 1}), IsEmpty());
+  EXPECT_EQ(watch.ScaleOf(50.0), 1.0f);
+  // Alone, one is always most of them.
+  NormWatch alone(10.0);
+  for (int round = 0; round < 20; ++round) Watch(alone, {1});
+  EXPECT_THAT(Watch(alone, {100}), IsEmpty());
+}
+
+// Late in a run: most batches teach nothing any more, and a few as much as ever.
+TEST(NormWatchTest, HonestSpikesAmongSmallNormsAreLeftAlone) {
+  NormWatch watch(10.0);
+  for (int round = 0; round < 50; ++round) Watch(watch, {1, 1.5, 2, 1});
+  for (int round = 0; round < 100; ++round) {
+    const double spike = round % 20 == 0 ? 2.0 : 0.01;
+    EXPECT_THAT(Watch(watch, {0.01, spike, 0.02, 0.01}), IsEmpty()) << round;
+  }
+}
+
+TEST(NormWatchTest, ForgetsInTimeWhatWasUsual) {
+  NormWatch watch(10.0);
+  Watch(watch, std::vector<double>(8, 100.0));
+  int round = 0;
+  while (watch.ScaleOf(100.0) == 1.0f) {
+    Watch(watch, std::vector<double>(8, 1.0));
+    ASSERT_LT(++round, 300);
+  }
+  EXPECT_GT(round, 200);  // 0.99^230 is a tenth
+}
+
+TEST(NormWatchTest, GradientsThatBeginWithNothingAreLeftAlone) {
+  NormWatch watch(10.0);
+  for (int round = 0; round < 10; ++round) Watch(watch, {0, 0, 0, 0});
+  EXPECT_EQ(watch.ScaleOf(1e-30), 1.0f);
+  CountAll(watch, {0, 0, 0, 1});
+  EXPECT_EQ(watch.ScaleOfSum(), 1.0f);
+}
+
+TEST(NormWatchTest, TheOrderWithinARoundDecidesNothing) {
+  NormWatch one(10.0), other(10.0);
+  for (int round = 0; round < 20; ++round) {
+    Watch(one, {1.0 + round, 5, 100});
+    Watch(other, {100, 5, 1.0 + round});
+  }
+  EXPECT_EQ(one.usual(), other.usual());
+}
+
+TEST(NormWatchTest, GoesOnFromWhatWasUsual) {
+  NormWatch straight(10.0), restored(10.0);
+  for (int round = 0; round < 20; ++round) Watch(straight, {1.0 + round, 2, 3, 4});
+  restored.Count(WorkerId(1), Incarnation(1), Round(1), 5.0);
+  restored.Restore(straight.usual());
+  EXPECT_EQ(restored.num_counted(), 0);
+  EXPECT_EQ(restored.ScaleOf(500.0), straight.ScaleOf(500.0));
+  Watch(straight, {1, 2, 3, 4});
+  Watch(restored, {1, 2, 3, 4});
+  EXPECT_EQ(restored.usual(), straight.usual());
+}
+
+TEST(NormWatchTest, OffItKeepsNothing) {
+  NormWatch watch(0.0);
+  for (int round = 0; round < 20; ++round) EXPECT_THAT(Watch(watch, {1, 1, 1, 1e9}), IsEmpty());
+  EXPECT_EQ(watch.ScaleOf(1e18), 1.0f);
+  CountAll(watch, {1, 1e18});
+  EXPECT_EQ(watch.ScaleOfSum(), 1.0f);
+  EXPECT_EQ(watch.usual(), UsualNorm());
+}
+
+}  // namespace
+}  // namespace lodestar

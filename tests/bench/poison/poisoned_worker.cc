@@ -1,0 +1,102 @@
+// A gpu_worker whose contributions are altered on their way to the servers, for trials. It is the
+// program itself, linked with -Wl,--wrap around the function that makes its transport, so that the
+// product has no switch for it. LODESTAR_POISON: flip (the sign), long (a hundred times), nan, or
+// random (as long as what it replaces); LODESTAR_POISON_FROM: the first round.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "worker/client/bulk_grpc_transport.h"
+
+namespace lodestar {
+
+std::unique_ptr<ParameterTransport> MakeRealTransport(BulkGrpcTransportConfig config) __asm__(
+    "__real__ZN8lodestar21MakeBulkGrpcTransportENS_23BulkGrpcTransportConfigE");
+std::unique_ptr<ParameterTransport> MakePoisonedTransport(BulkGrpcTransportConfig config) __asm__(
+    "__wrap__ZN8lodestar21MakeBulkGrpcTransportENS_23BulkGrpcTransportConfigE");
+
+namespace {
+
+class PoisonedPush final : public PushSession {
+ public:
+  PoisonedPush(std::string kind, uint32_t seed, std::unique_ptr<PushSession> push)
+      : kind_(std::move(kind)), noise_(seed), push_(std::move(push)) {}
+
+  void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
+    std::vector<float>& altered = altered_.emplace_back(data.size() / sizeof(float));
+    std::memcpy(altered.data(), data.data(), data.size());
+    Alter(altered);
+    push_->AddBucket(bucket, base_version, BytesOf(altered));
+  }
+  absl::StatusOr<PushResult> Finish() override { return push_->Finish(); }
+  void Cancel() override { push_->Cancel(); }
+
+ private:
+  void Alter(std::vector<float>& values) {
+    if (kind_ == "random") {
+      double square_sum = 0.0;
+      for (const float value : values) square_sum += double{value} * double{value};
+      std::normal_distribution<float> normal(
+          0.0f, static_cast<float>(std::sqrt(square_sum / values.size())) + 1e-30f);
+      for (float& value : values) value = normal(noise_);
+      return;
+    }
+    const float factor = kind_ == "flip"   ? -1.0f
+                         : kind_ == "long" ? 100.0f
+                                           : std::numeric_limits<float>::quiet_NaN();
+    for (float& value : values) value *= factor;
+  }
+
+  const std::string kind_;
+  std::mt19937 noise_;
+  std::vector<std::vector<float>> altered_;  // each stays where it is
+  std::unique_ptr<PushSession> push_;        // destroyed first: it refers to them
+};
+
+class PoisonedTransport final : public ParameterTransport {
+ public:
+  explicit PoisonedTransport(std::unique_ptr<ParameterTransport> transport)
+      : transport_(std::move(transport)) {
+    const char* const kind = std::getenv("LODESTAR_POISON");
+    const char* const from = std::getenv("LODESTAR_POISON_FROM");
+    LODESTAR_CHECK(kind != nullptr) << "LODESTAR_POISON is not set";
+    kind_ = kind;
+    if (from != nullptr) from_ = Round(std::atoll(from));
+  }
+
+  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override {
+    LODESTAR_CHECK(header.encoding == Encoding::kFp32) << "only fp32 is altered";
+    std::unique_ptr<PushSession> push = transport_->StartPush(header);
+    if (header.round < from_) return push;
+    return std::make_unique<PoisonedPush>(kind_, static_cast<uint32_t>(header.round.value()),
+                                          std::move(push));
+  }
+  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override {
+    return transport_->StartPull(std::move(spec), std::move(on_bucket));
+  }
+  std::unique_ptr<PullSession> StartTrial() override { return transport_->StartTrial(); }
+  uint64_t bytes_pushed() const override { return transport_->bytes_pushed(); }
+  uint64_t bytes_pulled() const override { return transport_->bytes_pulled(); }
+  std::optional<Standstill> standstill() const override { return transport_->standstill(); }
+  void MoveTo(const std::vector<std::string>& addresses) override { transport_->MoveTo(addresses); }
+
+ private:
+  const std::unique_ptr<ParameterTransport> transport_;
+  std::string kind_;
+  Round from_;
+};
+
+}  // namespace
+
+std::unique_ptr<ParameterTransport> MakePoisonedTransport(BulkGrpcTransportConfig config) {
+  return std::make_unique<PoisonedTransport>(MakeRealTransport(std::move(config)));
+}
+
+}  // namespace lodestar
