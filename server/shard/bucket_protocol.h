@@ -98,7 +98,11 @@ class BucketProtocol {
     uint32_t bucket = 0;       // for texts
   };
   // Both outlive the object.
-  explicit BucketProtocol(const Config& config) : config_(config), watch_(config.job->norm_limit) {}
+  explicit BucketProtocol(const Config& config)
+      : config_(config),
+        watch_(config.job->norm_limit, config.policy->uses_rosters()
+                                           ? NormWatch::kMinContributions
+                                           : NormWatch::kMinContributionsAlone) {}
 
   // Weights come from a client, as contributions of kind kInitialWeights.
   void AwaitClientWeights() { awaits_client_ = true; }

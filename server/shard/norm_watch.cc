@@ -1,11 +1,12 @@
 #include "server/shard/norm_watch.h"
 
 #include <algorithm>
+#include <map>
 
 namespace lodestar {
 
 bool NormWatch::IsKnown() const {
-  return limit_ > 0.0 && usual_.contributions >= kMinContributions && usual_.norm > 0.0;
+  return limit_ > 0.0 && usual_.contributions >= min_contributions_ && usual_.norm > 0.0;
 }
 
 float NormWatch::ScaleOf(double norm) const {
@@ -38,6 +39,19 @@ std::vector<NormWatch::Finding> NormWatch::Beyond() const {
   return beyond;
 }
 
+std::vector<NormWatch::Finding> NormWatch::Blamed(std::vector<Finding> beyond) const {
+  std::map<WorkerId, size_t> num_of, num_beyond_of;
+  for (const Counted& counted : counted_) ++num_of[counted.worker];
+  for (const Finding& finding : beyond) ++num_beyond_of[finding.worker];
+  if (num_of.size() == counted_.size()) return beyond;
+  if (2 * beyond.size() == counted_.size()) return {};
+  std::erase_if(beyond, [&](const Finding& finding) {
+    const size_t num = num_of[finding.worker];
+    return num == 1 ? num_beyond_of.size() > 1 : 2 * num_beyond_of[finding.worker] <= num;
+  });
+  return beyond;
+}
+
 float NormWatch::ScaleOfSum() const {
   if (IsKnown()) return 1.0f;
   double sum = 0.0;
@@ -48,12 +62,13 @@ float NormWatch::ScaleOfSum() const {
 }
 
 std::vector<NormWatch::Finding> NormWatch::EndRound() {
-  std::vector<Finding> beyond = Beyond();
-  if (counted_.empty()) return beyond;
+  std::vector<Finding> blamed = Blamed(Beyond());
+  if (counted_.empty()) return blamed;
   usual_.norm = std::max(usual_.norm * kDecay, MedianOfRound());
-  usual_.contributions = std::min<int64_t>(usual_.contributions + num_counted(), kMinContributions);
+  usual_.contributions =
+      std::min<int64_t>(usual_.contributions + num_counted(), min_contributions_);
   counted_.clear();
-  return beyond;
+  return blamed;
 }
 
 void NormWatch::Restore(const UsualNorm& usual) {

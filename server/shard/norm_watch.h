@@ -9,7 +9,10 @@
 // decides nothing.
 //
 // Where most contributions of a round are beyond the limit, it is the run that has changed, and no
-// worker is to blame.
+// worker is to blame. Where contributions are applied alone, as many as a round may have count as
+// one, and come one after the other, some workers more than once: there, early in a run, they
+// differ that much by themselves. So more must be known before, and a worker is to blame for what
+// most of its own are, or nobody else's.
 //
 // What is beyond is scaled to what is usual, not to the limit: whoever sends gradients that are a
 // hundred times too long has the weight of an honest worker then; at the limit, of ten.
@@ -33,10 +36,12 @@ class NormWatch {
  public:
   // With fewer contributions seen than that, nobody knows what is usual.
   static constexpr int kMinContributions = 8;
-  static constexpr double kDecay = 0.99;  // per round
+  static constexpr int kMinContributionsAlone = 32;  // where they are applied alone
+  static constexpr double kDecay = 0.99;             // per round
 
   // `limit`: how many times the usual norm a contribution may have; 0: nothing is watched.
-  explicit NormWatch(double limit) : limit_(limit) {}
+  explicit NormWatch(double limit, int min_contributions = kMinContributions)
+      : limit_(limit), min_contributions_(min_contributions) {}
 
   // By what a contribution of this norm is to be multiplied: 1 if it is within the limit, or if
   // nobody knows what is usual.
@@ -75,8 +80,11 @@ class NormWatch {
   double MedianOfRound() const;
   // Of the open round; empty if it is most of them.
   std::vector<Finding> Beyond() const;
+  // Of those, for whom the workers are to blame.
+  std::vector<Finding> Blamed(std::vector<Finding> beyond) const;
 
   const double limit_;
+  const int min_contributions_;
   UsualNorm usual_;
   std::vector<Counted> counted_;
 };

@@ -88,6 +88,38 @@ TEST(NormWatchTest, HonestSpikesAmongSmallNormsAreLeftAlone) {
   }
 }
 
+// Where contributions are applied alone: those of {1, 1, 2} are two of worker 1 and one of
+// worker 2.
+std::vector<NormWatch::Finding> WatchAlone(NormWatch& watch, const std::vector<uint32_t>& workers,
+                                           const std::vector<double>& norms) {
+  for (size_t i = 0; i < workers.size(); ++i) {
+    watch.Count(WorkerId(workers[i]), Incarnation(7), Round(3), norms[i]);
+  }
+  return watch.EndRound();
+}
+
+TEST(NormWatchTest, AloneAWorkerIsToBlameForWhatMostOfItsOwnAre) {
+  NormWatch watch(10.0, NormWatch::kMinContributionsAlone);
+  const std::vector<uint32_t> workers = {1, 2, 1, 3, 1, 2, 1, 3};
+  const std::vector<double> ones(8, 1.0);
+  for (int i = 0; i < 3; ++i) WatchAlone(watch, workers, ones);
+  EXPECT_EQ(watch.ScaleOf(1e9), 1.0f) << "early in a run they differ";
+  WatchAlone(watch, workers, ones);
+  EXPECT_LT(watch.ScaleOf(1e9), 1.0f);
+  EXPECT_THAT(WatchAlone(watch, workers, {1, 99, 1, 1, 1, 99, 1, 1}), SizeIs(2)) << "worker 2";
+  EXPECT_THAT(WatchAlone(watch, workers, {99, 99, 1, 1, 1, 1, 1, 1}), IsEmpty()) << "one of each";
+  EXPECT_THAT(WatchAlone(watch, workers, {99, 1, 99, 1, 99, 1, 99, 1}), IsEmpty())
+      << "half of them: the run has changed";
+}
+
+TEST(NormWatchTest, AloneASlowWorkerIsToBlameIfItIsTheOnlyOne) {
+  NormWatch watch(10.0, NormWatch::kMinContributionsAlone);
+  const std::vector<uint32_t> workers = {1, 1, 1, 1, 2, 1, 1, 1};
+  for (int i = 0; i < 4; ++i) WatchAlone(watch, workers, std::vector<double>(8, 1.0));
+  EXPECT_THAT(WatchAlone(watch, workers, {1, 1, 1, 1, 99, 1, 1, 1}), SizeIs(1));
+  EXPECT_THAT(WatchAlone(watch, workers, {1, 1, 99, 1, 99, 1, 1, 1}), IsEmpty());
+}
+
 TEST(NormWatchTest, ForgetsInTimeWhatWasUsual) {
   NormWatch watch(10.0);
   Watch(watch, std::vector<double>(8, 100.0));
