@@ -840,11 +840,6 @@ void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
       OnNotFinite(fault.worker, fault.round, fault.text, now);
       return;
     case WorkerFault::Kind::kTooLong:
-      outbox_.RaiseAlarm(
-          absl::StrCat("worker '", record->name,
-                       "' sends what is far longer than what others send; it counts as if it were "
-                       "as long as theirs"),
-          now);
       CountPoisoned(fault.worker, fault.round, fault.text, now);
       return;
     case WorkerFault::Kind::kNotPushed:
@@ -860,10 +855,18 @@ void Coordinator::CountPoisoned(WorkerId worker, Round round, absl::string_view 
                                 absl::Time now) {
   WorkerDesk& desk = state_.desks[worker];
   const int limit = state_.divergence.poison_limit();
-  if (limit == 0 || !desk.CountPoisoned(round)) return;
+  if (!desk.CountPoisoned(round)) return;
   outbox_.Remember();
-  if (desk.times_poisoned() <= limit) return;
   const std::string name = state_.NameOf(worker);
+  const std::string what = absl::StrCat("worker '", name,
+                                        "' sends what is far longer than what others send; it "
+                                        "counts as if it were as long as theirs");
+  if (desk.times_poisoned() >= DivergencePolicy::kPoisonAlarm) {
+    outbox_.RaiseAlarm(what, now);
+  } else {
+    outbox_.Tell(absl::StrCat(what, ": ", text));
+  }
+  if (limit == 0 || desk.times_poisoned() <= limit) return;
   const std::string reason = absl::StrCat(
       "in ", desk.times_poisoned(), " of ", DivergencePolicy::kPoisonWindow,
       " rounds it has sent what is far longer than what others send (--poison_limit=", limit,

@@ -473,14 +473,15 @@ TEST_F(CoordinatorDivergenceTest, WhoSendsWhatIsTooLongInTooManyRoundsIsShutOutU
   too_long(0);
   too_long(1);
   EXPECT_TRUE(IsAlive(1));
-  EXPECT_THAT(cluster_->observer().alarms,
-              Contains(HasSubstr("worker 'b' sends what is far longer")));
+  const auto is_named = Contains(HasSubstr("worker 'b' sends what is far longer"));
+  EXPECT_THAT(cluster_->observer().alarms, Not(is_named)) << "twice happens";
   cluster_->Restart();
   cluster_->AttachAgain();
   too_long(150);
   too_long(151);
   EXPECT_TRUE(IsAlive(1)) << "the first two are long ago";
   too_long(152);
+  EXPECT_THAT(cluster_->observer().alarms, is_named);
   EXPECT_FALSE(IsAlive(1));
   EXPECT_TRUE(IsAlive(0));
   const auto is_shut_out = StatusIs(

@@ -25,6 +25,7 @@ struct DivergencePolicy {
   // In how many of kPoisonWindow rounds a worker may send what is far longer than what others send;
   // then nobody is let in under its name. 0: in all.
   static constexpr int kPoisonWindow = 100;
+  static constexpr int kPoisonAlarm = 3;  // rounds of them; fewer are told, and happen
   int poison_limit = 5;
 };
 
