@@ -17,7 +17,7 @@ constexpr uint32_t kTensor = WireFormatLite::MakeTag(v1::Layout::kTensorsFieldNu
                                                      WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 absl::Status Damaged() {
-  return absl::InvalidArgumentError("the registration is not a legal RegisterRequest");
+  return absl::DataLossError("the registration is not a legal RegisterRequest; send it again");
 }
 
 // Calls `on_field` with the tag of each field until it returns false; it reads the field.

@@ -55,8 +55,7 @@ TEST(RegistrationScanTest, WhatIsNoMessageIsAnError) {
   for (const std::string& bytes :
        {std::string("\x32\x05", 2), std::string("\x32\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", 11),
         std::string("\x07", 1), std::string("\x32\x01\x0a", 3), Registration(3).substr(0, 20)}) {
-    EXPECT_THAT(Count(bytes),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("RegisterRequest")));
+    EXPECT_THAT(Count(bytes), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("RegisterRequest")));
   }
 }
 

@@ -259,7 +259,7 @@ absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(const grpc::By
   const grpc::Status parsed =
       grpc::SerializationTraits<v1::RegisterRequest>::Deserialize(&message, &request);
   if (parsed.ok()) return request;
-  return absl::InvalidArgumentError("the registration is not a legal RegisterRequest");
+  return absl::DataLossError("the registration is not a legal RegisterRequest; send it again");
 }
 
 void ClusterRpc::CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal) {

@@ -67,9 +67,10 @@ absl::Status PullStream::CheckSize(size_t request_bytes, const StreamGuard& guar
   const size_t most = kPullRequestBytes + kBytesPerBucket * shard_->num_buckets();
   if (request_bytes <= most) return absl::OkStatus();
   guard.refusals->Count(LimitReached::kPullRequests);
-  return absl::InvalidArgumentError(
-      absl::StrCat("pull: the request has ", request_bytes, " bytes, for the ",
-                   shard_->num_buckets(), " buckets of this server it needs no more than ", most));
+  // The servers may have begun anew with fewer buckets than those that the client knows.
+  return absl::AbortedError(absl::StrCat(
+      "pull: the request has ", request_bytes, " bytes, for the ", shard_->num_buckets(),
+      " buckets of this server it needs no more than ", most, "; register again"));
 }
 
 absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
@@ -111,12 +112,6 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
 }
 
 absl::Status PullStream::Admit(const StreamGuard& guard) {
-  if (request_.buckets_size() > shard_->num_buckets()) {
-    guard.refusals->Count(LimitReached::kPullRequests);
-    return absl::InvalidArgumentError(absl::StrCat("pull: ", request_.buckets_size(),
-                                                   " buckets are asked for, this server has ",
-                                                   shard_->num_buckets(), "; ask for each once"));
-  }
   const WorkerId worker(request_.worker_id());
   const Incarnation incarnation(request_.incarnation());
   bool is_member = false;
@@ -129,6 +124,14 @@ absl::Status PullStream::Admit(const StreamGuard& guard) {
           "pull: worker_id and incarnation must be set; they are those of the registration");
     }
     is_member = true;
+  }
+  if (request_.buckets_size() > shard_->num_buckets()) {
+    guard.refusals->Count(LimitReached::kPullRequests);
+    return shard_->RefusalFor(
+        worker, incarnation,
+        absl::InvalidArgumentError(absl::StrCat("pull: ", request_.buckets_size(),
+                                                " buckets are asked for, this server has ",
+                                                shard_->num_buckets(), "; ask for each once")));
   }
   if (!is_member) {
     ASSIGN_OR_RETURN(strangers_place_, guard.TakeStrangersPlace());

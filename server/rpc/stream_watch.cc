@@ -1,5 +1,6 @@
 #include "server/rpc/stream_watch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,15 +18,18 @@ int StreamWatch::EndStalled(absl::Time now) {
   std::vector<std::shared_ptr<WatchedStream>> seen;
   {
     absl::MutexLock lock(&mutex_);
+    const absl::Duration gap = std::clamp(now - looked_at_, absl::ZeroDuration(), kLongestGap);
+    looked_at_ = now;
     std::erase_if(entries_, [&](Entry& entry) {
       std::shared_ptr<WatchedStream> stream = entry.stream.lock();
       if (stream == nullptr) return true;
       const uint64_t state = stream->state_.load(std::memory_order_relaxed);
       const bool is_peers_turn = (state & 1) != 0;
-      if (entry.since == absl::InfiniteFuture() || state != entry.state) {
+      entry.waited += gap;
+      if (entry.waited == -absl::InfiniteDuration() || state != entry.state) {
         entry.state = state;
-        entry.since = now;
-      } else if (is_peers_turn && now - entry.since >= patience_) {
+        entry.waited = absl::ZeroDuration();
+      } else if (is_peers_turn && entry.waited >= patience_) {
         stalled.push_back(std::move(stream));
         return true;
       }

@@ -49,14 +49,18 @@ class StreamWatch {
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // Between two looks: a server that did not run meanwhile has kept its peers from their steps.
+  static constexpr absl::Duration kLongestGap = absl::Seconds(5);
+
   struct Entry {
     std::weak_ptr<WatchedStream> stream;
     uint64_t state = 0;
-    absl::Time since = absl::InfiniteFuture();  // with this state
+    absl::Duration waited = -absl::InfiniteDuration();  // with this state; has not been looked at
   };
 
   const absl::Duration patience_;
   mutable absl::Mutex mutex_;
+  absl::Time looked_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 

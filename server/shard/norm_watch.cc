@@ -18,11 +18,14 @@ void NormWatch::Count(WorkerId worker, Incarnation incarnation, Round round, dou
   if (limit_ > 0.0) counted_.push_back({worker, incarnation, round, norm});
 }
 
-// The middle one, or the lower of the two there.
+// The middle one, or the higher of the two there, of those that are not 0.
 double NormWatch::MedianOfRound() const {
   std::vector<double> norms;
-  for (const Counted& counted : counted_) norms.push_back(counted.norm);
-  const auto middle = norms.begin() + (norms.size() - 1) / 2;
+  for (const Counted& counted : counted_) {
+    if (counted.norm > 0.0) norms.push_back(counted.norm);
+  }
+  if (norms.empty()) return 0.0;
+  const auto middle = norms.begin() + norms.size() / 2;
   std::nth_element(norms.begin(), middle, norms.end());
   return *middle;
 }
@@ -35,7 +38,7 @@ std::vector<NormWatch::Finding> NormWatch::Beyond() const {
   for (const auto& [worker, incarnation, round, norm] : counted_) {
     if (norm > limit_ * usual) beyond.push_back({worker, incarnation, round, norm, usual});
   }
-  if (2 * beyond.size() > counted_.size()) beyond.clear();
+  if (2 * beyond.size() >= counted_.size()) beyond.clear();
   return beyond;
 }
 
@@ -44,7 +47,6 @@ std::vector<NormWatch::Finding> NormWatch::Blamed(std::vector<Finding> beyond) c
   for (const Counted& counted : counted_) ++num_of[counted.worker];
   for (const Finding& finding : beyond) ++num_beyond_of[finding.worker];
   if (num_of.size() == counted_.size()) return beyond;
-  if (2 * beyond.size() == counted_.size()) return {};
   std::erase_if(beyond, [&](const Finding& finding) {
     const size_t num = num_of[finding.worker];
     return num == 1 ? num_beyond_of.size() > 1 : 2 * num_beyond_of[finding.worker] <= num;
@@ -64,7 +66,9 @@ float NormWatch::ScaleOfSum() const {
 std::vector<NormWatch::Finding> NormWatch::EndRound() {
   std::vector<Finding> blamed = Blamed(Beyond());
   if (counted_.empty()) return blamed;
-  usual_.norm = std::max(usual_.norm * kDecay, MedianOfRound());
+  if (const double median = MedianOfRound(); median > 0.0) {
+    usual_.norm = std::max(usual_.norm * kDecay, median);
+  }
   usual_.contributions =
       std::min<int64_t>(usual_.contributions + num_counted(), min_contributions_);
   counted_.clear();

@@ -2,17 +2,18 @@
 // brought back to that, and told of. Pure.
 //
 // Usual is the highest that the median norm of a round has been of late: it rises at once and falls
-// by a hundredth per round. As long as half of the workers are honest, it is theirs. The norms of
+// by a hundredth per round. As long as most of the workers are honest, it is theirs; of two, nobody
+// can tell. Rounds without a gradient, as of rows that no batch had, say nothing. The norms of
 // honest ones have heavy tails: late in a run most batches teach next to nothing and a few as much
 // as in the beginning, so that a median of the last rounds would hold those few for wild (measured:
 // tests/bench/results/poison.md). It changes only when a round ends, so that the order of arrival
 // decides nothing.
 //
-// Where most contributions of a round are beyond the limit, it is the run that has changed, and no
-// worker is to blame. Where contributions are applied alone, as many as a round may have count as
-// one, and come one after the other, some workers more than once: there, early in a run, they
-// differ that much by themselves. So more must be known before, and a worker is to blame for what
-// most of its own are, or nobody else's.
+// Where half of the contributions of a round are beyond the limit, it is the run that has changed,
+// and no worker is to blame. Where contributions are applied alone, as many as a round may have
+// count as one, and come one after the other, some workers more than once: there, early in a run,
+// they differ that much by themselves. So more must be known before, and a worker is to blame for
+// what most of its own are, or nobody else's.
 //
 // What is beyond is scaled to what is usual, not to the limit: whoever sends gradients that are a
 // hundred times too long has the weight of an honest worker then; at the limit, of ten.
@@ -78,7 +79,7 @@ class NormWatch {
 
   bool IsKnown() const;
   double MedianOfRound() const;
-  // Of the open round; empty if it is most of them.
+  // Of the open round; empty if it is half of them.
   std::vector<Finding> Beyond() const;
   // Of those, for whom the workers are to blame.
   std::vector<Finding> Blamed(std::vector<Finding> beyond) const;

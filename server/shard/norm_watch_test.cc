@@ -29,18 +29,18 @@ TEST(NormWatchTest, BringsBackWhatIsFarBeyondWhatIsUsualAndNamesTheWorker) {
   EXPECT_EQ(watch.ScaleOf(1e9), 1.0f) << "four contributions say little";
   EXPECT_THAT(Watch(watch, {1, 2, 3, 4}), IsEmpty());
   EXPECT_EQ(watch.ScaleOf(20.0), 1.0f);
-  EXPECT_EQ(watch.ScaleOf(200.0), 0.01f) << "to the usual norm, which is 2";
+  EXPECT_EQ(watch.ScaleOf(300.0), 0.01f) << "to the usual norm, which is 3";
   const auto findings = Watch(watch, {1, 2, 3, 200});
   ASSERT_THAT(findings, SizeIs(1));
   EXPECT_EQ(findings[0].worker, WorkerId(4));
   EXPECT_EQ(findings[0].incarnation, Incarnation(7));
   EXPECT_EQ(findings[0].round, Round(3));
   EXPECT_EQ(findings[0].norm, 200.0);
-  EXPECT_EQ(findings[0].usual, 2.0);
+  EXPECT_EQ(findings[0].usual, 3.0);
 }
 
 TEST(NormWatchTest, AWildWorkerFromTheBeginningDoesNotSetTheMeasure) {
-  for (const size_t workers : {2, 3, 4}) {
+  for (const size_t workers : {3, 4, 5}) {
     NormWatch watch(10.0);
     std::vector<double> norms(workers, 1.0);
     norms[0] = 100.0;
@@ -129,6 +129,25 @@ TEST(NormWatchTest, ForgetsInTimeWhatWasUsual) {
     ASSERT_LT(++round, 300);
   }
   EXPECT_GT(round, 200);  // 0.99^230 is a tenth
+}
+
+TEST(NormWatchTest, HalfOfTheWorkersBlameNobody) {
+  for (const auto& norms : {std::vector<double>{1, 1e-6}, std::vector<double>{1, 1e-6, 1, 1e-6}}) {
+    NormWatch watch(10.0);
+    for (int round = 0; round < 20; ++round) {
+      EXPECT_THAT(Watch(watch, norms), IsEmpty());
+      EXPECT_EQ(watch.ScaleOf(1.0), 1.0f);
+    }
+  }
+}
+
+TEST(NormWatchTest, RowsThatFewBatchesHaveAreLeftAlone) {
+  NormWatch watch(10.0);
+  for (int round = 0; round < 1000; ++round) {
+    const double row = round % 100 == 0 ? 1.0 : 0.0;
+    EXPECT_EQ(watch.ScaleOf(row), 1.0f) << round;
+    EXPECT_THAT(Watch(watch, {row, 0, 0, 0}), IsEmpty()) << round;
+  }
 }
 
 TEST(NormWatchTest, GradientsThatBeginWithNothingAreLeftAlone) {

@@ -360,7 +360,7 @@ TEST_F(PushPullTest, APullOfMoreBucketsThanThereAreIsRefused) {
   request.mutable_buckets()->Resize(100'000, 0);
   grpc::ClientContext large_context;
   EXPECT_THAT(FromGrpcStatus(stub_->Pull(&large_context, request)->Finish()),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("needs no more than")));
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("needs no more than")));
   EXPECT_EQ(server_->refusals().of(LimitReached::kPullRequests), 2);
 }
 

@@ -338,7 +338,8 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
     } else if (!absl::IsCancelled(status)) {
       unreachable.Log(LogLevel::kWarn, "heartbeat",
                       absl::StrCat("heartbeat failed: ", status.message()));
-      if (absl::IsDeadlineExceeded(status) && pace.OnSilence(clock.Now())) ReplaceSilentChannel();
+      const bool is_silent = absl::IsDeadlineExceeded(status) && pace.OnSilence(clock.Now());
+      if (is_silent || RemedyFor(status) == Remedy::kReconnect) ReplaceSilentChannel();
     }
     absl::MutexLock lock(&mutex_);
     if (clock.Await(mutex_, absl::Condition(&stop_heartbeats_), pace.next() - clock.Now())) return;
