@@ -206,7 +206,7 @@ ABSL_FLAG(
     "How often in a row a worker may send NaN or Inf while others do not: each time it is not "
     "counted and goes back to the newest weights, then it is turned away until it is started "
     "again; 1 to 1000000.");
-ABSL_FLAG(int32_t, poison_limit, 5,
+ABSL_FLAG(int32_t, poison_limit, 50,
           "In how many of 100 rounds a worker may send what is beyond --norm_limit. In the "
           "next it is dropped, and nobody is let in under its name until psctl readmit; 0: it may "
           "always. "

@@ -25,8 +25,10 @@ struct DivergencePolicy {
   // In how many of kPoisonWindow rounds a worker may send what is far longer than what others send;
   // then nobody is let in under its name. 0: in all.
   static constexpr int kPoisonWindow = 100;
-  static constexpr int kPoisonAlarm = 3;  // rounds of them; fewer are told, and happen
-  int poison_limit = 5;
+  // Rounds of them that are an alarm. Fewer happen: once a run has learned its data, a hard sample
+  // is far beyond the rest.
+  static constexpr int kPoisonAlarm = 20;
+  int poison_limit = 50;
 };
 
 // Errors of both: InvalidArgument naming the flag, the value and what is allowed.
