@@ -105,6 +105,11 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (!text.empty()) return WithDetails(absl::Status(native, text), status.error_details());
   switch (RemedyFor(native)) {
     case Remedy::kReconnect:
+      if (native == absl::StatusCode::kUnauthenticated) {
+        return absl::UnauthenticatedError(
+            "the server does not know who calls: what shows it was damaged on its way, or is not "
+            "of this cluster");
+      }
       return absl::Status(
           native, "the server does not know this call: it is no ps_server, or of another release");
     case Remedy::kGiveUp:

@@ -122,22 +122,18 @@ ABSL_FLAG(
     "counted; at most --min_workers. 0: everyone's.");
 ABSL_FLAG(
     std::string, robust_mean, "none",
-    "sync, local_sgd: how the contributions of a round are combined. none: their mean, into which "
-    "a "
-    "single wild one leads all others. median: element by element, the value in the middle. "
+    "sync, local_sgd: how the contributions of a round are combined. none: their mean, which a "
+    "single wild one leads astray. median: element by element, the value in the middle. "
     "trimmed:K: element by element, the mean without the K lowest and the K highest values, so "
-    "that "
-    "up to K workers may send what they like; of rounds with fewer than 2K+1 contributions less is "
+    "that up to K workers may send what they like; of rounds with fewer than 2K+1 contributions "
+    "less is "
     "left out. For up to 32 workers; while a round is open, a server holds a copy of its weights "
     "for every worker.");
 ABSL_FLAG(double, norm_limit, lodestar::kDefaultNormLimit,
           "How many times the usual norm a worker's part of a bucket may have, 2 to 1e30: the "
-          "highest that "
-          "the median of a round's workers was of late. What is beyond counts as if it had that "
-          "norm, and "
-          "is an alarm; see --poison_limit. Where most workers are beyond, nobody is to blame. 0: "
-          "any norm "
-          "counts.");
+          "highest that the median of a round's workers was of late. What is beyond counts as if "
+          "it had that norm, and is an alarm in 20 of 100 rounds; see --poison_limit. Where half "
+          "of the workers are beyond, nobody is to blame. 0: any norm counts.");
 ABSL_FLAG(int32_t, max_rounds_ahead, -1,
           "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no limit.");
 ABSL_FLAG(std::string, staleness_scaling, "none",
@@ -208,9 +204,8 @@ ABSL_FLAG(
     "again; 1 to 1000000.");
 ABSL_FLAG(int32_t, poison_limit, 50,
           "In how many of 100 rounds a worker may send what is beyond --norm_limit. In the "
-          "next it is dropped, and nobody is let in under its name until psctl readmit; 0: it may "
-          "always. "
-          "Up to 99.");
+          "next it is dropped, and nobody is let in under its name until psctl readmit; up to 99; "
+          "0: it may always.");
 
 ABSL_FLAG(
     std::string, checkpoint_dir, "",

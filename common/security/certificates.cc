@@ -178,9 +178,9 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
   AddExtension(raw, issuer.get(), NID_subject_key_identifier, "hash");
   AddExtension(raw, issuer.get(), NID_authority_key_identifier, "keyid");
   // Clients in other languages compare the name of the host, and know no roles.
-  AddExtension(raw, issuer.get(), NID_subject_alt_name,
-               absl::StrCat("URI:", UriOf(identity),
-                            identity.role == Role::kServer ? ",DNS:lodestar" : ""));
+  AddExtension(
+      raw, issuer.get(), NID_subject_alt_name,
+      absl::StrCat("URI:", UriOf(identity), identity.role == Role::kServer ? ",DNS:lodestar" : ""));
   Sign(raw, issuer_key.get());
   return PemOf(raw);
 }

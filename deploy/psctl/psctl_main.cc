@@ -51,7 +51,7 @@ ABSL_FLAG(bool, watch, false, "Again every second until Ctrl-C.");
 ABSL_FLAG(std::string, out, "model.safetensors", "The file to write.");
 ABSL_FLAG(bool, force, false, "Replaces any regular file that is there.");
 ABSL_FLAG(std::string, to, "", "A folder, made if it is not there, that gets a copy.");
-ABSL_FLAG(std::string, reason, "psctl stop", "What the log and the workers are told.");
+ABSL_FLAG(std::string, reason, "", "What the log and the workers are told; empty: the command.");
 ABSL_FLAG(int64_t, round, -1, "Back to the newest checkpoint of at most so many rounds.");
 ABSL_FLAG(int64_t, since_round, -1,
           "What it has sent since then is undone: as psctl rollback --round.");
@@ -263,9 +263,15 @@ int ExportCommand(ClusterClient* client) {
                             "): ", ExportText(*called, client->server()), "\n"));
 }
 
+// --reason; `command` without it.
+std::string ReasonOr(absl::string_view command) {
+  const std::string reason = absl::GetFlag(FLAGS_reason);
+  return reason.empty() ? std::string(command) : reason;
+}
+
 int StopCommand(ClusterClient* client) {
   const absl::StatusOr<v1::StopReply> reply =
-      client->Stop(absl::GetFlag(FLAGS_reason), SayWaits("stop"));
+      client->Stop(ReasonOr("psctl stop"), SayWaits("stop"));
   if (!reply.ok()) return FailCall(reply.status());
   const int printed = Print(StopText(*reply, client->server()) + "\n");
   return reply->is_lost() ? kExitNeedsOperator : printed;
@@ -360,12 +366,11 @@ int RevokeCommand(ClusterClient* client, const CommandLine& line) {
       *client, {line.positionals.begin() + 1, line.positionals.end()}, since_round));
 }
 
-int RollBackCommand(ClusterClient* client, const CommandLine& line) {
+int RollBackCommand(ClusterClient* client) {
   const int64_t round = absl::GetFlag(FLAGS_round);
   if (round < 0) return BadUsage("--round: a round is wanted, 0 or more");
-  const std::string reason =
-      line.given.count("reason") > 0 ? absl::GetFlag(FLAGS_reason) : "psctl rollback";
-  const absl::StatusOr<v1::RollBackReply> reply = client->RollBack(round, reason);
+  const absl::StatusOr<v1::RollBackReply> reply =
+      client->RollBack(round, ReasonOr("psctl rollback"));
   if (!reply.ok()) return FailCall(reply.status());
   return Print(absl::StrCat(RollBackText(*reply), "\n"));
 }
@@ -455,7 +460,7 @@ std::vector<Command> Commands() {
        .details = "Later checkpoints are set aside as round-N.abandoned; servers that are started\n"
                   "with --resume=PATH of one go on from it. The learning rate stays as it is.\n",
        .flags = ClientFlags({"round", "reason"}),
-       .run = WithClient(ClientCommand(&RollBackCommand))},
+       .run = WithClient(&RollBackCommand)},
       {.name = "token",
        .form = "token create [--role=ROLE] [--ttl=24h] [--uses=N] [--name=NAME] | list | revoke ID",
        .summary = "one line that lets machines in",

@@ -312,11 +312,11 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) cons
     }
   }
   if (newest.has_value()) return *newest;
-  return absl::NotFoundError(absl::StrCat(
-      "there is no checkpoint of at most ", round.value(), " rounds to go back to; ",
-      oldest.has_value()
-          ? absl::StrCat("the oldest is of round ", oldest->value(), " (--checkpoint_keep says how many stay)")
-          : "none was written"));
+  return absl::NotFoundError(
+      absl::StrCat("there is no checkpoint of at most ", round.value(), " rounds to go back to; ",
+                   oldest.has_value() ? absl::StrCat("the oldest is of round ", oldest->value(),
+                                                     " (--checkpoint_keep says how many stay)")
+                                      : "none was written"));
 }
 
 absl::StatusOr<uint64_t> CheckpointKeeper::LastServerIncarnation() const {

@@ -157,7 +157,7 @@ absl::Status AdminRpc::WriteTo(ExportStream& stream) {
 
 grpc::ServerUnaryReactor* AdminRpc::Readmit(grpc::CallbackServerContext* context,
                                             const v1::ReadmitRequest* request, v1::ReadmitReply*) {
-  LogInfo("audit: {} lets worker {} in again", WhoCalls(*context),
+  LogInfo("audit: {} asks to let worker {} in again", WhoCalls(*context),
           PeerText(request->worker_name(), kMaxReasonBytes));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   deps_.strand->RunAndTell(

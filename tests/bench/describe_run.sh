@@ -21,3 +21,12 @@ built_binary() {
   folder="$(${BAZEL:-bazel} info bazel-bin 2>/dev/null)"
   echo "$folder/$(sed 's|^//||; s|:|/|' <<<"$1")"
 }
+
+# link_programs FOLDER: builds ps_server, gpu_worker and psctl and puts links to them there.
+link_programs() {
+  local target program
+  for target in //server:ps_server //worker:gpu_worker //deploy/psctl:psctl; do
+    program="$(built_binary "$target")"
+    ln -s "$program" "$1/"
+  done
+}

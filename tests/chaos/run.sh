@@ -15,10 +15,7 @@ if [[ "$*" == *--binaries* ]]; then
 fi
 binaries="$(mktemp -d)"
 trap 'rm -rf "$binaries"' EXIT
-for target in //server:ps_server //worker:gpu_worker //deploy/psctl:psctl; do
-  program="$(built_binary "$target")"
-  ln -s "$program" "$binaries/"
-done
+link_programs "$binaries"
 if [[ "${1:-}" == checks ]]; then
   python3 -B tests/chaos/checks.py "$binaries"/{ps_server,gpu_worker,psctl} "${@:2}"
 else

@@ -14,8 +14,5 @@ if [[ "$*" == *--binaries* ]]; then
 fi
 binaries="$(mktemp -d)"
 trap 'rm -rf "$binaries"' EXIT
-for target in //server:ps_server //worker:gpu_worker //deploy/psctl:psctl; do
-  program="$(built_binary "$target")"
-  ln -s "$program" "$binaries/"
-done
+link_programs "$binaries"
 python3 -B tests/hostile/hostile.py --binaries="$binaries" "$@"
