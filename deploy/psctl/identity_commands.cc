@@ -121,11 +121,24 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
                                              std::optional<int64_t> since_round) {
   std::string text;
+  absl::Status failure;  // the first; the others are revoked all the same
   for (const std::string& name : names) {
-    ASSIGN_OR_RETURN(const v1::RevokeReply reply, client.Revoke(name));
+    const absl::StatusOr<v1::RevokeReply> reply = client.Revoke(name);
+    if (!reply.ok()) {
+      absl::StrAppend(&text, name, ": ", reply.status().message(), "\n");
+      failure.Update(reply.status());
+      continue;
+    }
     absl::StrAppend(
-        &text, name, reply.num_identities() == 0 ? " was revoked before" : " is revoked", "; ",
-        reply.num_lives(), reply.num_lives() == 1 ? " worker" : " workers", " of it had to go\n");
+        &text, name, reply->num_identities() == 0 ? " was revoked before" : " is revoked", "; ",
+        reply->num_lives(), reply->num_lives() == 1 ? " worker" : " workers", " of it had to go\n");
+  }
+  if (!failure.ok()) {
+    if (since_round.has_value()) {
+      absl::StrAppend(&text, "nothing was rolled back; psctl rollback does that\n");
+    }
+    text.pop_back();  // the last line's end
+    return absl::Status(failure.code(), text);
   }
   if (!since_round.has_value()) return text;
   const absl::StatusOr<v1::RollBackReply> back = client.RollBack(
