@@ -258,9 +258,10 @@ absl::StatusOr<v1::ListIdentitiesReply> ClusterClient::ListIdentities() {
   return reply;
 }
 
-absl::StatusOr<v1::RevokeReply> ClusterClient::Revoke(const std::string& name) {
+absl::StatusOr<v1::RevokeReply> ClusterClient::Revoke(const std::string& name, bool with_tokens) {
   v1::RevokeRequest request;
   request.set_name(name);
+  request.set_with_tokens(with_tokens);
   v1::RevokeReply reply;
   RETURN_IF_ERROR(CallAuthority(&v1::AuthorityService::Stub::Revoke, request, reply));
   return reply;

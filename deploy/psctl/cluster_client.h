@@ -48,7 +48,7 @@ class ClusterClient {
   absl::StatusOr<v1::ListTokensReply> ListTokens();
   absl::Status RevokeToken(const std::string& id);
   absl::StatusOr<v1::ListIdentitiesReply> ListIdentities();
-  absl::StatusOr<v1::RevokeReply> Revoke(const std::string& name);
+  absl::StatusOr<v1::RevokeReply> Revoke(const std::string& name, bool with_tokens);
 
   // Of the server that has answered last.
   const std::string& server() const { return server_; }

@@ -117,21 +117,36 @@ absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, 
   return IdentityTable(reply, now);
 }
 
+std::string RevocationText(absl::string_view name, const v1::RevokeReply& reply) {
+  std::string text = absl::StrCat(
+      name, reply.num_identities() == 0 ? " was revoked before" : " is revoked", "; ",
+      reply.num_lives(), reply.num_lives() == 1 ? " worker" : " workers", " of it had to go\n");
+  for (const std::string& id : reply.ended_tokens()) {
+    absl::StrAppend(&text, "token ", id,
+                    ", through which it had joined, lets nobody in any more\n");
+  }
+  for (const std::string& id : reply.open_tokens()) {
+    absl::StrAppend(&text, "token ", id,
+                    ", through which it had joined, still lets others in, and this machine under "
+                    "another name: psctl token revoke ",
+                    id, "\n");
+  }
+  return text;
+}
+
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
-                                             std::optional<int64_t> since_round) {
+                                             bool with_tokens, std::optional<int64_t> since_round) {
   std::string text;
   absl::Status failure;  // the first; the others are revoked all the same
   for (const std::string& name : names) {
-    const absl::StatusOr<v1::RevokeReply> reply = client.Revoke(name);
+    const absl::StatusOr<v1::RevokeReply> reply = client.Revoke(name, with_tokens);
     if (!reply.ok()) {
       absl::StrAppend(&text, name, ": ", reply.status().message(), "\n");
       failure.Update(reply.status());
       continue;
     }
-    absl::StrAppend(
-        &text, name, reply->num_identities() == 0 ? " was revoked before" : " is revoked", "; ",
-        reply->num_lives(), reply->num_lives() == 1 ? " worker" : " workers", " of it had to go\n");
+    absl::StrAppend(&text, RevocationText(name, *reply));
   }
   if (!failure.ok()) {
     if (since_round.has_value()) {

@@ -27,14 +27,16 @@ struct TokenOptions {
 absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions& options,
                                       absl::Time now);
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now);
+// `with_tokens`: also the tokens through which they had enrolled, if others are in through them.
 // With `since_round` the job also goes back to the newest checkpoint of at most so many rounds.
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
-                                             std::optional<int64_t> since_round);
+                                             bool with_tokens, std::optional<int64_t> since_round);
 // What a rollback has begun.
 std::string RollBackText(const v1::RollBackReply& reply);
 
 // Of a reply: exposed for tests.
+std::string RevocationText(absl::string_view name, const v1::RevokeReply& reply);
 std::string TokenTable(const v1::ListTokensReply& reply, absl::Time now);
 std::string IdentityTable(const v1::ListIdentitiesReply& reply, absl::Time now);
 

@@ -55,6 +55,10 @@ ABSL_FLAG(std::string, reason, "", "What the log and the workers are told; empty
 ABSL_FLAG(int64_t, round, -1, "Back to the newest checkpoint of at most so many rounds.");
 ABSL_FLAG(int64_t, since_round, -1,
           "What it has sent since then is undone: as psctl rollback --round.");
+ABSL_FLAG(
+    bool, with_token, false,
+    "The token through which it had joined is revoked, too, even if others are in through it: "
+    "they stay, and nobody joins with it any more.");
 ABSL_FLAG(std::string, role, "worker", "worker, server, operator or viewer.");
 ABSL_FLAG(absl::Duration, ttl, absl::Hours(24),
           "For how long the token lets machines in; 1s to 8760h.");
@@ -362,8 +366,9 @@ int RevokeCommand(ClusterClient* client, const CommandLine& line) {
   if (line.given.count("since_round") > 0) since_round = absl::GetFlag(FLAGS_since_round);
   if (since_round.has_value() && *since_round < 0)
     return BadUsage("--since_round: a round is wanted, 0 or more");
-  return PrintAnswer(RevokeIdentities(
-      *client, {line.positionals.begin() + 1, line.positionals.end()}, since_round));
+  return PrintAnswer(RevokeIdentities(*client,
+                                      {line.positionals.begin() + 1, line.positionals.end()},
+                                      absl::GetFlag(FLAGS_with_token), since_round));
 }
 
 int RollBackCommand(ClusterClient* client) {
@@ -477,12 +482,16 @@ std::vector<Command> Commands() {
        .flags = ClientFlags({"json"}),
        .run = WithClient(&IdentitiesCommand)},
       {.name = "revoke",
-       .form = "revoke NAME... [--since_round=R]",
+       .form = "revoke NAME... [--with_token] [--since_round=R]",
        .summary = "ends an identity: its certificates, and its workers at once",
        .details =
+           "The name joins again only with a token that is made later (psctl token create\n"
+           "--name=NAME). The token through which it had joined is revoked, too, unless others\n"
+           "are in through it: then the answer names it, and it lets the machine in under\n"
+           "another name until it is revoked (--with_token, or psctl token revoke ID).\n"
            "--since_round: what it has sent since then is not trusted; the job goes back, as\n"
            "with psctl rollback --round=R.\n",
-       .flags = ClientFlags({"since_round"}),
+       .flags = ClientFlags({"with_token", "since_round"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&RevokeCommand))},
       {.name = "readmit",

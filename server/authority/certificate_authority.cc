@@ -159,14 +159,15 @@ absl::Status CertificateAuthority::RevokeToken(absl::string_view id) {
   return Change([id](TokenLedger& ledger, absl::Time) { return ledger.RevokeToken(id); });
 }
 
-absl::StatusOr<int> CertificateAuthority::Revoke(absl::string_view name,
-                                                 absl::string_view because) {
-  int num_revoked = 0;
+absl::StatusOr<TokenLedger::Revocation> CertificateAuthority::Revoke(absl::string_view name,
+                                                                     absl::string_view because,
+                                                                     bool with_tokens) {
+  TokenLedger::Revocation revocation;
   RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
-    ASSIGN_OR_RETURN(num_revoked, ledger.Revoke(name, because, now));
+    ASSIGN_OR_RETURN(revocation, ledger.Revoke(name, because, with_tokens, now));
     return absl::OkStatus();
   }));
-  return num_revoked;
+  return revocation;
 }
 
 TokenLedger CertificateAuthority::ledger() {

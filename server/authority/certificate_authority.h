@@ -55,8 +55,8 @@ class CertificateAuthority {
   // See TokenLedger.
   absl::StatusOr<NewToken> CreateToken(const TokenTerms& terms) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status RevokeToken(absl::string_view id) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<int> Revoke(absl::string_view name, absl::string_view because)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<TokenLedger::Revocation> Revoke(absl::string_view name, absl::string_view because,
+                                                 bool with_tokens) ABSL_LOCKS_EXCLUDED(mutex_);
   TokenLedger ledger() ABSL_LOCKS_EXCLUDED(mutex_);
 
   struct Issued {

@@ -89,7 +89,7 @@ TEST_F(CertificateAuthorityTest, ProcessesThatShareTheFolderKnowOfEachOther) {
   const auto issued = Enroll(*other, *token, "w0");
   ASSERT_OK(issued);
   EXPECT_OK(one->CheckNotRevoked(issued->identity));
-  EXPECT_OK(other->Revoke("w0", "lost"));
+  EXPECT_OK(other->Revoke("w0", "lost", false));
   now_ += absl::Seconds(1);
   EXPECT_THAT(one->CheckNotRevoked(issued->identity),
               StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("worker w0 was revoked at")));
@@ -101,7 +101,7 @@ TEST_F(CertificateAuthorityTest, RevocationsOutliveTheProcess) {
   const auto token = authority->CreateToken({.ttl = absl::Hours(1)});
   const auto issued = Enroll(*authority, *token, "w0");
   ASSERT_OK(issued);
-  EXPECT_OK(authority->Revoke("w0", "lost"));
+  EXPECT_OK(authority->Revoke("w0", "lost", false));
   authority = Open();
   EXPECT_FALSE(authority->CheckNotRevoked(issued->identity).ok());
   EXPECT_FALSE(
@@ -123,7 +123,7 @@ TEST_F(CertificateAuthorityTest, OwnCredentialsAreKeptAndRenewedInTime) {
   now_ += absl::Hours(13);
   EXPECT_EQ(authority->KeepOwn(folder, Role::kServer, "shard-0").value_or(Identity()), *first);
   EXPECT_NE(certificate(), before);
-  EXPECT_OK(authority->Revoke("shard-0", "lost"));
+  EXPECT_OK(authority->Revoke("shard-0", "lost", false));
   const auto anew = authority->KeepOwn(folder, Role::kServer, "shard-0");
   ASSERT_OK(anew);
   EXPECT_NE(anew->id, first->id);

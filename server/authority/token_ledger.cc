@@ -1,6 +1,7 @@
 #include "server/authority/token_ledger.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -89,11 +90,12 @@ absl::StatusOr<Identity> TokenLedger::Redeem(const Enrolment& enrolment, absl::T
   }
   RETURN_IF_ERROR(CheckIdentityName(name));
   Forget(now);
+  RETURN_IF_ERROR(CheckNotShutOut(name, token));
   if (bound.empty()) {
     RETURN_IF_ERROR(CheckFree(name, now));
   } else {
     // An operator has said who it is to be from now on.
-    Revoke(name, "replaced by another machine of the name", now).IgnoreError();
+    Replace(name, now);
   }
   if (identities_.size() >= kMaxIdentities) {
     return absl::ResourceExhaustedError(
@@ -136,21 +138,62 @@ absl::Status TokenLedger::RevokeToken(absl::string_view id) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> TokenLedger::Revoke(absl::string_view name, absl::string_view because,
-                                        absl::Time now) {
+absl::StatusOr<TokenLedger::Revocation> TokenLedger::Revoke(absl::string_view name,
+                                                            absl::string_view because,
+                                                            bool with_tokens, absl::Time now) {
   bool is_known = false;
-  int num_revoked = 0;
+  Revocation revocation;
+  std::set<std::string> used_tokens;
   for (auto& [id, record] : identities_) {
     if (record.identity.name != name) continue;
     is_known = true;
-    if (record.is_revoked()) continue;
+    used_tokens.insert(record.token_id);
+    if (!record.is_revoked()) ++revocation.num_identities;
+    if (record.is_revoked() && !record.is_replaced) continue;
     record.revoked = now;
     record.revoked_because = std::string(because);
-    ++num_revoked;
+    record.is_replaced = false;
   }
-  if (is_known) return num_revoked;
-  return absl::NotFoundError(
-      absl::StrCat("there is no identity '", name, "'; psctl identities shows them"));
+  if (!is_known) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no identity '", name, "'; psctl identities shows them"));
+  }
+  for (const std::string& token_id : used_tokens) {
+    const auto token = tokens_.find(token_id);
+    if (token == tokens_.end() || !token->second.is_open(now)) continue;
+    const bool has_others =
+        std::any_of(identities_.begin(), identities_.end(), [&](const auto& entry) {
+          const IdentityRecord& record = entry.second;
+          return record.token_id == token_id && !record.is_revoked() && record.expires > now;
+        });
+    token->second.is_revoked = with_tokens || !has_others;
+    (token->second.is_revoked ? revocation.ended_tokens : revocation.open_tokens)
+        .push_back(token_id);
+  }
+  return revocation;
+}
+
+void TokenLedger::Replace(absl::string_view name, absl::Time now) {
+  for (auto& [id, record] : identities_) {
+    if (record.identity.name != name || record.is_revoked()) continue;
+    record.revoked = now;
+    record.revoked_because = "replaced by another machine of the name";
+    record.is_replaced = true;
+  }
+}
+
+absl::Status TokenLedger::CheckNotShutOut(absl::string_view name, const TokenRecord& token) const {
+  for (const auto& [id, record] : identities_) {
+    if (!record.is_revoked() || record.is_replaced || record.revoked < token.created) continue;
+    if (!AreNamesInConflict(record.identity.name, name)) continue;
+    return absl::PermissionDeniedError(absl::StrCat(
+        TextOf(record.identity), " was revoked at ", TimeText(record.revoked), " (",
+        record.revoked_because, "), and token ", token.id,
+        " is older; a join string made since then lets the name in again: psctl token create "
+        "--name=",
+        name));
+  }
+  return absl::OkStatus();
 }
 
 const IdentityRecord* TokenLedger::FindRevoked(const Identity& identity) const {
@@ -175,8 +218,17 @@ absl::Status TokenLedger::CheckFree(absl::string_view name, absl::Time now) cons
 void TokenLedger::Forget(absl::Time now) {
   std::erase_if(tokens_,
                 [now](const auto& entry) { return entry.second.expires() + kMemory < now; });
-  std::erase_if(identities_,
-                [now](const auto& entry) { return entry.second.expires + kMemory < now; });
+  absl::Time oldest_open = absl::InfiniteFuture();
+  for (const auto& [id, token] : tokens_) {
+    if (token.is_open(now)) oldest_open = std::min(oldest_open, token.created);
+  }
+  std::erase_if(identities_, [now, oldest_open](const auto& entry) {
+    const IdentityRecord& record = entry.second;
+    // As long as there is a token that would let the name in again.
+    const bool shuts_out =
+        record.is_revoked() && !record.is_replaced && record.revoked >= oldest_open;
+    return record.expires + kMemory < now && !shuts_out;
+  });
 }
 
 std::string TokenLedger::ToJson() const {
@@ -203,6 +255,7 @@ std::string TokenLedger::ToJson() const {
     if (record.is_revoked()) {
       entry["revoked_unix_ms"] = UnixMs(record.revoked);
       entry["revoked_because"] = record.revoked_because;
+      entry["is_replaced"] = record.is_replaced;
     }
     identities.push_back(std::move(entry));
   }
@@ -252,6 +305,9 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
       ASSIGN_OR_RETURN(const int64_t revoked_ms, GetInt64(entry, "revoked_unix_ms"));
       record.revoked = absl::FromUnixMillis(revoked_ms);
       ASSIGN_OR_RETURN(record.revoked_because, GetString(entry, "revoked_because"));
+      if (entry.contains("is_replaced")) {
+        ASSIGN_OR_RETURN(record.is_replaced, GetBool(entry, "is_replaced"));
+      }
     }
     ledger.identities_[record.identity.id] = record;
   }

@@ -3,7 +3,8 @@
 //
 // A token is known by the hash of its secret. It has a role, an end, and perhaps a name or a number
 // of uses. An identity's name is unique among those that have a certificate that still holds; a
-// token with that very name replaces whoever has it.
+// token with that very name replaces whoever has it. A name that was revoked lets in through tokens
+// only that are younger than its revocation.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,9 @@ struct TokenRecord {
   friend bool operator==(const TokenRecord&, const TokenRecord&) = default;
 
   absl::Time expires() const { return created + terms.ttl; }
+  bool is_open(absl::Time now) const {
+    return !is_revoked && now < expires() && (terms.max_uses == 0 || uses < terms.max_uses);
+  }
 };
 
 struct IdentityRecord {
@@ -48,6 +52,7 @@ struct IdentityRecord {
   absl::Time expires;                           // its newest certificate
   absl::Time revoked = absl::InfiniteFuture();  // when
   std::string revoked_because = {};
+  bool is_replaced = false;  // so it was revoked: the name is another machine's, and not shut out
 
   friend bool operator==(const IdentityRecord&, const IdentityRecord&) = default;
 
@@ -75,8 +80,8 @@ class TokenLedger {
     absl::Time until;                // of the certificate
   };
   // Counts a use. Errors: PermissionDenied (no such token, another secret, its end, its uses, its
-  // role, its name), InvalidArgument (names), AlreadyExists (the name has a certificate that
-  // holds).
+  // role, its name; the name was revoked later than the token was made), InvalidArgument (names),
+  // AlreadyExists (the name has a certificate that holds).
   absl::StatusOr<Identity> Redeem(const Enrolment& enrolment, absl::Time now);
 
   // A certificate that was issued without a token, or again. Errors: PermissionDenied if the
@@ -85,8 +90,18 @@ class TokenLedger {
 
   // Errors: NotFound.
   absl::Status RevokeToken(absl::string_view id);
-  // All that have the name; how many were not revoked yet. Errors: NotFound.
-  absl::StatusOr<int> Revoke(absl::string_view name, absl::string_view because, absl::Time now);
+
+  struct Revocation {
+    int num_identities = 0;  // that were not revoked yet
+    // Through which they had enrolled: those that are revoked with them, and those that still let
+    // in, under any other name.
+    std::vector<std::string> ended_tokens;
+    std::vector<std::string> open_tokens;
+  };
+  // All that have the name. A token through which they had enrolled goes with them if nobody else
+  // is in through it, or `with_tokens` says so. Errors: NotFound.
+  absl::StatusOr<Revocation> Revoke(absl::string_view name, absl::string_view because,
+                                    bool with_tokens, absl::Time now);
   // Null: it is not, or nothing is known of it.
   const IdentityRecord* FindRevoked(const Identity& identity) const;
 
@@ -103,6 +118,10 @@ class TokenLedger {
   void Forget(absl::Time now);
   // Errors: AlreadyExists.
   absl::Status CheckFree(absl::string_view name, absl::Time now) const;
+  // Errors: PermissionDenied.
+  absl::Status CheckNotShutOut(absl::string_view name, const TokenRecord& token) const;
+  // Gives the name to another machine.
+  void Replace(absl::string_view name, absl::Time now);
 
   std::map<std::string, TokenRecord> tokens_;
   std::map<std::string, IdentityRecord> identities_;

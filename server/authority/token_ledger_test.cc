@@ -10,7 +10,9 @@ namespace lodestar {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr absl::Duration kDay = absl::Hours(24);
@@ -127,13 +129,72 @@ TEST_F(TokenLedgerTest, ARevokedIdentityIsNotRenewed) {
   ASSERT_OK(identity);
   EXPECT_OK(ledger_.Note(*identity, now_ + 2 * kDay, now_));
   EXPECT_EQ(ledger_.identities().at(identity->id).expires, now_ + 2 * kDay);
-  const auto revoked = ledger_.Revoke("w0", "lost", now_);
+  const auto revoked = ledger_.Revoke("w0", "lost", false, now_);
   ASSERT_OK(revoked);
-  EXPECT_EQ(*revoked, 1);
-  EXPECT_EQ(*ledger_.Revoke("w0", "again", now_), 0);
+  EXPECT_EQ(revoked->num_identities, 1);
+  EXPECT_EQ(ledger_.Revoke("w0", "again", false, now_)->num_identities, 0);
   EXPECT_THAT(ledger_.Note(*identity, now_ + 3 * kDay, now_), Refused("worker w0 was revoked"));
-  EXPECT_THAT(ledger_.Revoke("w9", "", now_), StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_OK(Redeem("t", "w0")) << "another machine may have the name";
+  EXPECT_THAT(ledger_.Revoke("w9", "", false, now_), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(TokenLedgerTest, ARevokedNameComesBackWithAYoungerTokenOnly) {
+  Create("shared", {.ttl = 30 * kDay});
+  Create("bound", {.ttl = 30 * kDay, .name = "w0"});
+  EXPECT_OK(Redeem("shared", "w0"));
+  EXPECT_OK(Redeem("shared", "w1"));
+  now_ += absl::Seconds(1);
+  EXPECT_OK(ledger_.Revoke("w0", "lost", false, now_));
+  for (const char* name : {"w0", "w0.1"}) {
+    EXPECT_THAT(
+        Redeem("shared", name),
+        Refused("worker w0 was revoked at 2027-01-15 08:00:01 UTC (lost), and token shared is "
+                "older; a join string made since then lets the name in again: psctl token create "
+                "--name=" +
+                std::string(name)));
+  }
+  EXPECT_THAT(Redeem("bound"), Refused("token bound is older"));
+  EXPECT_OK(Redeem("shared", "w2")) << "its other names are free";
+  // Whom it shuts out is known for as long as there is such a token, not only for a week.
+  now_ += 20 * kDay;
+  EXPECT_THAT(Redeem("shared", "w0"), Refused("was revoked"));
+  now_ += absl::Seconds(1);
+  Create("new", {.ttl = kDay, .name = "w0"});
+  EXPECT_OK(Redeem("new"));
+  now_ += 2 * kDay;
+  EXPECT_THAT(Redeem("shared", "w0"), Refused("was revoked")) << "the one that is older still";
+  now_ += 9 * kDay;
+  Create("later", {.ttl = kDay});
+  EXPECT_THAT(ledger_.identities(), SizeIs(0));
+}
+
+TEST_F(TokenLedgerTest, AMachineThatIsReplacedDoesNotShutItsNameOut) {
+  Create("bound", {.ttl = kDay, .name = "w0"});
+  for (int i = 0; i < 3; ++i) EXPECT_OK(Redeem("bound"));
+  EXPECT_EQ(ledger_.Revoke("w0", "lost", false, now_)->num_identities, 1);
+  Create("open", {.ttl = kDay});
+  EXPECT_THAT(Redeem("bound"), Refused("token bound was revoked"));
+}
+
+TEST_F(TokenLedgerTest, ATokenGoesWithTheLastOneThatIsInThroughIt) {
+  Create("shared", {.ttl = 2 * kDay});
+  Create("other", {.ttl = 2 * kDay});
+  for (const char* name : {"w0", "w1", "w2"}) EXPECT_OK(Redeem("shared", name));
+  EXPECT_OK(Redeem("other", "w3"));
+  const auto first = ledger_.Revoke("w0", "lost", false, now_);
+  ASSERT_OK(first);
+  EXPECT_THAT(first->open_tokens, ElementsAre("shared"));
+  EXPECT_THAT(first->ended_tokens, IsEmpty());
+  EXPECT_OK(ledger_.Revoke("w1", "lost", false, now_));
+  const auto last = ledger_.Revoke("w2", "lost", false, now_);
+  ASSERT_OK(last);
+  EXPECT_THAT(last->open_tokens, IsEmpty());
+  EXPECT_THAT(last->ended_tokens, ElementsAre("shared"));
+  EXPECT_THAT(Redeem("shared", "w9"), Refused("token shared was revoked"));
+  EXPECT_OK(Redeem("other", "w4"));
+  EXPECT_THAT(ledger_.Revoke("w4", "lost", /*with_tokens=*/true, now_)->ended_tokens,
+              ElementsAre("other"));
+  EXPECT_THAT(Redeem("other", "w5"), Refused("token other was revoked"));
+  EXPECT_EQ(ledger_.FindRevoked({Role::kWorker, "w3", "abcdef4"}), nullptr) << "who is in stays";
 }
 
 TEST_F(TokenLedgerTest, TermsAreBounded) {
@@ -155,7 +216,7 @@ TEST_F(TokenLedgerTest, WhatIsWrittenDownIsReadAgain) {
   Create("u", {.ttl = kDay});
   EXPECT_OK(Redeem("t"));
   EXPECT_OK(Redeem("u", "w0"));
-  EXPECT_OK(ledger_.Revoke("w0", "lost", now_));
+  EXPECT_OK(ledger_.Revoke("w0", "lost", false, now_));
   EXPECT_OK(ledger_.RevokeToken("u"));
   const auto back = TokenLedger::FromJson(ledger_.ToJson());
   ASSERT_OK(back);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/logging.h"
 #include "common/peer_text.h"
 #include "common/status_macros.h"
@@ -229,13 +230,19 @@ grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* cont
           "'", request->name(), "' is the coordinator itself; stop it instead (psctl stop)"));
     }
     const std::string because = absl::StrCat("by ", CallerText(caller));
-    ASSIGN_OR_RETURN(const int num_revoked, deps_.authority->Revoke(request->name(), because));
+    ASSIGN_OR_RETURN(const TokenLedger::Revocation revocation,
+                     deps_.authority->Revoke(request->name(), because, request->with_tokens()));
     const int num_lives =
         deps_.evict(request->name(), absl::StrCat("its identity was revoked ", because));
-    LogInfo("audit: {} has revoked the identity '{}': {} certificates, {} lives of workers ended",
-            CallerText(caller), request->name(), num_revoked, num_lives);
-    reply->set_num_identities(static_cast<uint32_t>(num_revoked));
+    LogInfo(
+        "audit: {} has revoked the identity '{}': {} certificates, {} lives of workers, tokens [{}]"
+        " ended; tokens [{}] through which it had enrolled let others in",
+        CallerText(caller), request->name(), revocation.num_identities, num_lives,
+        absl::StrJoin(revocation.ended_tokens, " "), absl::StrJoin(revocation.open_tokens, " "));
+    reply->set_num_identities(static_cast<uint32_t>(revocation.num_identities));
     reply->set_num_lives(static_cast<uint32_t>(num_lives));
+    for (const std::string& id : revocation.ended_tokens) reply->add_ended_tokens(id);
+    for (const std::string& id : revocation.open_tokens) reply->add_open_tokens(id);
     return absl::OkStatus();
   });
 }

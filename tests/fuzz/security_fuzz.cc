@@ -166,7 +166,7 @@ Seeds LedgerSeeds() {
                      .ok());
   LODESTAR_CHECK(ledger.Redeem(EnrolmentWith("0a", ""), kNow).ok());
   LODESTAR_CHECK(ledger.Note({Role::kServer, "shard-0", "2c"}, kNow + absl::Hours(3), kNow).ok());
-  LODESTAR_CHECK(ledger.Revoke("box", "it was lost", kNow).ok());
+  LODESTAR_CHECK(ledger.Revoke("box", "it was lost", /*with_tokens=*/false, kNow).ok());
   return {ledger.ToJson()};
 }
 

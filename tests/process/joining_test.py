@@ -163,6 +163,27 @@ class JoiningTest(JoiningTestCase):
     self.assert_ends(back)
     self.assertIn("audit: operator local-operator has revoked the identity 'member'", server.log())
 
+  def test_a_revoked_machine_does_not_come_back_by_the_line_that_it_came_with(self):
+    self.start_tls_server(min_workers=9)
+    join = self.new_token()
+    token = join.split(".")[-2]
+    for name in ("lost", "other"):
+      self.start_joiner(name, "--name=" + name, join=join).wait_for_log("enrolled as")
+    revoked = self.operate("revoke", "lost")
+    self.assertRegex(revoked.stdout,
+                     rf"^lost is revoked; \d workers? of it had to go\ntoken {token}, through which "
+                     r"it had joined, still lets others in, and this machine under another name: "
+                     rf"psctl token revoke {token}\n$")
+    self.assert_turned_away("lost_again", rf"worker lost was revoked at .*, and token {token} is "
+                            r"older; .*psctl token create --name=lost",
+                            "--name=lost", join=join)
+    # With its last machine, or where an operator says so, the token is over, too.
+    self.assertIn(f"token {token}, through which it had joined, lets nobody in any more",
+                  self.operate("revoke", "lost", "--with_token").stdout)
+    self.assert_turned_away("renamed", rf"token {token} was revoked", "--name=new", join=join)
+    self.start_joiner("lost_again", "--name=lost",
+                      join=self.new_token("--name=lost")).wait_for_log("enrolled as")
+
 
 if __name__ == "__main__":
   cluster_processes.main()
