@@ -1,8 +1,12 @@
 #include "proto/cluster_entry.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -29,6 +33,14 @@ constexpr absl::Duration kRenewalTimeout = absl::Seconds(20);
 constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Minutes(5);
 constexpr int kHashDigitsOfFolder = 16;
+constexpr int64_t kMaxTokenBytes = 128;
+
+// A new join string could not be used, and that is no reason not to use the certificate that holds:
+// nobody is there, or its name is its own already.
+bool MayGoOnWithKept(const absl::Status& enrolled) {
+  return absl::IsAlreadyExists(enrolled) || absl::IsUnavailable(enrolled) ||
+         absl::IsDeadlineExceeded(enrolled);
+}
 
 absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
                        absl::string_view what) {
@@ -37,6 +49,22 @@ absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
       what, " is for ", TextOf(identity), "; wanted is the role ",
       absl::StrJoin(roles, " or ",
                     [](std::string* out, Role role) { absl::StrAppend(out, RoleName(role)); })));
+}
+
+std::string LeafOf(Role role, const std::string& name) {
+  return absl::StrCat("/", RoleName(role), name.empty() ? "" : "-", name);
+}
+
+std::string TokenPath(const std::string& folder) { return absl::StrCat(folder, "/token"); }
+
+// The certificate came by the token of another join string than this one.
+bool IsOfAnotherToken(const std::string& folder, const JoinString& join) {
+  const absl::StatusOr<std::string> token = ReadWholeFile(TokenPath(folder), kMaxTokenBytes);
+  return token.ok() && *token != join.token_id;
+}
+
+bool IsHeld(const absl::StatusOr<CertificateFacts>& facts) {
+  return facts.ok() && facts->validity.until - absl::Now() > kLeastRest;
 }
 
 absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
@@ -48,28 +76,122 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
         "--join needs a folder for the certificate: give --state_dir");
   }
   const std::string folder = absl::StrCat(flags.state_dir, "/joined/",
-                                          join.authority_sha256.substr(0, kHashDigitsOfFolder), "/",
-                                          RoleName(roles.front()), name.empty() ? "" : "-", name);
+                                          join.authority_sha256.substr(0, kHashDigitsOfFolder),
+                                          LeafOf(roles.front(), name));
   const CredentialFiles files = CredentialFilesIn(folder);
   absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
   if (absl::IsPermissionDenied(facts.status())) return facts.status();
-  const bool is_valid = facts.ok() && facts->validity.until - absl::Now() > kLeastRest;
-  if (!is_valid) {
-    ASSIGN_OR_RETURN(const Credentials credentials, Enroll(join, roles, name, timeout));
-    ASSIGN_OR_RETURN(facts, FactsOf(credentials.certificate));
-    RETURN_IF_ERROR(CheckRole(facts->identity, roles, "the token of --join"));
-    RETURN_IF_ERROR(WriteCredentials(folder, credentials));
-    LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
-            TextOf(facts->identity), join.authority_sha256.substr(0, kHashDigitsOfFolder), folder);
+  const bool is_held = IsHeld(facts);
+  if (!is_held || IsOfAnotherToken(folder, join)) {
+    const absl::StatusOr<Credentials> credentials = Enroll(join, roles, name, timeout);
+    if (credentials.ok()) {
+      ASSIGN_OR_RETURN(facts, FactsOf(credentials->certificate));
+      RETURN_IF_ERROR(CheckRole(facts->identity, roles, "the token of --join"));
+      RETURN_IF_ERROR(WriteCredentials(folder, *credentials));
+      LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
+              TextOf(facts->identity), join.authority_sha256.substr(0, kHashDigitsOfFolder),
+              folder);
+    } else if (!is_held || !MayGoOnWithKept(credentials.status())) {
+      return credentials.status();
+    } else if (!absl::IsAlreadyExists(credentials.status())) {
+      LogWarn("goes on with the certificate in {}: {}", folder, credentials.status().message());
+    }
+    if (credentials.ok() || absl::IsAlreadyExists(credentials.status())) {
+      RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
+    }
   }
   return ClusterEntry{
       .files = files, .identity = facts->identity, .servers = join.servers, .is_renewable = true};
 }
 
+// Folders with a certificate for the role and the name, whatever it is worth: the one that the
+// coordinator of this machine keeps for its user, and those that have joined.
+std::vector<std::string> KeptFolders(const SecurityFlags& flags, Role role,
+                                     const std::string& name) {
+  if (flags.state_dir.empty()) return {};
+  std::vector<std::string> folders;
+  std::error_code error;  // there may be no such folder
+  for (const auto& cluster :
+       std::filesystem::directory_iterator(absl::StrCat(flags.state_dir, "/joined"), error)) {
+    folders.push_back(absl::StrCat(cluster.path().string(), LeafOf(role, name)));
+  }
+  std::sort(folders.begin(), folders.end());
+  folders.insert(folders.begin(), absl::StrCat(flags.state_dir, LeafOf(role, name)));
+  std::erase_if(folders, [&error](const std::string& folder) {
+    return !std::filesystem::exists(CredentialFilesIn(folder).certificate, error);
+  });
+  return folders;
+}
+
+// `certificate`: of the server; empty: it has not shown it.
+absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const std::string> folders,
+                                        absl::Span<const Role> roles,
+                                        const std::string& certificate) {
+  std::vector<std::string> reasons;
+  for (const std::string& folder : folders) {
+    const CredentialFiles files = CredentialFilesIn(folder);
+    const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
+    const absl::StatusOr<Credentials> kept = ReadCredentials(files);
+    if (!facts.ok() || !kept.ok()) {
+      reasons.push_back(std::string((facts.ok() ? kept.status() : facts.status()).message()));
+    } else if (!certificate.empty() &&
+               !CheckIssued(certificate, kept->authority, absl::Now()).ok()) {
+      reasons.push_back(absl::StrCat("the one in ", folder, " is for another cluster"));
+    } else if (!IsHeld(facts)) {
+      reasons.push_back(absl::StrCat(
+          "the one in ", folder, " has ended at ",
+          absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", facts->validity.until, absl::UTCTimeZone())));
+    } else {
+      RETURN_IF_ERROR(CheckRole(facts->identity, roles, files.certificate));
+      return ClusterEntry{.files = files,
+                          .identity = facts->identity,
+                          .servers = "",
+                          .is_renewable = absl::StrContains(folder, "/joined/")};
+    }
+  }
+  return absl::UnauthenticatedError(absl::StrJoin(reasons, "; "));
+}
+
+absl::StatusOr<ClusterEntry> EnterWithKept(const SecurityFlags& flags, absl::Span<const Role> roles,
+                                           const std::string& name, const std::string& servers,
+                                           absl::Duration timeout) {
+  const std::vector<std::string> folders = KeptFolders(flags, roles.front(), name);
+  if (folders.empty()) return ClusterEntry();
+  absl::Status last;
+  for (const absl::string_view address : absl::StrSplit(servers, ',')) {
+    const absl::StatusOr<Greeting> greeting = Greet(std::string(address), timeout);
+    if (!greeting.ok()) {
+      last = absl::Status(greeting.status().code(),
+                          absl::StrCat(address, ": ", greeting.status().message()));
+      continue;
+    }
+    if (!greeting->is_tls) {
+      if (CheckMayBePlain("", address, /*insecure=*/false).ok()) return ClusterEntry();
+      last = absl::UnavailableError(
+          absl::StrCat(address,
+                       " does not speak TLS, and plain text stays on this machine unless "
+                       "there is --insecure"));
+      continue;
+    }
+    absl::StatusOr<ClusterEntry> entry = ChooseKept(folders, roles, greeting->certificate);
+    if (entry.ok()) entry->servers = servers;
+    if (!absl::IsUnauthenticated(entry.status())) return entry;
+    return absl::UnauthenticatedError(
+        absl::StrCat("the server at ", address,
+                     " wants a certificate, and of those that are kept here for the "
+                     "role ",
+                     RoleName(roles.front()), " none will do: ", entry.status().message(),
+                     "; give --join with what `psctl token create --role=", RoleName(roles.front()),
+                     "` prints on the coordinator's machine"));
+  }
+  return last;
+}
+
 }  // namespace
 
 absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span<const Role> roles,
-                                          const std::string& name, absl::Duration timeout) {
+                                          const std::string& name, const std::string& servers,
+                                          absl::Duration timeout) {
   if (flags.has_own()) {
     ASSIGN_OR_RETURN(const CertificateFacts facts, CheckCredentials(flags.own));
     RETURN_IF_ERROR(CheckRole(facts.identity, roles, flags.own.certificate));
@@ -77,15 +199,21 @@ absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span
         .files = flags.own, .identity = facts.identity, .servers = "", .is_renewable = false};
   }
   if (!flags.join.empty()) return EnterByJoinString(flags, roles, name, timeout);
-  return ClusterEntry();
+  if (flags.insecure || servers.empty()) return ClusterEntry();
+  return EnterWithKept(flags, roles, name, servers, timeout);
+}
+
+bool KeepsCertificate(const SecurityFlags& flags, Role role, const std::string& name) {
+  return !KeptFolders(flags, role, name).empty();
 }
 
 absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,
-                                        const std::string& name,
+                                        const std::string& name, const std::string& servers,
                                         const std::function<bool()>& is_interrupted) {
   ChangeLogger logger;
   while (!is_interrupted()) {
-    absl::StatusOr<ClusterEntry> entry = EnterCluster(flags, roles, name, kEnrolmentTimeout);
+    absl::StatusOr<ClusterEntry> entry =
+        EnterCluster(flags, roles, name, servers, kEnrolmentTimeout);
     if (!absl::IsUnavailable(entry.status()) && !absl::IsDeadlineExceeded(entry.status())) {
       return entry;
     }

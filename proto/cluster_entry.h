@@ -22,7 +22,9 @@ namespace lodestar {
 struct ClusterEntry {
   std::optional<CredentialFiles> files;  // none: plain text
   std::optional<Identity> identity;      // with files
-  std::string servers;        // HOST:PORT[,HOST:PORT...] of the join string; empty: no such
+  // HOST:PORT[,HOST:PORT...] of the join string, or of those that the kept certificate is for;
+  // empty: no such.
+  std::string servers;
   bool is_renewable = false;  // by CredentialRenewer
 
   TransportSecurity MakeSecurity() const {
@@ -31,16 +33,24 @@ struct ClusterEntry {
 };
 
 // `roles`: that the program may have, its own first. `name`: wanted for the identity; empty: the
-// machine's. Blocks while it enrols, for at most `timeout`. Errors: those of the files and of
-// Enroll(); PermissionDenied if the credentials are for another role.
+// machine's. `servers`: HOST:PORT[,HOST:PORT...] where the program goes without a join string, and
+// uses the certificate there that it has kept for that cluster; in plain text if a server of this
+// machine speaks that. Blocks while it enrols or asks, for at most `timeout` at each address.
+// Errors: those of the files and of Enroll(); PermissionDenied if the credentials are for another
+// role; Unauthenticated if a server wants a certificate and none of those that are kept is for it;
+// Unavailable, DeadlineExceeded if nobody answers.
 absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span<const Role> roles,
-                                          const std::string& name, absl::Duration timeout);
+                                          const std::string& name, const std::string& servers,
+                                          absl::Duration timeout);
+
+// Whether there is a certificate of an earlier start, of any cluster. See EnterCluster().
+bool KeepsCertificate(const SecurityFlags& flags, Role role, const std::string& name);
 
 // As EnterCluster(), but waits for as long as no server is there that it can join, and says so in
 // the log: programs start in any order. Errors also: Cancelled once `is_interrupted`, which is
 // asked now and then.
 absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,
-                                        const std::string& name,
+                                        const std::string& name, const std::string& servers,
                                         const std::function<bool()>& is_interrupted);
 
 // Plain text stays on this machine. `what` names the address for people. Errors: InvalidArgument.

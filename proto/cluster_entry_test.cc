@@ -50,18 +50,18 @@ TEST(ClusterEntryTest, OwnCertificatesAreTakenIfTheyFit) {
   const TestAuthority authority;
   SecurityFlags flags;
   flags.own = authority.FilesFor(kWorker);
-  const auto entry = EnterCluster(flags, {Role::kWorker}, "", absl::Seconds(1));
+  const auto entry = EnterCluster(flags, {Role::kWorker}, "", "", absl::Seconds(1));
   ASSERT_OK(entry);
   EXPECT_EQ(entry->files, flags.own);
   EXPECT_EQ(*entry->identity, kWorker);
   EXPECT_FALSE(entry->is_renewable);
-  EXPECT_THAT(EnterCluster(flags, {Role::kOperator}, "", absl::Seconds(1)).status(),
+  EXPECT_THAT(EnterCluster(flags, {Role::kOperator}, "", "", absl::Seconds(1)).status(),
               StatusIs(absl::StatusCode::kPermissionDenied,
                        HasSubstr("is for worker box; wanted is the role operator")));
 }
 
 TEST(ClusterEntryTest, WithoutAnythingThereIsPlainText) {
-  const auto entry = EnterCluster(SecurityFlags(), {Role::kWorker}, "", absl::Seconds(1));
+  const auto entry = EnterCluster(SecurityFlags(), {Role::kWorker}, "", "", absl::Seconds(1));
   ASSERT_OK(entry);
   EXPECT_FALSE(entry->files.has_value());
 }
@@ -73,18 +73,100 @@ TEST(ClusterEntryTest, WhatAJoinStringHasBroughtIsUsedAgainWithoutAsking) {
   flags.state_dir = ::testing::TempDir() + "/cluster_entry_state";
   // Nobody listens there.
   flags.join = absl::StrCat("lodestar://127.0.0.1:1/L1", hash, ".0a.0b");
-  EXPECT_THAT(EnterCluster(flags, {Role::kWorker}, "box", absl::Seconds(30)).status(),
+  EXPECT_THAT(EnterCluster(flags, {Role::kWorker}, "box", "", absl::Seconds(30)).status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("127.0.0.1:1")));
   const auto credentials = ReadCredentials(authority.FilesFor(kWorker));
   ASSERT_OK(credentials);
   const std::string folder =
       absl::StrCat(flags.state_dir, "/joined/", hash.substr(0, 16), "/worker-box");
   ASSERT_OK(WriteCredentials(folder, *credentials));
-  const auto entry = EnterCluster(flags, {Role::kWorker}, "box", absl::Seconds(30));
+  const auto entry = EnterCluster(flags, {Role::kWorker}, "box", "", absl::Seconds(30));
   ASSERT_OK(entry);
   EXPECT_EQ(*entry->identity, kWorker);
   EXPECT_EQ(entry->servers, "127.0.0.1:1");
   EXPECT_TRUE(entry->is_renewable);
+}
+
+// A server with these credentials.
+class Listener {
+ public:
+  explicit Listener(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+  }
+  static std::shared_ptr<grpc::ServerCredentials> Tls(const TestAuthority& authority) {
+    return TransportSecurity(authority.FilesFor(kServer))
+        .MakeServerCredentials([](const Identity&, absl::string_view) { return absl::OkStatus(); });
+  }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+ private:
+  int port_ = 0;
+  v1::AuthorityService::CallbackService service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class KeptCertificatesTest : public ::testing::Test {
+ protected:
+  KeptCertificatesTest() {
+    flags_.state_dir = absl::StrCat(::testing::TempDir(), "/kept-", RandomHex(4));
+  }
+  // In the folder of a cluster that has been joined.
+  void Keep(const TestAuthority& authority, const std::string& cluster,
+            absl::Duration lifetime = absl::Hours(1)) {
+    const auto credentials = ReadCredentials(authority.FilesFor(kWorker, lifetime));
+    ASSERT_OK(credentials);
+    ASSERT_OK(WriteCredentials(FolderOf(cluster), *credentials));
+  }
+  std::string FolderOf(const std::string& cluster) const {
+    return absl::StrCat(flags_.state_dir, "/joined/", cluster, "/worker-box");
+  }
+  absl::StatusOr<ClusterEntry> Enter(const std::string& servers) {
+    return EnterCluster(flags_, {Role::kWorker}, "box", servers, absl::Seconds(30));
+  }
+
+  SecurityFlags flags_;
+};
+
+TEST_F(KeptCertificatesTest, TheOneOfTheClusterThatAnswersIsUsedWithoutAJoinString) {
+  const TestAuthority authority;
+  const TestAuthority other;
+  Keep(other, "0000");
+  Keep(authority, "1111");
+  EXPECT_TRUE(KeepsCertificate(flags_, Role::kWorker, "box"));
+  EXPECT_FALSE(KeepsCertificate(flags_, Role::kWorker, "elsewhere"));
+  const Listener listener(Listener::Tls(authority));
+  const std::string servers = absl::StrCat("127.0.0.1:1,", listener.address());
+  const auto entry = Enter(servers);
+  ASSERT_OK(entry);
+  EXPECT_EQ(entry->files, CredentialFilesIn(FolderOf("1111")));
+  EXPECT_EQ(*entry->identity, kWorker);
+  EXPECT_EQ(entry->servers, servers);
+  EXPECT_TRUE(entry->is_renewable);
+}
+
+TEST_F(KeptCertificatesTest, PlainTextOfThisMachineStaysPlain) {
+  Keep(TestAuthority(), "1111");
+  const Listener listener(grpc::InsecureServerCredentials());
+  const auto entry = Enter(listener.address());
+  ASSERT_OK(entry);
+  EXPECT_FALSE(entry->files.has_value());
+  EXPECT_THAT(Enter("127.0.0.1:1").status(), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(KeptCertificatesTest, WhyNoneWillDoIsSaid) {
+  const TestAuthority authority;
+  Keep(TestAuthority(), "0000");
+  Keep(authority, "1111", -absl::Minutes(1));
+  const Listener listener(Listener::Tls(authority));
+  EXPECT_THAT(Enter(listener.address()).status(),
+              StatusIs(absl::StatusCode::kUnauthenticated,
+                       AllOf(HasSubstr("0000/worker-box is for another cluster"),
+                             HasSubstr("1111/worker-box has ended at"),
+                             HasSubstr("psctl token create --role=worker"))));
 }
 
 TEST(ClusterEntryTest, ACertificateIsRenewedWhereItIs) {

@@ -325,14 +325,19 @@ absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role
   return last;
 }
 
-bool SpeaksTls(const std::string& address, absl::Duration timeout) {
-  absl::StatusOr<Connection> connection = Dial(address, absl::Now() + timeout);
-  if (!connection.ok()) return false;
+absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeout) {
+  ASSIGN_OR_RETURN(Connection connection, Dial(address, absl::Now() + timeout));
   const OwnedSslContext context = NewContext(TLS_client_method());
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
-  const absl::Status greeted = connection->BeginTls(context.get(), /*is_server=*/false);
+  const absl::Status greeted = connection.BeginTls(context.get(), /*is_server=*/false);
+  if (absl::IsDeadlineExceeded(greeted)) return greeted;
+  Greeting greeting;
   // A ps_server that is starting, or has no room, says so with this alert.
-  return greeted.ok() || connection->alert() == SSL_AD_INTERNAL_ERROR;
+  greeting.is_tls = greeted.ok() || connection.alert() == SSL_AD_INTERNAL_ERROR;
+  if (!greeted.ok()) return greeting;
+  const STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(connection.ssl());
+  if (sk_X509_num(chain) > 0) greeting.certificate = PemOf(sk_X509_value(chain, 0));
+  return greeting;
 }
 
 absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Duration timeout,

@@ -35,8 +35,12 @@ using EnrollmentAnswer =
 absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Duration timeout,
                              const EnrollmentAnswer& answer);
 
-// Whether somebody at HOST:PORT answers in TLS; false for plain text, and if nobody answers within
-// `timeout`. Says nothing but a greeting. Blocks.
-bool SpeaksTls(const std::string& address, absl::Duration timeout);
+// How whoever listens at HOST:PORT answers.
+struct Greeting {
+  bool is_tls = false;      // else plain text
+  std::string certificate;  // PEM; empty: it has shown none, as a server that starts, or is full
+};
+// Says nothing but a greeting. Blocks. Errors: Unavailable, DeadlineExceeded if nobody answers.
+absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeout);
 
 }  // namespace lodestar

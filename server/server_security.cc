@@ -65,8 +65,9 @@ absl::Status ServerSecurity::OpenAuthority() {
 
 absl::Status ServerSecurity::EnterWithJoin() {
   // Under the name of the machine: another one may take over the shard.
-  ASSIGN_OR_RETURN(const ClusterEntry entry, AwaitEntry(config_.security.flags, {Role::kServer},
-                                                        /*name=*/"", is_interrupted_));
+  ASSIGN_OR_RETURN(const ClusterEntry entry,
+                   AwaitEntry(config_.security.flags, {Role::kServer},
+                              /*name=*/"", /*servers=*/"", is_interrupted_));
   files_ = entry.files;
   if (entry.is_renewable) {
     renewer_ = std::make_unique<CredentialRenewer>(*entry.files, entry.servers);

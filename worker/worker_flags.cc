@@ -209,14 +209,15 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   // Only its form: whether somebody answers there shows later, and may change.
   ASSIGN_OR_RETURN(config.coordinator,
                    AddressList::Parse("coordinator", absl::GetFlag(FLAGS_coordinator)));
+  flags.coordinator = absl::GetFlag(FLAGS_coordinator);
   flags.has_coordinator = given.contains("coordinator");
   ASSIGN_OR_RETURN(flags.security, ReadSecurityFlags());
   config.insecure = flags.security.insecure;
-  if (flags.security.join.empty() && !flags.security.has_own()) {
-    RETURN_IF_ERROR(
-        CheckMayBePlain("coordinator", absl::GetFlag(FLAGS_coordinator), flags.security.insecure));
-  }
   flags.has_name = !absl::GetFlag(FLAGS_name).empty();
+  if (flags.security.join.empty() && !flags.security.has_own() &&
+      !KeepsCertificate(flags.security, Role::kWorker, absl::GetFlag(FLAGS_name))) {
+    RETURN_IF_ERROR(CheckMayBePlain("coordinator", flags.coordinator, flags.security.insecure));
+  }
   ASSIGN_OR_RETURN(config.name, WorkerName(absl::GetFlag(FLAGS_name)));
   config.instance_id = RandomInstanceId();
   config.shared_memory = absl::GetFlag(FLAGS_shared_memory);

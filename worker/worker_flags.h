@@ -14,6 +14,7 @@ namespace lodestar {
 struct WorkerFlags {
   Worker::Config worker;
   SecurityFlags security;
+  std::string coordinator;       // HOST:PORT[,HOST:PORT...]
   bool has_coordinator = false;  // by a flag; else a join string says where it is
   bool has_name = false;
   LogLevel log_level = LogLevel::kInfo;

@@ -113,7 +113,7 @@ int RunWorker(const std::set<std::string>& given) {
   // The first signal ends the process while there is no worker.
   const absl::StatusOr<ClusterEntry> entry =
       AwaitEntry(flags->security, {Role::kWorker}, flags->has_name ? flags->worker.name : "",
-                 [] { return false; });
+                 flags->coordinator, [] { return false; });
   absl::Status introduced = entry.status();
   if (entry.ok()) introduced = Introduce(*entry, *flags, flags->worker);
   if (!introduced.ok()) {
@@ -133,7 +133,10 @@ int RunWorker(const std::set<std::string>& given) {
   if (!status.ok()) LogError("{}", status.message());
   if (absl::IsUnauthenticated(status) && entry->is_renewable) {
     ForgetCertificate(*entry->files);
-    LogInfo("the next start enrols anew, with what --join says then");
+    LogInfo(
+        "the certificate in {} is not used any more; the next start enrols anew, with what "
+        "--join says then",
+        entry->files->certificate);
   }
   FlushLog();
   // The thread of the handler still points at it and at the worker: leave without destructors.

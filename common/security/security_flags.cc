@@ -9,7 +9,7 @@ ABSL_FLAG(std::string, join, "",
           "The line that `psctl token create` has printed (lodestar://...), or a file with it that "
           "only you may read: this machine enrols with it, and keeps the certificate that it gets "
           "in --state_dir. Empty: $LODESTAR_JOIN, so that the line is in no list of processes; "
-          "without it, the same as before or plain text.");
+          "without it, the certificate that is kept there for the cluster, or plain text.");
 ABSL_FLAG(std::string, state_dir, "",
           "Folder for keys and certificates, open to this user only; on the coordinator also for "
           "the authority of the cluster: keep a copy of it in a safe place. Empty: "

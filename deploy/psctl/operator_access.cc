@@ -18,7 +18,8 @@ constexpr absl::Duration kGreetingTimeout = absl::Seconds(2);
 // Nothing: all that answer speak plain text, or none answers.
 std::optional<std::string> FirstWithTls(const std::string& servers) {
   for (const absl::string_view server : absl::StrSplit(servers, ',')) {
-    if (SpeaksTls(std::string(server), kGreetingTimeout)) return std::string(server);
+    const absl::StatusOr<Greeting> greeting = Greet(std::string(server), kGreetingTimeout);
+    if (greeting.ok() && greeting->is_tls) return std::string(server);
   }
   return std::nullopt;
 }
@@ -27,31 +28,32 @@ std::optional<std::string> FirstWithTls(const std::string& servers) {
 
 absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& server, bool is_given) {
   ASSIGN_OR_RETURN(const SecurityFlags flags, ReadSecurityFlags());
-  ASSIGN_OR_RETURN(const ClusterEntry entry, EnterCluster(flags, {Role::kOperator, Role::kViewer},
-                                                          /*name=*/"", kEnrolmentTimeout));
-  const std::string& servers = is_given || entry.servers.empty() ? server : entry.servers;
-  ASSIGN_OR_RETURN(AddressList addresses, AddressList::Parse("server", servers));
-  OperatorAccess access{std::move(addresses), entry.MakeSecurity(), nullptr};
-  if (entry.is_renewable) {
-    access.renewer = std::make_shared<CredentialRenewer>(*entry.files, entry.servers);
+  absl::StatusOr<ClusterEntry> entry = EnterCluster(flags, {Role::kOperator, Role::kViewer},
+                                                    /*name=*/"", server, kEnrolmentTimeout);
+  if (absl::IsUnavailable(entry.status()) && flags.join.empty()) {
+    // The call says it better, and may wait for the server.
+    RETURN_IF_ERROR(CheckMayBePlain("server", server, flags.insecure));
+    entry = ClusterEntry();
   }
-  if (entry.files.has_value() || flags.insecure) return access;
+  RETURN_IF_ERROR(entry.status());
+  const std::string& servers = is_given || entry->servers.empty() ? server : entry->servers;
+  ASSIGN_OR_RETURN(AddressList addresses, AddressList::Parse("server", servers));
+  OperatorAccess access{std::move(addresses), entry->MakeSecurity(), nullptr, std::nullopt};
+  if (entry->is_renewable) {
+    access.renewer = std::make_shared<CredentialRenewer>(*entry->files, entry->servers);
+    access.joined = entry->files;
+  }
+  if (entry->files.has_value() || flags.insecure) return access;
   const std::optional<std::string> with_tls = FirstWithTls(servers);
   if (!with_tls.has_value()) {
     RETURN_IF_ERROR(CheckMayBePlain("server", servers, flags.insecure));
     return access;
   }
-  const CredentialFiles local = CredentialFilesIn(absl::StrCat(flags.state_dir, "/operator"));
-  const absl::StatusOr<CertificateFacts> facts = CheckCredentials(local);
-  if (!facts.ok()) {
-    return absl::UnauthenticatedError(absl::StrCat(
-        "the server at ", *with_tls,
-        " wants a certificate, and there is none of an operator here (", facts.status().message(),
-        "): on the server's machine, as the server's user, psctl finds one in --state_dir; "
-        "elsewhere give --join with what `psctl token create --role=operator` prints there"));
-  }
-  access.security = TransportSecurity(local);
-  return access;
+  return absl::UnauthenticatedError(absl::StrCat(
+      "the server at ", *with_tls,
+      " wants a certificate, and there is none of an operator in --state_dir=", flags.state_dir,
+      ": on the server's machine, as the server's user, psctl finds one there; elsewhere give "
+      "--join with what `psctl token create --role=operator` prints there"));
 }
 
 }  // namespace lodestar

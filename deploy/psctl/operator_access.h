@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,8 @@ struct OperatorAccess {
   AddressList servers;
   TransportSecurity security;
   std::shared_ptr<CredentialRenewer> renewer;  // null: nothing to renew
+  // Of an enrolment of this machine, which another one may take the place of.
+  std::optional<CredentialFiles> joined;
 };
 
 // `server`: HOST:PORT[,HOST:PORT...]; without `is_given` a join string may say better. Blocks for

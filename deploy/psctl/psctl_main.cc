@@ -23,6 +23,7 @@
 #include "common/file_system.h"
 #include "common/flag_range.h"
 #include "common/output_file.h"
+#include "common/security/credentials.h"
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
@@ -403,7 +404,15 @@ std::function<int(const CommandLine&)> WithClient(ClientCommand run) {
         FindOperatorAccess(absl::GetFlag(FLAGS_server), line.given.count("server") > 0);
     if (!access.ok()) return FailCall(access.status());
     ClusterClient client(access->servers, access->security);
-    return run(&client, line);
+    const int exit_code = run(&client, line);
+    if (client.is_turned_away() && access->joined.has_value()) {
+      ForgetCertificate(*access->joined);
+      std::fprintf(stderr,
+                   "psctl: the certificate in %s is not used any more; ask an operator for a new "
+                   "join string (psctl token create --role=operator) and give it with --join\n",
+                   access->joined->certificate.c_str());
+    }
+    return exit_code;
   };
 }
 

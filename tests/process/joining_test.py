@@ -150,7 +150,7 @@ class JoiningTest(JoiningTestCase):
     self.assertEqual(stopped.returncode, 1)
     self.assertRegex(stopped.stderr, r"viewer \S+ may not call /lodestar.v1.AdminService/Stop")
     stranger = self.operate("status", home="stranger")
-    self.assertRegex(stranger.stderr, r"wants a certificate, and there is none of an operator here")
+    self.assertRegex(stranger.stderr, r"wants a certificate, and there is none of an operator in --state_dir=")
     # A member that is revoked ends at once, and comes back with a new join string only.
     ended = self.operate("revoke", "member")
     self.assertEqual(ended.stdout, "member is revoked; 1 worker of it had to go\n", ended.stderr)
@@ -183,6 +183,33 @@ class JoiningTest(JoiningTestCase):
     self.assert_turned_away("renamed", rf"token {token} was revoked", "--name=new", join=join)
     self.start_joiner("lost_again", "--name=lost",
                       join=self.new_token("--name=lost")).wait_for_log("enrolled as")
+
+  def test_what_a_join_string_has_brought_does_without_it(self):
+    self.start_tls_server(min_workers=9)
+    first = self.start_joiner("box", "--name=box", join=self.new_token())
+    first.wait_for_log("enrolled as")
+    first.kill()
+    first.wait()
+    self.start_joiner("box", "--name=box", f"--coordinator=127.0.0.1:{self.port}")
+    self.wait_for_status(lambda status: members_of(status) == ["box"], "the worker again")
+    # An operator elsewhere, too; and of a certificate that is worth nothing it gets rid.
+    viewer = self.new_token("--role=viewer")
+    self.assertEqual(self.operate("status", home="desk", join=viewer).returncode, 131)
+    self.assertEqual(self.operate("status", home="desk").returncode, 131)
+    self.assertIn("may not call", self.operate("identities", home="desk").stderr)
+    # Another line takes the place of what the one before has brought.
+    operator = self.new_token("--role=operator", "--name=ann")
+    seen = self.operate("identities", home="desk", join=operator)
+    self.assertRegex(seen.stdout, r"operator +ann ")
+    self.assertEqual(self.operate("revoke", "ann").returncode, 0)
+    revoked = self.operate("identities", home="desk")
+    self.assertEqual(revoked.returncode, 1)
+    self.assertRegex(revoked.stderr, r"operator ann was revoked at .*\npsctl: the certificate in "
+                     r".*/certificate.pem is not used any more; .*give it with --join")
+    self.assertRegex(self.operate("identities", home="desk").stderr,
+                     r"wants a certificate, and there is none of an operator")
+    again = self.operate("identities", home="desk", join=self.new_token("--role=operator"))
+    self.assertEqual(again.returncode, 0, again.stderr)
 
 
 if __name__ == "__main__":
