@@ -18,7 +18,6 @@ std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
     idle.push_back({"insecure", "--listen of an address that other machines reach"});
   }
   if (!config.uses_tls() || config.security.flags.has_own()) {
-    idle.push_back({"state_dir", "TLS, without --tls_cert"});
     idle.push_back({"certificate_ttl", "TLS, without --tls_cert"});
   }
   if (config.output.trace_path.empty()) idle.push_back({"trace_rounds", "--trace"});

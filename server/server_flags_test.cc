@@ -210,7 +210,6 @@ TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
       {{"--resume=never"}, "--checkpoint_dir", saves},
       {{"--trace_rounds=3"}, "--trace", {"--trace=t.json"}},
       {{"--insecure"}, "other machines reach", {"--listen=0.0.0.0:0"}},
-      {{"--state_dir=s"}, "TLS", {"--tls"}},
       {{"--certificate_ttl=1h"}, "TLS", {"--tls", "--state_dir=s"}},
   };
   for (const Case& flag : cases) {
@@ -246,6 +245,11 @@ TEST_F(ServerFlagsTest, WhatOtherMachinesReachIsTlsUnlessItIsInsecure) {
   EXPECT_THAT(ErrorOf({"--tls_cert=c"}), HasSubstr("give all three"));
   EXPECT_THAT(ErrorOf({"--join=lodestar://x"}), HasSubstr("whom they join"));
   EXPECT_THAT(ErrorOf({"--advertise=0.0.0.0:1"}), HasSubstr("--advertise=0.0.0.0:1"));
+}
+
+TEST_F(ServerFlagsTest, AFolderForKeysIsTakenWhereNobodyNeedsOne) {
+  EXPECT_EQ(ErrorOf({"--state_dir=s"}), "") << "plain text: it is not looked at";
+  EXPECT_EQ(ErrorOf({"--state_dir=s", "--tls_cert=c", "--tls_key=k", "--tls_ca=a"}), "");
 }
 
 TEST_F(ServerFlagsTest, PlainTextToAnotherMachineIsRefused) {
