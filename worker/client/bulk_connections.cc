@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "proto/bulk_options.h"
+#include "proto/status_mapping.h"
 
 namespace lodestar {
 namespace {
@@ -30,6 +31,14 @@ bool IsBetterForTrial(const Bucket& bucket, const Bucket& other) {
 }
 
 }  // namespace
+
+absl::Status ErrorOfStream(const grpc::Status& status) {
+  absl::Status error = FromGrpcStatus(status);
+  if (!absl::IsCancelled(error)) return error;
+  return absl::UnavailableError(
+      "the server has ended the stream, as it does when its client takes or sends nothing for so "
+      "long (--message_timeout); begins it anew");
+}
 
 BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
     : config_(std::move(config)),

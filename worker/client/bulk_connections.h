@@ -28,6 +28,11 @@
 
 namespace lodestar {
 
+// Of a stream that has not ended with OK, and that this worker has not cancelled: or else its
+// session has an error by then, and this one does not count. A server ends what its client takes
+// nothing of without any words, because none get through.
+absl::Status ErrorOfStream(const grpc::Status& status);
+
 class BulkConnections {
  public:
   explicit BulkConnections(BulkGrpcTransportConfig config);

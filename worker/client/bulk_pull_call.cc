@@ -181,7 +181,7 @@ void BulkPullCall::OnDone(const grpc::Status& status) {
   absl::Status result = status_;
   if (result.ok() && !status.ok()) {
     absl::MutexLock lock(&mutex_);
-    result = ended_.ok() ? FromGrpcStatus(status) : ended_;
+    result = ended_.ok() ? ErrorOfStream(status) : ended_;
   }
   if (result.ok() && num_arrived_ < targets_.size()) {
     result = absl::DataLossError(

@@ -217,7 +217,7 @@ absl::StatusOr<v1::PushReply> BulkPushCall::Result(const grpc::Status& status) {
     return absl::Status(code, absl::StrCat("push to ", connections_->server(stream_), ": ", text));
   };
   if (!status.ok()) {
-    const absl::Status error = ended_.ok() ? FromGrpcStatus(status) : ended_;
+    const absl::Status error = ended_.ok() ? ErrorOfStream(status) : ended_;
     return explain(error.code(), error.message());
   }
   v1::PushReply reply;

@@ -82,6 +82,10 @@ class StoreService final : public v1::ParameterService::Service {
       peers.push_back(context->peer());
       last_pull = *request;
     }
+    if (end_pull) {
+      context->TryCancel();
+      return grpc::Status(grpc::StatusCode::UNAVAILABLE, "words that do not get through");
+    }
     if (hold_pull) {
       if (!entered.HasBeenNotified()) entered.Notify();
       while (!context->IsCancelled() && num_questions < release_after) std::this_thread::yield();
@@ -117,6 +121,7 @@ class StoreService final : public v1::ParameterService::Service {
   // Set before use.
   bool hold_push = false;
   bool hold_pull = false;
+  bool end_pull = false;
   grpc::Status refuse_with;
   uint32_t lose_buckets = 0;
   // What becomes of calls, for those who ask; a pull that is held goes on after so many questions.
@@ -356,6 +361,16 @@ TEST_F(BulkTransportTest, CancelEndsAPullThatWaits) {
   services_[0].entered.WaitForNotification();
   session->Cancel();
   EXPECT_THAT(session->Wait(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST_F(BulkTransportTest, APullThatTheServerEndsMayBeTriedAgain) {
+  services_[0].end_pull = true;
+  std::vector<float> weights(num_elements_);
+  const auto session =
+      transport_->StartPull({Round(7), {{0, PartOf(weights, 0)}}}, /*on_bucket=*/nullptr);
+  EXPECT_THAT(session->Wait(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(config_.servers[0]), HasSubstr("--message_timeout"))));
 }
 
 TEST_F(BulkTransportTest, ACallThatTheServerDoesNotKnowEndsAndTheNextTakesAnotherConnection) {
