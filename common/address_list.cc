@@ -1,14 +1,22 @@
 #include "common/address_list.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/host_port.h"
+#include "common/status_hints.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
+namespace {
+
+// Servers that may send on to another before it is an error.
+constexpr int kMaxHops = 3;
+
+}  // namespace
 
 absl::StatusOr<AddressList> AddressList::Parse(absl::string_view flag, absl::string_view value) {
   std::vector<std::string> addresses = absl::StrSplit(value, ',');
@@ -26,6 +34,21 @@ std::string AddressList::ToString() const { return absl::StrJoin(addresses_, ", 
 bool AddressList::IsElsewhere(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsUnimplemented(status);
+}
+
+absl::Status AskCoordinator(absl::Span<const std::string> servers,
+                            absl::FunctionRef<absl::Status(const std::string& server)> ask) {
+  absl::Status answer;
+  for (const std::string& server : servers) {
+    answer = ask(server);
+    for (int hop = 0; hop < kMaxHops; ++hop) {
+      const std::optional<std::string> coordinator = CoordinatorOf(answer);
+      if (!coordinator.has_value()) break;
+      answer = ask(*coordinator);
+    }
+    if (answer.ok()) break;
+  }
+  return answer;
 }
 
 bool AddressSearch::GoesOn(const absl::Status& answer) {

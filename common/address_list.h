@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace lodestar {
 
@@ -40,6 +42,11 @@ class AddressList {
   std::vector<std::string> addresses_;
   size_t current_ = 0;
 };
+
+// Asks the servers in turn until one answers with OK, and meanwhile wherever one of them says that
+// the coordinator is. Returns the last answer. `servers`: not empty.
+absl::Status AskCoordinator(absl::Span<const std::string> servers,
+                            absl::FunctionRef<absl::Status(const std::string& server)> ask);
 
 // One pass over the list, for somebody who needs an answer.
 class AddressSearch {

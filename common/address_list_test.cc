@@ -3,13 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/status_hints.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 const absl::Status kNobody = absl::UnavailableError("nobody there");
 const absl::Status kNoCoordinator = absl::UnimplementedError("a replica");
@@ -61,6 +64,22 @@ TEST(AddressListTest, OfOneTheAnswerIsWhatItIs) {
   EXPECT_FALSE(search.GoesOn(kNoCoordinator));
   EXPECT_EQ(search.Outcome(), kNoCoordinator);
   EXPECT_EQ(addresses.current(), "a:1");
+}
+
+TEST(AddressListTest, TheCoordinatorIsAskedWhereverItIsSaidToBe) {
+  std::vector<std::string> asked;
+  const auto ask = [&asked](const std::string& server) -> absl::Status {
+    asked.push_back(server);
+    if (server == "a:1") return kNobody;
+    if (server == "b:2") return WithCoordinator(absl::FailedPreconditionError("not I"), "d:4");
+    if (server == "d:4") return absl::OkStatus();
+    return WithCoordinator(absl::FailedPreconditionError("nor I"), server);
+  };
+  EXPECT_OK(AskCoordinator({"a:1", "b:2", "c:3"}, ask));
+  EXPECT_THAT(asked, ElementsAre("a:1", "b:2", "d:4"));
+  asked.clear();
+  EXPECT_THAT(AskCoordinator({"c:3"}, ask), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(asked, SizeIs(4)) << "in a circle, but not for ever";
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/address_list.h"
 #include "common/file_io.h"
 #include "common/host_port.h"
 #include "common/logging.h"
@@ -258,28 +259,25 @@ absl::Status CredentialRenewer::Renew() {
   ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(files_));
   v1::RenewRequest request;
   ASSIGN_OR_RETURN(*request.mutable_certificate_request(), MakeCertificateRequest(credentials.key));
-  absl::Status last = absl::UnavailableError("no address of the coordinator is known");
-  for (const absl::string_view address : absl::StrSplit(servers_, ',')) {
+  v1::RenewReply reply;
+  const std::vector<std::string> servers = absl::StrSplit(servers_, ',');
+  RETURN_IF_ERROR(AskCoordinator(servers, [&](const std::string& server) -> absl::Status {
     const auto stub = v1::AuthorityService::NewStub(grpc::CreateCustomChannel(
-        std::string(address), security_.channel_credentials(), ControlChannelArguments()));
+        server, security_.channel_credentials(), ControlChannelArguments()));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kRenewalTimeout));
-    v1::RenewReply reply;
     {
       absl::MutexLock state(&mutex_);
       if (is_over_) return absl::CancelledError("this program is ending");
       call_ = &context;
     }
-    last = FromGrpcStatus(stub->Renew(&context, request, &reply));
-    {
-      absl::MutexLock state(&mutex_);
-      call_ = nullptr;
-    }
-    if (!last.ok()) continue;
-    RETURN_IF_ERROR(CheckKeyFits(reply.certificate(), credentials.key));
-    return WriteFileAtomically(files_.certificate, reply.certificate());
-  }
-  return last;
+    absl::Status answer = FromGrpcStatus(stub->Renew(&context, request, &reply));
+    absl::MutexLock state(&mutex_);
+    call_ = nullptr;
+    return answer;
+  }));
+  RETURN_IF_ERROR(CheckKeyFits(reply.certificate(), credentials.key));
+  return WriteFileAtomically(files_.certificate, reply.certificate());
 }
 
 void CredentialRenewer::Run() {

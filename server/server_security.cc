@@ -70,9 +70,13 @@ absl::Status ServerSecurity::EnterWithJoin() {
                               /*name=*/"", /*servers=*/"", is_interrupted_));
   files_ = entry.files;
   if (entry.is_renewable) {
-    renewer_ = std::make_unique<CredentialRenewer>(*entry.files, entry.servers);
-    revocations_ =
-        std::make_unique<RevocationWatch>(TransportSecurity(*entry.files), entry.servers);
+    // A standby that has taken the coordinator's place may be in one of both only.
+    std::string servers = entry.servers;
+    if (!config_.cluster.coordinator.empty()) {
+      absl::StrAppend(&servers, ",", config_.cluster.coordinator);
+    }
+    renewer_ = std::make_unique<CredentialRenewer>(*entry.files, servers);
+    revocations_ = std::make_unique<RevocationWatch>(TransportSecurity(*entry.files), servers);
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/address_list.h"
 #include "common/logging.h"
 #include "common/peer_text.h"
 #include "proto/authority_service.grpc.pb.h"
@@ -41,36 +42,34 @@ absl::Status RevocationWatch::CheckNotRevoked(const Identity& identity) const {
   return found == revoked_.end() ? absl::OkStatus() : absl::UnauthenticatedError(found->second);
 }
 
-absl::Status RevocationWatch::Ask() {
-  absl::Status last;
-  for (const std::string& server : servers_) {
-    const auto stub = v1::AuthorityService::NewStub(grpc::CreateCustomChannel(
-        server, security_.channel_credentials(), ControlChannelArguments()));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kTimeout));
-    {
-      absl::MutexLock lock(&mutex_);
-      if (is_over_) return absl::OkStatus();
-      call_ = &context;
-    }
-    v1::ListRevokedReply reply;
-    last = FromGrpcStatus(stub->ListRevoked(&context, {}, &reply));
+absl::Status RevocationWatch::AskAt(const std::string& server) {
+  const auto stub = v1::AuthorityService::NewStub(grpc::CreateCustomChannel(
+      server, security_.channel_credentials(), ControlChannelArguments()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kTimeout));
+  {
     absl::MutexLock lock(&mutex_);
-    call_ = nullptr;
-    if (!last.ok()) continue;
-    revoked_.clear();
-    for (const v1::RevokedIdentity& identity : reply.identities()) {
-      revoked_.emplace(identity.id(), PeerText(identity.text(), kMaxReasonBytes));
-    }
-    return absl::OkStatus();
+    if (is_over_) return absl::OkStatus();
+    call_ = &context;
   }
-  return last;
+  v1::ListRevokedReply reply;
+  const absl::Status answer = FromGrpcStatus(stub->ListRevoked(&context, {}, &reply));
+  absl::MutexLock lock(&mutex_);
+  call_ = nullptr;
+  if (!answer.ok()) return answer;
+  revoked_.clear();
+  for (const v1::RevokedIdentity& identity : reply.identities()) {
+    revoked_.emplace(identity.id(), PeerText(identity.text(), kMaxReasonBytes));
+  }
+  return absl::OkStatus();
 }
 
 void RevocationWatch::Run() {
   ChangeLogger logger;
   while (true) {
-    if (const absl::Status asked = Ask(); asked.ok()) {
+    const absl::Status asked =
+        AskCoordinator(servers_, [this](const std::string& server) { return AskAt(server); });
+    if (asked.ok()) {
       logger.Forget("revoked");
     } else {
       logger.Log(LogLevel::kWarn, "revoked",

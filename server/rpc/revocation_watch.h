@@ -1,5 +1,5 @@
 // Who of a cluster was revoked, for servers that are not where the authority is: the coordinator is
-// asked every few seconds. While it is away, what it said last counts.
+// asked every few seconds, wherever it has gone. While it is away, what it said last counts.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -33,7 +33,7 @@ class RevocationWatch {
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Ask() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status AskAt(const std::string& server) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const TransportSecurity security_;
   const std::vector<std::string> servers_;

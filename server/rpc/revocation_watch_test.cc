@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 #include "proto/authority_service.grpc.pb.h"
+#include "proto/status_mapping.h"
+#include "server/rpc/call_refusal.h"
 
 namespace lodestar {
 namespace {
@@ -40,10 +42,17 @@ class FakeAuthority final : public v1::AuthorityService::Service {
     mutex_.Await(absl::Condition(&has_asked));
   }
 
+  // From now on another one is the coordinator.
+  void HandOver(const FakeAuthority& successor) {
+    absl::MutexLock lock(&mutex_);
+    successor_ = successor.address();
+  }
+
   grpc::Status ListRevoked(grpc::ServerContext*, const v1::ListRevokedRequest*,
                            v1::ListRevokedReply* reply) override {
     absl::MutexLock lock(&mutex_);
     ++num_calls_;
+    if (!successor_.empty()) return ToGrpcStatus(NotTheCoordinator(1, successor_));
     if (is_away_) return {grpc::StatusCode::UNAVAILABLE, "away"};
     if (revoked_.empty()) return grpc::Status::OK;
     v1::RevokedIdentity* const identity = reply->add_identities();
@@ -57,6 +66,7 @@ class FakeAuthority final : public v1::AuthorityService::Service {
   int num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string revoked_ ABSL_GUARDED_BY(mutex_);
   bool is_away_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string successor_ ABSL_GUARDED_BY(mutex_);
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -76,6 +86,17 @@ TEST(RevocationWatchTest, KnowsWhoIsRevokedAndStaysWithThatWhileTheAuthorityIsAw
   EXPECT_THAT(watch.CheckNotRevoked(identity), is_revoked);
   authority.Say("");
   EXPECT_OK(watch.CheckNotRevoked(identity));
+}
+
+TEST(RevocationWatchTest, FollowsTheCoordinatorToAnotherServer) {
+  FakeAuthority authority;
+  FakeAuthority standby;
+  const RevocationWatch watch(TransportSecurity(), authority.address(), absl::Milliseconds(1));
+  authority.Say("");
+  authority.HandOver(standby);
+  standby.Say("0af3");
+  EXPECT_THAT(watch.CheckNotRevoked({Role::kServer, "server-1", "0af3"}),
+              StatusIs(absl::StatusCode::kUnauthenticated));
 }
 
 }  // namespace
