@@ -135,6 +135,7 @@ Coordinator::Config CoordinatorRole::CoordinatorSettings() const {
   coordinator.job = config_.job;
   coordinator.num_shards = config_.cluster.num_shards;
   coordinator.memory = deps_.read_memory();
+  coordinator.staging_bytes = config_.limits.staging_bytes;
   coordinator.registrations.per_origin = config_.limits.registrations_per_minute;
   coordinator.registrations.from_loopback = config_.limits.registrations_per_minute_in_all();
   coordinator.registrations.in_all = config_.limits.registrations_per_minute_in_all();

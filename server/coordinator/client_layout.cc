@@ -48,8 +48,8 @@ absl::Status CheckClientLayout(const CoordinatorConfig& config, const Layout& la
   const ElementRange largest = *std::max_element(
       ranges.begin(), ranges.end(),
       [](const ElementRange& a, const ElementRange& b) { return a.size() < b.size(); });
-  const auto fits =
-      CheckShardMemory(EstimateShardMemory(config.job, largest.size()), config.memory);
+  const auto fits = CheckShardMemory(
+      EstimateShardMemory(config.job, largest.size(), config.staging_bytes), config.memory);
   if (!fits.ok()) {
     return Refuse(absl::StrCat("it has ", layout.num_elements(), " elements, ", largest.size(),
                                " for one server: ", fits.status().message()));

@@ -8,6 +8,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/shard/shard_memory.h"
 
 namespace lodestar {
 namespace {
@@ -48,6 +49,17 @@ TEST(ClientLayoutTest, MoreElementsThanTheMemoryHoldsAreRefused) {
   EXPECT_THAT(CheckClientLayout(config, layout), IsRefused("268435456 elements", "1.07 GB"));
   config.num_shards = 8;
   EXPECT_OK(CheckClientLayout(config, layout)) << "more servers have more memory";
+}
+
+TEST(ClientLayoutTest, ContributionsOnTheirWayInTakeWhatTheyMay) {
+  CoordinatorConfig config = SmallServer();
+  const Layout layout = LayoutOf(300, 100'000);
+  config.staging_bytes = 1 << 20;
+  config.memory.available_bytes =
+      EstimateShardMemory(config.job, layout.num_elements(), config.staging_bytes).steady();
+  EXPECT_OK(CheckClientLayout(config, layout));
+  config.staging_bytes = 1 << 30;
+  EXPECT_THAT(CheckClientLayout(config, layout), IsRefused("30000000 elements", "staging"));
 }
 
 TEST(ClientLayoutTest, WhatNoRegistrationHoldsIsRefused) {

@@ -19,6 +19,8 @@ struct CoordinatorConfig {
   // That the shard of this server may take, and those of others are taken to have. Zeros: not
   // known. Only looked at where a client brings the layout: others are compared by the servers.
   HostMemory memory = {};
+  // Of that, what contributions that are on their way into a server may take.
+  int64_t staging_bytes = 0;
   // With which servers compute the secrets of workers' lives. A coordinator that goes on from a
   // journal keeps the one that it finds there. Empty: lives have no secrets.
   std::string life_key;
