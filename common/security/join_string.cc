@@ -65,6 +65,9 @@ absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_
 absl::StatusOr<JoinString> ReadJoinString(absl::string_view what, const std::string& value) {
   if (absl::StartsWith(value, kScheme)) return ParseJoinString(what, value);
   absl::StatusOr<std::string> text = ReadSecretFile(value, kMaxBytes);
+  if (!text.ok() && !absl::IsNotFound(text.status())) {
+    return absl::Status(text.status().code(), absl::StrCat(what, ": ", text.status().message()));
+  }
   if (!text.ok()) {
     return absl::Status(text.status().code(),
                         absl::StrCat(what, " is no join string (", kForm,

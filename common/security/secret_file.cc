@@ -10,6 +10,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/file_io.h"
 #include "common/status_macros.h"
 
@@ -17,6 +18,7 @@ namespace lodestar {
 namespace {
 
 constexpr mode_t kOthersMask = S_IRWXG | S_IRWXO;
+constexpr mode_t kModeMask = 07777;
 constexpr mode_t kOthersWriteMask = S_IWGRP | S_IWOTH;
 
 absl::Status MakeFolder(const std::string& path) {
@@ -43,11 +45,10 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path, int64_t max_
     return absl::InvalidArgumentError(absl::StrCat(path, " is no regular file"));
   }
   if ((facts.st_mode & kOthersMask) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(path,
-                     " holds a secret, and others than its owner may read or write it; use "
-                     "chmod 600 ",
-                     path));
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "%s has mode %04o, wanted is 0600: it holds a secret, and others than its owner may read "
+        "or write it; chmod 600 %s",
+        path, facts.st_mode & kModeMask, path));
   }
   if (facts.st_size > max_bytes) {
     return absl::InvalidArgumentError(

@@ -25,13 +25,14 @@ absl::StatusOr<std::string> JsonOf(const google::protobuf::Message& message) {
   return absl::StrCat(text, "\n");
 }
 
-// "in 3h", "2m ago".
+// "in 3h", "2m ago", "now".
 std::string When(int64_t unix_ms, absl::Time now) {
   const absl::Duration rest = absl::FromUnixMillis(unix_ms) - now;
   const absl::Duration size = absl::AbsDuration(rest);
   const absl::Duration unit = size >= absl::Hours(48)    ? absl::Hours(1)
                               : size >= absl::Minutes(2) ? absl::Minutes(1)
                                                          : absl::Seconds(1);
+  if (size < absl::Seconds(1)) return "now";
   const std::string text = absl::FormatDuration(absl::Trunc(size, unit));
   return rest >= absl::ZeroDuration() ? absl::StrCat("in ", text) : absl::StrCat(text, " ago");
 }

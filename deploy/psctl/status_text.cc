@@ -18,6 +18,7 @@ namespace {
 constexpr TextTable::Align kRight = TextTable::Align::kRight;
 
 std::string FormatSeconds(double seconds) {
+  if (seconds < 0.1) return "0s";  // of a Duration there is "0"
   return absl::FormatDuration(seconds < 10.0
                                   ? absl::Seconds(static_cast<int64_t>(seconds * 10)) / 10
                                   : absl::Seconds(static_cast<int64_t>(seconds)));
@@ -60,8 +61,9 @@ std::string ProgressText(const v1::ClusterStatus& status) {
     absl::StrAppend(&text, ", ETA ", FormatSeconds(status.eta_seconds()));
   }
   if (status.rounds_committed_short() > 0) {
-    absl::StrAppendFormat(&text, "; %d rounds committed without everyone",
-                          status.rounds_committed_short());
+    absl::StrAppendFormat(&text, "; %d %s committed without everyone",
+                          status.rounds_committed_short(),
+                          status.rounds_committed_short() == 1 ? "round" : "rounds");
   }
   return text;
 }

@@ -67,9 +67,11 @@ absl::StatusOr<Identity> TokenLedger::Redeem(const Enrolment& enrolment, absl::T
                      "; ask for a new join string (psctl token create)"));
   }
   if (token.terms.max_uses > 0 && token.uses >= token.terms.max_uses) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "token ", token.id, " has been used ", token.uses, " times, as often as it may (--uses=",
-        token.terms.max_uses, "); ask for a new join string (psctl token create)"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("token ", token.id, " has been used ",
+                     token.uses == 1 ? "once" : absl::StrCat(token.uses, " times"),
+                     ", as often as it may (--uses=", token.terms.max_uses,
+                     "); ask for a new join string (psctl token create)"));
   }
   const std::string role(RoleName(token.terms.role));
   const std::vector<std::string>& roles = enrolment.roles;

@@ -69,7 +69,11 @@ TEST_F(TokenLedgerTest, AWrongSecretAndAnUnknownTokenAreToldTheSame) {
 TEST_F(TokenLedgerTest, TimeAndUsesEndAToken) {
   Create("once", {.ttl = kDay, .max_uses = 1});
   EXPECT_OK(Redeem("once"));
-  EXPECT_THAT(Redeem("once"), Refused("used 1 times, as often as it may (--uses=1)"));
+  EXPECT_THAT(Redeem("once"), Refused("used once, as often as it may (--uses=1)"));
+  Create("twice", {.ttl = kDay, .max_uses = 2});
+  EXPECT_OK(Redeem("twice", "w1"));
+  EXPECT_OK(Redeem("twice", "w2"));
+  EXPECT_THAT(Redeem("twice", "w3"), Refused("used 2 times"));
   Create("day", {.ttl = kDay});
   now_ += kDay;
   EXPECT_THAT(Redeem("day"), Refused("has ended at 2027-01-16"));

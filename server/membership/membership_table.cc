@@ -141,11 +141,13 @@ absl::StatusOr<MembershipTable::Admission> MembershipTable::Register(absl::strin
     }
     const absl::Duration age = now - worker->renewed_at;
     const absl::Duration rest = std::max(config_.lease - age, absl::ZeroDuration());
-    absl::Status held = absl::AlreadyExistsError(absl::StrCat(
-        "the name '", name, "' is held by another live process (worker ", worker->id.value(),
-        ", last heard of ", absl::FormatDuration(absl::Trunc(age, absl::Milliseconds(1))),
-        " ago); choose another --name, or stop that process and try again in ",
-        absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1)))));
+    absl::Status held = absl::AlreadyExistsError(
+        absl::StrCat("the name '", name, "' is held by another live process (worker ",
+                     worker->id.value(), ", last heard of ",
+                     absl::FormatDuration(
+                         std::max(absl::Trunc(age, absl::Milliseconds(1)), absl::Milliseconds(1))),
+                     " ago); choose another --name, or stop that process and try again in ",
+                     absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1)))));
     return WithTimesRenewed(WithRetryAfter(std::move(held), rest), worker->times_renewed);
   }
   if (worker == nullptr) {

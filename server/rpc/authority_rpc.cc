@@ -235,8 +235,8 @@ grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* cont
     const int num_lives =
         deps_.evict(request->name(), absl::StrCat("its identity was revoked ", because));
     LogInfo(
-        "audit: {} has revoked the identity '{}': {} certificates, {} lives of workers, tokens [{}]"
-        " ended; tokens [{}] through which it had enrolled let others in",
+        "audit: {} has revoked the identity '{}': certificates={} lives_ended={} "
+        "tokens_ended=[{}] tokens_open=[{}]",
         CallerText(caller), request->name(), revocation.num_identities, num_lives,
         absl::StrJoin(revocation.ended_tokens, " "), absl::StrJoin(revocation.open_tokens, " "));
     reply->set_num_identities(static_cast<uint32_t>(revocation.num_identities));

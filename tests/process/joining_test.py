@@ -126,7 +126,7 @@ class JoiningTest(JoiningTestCase):
     once = self.new_token("--uses=1", "--name=member")
     member = self.start_joiner("member", join=once)
     self.wait_for_round(1)
-    self.assert_turned_away("again", r"token \w+ has been used 1 times, as often as it may",
+    self.assert_turned_away("again", r"token \w+ has been used once, as often as it may",
                             join=once)
     self.assert_turned_away("viewer", r"token \w+ is for the role viewer; wanted is worker",
                             join=self.new_token("--role=viewer"))
@@ -156,7 +156,7 @@ class JoiningTest(JoiningTestCase):
     self.assertEqual(ended.stdout, "member is revoked; 1 worker of it had to go\n", ended.stderr)
     self.assert_ends(member, 1)
     self.assertIn("worker member was revoked at", member.log())
-    self.assert_turned_away("member", r"has been used 1 times", "--name=member", join=once)
+    self.assert_turned_away("member", r"has been used once", "--name=member", join=once)
     back = self.start_joiner("member", "--name=member", join=self.new_token())
     self.wait_for_status(lambda status: members_of(status) == ["member"], "the member again")
     self.assertEqual(self.operate("stop").returncode, 0)
