@@ -251,12 +251,13 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
 }
 
 absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
-  if (const std::string* reason = state_.quarantine.ReasonOf(call.name); reason != nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker '", call.name, "' is shut out: ", *reason,
-                     "; check its device, its memory and its data, then let it in again with "
-                     "psctl readmit ",
-                     call.name));
+  if (const Quarantine::Entry* entry = state_.quarantine.Find(call.name); entry != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker '", entry->name, "' is shut out",
+        entry->is_identity ? " with all that its certificate is good for: " : ": ", entry->reason,
+        "; check its device, its memory and its data, then let it in again with "
+        "psctl readmit ",
+        entry->name));
   }
   const WorkerRecord* record = state_.membership.FindByName(call.name);
   const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
@@ -867,16 +868,19 @@ void Coordinator::CountPoisoned(WorkerId worker, Round round, absl::string_view 
     outbox_.Tell(absl::StrCat(what, ": ", text));
   }
   if (limit == 0 || desk.times_poisoned() <= limit) return;
-  const std::string reason = absl::StrCat(
+  std::string reason = absl::StrCat(
       "in ", desk.times_poisoned(), " of ", DivergencePolicy::kPoisonWindow,
       " rounds it has sent what is far longer than what others send (--poison_limit=", limit,
       "), the last time: ", text);
   desk.ForgetPoisoned();
-  state_.quarantine.Add(name, reason);
   outbox_.RaiseAlarm(
       absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
       now);
-  DropWorker(worker, absl::StrCat("shut out: ", reason), now);
+  // With a certificate it could come back under any name that begins with that of the certificate.
+  const bool has_identity = !desk.identity().empty();
+  state_.quarantine.Add({has_identity ? desk.identity() : name, reason, has_identity});
+  EvictWorkers([this](absl::string_view other) { return state_.quarantine.Find(other) != nullptr; },
+               absl::StrCat("shut out: ", reason), now);
 }
 
 absl::Status Coordinator::Readmit(absl::string_view name, absl::Time now) {

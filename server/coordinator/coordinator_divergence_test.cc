@@ -504,6 +504,44 @@ TEST_F(CoordinatorDivergenceTest, WhoSendsWhatIsTooLongInTooManyRoundsIsShutOutU
   EXPECT_TRUE(IsAlive(1)) << "it begins anew";
 }
 
+TEST_F(CoordinatorDivergenceTest, WhoHasACertificateIsShutOutWithAllItsNames) {
+  Coordinator::Config config = Config(3);
+  config.divergence.poison_limit = 1;
+  Start(config);
+  const auto register_as = [this](const std::string& name, const std::string& identity) {
+    RegisterCall call;
+    call.name = name;
+    call.instance_id = 4711;
+    call.identity = identity;
+    return coordinator().Register(call, cluster_->now());
+  };
+  const auto card = register_as("card.1", "card");
+  ASSERT_OK(card);
+  const auto sibling = register_as("card.2", "card");
+  ASSERT_OK(sibling);
+  for (int round = 0; round < 2; ++round) {
+    coordinator().OnWorkerFault({.worker = card->life.worker,
+                                 .incarnation = card->life.incarnation,
+                                 .round = Round(round),
+                                 .kind = WorkerFault::Kind::kTooLong,
+                                 .text = "a norm of 90"},
+                                cluster_->now());
+  }
+  EXPECT_FALSE(coordinator().CheckLife(sibling->life).ok());
+  EXPECT_TRUE(IsAlive(0));
+  cluster_->Restart();
+  cluster_->AttachAgain();
+  for (const char* name : {"card", "card.1", "card.3"}) {
+    EXPECT_THAT(register_as(name, "card"),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("worker 'card' is shut out with all that its certificate"),
+                               HasSubstr("psctl readmit card"))));
+  }
+  EXPECT_OK(register_as("cardinal", "cardinal"));
+  EXPECT_OK(coordinator().Readmit("card.1", cluster_->now())) << "the name that people have seen";
+  EXPECT_OK(register_as("card.3", "card"));
+}
+
 TEST_F(CoordinatorDivergenceTest, WhoSendsWhatIsTooLongAgainAndAgainIsAnAlarm) {
   Start(Config(2));
   for (int round = 0; round < DivergencePolicy::kPoisonAlarm; ++round) {

@@ -122,6 +122,7 @@ template <typename Archive>
 void Describe(Archive& archive, Quarantine::Entry& entry) {
   archive("name", entry.name);
   archive("reason", entry.reason);
+  archive.Optional("is_identity", entry.is_identity);
 }
 
 template <typename Archive>
@@ -133,6 +134,7 @@ void Describe(Archive& archive, WorkerDesk::Memory& desk) {
   archive("times_dropped", desk.times_dropped);
   archive("rests_until", desk.rests_until);
   archive("device", desk.device);
+  archive.Optional("identity", desk.identity);
   archive("is_waiting", desk.is_waiting);
   archive("is_leaving", desk.is_leaving);
   archive("grant", desk.grant);

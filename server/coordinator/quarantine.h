@@ -1,4 +1,5 @@
-// Names of workers that are not let in because of what they have sent, and why: bounded. Pure data.
+// Who is not let in because of what its workers have sent, and why: names of workers, or, where
+// they have certificates, of identities with all their workers. Bounded. Pure data.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/security/identity.h"
 
 namespace lodestar {
 
@@ -16,6 +18,7 @@ class Quarantine {
   struct Entry {
     std::string name;
     std::string reason;
+    bool is_identity = false;  // with every worker that may act as it
     friend bool operator==(const Entry&, const Entry&) = default;
   };
   using Memory = std::vector<Entry>;  // the latest last
@@ -25,23 +28,27 @@ class Quarantine {
   const Memory& memory() const { return entries_; }
 
   // Beyond kMaxNames, the oldest goes.
-  void Add(absl::string_view name, absl::string_view reason) {
-    Remove(name);
+  void Add(Entry added) {
+    std::erase_if(entries_, [&added](const Entry& entry) { return entry.name == added.name; });
     if (entries_.size() == kMaxNames) entries_.erase(entries_.begin());
-    entries_.push_back({std::string(name), std::string(reason)});
+    entries_.push_back(std::move(added));
   }
-  // False if it is not there.
+  // All that keeps the worker, or the identity, of this name out. False if nothing does.
   bool Remove(absl::string_view name) {
-    return std::erase_if(entries_, [name](const Entry& entry) { return entry.name == name; }) > 0;
+    return std::erase_if(entries_, [name](const Entry& entry) { return Covers(entry, name); }) > 0;
   }
-  // Null: the name is free.
-  const std::string* ReasonOf(absl::string_view name) const {
+  // Null: the worker of this name is free.
+  const Entry* Find(absl::string_view name) const {
     const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                    [name](const Entry& entry) { return entry.name == name; });
-    return found == entries_.end() ? nullptr : &found->reason;
+                                    [name](const Entry& entry) { return Covers(entry, name); });
+    return found == entries_.end() ? nullptr : &*found;
   }
 
  private:
+  static bool Covers(const Entry& entry, absl::string_view name) {
+    return entry.name == name || (entry.is_identity && MayActAs(entry.name, name));
+  }
+
   Memory entries_;
 };
 

@@ -39,6 +39,7 @@ void WorkerDesk::BeginLife(const RegisterCall& call) {
   }
   memory_.instance_id = call.instance_id;
   memory_.device = call.device;
+  memory_.identity = call.identity;
   peer_ = call.peer;
 }
 

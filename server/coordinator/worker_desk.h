@@ -32,6 +32,7 @@ class WorkerDesk {
     int times_dropped = 0;
     absl::Time rests_until = absl::InfinitePast();
     std::string device;
+    std::string identity;  // of its certificate; empty: it has none
     bool is_waiting = false;
     bool is_leaving = false;
     std::optional<Grant> grant;
@@ -63,6 +64,7 @@ class WorkerDesk {
     return call.map_version.has_value() || memory_.map_version == map_version;
   }
   const std::string& peer() const { return peer_; }
+  const std::string& identity() const { return memory_.identity; }
 
   void OnHeartbeat(const HeartbeatCall& call, absl::Time now);
   // It has joined; the slowest member has completed so many rounds.

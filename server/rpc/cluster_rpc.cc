@@ -305,6 +305,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
       });
   if (!taken.ok()) return Answer(context, taken);
   call->peer = peer;
+  if (caller->has_value()) call->identity = (*caller)->name;
   if (const absl::Status open = CheckNotDraining(); !goes_on && !open.ok()) {
     return Answer(context, open);
   }

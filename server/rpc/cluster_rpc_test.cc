@@ -12,9 +12,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/security/testing/test_authority.h"
+#include "common/testing/status_matchers.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "proto/convert_cluster.h"
+#include "proto/status_mapping.h"
+#include "proto/transport_security.h"
 #include "server/rpc/commanded_shards.h"
 #include "server/rpc/shard_convert.h"
 
@@ -77,16 +81,23 @@ TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
 // All that ClusterService answers with, and a client of it.
 class ServedCluster {
  public:
-  explicit ServedCluster(const CoordinatorConfig& config) {
+  // Plain text on both sides, unless it is said otherwise.
+  explicit ServedCluster(const CoordinatorConfig& config,
+                         const TransportSecurity& own = TransportSecurity(),
+                         const TransportSecurity& client = TransportSecurity()) {
     strand.Start(*Coordinator::Create(config, clock.Now()), [](Effect) {});
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort("127.0.0.1:0",
+                             own.MakeServerCredentials([](const Identity&, absl::string_view) {
+                               return absl::OkStatus();
+                             }),
+                             &port);
     builder.RegisterService(&rpc);
     builder.SetMaxReceiveMessageSize(8 << 20);
     server_ = builder.BuildAndStart();
     stub = v1::ClusterService::NewStub(
-        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), client.channel_credentials()));
   }
   ~ServedCluster() { server_->Shutdown(); }
 
@@ -136,6 +147,36 @@ class ServedCluster {
  private:
   std::unique_ptr<grpc::Server> server_;
 };
+
+TEST(ClusterRpcTest, WhoIsShutOutDoesNotComeBackUnderAnotherNameOfItsCertificate) {
+  CoordinatorConfig config;
+  config.job.model = *ModelPreset("mlp");
+  config.job.global_batch_size = 6;
+  config.divergence.poison_limit = 1;
+  const TestAuthority authority;
+  ServedCluster cluster(config,
+                        TransportSecurity(authority.FilesFor({Role::kServer, "server-0", "01"})),
+                        TransportSecurity(authority.FilesFor({Role::kWorker, "card", "02"})));
+  cluster.Serve();
+  RegisterCall call;
+  call.name = "card.1";
+  v1::RegisterReply registered;
+  ASSERT_OK(FromGrpcStatus(cluster.Register(call, &registered)));
+  for (int64_t round = 0; round < 2; ++round) {
+    cluster.strand.Run([&](Coordinator& coordinator, absl::Time now) {
+      coordinator.OnWorkerFault({.worker = WorkerId(registered.worker_id()),
+                                 .incarnation = Incarnation(registered.incarnation()),
+                                 .round = Round(round),
+                                 .kind = WorkerFault::Kind::kTooLong,
+                                 .text = "a norm of 90"},
+                                now);
+    });
+  }
+  call.name = "card.2";
+  EXPECT_THAT(FromGrpcStatus(cluster.Register(call, &registered)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       ::testing::HasSubstr("worker 'card' is shut out")));
+}
 
 // There may be no command for long, as while a client has still to supply the weights. A server
 // that does not know that it is attached gives no sign of life, and one that has missed the last
