@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <string>
@@ -651,5 +652,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace lodestar
 
 int main(int argc, char** argv) {
+  // Nobody who reads, or a server that closes an enrolment, is an error to be told, and no death.
+  std::signal(SIGPIPE, SIG_IGN);
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -3,7 +3,10 @@
 import os
 import re
 import shutil
+import socket
+import ssl
 import subprocess
+import threading
 import unittest
 
 import cluster_processes
@@ -54,6 +57,37 @@ class JoiningTestCase(cluster_processes.ClusterTestCase):
     worker = self.start_joiner(home, *flags, join=join)
     self.assert_ends(worker, 1)
     self.assertRegex(worker.log(), text)
+
+
+class ClosingServer:
+  """Greets whoever enrols as the server of `credentials` would, and is gone."""
+
+  def __init__(self, credentials):
+    self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    chain = os.path.join(credentials, "chain.pem")
+    with open(chain, "w", encoding="utf-8") as out:
+      for name in ("certificate.pem", "authority.pem"):
+        with open(os.path.join(credentials, name), encoding="utf-8") as part:
+          out.write(part.read())
+    self._context.load_cert_chain(chain, os.path.join(credentials, "key.pem"))
+    self._socket = socket.create_server(("127.0.0.1", 0))
+    self.port = self._socket.getsockname()[1]
+    threading.Thread(target=self._serve, daemon=True).start()
+
+  def _serve(self):
+    connection, _ = self._socket.accept()
+    self._socket.close()
+    connection.recv(len("LODESTAR-ENROLL-1\n"), socket.MSG_WAITALL)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = self._context.wrap_bio(incoming, outgoing, server_side=True)
+    while not outgoing.pending:
+      incoming.write(connection.recv(1 << 16))
+      try:
+        tls.do_handshake()
+      except ssl.SSLWantReadError:
+        pass
+    connection.sendall(outgoing.read())
+    connection.close()
 
 
 class JoiningTest(JoiningTestCase):
@@ -210,6 +244,24 @@ class JoiningTest(JoiningTestCase):
                      r"wants a certificate, and there is none of an operator")
     again = self.operate("identities", home="desk", join=self.new_token("--role=operator"))
     self.assertEqual(again.returncode, 0, again.stderr)
+
+  def test_nobody_at_the_other_end_does_not_kill_psctl_without_a_word(self):
+    self.start_tls_server()
+    join = self.new_token("--role=operator")
+    closing = ClosingServer(self.path("state", "server-0"))
+    cut_off = self.operate("status", home="desk",
+                           join=join.replace(f":{self.port}/", f":{closing.port}/"))
+    self.assertEqual(cut_off.returncode, 129, cut_off.stderr)
+    self.assertRegex(cut_off.stderr, r"cannot enrol at \S+: the connection was closed")
+    unread, output = os.pipe()
+    os.close(unread)
+    printed = subprocess.run(
+        [BINARIES["psctl"], "identities", f"--server=127.0.0.1:{self.port}"], stdout=output,
+        stderr=subprocess.PIPE, env=self.environment("desk", join), text=True,
+        timeout=PATIENCE_SECONDS, check=False)
+    os.close(output)
+    self.assertEqual(printed.returncode, 1, printed.stderr)
+    self.assertRegex(printed.stderr, r"Broken pipe")
 
 
 if __name__ == "__main__":
