@@ -240,15 +240,40 @@ uint32_t ReadLegalTag(CodedInputStream& input) {
   return input.CurrentPosition() - start > kMaxTagBytes ? 0 : tag;
 }
 
-// Stricter than SkipField(), which takes field number 0 and cuts lengths to 32 bits.
-bool SkipUnknown(CodedInputStream& input, uint32_t tag) {
+// Generated code takes a length of at most five bytes; ReadVarint64() takes ten, and drops bits
+// beyond the 64th.
+bool ReadLength(CodedInputStream& input, uint64_t& length) {
+  constexpr int kMaxLengthBytes = 5;
+  const int start = input.CurrentPosition();
+  return input.ReadVarint64(&length) && input.CurrentPosition() - start <= kMaxLengthBytes;
+}
+
+// As deep as generated code looks into groups.
+constexpr int kMaxGroupDepth = 100;
+
+// Stricter than SkipField(), which takes field number 0, tags of any length within groups, and cuts
+// lengths to 32 bits.
+bool SkipUnknown(CodedInputStream& input, uint32_t tag, int depth = 0) {
   if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;
-  if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-    return WireFormatLite::SkipField(&input, tag);
+  switch (WireFormatLite::GetTagWireType(tag)) {
+    case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
+      uint64_t length = 0;
+      return ReadLength(input, length) && length <= kMaxMessageBytes &&
+             input.Skip(static_cast<int>(length));
+    }
+    case WireFormatLite::WIRETYPE_START_GROUP: {
+      if (depth == kMaxGroupDepth) return false;
+      const int field = WireFormatLite::GetTagFieldNumber(tag);
+      const uint32_t end = WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_END_GROUP);
+      while (const uint32_t inner = ReadLegalTag(input)) {
+        if (inner == end) return true;
+        if (!SkipUnknown(input, inner, depth + 1)) return false;
+      }
+      return false;
+    }
+    default:
+      return WireFormatLite::SkipField(&input, tag);
   }
-  uint64_t length = 0;
-  return input.ReadVarint64(&length) && length <= kMaxMessageBytes &&
-         input.Skip(static_cast<int>(length));
 }
 
 bool ReadValue(CodedInputStream& input, int wire_type, FieldValue& value) {
@@ -400,7 +425,7 @@ absl::Status ChunkReader<Header>::CheckLength(uint64_t bytes) const {
 template <typename Header>
 absl::Status ChunkReader<Header>::BeginData() {
   uint64_t length = 0;
-  if (!input_->ReadVarint64(&length)) return Malformed("the length of data is cut or broken");
+  if (!ReadLength(*input_, length)) return Malformed("the length of data is cut or broken");
   if (is_shared()) return Malformed("it has data, and says that they are in shared memory");
   const uint64_t left = message_.Length() - static_cast<uint64_t>(input_->CurrentPosition());
   if (length > left) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "common/crc32c.h"
 #include "common/shared_region.h"
 #include "common/testing/status_matchers.h"
@@ -265,6 +266,32 @@ TEST(ChunkCodecTest, ReadsAnyOrderOfFieldsAndSkipsUnknownOnes) {
   EXPECT_EQ(parsed.data, "data");
 }
 
+TEST(ChunkCodecTest, UnknownGroupsAreReadAsGeneratedCodeDoes) {
+  std::string bytes = SomePush().SerializeAsString();
+  const auto nested = [](int depth) {
+    return std::string(depth, '\x33') + std::string(depth, '\x34');  // of field 6
+  };
+  const std::string overlong_tag = "\x80\x80\x80\x80\x80\x68";
+  const std::string groups[] = {nested(1),
+                                nested(100),
+                                nested(101),
+                                "\x33\x68\x75\x34",
+                                "\x33\x68\x75",
+                                "\x33\x68\x75\x2c",
+                                "\x34",
+                                "\x33" + overlong_tag + "\x75\x34",
+                                "\x33\x32\x84\x80\x80\x80\x80\x80\x80\x80\x80\x20"
+                                "data\x34"};
+  int taken = 0;
+  for (const std::string& group : groups) {
+    v1::PushChunk wire;
+    const bool is_legal = wire.ParseFromString(bytes + group);
+    EXPECT_EQ(Parse(Buffer(bytes + group)).ok(), is_legal) << absl::BytesToHexString(group);
+    taken += is_legal ? 1 : 0;
+  }
+  EXPECT_EQ(taken, 3);
+}
+
 TEST(ChunkCodecTest, RefusesFieldsAfterData) {
   const std::string data =
       "\x7a\x04"
@@ -292,6 +319,11 @@ TEST(ChunkCodecTest, RefusesLengthsThatLie) {
   EXPECT_THAT(Parse(Buffer(huge + "data")), StatusIs(absl::StatusCode::kDataLoss));
   const std::string two_gib = "\x7a\xff\xff\xff\xff\x07";
   EXPECT_THAT(Parse(Buffer(two_gib + "data")), StatusIs(absl::StatusCode::kDataLoss));
+  // Of ten bytes, whose highest bits no 64-bit number holds: four, to who drops them.
+  const std::string overlong = "\x84\x80\x80\x80\x80\x80\x80\x80\x80\x20";
+  EXPECT_THAT(Parse(Buffer("\x7a" + overlong + "data")), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(Parse(Buffer("\x32" + overlong + "data\x7a\x04" + "data")),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("cut or broken")));
   const std::string nothing("\x7a\x00", 2);
   EXPECT_THAT(Parse(Buffer(nothing)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("no data")));
 }
