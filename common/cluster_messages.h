@@ -43,10 +43,10 @@ struct RegisterCall {
   std::string name;
   uint64_t instance_id = 0;
   std::string device;
-  std::string peer;              // address of the connection, for people
-  std::string identity;          // name in the caller's certificate; empty: it has none
-  std::optional<Layout> layout;  // model `client` only
+  std::string peer;                                     // address of the connection, for people
+  std::optional<Layout> layout;                         // model `client` only
   std::vector<Encoding> encodings = {Encoding::kFp32};  // that the client can send and take
+  std::string identity = {};  // name in the caller's certificate; empty: it has none
 };
 
 // The answer to it.
