@@ -36,13 +36,6 @@ constexpr absl::Duration kLongestPause = absl::Minutes(5);
 constexpr int kHashDigitsOfFolder = 16;
 constexpr int64_t kMaxTokenBytes = 128;
 
-// A new join string could not be used, and that is no reason not to use the certificate that holds:
-// nobody is there, or its name is its own already.
-bool MayGoOnWithKept(const absl::Status& enrolled) {
-  return absl::IsAlreadyExists(enrolled) || absl::IsUnavailable(enrolled) ||
-         absl::IsDeadlineExceeded(enrolled);
-}
-
 absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
                        absl::string_view what) {
   if (std::find(roles.begin(), roles.end(), identity.role) != roles.end()) return absl::OkStatus();
@@ -82,24 +75,17 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
   const CredentialFiles files = CredentialFilesIn(folder);
   absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
   if (absl::IsPermissionDenied(facts.status())) return facts.status();
-  const bool is_held = IsHeld(facts);
-  if (!is_held || IsOfAnotherToken(folder, join)) {
-    const absl::StatusOr<Credentials> credentials = Enroll(join, roles, name, timeout);
-    if (credentials.ok()) {
-      ASSIGN_OR_RETURN(facts, FactsOf(credentials->certificate));
-      RETURN_IF_ERROR(CheckRole(facts->identity, roles, "the token of --join"));
-      RETURN_IF_ERROR(WriteCredentials(folder, *credentials));
-      LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
-              TextOf(facts->identity), join.authority_sha256.substr(0, kHashDigitsOfFolder),
-              folder);
-    } else if (!is_held || !MayGoOnWithKept(credentials.status())) {
-      return credentials.status();
-    } else if (!absl::IsAlreadyExists(credentials.status())) {
-      LogWarn("goes on with the certificate in {}: {}", folder, credentials.status().message());
-    }
-    if (credentials.ok() || absl::IsAlreadyExists(credentials.status())) {
-      RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
-    }
+  // Of psctl another line brings another certificate. What a worker or a server has kept may be
+  // that of others of this machine, which run.
+  const bool is_outdated = roles.front() == Role::kOperator && IsOfAnotherToken(folder, join);
+  if (!IsHeld(facts) || is_outdated) {
+    ASSIGN_OR_RETURN(const Credentials credentials, Enroll(join, roles, name, timeout));
+    ASSIGN_OR_RETURN(facts, FactsOf(credentials.certificate));
+    RETURN_IF_ERROR(CheckRole(facts->identity, roles, "the token of --join"));
+    RETURN_IF_ERROR(WriteCredentials(folder, credentials));
+    RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
+    LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
+            TextOf(facts->identity), join.authority_sha256.substr(0, kHashDigitsOfFolder), folder);
   }
   return ClusterEntry{
       .files = files, .identity = facts->identity, .servers = join.servers, .is_renewable = true};

@@ -35,7 +35,11 @@ absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(
   std::unique_ptr<ServerSecurity> security(new ServerSecurity(config, std::move(is_interrupted)));
   if (!config.uses_tls()) return security;
   const SecurityFlags& flags = config.security.flags;
-  if (flags.has_own() || !flags.join.empty()) {
+  std::error_code error;
+  const bool has_joined_before = !config.cluster.coordinator.empty() &&
+                                 !std::filesystem::exists(AuthorityFolder(flags), error) &&
+                                 KeepsCertificate(flags, Role::kServer, /*name=*/"");
+  if (flags.has_own() || !flags.join.empty() || has_joined_before) {
     RETURN_IF_ERROR(security->EnterWithJoin());
   } else {
     RETURN_IF_ERROR(security->OpenAuthority());
@@ -67,12 +71,17 @@ absl::Status ServerSecurity::EnterWithJoin() {
   // Under the name of the machine: another one may take over the shard.
   ASSIGN_OR_RETURN(const ClusterEntry entry,
                    AwaitEntry(config_.security.flags, {Role::kServer},
-                              /*name=*/"", /*servers=*/"", is_interrupted_));
+                              /*name=*/"", config_.cluster.coordinator, is_interrupted_));
+  if (!entry.files.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--coordinator=", config_.cluster.coordinator,
+        " speaks plain text, and this server is to speak TLS: give both --tls, or none"));
+  }
   files_ = entry.files;
   if (entry.is_renewable) {
     // A standby that has taken the coordinator's place may be in one of both only.
     std::string servers = entry.servers;
-    if (!config_.cluster.coordinator.empty()) {
+    if (!config_.cluster.coordinator.empty() && servers != config_.cluster.coordinator) {
       absl::StrAppend(&servers, ",", config_.cluster.coordinator);
     }
     renewer_ = std::make_unique<CredentialRenewer>(*entry.files, servers);

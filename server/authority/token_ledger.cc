@@ -210,9 +210,9 @@ absl::Status TokenLedger::CheckFree(absl::string_view name, absl::Time now) cons
     return absl::AlreadyExistsError(
         absl::StrCat("the name '", name, "' is taken by ", TextOf(record.identity),
                      ", whose certificate holds until ", TimeText(record.expires),
-                     "; choose another --name, or let an operator say "
-                     "`psctl revoke ",
-                     record.identity.name, "` or create a token with --name=", name));
+                     "; choose another --name, or take its place with what `psctl token create "
+                     "--name=",
+                     name, "` prints"));
   }
   return absl::OkStatus();
 }

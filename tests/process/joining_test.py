@@ -115,6 +115,12 @@ class JoiningTest(JoiningTestCase):
     join = self.new_token("--role=server")
     other = self.start(self.server_command(shard="1/2"), "other",
                        env=self.environment("other", join))
+    other.wait_for_log("enrolled as")
+    other.kill()
+    other.wait()
+    # What it has got is good for another start.
+    other = self.start([*self.server_command(shard="1/2"), "--tls"], "other_again",
+                       env=self.environment("other"))
     worker = self.start_joiner("one", join=self.new_token())
     for process in (worker, other, server):
       self.assert_ends(process)
