@@ -151,7 +151,7 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
 }
 
 std::string RollBackText(const v1::RollBackReply& reply) {
-  return absl::StrCat("the job goes back to ", reply.path(), ": ", reply.rounds_undone(),
+  return absl::StrCat("the job goes on from ", reply.path(), ": ", reply.rounds_undone(),
                       reply.rounds_undone() == 1 ? " round is" : " rounds are",
                       " undone, and later checkpoints are set aside as *.abandoned");
 }

@@ -31,7 +31,7 @@ absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, 
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
                                              std::optional<int64_t> since_round);
-// What a rollback has begun.
+// What a rollback has done.
 std::string RollBackText(const v1::RollBackReply& reply);
 
 // Of a reply: exposed for tests.

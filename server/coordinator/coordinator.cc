@@ -969,7 +969,7 @@ void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, a
   Advance(now);
 }
 
-absl::StatusOr<int64_t> Coordinator::RollBack(Round round, absl::string_view why, absl::Time now) {
+absl::Status Coordinator::CheckMayRollBack(absl::Time now) const {
   const auto refuse = [](absl::string_view because) {
     return absl::FailedPreconditionError(absl::StrCat("the job cannot go back now: ", because));
   };
@@ -980,6 +980,11 @@ absl::StatusOr<int64_t> Coordinator::RollBack(Round round, absl::string_view why
     return refuse(
         "it is over, or ends; start the server with --resume=PATH of an older checkpoint");
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Coordinator::RollBack(Round round, absl::string_view why, absl::Time now) {
+  RETURN_IF_ERROR(CheckMayRollBack(now));
   const int64_t rounds_done = state_.rounds_done();
   outbox_.RaiseAlarm(absl::StrCat("goes back to the newest checkpoint of at most ", round.value(),
                                   " rounds, from round ", rounds_done, ": ", why),

@@ -112,9 +112,11 @@ class Coordinator {
   // name.
   absl::Status Readmit(absl::string_view name, absl::Time now);
   // All go back to the newest checkpoint of at most `round` rounds; there is one. Those of more are
-  // set aside. Returns how many rounds were done. Errors: FailedPrecondition (nothing is
-  // saved, or the job is not under way).
+  // set aside. It is so for good, also after a crash, once server_incarnation() is another one.
+  // Returns how many rounds were done. Errors: those of CheckMayRollBack().
   absl::StatusOr<int64_t> RollBack(Round round, absl::string_view why, absl::Time now);
+  // Errors: FailedPrecondition (nothing is saved, or the job is not under way).
+  absl::Status CheckMayRollBack(absl::Time now) const;
   // A worker was turned away, here or before the call came here; for log and status.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);
