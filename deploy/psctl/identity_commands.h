@@ -27,7 +27,8 @@ struct TokenOptions {
 absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions& options,
                                       absl::Time now);
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now);
-// With `since_round` the job also goes back to the newest checkpoint of at most so many rounds.
+// With `since_round` the job then goes back to the newest checkpoint of at most so many rounds;
+// where it could not, nobody is revoked.
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
                                              std::optional<int64_t> since_round);

@@ -485,7 +485,7 @@ std::vector<Command> Commands() {
        .summary = "ends an identity: its certificates, and its workers at once",
        .details =
            "--since_round: what it has sent since then is not trusted; the job goes back, as\n"
-           "with psctl rollback --round=R.\n",
+           "with psctl rollback --round=R. If it cannot, nobody is revoked.\n",
        .flags = ClientFlags({"since_round"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&RevokeCommand))},
