@@ -221,7 +221,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     if (!same.ok()) return absl::InvalidArgumentError(same.message());
   }
   RETURN_IF_ERROR(CheckSound(call));
-  RETURN_IF_ERROR(CheckRoom(call));
+  RETURN_IF_ERROR(CheckRoom(call.name));
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
   // By a process before this one, mostly. Once its lease is over there may be nobody to ask.
@@ -269,13 +269,13 @@ absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
       "device, its memory and its data, then start it again"));
 }
 
-absl::Status Coordinator::CheckRoom(const RegisterCall& call) const {
+absl::Status Coordinator::CheckRoom(absl::string_view name) const {
   const RobustMean& mean = state_.config.job.robust_mean;
   if (!mean.is_robust()) return absl::OkStatus();
-  const auto& workers = state_.membership.workers();
-  const auto others = std::count_if(workers.begin(), workers.end(), [&call](const auto& entry) {
-    return entry.second.is_alive() && entry.second.name != call.name;
-  });
+  const std::vector<const WorkerRecord*> members = state_.membership.Members();
+  const auto others =
+      std::count_if(members.begin(), members.end(),
+                    [name](const WorkerRecord* member) { return member->name != name; });
   if (others < kMaxRobustContributions) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "the job has ", others, " workers, and --robust_mean=", RobustMeanText(mean), " is for ",
@@ -297,6 +297,11 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
         absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
         "; see to its path to the servers, and to what it computes with"));
   }
+  // Others may have joined since it has registered.
+  if (const absl::Status room = CheckRoom(state_.NameOf(life.worker)); !room.ok()) {
+    state_.callers.Note(state_.NameOf(life.worker), state_.desks[life.worker].peer(), room, now);
+    return room;
+  }
   absl::Status admitted = CheckLayoutHash(layout_hash);
   if (admitted.ok()) {
     admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
@@ -310,6 +315,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
     slowest = std::min(slowest, state_.desks[member->id].progress());
   }
   RETURN_IF_ERROR(state_.membership.Join(life.worker, life.incarnation, now));
+  state_.callers.Forget(state_.NameOf(life.worker));
   state_.desks[life.worker].BeginMembership(slowest, now);
   state_.supply.OnJoined(life);
   outbox_.Tell(absl::StrCat(

@@ -251,8 +251,9 @@ class Coordinator {
   absl::StatusOr<Registration> Admit(const RegisterCall& call, absl::Time now);
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
   absl::Status CheckSound(const RegisterCall& call) const;
-  // Where a round takes so many contributions at most.
-  absl::Status CheckRoom(const RegisterCall& call) const;
+  // Where a round takes so many contributions at most. Who has registered and not joined takes no
+  // room.
+  absl::Status CheckRoom(absl::string_view name) const;
   absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
