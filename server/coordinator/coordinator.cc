@@ -879,6 +879,7 @@ void Coordinator::CountPoisoned(WorkerId worker, Round round, absl::string_view 
       "), the last time: ", text);
   desk.ForgetPoisoned();
   state_.quarantine.Add(name, reason);
+  saves_.OnQuarantineChanged(now);
   outbox_.RaiseAlarm(
       absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
       now);
@@ -892,6 +893,7 @@ absl::Status Coordinator::Readmit(absl::string_view name, absl::Time now) {
                                             "' is shut out; psctl workers has the names"));
   }
   state_.refusals.Forget(name);
+  saves_.OnQuarantineChanged(now);
   outbox_.Remember();
   outbox_.Tell(absl::StrCat("worker readmitted name=", name));
   Advance(now);
@@ -1228,7 +1230,10 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
         CheckSameLayout(*state_.layout, "the job", *choice.layout, "the weights on disk"));
   }
   if (choice.layout.has_value()) state_.layout = choice.layout;
-  const LedgerState on_disk = saved.ledger;
+  // What this process knows is newer: it may have gone back.
+  const bool is_new_process = state_.server_incarnation == 0;
+  if (is_new_process) state_.quarantine = Quarantine(saved.quarantine);
+  const CoordinatorState on_disk = saved;
   state_.divergence.Reconcile(saved.ledger);
   state_.server_incarnation = std::max({choice.server_incarnation, saved.server_incarnation + 1,
                                         state_.server_incarnation + 1, last_life.value() + 1});
@@ -1249,6 +1254,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.over_since = absl::InfiniteFuture();
   state_.shard_failure = absl::OkStatus();
   saves_.Restart(on_disk, now);
+  if (state_.quarantine.memory() != on_disk.quarantine) saves_.OnQuarantineChanged(now);
   state_.resumed = choice.resumed;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (const std::string lost = LostText(state_); !lost.empty()) outbox_.Tell(lost);
