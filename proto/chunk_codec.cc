@@ -240,6 +240,14 @@ uint32_t ReadLegalTag(CodedInputStream& input) {
   return input.CurrentPosition() - start > kMaxTagBytes ? 0 : tag;
 }
 
+// Generated code takes a length of at most five bytes; ReadVarint64() takes ten, and drops bits
+// beyond the 64th.
+bool ReadLength(CodedInputStream& input, uint64_t& length) {
+  constexpr int kMaxLengthBytes = 5;
+  const int start = input.CurrentPosition();
+  return input.ReadVarint64(&length) && input.CurrentPosition() - start <= kMaxLengthBytes;
+}
+
 // Stricter than SkipField(), which takes field number 0 and cuts lengths to 32 bits.
 bool SkipUnknown(CodedInputStream& input, uint32_t tag) {
   if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;
@@ -247,7 +255,7 @@ bool SkipUnknown(CodedInputStream& input, uint32_t tag) {
     return WireFormatLite::SkipField(&input, tag);
   }
   uint64_t length = 0;
-  return input.ReadVarint64(&length) && length <= kMaxMessageBytes &&
+  return ReadLength(input, length) && length <= kMaxMessageBytes &&
          input.Skip(static_cast<int>(length));
 }
 
@@ -400,7 +408,7 @@ absl::Status ChunkReader<Header>::CheckLength(uint64_t bytes) const {
 template <typename Header>
 absl::Status ChunkReader<Header>::BeginData() {
   uint64_t length = 0;
-  if (!input_->ReadVarint64(&length)) return Malformed("the length of data is cut or broken");
+  if (!ReadLength(*input_, length)) return Malformed("the length of data is cut or broken");
   if (is_shared()) return Malformed("it has data, and says that they are in shared memory");
   const uint64_t left = message_.Length() - static_cast<uint64_t>(input_->CurrentPosition());
   if (length > left) {

@@ -292,6 +292,11 @@ TEST(ChunkCodecTest, RefusesLengthsThatLie) {
   EXPECT_THAT(Parse(Buffer(huge + "data")), StatusIs(absl::StatusCode::kDataLoss));
   const std::string two_gib = "\x7a\xff\xff\xff\xff\x07";
   EXPECT_THAT(Parse(Buffer(two_gib + "data")), StatusIs(absl::StatusCode::kDataLoss));
+  // Of ten bytes, whose highest bits no 64-bit number holds: four, to who drops them.
+  const std::string overlong = "\x84\x80\x80\x80\x80\x80\x80\x80\x80\x20";
+  EXPECT_THAT(Parse(Buffer("\x7a" + overlong + "data")), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(Parse(Buffer("\x32" + overlong + "data\x7a\x04" + "data")),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("cut or broken")));
   const std::string nothing("\x7a\x00", 2);
   EXPECT_THAT(Parse(Buffer(nothing)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("no data")));
 }

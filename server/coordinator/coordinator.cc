@@ -846,7 +846,14 @@ void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
       OnNotFinite(fault.worker, fault.round, fault.text, now);
       return;
     case WorkerFault::Kind::kTooLong:
-      CountPoisoned(fault.worker, fault.round, fault.text, now);
+    case WorkerFault::Kind::kOpposed:
+      CountPoisoned(fault, now);
+      return;
+    case WorkerFault::Kind::kUnrelated:
+      outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
+                                      "' sends what has nothing in common with what others send: "
+                                      "see to its data and its card"),
+                         now);
       return;
     case WorkerFault::Kind::kNotPushed:
       outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
@@ -857,33 +864,37 @@ void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
   }
 }
 
-void Coordinator::CountPoisoned(WorkerId worker, Round round, absl::string_view text,
-                                absl::Time now) {
-  WorkerDesk& desk = state_.desks[worker];
+void Coordinator::CountPoisoned(const WorkerFault& fault, absl::Time now) {
+  WorkerDesk& desk = state_.desks[fault.worker];
   const int limit = state_.divergence.poison_limit();
-  if (!desk.CountPoisoned(round)) return;
+  if (!desk.CountPoisoned(fault.round)) return;
   outbox_.Remember();
-  const std::string name = state_.NameOf(worker);
-  const std::string what = absl::StrCat("worker '", name,
-                                        "' sends what is far longer than what others send; it "
-                                        "counts as if it were as long as theirs");
-  if (desk.times_poisoned() >= DivergencePolicy::kPoisonAlarm) {
+  const std::string name = state_.NameOf(fault.worker);
+  // That of many rounds already.
+  const bool is_opposed = fault.kind == WorkerFault::Kind::kOpposed;
+  const std::string what = absl::StrCat(
+      "worker '", name, "' sends what ",
+      is_opposed
+          ? "opposes what others send; it counts all the same"
+          : "is far longer than what others send; it counts as if it were as long as theirs");
+  if (is_opposed || desk.times_poisoned() >= DivergencePolicy::kPoisonAlarm) {
     outbox_.RaiseAlarm(what, now);
   } else {
-    outbox_.Tell(absl::StrCat(what, ": ", text));
+    outbox_.Tell(absl::StrCat(what, ": ", fault.text));
   }
   if (limit == 0 || desk.times_poisoned() <= limit) return;
-  const std::string reason = absl::StrCat(
-      "in ", desk.times_poisoned(), " of ", DivergencePolicy::kPoisonWindow,
-      " rounds it has sent what is far longer than what others send (--poison_limit=", limit,
-      "), the last time: ", text);
+  const std::string reason =
+      absl::StrCat("in ", desk.times_poisoned(), " of ", DivergencePolicy::kPoisonWindow,
+                   " rounds it has sent what is far longer than what others send, or opposes it "
+                   "(--poison_limit=",
+                   limit, "), the last time: ", fault.text);
   desk.ForgetPoisoned();
   state_.quarantine.Add(name, reason);
   saves_.OnQuarantineChanged(now);
   outbox_.RaiseAlarm(
       absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
       now);
-  DropWorker(worker, absl::StrCat("shut out: ", reason), now);
+  DropWorker(fault.worker, absl::StrCat("shut out: ", reason), now);
 }
 
 absl::Status Coordinator::Readmit(absl::string_view name, absl::Time now) {

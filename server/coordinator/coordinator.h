@@ -291,9 +291,9 @@ class Coordinator {
   void CloseRound(const OpenRound& round, absl::Time now);
 
   // Numbers that are not finite.
-  // What a worker has sent in this round is far longer than what others send: counts it, and drops
-  // the worker and shuts out its name where there were too many such rounds.
-  void CountPoisoned(WorkerId worker, Round round, absl::string_view text, absl::Time now);
+  // What a worker has sent is far longer than what others send, or opposes it: counts the round,
+  // and drops the worker and shuts out its name where there were too many such rounds.
+  void CountPoisoned(const WorkerFault& fault, absl::Time now);
   void OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
   // Weights after `first_bad` updates are not to be used any more.
   void Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);

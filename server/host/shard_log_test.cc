@@ -429,5 +429,14 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
   EXPECT_EQ(same.key.scale, step.key.scale);
 }
 
+TEST(ShardRecordJsonTest, NumbersThatNoFloatHoldsAreRefused) {
+  StepRecord step;
+  step.step.kind = BucketStep::Kind::kApply;
+  Json json = ShardRecordToJson(step);
+  json["factor"] = 1e39;
+  EXPECT_THAT(ShardRecordFromJson(json), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                  HasSubstr("factor is 1e+39, which no float")));
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -1,6 +1,7 @@
 #include "server/host/shard_record_json.h"
 
 #include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -62,7 +63,8 @@ absl::StatusOr<uint32_t> GetUint32(const Json& object, absl::string_view key) {
 
 absl::StatusOr<float> GetFloat(const Json& object, absl::string_view key) {
   ASSIGN_OR_RETURN(const double value, GetDouble(object, key));
-  return static_cast<float>(value);
+  if (std::abs(value) <= std::numeric_limits<float>::max()) return static_cast<float>(value);
+  return absl::InvalidArgumentError(absl::StrCat(key, " is ", value, ", which no float holds"));
 }
 
 bool HasContribution(Step kind) {

@@ -205,6 +205,12 @@ v1::ShardReport::Fault ToProto(const WorkerFault& fault) {
     case WorkerFault::Kind::kTooLong:
       result.set_kind(v1::ShardReport::Fault::KIND_TOO_LONG);
       break;
+    case WorkerFault::Kind::kOpposed:
+      result.set_kind(v1::ShardReport::Fault::KIND_OPPOSED);
+      break;
+    case WorkerFault::Kind::kUnrelated:
+      result.set_kind(v1::ShardReport::Fault::KIND_UNRELATED);
+      break;
   }
   result.set_text(fault.text);
   return result;
@@ -224,6 +230,12 @@ absl::StatusOr<WorkerFault> FromProto(const v1::ShardReport::Fault& fault) {
       return result;
     case v1::ShardReport::Fault::KIND_TOO_LONG:
       result.kind = WorkerFault::Kind::kTooLong;
+      return result;
+    case v1::ShardReport::Fault::KIND_OPPOSED:
+      result.kind = WorkerFault::Kind::kOpposed;
+      return result;
+    case v1::ShardReport::Fault::KIND_UNRELATED:
+      result.kind = WorkerFault::Kind::kUnrelated;
       return result;
     default:
       return absl::InvalidArgumentError("a fault of a kind that this release does not know");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/contribution.h"
 #include "common/status_macros.h"
 #include "kernels/codec/encoded_vectors.h"
@@ -21,6 +22,17 @@ MeanShare ShareOf(const BucketStep& step, const ContributionKey& key) {
           .order = key.worker.value()};
 }
 
+WorkerFault FaultOf(const DirectionWatch::Finding& finding) {
+  return {.worker = finding.worker,
+          .incarnation = finding.incarnation,
+          .round = finding.round,
+          .kind = finding.is_opposed ? WorkerFault::Kind::kOpposed : WorkerFault::Kind::kUnrelated,
+          .text = absl::StrFormat("worker %d: the cosine between what it sends and the sum of what "
+                                  "the others send was %.3f in the mean of its last rounds; theirs "
+                                  "were %.3f",
+                                  finding.worker.value(), finding.cosine, finding.others_cosine)};
+}
+
 }  // namespace
 
 BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const Bucket& bucket,
@@ -30,6 +42,8 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
       position_(position),
       weights_(bucket.range, context_->job, context_->layout, *context_->optimizer,
                *context_->pages),
+      samples_(bucket.range.size(),
+               context_->directions == nullptr ? 0 : context_->directions->elements_per_bucket()),
       protocol_({.policy = context_->policy.get(),
                  .job = &context_->job,
                  .awaits_norm = context_->norm != nullptr,
@@ -598,6 +612,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
     case BucketStep::Kind::kTakeWeights:
       return TakeWeights(step.contribution, key, std::move(contribution.slot));
     case BucketStep::Kind::kAccumulate:
+      Sample(step, contribution);
       // The journal may still be writing what came.
       if (StagingSlot& slot = *contribution.slot; context_->journal == nullptr &&
                                                   key.encoding == Encoding::kFp32 &&
@@ -613,14 +628,36 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       }
       return Publish(step);
     case BucketStep::Kind::kSum:
+      EndSampledRound(step.round);
       weights_.mean().Finish(step.rescale);
       return SubmitNorm(step.round);
     case BucketStep::Kind::kApply:
+      if (context_->norm == nullptr) EndSampledRound(step.round);
       weights_.mean().Finish(step.rescale);
       if (!weights_.ApplyMean(step.call, step.has_update)) {
         return Diverge(step.round, "the numbers");
       }
       return Publish(step);
+  }
+}
+
+void BucketAggregator::Sample(const BucketStep& step, const Contribution& contribution) {
+  if (context_->directions == nullptr) return;
+  const ContributionKey& key = contribution.key;
+  const MeanShare share = ShareOf(step, key);
+  // Weights all point the same way; what a worker has changed of them tells.
+  const std::shared_ptr<const Page> base =
+      key.kind == ContributionKind::kWeights ? weights_.LendWeights() : nullptr;
+  samples_.Add(key.worker, key.incarnation, step.round, key.encoding, contribution.slot->bytes(),
+               share.scale * static_cast<float>(share.weight),
+               base == nullptr ? nullptr : base->data());
+}
+
+void BucketAggregator::EndSampledRound(Round round) {
+  if (context_->directions == nullptr) return;
+  for (const DirectionWatch::Finding& finding :
+       context_->directions->OnRound(round, samples_.EndRound())) {
+    context_->observer->OnFault(FaultOf(finding));
   }
 }
 

@@ -36,6 +36,8 @@
 #include "server/shard/bucket_protocol.h"
 #include "server/shard/bucket_weights.h"
 #include "server/shard/contribution.h"
+#include "server/shard/contribution_samples.h"
+#include "server/shard/direction_watch.h"
 #include "server/shard/norm_exchange.h"
 #include "server/shard/page.h"
 #include "server/shard/shard_counters.h"
@@ -56,8 +58,9 @@ struct ShardContext {
   const std::unique_ptr<const Optimizer> optimizer;
   const std::shared_ptr<PagePool> pages;
   const std::shared_ptr<StagingPool> staging;
-  const std::unique_ptr<RoundNorm> norm;  // null: updates do not wait for a norm
-  ShardJournal* const journal;            // null: nothing is written down
+  const std::unique_ptr<RoundNorm> norm;             // null: updates do not wait for a norm
+  const std::unique_ptr<DirectionWatch> directions;  // null: nobody looks at them
+  ShardJournal* const journal;                       // null: nothing is written down
   Executor* const executor;
   TraceRecorder* const trace;  // null: no trace
   ShardCounters counters;
@@ -155,6 +158,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   void Check(Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const BucketStep& step, Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Sample(const BucketStep& step, const Contribution& contribution) ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndSampledRound(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeWeights(CallId call, const ContributionKey& key, std::shared_ptr<StagingSlot> slot)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void SubmitNorm(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -174,6 +179,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
 
   // Not guarded: see the head of the file.
   BucketWeights weights_;
+  ContributionSamples samples_;
 
   mutable absl::Mutex mutex_;
   BucketProtocol protocol_ ABSL_GUARDED_BY(mutex_);

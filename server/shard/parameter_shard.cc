@@ -130,6 +130,8 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
     }
     norm = std::make_unique<RoundNorm>(num_buckets, std::move(deps.norm_exchange), std::move(note));
   }
+  std::unique_ptr<DirectionWatch> directions;
+  if (config.job.norm_limit > 0.0) directions = std::make_unique<DirectionWatch>(num_buckets);
   std::unique_ptr<const BucketPolicy> policy = MakeBucketPolicy(config.job);
   std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(config.job);
   const auto pages = std::make_shared<PagePool>(PagesOf(config.max_bytes, deps));
@@ -141,6 +143,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
       .pages = pages,
       .staging = MakeStaging(config.buckets, config.staging_bytes, pages),
       .norm = std::move(norm),
+      .directions = std::move(directions),
       .journal = deps.journal,
       .executor = deps.executor,
       .trace = deps.trace,

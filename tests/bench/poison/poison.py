@@ -36,6 +36,9 @@ DEFENCES = {
     "nothing": ["--norm_limit=0"],
 }
 
+ALARMS = ("sends what is far longer", "sends what opposes", "has nothing in common",
+          "has sent what is NaN")
+
 
 @dataclasses.dataclass
 class Run:
@@ -87,8 +90,7 @@ def outcome(options, run, rounds, task_flags):
                        LODESTAR_POISON=run.poison, LODESTAR_POISON_FROM=str(options.first))
             code = server.wait(timeout=options.timeout)
             log = (folder / "server.log").read_text()
-            alarms = sum("sends what is far longer" in line or "has sent what is NaN" in line
-                         for line in log.splitlines())
+            alarms = sum(any(text in line for text in ALARMS) for line in log.splitlines())
             shut_out = any("'wild' is shut out" in line or "turned away" in line
                            for line in log.splitlines())
             if code != 0:

@@ -1,0 +1,127 @@
+#include "server/shard/contribution_samples.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/codec/codec.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+std::vector<float> Random(int64_t n, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+std::vector<float> Sum(const std::vector<float>& a, float factor, const std::vector<float>& b) {
+  std::vector<float> sum(a);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += factor * b[i];
+  return sum;
+}
+
+void Add(ContributionSamples& samples, uint32_t worker, const std::vector<float>& values,
+         Encoding encoding = Encoding::kFp32, const float* base = nullptr, int64_t round = 0) {
+  const auto n = static_cast<int64_t>(values.size());
+  std::vector<std::byte> encoded(EncodedBytes(encoding, n));
+  CodecOf(encoding).Encode(values.data(), n, {}, encoded.data());
+  samples.Add(WorkerId(worker), Incarnation(worker + 10), Round(round), encoding, encoded.data(),
+              0.5f, base);
+}
+
+double CosineOf(const DirectionPart& part) {
+  return part.product / std::sqrt(part.own_square * part.others_square);
+}
+
+TEST(ContributionSamplesTest, TheWholeOfASmallBucketIsLookedAtInEveryEncoding) {
+  const std::vector<float> values = Random(1000, 1);
+  for (const Encoding encoding : kAllEncodings) {
+    ContributionSamples samples(1000, 1 << 16);
+    Add(samples, 1, values, encoding);
+    Add(samples, 2, Sum(values, -3.0f, values), encoding);
+    const std::vector<DirectionPart> parts = samples.EndRound();
+    ASSERT_THAT(parts, SizeIs(2));
+    double square_sum = 0.0;
+    for (const float value : values) square_sum += 0.25 * value * value;
+    EXPECT_EQ(parts[0].worker, WorkerId(1));
+    EXPECT_EQ(parts[0].incarnation, Incarnation(11));
+    EXPECT_NEAR(parts[0].own_square, square_sum, 0.02 * square_sum);
+    EXPECT_NEAR(parts[0].others_square, 4.0 * square_sum, 0.08 * square_sum);
+    EXPECT_NEAR(CosineOf(parts[0]), -1.0, 1e-3);
+    EXPECT_NEAR(CosineOf(parts[1]), -1.0, 1e-3);
+  }
+}
+
+TEST(ContributionSamplesTest, ASampleTellsWhatTheWholeWould) {
+  constexpr int64_t kElements = 100'003;
+  const std::vector<float> common = Random(kElements, 1);
+  for (const int64_t round : {0, 1, 2, 3}) {
+    ContributionSamples samples(kElements, 8192);
+    for (const uint32_t worker : {1, 2, 3}) {
+      Add(samples, worker, Sum(Random(kElements, 100 + worker), 1.0f, common), Encoding::kFp32,
+          nullptr, round);
+    }
+    Add(samples, 4, Random(kElements, 104), Encoding::kFp32, nullptr, round);
+    const std::vector<DirectionPart> parts = samples.EndRound();
+    ASSERT_THAT(parts, SizeIs(4));
+    // The first three share one of two parts with each other: 2 / sqrt(2 * (4 + 3)).
+    for (const int i : {0, 1, 2}) EXPECT_NEAR(CosineOf(parts[i]), 0.535, 0.05) << i;
+    EXPECT_NEAR(CosineOf(parts[3]), 0.0, 0.05);
+    EXPECT_LT(parts[0].own_square, 2.0 * 0.25 * 9000) << "more was looked at than was asked for";
+    EXPECT_GT(parts[0].own_square, 2.0 * 0.25 * 7000);
+  }
+}
+
+TEST(ContributionSamplesTest, AllPlacesAreLookedAtInTime) {
+  constexpr int64_t kBlocks = 64;
+  constexpr int64_t kElements = kBlocks * ContributionSamples::kSampledBlock;
+  std::vector<bool> seen(kBlocks);
+  for (int64_t round = 0; round < 200; ++round) {
+    ContributionSamples samples(kElements, kElements / 8);
+    std::vector<float> place(kElements);
+    for (int64_t i = 0; i < kElements; ++i) {
+      place[i] = static_cast<float>(i / ContributionSamples::kSampledBlock);
+    }
+    std::vector<float> ones(kElements, 1.0f);
+    Add(samples, 1, ones, Encoding::kFp32, nullptr, round);
+    Add(samples, 2, place, Encoding::kFp32, nullptr, round);
+    const std::vector<DirectionPart> parts = samples.EndRound();
+    // Eight blocks, evenly: first + 8 i.
+    const double sum = parts[0].product / (0.25 * ContributionSamples::kSampledBlock);
+    const int first = static_cast<int>(std::lround((sum - 8 * 28) / 8));
+    ASSERT_GE(first, 0);
+    ASSERT_LT(first, 8);
+    seen[first] = true;
+  }
+  EXPECT_THAT(std::vector<bool>(seen.begin(), seen.begin() + 8), testing::Each(true));
+}
+
+TEST(ContributionSamplesTest, OfWeightsTheChangeIsLookedAt) {
+  const std::vector<float> base = Random(3000, 1);
+  const std::vector<float> change = Random(3000, 2);
+  ContributionSamples samples(3000, 3000);
+  Add(samples, 1, Sum(base, 0.01f, change), Encoding::kFp32, base.data());
+  Add(samples, 2, Sum(base, -0.01f, change), Encoding::kFp32, base.data());
+  const std::vector<DirectionPart> parts = samples.EndRound();
+  ASSERT_THAT(parts, SizeIs(2));
+  EXPECT_NEAR(CosineOf(parts[0]), -1.0, 1e-3);
+}
+
+TEST(ContributionSamplesTest, OneAloneHasNothingBesideIt) {
+  ContributionSamples samples(300, 300);
+  Add(samples, 1, Random(300, 1));
+  EXPECT_THAT(samples.EndRound(), IsEmpty());
+  EXPECT_THAT(samples.EndRound(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,80 @@
+// Looks at the directions of the contributions to a shard: a worker that opposes the others, or has
+// nothing in common with them, while they have with one another, is found.
+//
+// What is looked at is the cosine between a worker's contribution and the sum of the others' of the
+// same round, over the sample of all buckets. Single gradients are mostly noise, so that one round
+// says next to nothing; therefore the cosines of kWindow rounds are added up, and divided by the
+// root of the sum of their squares. If they were as often below 0 as above, that would be a
+// standard normal value, whatever their size (the t-statistic of Student, self-normalised); its
+// magnitude is at most the root of the number of rounds, so that nobody is found before the 26th.
+//
+// Where workers have unlike data and the run is near its end, the gradients of all cancel out, and
+// everybody opposes the others: so nobody is found unless most of the others agree.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/ids.h"
+#include "server/shard/contribution_samples.h"
+
+namespace lodestar {
+
+// Thread-safe. Its lock is a leaf.
+class DirectionWatch {
+ public:
+  // Of all buckets together: enough for a cosine to a 250th.
+  static constexpr int64_t kSampledElements = 1 << 16;
+  static constexpr int kWindow = 100;
+  static constexpr double kOpposed = -5.0;
+  static constexpr double kUnrelated = 2.0;  // below that, once the window is full
+  static constexpr double kAgree = 5.0;      // most of the others are above that, or nobody opposes
+  static constexpr double kAgreeWell = 8.0;  // ... or nobody is unrelated
+  // Of more workers than that, those who are gone are forgotten.
+  static constexpr size_t kMaxWorkers = 4096;
+
+  explicit DirectionWatch(int num_buckets) : num_buckets_(num_buckets) {}
+
+  int64_t elements_per_bucket() const { return kSampledElements / num_buckets_; }
+
+  struct Finding {
+    WorkerId worker;
+    Incarnation incarnation;
+    Round round;
+    bool is_opposed = false;     // else unrelated
+    double cosine = 0.0;         // the mean of its last rounds
+    double others_cosine = 0.0;  // the same of the one in the middle of the others
+  };
+  // Once per bucket and round. What the round shows, once its last bucket has come.
+  std::vector<Finding> OnRound(Round round, absl::Span<const DirectionPart> parts);
+
+ private:
+  static constexpr size_t kMaxOpenRounds = 16;  // the oldest are given up
+
+  struct OpenRound {
+    int num_buckets = 0;
+    std::map<WorkerId, DirectionPart> sums;
+  };
+  class History {
+   public:
+    void Add(double cosine);
+    int num_rounds() const { return static_cast<int>(cosines_.size()); }
+    double Statistic() const;
+    double Mean() const;
+
+   private:
+    std::deque<double> cosines_;
+  };
+
+  const int num_buckets_;
+  absl::Mutex mutex_;
+  std::map<Round, OpenRound> open_ ABSL_GUARDED_BY(mutex_);
+  std::map<WorkerId, History> histories_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar
