@@ -248,15 +248,32 @@ bool ReadLength(CodedInputStream& input, uint64_t& length) {
   return input.ReadVarint64(&length) && input.CurrentPosition() - start <= kMaxLengthBytes;
 }
 
-// Stricter than SkipField(), which takes field number 0 and cuts lengths to 32 bits.
-bool SkipUnknown(CodedInputStream& input, uint32_t tag) {
+// As deep as generated code looks into groups.
+constexpr int kMaxGroupDepth = 100;
+
+// Stricter than SkipField(), which takes field number 0, tags of any length within groups, and cuts
+// lengths to 32 bits.
+bool SkipUnknown(CodedInputStream& input, uint32_t tag, int depth = 0) {
   if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;
-  if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-    return WireFormatLite::SkipField(&input, tag);
+  switch (WireFormatLite::GetTagWireType(tag)) {
+    case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
+      uint64_t length = 0;
+      return ReadLength(input, length) && length <= kMaxMessageBytes &&
+             input.Skip(static_cast<int>(length));
+    }
+    case WireFormatLite::WIRETYPE_START_GROUP: {
+      if (depth == kMaxGroupDepth) return false;
+      const int field = WireFormatLite::GetTagFieldNumber(tag);
+      const uint32_t end = WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_END_GROUP);
+      while (const uint32_t inner = ReadLegalTag(input)) {
+        if (inner == end) return true;
+        if (!SkipUnknown(input, inner, depth + 1)) return false;
+      }
+      return false;
+    }
+    default:
+      return WireFormatLite::SkipField(&input, tag);
   }
-  uint64_t length = 0;
-  return ReadLength(input, length) && length <= kMaxMessageBytes &&
-         input.Skip(static_cast<int>(length));
 }
 
 bool ReadValue(CodedInputStream& input, int wire_type, FieldValue& value) {

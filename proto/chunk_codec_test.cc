@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "common/crc32c.h"
 #include "common/shared_region.h"
 #include "common/testing/status_matchers.h"
@@ -263,6 +264,32 @@ TEST(ChunkCodecTest, ReadsAnyOrderOfFieldsAndSkipsUnknownOnes) {
   EXPECT_EQ(parsed.header, HeaderOf(generated));
   EXPECT_EQ(parsed.header.round, Round(9));
   EXPECT_EQ(parsed.data, "data");
+}
+
+TEST(ChunkCodecTest, UnknownGroupsAreReadAsGeneratedCodeDoes) {
+  std::string bytes = SomePush().SerializeAsString();
+  const auto nested = [](int depth) {
+    return std::string(depth, '\x33') + std::string(depth, '\x34');  // of field 6
+  };
+  const std::string overlong_tag = "\x80\x80\x80\x80\x80\x68";
+  const std::string groups[] = {nested(1),
+                                nested(100),
+                                nested(101),
+                                "\x33\x68\x75\x34",
+                                "\x33\x68\x75",
+                                "\x33\x68\x75\x2c",
+                                "\x34",
+                                "\x33" + overlong_tag + "\x75\x34",
+                                "\x33\x32\x84\x80\x80\x80\x80\x80\x80\x80\x80\x20"
+                                "data\x34"};
+  int taken = 0;
+  for (const std::string& group : groups) {
+    v1::PushChunk wire;
+    const bool is_legal = wire.ParseFromString(bytes + group);
+    EXPECT_EQ(Parse(Buffer(bytes + group)).ok(), is_legal) << absl::BytesToHexString(group);
+    taken += is_legal ? 1 : 0;
+  }
+  EXPECT_EQ(taken, 3);
 }
 
 TEST(ChunkCodecTest, RefusesFieldsAfterData) {

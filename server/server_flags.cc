@@ -133,7 +133,8 @@ ABSL_FLAG(double, norm_limit, lodestar::kDefaultNormLimit,
           "How many times the usual norm a worker's part of a bucket may have, 2 to 1e30: the "
           "highest that the median of a round's workers was of late. What is beyond counts as if "
           "it had that norm, and is an alarm in 20 of 100 rounds; see --poison_limit. Where half "
-          "of the workers are beyond, nobody is to blame. 0: any norm counts.");
+          "of the workers are beyond, nobody is to blame. 0: any norm counts, and nobody looks "
+          "at directions either.");
 ABSL_FLAG(int32_t, max_rounds_ahead, -1,
           "async: rounds that a worker may be ahead of the slowest; 0: lock step; -1: no limit.");
 ABSL_FLAG(std::string, staleness_scaling, "none",
@@ -203,8 +204,9 @@ ABSL_FLAG(
     "counted and goes back to the newest weights, then it is turned away until it is started "
     "again; 1 to 1000000.");
 ABSL_FLAG(int32_t, poison_limit, 50,
-          "In how many of 100 rounds a worker may send what is beyond --norm_limit. In the "
-          "next it is dropped, and nobody is let in under its name until psctl readmit; up to 99; "
+          "In how many of 100 rounds a worker may send what is beyond --norm_limit, or opposes "
+          "what the others send. In the next it is dropped, and nobody is let in under its name "
+          "until psctl readmit; up to 99; "
           "0: it may always.");
 
 ABSL_FLAG(

@@ -568,6 +568,47 @@ TEST_F(CoordinatorDivergenceTest, WhoSendsWhatIsTooLongAgainAndAgainIsAnAlarm) {
   EXPECT_TRUE(IsAlive(1));
 }
 
+TEST_F(CoordinatorDivergenceTest, WhoOpposesTheOthersIsAnAlarmAndShutOut) {
+  Coordinator::Config config = Config(2);
+  config.divergence.poison_limit = 2;
+  Start(config);
+  const WorkerLife& life = workers_[1].life;
+  WorkerFault fault = {.worker = life.worker,
+                       .incarnation = life.incarnation,
+                       .round = Round(60),
+                       .kind = WorkerFault::Kind::kOpposed,
+                       .text = "the cosine was -0.3"};
+  coordinator().OnWorkerFault(fault, cluster_->now());
+  EXPECT_THAT(cluster_->observer().alarms,
+              Contains(HasSubstr("worker 'b' sends what opposes what others send")));
+  fault.round = Round(61);
+  fault.kind = WorkerFault::Kind::kTooLong;
+  coordinator().OnWorkerFault(fault, cluster_->now());
+  EXPECT_TRUE(IsAlive(1));
+  fault.round = Round(62);
+  fault.kind = WorkerFault::Kind::kOpposed;
+  coordinator().OnWorkerFault(fault, cluster_->now());
+  EXPECT_FALSE(IsAlive(1)) << "rounds of both kinds count";
+  EXPECT_THAT(cluster_->Register(workers_[1]).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("the cosine was -0.3")));
+}
+
+TEST_F(CoordinatorDivergenceTest, WhoSendsNoiseIsNamedAndStays) {
+  Start(Config(2));
+  const WorkerLife& life = workers_[1].life;
+  for (int64_t round = 0; round < 200; ++round) {
+    coordinator().OnWorkerFault({.worker = life.worker,
+                                 .incarnation = life.incarnation,
+                                 .round = Round(round),
+                                 .kind = WorkerFault::Kind::kUnrelated,
+                                 .text = "the cosine was 0.001"},
+                                cluster_->now());
+  }
+  EXPECT_THAT(cluster_->observer().alarms,
+              Contains(HasSubstr("worker 'b' sends what has nothing")));
+  EXPECT_TRUE(IsAlive(1));
+}
+
 TEST_F(CoordinatorDivergenceTest, WorkerThatReportsWithoutPushingIsDropped) {
   Start(Config(2));
   Train(1);

@@ -478,6 +478,12 @@ absl::Status ConnectionAcceptor::StatusOf(RefusalReason refusal) {
                                                "takes of one; in all it takes ",
                                                limits.max_connections, " (--max_connections)"));
   }
+  if (refusal == RefusalReason::kTooFast) {
+    return absl::UnavailableError(absl::StrCat(
+        "too many connections come from this address one after the other: the server takes ",
+        limits.max_new_per_address, " at once, and ", limits.new_per_address_per_second,
+        " in a second after that; try again later"));
+  }
   absl::MutexLock lock(&mutex_);
   return absl::UnavailableError(
       absl::StrCat("the server has ", table_.num_let_in(), " connections, and takes at most ",

@@ -29,6 +29,8 @@ absl::string_view RefusalName(RefusalReason refusal) {
       return "too many";
     case RefusalReason::kTooManyOfAddress:
       return "too many of one address";
+    case RefusalReason::kTooFast:
+      return "too many new ones of one address";
     case RefusalReason::kNoGrpc:
       return "no gRPC";
     case RefusalReason::kWrongSecurity:
@@ -104,6 +106,7 @@ std::optional<RefusalReason> ConnectionTable::LetIn(int fd, absl::Time now) {
     refusal = Judge(it->second.address);
   }
   if (refusal.has_value()) return refusal;
+  if (!TakeNew(it->second.address, now)) return RefusalReason::kTooFast;
   const std::optional<FileIdentity> identity = identify_(fd);
   if (identity.has_value()) {
     ++num_of_address_[it->second.address];
@@ -127,6 +130,22 @@ std::optional<RefusalReason> ConnectionTable::Judge(const std::string& address) 
   return std::nullopt;
 }
 
+double ConnectionTable::NewOnesLeft(const Pace& pace, absl::Time now) const {
+  const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - pace.as_of));
+  return std::min<double>(limits_.max_new_per_address,
+                          pace.left + seconds * limits_.new_per_address_per_second);
+}
+
+bool ConnectionTable::TakeNew(const std::string& address, absl::Time now) {
+  if (IsLoopback(address)) return true;
+  const Pace all = {static_cast<double>(limits_.max_new_per_address), now};
+  Pace& pace = paces_.try_emplace(address, all).first->second;
+  const double left = NewOnesLeft(pace, now);
+  if (left < 1.0) return false;
+  pace = {left - 1.0, now};
+  return true;
+}
+
 std::vector<int> ConnectionTable::Overdue(absl::Time now) const {
   std::vector<int> overdue;
   for (const auto& [fd, waiting] : waiting_) {
@@ -146,6 +165,9 @@ void ConnectionTable::Sweep(absl::Time now) {
   for (auto it = let_in_.begin(); it != let_in_.end();) {
     it = identify_(it->first) == it->second.identity ? std::next(it) : Erase(it);
   }
+  std::erase_if(paces_, [&](const auto& it) {
+    return NewOnesLeft(it.second, now) >= limits_.max_new_per_address;
+  });
 }
 
 ConnectionTable::LetInMap::iterator ConnectionTable::Erase(LetInMap::iterator connection) {

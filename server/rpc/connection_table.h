@@ -22,13 +22,14 @@ enum class RefusalReason : uint8_t {
   kSilent,            // said nothing, or too little, for too long, or while others needed its place
   kTooMany,           // in all
   kTooManyOfAddress,  // of one
+  kTooFast,           // of one, one after the other
   kNoGrpc,            // speaks something else
   kWrongSecurity,     // TLS where there is none, or none where it is wanted
   kOldTls,            // TLS 1.2 or less
   kNotServing,        // the server has not begun to
   kNoFile,            // this process may not open more files
 };
-inline constexpr size_t kNumRefusals = 8;
+inline constexpr size_t kNumRefusals = 9;
 
 // "silent", "too many".
 absl::string_view RefusalName(RefusalReason refusal);
@@ -53,6 +54,10 @@ struct ConnectionLimits {
   absl::Duration patience = absl::Seconds(10);  // with one that waits
   // Of max_connections: these only programs of this machine get.
   int kept_for_this_machine = 0;
+  // From one address of another machine: so many at once, and so many in a second after that. What
+  // ends a connection that floods the server would mean little otherwise.
+  int max_new_per_address = 256;
+  int new_per_address_per_second = 25;
 
   int per_address() const;
 };
@@ -111,7 +116,16 @@ class ConnectionTable {
   using LetInMap = std::map<int, LetInConnection>;
 
   std::map<int, Waiting>::iterator Oldest();
+  // What is left of max_new_per_address.
+  struct Pace {
+    double left = 0.0;
+    absl::Time as_of;
+  };
+
   std::optional<RefusalReason> Judge(const std::string& address) const;
+  double NewOnesLeft(const Pace& pace, absl::Time now) const;
+  // Whether another one may come now; it is counted.
+  bool TakeNew(const std::string& address, absl::Time now);
   LetInMap::iterator Erase(LetInMap::iterator connection);
 
   const ConnectionLimits limits_;
@@ -120,6 +134,7 @@ class ConnectionTable {
   std::map<int, Waiting> waiting_;
   LetInMap let_in_;
   std::map<std::string, int> num_of_address_;  // that were let in
+  std::map<std::string, Pace> paces_;          // of addresses that have not got all of it back yet
   absl::Time last_sweep_ = absl::InfinitePast();
 };
 

@@ -146,6 +146,31 @@ TEST_F(ConnectionTableTest, ThisMachineMayHaveAll) {
   EXPECT_EQ(LetIn(table, 9, "127.0.0.1"), RefusalReason::kTooMany);
 }
 
+TEST_F(ConnectionTableTest, OneAddressMayNotConnectAgainAndAgainAsFastAsItCan) {
+  ConnectionTable table = NewTable(4096, 256);
+  const int burst = table.limits().max_new_per_address;
+  const auto come_and_go = [&](absl::string_view address) {
+    Accept(table, 5, std::string(address));
+    const std::optional<RefusalReason> refusal = table.LetIn(5, clock_.Now());
+    table.Forget(5);
+    files_.erase(5);
+    table.Sweep(clock_.Now());
+    return refusal;
+  };
+  for (int i = 0; i < burst; ++i) ASSERT_EQ(come_and_go("10.0.0.1"), std::nullopt) << i;
+  EXPECT_EQ(come_and_go("10.0.0.1"), RefusalReason::kTooFast);
+  EXPECT_EQ(come_and_go("10.0.0.2"), std::nullopt) << "others do not have to wait";
+  for (int i = 0; i < 2 * burst; ++i) ASSERT_EQ(come_and_go("127.0.0.1"), std::nullopt) << i;
+  clock_.AdvanceTime(absl::Seconds(1));
+  for (int i = 0; i < table.limits().new_per_address_per_second; ++i) {
+    ASSERT_EQ(come_and_go("10.0.0.1"), std::nullopt) << i;
+  }
+  EXPECT_EQ(come_and_go("10.0.0.1"), RefusalReason::kTooFast);
+  clock_.AdvanceTime(absl::Hours(1));
+  for (int i = 0; i < burst; ++i) ASSERT_EQ(come_and_go("10.0.0.1"), std::nullopt) << i;
+  EXPECT_EQ(come_and_go("10.0.0.1"), RefusalReason::kTooFast) << "no more than at the start";
+}
+
 TEST(ConnectionLimitsTest, FilesBoundConnections) {
   const ConnectionLimits wanted;
   EXPECT_EQ(LimitToFiles(wanted, 1 << 20).max_connections, 4096);

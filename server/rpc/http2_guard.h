@@ -29,7 +29,7 @@ class Http2Guard {
     Pace calls = {.burst = 10'000, .per_second = 5'000};
     Pace resets = {.burst = 50, .per_second = 10};
     Pace settings = {.burst = 100, .per_second = 10};
-    Pace pings = {.burst = 1'000, .per_second = 200};
+    Pace pings = {.burst = 200, .per_second = 50};
   };
 
   Http2Guard() : Http2Guard(Config()) {}

@@ -236,6 +236,51 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
   }
 }
 
+TEST(DivergenceTest, WhoPointsAwayFromTheOthersIsToldOfAndCountsAllTheSame) {
+  for (const Mode mode : {Mode::kSync, Mode::kLocalSgd}) {
+    for (const double clip_norm : {0.0, 1.0}) {
+      if (mode == Mode::kLocalSgd && clip_norm > 0.0) continue;
+      for (const double norm_limit : {0.0, 10.0}) {
+        SCOPED_TRACE(testing::Message() << static_cast<int>(mode) << " " << clip_norm);
+        Log log;
+        JobSpec job = Job(mode);
+        job.norm_limit = norm_limit;
+        job.clip_norm = clip_norm;
+        job.schedule.peak = 0.01;
+        TestCluster cluster({.job = job, .num_shards = 2, .observer = &log});
+        cluster.LoadConstant(1.0f);
+        cluster.SetMembers(4);
+        for (int64_t round = 0; round < 40; ++round) {
+          cluster.OpenRound(round, {1, 1, 1, 1}, 0.01);
+          const std::vector<float> weights = *cluster.Weights(round);
+          for (const int worker : {1, 2, 3, 4}) {
+            std::vector<float> sent = Filled(cluster, worker == 3 ? -0.25f : 0.25f);
+            if (mode == Mode::kLocalSgd) {
+              for (size_t i = 0; i < sent.size(); ++i) sent[i] = weights[i] - sent[i];
+            }
+            EXPECT_OK(cluster.PushAll(KeyOf(job, worker, round), sent));
+          }
+        }
+        if (norm_limit == 0.0) {
+          EXPECT_THAT(log.faults, IsEmpty());
+          continue;
+        }
+        // From the 26th on, by both shards.
+        ASSERT_EQ(log.faults.size(), 2u * (40 - 25));
+        EXPECT_EQ(log.faults[0].round, Round(25));
+        for (const WorkerFault& fault : log.faults) {
+          EXPECT_EQ(fault.worker, WorkerId(3));
+          EXPECT_EQ(fault.incarnation, Incarnation(1));
+          EXPECT_EQ(fault.kind, WorkerFault::Kind::kOpposed);
+          EXPECT_THAT(fault.text, HasSubstr("was -1.000 in the mean of its last rounds; theirs "
+                                            "were 1.000"));
+        }
+        EXPECT_LT(cluster.Weights(40)->front(), 1.0f) << "it counts";
+      }
+    }
+  }
+}
+
 // Else a spike of the only worker would not be that of plain training.
 TEST(DivergenceTest, AWorkerThatIsAloneIsComparedWithNobody) {
   Log log;

@@ -137,7 +137,8 @@ class Trial:
                 "min_workers": WORKERS, "durability": "journal" if proxy else "checkpoint",
                 **self._mode.settings}
     return SupervisedCluster(folder, self._options.binaries, settings, self._servers, WORKERS, proxy,
-                             has_replicas=self._has_replicas and proxy is not None)
+                             has_replicas=self._has_replicas and proxy is not None,
+                             has_tls=self._options.tls and proxy is not None)
 
   def _violate(self, sentence):
     self.violations.append(sentence)
@@ -399,7 +400,8 @@ def run_trial(trial, options):
   if trial.violations:
     mode, servers = trial.name.split("/")
     print(f"{trial.name}: FAILED; its folder: {folder}; again: tests/chaos/run.sh {options.seed} --modes={mode} "
-          f"--servers={servers} --faults={options.faults} --kinds={options.kinds}", flush=True)
+          f"--servers={servers} --faults={options.faults} --kinds={options.kinds}"
+          f"{' --tls' if options.tls else ''}", flush=True)
   else:
     shutil.rmtree(folder)
     print(f"{trial.name}: as promised, {trial.summary['seconds']} s", flush=True)
@@ -416,6 +418,8 @@ def main():
   parser.add_argument("--servers", default="1,2,1r,2r",
                       help="trials with so many, r: each with a replica; default: %(default)s")
   parser.add_argument("--kinds", default=",".join(KINDS), help="of faults; default: %(default)s")
+  parser.add_argument("--tls", action="store_true",
+                      help="each program with a certificate of its own, instead of plain text")
   parser.add_argument("--at_a_time", type=int, default=1,
                       help="trials at a time; default: %(default)s")
   options = parser.parse_args()

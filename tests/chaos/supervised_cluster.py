@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 
+from certificates import Certificates
 from cluster_processes import Process, ReservedPort
 
 RESTART_SECONDS = 0.1  # systemd's RestartSec
@@ -83,11 +84,13 @@ class Unit:
 
 
 class SupervisedCluster:
-  """Leaving the context ends all processes. `settings`: flags of the server of shard 0."""
+  """Leaving the context ends all processes. `settings`: flags of the server of shard 0; has_tls: with a
+  certificate for each program, instead of plain text."""
 
   def __init__(self, folder, binaries, settings, num_servers, num_workers=2, proxy=None,
-               has_replicas=False):
+               has_replicas=False, has_tls=False):
     self.folder = folder
+    self._certificates = Certificates(self.path("certificates")) if has_tls else None
     self._binaries = binaries
     self._settings = settings
     self._num_servers = num_servers
@@ -121,7 +124,7 @@ class SupervisedCluster:
       self._add(f"worker{i}", [
           self._binaries["gpu_worker"], f"--coordinator={self._address('workers', 'server0')}",
           f"--name=worker{i}", f"--data={self.path('corpus.txt')}", "--device=cpu", "--threads=1",
-          f"--shared_memory={'true' if i == 0 else 'false'}"])
+          f"--shared_memory={'true' if i == 0 else 'false'}", *self._security("worker", f"worker{i}")])
     self._thread.start()
     return self
 
@@ -188,7 +191,8 @@ class SupervisedCluster:
   def status(self):
     """What `psctl status --json` prints; {} while nobody answers."""
     answer = subprocess.run(
-        [self._binaries["psctl"], "status", "--json", f"--server=127.0.0.1:{self.port('server0')}"],
+        [self._binaries["psctl"], "status", "--json", f"--server=127.0.0.1:{self.port('server0')}",
+         *self._security("operator", "chaos")],
         capture_output=True, text=True, timeout=60, check=False)
     return json.loads(answer.stdout) if answer.stdout else {}
 
@@ -226,6 +230,9 @@ class SupervisedCluster:
       self._proxy.add_route(name, self.port(target))
     return f"127.0.0.1:{self._proxy.routes[name].port}"
 
+  def _security(self, role, name):
+    return self._certificates.flags(role, name) if self._certificates is not None else []
+
   def _server_command(self, shard):
     name = f"server{shard}"
     flags = {"listen": f"127.0.0.1:{self.port(name)}", "advertise": self._address("workers", name),
@@ -241,11 +248,13 @@ class SupervisedCluster:
                     "metrics_out": self.path("metrics.jsonl")})
     else:
       flags["coordinator"] = self._address(name, "server0")
-    return [self._binaries["ps_server"]] + [f"--{flag}={value}" for flag, value in flags.items()]
+    return [self._binaries["ps_server"], *(f"--{flag}={value}" for flag, value in flags.items()),
+            *self._security("server", name)]
 
   def _replica_command(self, shard):
     command = [self._binaries["ps_server"], "--replica", "--journal_dir=journal",
-               f"--listen=127.0.0.1:{self.port(f'replica{shard}')}"]
+               f"--listen=127.0.0.1:{self.port(f'replica{shard}')}",
+               *self._security("server", f"replica{shard}")]
     return command + (["--checkpoint_dir=checkpoints"] if self._num_servers == 1 else [])
 
   def _supervise(self):

@@ -90,7 +90,8 @@ def outcome(options, run, rounds, task_flags):
                        LODESTAR_POISON=run.poison, LODESTAR_POISON_FROM=str(options.first))
             code = server.wait(timeout=options.timeout)
             log = (folder / "server.log").read_text()
-            alarms = sum(any(text in line for text in ALARMS) for line in log.splitlines())
+            alarms = sum("alarm: " in line and any(text in line for text in ALARMS)
+                         for line in log.splitlines())
             shut_out = any("'wild' is shut out" in line or "turned away" in line
                            for line in log.splitlines())
             if code != 0:
