@@ -88,6 +88,18 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
   return first;
 }
 
+double SquareDistance(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
+                      const float* base) {
+  float difference[kPiece];
+  double square_sum = 0.0;
+  ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
+    AccumulateDecoded(encoding, encoded + bytes, size, scale, difference, Accumulate::kSet);
+    AccumulateScaled(difference, base + begin, -1.0f, size, Accumulate::kAdd);
+    square_sum += SumOfSquares(difference, size);
+  });
+  return square_sum;
+}
+
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
                         int64_t n, const RoundingNoise& noise, std::byte* encoded) {
   const Codec& codec = CodecOf(encoding);

@@ -23,6 +23,10 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
 int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n,
                       double* square_sum);
 
+// Sum of the squares of scale * decoded - base.
+double SquareDistance(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
+                      const float* base);
+
 // Encodes scale * values + residual; without a residual (null) scale * values.
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
                         int64_t n, const RoundingNoise& noise, std::byte* encoded);

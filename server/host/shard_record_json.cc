@@ -132,9 +132,10 @@ absl::StatusOr<StepRecord> StepFromJson(const Json& json) {
   ASSIGN_OR_RETURN(step.call.step, GetInt64(json, "step"));
   ASSIGN_OR_RETURN(step.call.learning_rate, GetDouble(json, "learning_rate"));
   ASSIGN_OR_RETURN(step.call.gradient_scale, GetFloat(json, "gradient_scale"));
-  if (!HasContribution(step.kind)) return record;
-  ASSIGN_OR_RETURN(const Json* const key, GetObject(json, "contribution"));
-  ASSIGN_OR_RETURN(record.key, KeyFromJson(*key));
+  if (HasContribution(step.kind)) {
+    ASSIGN_OR_RETURN(const Json* const key, GetObject(json, "contribution"));
+    ASSIGN_OR_RETURN(record.key, KeyFromJson(*key));
+  }
   // Where norms are watched, which earlier releases did not.
   if (json.contains("norm")) {
     ASSIGN_OR_RETURN(step.norm, GetDouble(json, "norm"));

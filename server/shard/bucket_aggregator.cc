@@ -405,7 +405,7 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
     case BucketStep::Kind::kNone:
       break;
     case BucketStep::Kind::kSum:
-      weights_.mean().Finish(step.rescale);
+      weights_.FinishMean(step.rescale, step.clip);
       break;
     case BucketStep::Kind::kTakeWeights: {
       ASSIGN_OR_RETURN(const absl::Span<float> space, weights_.InitialWeights());
@@ -415,13 +415,13 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
       break;
     }
     case BucketStep::Kind::kAccumulate:
-      weights_.mean().Add(key.encoding, payload.data(), ShareOf(step, key));
+      weights_.Add(key.kind, key.encoding, payload.data(), ShareOf(step, key));
       break;
     case BucketStep::Kind::kApplyAlone:
       is_finite = weights_.Apply(step.call, key.encoding, payload.data());
       break;
     case BucketStep::Kind::kApply:
-      weights_.mean().Finish(step.rescale);
+      weights_.FinishMean(step.rescale, step.clip);
       is_finite = weights_.ApplyMean(step.call, step.has_update);
       break;
   }
@@ -571,7 +571,7 @@ void BucketAggregator::Check(Contribution contribution) {
   absl::Status numbers;
   if (context_->job.norm_limit > 0.0 && key.kind != ContributionKind::kInitialWeights) {
     const absl::StatusOr<double> checked =
-        CheckNumbersForNorm(key, bucket_, contribution.slot->bytes());
+        CheckNumbersForNorm(key, bucket_, contribution.slot->bytes(), BaseOf(key));
     numbers = checked.status();
     if (checked.ok()) norm = *checked;
   } else {
@@ -616,10 +616,11 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       // The journal may still be writing what came.
       if (StagingSlot& slot = *contribution.slot; context_->journal == nullptr &&
                                                   key.encoding == Encoding::kFp32 &&
+                                                  (step.clip == 1.0f || BaseOf(key) == nullptr) &&
                                                   weights_.mean().CanAdopt(slot.num_elements())) {
         weights_.mean().Adopt(slot.TakePage(), ShareOf(step, key));
       } else {
-        weights_.mean().Add(key.encoding, slot.bytes(), ShareOf(step, key));
+        weights_.Add(key.kind, key.encoding, slot.bytes(), ShareOf(step, key));
       }
       return;
     case BucketStep::Kind::kApplyAlone:
@@ -629,11 +630,11 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       return Publish(step);
     case BucketStep::Kind::kSum:
       EndSampledRound(step.round);
-      weights_.mean().Finish(step.rescale);
+      weights_.FinishMean(step.rescale, step.clip);
       return SubmitNorm(step.round);
     case BucketStep::Kind::kApply:
       if (context_->norm == nullptr) EndSampledRound(step.round);
-      weights_.mean().Finish(step.rescale);
+      weights_.FinishMean(step.rescale, step.clip);
       if (!weights_.ApplyMean(step.call, step.has_update)) {
         return Diverge(step.round, "the numbers");
       }
@@ -641,16 +642,16 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
   }
 }
 
+const float* BucketAggregator::BaseOf(const ContributionKey& key) const {
+  const bool is_change = key.kind == ContributionKind::kWeights && weights_.has_weights();
+  return is_change ? weights_.data() : nullptr;
+}
+
 void BucketAggregator::Sample(const BucketStep& step, const Contribution& contribution) {
   if (context_->directions == nullptr) return;
   const ContributionKey& key = contribution.key;
-  const MeanShare share = ShareOf(step, key);
-  // Weights all point the same way; what a worker has changed of them tells.
-  const std::shared_ptr<const Page> base =
-      key.kind == ContributionKind::kWeights ? weights_.LendWeights() : nullptr;
   samples_.Add(key.worker, key.incarnation, step.round, key.encoding, contribution.slot->bytes(),
-               share.scale * static_cast<float>(share.weight),
-               base == nullptr ? nullptr : base->data());
+               key.scale, BaseOf(key));
 }
 
 void BucketAggregator::EndSampledRound(Round round) {

@@ -158,6 +158,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   void Check(Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const BucketStep& step, Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What a contribution is a change of, where it is weights; else null.
+  const float* BaseOf(const ContributionKey& key) const;
   void Sample(const BucketStep& step, const Contribution& contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void EndSampledRound(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeWeights(CallId call, const ContributionKey& key, std::shared_ptr<StagingSlot> slot)

@@ -326,7 +326,11 @@ BucketStep BucketProtocol::StepOfPhase() {
     if (!is_rescaled_ && arrived_weight_ != planned) {
       step.rescale = static_cast<float>(static_cast<double>(planned) / arrived_weight_);
     }
-    if (!is_rescaled_ && !IsAlone()) step.rescale *= watch_.ScaleOfSum();
+    if (!is_rescaled_ && !IsAlone()) {
+      const float scale = watch_.ScaleOfSum();
+      const bool is_of_weights = RoundContributionKind(*config_.job) == ContributionKind::kWeights;
+      (is_of_weights ? step.clip : step.rescale) *= scale;
+    }
   }
   is_rescaled_ = true;
   if (phase_ == Phase::kCommitting && config_.awaits_norm) {

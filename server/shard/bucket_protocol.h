@@ -81,9 +81,11 @@ struct BucketStep {
   int64_t weight = 0;    // kAccumulate: of the contribution in the round's mean
   float factor = 1.0f;   // kAccumulate: see MeanShare
   float rescale = 1.0f;  // kSum, kApply: see ContributionMean::Finish()
-  // kAccumulate, kApplyAlone: of the contribution, if norms are watched; and what the watch scales
-  // it by, which `factor` and `call` have already.
+  // kAccumulate, kApplyAlone: of the contribution, if norms are watched; of weights, that of their
+  // change.
   std::optional<double> norm = {};
+  // What the watch scales by. kAccumulate, kApplyAlone: the contribution; `factor` and `call` have
+  // it already. kSum, kApply, of weights only: the change of their mean; else `rescale` has it.
   float clip = 1.0f;
   bool has_update = false;
   OptimizerCall call = {};

@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/shard_plan.h"
 #include "common/status_macros.h"
+#include "kernels/codec/encoded_vectors.h"
 #include "kernels/reduce.h"
 
 namespace lodestar {
@@ -103,6 +104,23 @@ std::vector<double> BucketWeights::SegmentSquareSums() const {
                                                   segment.size()));
   }
   return sums;
+}
+
+void BucketWeights::Add(ContributionKind kind, Encoding encoding, const std::byte* values,
+                        const MeanShare& share) {
+  if (kind != ContributionKind::kWeights || share.scale == 1.0f) {
+    return mean_->Add(encoding, values, share);
+  }
+  std::vector<float> nearer(num_elements());
+  AccumulateDecoded(encoding, values, num_elements(), share.scale, nearer.data(), Accumulate::kSet);
+  AccumulateScaled(nearer.data(), data(), 1.0f - share.scale, num_elements(), Accumulate::kAdd);
+  mean_->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(nearer.data()),
+             {.weight = share.weight, .factor = share.factor / share.scale, .order = share.order});
+}
+
+void BucketWeights::FinishMean(float rescale, float clip) {
+  mean_->Finish(rescale);
+  if (clip != 1.0f) mean_->Approach(data(), clip);
 }
 
 bool BucketWeights::ApplyMean(const OptimizerCall& call, bool has_update) {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/contribution.h"
 #include "common/encoding.h"
 #include "common/ids.h"
 #include "common/job_spec.h"
@@ -35,6 +36,7 @@ class BucketWeights {
   int64_t num_elements() const { return range_.size(); }
   ElementRange range() const { return range_; }
   bool has_weights() const { return weights_ != nullptr; }
+  const float* data() const { return weights_->data(); }
 
   // Space to write the first weights into, before anybody reads; state starts as zeros. Errors:
   // ResourceExhausted without memory for it.
@@ -47,6 +49,11 @@ class BucketWeights {
 
   // What the open round contributes.
   ContributionMean& mean() { return *mean_; }
+  // Adds to the mean. Weights are not multiplied by share.scale: their change is.
+  void Add(ContributionKind kind, Encoding encoding, const std::byte* values,
+           const MeanShare& share);
+  // `clip`: how much of the way from the weights to the mean, which is one of weights, counts.
+  void FinishMean(float rescale, float clip);
   // Of the mean, once it is finished, one per segment; zeros if nothing was added.
   std::vector<double> SegmentSquareSums() const;
 

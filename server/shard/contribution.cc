@@ -52,6 +52,11 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
                      " in ", EncodingName(key.encoding), ", this job takes ",
                      EncodingName(encoding), "; use push_encoding of the registration"));
   }
+  if (key.kind == ContributionKind::kWeights && key.scale != 1.0f) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", key.worker.value(), ", bucket ",
+                                                   bucket.index, ": scale is ", key.scale,
+                                                   "; weights travel as they are, with scale 1"));
+  }
   if (std::abs(key.scale) <= kMaxContributionScale) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("worker ", key.worker.value(), ", bucket ", bucket.index, ": scale is ",
@@ -65,12 +70,13 @@ absl::Status CheckNumbers(const ContributionKey& key, const Bucket& bucket,
 }
 
 absl::StatusOr<double> CheckNumbersForNorm(const ContributionKey& key, const Bucket& bucket,
-                                           const std::byte* elements) {
+                                           const std::byte* elements, const float* base) {
   double square_sum = 0.0;
   const int64_t found =
       FirstNotBelow(key.encoding, elements, LimitOf(key), bucket.range.size(), &square_sum);
   RETURN_IF_ERROR(CheckFound(found, key, bucket));
-  return std::sqrt(square_sum) * std::abs(double{key.scale});
+  if (base == nullptr) return std::sqrt(square_sum) * std::abs(double{key.scale});
+  return std::sqrt(SquareDistance(key.encoding, elements, bucket.range.size(), key.scale, base));
 }
 
 }  // namespace lodestar

@@ -41,8 +41,8 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
 // weights; InvalidArgument for first weights, which nothing can mend.
 absl::Status CheckNumbers(const ContributionKey& key, const Bucket& bucket,
                           const std::byte* elements);
-// The same, and the norm of the elements times the scale.
+// The same, and the norm of the elements times the scale, less `base` where that is not null.
 absl::StatusOr<double> CheckNumbersForNorm(const ContributionKey& key, const Bucket& bucket,
-                                           const std::byte* elements);
+                                           const std::byte* elements, const float* base);
 
 }  // namespace lodestar

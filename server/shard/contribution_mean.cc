@@ -50,6 +50,12 @@ class WeightedSum final : public ContributionMean {
     if (sum_ != nullptr) Scale(*sum_, rescale, num_elements_);
   }
 
+  void Approach(const float* base, float share) override {
+    if (sum_ == nullptr) return;
+    Scale(*sum_, share, num_elements_);
+    AccumulateScaled(sum_->data(), base, 1.0f - share, num_elements_, Accumulate::kAdd);
+  }
+
   const Page* mean() const override { return sum_.get(); }
   void Clear() override { sum_ = nullptr; }
 
@@ -102,6 +108,8 @@ class TrimmedContributions final : public ContributionMean {
                 num_elements_);
     contributions_.clear();
   }
+
+  void Approach(const float*, float) override {}
 
   const Page* mean() const override { return mean_.get(); }
   void Clear() override {

@@ -35,6 +35,9 @@ class ContributionMean {
   // All that comes is there, and becomes mean(). `rescale`: the weight of all that were to come, by
   // the weight of those that came. Once more: what is the mean already is multiplied by `rescale`.
   virtual void Finish(float rescale) = 0;
+  // After Finish(): `share` of the mean, and of `base` what is left of 1. Not where single
+  // contributions lead the mean nowhere anyway.
+  virtual void Approach(const float* base, float share) = 0;
   // After Finish(). Null: nothing was added.
   virtual const Page* mean() const = 0;
   // For the next round.

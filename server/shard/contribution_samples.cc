@@ -1,6 +1,7 @@
 #include "server/shard/contribution_samples.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/random.h"
@@ -37,6 +38,12 @@ void ContributionSamples::Add(WorkerId worker, Incarnation incarnation, Round ro
     AccumulateDecoded(encoding, encoded + EncodedBytes(encoding, begin), size, scale, elements,
                       Accumulate::kSet);
     if (base != nullptr) AccumulateScaled(elements, base + begin, -scale, size, Accumulate::kAdd);
+  }
+  double square_sum = 0.0;
+  for (const float element : sample.elements) square_sum += double{element} * double{element};
+  const double length = std::sqrt(square_sum);
+  for (float& element : sample.elements) {
+    element = length > 0.0 ? static_cast<float>(element / length) : 0.0f;
   }
   samples_.push_back(std::move(sample));
 }

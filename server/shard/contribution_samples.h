@@ -14,12 +14,13 @@
 
 namespace lodestar {
 
-// How a worker's part of a bucket lies to that of the others: sums over the sample.
+// How a worker's part of a bucket lies to that of the others: sums over the sample, each
+// contribution made of length 1 before, so that a long one does not hide the others.
 struct DirectionPart {
   WorkerId worker;
   Incarnation incarnation;
   double product = 0.0;     // of its own with the sum of the others
-  double own_square = 0.0;  // of its own
+  double own_square = 0.0;  // of its own: 1, or 0 of nothing
   double others_square = 0.0;
 };
 

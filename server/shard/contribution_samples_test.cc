@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "kernels/codec/codec.h"
@@ -50,12 +51,10 @@ TEST(ContributionSamplesTest, TheWholeOfASmallBucketIsLookedAtInEveryEncoding) {
     Add(samples, 2, Sum(values, -3.0f, values), encoding);
     const std::vector<DirectionPart> parts = samples.EndRound();
     ASSERT_THAT(parts, SizeIs(2));
-    double square_sum = 0.0;
-    for (const float value : values) square_sum += 0.25 * value * value;
     EXPECT_EQ(parts[0].worker, WorkerId(1));
     EXPECT_EQ(parts[0].incarnation, Incarnation(11));
-    EXPECT_NEAR(parts[0].own_square, square_sum, 0.02 * square_sum);
-    EXPECT_NEAR(parts[0].others_square, 4.0 * square_sum, 0.08 * square_sum);
+    EXPECT_NEAR(parts[0].own_square, 1.0, 1e-5);
+    EXPECT_NEAR(parts[0].others_square, 1.0, 1e-5) << "however long it is";
     EXPECT_NEAR(CosineOf(parts[0]), -1.0, 1e-3);
     EXPECT_NEAR(CosineOf(parts[1]), -1.0, 1e-3);
   }
@@ -73,18 +72,16 @@ TEST(ContributionSamplesTest, ASampleTellsWhatTheWholeWould) {
     Add(samples, 4, Random(kElements, 104), Encoding::kFp32, nullptr, round);
     const std::vector<DirectionPart> parts = samples.EndRound();
     ASSERT_THAT(parts, SizeIs(4));
-    // The first three share one of two parts with each other: 2 / sqrt(2 * (4 + 3)).
-    for (const int i : {0, 1, 2}) EXPECT_NEAR(CosineOf(parts[i]), 0.535, 0.05) << i;
+    // The first three have cosines of 1/2 with each other: (1/2 + 1/2) / sqrt(1 + 1 + 1 + 2 / 2).
+    for (const int i : {0, 1, 2}) EXPECT_NEAR(CosineOf(parts[i]), 0.5, 0.05) << i;
     EXPECT_NEAR(CosineOf(parts[3]), 0.0, 0.05);
-    EXPECT_LT(parts[0].own_square, 2.0 * 0.25 * 9000) << "more was looked at than was asked for";
-    EXPECT_GT(parts[0].own_square, 2.0 * 0.25 * 7000);
   }
 }
 
 TEST(ContributionSamplesTest, AllPlacesAreLookedAtInTime) {
   constexpr int64_t kBlocks = 64;
   constexpr int64_t kElements = kBlocks * ContributionSamples::kSampledBlock;
-  std::vector<bool> seen(kBlocks);
+  std::set<int64_t> seen;  // cosines, one for each choice of places
   for (int64_t round = 0; round < 200; ++round) {
     ContributionSamples samples(kElements, kElements / 8);
     std::vector<float> place(kElements);
@@ -95,14 +92,10 @@ TEST(ContributionSamplesTest, AllPlacesAreLookedAtInTime) {
     Add(samples, 1, ones, Encoding::kFp32, nullptr, round);
     Add(samples, 2, place, Encoding::kFp32, nullptr, round);
     const std::vector<DirectionPart> parts = samples.EndRound();
-    // Eight blocks, evenly: first + 8 i.
-    const double sum = parts[0].product / (0.25 * ContributionSamples::kSampledBlock);
-    const int first = static_cast<int>(std::lround((sum - 8 * 28) / 8));
-    ASSERT_GE(first, 0);
-    ASSERT_LT(first, 8);
-    seen[first] = true;
+    seen.insert(std::lround(parts[0].product * 1e9));
   }
-  EXPECT_THAT(std::vector<bool>(seen.begin(), seen.begin() + 8), testing::Each(true));
+  // Eight blocks, evenly: 8 i, 8 i + 1, ..., 8 i + 7.
+  EXPECT_THAT(seen, SizeIs(8));
 }
 
 TEST(ContributionSamplesTest, OfWeightsTheChangeIsLookedAt) {

@@ -72,16 +72,19 @@ TEST(DivergenceTest, WhatIsBeyondAllReasonIsRefusedAtTheDoorByName) {
     scaled.scale = 3e38f;
     EXPECT_THAT(cluster.PushAll(scaled, Filled(cluster, 1.0f)),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scale is 3e+38")));
-    scaled.scale = 60000.0f;
-    EXPECT_THAT(cluster.PushAll(scaled, Filled(cluster, 1e15f)),
-                StatusIs(absl::StatusCode::kAborted, HasSubstr("times the scale 60000")));
-    ASSERT_EQ(log.faults.size(), 2);
+    EXPECT_THAT(log.texts, IsEmpty()) << "the weights are untouched";
+    ASSERT_FALSE(log.faults.empty());
     EXPECT_EQ(log.faults[0].worker, WorkerId(1));
     EXPECT_EQ(log.faults[0].incarnation, Incarnation(1));
     EXPECT_EQ(log.faults[0].round, Round(0));
     EXPECT_EQ(log.faults[0].kind, WorkerFault::Kind::kNotFinite);
+    if (mode == Mode::kLocalSgd) continue;  // weights have no scale
+    scaled.scale = 60000.0f;
+    EXPECT_THAT(cluster.PushAll(scaled, Filled(cluster, 1e15f)),
+                StatusIs(absl::StatusCode::kAborted, HasSubstr("times the scale 60000")));
+    ASSERT_EQ(log.faults.size(), 2);
     EXPECT_EQ(log.faults[1].worker, WorkerId(2));
-    EXPECT_THAT(log.texts, IsEmpty()) << "the weights are untouched";
+    EXPECT_THAT(log.texts, IsEmpty());
   }
 }
 
@@ -208,7 +211,9 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
             key.base_version = Version(version);
             if (mode == Mode::kAsync) ++version;
             const bool is_wild = worker == 2 && round == num_rounds - 1;
-            EXPECT_OK(cluster.PushAll(key, Filled(cluster, is_wild ? wild : 1.0f)));
+            // Of weights, it is the change that is as long as always.
+            const float usual = mode == Mode::kLocalSgd ? static_cast<float>(round + 1) : 1.0f;
+            EXPECT_OK(cluster.PushAll(key, Filled(cluster, is_wild ? wild * usual : usual)));
           }
           if (mode != Mode::kAsync) ++version;
         }
@@ -279,6 +284,43 @@ TEST(DivergenceTest, WhoPointsAwayFromTheOthersIsToldOfAndCountsAllTheSame) {
       }
     }
   }
+}
+
+// The negative of weights is as long as they are, and leads the mean far away.
+TEST(DivergenceTest, OfWeightsTheChangeIsWhatIsLong) {
+  Log log;
+  const JobSpec job = Job(Mode::kLocalSgd);
+  TestCluster cluster({.job = job, .observer = &log});
+  cluster.LoadConstant(100.0f);
+  cluster.SetMembers(3);
+  for (int64_t round = 0; round < 8; ++round) {
+    cluster.OpenRound(round, {1, 1, 1});
+    const float weight = cluster.Weights(round)->front();
+    // The first rounds, when nobody knows what is usual, too.
+    for (const int worker : {1, 2, 3}) {
+      EXPECT_OK(cluster.PushAll(KeyOf(job, worker, round),
+                                Filled(cluster, worker == 3 ? -weight : weight + 1.0f)));
+    }
+    const float change = cluster.Weights(round + 1)->front() - weight;
+    EXPECT_LT(std::abs(change), 2.0f) << "round " << round;
+  }
+  ASSERT_FALSE(log.faults.empty());
+  for (const WorkerFault& fault : log.faults) {
+    EXPECT_EQ(fault.worker, WorkerId(3));
+    EXPECT_EQ(fault.kind, WorkerFault::Kind::kTooLong);
+  }
+}
+
+TEST(DivergenceTest, WeightsTravelAsTheyAre) {
+  const JobSpec job = Job(Mode::kLocalSgd);
+  TestCluster cluster({.job = job});
+  cluster.LoadConstant(1.0f);
+  cluster.SetMembers(1);
+  cluster.OpenRound(0, {1});
+  ContributionKey key = KeyOf(job, 1);
+  key.scale = 2.0f;
+  EXPECT_THAT(cluster.PushAll(key, Filled(cluster, 1.0f)).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scale is 2; weights")));
 }
 
 // Else a spike of the only worker would not be that of plain training.
