@@ -17,6 +17,19 @@ namespace {
 
 constexpr char kPrefix[] = "round-";
 
+// Of one that was set aside; false if that is not what the name says.
+bool ConsumeAbandonedSuffix(absl::string_view* name) {
+  absl::string_view rest = *name;
+  const size_t dot = rest.rfind('.');
+  int number = 0;
+  if (dot != rest.npos && absl::SimpleAtoi(rest.substr(dot + 1), &number) && number > 1) {
+    rest = rest.substr(0, dot);
+  }
+  if (!absl::ConsumeSuffix(&rest, kAbandonedSuffix)) return false;
+  *name = rest;
+  return true;
+}
+
 }  // namespace
 
 std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
@@ -25,11 +38,12 @@ std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
   if (!absl::ConsumePrefix(&rest, kPrefix)) return std::nullopt;
   CheckpointEntry entry;
   entry.path = absl::StrCat(root, "/", name);
-  for (const char* suffix : {kTemporarySuffix, kReplacedSuffix, kAbandonedSuffix}) {
-    if (absl::ConsumeSuffix(&rest, suffix)) {
-      entry.suffix = suffix;
-      break;
-    }
+  if (absl::ConsumeSuffix(&rest, kTemporarySuffix)) {
+    entry.suffix = kTemporarySuffix;
+  } else if (absl::ConsumeSuffix(&rest, kReplacedSuffix)) {
+    entry.suffix = kReplacedSuffix;
+  } else if (ConsumeAbandonedSuffix(&rest)) {
+    entry.suffix = kAbandonedSuffix;
   }
   if (entry.suffix == kTemporarySuffix) rest = rest.substr(0, rest.find('.'));  // the try
   int64_t round = 0;
@@ -42,6 +56,16 @@ std::string CheckpointName(Round round) {
   return absl::StrFormat("%s%08d", kPrefix, round.value());
 }
 
+bool IsAbandonedName(absl::string_view name) { return ConsumeAbandonedSuffix(&name); }
+
+std::string AbandonedPath(FileSystem& file_system, absl::string_view path) {
+  std::string aside = absl::StrCat(path, kAbandonedSuffix);
+  for (int number = 2; file_system.Exists(aside); ++number) {
+    aside = absl::StrCat(path, kAbandonedSuffix, ".", number);
+  }
+  return aside;
+}
+
 absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,
                                                              const std::string& root) {
   std::vector<CheckpointEntry> entries;
@@ -52,7 +76,9 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_sy
     }
   }
   std::sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
-    return std::tuple(-a.round.value(), a.suffix) < std::tuple(-b.round.value(), b.suffix);
+    // The longer of two numbers is the higher one.
+    return std::tuple(-a.round.value(), a.suffix, b.path.size(), b.path) <
+           std::tuple(-b.round.value(), b.suffix, a.path.size(), a.path);
   });
   return entries;
 }

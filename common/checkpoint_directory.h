@@ -17,7 +17,8 @@ namespace lodestar {
 inline constexpr char kTemporarySuffix[] = ".tmp";
 // Replaced by a newer one of the same round; counts only if that did not arrive.
 inline constexpr char kReplacedSuffix[] = ".old";
-// Of a future that a resume from an earlier round has left behind; never chosen by itself.
+// Of a future that a resume from an earlier round has left behind; never chosen by itself, and
+// never removed. Where the name is taken, a number follows: "round-00001234.abandoned.2".
 inline constexpr char kAbandonedSuffix[] = ".abandoned";
 
 // Below the root directory, beside checkpoints: where servers have their journal unless they are
@@ -26,7 +27,7 @@ inline constexpr char kJournalFolder[] = "journal";
 
 struct CheckpointEntry {
   Round round;
-  std::string suffix;  // empty for a checkpoint, else one of the above
+  std::string suffix;  // empty for a checkpoint, else one of the above, without a number
   std::string path;
 };
 
@@ -36,8 +37,14 @@ std::string CheckpointName(Round round);
 std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
                                                    const std::string& name);
 
+// Whether `name` ends as that of a checkpoint that was set aside.
+bool IsAbandonedName(absl::string_view name);
+// The first name for what is set aside from `path` that is not taken.
+std::string AbandonedPath(FileSystem& file_system, absl::string_view path);
+
 // Everything below `root` that is named like a checkpoint: newest first, those without suffix
-// before the others of their round. Empty if there is no such directory.
+// before the others of their round, and what was set aside last before what was so before. Empty if
+// there is no such directory.
 absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,
                                                              const std::string& root);
 // Those of them that are neither half written nor left behind.

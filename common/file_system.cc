@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
 #include "common/file_io.h"
+#include "common/journal_name.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -56,18 +57,30 @@ int FlagOf(FileSystem::IfExists if_exists) {
   return O_EXCL;
 }
 
+constexpr mode_t kOwnerOnly = 0600;
+
+// Of a journal. An earlier release has made them readable for all; what was so stays closed from
+// the first time on that a server opens it. That of another user stays as it is.
+void CloseToOthers(const std::string& path) {
+  struct stat info;
+  if (!IsOfJournal(path) || lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
+  if ((info.st_mode & ALLPERMS & ~kOwnerOnly) != 0) chmod(path.c_str(), kOwnerOnly);
+}
+
 class RealFileSystem final : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                        IfExists if_exists) override {
     constexpr mode_t kMode = 0644;
-    const int descriptor =
-        open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | FlagOf(if_exists), kMode);
+    CloseToOthers(path);
+    const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | FlagOf(if_exists),
+                                IsOfJournal(path) ? kOwnerOnly : kMode);
     if (descriptor < 0) return ErrnoStatus(errno, "create", path);
     return std::make_unique<RealWritableFile>(path, descriptor);
   }
 
   absl::StatusOr<FileBytes> Map(const std::string& path) override {
+    CloseToOthers(path);
     ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
     auto memory = std::make_shared<const MappedFile>(std::move(mapped));
     const absl::Span<const uint8_t> bytes = memory->bytes();
@@ -76,6 +89,7 @@ class RealFileSystem final : public FileSystem {
 
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
+    CloseToOthers(path);
     return ReadBlocks(path, take);
   }
 

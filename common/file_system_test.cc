@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <random>
 #include <set>
@@ -114,6 +116,43 @@ TEST_P(FileSystemTest, WhatWasWrittenIsReadMappedAndInBlocks) {
   Write(files(), PathOf("empty"), "");
   ASSERT_OK_AND_ASSIGN(copy, files().Map(PathOf("empty")));
   EXPECT_TRUE(copy.bytes.empty());
+}
+
+TEST(RealFileSystemTest, JournalsAreForTheirOwnerAlone) {
+  FileSystem& files = FileSystem::Real();
+  const std::string directory = absl::StrCat(testing::TempDir(), "/journals-", getpid());
+  ASSERT_OK(files.CreateDirectories(directory));
+  const auto mode_of = [](const std::string& path) -> mode_t {
+    struct stat info;
+    EXPECT_EQ(stat(path.c_str(), &info), 0) << path;
+    return info.st_mode & 07777;
+  };
+  const mode_t mask_before = umask(0022);
+  for (const char* name : {"1.journal", "1.journal.unfinished", "1.journal.damaged"}) {
+    const std::string path = absl::StrCat(directory, "/", name);
+    ASSERT_OK_AND_ASSIGN(const auto file, files.Create(path, IfExists::kFail));
+    EXPECT_EQ(mode_of(path), 0600) << name;
+    // As an earlier release has left it.
+    const auto reopen = [&]() -> absl::Status {
+      return files.Create(path, IfExists::kGoOn).status();
+    };
+    const auto read = [&]() -> absl::Status {
+      return files.Read(path, [](absl::string_view) { return absl::OkStatus(); });
+    };
+    const auto map = [&]() -> absl::Status { return files.Map(path).status(); };
+    for (const std::function<absl::Status()>& open : {std::function(reopen), {read}, {map}}) {
+      ASSERT_EQ(chmod(path.c_str(), 0644), 0);
+      EXPECT_OK(open());
+      EXPECT_EQ(mode_of(path), 0600) << name;
+    }
+  }
+  for (const char* name : {"a.safetensors", "a.journals", "journal"}) {
+    const std::string path = absl::StrCat(directory, "/", name);
+    Write(files, path, "");
+    EXPECT_EQ(mode_of(path), 0644) << name;
+  }
+  umask(mask_before);
+  EXPECT_OK(files.RemoveAll(directory));
 }
 
 TEST_P(FileSystemTest, ANewFileReplacesNoneAndAnotherTruncates) {

@@ -21,7 +21,7 @@ namespace {
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 // Of each address where there are several.
 constexpr absl::Duration kSearchTimeout = absl::Seconds(5);
-// Writing and verifying a checkpoint of a large model takes a while.
+// Writing or verifying a checkpoint of a large model takes a while.
 constexpr absl::Duration kBulkTimeout = absl::Hours(1);
 // While a call lasts: how often to look at what it waits for, and how long that may take.
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
@@ -208,10 +208,21 @@ absl::StatusOr<v1::RollBackReply> ClusterClient::RollBack(int64_t round,
   v1::RollBackRequest request;
   request.set_round(round);
   request.set_reason(reason);
+  return RollBack(request);
+}
+
+absl::StatusOr<v1::RollBackReply> ClusterClient::CheckRollBack(int64_t round) {
+  v1::RollBackRequest request;
+  request.set_round(round);
+  request.set_only_check(true);
+  return RollBack(request);
+}
+
+absl::StatusOr<v1::RollBackReply> ClusterClient::RollBack(const v1::RollBackRequest& request) {
   v1::RollBackReply reply;
   RETURN_IF_ERROR(Call([&] {
     grpc::ClientContext context;
-    SetDeadline(kCallTimeout, &context);
+    SetDeadline(kBulkTimeout, &context);
     return admin_->RollBack(&context, request, &reply);
   }));
   EscapeTexts(&reply);

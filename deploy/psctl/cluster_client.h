@@ -44,8 +44,10 @@ class ClusterClient {
   absl::StatusOr<v1::ExportSource> Export(absl::FunctionRef<bool(absl::string_view)> take);
   // Lets a worker in again that was shut out.
   absl::Status Readmit(const std::string& worker_name);
-  // Back to the newest checkpoint of at most `round` rounds.
+  // Back to the newest checkpoint of at most `round` rounds. Blocks until no restart undoes that.
   absl::StatusOr<v1::RollBackReply> RollBack(int64_t round, const std::string& reason);
+  // What that would lead to; its errors. Nothing is done.
+  absl::StatusOr<v1::RollBackReply> CheckRollBack(int64_t round);
   // Blocks until the job is over.
   absl::StatusOr<v1::StopReply> Stop(const std::string& reason, const Meanwhile& meanwhile);
 
@@ -67,6 +69,7 @@ class ClusterClient {
   using Begin =
       absl::FunctionRef<void(grpc::ClientContext*, std::function<void(grpc::Status)> done)>;
   grpc::Status CallAndWatch(Begin begin, const Meanwhile& meanwhile);
+  absl::StatusOr<v1::RollBackReply> RollBack(const v1::RollBackRequest& request);
   // A call of the authority's that takes and returns one message.
   template <typename Request, typename Reply>
   absl::Status CallAuthority(grpc::Status (v1::AuthorityService::Stub::*method)(

@@ -138,6 +138,16 @@ std::string RevocationText(absl::string_view name, const v1::RevokeReply& reply)
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
                                              bool with_tokens, std::optional<int64_t> since_round) {
+  if (since_round.has_value()) {
+    const absl::Status may_go_back = client.CheckRollBack(*since_round).status();
+    if (!may_go_back.ok()) {
+      return absl::Status(
+          may_go_back.code(),
+          absl::StrCat("nobody is revoked, because the job cannot go back to before round ",
+                       *since_round, ": ", may_go_back.message(),
+                       ". Without --since_round they are revoked, and the weights stay"));
+    }
+  }
   std::string text;
   absl::Status failure;  // the first; the others are revoked all the same
   for (const std::string& name : names) {
@@ -161,13 +171,13 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
       *since_round, absl::StrCat("what ", absl::StrJoin(names, ", "), " has sent since round ",
                                  *since_round, " is not trusted"));
   if (back.ok()) return absl::StrCat(text, RollBackText(*back), "\n");
-  return absl::Status(
-      back.status().code(),
-      absl::StrCat(text, "The weights are as they were: ", back.status().message()));
+  return absl::Status(back.status().code(),
+                      absl::StrCat(text, "but the job has not gone back: ", back.status().message(),
+                                   ". Try again with psctl rollback --round=", *since_round));
 }
 
 std::string RollBackText(const v1::RollBackReply& reply) {
-  return absl::StrCat("the job goes back to ", reply.path(), ": ", reply.rounds_undone(),
+  return absl::StrCat("the job goes on from ", reply.path(), ": ", reply.rounds_undone(),
                       reply.rounds_undone() == 1 ? " round is" : " rounds are",
                       " undone, and later checkpoints are set aside as *.abandoned");
 }

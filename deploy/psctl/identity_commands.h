@@ -28,11 +28,12 @@ absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions&
                                       absl::Time now);
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now);
 // `with_tokens`: also the tokens through which they had enrolled, if others are in through them.
-// With `since_round` the job also goes back to the newest checkpoint of at most so many rounds.
+// With `since_round` the job then goes back to the newest checkpoint of at most so many rounds;
+// where it could not, nobody is revoked.
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
                                              bool with_tokens, std::optional<int64_t> since_round);
-// What a rollback has begun.
+// What a rollback has done.
 std::string RollBackText(const v1::RollBackReply& reply);
 
 // Of a reply: exposed for tests.

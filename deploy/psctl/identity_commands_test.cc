@@ -1,11 +1,22 @@
 #include "deploy/psctl/identity_commands.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/authority_service.grpc.pb.h"
 
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(IdentityCommandsTest, TimesAreThoseOfPeople) {
@@ -36,6 +47,62 @@ TEST(IdentityCommandsTest, WhatStillLetsARevokedMachineInIsSaid) {
             "token 0a, through which it had joined, lets nobody in any more\n"
             "token 0b, through which it had joined, still lets others in, and this machine under "
             "another name: psctl token revoke 0b\n");
+}
+
+// A job whose only checkpoint is of round 4, and which notes what it is asked to do.
+class Job final : public v1::AdminService::Service, public v1::AuthorityService::Service {
+ public:
+  Job() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(static_cast<v1::AdminService::Service*>(this));
+    builder.RegisterService(static_cast<v1::AuthorityService::Service*>(this));
+    server_ = builder.BuildAndStart();
+  }
+  ~Job() override { server_->Shutdown(); }
+
+  ClusterClient Client() const {
+    return ClusterClient(AddressList::Of(absl::StrCat("127.0.0.1:", port_)), TransportSecurity());
+  }
+  const std::vector<std::string>& asked() const { return asked_; }
+
+ private:
+  grpc::Status RollBack(grpc::ServerContext*, const v1::RollBackRequest* request,
+                        v1::RollBackReply* reply) override {
+    asked_.push_back(absl::StrCat(request->only_check() ? "check " : "go back ", request->round()));
+    if (request->round() < 4) return {grpc::StatusCode::NOT_FOUND, "the oldest is of round 4"};
+    reply->set_path("/run/round-00000004");
+    reply->set_rounds_undone(3);
+    return grpc::Status::OK;
+  }
+  grpc::Status Revoke(grpc::ServerContext*, const v1::RevokeRequest* request,
+                      v1::RevokeReply* reply) override {
+    asked_.push_back(absl::StrCat("revoke ", request->name()));
+    reply->set_num_identities(1);
+    return grpc::Status::OK;
+  }
+
+  std::vector<std::string> asked_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST(IdentityCommandsTest, NobodyIsRevokedIfTheJobCannotGoBackToBefore) {
+  const Job job;
+  ClusterClient client = job.Client();
+  EXPECT_THAT(RevokeIdentities(client, {"a"}, false, 3),
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr("nobody is revoked"), HasSubstr("the oldest is of round 4"),
+                             HasSubstr("Without --since_round"))));
+  EXPECT_THAT(job.asked(), ElementsAre("check 3"));
+}
+
+TEST(IdentityCommandsTest, TheJobGoesBackOnceAllAreRevoked) {
+  const Job job;
+  ClusterClient client = job.Client();
+  EXPECT_THAT(RevokeIdentities(client, {"a", "b"}, true, 5),
+              IsOkAndHolds(AllOf(HasSubstr("b is revoked"), HasSubstr("3 rounds are undone"))));
+  EXPECT_THAT(job.asked(), ElementsAre("check 5", "revoke a", "revoke b", "go back 5"));
 }
 
 }  // namespace

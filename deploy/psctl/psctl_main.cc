@@ -472,8 +472,12 @@ std::vector<Command> Commands() {
       {.name = "rollback",
        .form = "rollback --round=R [--reason=TEXT]",
        .summary = "all go back to the newest checkpoint of at most R rounds",
-       .details = "Later checkpoints are set aside as round-N.abandoned; servers that are started\n"
-                  "with --resume=PATH of one go on from it. The learning rate stays as it is.\n",
+       .details =
+           "That checkpoint is read whole first; if it is damaged, nothing is changed, and the\n"
+           "newest whole one is named. Later checkpoints are set aside as round-N.abandoned;\n"
+           "servers that are started with --resume=PATH of one go on from it, and no server\n"
+           "removes them. The learning rate stays as it is. Once it has answered, no restart\n"
+           "goes on from what was undone.\n",
        .flags = ClientFlags({"round", "reason"}),
        .run = WithClient(&RollBackCommand)},
       {.name = "token",
@@ -500,7 +504,7 @@ std::vector<Command> Commands() {
            "are in through it: then the answer names it, and it lets the machine in under\n"
            "another name until it is revoked (--with_token, or psctl token revoke ID).\n"
            "--since_round: what it has sent since then is not trusted; the job goes back, as\n"
-           "with psctl rollback --round=R.\n",
+           "with psctl rollback --round=R. If it cannot, nobody is revoked.\n",
        .flags = ClientFlags({"with_token", "since_round"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&RevokeCommand))},

@@ -1,5 +1,7 @@
 #include "server/checkpoint/checkpoint_publisher.h"
 
+#include <algorithm>
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +38,13 @@ absl::Status MoveIntoPlace(FileSystem& file_system, const std::string& directory
   return absl::OkStatus();
 }
 
+bool IsOneOf(FileSystem& file_system, const CheckpointEntry& entry,
+             absl::Span<const std::string> paths) {
+  return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
+    return file_system.AreSame(entry.path, path);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std::string& directory,
@@ -51,40 +60,32 @@ absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std
 }
 
 absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
-                           const std::string& spared) {
+                           absl::Span<const std::string> spared) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
-  std::vector<CheckpointEntry> future, earlier;
+  std::set<std::string> set_aside;
   for (const CheckpointEntry& entry : entries) {
-    if (entry.suffix == kTemporarySuffix || file_system.AreSame(entry.path, spared)) continue;
-    if (entry.suffix == kAbandonedSuffix) {
-      earlier.push_back(entry);
-      continue;
-    }
+    if (entry.suffix == kTemporarySuffix || entry.suffix == kAbandonedSuffix) continue;
     // What counts later is not the name, either.
-    if (WrittenRound(file_system, entry) > newest) future.push_back(entry);
-  }
-  if (future.empty()) return absl::OkStatus();
-  for (const CheckpointEntry& entry : earlier) RemoveDirectory(file_system, entry.path);
-  for (const CheckpointEntry& entry : future) {
-    const std::string aside =
-        absl::StrCat(absl::StripSuffix(entry.path, entry.suffix), kAbandonedSuffix);
-    if (entry.suffix == kReplacedSuffix && file_system.Exists(aside)) {
+    if (WrittenRound(file_system, entry) <= newest || IsOneOf(file_system, entry, spared)) continue;
+    const std::string path(absl::StripSuffix(entry.path, entry.suffix));
+    // What has replaced it comes first.
+    if (!set_aside.insert(path).second) {
       RemoveDirectory(file_system, entry.path);
     } else {
-      RETURN_IF_ERROR(file_system.Rename(entry.path, aside));
+      RETURN_IF_ERROR(file_system.Rename(entry.path, AbandonedPath(file_system, path)));
     }
   }
-  return file_system.SyncDirectory(root);
+  return set_aside.empty() ? absl::OkStatus() : file_system.SyncDirectory(root);
 }
 
 absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest, int keep,
-                       const std::string& spared) {
+                       absl::Span<const std::string> spared) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
   int kept = 1;  // the newest
   for (const CheckpointEntry& entry : entries) {
     const bool is_replaced = entry.suffix == kReplacedSuffix;
     if (!(entry.suffix.empty() || is_replaced) || entry.round >= newest) continue;
-    if (file_system.AreSame(entry.path, spared)) continue;
+    if (IsOneOf(file_system, entry, spared)) continue;
     const bool is_left_over =
         is_replaced && file_system.Exists(absl::StrCat(root, "/", CheckpointName(entry.round)));
     if (is_left_over || ++kept > keep) RemoveDirectory(file_system, entry.path);

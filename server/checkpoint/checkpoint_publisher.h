@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/checkpoint_manifest.h"
 #include "common/file_system.h"
 #include "common/ids.h"
@@ -24,18 +25,18 @@ absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std
                                               const Manifest& manifest,
                                               absl::FunctionRef<absl::Status()> may_move);
 
-// In the two that follow the checkpoint at `spared`, if that is not empty, stays as it is.
+// In the two that follow the checkpoints at `spared` stay as they are; empty paths are none.
 
 // Renames the checkpoints of rounds after `newest`, so that none is taken for the newest later:
-// they are of a future that was left behind. They replace the future that was left behind before,
-// if there is one. Errors: those of files.
+// they are of a future that was left behind. What was set aside before stays beside them. Errors:
+// those of files.
 absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
-                           const std::string& spared);
+                           absl::Span<const std::string> spared);
 
 // Removes the checkpoints before `newest` but for the last `keep` (at least 1, counting `newest`),
 // and those that were replaced.
 absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest, int keep,
-                       const std::string& spared);
+                       absl::Span<const std::string> spared);
 
 // Removes the directory of a checkpoint that will not be finished. Never fails: what cannot be
 // removed stays for RemoveUnfinished().

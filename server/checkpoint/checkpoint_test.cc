@@ -178,8 +178,8 @@ class CheckpointTest : public testing::Test {
     auto path =
         PublishCheckpoint(FileSystem::Real(), directory, manifest, [] { return absl::OkStatus(); });
     EXPECT_OK(path);
-    EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(round), spared_));
-    EXPECT_OK(RemoveOld(FileSystem::Real(), root_, Round(round), keep, spared_));
+    EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(round), {spared_}));
+    EXPECT_OK(RemoveOld(FileSystem::Real(), root_, Round(round), keep, {"", spared_}));
     return *path;
   }
 
@@ -377,23 +377,28 @@ TEST_F(CheckpointTest, ResumingFromBeforeSetsTheAbandonedFutureAside) {
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));
 }
 
-TEST_F(CheckpointTest, OfAbandonedFuturesTheLastOneStays) {
+TEST_F(CheckpointTest, WhatWasSetAsideIsNeverRemoved) {
   for (int64_t round : {10, 20, 30}) Save(round, 1);
   Save(5, 2);
-  Save(10, 2);
-  Save(6, 2);
-  EXPECT_TRUE(fs::exists(root_ + "/round-00000010.abandoned/shard-00001-of-00002.safetensors"));
-  EXPECT_FALSE(fs::exists(root_ + "/round-00000030.abandoned")) << "of the future before";
-  Save(7, 2);
-  EXPECT_TRUE(fs::exists(root_ + "/round-00000010.abandoned")) << "nothing has taken its place";
-  ExpectNewest(7);
+  for (int i = 2; i <= 10; ++i) {
+    Save(10, 2);
+    Save(6, 2, /*keep=*/1);
+  }
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000010.abandoned/shard-00000-of-00001.safetensors"));
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000010.abandoned.2/shard-00001-of-00002.safetensors"));
+  EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));
+  ExpectNewest(6);
+  const auto entries = ListCheckpoints(FileSystem::Real(), root_);
+  ASSERT_OK(entries);
+  EXPECT_EQ((*entries)[2].path, root_ + "/round-00000010.abandoned.10") << "the last of the round";
+  EXPECT_EQ((*entries)[2].suffix, kAbandonedSuffix);
 }
 
 TEST_F(CheckpointTest, WhatCameLastOfARoundIsSetAsideAndNotWhatItHasReplaced) {
   Save(10, 1);
   fs::copy(Save(20, 2), root_ + "/round-00000020.old");
   fs::rename(Save(30, 1), root_ + "/round-00000030.old");
-  EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(10), ""));
+  EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(10), {}));
   ExpectNewest(10);
   EXPECT_TRUE(fs::exists(root_ + "/round-00000020.abandoned"));
   EXPECT_TRUE(fs::exists(root_ + "/round-00000030.abandoned"));

@@ -18,6 +18,7 @@
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/quarantine.h"
 
 namespace lodestar {
 
@@ -32,6 +33,7 @@ class CheckpointCourse {
     std::string active_directory = {};  // of the one under way; empty: none is
     std::optional<PublishedCheckpoint> last;
     LedgerState last_ledger;
+    Quarantine::Memory last_quarantine;
     absl::Time last_at;
     absl::Duration last_write_time;
     friend bool operator==(const Memory&, const Memory&) = default;
@@ -74,12 +76,13 @@ class CheckpointCourse {
     return !directory.empty() && directory == given_up_;
   }
 
-  // What was restored counts as the last one. `ledger`: as it is on disk.
-  void SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger, absl::Time now);
+  // What was restored counts as the last one. The others: as they are on disk.
+  void SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
+               const Quarantine::Memory& quarantine, absl::Time now);
   void ForgetLast() { last_.reset(); }
   // The last one was taken in this very state.
-  bool HoldsLast(const LedgerState& ledger) const {
-    return last_.has_value() && last_ledger_ == ledger;
+  bool HoldsLast(const LedgerState& ledger, const Quarantine::Memory& quarantine) const {
+    return last_.has_value() && last_ledger_ == ledger && last_quarantine_ == quarantine;
   }
   const std::optional<PublishedCheckpoint>& last() const { return last_; }
   std::optional<Outcome> OutcomeOf(uint64_t ticket) const;
@@ -104,6 +107,7 @@ class CheckpointCourse {
   std::map<uint64_t, Outcome> outcomes_;
   std::optional<PublishedCheckpoint> last_;
   LedgerState last_ledger_;
+  Quarantine::Memory last_quarantine_;
   absl::Time last_at_;
   absl::Duration last_write_time_;
 };

@@ -77,7 +77,8 @@ bool ClusterSaves::ServeRequestsWithLast() {
 
 void ClusterSaves::Begin(absl::string_view folder, absl::Time now) {
   const CoordinatorState state{state_.server_incarnation, state_.ledger.state(),
-                               state_.membership.Export(), state_.progress.Export()};
+                               state_.membership.Export(), state_.progress.Export(),
+                               state_.quarantine.memory()};
   const std::string directory =
       state_.checkpoints.Begin(folder, state_.ledger.next_round(), state, now);
   SaveCommand command = {.round = std::nullopt,
@@ -302,7 +303,7 @@ bool ClusterSaves::ForgetAsker(absl::string_view reason) {
   return true;
 }
 
-void ClusterSaves::Restart(const LedgerState& on_disk, absl::Time now) {
+void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
   ForgetLast();
   state_.save_askers.clear();
   state_.drop_missing_at = absl::InfiniteFuture();
@@ -315,7 +316,12 @@ void ClusterSaves::Restart(const LedgerState& on_disk, absl::Time now) {
   state_.checkpoints.SetLast({.path = checkpoint->directory,
                               .round = state_.ledger.next_round(),
                               .is_in_fallback = is_fallback},
-                             is_fallback ? LedgerState{.next_round = -1} : on_disk, now);
+                             is_fallback ? LedgerState{.next_round = -1} : on_disk.ledger,
+                             on_disk.quarantine, now);
+}
+
+void ClusterSaves::OnQuarantineChanged(absl::Time now) {
+  if (state_.saves()) state_.checkpoints.Request(now);
 }
 
 }  // namespace lodestar

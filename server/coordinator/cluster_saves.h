@@ -61,16 +61,21 @@ class ClusterSaves {
   // A process has taken over what the one before it has written down, and waits for nothing any
   // more. Returns whether anything has changed.
   bool ForgetAsker(absl::string_view reason);
-  // The servers begin a new life from state.source. `on_disk`: the ledger of the checkpoint, if it
-  // is one.
-  void Restart(const LedgerState& on_disk, absl::Time now);
+  // The servers begin a new life from state.source. `on_disk`: what the checkpoint has, if it is
+  // one.
+  void Restart(const CoordinatorState& on_disk, absl::Time now);
+  // So that a process without a journal does not let in who was shut out: a checkpoint is taken out
+  // of turn.
+  void OnQuarantineChanged(absl::Time now);
 
  private:
   void Begin(absl::string_view folder, absl::Time now);
   absl::Status OnFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
   // Whether what is on disk already serves those who asked for a checkpoint.
   bool ServeRequestsWithLast();
-  bool HoldsLast() const { return state_.checkpoints.HoldsLast(state_.ledger.state()); }
+  bool HoldsLast() const {
+    return state_.checkpoints.HoldsLast(state_.ledger.state(), state_.quarantine.memory());
+  }
   void ForgetLast();
 
   ClusterState& state_;

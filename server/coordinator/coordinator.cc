@@ -1,13 +1,10 @@
 #include "server/coordinator/coordinator.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <utility>
 #include <variant>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/job_loss.h"
@@ -64,26 +61,6 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   const auto predictions = static_cast<double>(heldout.predictions);
   summary->heldout_loss = heldout.loss_sum / predictions;
   summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
-}
-
-// Why these sums are of no loss that a trainer can have; empty: they may be.
-std::string OddLoss(double loss_sum, int64_t predictions, double lowest) {
-  if (predictions == 0) return "";
-  const double mean = loss_sum / static_cast<double>(predictions);
-  constexpr double kHighest = std::numeric_limits<float>::max();
-  if (!std::isfinite(mean)) return "is not finite";
-  if (mean >= lowest && mean <= kHighest) return "";
-  return absl::StrCat("is ", mean, "; possible are ", lowest, " to ", kHighest);
-}
-
-std::string OddLoss(const RoundReport& report, const ModelSpec& model) {
-  // A cross-entropy is below zero by rounding at most. Losses of a client's own model are fp32.
-  const double lowest = std::holds_alternative<ClientModelSpec>(model.architecture)
-                            ? std::numeric_limits<float>::lowest()
-                            : -0.01;
-  std::string odd = OddLoss(report.loss_sum, report.num_predictions, lowest);
-  if (!odd.empty()) return odd;
-  return OddLoss(report.heldout_loss_sum, report.heldout_predictions, lowest);
 }
 
 // Of a server that had nothing yet.
@@ -220,8 +197,8 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     absl::Status same = CheckSameLayout(*state_.layout, "the job", *call.layout, "this client");
     if (!same.ok()) return absl::InvalidArgumentError(same.message());
   }
-  RETURN_IF_ERROR(CheckSound(call));
-  RETURN_IF_ERROR(CheckRoom(call));
+  RETURN_IF_ERROR(faults_.CheckSound(call));
+  RETURN_IF_ERROR(CheckRoom(call.name));
   const absl::StatusOr<MembershipTable::Admission> admitted =
       state_.membership.Register(call.name, call.instance_id, now);
   // By a process before this one, mostly. Once its lease is over there may be nobody to ask.
@@ -250,33 +227,13 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   return answer;
 }
 
-absl::Status Coordinator::CheckSound(const RegisterCall& call) const {
-  if (const Quarantine::Entry* entry = state_.quarantine.Find(call.name); entry != nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker '", entry->name, "' is shut out",
-        entry->is_identity ? " with all that its certificate is good for: " : ": ", entry->reason,
-        "; check its device, its memory and its data, then let it in again with "
-        "psctl readmit ",
-        entry->name));
-  }
-  const WorkerRecord* record = state_.membership.FindByName(call.name);
-  const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
-  if (desk == state_.desks.end() ||
-      !desk->second.IsSick(call.instance_id, state_.divergence.nonfinite_limit()))
-    return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "worker '", call.name, "' has sent NaN or Inf ", desk->second.times_not_finite(),
-      " times in a row (--nonfinite_limit), while the numbers of others were finite; check its "
-      "device, its memory and its data, then start it again"));
-}
-
-absl::Status Coordinator::CheckRoom(const RegisterCall& call) const {
+absl::Status Coordinator::CheckRoom(absl::string_view name) const {
   const RobustMean& mean = state_.config.job.robust_mean;
   if (!mean.is_robust()) return absl::OkStatus();
-  const auto& workers = state_.membership.workers();
-  const auto others = std::count_if(workers.begin(), workers.end(), [&call](const auto& entry) {
-    return entry.second.is_alive() && entry.second.name != call.name;
-  });
+  const std::vector<const WorkerRecord*> members = state_.membership.Members();
+  const auto others =
+      std::count_if(members.begin(), members.end(),
+                    [name](const WorkerRecord* member) { return member->name != name; });
   if (others < kMaxRobustContributions) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "the job has ", others, " workers, and --robust_mean=", RobustMeanText(mean), " is for ",
@@ -298,6 +255,11 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
         absl::FormatDuration(absl::Ceil(rest, absl::Seconds(1))),
         "; see to its path to the servers, and to what it computes with"));
   }
+  // Others may have joined since it has registered.
+  if (const absl::Status room = CheckRoom(state_.NameOf(life.worker)); !room.ok()) {
+    state_.callers.Note(state_.NameOf(life.worker), state_.desks[life.worker].peer(), room, now);
+    return room;
+  }
   absl::Status admitted = CheckLayoutHash(layout_hash);
   if (admitted.ok()) {
     admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
@@ -311,6 +273,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
     slowest = std::min(slowest, state_.desks[member->id].progress());
   }
   RETURN_IF_ERROR(state_.membership.Join(life.worker, life.incarnation, now));
+  state_.callers.Forget(state_.NameOf(life.worker));
   state_.desks[life.worker].BeginMembership(slowest, now);
   state_.supply.OnJoined(life);
   outbox_.Tell(absl::StrCat(
@@ -540,8 +503,10 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
   outbox_.Remember();
   if (const std::string odd = OddLoss(report, state_.config.job.model); !odd.empty()) {
     const Incarnation incarnation = state_.membership.Find(worker)->incarnation;
-    OnNotFinite(worker, report.round,
-                absl::StrCat("the loss of worker '", state_.NameOf(worker), "' ", odd), now);
+    Follow(faults_.OnNotFinite(
+               worker, report.round,
+               absl::StrCat("the loss of worker '", state_.NameOf(worker), "' ", odd), now),
+           now);
     return state_.membership.Check(worker, incarnation);
   }
   desk.CountFinite();
@@ -831,182 +796,46 @@ void Coordinator::Give(const WorkLedger::Work& work, absl::Time now) {
 }
 
 void Coordinator::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
-  const WorkerRecord* record = state_.membership.Find(fault.worker);
-  // Also of a life that has just ended: whoever is refused may leave before the shard is heard.
-  if (record == nullptr || record->incarnation != fault.incarnation || !state_.is_ready()) {
-    return;
-  }
-  switch (fault.kind) {
-    case WorkerFault::Kind::kNotFinite:
-      OnNotFinite(fault.worker, fault.round, fault.text, now);
-      return;
-    case WorkerFault::Kind::kTooLong:
-    case WorkerFault::Kind::kOpposed:
-      CountPoisoned(fault, now);
-      return;
-    case WorkerFault::Kind::kUnrelated:
-      outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
-                                      "' sends what has nothing in common with what others send: "
-                                      "see to its data and its card"),
-                         now);
-      return;
-    case WorkerFault::Kind::kNotPushed:
-      outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
-                                      "' reports rounds that it has not pushed; it is dropped"),
-                         now);
-      DropWorker(fault.worker, fault.text, now);
-      return;
-  }
-}
-
-void Coordinator::CountPoisoned(const WorkerFault& fault, absl::Time now) {
-  WorkerDesk& desk = state_.desks[fault.worker];
-  const int limit = state_.divergence.poison_limit();
-  if (!desk.CountPoisoned(fault.round)) return;
-  outbox_.Remember();
-  const std::string name = state_.NameOf(fault.worker);
-  // That of many rounds already.
-  const bool is_opposed = fault.kind == WorkerFault::Kind::kOpposed;
-  const std::string what = absl::StrCat(
-      "worker '", name, "' sends what ",
-      is_opposed
-          ? "opposes what others send; it counts all the same"
-          : "is far longer than what others send; it counts as if it were as long as theirs");
-  if (is_opposed || desk.times_poisoned() >= DivergencePolicy::kPoisonAlarm) {
-    outbox_.RaiseAlarm(what, now);
-  } else {
-    outbox_.Tell(absl::StrCat(what, ": ", fault.text));
-  }
-  if (limit == 0 || desk.times_poisoned() <= limit) return;
-  const std::string reason =
-      absl::StrCat("in ", desk.times_poisoned(), " of ", DivergencePolicy::kPoisonWindow,
-                   " rounds it has sent what is far longer than what others send, or opposes it "
-                   "(--poison_limit=",
-                   limit, "), the last time: ", fault.text);
-  desk.ForgetPoisoned();
-  outbox_.RaiseAlarm(
-      absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
-      now);
-  // With a certificate it could come back under any name that begins with that of the certificate.
-  const bool has_identity = !desk.identity().empty();
-  state_.quarantine.Add({has_identity ? desk.identity() : name, reason, has_identity});
-  EvictWorkers([this](absl::string_view other) { return state_.quarantine.Find(other) != nullptr; },
-               absl::StrCat("shut out: ", reason), now);
-}
-
-absl::Status Coordinator::Readmit(absl::string_view name, absl::Time now) {
-  if (!state_.quarantine.Remove(name)) {
-    return absl::NotFoundError(absl::StrCat("no worker '",
-                                            PeerText(name, MembershipTable::kMaxNameBytes),
-                                            "' is shut out; psctl workers has the names"));
-  }
-  state_.refusals.Forget(name);
-  outbox_.Remember();
-  outbox_.Tell(absl::StrCat("worker readmitted name=", name));
-  Advance(now);
-  return absl::OkStatus();
-}
-
-// One worker whose numbers are not finite, while those of others are, is sick: it loses its life,
-// may come back, and is turned away after some times. If no member is left whose last numbers were
-// finite or are still to come, nobody is to blame: the run has diverged.
-void Coordinator::OnNotFinite(WorkerId worker, Round round, absl::string_view text,
-                              absl::Time now) {
-  const WorkerRecord* record = state_.membership.Find(worker);
-  // Once per life, however many buckets say so.
-  if (!state_.desks[worker].CountNotFinite(record->incarnation, state_.finite_reports)) return;
-  outbox_.Remember();
-  outbox_.RaiseAlarm(
-      absl::StrCat("worker '", record->name,
-                   "' has sent what is NaN, infinite or beyond all reason; it is not "
-                   "counted"),
-      now);
-  for (const WorkerRecord* member : state_.membership.Members()) {
-    if (state_.desks[member->id].is_finite()) {
-      return DropWorker(worker, NotFiniteReason(state_, worker, text), now);
-    }
-  }
-  // They were computed on the weights after `round` updates.
-  Diverge(round, round, absl::StrCat("no worker's numbers are finite any more: ", text), now);
+  Follow(faults_.OnWorkerFault(fault, now), now);
 }
 
 void Coordinator::OnShardDiverged(int shard, uint64_t server_incarnation, Round round,
                                   absl::string_view text, absl::Time now) {
   if (server_incarnation != state_.server_incarnation) return;
-  // What was saved was finite. Asynchronous rounds do not end in order: a checkpoint of more rounds
-  // may have come before this one's update.
-  const Round first_bad =
-      state_.policy->uses_rosters() ? round + 1 : state_.ledger.next_round() + 1;
-  Diverge(round, first_bad, absl::StrCat("shard ", shard, ": ", text), now);
+  Follow(faults_.OnShardDiverged(shard, round, text, now), now);
 }
 
-void Coordinator::Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now) {
-  if (!state_.is_ready() || !state_.failure.ok() || state_.should_exit) return;
-  const std::optional<PublishedCheckpoint>& last = state_.checkpoints.last();
-  const bool is_last_bad = last.has_value() && last->round >= first_bad;
-  const std::string good = !last.has_value() ? "none"
-                           : is_last_bad
-                               ? absl::StrCat("the one before ", last->path,
-                                              ", which has these weights and is set aside")
-                               : absl::StrCat("round ", last->round.value(), ", ", last->path);
-  const std::string what = absl::StrCat("diverged at round ", round.value(),
-                                        "; last good checkpoint: ", good, ". ", why);
-  state_.divergence.Note(round, what, now);
-  saves_.GiveUp(absl::FailedPreconditionError(what));
-  state_.open.clear();
-  // Before anything is restored, and for the servers that are started after this one, too.
-  outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
-  if (state_.divergence.MayRollBack() && !state_.is_stopping() && !state_.is_work_held()) {
-    state_.divergence.RollBack();
-    state_.setback.reset();  // what is done again is so for this reason
-    outbox_.RaiseAlarm(
-        absl::StrCat(what, ". Goes back to ",
-                     last.has_value() ? "that checkpoint" : "the first weights",
-                     " with the learning rate times ", state_.divergence.learning_rate_scale(),
-                     " (rollback ", state_.divergence.rollbacks(), " of ",
-                     state_.divergence.max_rollbacks(), ")"),
-        now);
-    Enter(CoordinatorPhase::kRestoring);
-    outbox_.Do(ChooseRestoreTask{});
-    return;
+void Coordinator::Follow(const FaultVerdict& verdict, absl::Time now) {
+  switch (verdict.kind) {
+    case FaultVerdict::Kind::kNothing:
+      return;
+    case FaultVerdict::Kind::kDrop:
+      return DropWorker(verdict.worker, verdict.reason, now);
+    case FaultVerdict::Kind::kShutOut:
+      EvictWorkers(
+          [this](absl::string_view name) { return state_.quarantine.Find(name) != nullptr; },
+          verdict.reason, now);
+      return;
+    case FaultVerdict::Kind::kGoBack:
+      Enter(CoordinatorPhase::kRestoring);
+      outbox_.Do(ChooseRestoreTask{});
+      return;
+    case FaultVerdict::Kind::kEnd:
+      Enter(CoordinatorPhase::kDone);
+      return Advance(now);
   }
-  const std::string after =
-      state_.divergence.rollbacks() > 0
-          ? absl::StrCat(" (after ", state_.divergence.rollbacks(), " rollbacks)")
-          : "";
-  if (is_last_bad) state_.checkpoints.ForgetLast();
-  state_.failure = absl::FailedPreconditionError(
-      absl::StrCat(what, after, ". Lower --learning_rate, or set --clip_norm, and start again"));
-  outbox_.RaiseAlarm(state_.failure.message(), now);
-  state_.stop_reason = what;
-  state_.last_save.Begin(/*gives_up=*/true, now);
-  Enter(CoordinatorPhase::kDone);
+}
+
+absl::Status Coordinator::Readmit(absl::string_view name, absl::Time now) {
+  RETURN_IF_ERROR(faults_.Readmit(name, now));
   Advance(now);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> Coordinator::RollBack(Round round, absl::string_view why, absl::Time now) {
-  const auto refuse = [](absl::string_view because) {
-    return absl::FailedPreconditionError(absl::StrCat("the job cannot go back now: ", because));
-  };
-  if (!state_.saves()) return refuse("nothing is saved, because there is no --checkpoint_dir");
-  if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
-  if (state_.is_stopping() || state_.should_exit || !state_.failure.ok() ||
-      state_.phase == CoordinatorPhase::kDone) {
-    return refuse(
-        "it is over, or ends; start the server with --resume=PATH of an older checkpoint");
-  }
   const int64_t rounds_done = state_.rounds_done();
-  outbox_.RaiseAlarm(absl::StrCat("goes back to the newest checkpoint of at most ", round.value(),
-                                  " rounds, from round ", rounds_done, ": ", why),
-                     now);
-  state_.setback = Setback{rounds_done, absl::StrCat("an operator sent the job back to round ",
-                                                     round.value(), " or before (", why, ")")};
-  saves_.GiveUp(absl::AbortedError(absl::StrCat("the job goes back: ", why)));
-  state_.open.clear();
-  outbox_.Do(SetAsideTask{round + 1, "are not to be gone on from"});
-  Enter(CoordinatorPhase::kRestoring);
-  outbox_.Do(ChooseRestoreTask{});
-  Advance(now);
+  ASSIGN_OR_RETURN(const FaultVerdict verdict, faults_.RollBack(round, why, now));
+  Follow(verdict, now);
   return rounds_done;
 }
 
@@ -1232,7 +1061,10 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
         CheckSameLayout(*state_.layout, "the job", *choice.layout, "the weights on disk"));
   }
   if (choice.layout.has_value()) state_.layout = choice.layout;
-  const LedgerState on_disk = saved.ledger;
+  // What this process knows is newer: it may have gone back.
+  const bool is_new_process = state_.server_incarnation == 0;
+  if (is_new_process) state_.quarantine = Quarantine(saved.quarantine);
+  const CoordinatorState on_disk = saved;
   state_.divergence.Reconcile(saved.ledger);
   state_.server_incarnation = std::max({choice.server_incarnation, saved.server_incarnation + 1,
                                         state_.server_incarnation + 1, last_life.value() + 1});
@@ -1253,6 +1085,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.over_since = absl::InfiniteFuture();
   state_.shard_failure = absl::OkStatus();
   saves_.Restart(on_disk, now);
+  if (state_.quarantine.memory() != on_disk.quarantine) saves_.OnQuarantineChanged(now);
   state_.resumed = choice.resumed;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (const std::string lost = LostText(state_); !lost.empty()) outbox_.Tell(lost);

@@ -31,6 +31,7 @@
 #include "common/layout.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/cluster_faults.h"
 #include "server/coordinator/cluster_memory.h"
 #include "server/coordinator/cluster_saves.h"
 #include "server/coordinator/cluster_snapshot.h"
@@ -112,9 +113,11 @@ class Coordinator {
   // name.
   absl::Status Readmit(absl::string_view name, absl::Time now);
   // All go back to the newest checkpoint of at most `round` rounds; there is one. Those of more are
-  // set aside. Returns how many rounds were done. Errors: FailedPrecondition (nothing is
-  // saved, or the job is not under way).
+  // set aside. It is so for good, also after a crash, once server_incarnation() is another one.
+  // Returns how many rounds were done. Errors: those of CheckMayRollBack().
   absl::StatusOr<int64_t> RollBack(Round round, absl::string_view why, absl::Time now);
+  // Errors: FailedPrecondition (nothing is saved, or the job is not under way).
+  absl::Status CheckMayRollBack(absl::Time now) const { return faults_.CheckMayRollBack(now); }
   // A worker was turned away, here or before the call came here; for log and status.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);
@@ -248,9 +251,9 @@ class Coordinator {
   // Lives of workers.
   absl::StatusOr<Registration> Admit(const RegisterCall& call, absl::Time now);
   absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
-  absl::Status CheckSound(const RegisterCall& call) const;
-  // Where a round takes so many contributions at most.
-  absl::Status CheckRoom(const RegisterCall& call) const;
+  // Where a round takes so many contributions at most. Who has registered and not joined takes no
+  // room.
+  absl::Status CheckRoom(absl::string_view name) const;
   absl::Status CheckLayoutHash(absl::string_view layout_hash) const;
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
@@ -287,13 +290,7 @@ class Coordinator {
   bool CloseRounds(absl::Time now);
   void CloseRound(const OpenRound& round, absl::Time now);
 
-  // Numbers that are not finite.
-  // What a worker has sent is far longer than what others send, or opposes it: counts the round,
-  // and drops the worker and shuts out its name where there were too many such rounds.
-  void CountPoisoned(const WorkerFault& fault, absl::Time now);
-  void OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
-  // Weights after `first_bad` updates are not to be used any more.
-  void Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
+  void Follow(const FaultVerdict& verdict, absl::Time now);
 
   // Servers.
   absl::Status GoOnFrom(CoordinatorMemory memory, absl::Time now);
@@ -325,6 +322,7 @@ class Coordinator {
   RegistrationLimit registrations_;
   Outbox outbox_{&state_.alarms};
   ClusterSaves saves_{&state_, &outbox_};
+  ClusterFaults faults_{&state_, &outbox_, &saves_};
 };
 
 }  // namespace lodestar

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_state_json.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
 namespace lodestar {
@@ -72,6 +73,18 @@ class CoordinatorDivergenceTest : public ::testing::Test {
                                  .kind = WorkerFault::Kind::kNotFinite,
                                  .text = "bucket 3, element 7: NaN"},
                                 cluster_->now());
+  }
+  void TooLong(int worker, int64_t round) {
+    const WorkerLife& life = workers_[worker].life;
+    // Every bucket says so.
+    for (int bucket = 0; bucket < 3; ++bucket) {
+      coordinator().OnWorkerFault({.worker = life.worker,
+                                   .incarnation = life.incarnation,
+                                   .round = Round(round),
+                                   .kind = WorkerFault::Kind::kTooLong,
+                                   .text = absl::StrCat("bucket ", bucket, ": a norm of 90")},
+                                  cluster_->now());
+    }
   }
   bool IsAlive(int worker) {
     return coordinator().PollGrant(workers_[worker].life, cluster_->now()).ok();
@@ -458,18 +471,7 @@ TEST_F(CoordinatorDivergenceTest, WhoSendsWhatIsTooLongInTooManyRoundsIsShutOutU
   Coordinator::Config config = Config(2);
   config.divergence.poison_limit = 2;
   Start(config);
-  const auto too_long = [this](int64_t round) {
-    const WorkerLife& life = workers_[1].life;
-    // Every bucket says so.
-    for (int bucket = 0; bucket < 3; ++bucket) {
-      coordinator().OnWorkerFault({.worker = life.worker,
-                                   .incarnation = life.incarnation,
-                                   .round = Round(round),
-                                   .kind = WorkerFault::Kind::kTooLong,
-                                   .text = absl::StrCat("bucket ", bucket, ": a norm of 90")},
-                                  cluster_->now());
-    }
-  };
+  const auto too_long = [this](int64_t round) { TooLong(1, round); };
   too_long(0);
   too_long(1);
   EXPECT_TRUE(IsAlive(1));
@@ -540,6 +542,50 @@ TEST_F(CoordinatorDivergenceTest, WhoHasACertificateIsShutOutWithAllItsNames) {
   EXPECT_OK(register_as("cardinal", "cardinal"));
   EXPECT_OK(coordinator().Readmit("card.1", cluster_->now())) << "the name that people have seen";
   EXPECT_OK(register_as("card.3", "card"));
+}
+
+TEST_F(CoordinatorDivergenceTest, CheckpointsKeepWhoIsShutOut) {
+  Coordinator::Config config = Config(2);
+  config.divergence.poison_limit = 1;
+  config.job.keep_workers = 1;
+  Start(config);
+  Train(4);
+  cluster_->FinishSave();
+  for (const int64_t round : {4, 5}) TooLong(1, round);
+  const auto is_shut_out =
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("worker 'b' is shut out"));
+  EXPECT_THAT(cluster_->Register(workers_[1]).status(), is_shut_out);
+  TestWorker b = workers_[1];
+  workers_.pop_back();
+  Train(1);
+  ASSERT_EQ(cluster_->sent().save_directories.size(), 2) << "out of turn";
+  cluster_->FinishSave();
+  const std::vector<CheckpointRecord> saved = cluster_->store().published;
+
+  // It goes back to where nobody was shut out, and that is taken anew.
+  ASSERT_OK(coordinator().RollBack(Round(4), "", cluster_->now()));
+  const auto choice_of = [&](const CheckpointRecord& record) {
+    return RestoreChoice{.source = CheckpointSource{record.final_directory},
+                         .state = *CoordinatorStateFromJson(CoordinatorStateToJson(record.state)),
+                         .layout = record.layout,
+                         .server_incarnation = 2000};
+  };
+  EXPECT_THAT(saved[0].state.quarantine, IsEmpty());
+  coordinator().OnRestoreChosen(choice_of(saved[0]), cluster_->now());
+  cluster_->LoadAll();
+  EXPECT_THAT(cluster_->Register(b).status(), is_shut_out);
+  ASSERT_EQ(cluster_->sent().save_directories.size(), 3);
+  cluster_->FinishSave();
+  EXPECT_EQ(cluster_->store().published.back().round, Round(4));
+  EXPECT_EQ(cluster_->store().published.back().state.quarantine, saved[1].state.quarantine);
+
+  // Another process, without a journal.
+  CoordinatorHarness restarted(config);
+  restarted.Start(choice_of(saved[1]));
+  EXPECT_THAT(restarted.Register(b).status(), is_shut_out);
+  EXPECT_THAT(restarted.sent().save_directories, IsEmpty());
+  EXPECT_OK(restarted.coordinator().Readmit("b", restarted.now()));
+  EXPECT_OK(restarted.Register(b));
 }
 
 TEST_F(CoordinatorDivergenceTest, WhoSendsWhatIsTooLongAgainAndAgainIsAnAlarm) {

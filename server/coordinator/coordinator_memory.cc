@@ -21,7 +21,8 @@ bool IsAllInCheckpoint(const CoordinatorMemory& memory) {
   if (!memory.open.empty() || !memory.checkpoints.last.has_value()) return false;
   LedgerState ledger = memory.ledger.state;
   ledger.data_sets = DataSets(memory.ledger.data).Export();
-  return memory.checkpoints.last_ledger == ledger;
+  return memory.checkpoints.last_ledger == ledger &&
+         memory.checkpoints.last_quarantine == memory.quarantine;
 }
 
 absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards) {

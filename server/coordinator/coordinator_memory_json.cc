@@ -259,6 +259,7 @@ void Describe(Archive& archive, CheckpointCourse::Memory& checkpoints) {
   archive("active_directory", checkpoints.active_directory);
   archive("last", checkpoints.last);
   archive("last_ledger", checkpoints.last_ledger);
+  archive.Optional("last_quarantine", checkpoints.last_quarantine);
   archive("last_at", checkpoints.last_at);
   archive("last_write_time", checkpoints.last_write_time);
 }

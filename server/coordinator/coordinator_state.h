@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/cluster_messages.h"
 #include "common/job_loss.h"
+#include "server/coordinator/quarantine.h"
 #include "server/membership/membership_table.h"
 
 namespace lodestar {
@@ -49,6 +50,7 @@ struct CoordinatorState {
   LedgerState ledger;
   MembershipState membership;
   ProgressState progress = {};
+  Quarantine::Memory quarantine = {};
   friend bool operator==(const CoordinatorState&, const CoordinatorState&) = default;
 };
 

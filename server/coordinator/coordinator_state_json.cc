@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "server/coordinator/quarantine.h"
 
 namespace lodestar {
 namespace {
@@ -183,6 +184,30 @@ absl::StatusOr<ProgressState> ProgressFromJson(const Json& json) {
   return progress;
 }
 
+Json QuarantineToJson(const Quarantine::Memory& quarantine) {
+  Json json = Json::array();
+  for (const Quarantine::Entry& entry : quarantine) {
+    json.push_back({{"name", entry.name}, {"reason", entry.reason}});
+    if (entry.is_identity) json.back()["is_identity"] = true;
+  }
+  return json;
+}
+
+absl::StatusOr<Quarantine::Memory> QuarantineFromJson(const Json& json) {
+  if (!json.is_array() || json.size() > Quarantine::kMaxNames) {
+    return Refuse("quarantine", absl::StrCat("a list of at most ", Quarantine::kMaxNames));
+  }
+  Quarantine::Memory quarantine;
+  for (const Json& entry : json) {
+    Quarantine::Entry shut_out;
+    ASSIGN_OR_RETURN(shut_out.name, String(entry, "name"));
+    ASSIGN_OR_RETURN(shut_out.reason, String(entry, "reason"));
+    shut_out.is_identity = entry.contains("is_identity");
+    quarantine.push_back(std::move(shut_out));
+  }
+  return quarantine;
+}
+
 }  // namespace
 
 std::string CoordinatorStateToJson(const CoordinatorState& state) {
@@ -209,7 +234,8 @@ std::string CoordinatorStateToJson(const CoordinatorState& state) {
                        {"last_id", state.membership.last_id.value()},
                        {"view", state.membership.view.value()},
                        {"workers", workers}}},
-                     {"progress", ProgressToJson(state.progress)}};
+                     {"progress", ProgressToJson(state.progress)},
+                     {"quarantine", QuarantineToJson(state.quarantine)}};
   // A fingerprint comes from a peer and need not be UTF-8.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -226,6 +252,10 @@ absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view text
   // For people only: a checkpoint without it is as good.
   if (const auto progress = json.find("progress"); progress != json.end()) {
     ASSIGN_OR_RETURN(state.progress, ProgressFromJson(*progress));
+  }
+  // Without it, as in checkpoints of earlier versions, nobody is shut out.
+  if (const auto quarantine = json.find("quarantine"); quarantine != json.end()) {
+    ASSIGN_OR_RETURN(state.quarantine, QuarantineFromJson(*quarantine));
   }
   return state;
 }

@@ -29,6 +29,7 @@ CoordinatorState SomeState() {
   state.membership.view = ViewId(9);
   state.progress.loss = {0.1, Round(11), 1.0 / 3.0, std::nullopt, Round(10)};
   state.progress.trained_time = absl::Milliseconds(123456789);
+  state.quarantine = {{"c", "has sent what is \"long\""}, {"a", "", true}};
   return state;
 }
 
@@ -66,6 +67,7 @@ TEST(CoordinatorStateJsonTest, ReadsTheOneDataSetOfVersion010) {
   const auto without_data = read("null");
   ASSERT_TRUE(without_data.ok()) << without_data.status();
   EXPECT_TRUE(without_data->ledger.data_sets.empty());
+  EXPECT_TRUE(without_data->quarantine.empty()) << "nobody was shut out then";
 }
 
 TEST(CoordinatorStateJsonTest, ADivergedLossIsUnknownAfterwards) {
@@ -92,6 +94,8 @@ TEST(CoordinatorStateJsonTest, NamesTheFieldThatIsWrong) {
         Damage{"\"next_sample\":7", "\"next_sample\":-7", "next_sample"},
         Damage{"\"data_sets\":[", "\"data_set\":[", "data_sets"},
         Damage{"\"train_loss\":0.1", "\"train_loss\":\"0\"", "train_loss"},
+        Damage{"\"reason\":\"\"", "\"reason\":0", "reason"},
+        Damage{"\"quarantine\":[", "\"quarantine\":7,\"other\":[", "quarantine"},
         Damage{"\"view\":9", "\"view\":\"9\"", "view"}}) {
     std::string bad = good;
     const size_t at = bad.find(damage.from);

@@ -54,6 +54,29 @@ TEST(CoordinatorWorkersTest, ARobustMeanLetsInAsManyWorkersAsItCombines) {
   EXPECT_TRUE(cluster.Register(late).ok());
 }
 
+TEST(CoordinatorWorkersTest, WhoNeverJoinsTakesNoRoomOfARobustMean) {
+  Coordinator::Config config = TestConfig();
+  config.job.robust_mean = *ParseRobustMean("median");
+  config.job.global_batch_size = 0;
+  config.job.batch_size = 1;
+  CoordinatorHarness cluster(config);
+  cluster.Start();
+  std::vector<TestWorker> idle;
+  for (int i = 0; i < kMaxRobustContributions; ++i) {
+    idle.push_back({absl::StrCat("idle", i), static_cast<uint64_t>(1000 + i), {}});
+    ASSERT_TRUE(cluster.Register(idle.back()).ok());
+  }
+  std::vector<TestWorker> workers;
+  for (int i = 0; i < kMaxRobustContributions; ++i) {
+    workers.push_back(cluster.Add(absl::StrCat("w", i)));
+  }
+  EXPECT_THAT(cluster.Join(idle[0]),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("has 32 workers")));
+  EXPECT_TRUE(cluster.Join(workers[3]).ok()) << "it is in already";
+  ASSERT_TRUE(cluster.coordinator().Leave(workers[5].life, "", {}, cluster.now()).ok());
+  EXPECT_TRUE(cluster.Join(idle[0]).ok());
+}
+
 TEST(CoordinatorWorkersTest, RoundsOfTooFewForARobustMeanAreAnAlarm) {
   Coordinator::Config config = TestConfig(2);
   config.job.robust_mean = *ParseRobustMean("trimmed:1");

@@ -121,12 +121,12 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
     // What failed before, and what a shard wrote after that.
     absl::Status tidied = RemoveUnfinished(*deps_.file_system, folder);
     if (absl::StartsWith(published, folder + "/")) {
-      tidied.Update(
-          RemoveOld(*deps_.file_system, folder, round, config_.keep, config_.resume_path));
+      tidied.Update(RemoveOld(*deps_.file_system, folder, round, config_.keep,
+                              {config_.resume_path, awaited_path_}));
     }
     if (!tidied.ok()) LogWarn("{} keeps what is not needed: {}", folder, tidied.message());
     const absl::Status aside =
-        SetAsideNewer(*deps_.file_system, folder, round, config_.resume_path);
+        SetAsideNewer(*deps_.file_system, folder, round, {config_.resume_path});
     if (aside.ok()) continue;
     alarms.push_back(absl::StrCat(
         "checkpoints of rounds after ", round.value(), ", of an earlier run, stay in ", folder,
@@ -184,7 +184,7 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
   if (!StartsFromFolders()) return;
   const Round last_good(task.first_bad.value() - 1);
   for (const std::string& folder : folders_) {
-    set_aside_.Update(SetAsideNewer(*deps_.file_system, folder, last_good, config_.resume_path));
+    set_aside_.Update(SetAsideNewer(*deps_.file_system, folder, last_good, {config_.resume_path}));
   }
   if (set_aside_.ok()) return;
   set_aside_ = absl::Status(
@@ -197,6 +197,7 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
 void CheckpointKeeper::Carry(const ChooseRestoreTask&) {
   absl::StatusOr<RestoreChoice> choice = Choose();
   has_chosen_ = true;
+  awaited_path_.clear();
   if (choice.ok()) choice->server_incarnation = deps_.new_server_incarnation();
   deps_.reports->OnRestoreChosen(choice);
 }
@@ -222,7 +223,8 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
   if (aside != entries.end()) {
     choice.alarm = absl::StrCat(
         "begins anew at round 0: all checkpoints in ", config_.root,
-        " were set aside; to start from the newest of them, give --resume=", aside->path);
+        " were set aside; to start from one of them, give --resume=PATH; that of most rounds is ",
+        aside->path);
   } else if (!config_.crashed_holder.empty() && !has_chosen_) {
     choice.alarm = absl::StrCat("begins anew at round 0: ", config_.crashed_holder,
                                 " ended before its first checkpoint in ", config_.root);
@@ -291,32 +293,59 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Round round) {
   absl::Notification done;
   deps_.executor->Schedule([&] {
     found = FindUpTo(round);
+    // What is published before the caller goes on must not be one too many.
+    if (found.ok()) awaited_path_ = found->path;
     done.Notify();
   });
   done.WaitForNotification();
   return found;
 }
 
-absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) const {
-  std::optional<PublishedCheckpoint> newest;
-  std::optional<Round> oldest;
-  if (StartsFromFolders()) {
-    for (const std::string& folder : folders_) {
-      ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
-                       ListWholeCheckpoints(*deps_.file_system, folder));
-      for (const CheckpointEntry& entry : entries) {
-        oldest = std::min(oldest.value_or(entry.round), entry.round);
-        if (entry.round > round || (newest.has_value() && newest->round >= entry.round)) continue;
-        newest = PublishedCheckpoint{.path = entry.path, .round = entry.round};
-      }
+absl::StatusOr<std::vector<CheckpointEntry>> CheckpointKeeper::ListToGoBackTo() const {
+  std::vector<CheckpointEntry> all;
+  if (!StartsFromFolders()) return all;
+  for (const std::string& folder : folders_) {
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
+                     ListWholeCheckpoints(*deps_.file_system, folder));
+    for (const CheckpointEntry& entry : entries) {
+      all.push_back(entry);
+      all.back().round = WrittenRound(*deps_.file_system, entry);
     }
   }
-  if (newest.has_value()) return *newest;
-  return absl::NotFoundError(
-      absl::StrCat("there is no checkpoint of at most ", round.value(), " rounds to go back to; ",
-                   oldest.has_value() ? absl::StrCat("the oldest is of round ", oldest->value(),
-                                                     " (--checkpoint_keep says how many stay)")
-                                      : "none was written"));
+  std::stable_sort(all.begin(), all.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
+    return a.round > b.round;
+  });
+  return all;
+}
+
+absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) const {
+  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListToGoBackTo());
+  const std::string oldest =
+      entries.empty() ? "none was written"
+                      : absl::StrCat("the oldest is of round ", entries.back().round.value(),
+                                     " (--checkpoint_keep says how many stay)");
+  std::erase_if(entries, [round](const CheckpointEntry& entry) { return entry.round > round; });
+  if (entries.empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint of at most ", round.value(),
+                                            " rounds to go back to; ", oldest));
+  }
+  std::vector<std::string> damages;
+  for (const CheckpointEntry& entry : entries) {
+    const absl::Status verified = VerifyCheckpoint(*deps_.file_system, entry.path).status();
+    if (!verified.ok()) {
+      damages.push_back(absl::StrCat(entry.path, " cannot be used: ", verified.message()));
+      continue;
+    }
+    // Another one of the same round is as good.
+    if (entry.round == entries.front().round) return PublishedCheckpoint{entry.path, entry.round};
+    return absl::DataLossError(
+        absl::StrCat(absl::StrJoin(damages, "; "), "; nothing was changed. The newest before ",
+                     damages.size() == 1 ? "it" : "them", " that is whole is ", entry.path,
+                     ", of round ", entry.round.value(), ": ask for that round"));
+  }
+  return absl::DataLossError(
+      absl::StrCat(absl::StrJoin(damages, "; "),
+                   "; nothing was changed. No older one is whole: bring one back from a copy"));
 }
 
 absl::StatusOr<uint64_t> CheckpointKeeper::LastServerIncarnation() const {

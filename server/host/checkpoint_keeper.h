@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/checkpoint_directory.h"
 #include "common/checkpoint_manifest.h"
 #include "common/clock.h"
 #include "common/executor.h"
@@ -69,8 +70,10 @@ class CheckpointKeeper {
   // the disk. Errors: those of files.
   absl::StatusOr<uint64_t> LastServerIncarnation() const;
 
-  // The checkpoint of most rounds up to `round` that a rollback would go to, unverified. Blocks for
-  // what is queued and for the disk. Errors: NotFound, naming the oldest; those of files.
+  // The checkpoint of most rounds up to `round`, which a rollback would go to: verified, and kept
+  // beyond Config::keep until the cluster is restored or this is asked again. Blocks for what is
+  // queued and for the disk. Errors: NotFound, naming the oldest; DataLoss if it does not verify,
+  // naming the newest before it that does; those of files.
   absl::StatusOr<PublishedCheckpoint> NewestUpTo(Round round);
 
   // Only queues.
@@ -95,17 +98,21 @@ class CheckpointKeeper {
   absl::StatusOr<RestoreChoice> Anew() const;
   absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest() const;
   absl::StatusOr<PublishedCheckpoint> FindUpTo(Round round) const;
+  // In all folders that the cluster would be restored from, by what their manifests say: newest
+  // first.
+  absl::StatusOr<std::vector<CheckpointEntry>> ListToGoBackTo() const;
   absl::StatusOr<RestoreChoice> FromCheckpoint(const FoundCheckpoint& found) const;
   RestoreChoice FreshStart() const;
 
   const Config config_;
   const std::vector<std::string> folders_;  // the root and the fallback, as far as there are any
   const Deps deps_;
-  // The next three are of the executor. Once this process has published a checkpoint, a
+  // The next four are of the executor. Once this process has published a checkpoint, a
   // restart of the cluster goes back to that, whatever the flags said about the start.
   bool has_published_ = false;
   bool has_chosen_ = false;
-  absl::Status set_aside_;  // of the last SetAsideTask
+  absl::Status set_aside_;    // of the last SetAsideTask
+  std::string awaited_path_;  // by who has asked NewestUpTo(); empty: nobody
 };
 
 }  // namespace lodestar

@@ -170,8 +170,8 @@ TEST_F(CheckpointKeeperTest, NoProcessStartsFromWhatWasSetAside) {
   keeper_->Do(SetAsideTask{Round(2), "are bad"});
   const RestoreChoice choice = Choose();
   EXPECT_EQ(SourceOf(choice), "");
-  EXPECT_THAT(choice.alarm, AllOf(HasSubstr("begins anew at round 0"),
-                                  HasSubstr("--resume=" + Path(2) + ".abandoned")));
+  EXPECT_THAT(choice.alarm, AllOf(HasSubstr("begins anew at round 0"), HasSubstr("--resume=PATH"),
+                                  HasSubstr(Path(4) + ".abandoned")));
 }
 
 TEST_F(CheckpointKeeperTest, KnowsWhatThereIsToGoBackTo) {
@@ -190,6 +190,41 @@ TEST_F(CheckpointKeeperTest, KnowsWhatThereIsToGoBackTo) {
   config_.resume = false;
   StartProcess();
   EXPECT_THAT(round_of(9), StatusIs(absl::StatusCode::kNotFound)) << "those are of another run";
+}
+
+TEST_F(CheckpointKeeperTest, OnlyWhatIsWholeIsGoneBackTo) {
+  for (const int64_t round : {2, 4, 6}) Save(round);
+  const auto damage = [this](int64_t round) {
+    const std::string path = Path(round) + "/shard-00000-of-00001.safetensors";
+    ASSERT_OK_AND_ASSIGN(SequentialFileWriter file, SequentialFileWriter::Create(*disk_, path));
+    ASSERT_OK(file.Append("short"));
+    ASSERT_OK(file.Finish(/*sync=*/false));
+  };
+  damage(4);
+  EXPECT_THAT(
+      keeper_->NewestUpTo(Round(5)),
+      StatusIs(absl::StatusCode::kDataLoss,
+               AllOf(HasSubstr(Path(4) + " cannot be used: "), HasSubstr("bytes"),
+                     HasSubstr("nothing was changed"), HasSubstr(Path(2) + ", of round 2"))));
+  EXPECT_EQ(SourceOf(Choose()), Path(6));
+  damage(2);
+  EXPECT_THAT(keeper_->NewestUpTo(Round(5)),
+              StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(Path(2) + " cannot be used: "),
+                                                          HasSubstr("No older one is whole"))));
+}
+
+TEST_F(CheckpointKeeperTest, WhatIsGoneBackToStaysMeanwhile) {
+  config_.keep = 2;
+  StartProcess();
+  for (const int64_t round : {2, 4}) Save(round);
+  ASSERT_OK(keeper_->NewestUpTo(Round(3)));
+  Save(6);
+  EXPECT_TRUE(disk_->Exists(Path(2)));
+  keeper_->Do(SetAsideTask{Round(4), "are not to be gone on from"});
+  EXPECT_EQ(SourceOf(Choose()), Path(2));
+  Save(4);
+  Save(5);
+  EXPECT_FALSE(disk_->Exists(Path(2))) << "for ever";
 }
 
 TEST_F(CheckpointKeeperTest, RunThatHasSavedNothingSpeaksAgainstNoCheckpoint) {
@@ -390,7 +425,7 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
         EXPECT_EQ(NewestNumber(), 21);
         std::vector<std::string> names = disk_->List(root_).value_or(std::vector<std::string>());
         std::erase_if(names, [](const std::string& name) {
-          return absl::EndsWith(name, kAbandonedSuffix) || absl::StartsWith(name, ".tried");
+          return IsAbandonedName(name) || absl::StartsWith(name, ".tried");
         });
         EXPECT_THAT(names, ElementsAre("round-00000020", "round-00000021"));
       }

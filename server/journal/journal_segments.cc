@@ -7,25 +7,25 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/journal_name.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
 namespace {
 
-constexpr absl::string_view kSuffix = ".journal";
 constexpr absl::string_view kAside = ".damaged";
 
 }  // namespace
 
 std::string JournalSegmentPath(absl::string_view folder, uint64_t number) {
-  return absl::StrFormat("%s/%08d%s", folder, number, kSuffix);
+  return absl::StrFormat("%s/%08d%s", folder, number, kJournalSuffix);
 }
 
 std::string JournalWatermarkPath(absl::string_view folder) {
   return absl::StrCat(folder, "/watermark");
 }
 
-bool IsJournalSegment(absl::string_view path) { return absl::EndsWith(path, kSuffix); }
+bool IsJournalSegment(absl::string_view path) { return absl::EndsWith(path, kJournalSuffix); }
 
 absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,
                                                           const std::string& folder) {
@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_syste
   for (const std::string& name : names) {
     absl::string_view digits = name;
     uint64_t number = 0;
-    if (absl::ConsumeSuffix(&digits, kSuffix) && absl::SimpleAtoi(digits, &number)) {
+    if (absl::ConsumeSuffix(&digits, kJournalSuffix) && absl::SimpleAtoi(digits, &number)) {
       numbers.push_back(number);
     }
   }

@@ -193,8 +193,7 @@ absl::Status SetOthersAside(FileSystem& disk, const MirroredFolders& folders, in
   std::set<std::string> others;
   for (const FileEntry& entry : ours) {
     const std::string checkpoint = entry.path.path.substr(0, entry.path.path.find('/'));
-    if (entry.path.folder != MirroredFolder::kCheckpoints ||
-        absl::EndsWith(checkpoint, kAbandonedSuffix)) {
+    if (entry.path.folder != MirroredFolder::kCheckpoints || IsAbandonedName(checkpoint)) {
       continue;
     }
     const auto other = there.find(entry.path);
@@ -208,10 +207,9 @@ absl::Status SetOthersAside(FileSystem& disk, const MirroredFolders& folders, in
       RETURN_IF_ERROR(disk.RemoveAll(located));
       continue;
     }
-    RETURN_IF_ERROR(disk.RemoveAll(absl::StrCat(located, kAbandonedSuffix)));
-    RETURN_IF_ERROR(disk.Rename(located, absl::StrCat(located, kAbandonedSuffix)));
-    tell(absl::StrCat("checkpoint ", checkpoint, " is not the replica's: it stays as ", checkpoint,
-                      kAbandonedSuffix));
+    const std::string aside = AbandonedPath(disk, located);
+    RETURN_IF_ERROR(disk.Rename(located, aside));
+    tell(absl::StrCat("checkpoint ", checkpoint, " is not the replica's: it stays as ", aside));
   }
   return absl::OkStatus();
 }

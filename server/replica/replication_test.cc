@@ -362,6 +362,8 @@ TEST_F(ReplicationTest, CheckpointsOfOthersStayBeside) {
   ASSERT_OK(here_->CreateDirectories("/run/round-00000007"));
   ASSERT_OK(Write(*here_, "/run/round-00000007/weights", "of another run"));
   ASSERT_OK(Write(*here_, "/run/round-00000007/MANIFEST.json", "whole"));
+  ASSERT_OK(here_->CreateDirectories("/run/round-00000007.abandoned"));
+  ASSERT_OK(Write(*here_, "/run/round-00000007.abandoned/weights", "set aside before"));
   // However often it takes.
   for (int calls = 0; calls < 8; ++calls) {
     int left = calls;
@@ -372,6 +374,7 @@ TEST_F(ReplicationTest, CheckpointsOfOthersStayBeside) {
   ASSERT_OK(StartServer());
   EXPECT_FALSE(here_->Exists("/run/round-00000007"));
   EXPECT_TRUE(here_->Exists("/run/round-00000007.abandoned/weights"));
+  EXPECT_TRUE(here_->Exists("/run/round-00000007.abandoned.2/MANIFEST.json"));
   EXPECT_TRUE(here_->Exists("/run/round-00000004/weights"));
 }
 

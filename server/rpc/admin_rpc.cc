@@ -19,6 +19,9 @@ namespace {
 
 constexpr size_t kMaxReasonBytes = 256;
 
+// To set checkpoints aside, and to read the one that is gone back to once more.
+constexpr absl::Duration kRollBackPatience = absl::Minutes(30);
+
 constexpr absl::Duration kCheckpointPatience = absl::Minutes(10);
 // For the round under way, the last checkpoint and its repetitions.
 constexpr absl::Duration kStopPatience = absl::Minutes(10);
@@ -186,28 +189,39 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
                                              v1::RollBackReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   disk_.Schedule([this, reactor, request, reply, who = WhoCalls(*context)] {
-    const auto roll_back = [&]() -> absl::Status {
-      if (request->round() < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("round is ", request->round(), "; wanted is at least 0"));
-      }
-      const Round round(request->round());
-      ASSIGN_OR_RETURN(const PublishedCheckpoint found, deps_.find_checkpoint(round));
-      std::string why = PeerText(request->reason(), kMaxReasonBytes);
-      if (why.empty()) why = "no reason was given";
-      ASSIGN_OR_RETURN(const int64_t rounds_done,
-                       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-                         return coordinator.RollBack(round, why, now);
-                       }));
-      LogInfo("audit: {} has sent the job back to {}: {}", who, found.path, why);
-      reply->set_path(found.path);
-      reply->set_round(found.round.value());
-      reply->set_rounds_undone(std::max<int64_t>(0, rounds_done - found.round.value()));
-      return absl::OkStatus();
+    const absl::StatusOr<PublishedCheckpoint> found = FindFor(*request);
+    if (!found.ok()) return reactor->Finish(ToGrpcStatus(found.status()));
+    reply->set_path(found->path);
+    reply->set_round(found->round.value());
+    const auto set_undone = [reply, found](int64_t rounds_done) {
+      reply->set_rounds_undone(std::max<int64_t>(0, rounds_done - found->round.value()));
     };
-    reactor->Finish(ToGrpcStatus(roll_back()));
+    if (request->only_check()) {
+      const absl::Status status =
+          deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
+            set_undone(coordinator.rounds_done());
+            return coordinator.CheckMayRollBack(now);
+          });
+      return reactor->Finish(ToGrpcStatus(status));
+    }
+    std::string why = PeerText(request->reason(), kMaxReasonBytes);
+    if (why.empty()) why = "no reason was given";
+    LogInfo("audit: {} sends the job back to {}: {}", who, found->path, why);
+    lodestar::RollBack(*deps_.strand, Round(request->round()), why, kRollBackPatience,
+                       [reactor, set_undone](const absl::StatusOr<int64_t>& rounds_done) {
+                         if (rounds_done.ok()) set_undone(*rounds_done);
+                         reactor->Finish(ToGrpcStatus(rounds_done.status()));
+                       });
   });
   return reactor;
+}
+
+absl::StatusOr<PublishedCheckpoint> AdminRpc::FindFor(const v1::RollBackRequest& request) const {
+  if (request.round() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("round is ", request.round(), "; wanted is at least 0"));
+  }
+  return deps_.find_checkpoint(Round(request.round()));
 }
 
 }  // namespace lodestar

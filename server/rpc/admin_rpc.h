@@ -1,4 +1,4 @@
-// AdminService (proto/status_service.proto): checkpoint, export and stop on request.
+// AdminService (proto/status_service.proto): what operators ask of a job.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class AdminRpc final : public v1::AdminService::CallbackService {
     CoordinatorStrand* strand = nullptr;
     const ShardHost* local = nullptr;
     TransportSecurity security;  // of calls to other servers
-    // The checkpoint of most rounds up to this one. Blocks for the disk. Errors: NotFound.
+    // See CheckpointKeeper::NewestUpTo().
     std::function<absl::StatusOr<PublishedCheckpoint>(Round round)> find_checkpoint;
   };
   AdminRpc(JobSpec job, Deps deps);
@@ -50,6 +50,8 @@ class AdminRpc final : public v1::AdminService::CallbackService {
 
  private:
   absl::Status WriteTo(ExportStream& stream);
+  // What a rollback would go to. Blocks for the disk.
+  absl::StatusOr<PublishedCheckpoint> FindFor(const v1::RollBackRequest& request) const;
 
   const JobSpec job_;
   const Deps deps_;

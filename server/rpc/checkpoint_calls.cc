@@ -64,4 +64,44 @@ void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::st
       });
 }
 
+void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
+              absl::Duration patience, std::function<void(const absl::StatusOr<int64_t>&)> done) {
+  uint64_t life = 0;  // of the servers, which ends
+  const absl::StatusOr<int64_t> rounds_done =
+      strand.Run([&](Coordinator& coordinator, absl::Time now) {
+        life = coordinator.server_incarnation();
+        return coordinator.RollBack(round, why, now);
+      });
+  if (!rounds_done.ok()) return done(rounds_done);
+  strand.Await(
+      0, patience,
+      [=](Coordinator& coordinator, absl::Time now,
+          Occasion occasion) -> CoordinatorStrand::Delivery {
+        const auto finish = [done](const absl::StatusOr<int64_t>& answer) {
+          return [done, answer](const absl::Status& kept) { done(kept.ok() ? answer : kept); };
+        };
+        if (coordinator.server_incarnation() != life) return finish(rounds_done);
+        const auto ending = coordinator.Ending();
+        if (ending.has_value() && !ending->ok()) return finish(ending->status());
+        if (ending.has_value()) {
+          return finish(absl::FailedPreconditionError(
+              "the job was stopped before it was back; the next start goes on from the newest "
+              "checkpoint"));
+        }
+        switch (occasion) {
+          case Occasion::kChange:
+            return nullptr;
+          case Occasion::kPatienceOver:
+            return finish(absl::DeadlineExceededError(absl::StrCat(
+                "the job goes back, and is not back after ", absl::FormatDuration(patience), ": ",
+                coordinator.Snapshot(now).waiting_for)));
+          case Occasion::kReplaced:
+          case Occasion::kStopping:
+            break;
+        }
+        return finish(absl::UnavailableError(
+            "the coordinator is stopping, and may not have gone back; ask again once it is there"));
+      });
+}
+
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// Asks the coordinator for checkpoints and waits for them: for operators, and for servers that are
-// about to stop.
+// Asks the coordinator for checkpoints, or to go back to one, and waits for that: for operators,
+// and for servers that are about to stop.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/ids.h"
 #include "server/rpc/coordinator_strand.h"
 
 namespace lodestar {
@@ -25,5 +26,11 @@ void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, Checkpoi
 // checkpoint; Unavailable if the strand has stopped without one, or the asker has asked again.
 void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done);
+
+// See Coordinator::RollBack(), with its result and errors. `done` is called once no later process
+// goes on from what was undone. Errors also: FailedPrecondition if the job has failed or was
+// stopped over it; DeadlineExceeded after `patience`; Unavailable if the strand stops meanwhile.
+void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
+              absl::Duration patience, std::function<void(const absl::StatusOr<int64_t>&)> done);
 
 }  // namespace lodestar

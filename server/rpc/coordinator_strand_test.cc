@@ -169,10 +169,15 @@ class KeepingStrandTest : public testing::Test {
         {"/journal", {}}, {.file_system = &disk_, .clock = &clock_, .executor = &executor_});
     config_.job.model = *ModelPreset("mlp");
     config_.job.global_batch_size = 6;
+    config_.checkpoint_dir = "/run";
     strand_.Start(
         *Coordinator::Create(config_, clock_.Now()),
         [this](Effect effect) {
           if (std::holds_alternative<ShardCommand>(effect)) left_.push_back("command");
+          const auto* task = std::get_if<CheckpointTask>(&effect);
+          if (task != nullptr && std::holds_alternative<SetAsideTask>(*task)) {
+            left_.push_back("set aside");
+          }
           if (const auto* told = std::get_if<Announcement>(&effect)) {
             if (const auto* alarm = std::get_if<Alarm>(told)) left_.push_back(alarm->text);
           }
@@ -277,6 +282,37 @@ TEST_F(KeepingStrandTest, CommandsLeaveInOrderAndBeforeAnswersThatFollowFromThem
   Register("b");
   executor_.RunAll();
   EXPECT_THAT(left_, ElementsAre("command", "joined", "b"));
+}
+
+TEST_F(KeepingStrandTest, ARollbackIsAnsweredOnceNoRestartUndoesIt) {
+  const auto roll_back = [this] {
+    RollBack(strand_, Round(0), "test", absl::Minutes(1),
+             [this](const absl::StatusOr<int64_t>& answer) {
+               left_.push_back(answer.ok() ? "back" : std::string(answer.status().message()));
+             });
+  };
+  roll_back();
+  executor_.RunAll();
+  EXPECT_THAT(Names(), ElementsAre("no memory"));
+  EXPECT_THAT(left_, ElementsAre(HasSubstr("goes back"), "set aside")) << "that may fail";
+  roll_back();
+  EXPECT_THAT(left_.back(), HasSubstr("cannot go back now"));
+  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 10},
+                                now);
+  });
+  executor_.RunAll();
+  EXPECT_EQ(left_.back(), "back");
+  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnShardLoaded(0, 10, absl::OkStatus(), now);
+  });
+  executor_.RunAll();
+  roll_back();
+  strand_.Run([](Coordinator& coordinator, absl::Time now) {
+    coordinator.OnRestoreChosen(absl::DataLossError("it cannot be set aside"), now);
+  });
+  executor_.RunAll();
+  EXPECT_THAT(left_.back(), HasSubstr("the job has failed: it cannot be set aside"));
 }
 
 TEST_F(KeepingStrandTest, WhileTheDiskRefusesOnlyAlarmsLeave) {

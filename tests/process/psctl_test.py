@@ -4,6 +4,7 @@
 Usage: psctl_test.py PS_SERVER GPU_WORKER PSCTL
 """
 import json
+import os
 import re
 import signal
 import subprocess
@@ -91,6 +92,31 @@ class StatusTest(ClusterTestCase):
     self.stop_job(server, worker)
     self.assert_ends(watch)
     self.assertEqual(lives_seen(), 2)
+
+
+class RollBackTest(ClusterTestCase):
+
+  def test_a_server_that_is_killed_right_after_the_answer_has_gone_back(self):
+    flags = {"checkpoint_dir": self.path("checkpoints"), "durability": "journal",
+             "checkpoint_every": 2, "checkpoint_keep": 1000}
+    server = self.start_server(**flags)
+    worker = self.start_worker("a")
+    self.wait_for_status(lambda status: int(status.get("last_checkpoint", {}).get("round", 0)) >= 6,
+                         "three checkpoints")
+    worker.kill()
+    back = self.psctl("rollback", "--round=3")
+    server.kill()
+    self.assertEqual(back.returncode, 0, back.stderr)
+    self.assertIn("the job goes on from " + self.path("checkpoints/round-00000002"), back.stdout)
+    names = [name for name in os.listdir(self.path("checkpoints"))
+             if re.fullmatch(r"round-\d+", name)]
+    self.assertEqual(names, ["round-00000002"])
+    server = self.start_server(**flags)
+    self.assertEqual(self.wait_for_status(lambda status: status["state"] == "waiting_for_workers",
+                                          "the server")["round"], "2")
+    back = self.psctl("rollback", "--round=1")
+    self.assertEqual(back.returncode, 1)
+    self.assertIn("the oldest is of round 2", back.stderr)
 
 
 if __name__ == "__main__":

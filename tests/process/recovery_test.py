@@ -191,9 +191,19 @@ class RecoveryTest(unittest.TestCase):
     self.assertNotIn("go back to", logs)
     self.assertEqual(logs.count("worker registered"), 1, logs)
 
+  def assert_journals_are_closed(self, job, *disks):
+    """To other users: they hold keys."""
+    for disk in disks:
+      journals = [os.path.join(folder, name) for folder, _, names in os.walk(job.path(disk))
+                  for name in names if ".journal" in name]
+      self.assertGreater(len(journals), 1, disk)
+      for journal in journals:
+        self.assertEqual(os.stat(journal).st_mode & 0o777, 0o600, journal)
+
   def test_machine_that_goes_with_its_disk_is_replaced_from_the_replica(self):
     job = self.start(journal=True, replica=True, checkpoint_every=30)
     job.wait_for_rounds()
+    self.assert_journals_are_closed(job, "here", "there")
     job.kill(job.servers[0])
     shutil.rmtree(job.path("here"))
     os.makedirs(job.path("here"))

@@ -1,0 +1,243 @@
+#include "server/coordinator/cluster_faults.h"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/peer_text.h"
+#include "common/status_macros.h"
+#include "server/coordinator/cluster_words.h"
+#include "server/coordinator/worker_desk.h"
+#include "server/membership/membership_table.h"
+
+namespace lodestar {
+namespace {
+
+std::string OddLoss(double loss_sum, int64_t predictions, double lowest) {
+  if (predictions == 0) return "";
+  const double mean = loss_sum / static_cast<double>(predictions);
+  constexpr double kHighest = std::numeric_limits<float>::max();
+  if (!std::isfinite(mean)) return "is not finite";
+  if (mean >= lowest && mean <= kHighest) return "";
+  return absl::StrCat("is ", mean, "; possible are ", lowest, " to ", kHighest);
+}
+
+FaultVerdict Drop(WorkerId worker, std::string reason) {
+  return {.kind = FaultVerdict::Kind::kDrop, .worker = worker, .reason = std::move(reason)};
+}
+
+}  // namespace
+
+std::string OddLoss(const RoundReport& report, const ModelSpec& model) {
+  // A cross-entropy is below zero by rounding at most. Losses of a client's own model are fp32.
+  const double lowest = std::holds_alternative<ClientModelSpec>(model.architecture)
+                            ? std::numeric_limits<float>::lowest()
+                            : -0.01;
+  std::string odd = OddLoss(report.loss_sum, report.num_predictions, lowest);
+  if (!odd.empty()) return odd;
+  return OddLoss(report.heldout_loss_sum, report.heldout_predictions, lowest);
+}
+
+absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
+  if (const Quarantine::Entry* entry = state_.quarantine.Find(call.name); entry != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker '", entry->name, "' is shut out",
+        entry->is_identity ? " with all that its certificate is good for: " : ": ", entry->reason,
+        "; check its device, its memory and its data, then let it in again with "
+        "psctl readmit ",
+        entry->name));
+  }
+  const WorkerRecord* record = state_.membership.FindByName(call.name);
+  const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
+  if (desk == state_.desks.end() ||
+      !desk->second.IsSick(call.instance_id, state_.divergence.nonfinite_limit()))
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "worker '", call.name, "' has sent NaN or Inf ", desk->second.times_not_finite(),
+      " times in a row (--nonfinite_limit), while the numbers of others were finite; check its "
+      "device, its memory and its data, then start it again"));
+}
+
+FaultVerdict ClusterFaults::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
+  const WorkerRecord* record = state_.membership.Find(fault.worker);
+  // Also of a life that has just ended: whoever is refused may leave before the shard is heard.
+  if (record == nullptr || record->incarnation != fault.incarnation || !state_.is_ready()) {
+    return {};
+  }
+  switch (fault.kind) {
+    case WorkerFault::Kind::kNotFinite:
+      return OnNotFinite(fault.worker, fault.round, fault.text, now);
+    case WorkerFault::Kind::kTooLong:
+    case WorkerFault::Kind::kOpposed:
+      return CountPoisoned(fault, now);
+    case WorkerFault::Kind::kUnrelated:
+      outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
+                                      "' sends what has nothing in common with what others send: "
+                                      "see to its data and its card"),
+                         now);
+      return {};
+    case WorkerFault::Kind::kNotPushed:
+      outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
+                                      "' reports rounds that it has not pushed; it is dropped"),
+                         now);
+      return Drop(fault.worker, fault.text);
+  }
+  return {};
+}
+
+FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time now) {
+  WorkerDesk& desk = state_.desks[fault.worker];
+  const int limit = state_.divergence.poison_limit();
+  if (!desk.CountPoisoned(fault.round)) return {};
+  outbox_.Remember();
+  const std::string name = state_.NameOf(fault.worker);
+  // That of many rounds already.
+  const bool is_opposed = fault.kind == WorkerFault::Kind::kOpposed;
+  const std::string what = absl::StrCat(
+      "worker '", name, "' sends what ",
+      is_opposed
+          ? "opposes what others send; it counts all the same"
+          : "is far longer than what others send; it counts as if it were as long as theirs");
+  if (is_opposed || desk.times_poisoned() >= DivergencePolicy::kPoisonAlarm) {
+    outbox_.RaiseAlarm(what, now);
+  } else {
+    outbox_.Tell(absl::StrCat(what, ": ", fault.text));
+  }
+  if (limit == 0 || desk.times_poisoned() <= limit) return {};
+  const std::string reason =
+      absl::StrCat("in ", desk.times_poisoned(), " of ", DivergencePolicy::kPoisonWindow,
+                   " rounds it has sent what is far longer than what others send, or opposes it "
+                   "(--poison_limit=",
+                   limit, "), the last time: ", fault.text);
+  desk.ForgetPoisoned();
+  // With a certificate it could come back under any name that begins with that of the certificate.
+  const bool has_identity = !desk.identity().empty();
+  state_.quarantine.Add({has_identity ? desk.identity() : name, reason, has_identity});
+  saves_.OnQuarantineChanged(now);
+  outbox_.RaiseAlarm(
+      absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
+      now);
+  return {.kind = FaultVerdict::Kind::kShutOut, .reason = absl::StrCat("shut out: ", reason)};
+}
+
+absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
+  if (!state_.quarantine.Remove(name)) {
+    return absl::NotFoundError(absl::StrCat("no worker '",
+                                            PeerText(name, MembershipTable::kMaxNameBytes),
+                                            "' is shut out; psctl workers has the names"));
+  }
+  state_.refusals.Forget(name);
+  saves_.OnQuarantineChanged(now);
+  outbox_.Remember();
+  outbox_.Tell(absl::StrCat("worker readmitted name=", name));
+  return absl::OkStatus();
+}
+
+// One worker whose numbers are not finite, while those of others are, is sick: it loses its life,
+// may come back, and is turned away after some times. If no member is left whose last numbers were
+// finite or are still to come, nobody is to blame: the run has diverged.
+FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::string_view text,
+                                        absl::Time now) {
+  const WorkerRecord* record = state_.membership.Find(worker);
+  // Once per life, however many buckets say so.
+  if (!state_.desks[worker].CountNotFinite(record->incarnation, state_.finite_reports)) return {};
+  outbox_.Remember();
+  outbox_.RaiseAlarm(
+      absl::StrCat("worker '", record->name,
+                   "' has sent what is NaN, infinite or beyond all reason; it is not "
+                   "counted"),
+      now);
+  for (const WorkerRecord* member : state_.membership.Members()) {
+    if (state_.desks[member->id].is_finite()) {
+      return Drop(worker, NotFiniteReason(state_, worker, text));
+    }
+  }
+  // They were computed on the weights after `round` updates.
+  return Diverge(round, round, absl::StrCat("no worker's numbers are finite any more: ", text),
+                 now);
+}
+
+FaultVerdict ClusterFaults::OnShardDiverged(int shard, Round round, absl::string_view text,
+                                            absl::Time now) {
+  // What was saved was finite. Asynchronous rounds do not end in order: a checkpoint of more rounds
+  // may have come before this one's update.
+  const Round first_bad =
+      state_.policy->uses_rosters() ? round + 1 : state_.ledger.next_round() + 1;
+  return Diverge(round, first_bad, absl::StrCat("shard ", shard, ": ", text), now);
+}
+
+FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_view why,
+                                    absl::Time now) {
+  if (!state_.is_ready() || !state_.failure.ok() || state_.should_exit) return {};
+  const std::optional<PublishedCheckpoint>& last = state_.checkpoints.last();
+  const bool is_last_bad = last.has_value() && last->round >= first_bad;
+  const std::string good = !last.has_value() ? "none"
+                           : is_last_bad
+                               ? absl::StrCat("the one before ", last->path,
+                                              ", which has these weights and is set aside")
+                               : absl::StrCat("round ", last->round.value(), ", ", last->path);
+  const std::string what = absl::StrCat("diverged at round ", round.value(),
+                                        "; last good checkpoint: ", good, ". ", why);
+  state_.divergence.Note(round, what, now);
+  saves_.GiveUp(absl::FailedPreconditionError(what));
+  state_.open.clear();
+  // Before anything is restored, and for the servers that are started after this one, too.
+  outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
+  if (state_.divergence.MayRollBack() && !state_.is_stopping() && !state_.is_work_held()) {
+    state_.divergence.RollBack();
+    state_.setback.reset();  // what is done again is so for this reason
+    outbox_.RaiseAlarm(
+        absl::StrCat(what, ". Goes back to ",
+                     last.has_value() ? "that checkpoint" : "the first weights",
+                     " with the learning rate times ", state_.divergence.learning_rate_scale(),
+                     " (rollback ", state_.divergence.rollbacks(), " of ",
+                     state_.divergence.max_rollbacks(), ")"),
+        now);
+    return {.kind = FaultVerdict::Kind::kGoBack};
+  }
+  const std::string after =
+      state_.divergence.rollbacks() > 0
+          ? absl::StrCat(" (after ", state_.divergence.rollbacks(), " rollbacks)")
+          : "";
+  if (is_last_bad) state_.checkpoints.ForgetLast();
+  state_.failure = absl::FailedPreconditionError(
+      absl::StrCat(what, after, ". Lower --learning_rate, or set --clip_norm, and start again"));
+  outbox_.RaiseAlarm(state_.failure.message(), now);
+  state_.stop_reason = what;
+  state_.last_save.Begin(/*gives_up=*/true, now);
+  return {.kind = FaultVerdict::Kind::kEnd};
+}
+
+absl::Status ClusterFaults::CheckMayRollBack(absl::Time now) const {
+  const auto refuse = [](absl::string_view because) {
+    return absl::FailedPreconditionError(absl::StrCat("the job cannot go back now: ", because));
+  };
+  if (!state_.saves()) return refuse("nothing is saved, because there is no --checkpoint_dir");
+  if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
+  if (state_.is_stopping() || state_.should_exit || !state_.failure.ok() ||
+      state_.phase == CoordinatorPhase::kDone) {
+    return refuse(
+        "it is over, or ends; start the server with --resume=PATH of an older checkpoint");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FaultVerdict> ClusterFaults::RollBack(Round round, absl::string_view why,
+                                                     absl::Time now) {
+  RETURN_IF_ERROR(CheckMayRollBack(now));
+  const int64_t rounds_done = state_.rounds_done();
+  outbox_.RaiseAlarm(absl::StrCat("goes back to the newest checkpoint of at most ", round.value(),
+                                  " rounds, from round ", rounds_done, ": ", why),
+                     now);
+  state_.setback = Setback{rounds_done, absl::StrCat("an operator sent the job back to round ",
+                                                     round.value(), " or before (", why, ")")};
+  saves_.GiveUp(absl::AbortedError(absl::StrCat("the job goes back: ", why)));
+  state_.open.clear();
+  outbox_.Do(SetAsideTask{round + 1, "are not to be gone on from"});
+  return FaultVerdict{.kind = FaultVerdict::Kind::kGoBack};
+}
+
+}  // namespace lodestar

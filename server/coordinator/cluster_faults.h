@@ -1,0 +1,71 @@
+// What is sent, reported or computed and cannot be right: which worker is blamed for it, how often
+// it may be and whom it shuts out, and when it is the run that has diverged, and goes back or ends.
+// And what operators do about it: they let in again, and send back. Pure; for the coordinator,
+// which carries out the verdicts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/cluster_messages.h"
+#include "common/ids.h"
+#include "common/model_spec.h"
+#include "server/coordinator/cluster_saves.h"
+#include "server/coordinator/cluster_state.h"
+#include "server/coordinator/outbox.h"
+#include "server/sync/worker_fault.h"
+
+namespace lodestar {
+
+// What follows, at once.
+struct FaultVerdict {
+  enum class Kind : uint8_t {
+    kNothing,
+    kDrop,     // the worker's life ends, for the reason
+    kShutOut,  // the lives of all that are shut out end, for the reason
+    kGoBack,   // all is restored from what was not set aside
+    kEnd,      // the job is over: state.failure
+  };
+  Kind kind = Kind::kNothing;
+  WorkerId worker = {};
+  std::string reason = {};
+};
+
+// Why the losses of a report are none that a trainer can have; empty: they may be.
+std::string OddLoss(const RoundReport& report, const ModelSpec& model);
+
+class ClusterFaults {
+ public:
+  // All outlive this.
+  ClusterFaults(ClusterState* state, Outbox* outbox, ClusterSaves* saves)
+      : state_(*state), outbox_(*outbox), saves_(*saves) {}
+
+  // Errors: FailedPrecondition (it is shut out, or was sick too often).
+  absl::Status CheckSound(const RegisterCall& call) const;
+  FaultVerdict OnWorkerFault(const WorkerFault& fault, absl::Time now);
+  FaultVerdict OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
+  // The weights of a shard are not finite after this round.
+  FaultVerdict OnShardDiverged(int shard, Round round, absl::string_view text, absl::Time now);
+
+  // See Coordinator.
+  absl::Status Readmit(absl::string_view name, absl::Time now);
+  absl::StatusOr<FaultVerdict> RollBack(Round round, absl::string_view why, absl::Time now);
+  absl::Status CheckMayRollBack(absl::Time now) const;
+
+ private:
+  // What a worker has sent is far longer than what others send, or opposes it: counts the round,
+  // and drops the worker and shuts out its name where there were too many such rounds.
+  FaultVerdict CountPoisoned(const WorkerFault& fault, absl::Time now);
+  // Weights after `first_bad` updates are not to be used any more.
+  FaultVerdict Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
+
+  ClusterState& state_;
+  Outbox& outbox_;
+  ClusterSaves& saves_;
+};
+
+}  // namespace lodestar
