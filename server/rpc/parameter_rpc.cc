@@ -13,6 +13,23 @@ namespace {
 
 // More than any client has open; an answer that is not read is kept.
 constexpr int kMaxCallsAskedFor = 1 << 10;
+// A call takes 8 bytes, or 9. What is larger is not parsed.
+constexpr size_t kMaxDescribeBytes = 9 * kMaxCallsAskedFor + 16;
+
+absl::StatusOr<v1::DescribeCallsRequest> ParseDescribeCalls(grpc::ByteBuffer bytes) {
+  if (bytes.Length() > kMaxDescribeBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("calls are asked for with ", bytes.Length(), " bytes; at most ",
+                     kMaxCallsAskedFor, " calls may be, with ", kMaxDescribeBytes, " bytes"));
+  }
+  v1::DescribeCallsRequest request;
+  if (!grpc::SerializationTraits<v1::DescribeCallsRequest>::Deserialize(&bytes, &request).ok()) {
+    return absl::InvalidArgumentError("the request is not a legal DescribeCallsRequest");
+  }
+  if (request.calls_size() <= kMaxCallsAskedFor) return request;
+  return absl::InvalidArgumentError(absl::StrCat(
+      request.calls_size(), " calls are asked for; at most ", kMaxCallsAskedFor, " may be"));
+}
 
 }  // namespace
 
@@ -72,16 +89,17 @@ grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* Paramet
 }
 
 grpc::ServerUnaryReactor* ParameterRpc::DescribeCalls(grpc::CallbackServerContext* context,
-                                                      const v1::DescribeCallsRequest* request,
-                                                      v1::DescribeCallsReply* reply) {
+                                                      const grpc::ByteBuffer* request,
+                                                      grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (request->calls_size() > kMaxCallsAskedFor) {
-    reactor->Finish(ToGrpcStatus(absl::InvalidArgumentError(
-        absl::StrCat(request->calls_size(), " calls are asked for; at most ", kMaxCallsAskedFor))));
-    return reactor;
+  const absl::StatusOr<v1::DescribeCallsRequest> calls = ParseDescribeCalls(*request);
+  if (calls.ok()) {
+    v1::DescribeCallsReply states;
+    for (const uint64_t call : calls->calls()) *states.add_calls() = calls_->StateOf(call);
+    const grpc::Slice slice(states.SerializeAsString());
+    *reply = grpc::ByteBuffer(&slice, 1);
   }
-  for (const uint64_t call : request->calls()) *reply->add_calls() = calls_->StateOf(call);
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(ToGrpcStatus(calls.status()));
   return reactor;
 }
 

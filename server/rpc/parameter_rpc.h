@@ -32,7 +32,7 @@ struct BulkTraffic {
 class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Push<
                                v1::ParameterService::WithRawCallbackMethod_Pull<
                                    v1::ParameterService::WithCallbackMethod_ShareMemory<
-                                       v1::ParameterService::WithCallbackMethod_DescribeCalls<
+                                       v1::ParameterService::WithRawCallbackMethod_DescribeCalls<
                                            v1::ParameterService::Service>>>> {
  public:
   // The shard as of now; it may be replaced when the server is assigned anew, and a stream stays
@@ -68,8 +68,8 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* ShareMemory(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* DescribeCalls(grpc::CallbackServerContext* context,
-                                          const v1::DescribeCallsRequest* request,
-                                          v1::DescribeCallsReply* reply) override;
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* reply) override;
 
  private:
   StreamGuard GuardOf(const grpc::CallbackServerContext& context) const;

@@ -417,6 +417,22 @@ TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
   EXPECT_THAT(Pull(Round(0)), IsOkAndHolds(initial_));
 }
 
+TEST_F(PushPullTest, NobodyAsksForAnyNumberOfCalls) {
+  Start();
+  const auto ask_for = [this](int calls) {
+    grpc::ClientContext context;
+    v1::DescribeCallsRequest request;
+    for (int i = 0; i < calls; ++i) request.add_calls(i);
+    v1::DescribeCallsReply reply;
+    return FromGrpcStatus(stub_->DescribeCalls(&context, request, &reply));
+  };
+  EXPECT_OK(ask_for(1024));
+  EXPECT_THAT(ask_for(1025), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      HasSubstr("1025 calls are asked for; at most 1024")));
+  EXPECT_THAT(ask_for(100'000), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("calls are asked for with 8000")));
+}
+
 TEST_F(PushPullTest, AClientThatAsksIsToldWhatBecomesOfItsCalls) {
   Start();
   server_->OpenRound(Round(0), 1, kLearningRate);
