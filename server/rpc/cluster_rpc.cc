@@ -282,7 +282,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   const std::string origin = PeerOrigin(peer);
   OriginPlaces::Place large;
   const absl::StatusOr<v1::RegisterRequest> parsed = ParseRegistration(*bytes, origin, large);
-  if (!parsed.ok()) return Answer(context, parsed.status());
+  if (!parsed.ok()) return new LateRefusal(parsed.status(), deps_.refusal_pause);
   const v1::RegisterRequest* const request = &*parsed;
   absl::StatusOr<RegisterCall> call = FromProto(*request);
   CountRefusal(*request, call.status());

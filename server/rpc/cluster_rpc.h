@@ -12,6 +12,7 @@
 #include "server/limits/refusal_counts.h"
 #include "server/rpc/commanded_shards.h"
 #include "server/rpc/coordinator_strand.h"
+#include "server/rpc/late_refusal.h"
 #include "server/status/status_board.h"
 
 namespace lodestar {
@@ -31,6 +32,7 @@ class ClusterRpc final : public v1::ClusterService::WithRawCallbackMethod_Regist
     CommandedShards* shards = nullptr;
     StatusBoard* board = nullptr;
     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+    absl::Duration refusal_pause = kRefusalPause;
   };
 
   explicit ClusterRpc(const Deps& deps);

@@ -57,7 +57,7 @@ struct ConnectionLimits {
   // From one address of another machine: so many at once, and so many in a second after that. What
   // ends a connection that floods the server would mean little otherwise.
   int max_new_per_address = 256;
-  int new_per_address_per_second = 25;
+  int new_per_address_per_second = 10;
 
   int per_address() const;
 };

@@ -41,12 +41,14 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
   }
   stream->shard_ = *std::move(shard);
   if (absl::Status status = stream->CheckSize(request.Length(), guard); !status.ok()) {
-    stream->Fail(status);
+    stream->FailAfter(guard.refusal_pause, status);
   } else if (status = stream->Parse(request, *regions); !status.ok()) {
     stream->Fail(status);
   } else {
     if (absl::Status status = stream->Admit(guard); !status.ok()) {
-      stream->Fail(status);
+      // Of somebody who may not speak for that life.
+      const bool is_late = absl::IsUnauthenticated(status);
+      stream->FailAfter(is_late ? guard.refusal_pause : absl::ZeroDuration(), status);
     } else if (status = stream->CheckEncoding(); !status.ok()) {
       stream->Fail(status);
     } else {
@@ -303,7 +305,10 @@ void PullStream::OnWriteDone(bool ok) {
   ReadNext();
 }
 
-void PullStream::OnCancel() { Fail(absl::CancelledError("the client is gone")); }
+void PullStream::OnCancel() {
+  pause_.Cut();
+  Fail(absl::CancelledError("the client is gone"));
+}
 
 void PullStream::EndStalled(const absl::Status& status) {
   Fail(status);
@@ -321,6 +326,11 @@ void PullStream::OnDone() {
   strangers_place_.reset();
   seat_.reset();
   self_.reset();
+}
+
+void PullStream::FailAfter(absl::Duration pause, const absl::Status& status) {
+  if (pause == absl::ZeroDuration()) return Fail(status);
+  pause_.Start(pause, [stream = shared_from_this(), status] { stream->Fail(status); });
 }
 
 void PullStream::Fail(const absl::Status& status) {

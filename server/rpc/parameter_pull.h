@@ -20,6 +20,7 @@
 #include "proto/parameter_service.pb.h"
 #include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
+#include "server/rpc/late_refusal.h"
 #include "server/rpc/shared_memory_stream.h"
 #include "server/rpc/stream_guard.h"
 #include "server/rpc/stream_quota.h"
@@ -74,6 +75,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool CutChunk(Chunk& chunk);
 
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void FailAfter(absl::Duration pause, const absl::Status& status);
   // Writes or finishes, whichever is due.
   void ContinueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -89,6 +91,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // Where payloads go; null: into the chunks. With cutting_ touched by one task at a time.
   std::shared_ptr<SharedMemoryStream> shared_;
   Cutting cutting_;
+  Pause pause_;  // before a refusal
 
   absl::Mutex mutex_;
   grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // null: it is gone

@@ -44,7 +44,8 @@ ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, const Confi
           .in_all = config.streams.strangers, .of_origin = config.streams.strangers / 4})),
       watch_(std::make_shared<StreamWatch>(config.message_timeout)),
       refusals_(config.refusals),
-      export_key_(config.export_key) {}
+      export_key_(config.export_key),
+      refusal_pause_(config.refusal_pause) {}
 
 ParameterRpc::~ParameterRpc() = default;
 
@@ -64,7 +65,8 @@ StreamGuard ParameterRpc::GuardOf(const grpc::CallbackServerContext& context) co
           export_key_,
           LifeClaim::Of(context),
           strangers_,
-          PeerOrigin(context.peer())};
+          PeerOrigin(context.peer()),
+          refusal_pause_};
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* ParameterRpc::Push(grpc::CallbackServerContext* context,
@@ -91,15 +93,14 @@ grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* Paramet
 grpc::ServerUnaryReactor* ParameterRpc::DescribeCalls(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* request,
                                                       grpc::ByteBuffer* reply) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const absl::StatusOr<v1::DescribeCallsRequest> calls = ParseDescribeCalls(*request);
-  if (calls.ok()) {
-    v1::DescribeCallsReply states;
-    for (const uint64_t call : calls->calls()) *states.add_calls() = calls_->StateOf(call);
-    const grpc::Slice slice(states.SerializeAsString());
-    *reply = grpc::ByteBuffer(&slice, 1);
-  }
-  reactor->Finish(ToGrpcStatus(calls.status()));
+  if (!calls.ok()) return new LateRefusal(calls.status(), refusal_pause_);
+  v1::DescribeCallsReply states;
+  for (const uint64_t call : calls->calls()) *states.add_calls() = calls_->StateOf(call);
+  const grpc::Slice slice(states.SerializeAsString());
+  *reply = grpc::ByteBuffer(&slice, 1);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
   return reactor;
 }
 

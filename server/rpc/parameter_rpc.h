@@ -17,6 +17,7 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"
+#include "server/rpc/late_refusal.h"
 #include "server/rpc/shared_memory_stream.h"
 #include "server/rpc/stream_guard.h"
 #include "server/shard/parameter_shard.h"
@@ -45,6 +46,7 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
     uint64_t export_key = 0;  // see StreamGuard
     StreamQuota::Config streams = {};
     absl::Duration message_timeout = absl::Minutes(1);  // see ServerLimits
+    absl::Duration refusal_pause = kRefusalPause;
     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
   };
   // `executor` outlives the gRPC server.
@@ -84,6 +86,7 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   const std::shared_ptr<StreamWatch> watch_;
   const std::shared_ptr<RefusalCounts> refusals_;
   const uint64_t export_key_;
+  const absl::Duration refusal_pause_;
 };
 
 }  // namespace lodestar

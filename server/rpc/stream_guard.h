@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "server/limits/origin_places.h"
 #include "server/limits/refusal_counts.h"
+#include "server/rpc/late_refusal.h"
 #include "server/rpc/life_secret.h"
 #include "server/rpc/stream_quota.h"
 #include "server/rpc/stream_watch.h"
@@ -28,6 +29,7 @@ struct StreamGuard {
   // push: whoever opens very many leaves some to callers from elsewhere.
   std::shared_ptr<OriginPlaces> strangers;
   std::string origin;  // of the caller, see PeerOrigin()
+  absl::Duration refusal_pause = kRefusalPause;
 
   // Errors: ResourceExhausted; counted.
   absl::StatusOr<OriginPlaces::Place> TakeStrangersPlace() const {

@@ -433,6 +433,41 @@ TEST_F(PushPullTest, NobodyAsksForAnyNumberOfCalls) {
                                          HasSubstr("calls are asked for with 8000")));
 }
 
+// Whoever asks for far too much waits for the refusal, unless it gives up.
+TEST_F(PushPullTest, SomeRefusalsTakeTheirTime) {
+  config_.refusal_pause = absl::Hours(1);
+  Start();
+  v1::DescribeCallsRequest too_many;
+  for (int i = 0; i < 2000; ++i) too_many.add_calls(i);
+  v1::PullRequest too_large;
+  too_large.set_worker_id(1);
+  for (int i = 0; i < 5000; ++i) too_large.add_buckets(1000000);
+  grpc::ClientContext describing;
+  grpc::ClientContext pulling;
+  std::atomic<int> answered = 0;
+  absl::Status described;
+  std::thread describer([&] {
+    v1::DescribeCallsReply reply;
+    described = FromGrpcStatus(stub_->DescribeCalls(&describing, too_many, &reply));
+    ++answered;
+  });
+  const auto reader = stub_->Pull(&pulling, too_large);
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    v1::DescribeCallsReply reply;
+    EXPECT_OK(FromGrpcStatus(stub_->DescribeCalls(&context, {}, &reply)));
+  }
+  while (server_->refusals().of(LimitReached::kPullRequests) == 0) {
+  }
+  EXPECT_EQ(answered, 0);
+  describing.TryCancel();
+  pulling.TryCancel();
+  describer.join();
+  EXPECT_THAT(described, StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(FromGrpcStatus(reader->Finish()), StatusIs(absl::StatusCode::kCancelled));
+  server_.reset();  // no call waits any more
+}
+
 TEST_F(PushPullTest, AClientThatAsksIsToldWhatBecomesOfItsCalls) {
   Start();
   server_->OpenRound(Round(0), 1, kLearningRate);

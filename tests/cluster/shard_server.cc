@@ -44,6 +44,7 @@ ShardServer::ShardServer(Config config)
       executor_.get(),
       ParameterRpc::Config{.share_memory = config_.shared_memory,
                            .streams = config_.streams,
+                           .refusal_pause = config_.refusal_pause,
                            .refusals = refusals_});
   ConnectionAcceptor::Config listening;
   listening.listen = {"127.0.0.1", 0};

@@ -37,6 +37,7 @@ class ShardServer {
     StreamQuota::Config streams = {};
     TransportSecurity security = {};
     std::string life_key = {};  // see CoordinatorConfig
+    absl::Duration refusal_pause = absl::ZeroDuration();
   };
 
   // Serves with weights from job.seed. Aborts if the config is not valid.
