@@ -481,8 +481,8 @@ absl::Status ConnectionAcceptor::StatusOf(RefusalReason refusal) {
   if (refusal == RefusalReason::kTooFast) {
     return absl::UnavailableError(absl::StrCat(
         "too many connections come from this address one after the other: the server takes ",
-        limits.max_new_per_address, " at once, and ", limits.new_per_address_per_second,
-        " in a second after that; try again later"));
+        limits.max_new_per_address, " at once, and ", limits.new_per_minute,
+        " in a minute after that (--connections_per_minute); try again later"));
   }
   absl::MutexLock lock(&mutex_);
   return absl::UnavailableError(
