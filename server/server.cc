@@ -527,6 +527,8 @@ void Server::Watch() {
   }
 }
 
+void Server::ForgetCertificate() { security_->ForgetCertificate(); }
+
 void Server::WatchConnections() {
   if (role_ == nullptr) return;  // the log has it
   const ConnectionCounts counts = ReadConnections();

@@ -28,7 +28,7 @@ ABSL_FLAG(
 ABSL_FLAG(absl::Duration, certificate_ttl, absl::Hours(24),
           "How long the certificates hold that the authority of this cluster issues; they are "
           "renewed after half of it, and a machine that was away for longer needs a new --join. "
-          "From 1m to 8760h.");
+          "From 5m to 8760h.");
 ABSL_FLAG(std::string, advertise, "",
           "HOST:PORT under which workers and the coordinator reach this server; port 0 stands for "
           "the real port. Empty: the address of --listen, or this machine's host name if that is a "
