@@ -306,7 +306,12 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
       journal_.get());
   cluster_rpc_ = std::make_unique<ClusterRpc>(
       ClusterRpc::Deps{&strand_, shards_.get(), &board_, deps_.refusals});
-  status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); }, deps_.refusals);
+  StatusRpc::CallerCheck check;
+  if (CertificateAuthority* const authority = deps_.security->authority(); authority != nullptr) {
+    check = [authority](const Identity& caller) { return authority->CheckNotRevoked(caller); };
+  }
+  status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); }, deps_.refusals,
+                                            std::move(check));
   AdminRpc::Deps admin;
   admin.strand = &strand_;
   admin.local = local;

@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "proto/status_mapping.h"
+#include "proto/transport_security.h"
 #include "server/membership/registration_limit.h"
 
 namespace lodestar {
@@ -25,12 +27,20 @@ constexpr char kStopping[] = "the server is stopping";
 // and the owner with it: so under `mutex_` the owner is asked before Finish() or not at all.
 class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
  public:
-  StatusWatch(StatusRpc* owner, int64_t interval_ms, OriginPlaces::Place place)
-      : owner_(owner), interval_ms_(interval_ms), place_(std::move(place)) {}
+  StatusWatch(StatusRpc* owner, absl::StatusOr<std::optional<Identity>> caller, int64_t interval_ms,
+              OriginPlaces::Place place)
+      : owner_(owner),
+        caller_(std::move(caller)),
+        interval_ms_(interval_ms),
+        place_(std::move(place)) {}
 
   void WriteNow() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (is_finished_) return;
+    if (const absl::Status may = owner_->Check(caller_); !may.ok()) {
+      is_finished_ = true;
+      return Finish(ToGrpcStatus(may));
+    }
     message_ = owner_->read_();
     StartWrite(&message_);
   }
@@ -71,6 +81,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
   }
 
   StatusRpc* const owner_;
+  const absl::StatusOr<std::optional<Identity>> caller_;
   const int64_t interval_ms_;
   const OriginPlaces::Place place_;
   std::atomic<int> references_ = 1;
@@ -105,6 +116,11 @@ grpc::ServerUnaryReactor* StatusRpc::GetStatus(grpc::CallbackServerContext* cont
   return reactor;
 }
 
+absl::Status StatusRpc::Check(const absl::StatusOr<std::optional<Identity>>& caller) const {
+  if (!caller.ok()) return caller.status();
+  return check_ == nullptr || !caller->has_value() ? absl::OkStatus() : check_(**caller);
+}
+
 grpc::Status StatusRpc::Refuse(const OriginPlaces& places, absl::string_view what) {
   refusals_->Count(LimitReached::kWatches);
   return grpc::Status(
@@ -119,7 +135,8 @@ grpc::ServerWriteReactor<v1::ClusterStatus>* StatusRpc::WatchStatus(
   const bool has_place = place != nullptr;
   const int64_t asked = request->interval_ms() == 0 ? kDefaultIntervalMs : request->interval_ms();
   auto* watch =
-      new StatusWatch(this, std::clamp(asked, kMinIntervalMs, kMaxIntervalMs), std::move(place));
+      new StatusWatch(this, CallerOf(*context->auth_context()),
+                      std::clamp(asked, kMinIntervalMs, kMaxIntervalMs), std::move(place));
   bool is_stopping = false;
   {
     absl::MutexLock lock(&mutex_);

@@ -3,13 +3,16 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "common/security/identity.h"
 #include "proto/status_service.grpc.pb.h"
 #include "server/limits/origin_places.h"
 #include "server/limits/refusal_counts.h"
@@ -22,10 +25,14 @@ class StatusRpc final : public v1::StatusService::CallbackService {
  public:
   // Called from any thread; must not block for long.
   using StatusReader = std::function<v1::ClusterStatus()>;
+  // Whether who watches still may: asked before each answer. Called from any thread.
+  using CallerCheck = std::function<absl::Status(const Identity& caller)>;
 
+  // `check` may be null: all may.
   explicit StatusRpc(StatusReader read,
-                     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>())
-      : read_(std::move(read)), refusals_(std::move(refusals)) {}
+                     std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>(),
+                     CallerCheck check = nullptr)
+      : read_(std::move(read)), refusals_(std::move(refusals)), check_(std::move(check)) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
@@ -43,8 +50,11 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   grpc::Status Refuse(const OriginPlaces& places, absl::string_view what);
   void Forget(StatusWatch* watch) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  absl::Status Check(const absl::StatusOr<std::optional<Identity>>& caller) const;
+
   const StatusReader read_;
   const std::shared_ptr<RefusalCounts> refusals_;
+  const CallerCheck check_;
   // Of calls whose answer has not been read, and of watches.
   OriginPlaces answers_{{.in_all = 1024, .of_origin = 128}};
   OriginPlaces watching_{{.in_all = 256, .of_origin = 64}};

@@ -251,6 +251,16 @@ class JoiningTest(JoiningTestCase):
     again = self.operate("identities", home="desk", join=self.new_token("--role=operator"))
     self.assertEqual(again.returncode, 0, again.stderr)
 
+  def test_who_watches_sees_nothing_more_once_it_is_revoked(self):
+    self.start_tls_server()
+    watcher = self.start(
+        [BINARIES["psctl"], "status", "--watch", f"--server=127.0.0.1:{self.port}"], "watcher",
+        env=self.environment("watcher", join=self.new_token("--role=viewer", "--name=bob")))
+    watcher.wait_for_log("round ")
+    self.assertEqual(self.operate("revoke", "bob").returncode, 0)
+    watcher.wait_for_log("viewer bob was revoked")
+    self.assertNotEqual(watcher.wait(), 0)
+
   def test_nobody_at_the_other_end_does_not_kill_psctl_without_a_word(self):
     self.start_tls_server()
     join = self.new_token("--role=operator")
