@@ -76,6 +76,7 @@ absl::Status ReplicaServer::Start() {
   acceptor.listen = config_.network.listen;
   acceptor.limits.max_connections = config_.limits.max_connections;
   acceptor.limits.max_per_address = config_.limits.max_connections_per_address;
+  acceptor.limits.new_per_minute = config_.limits.connections_per_minute;
   if (!security_->transport().is_plain()) {
     acceptor.transport = ConnectionAcceptor::Transport::kTls;
   }

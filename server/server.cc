@@ -420,6 +420,7 @@ absl::Status Server::OpenPort() {
   acceptor.listen = config_.network.listen;
   acceptor.limits.max_connections = config_.limits.max_connections;
   acceptor.limits.max_per_address = config_.limits.max_connections_per_address;
+  acceptor.limits.new_per_minute = config_.limits.connections_per_minute;
   acceptor.limits.kept_for_this_machine = config_.limits.connections_kept_for_this_machine();
   if (!security_->transport().is_plain()) {
     acceptor.transport = ConnectionAcceptor::Transport::kTls;
@@ -525,6 +526,8 @@ void Server::Watch() {
     if (outcome.has_value() && !role_->AwaitsServers()) Finish(*outcome);
   }
 }
+
+void Server::ForgetCertificate() { security_->ForgetCertificate(); }
 
 void Server::WatchConnections() {
   if (role_ == nullptr) return;  // the log has it

@@ -73,6 +73,9 @@ class Server {
   void RequestStop(StopKind kind) ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether the job was complete, so that nothing is lost by having stopped.
   bool is_job_done();
+  // Once Wait() has returned Unauthenticated: what this server has kept to show who it is is not
+  // used again.
+  void ForgetCertificate();
   // Once Wait() has returned OK: how the job came to its end, for people.
   std::string ending();
 

@@ -28,7 +28,7 @@ ABSL_FLAG(
 ABSL_FLAG(absl::Duration, certificate_ttl, absl::Hours(24),
           "How long the certificates hold that the authority of this cluster issues; they are "
           "renewed after half of it, and a machine that was away for longer needs a new --join. "
-          "From 1m to 8760h.");
+          "From 5m to 8760h.");
 ABSL_FLAG(std::string, advertise, "",
           "HOST:PORT under which workers and the coordinator reach this server; port 0 stands for "
           "the real port. Empty: the address of --listen, or this machine's host name if that is a "
@@ -54,6 +54,10 @@ ABSL_FLAG(
 ABSL_FLAG(int32_t, max_connections_per_address, 0,
           "Of --max_connections, those from one address of another machine: workers behind one "
           "address (NAT) count as one. 0: a quarter.");
+ABSL_FLAG(
+    int32_t, connections_per_minute, 600,
+    "New connections from one address of another machine, when it has had 256: more wait; 1 to "
+    "1000000. For many workers behind one address (NAT) that start at once, more.");
 ABSL_FLAG(
     int32_t, registrations_per_minute, 600,
     "Registrations that are taken from one address of another machine; ten times as many from "
@@ -313,6 +317,7 @@ absl::StatusOr<ServerLimits> ReadLimits() {
   ServerLimits limits;
   limits.max_connections = absl::GetFlag(FLAGS_max_connections);
   limits.max_connections_per_address = absl::GetFlag(FLAGS_max_connections_per_address);
+  limits.connections_per_minute = absl::GetFlag(FLAGS_connections_per_minute);
   limits.registrations_per_minute = absl::GetFlag(FLAGS_registrations_per_minute);
   limits.streams_per_worker = absl::GetFlag(FLAGS_streams_per_worker);
   ASSIGN_OR_RETURN(limits.staging_bytes,
@@ -614,8 +619,9 @@ std::vector<FlagGroup> ServerFlagGroups() {
        {"listen", "http", "advertise", "port_file", "shared_memory", "long_paths", "shard",
         "coordinator", "leader_lease", "memory_limit"}},
       {"Limits of what others may take",
-       {"max_connections", "max_connections_per_address", "registrations_per_minute",
-        "streams_per_worker", "staging_limit", "message_memory", "message_timeout"}},
+       {"max_connections", "max_connections_per_address", "connections_per_minute",
+        "registrations_per_minute", "streams_per_worker", "staging_limit", "message_memory",
+        "message_timeout"}},
       {"Security",
        {"join", "state_dir", "tls", "certificate_ttl", "tls_cert", "tls_key", "tls_ca",
         "insecure"}},

@@ -285,11 +285,12 @@ TEST_F(ServerFlagsTest, EveryServerHasALimitOfConnections) {
 TEST_F(ServerFlagsTest, LimitsOfWhatOthersTakeAreFlags) {
   const ServerLimits limits =
       Parse({"--max_connections_per_address=5", "--registrations_per_minute=7",
-             "--streams_per_worker=9", "--staging_limit=2MiB", "--message_memory=100MB",
-             "--message_timeout=5s"})
+             "--connections_per_minute=11", "--streams_per_worker=9", "--staging_limit=2MiB",
+             "--message_memory=100MB", "--message_timeout=5s"})
           .config.limits;
   EXPECT_EQ(limits.max_connections_per_address, 5);
   EXPECT_EQ(limits.registrations_per_minute, 7);
+  EXPECT_EQ(limits.connections_per_minute, 11);
   EXPECT_EQ(limits.streams_per_worker, 9);
   EXPECT_EQ(limits.staging_bytes, 2 << 20);
   EXPECT_EQ(limits.message_bytes, 100'000'000);

@@ -104,6 +104,7 @@ int RunServer(const ServerConfig& config, const Lease& lease) {
       exit_code = (*server)->is_job_done() ? kExitDone : kExitSignalBase + first_signal;
     } else {
       LogError("{}", outcome);
+      if (absl::IsUnauthenticated(outcome)) (*server)->ForgetCertificate();
       exit_code = kExitFailed;
     }
     (*server)->Stop(outcome.ok() || absl::IsCancelled(outcome) ? Server::StopKind::kGraceful

@@ -17,7 +17,6 @@ namespace {
 constexpr int64_t kLooksPerLife = 16;
 constexpr int kShownDigits = 16;  // of the authority's hash
 // psctl on the coordinator's machine.
-constexpr char kLocalOperator[] = "local-operator";
 
 std::string AuthorityFolder(const SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/authority");
@@ -108,6 +107,16 @@ std::string ServerSecurity::ToString() const {
     return absl::StrCat("TLS, authority ", authority_->sha256().substr(0, kShownDigits));
   }
   return absl::StrCat("TLS, authority of ", files_->authority);
+}
+
+void ServerSecurity::ForgetCertificate() {
+  if (renewer_ == nullptr) return;
+  lodestar::ForgetCertificate(*files_);
+  LogInfo(
+      "the certificate in {} is not used any more; the next start enrols anew, with what --join "
+      "says then: what `psctl token create --role=server` prints now, on the machine of the "
+      "coordinator",
+      files_->certificate);
 }
 
 void ServerSecurity::Keep() {

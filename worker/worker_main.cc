@@ -135,8 +135,9 @@ int RunWorker(const std::set<std::string>& given) {
     ForgetCertificate(*entry->files);
     LogInfo(
         "the certificate in {} is not used any more; the next start enrols anew, with what "
-        "--join says then",
-        entry->files->certificate);
+        "--join says then; whoever was revoked needs what `psctl token create --name={}` prints "
+        "after that",
+        entry->files->certificate, entry->identity->name);
   }
   FlushLog();
   // The thread of the handler still points at it and at the worker: leave without destructors.

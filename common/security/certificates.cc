@@ -208,6 +208,20 @@ absl::Status CheckIssued(const std::string& certificate, const std::string& auth
   return CheckIssued(parsed.get(), issuer.get(), X509_PURPOSE_SSL_CLIENT, now);
 }
 
+absl::Status CheckPurposes(const std::string& certificate, Role role) {
+  ASSIGN_OR_RETURN(const OwnedCertificate parsed, CertificateFromPem("certificate", certificate));
+  const bool is_server = role == Role::kServer;
+  if (X509_check_purpose(parsed.get(), X509_PURPOSE_SSL_CLIENT, 0) == 1 &&
+      (!is_server || X509_check_purpose(parsed.get(), X509_PURPOSE_SSL_SERVER, 0) == 1)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the certificate of a ", RoleName(role), " is not made for ",
+                   is_server ? "serverAuth and clientAuth" : "clientAuth",
+                   " (extended key usage), and nobody would take it; have it issued with ",
+                   is_server ? "both" : "that"));
+}
+
 absl::Status CheckKeyFits(const std::string& certificate, const std::string& key) {
   ASSIGN_OR_RETURN(const OwnedCertificate parsed, CertificateFromPem("certificate", certificate));
   ASSIGN_OR_RETURN(const OwnedKey own, KeyFromPem(key));

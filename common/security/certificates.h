@@ -57,6 +57,9 @@ absl::StatusOr<Validity> ValidityOf(const std::string& certificate);
 // Whether `authority` vouches for it at `now`. Errors: PermissionDenied.
 absl::Status CheckIssued(const std::string& certificate, const std::string& authority,
                          absl::Time now);
+// Whether it may be shown as whom it names: by clients, and of a server by servers, too. Errors:
+// InvalidArgument naming the extended key usages that are wanted.
+absl::Status CheckPurposes(const std::string& certificate, Role role);
 // Whether the certificate is for this key. Errors: InvalidArgument.
 absl::Status CheckKeyFits(const std::string& certificate, const std::string& key);
 

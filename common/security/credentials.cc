@@ -49,6 +49,8 @@ absl::StatusOr<CertificateFacts> CheckCredentials(const CredentialFiles& files) 
   }
   absl::StatusOr<CertificateFacts> facts = FactsOf(credentials.certificate);
   if (!facts.ok()) return with_path(files.certificate, facts.status());
+  const absl::Status purposes = CheckPurposes(credentials.certificate, facts->identity.role);
+  if (!purposes.ok()) return with_path(files.certificate, purposes);
   const absl::Status fits = CheckKeyFits(credentials.certificate, credentials.key);
   if (!fits.ok()) return with_path(files.key, fits);
   return facts;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/address_list.h"
+#include "common/json.h"
 #include "common/security/join_string.h"
 #include "common/status_macros.h"
 #include "deploy/psctl/text_table.h"
@@ -54,6 +55,9 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
   join.secret = reply.secret();
   // As others will: an address that is none is seen here, and not there.
   RETURN_IF_ERROR(ParseJoinString("the server's answer", join.ToString()).status());
+  if (options.as_json) {
+    return absl::StrCat(FormatJson({{"id", join.token_id}, {"join", join.ToString()}}), "\n");
+  }
   return absl::StrCat(join.ToString(), "\n");
 }
 
@@ -142,6 +146,16 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
                                              bool with_tokens, std::optional<int64_t> since_round) {
   if (since_round.has_value()) {
+    ASSIGN_OR_RETURN(const v1::ListIdentitiesReply known, client.ListIdentities());
+    for (const std::string& name : names) {
+      const bool is_known =
+          std::any_of(known.identities().begin(), known.identities().end(),
+                      [&name](const v1::PeerIdentity& it) { return it.name() == name; });
+      if (!is_known) {
+        return absl::NotFoundError(absl::StrCat("nobody is revoked: there is no identity '", name,
+                                                "'; psctl identities shows them"));
+      }
+    }
     const absl::Status may_go_back = client.CheckRollBack(*since_round).status();
     if (!may_go_back.ok()) {
       return absl::Status(

@@ -77,6 +77,11 @@ class Job final : public v1::AdminService::Service, public v1::AuthorityService:
     reply->set_rounds_undone(3);
     return grpc::Status::OK;
   }
+  grpc::Status ListIdentities(grpc::ServerContext*, const v1::ListIdentitiesRequest*,
+                              v1::ListIdentitiesReply* reply) override {
+    for (const char* name : {"a", "b"}) reply->add_identities()->set_name(name);
+    return grpc::Status::OK;
+  }
   grpc::Status Revoke(grpc::ServerContext*, const v1::RevokeRequest* request,
                       v1::RevokeReply* reply) override {
     asked_.push_back(absl::StrCat("revoke ", request->name()));
@@ -97,6 +102,15 @@ TEST(IdentityCommandsTest, NobodyIsRevokedIfTheJobCannotGoBackToBefore) {
                        AllOf(HasSubstr("nobody is revoked"), HasSubstr("the oldest is of round 4"),
                              HasSubstr("Without --since_round"))));
   EXPECT_THAT(job.asked(), ElementsAre("check 3"));
+}
+
+TEST(IdentityCommandsTest, NobodyIsRevokedIfOneOfThemIsNotKnown) {
+  const Job job;
+  ClusterClient client = job.Client();
+  EXPECT_THAT(RevokeIdentities(client, {"a", "c"}, false, 5),
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr("nobody is revoked"), HasSubstr("no identity 'c'"))));
+  EXPECT_THAT(job.asked(), ElementsAre());
 }
 
 TEST(IdentityCommandsTest, TheJobGoesBackOnceAllAreRevoked) {

@@ -388,12 +388,19 @@ int ReadmitCommand(ClusterClient* client, const CommandLine& line) {
         "readmit needs the names of workers; psctl workers shows who was refused, and why"));
   }
   std::string text;
+  absl::Status failure;  // the first; the others are let in all the same
   for (size_t i = 1; i < line.positionals.size(); ++i) {
-    const absl::Status status = client->Readmit(line.positionals[i]);
-    if (!status.ok()) return PrintAnswer(status);
-    absl::StrAppend(&text, line.positionals[i], " may join again; start it\n");
+    const std::string& name = line.positionals[i];
+    const absl::Status status = client->Readmit(name);
+    failure.Update(status);
+    absl::StrAppend(&text,
+                    status.ok() ? absl::StrCat(name, " may join again; start it")
+                                : std::string(status.message()),
+                    "\n");
   }
-  return PrintAnswer(text);
+  if (failure.ok()) return PrintAnswer(text);
+  text.pop_back();  // the last line's end
+  return PrintAnswer(absl::Status(failure.code(), text));
 }
 
 // A command that talks to the server of --server, or of the join string.

@@ -89,6 +89,14 @@ absl::Status CertificateAuthority::Load() {
   ASSIGN_OR_RETURN(const FolderGuard guard, FolderGuard::Take(folder));
   absl::StatusOr<std::string> key = ReadSecretFile(KeyPath(folder), kMaxKeyBytes);
   if (absl::IsNotFound(key.status())) {
+    // Another authority would lock out all who have joined, and let in who was revoked.
+    const absl::StatusOr<std::string> ledger = ReadSecretFile(LedgerPath(folder), kMaxLedgerBytes);
+    if (ledger.ok() && *ledger != TokenLedger().ToJson()) {
+      return absl::DataLossError(absl::StrCat(
+          KeyPath(folder), " is not there, and ", LedgerPath(folder),
+          " knows of machines that have joined: put the key back from where the folder was saved, "
+          "or move the folder away for a cluster that all have to join anew"));
+    }
     key = NewPrivateKey();
     const absl::Time now = deps_.now();
     ASSIGN_OR_RETURN(

@@ -25,9 +25,12 @@
 
 namespace lodestar {
 
+// The identity of whoever is the user of the coordinator on its machine.
+inline constexpr char kLocalOperator[] = "local-operator";
+
 class CertificateAuthority {
  public:
-  static constexpr absl::Duration kShortestTtl = absl::Minutes(1);
+  static constexpr absl::Duration kShortestTtl = absl::Minutes(5);
   static constexpr absl::Duration kLongestTtl = absl::Hours(24 * 365);
 
   struct Config {

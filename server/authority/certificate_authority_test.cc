@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/file_io.h"
 #include "common/security/secret_file.h"
@@ -11,6 +12,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -127,6 +129,15 @@ TEST_F(CertificateAuthorityTest, OwnCredentialsAreKeptAndRenewedInTime) {
   const auto anew = authority->KeepOwn(folder, Role::kServer, "shard-0");
   ASSERT_OK(anew);
   EXPECT_NE(anew->id, first->id);
+}
+
+TEST_F(CertificateAuthorityTest, NoOtherAuthorityTakesThePlaceOfOneWhoseKeyIsLost) {
+  ASSERT_OK(Open()->KeepOwn(folder_ + "/own", Role::kServer, "server-0"));
+  ASSERT_EQ(unlink((folder_ + "/authority-key.pem").c_str()), 0);
+  const auto again = CertificateAuthority::Open({.folder = folder_}, {});
+  EXPECT_THAT(again, StatusIs(absl::StatusCode::kDataLoss,
+                              AllOf(HasSubstr("authority-key.pem is not there"),
+                                    HasSubstr("put the key back"))));
 }
 
 TEST_F(CertificateAuthorityTest, ADamagedLedgerIsNamedAndChangesNothing) {

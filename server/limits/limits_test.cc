@@ -27,6 +27,8 @@ TEST(ServerLimitsTest, EachFlagHasItsRange) {
               HasSubstr("--max_connections=7"));
   EXPECT_THAT(refused([](ServerLimits& l) { l.max_connections_per_address = 4097; }),
               HasSubstr("--max_connections_per_address=4097"));
+  EXPECT_THAT(refused([](ServerLimits& l) { l.connections_per_minute = 0; }),
+              HasSubstr("--connections_per_minute=0"));
   EXPECT_THAT(refused([](ServerLimits& l) { l.registrations_per_minute = 0; }),
               HasSubstr("--registrations_per_minute=0"));
   EXPECT_THAT(refused([](ServerLimits& l) { l.streams_per_worker = 7; }),

@@ -36,6 +36,8 @@ absl::Status ValidateServerLimits(const ServerLimits& limits) {
       CheckWholeRange("max_connections", limits.max_connections, kMinConnections, kMaxConnections));
   RETURN_IF_ERROR(CheckWholeRange("max_connections_per_address", limits.max_connections_per_address,
                                   0, limits.max_connections));
+  RETURN_IF_ERROR(CheckWholeRange("connections_per_minute", limits.connections_per_minute, 1,
+                                  kMaxRegistrations));
   RETURN_IF_ERROR(CheckWholeRange("registrations_per_minute", limits.registrations_per_minute, 1,
                                   kMaxRegistrations));
   RETURN_IF_ERROR(

@@ -13,6 +13,8 @@ namespace lodestar {
 struct ServerLimits {
   int max_connections = 4096;
   int max_connections_per_address = 0;  // of another machine; 0: a quarter of all
+  // New ones of one address of another machine, beyond 256 at once.
+  int connections_per_minute = 600;
   // Of one address of another machine. In all, and of this machine, ten times as many.
   int registrations_per_minute = 600;
   int streams_per_worker = 32;  // pushes and pulls that are open

@@ -229,6 +229,12 @@ grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* cont
       return absl::FailedPreconditionError(absl::StrCat(
           "'", request->name(), "' is the coordinator itself; stop it instead (psctl stop)"));
     }
+    if (request->name() == kLocalOperator) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("'", kLocalOperator,
+                       "' is whoever is the server's user on its machine, and would get another "
+                       "certificate with the server's next start; change who may be that user"));
+    }
     const std::string because = absl::StrCat("by ", CallerText(caller));
     ASSIGN_OR_RETURN(const TokenLedger::Revocation revocation,
                      deps_.authority->Revoke(request->name(), because, request->with_tokens()));

@@ -154,6 +154,8 @@ void SetLimits(const ServerLimits& limits, const MemoryBound& bound, int64_t mem
   add("connections of one address of another machine", limits.connections_per_address(), "",
       "max_connections_per_address");
   add("connections kept for this machine", limits.connections_kept_for_this_machine(), "", "");
+  add("new connections per minute of one address of another machine", limits.connections_per_minute,
+      "", "connections_per_minute");
   add("registrations per minute of one address", limits.registrations_per_minute, "",
       "registrations_per_minute");
   add("registrations per minute", limits.registrations_per_minute_in_all(), "", "");

@@ -289,6 +289,7 @@ void ConnectionAcceptor::Add(int fd, int listener, const HostPort& peer) {
   Waiting& waiting = waiting_[fd];
   waiting.listener = listener;
   waiting.peer = peer.ToString();
+  waiting.is_of_this_machine = peer.IsLoopback();
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = fd}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return Close(fd);
   OnFirstBytes(fd, waiting);
@@ -328,7 +329,8 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
       return;
     case FirstBytes::kTls:
       if (wants_tls) return OnClientHello(fd, waiting);
-      Count(RefusalReason::kWrongSecurity, waiting.peer);
+      // psctl on this machine looks first at what is spoken here.
+      if (!waiting.is_of_this_machine) Count(RefusalReason::kWrongSecurity, waiting.peer);
       return Leave(fd, waiting, TlsRefusal(TlsAlert::kProtocolVersion));
     case FirstBytes::kHttp2:
       if (!wants_tls) return LetInToGrpc(fd, waiting);
@@ -481,8 +483,8 @@ absl::Status ConnectionAcceptor::StatusOf(RefusalReason refusal) {
   if (refusal == RefusalReason::kTooFast) {
     return absl::UnavailableError(absl::StrCat(
         "too many connections come from this address one after the other: the server takes ",
-        limits.max_new_per_address, " at once, and ", limits.new_per_address_per_second,
-        " in a second after that; try again later"));
+        limits.max_new_per_address, " at once, and ", limits.new_per_minute,
+        " in a minute after that (--connections_per_minute); try again later"));
   }
   absl::MutexLock lock(&mutex_);
   return absl::UnavailableError(

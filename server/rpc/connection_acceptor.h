@@ -83,6 +83,7 @@ class ConnectionAcceptor {
   struct Waiting {
     int listener = -1;
     std::string peer;
+    bool is_of_this_machine = false;
     State state = State::kSilent;
     std::unique_ptr<Http2Refusal> refusal;  // of kRefused
     size_t bytes_ignored = 0;               // of kLeaving

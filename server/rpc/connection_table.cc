@@ -131,9 +131,9 @@ std::optional<RefusalReason> ConnectionTable::Judge(const std::string& address) 
 }
 
 double ConnectionTable::NewOnesLeft(const Pace& pace, absl::Time now) const {
-  const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - pace.as_of));
+  const double minutes = std::max(0.0, absl::FDivDuration(now - pace.as_of, absl::Minutes(1)));
   return std::min<double>(limits_.max_new_per_address,
-                          pace.left + seconds * limits_.new_per_address_per_second);
+                          pace.left + minutes * limits_.new_per_minute);
 }
 
 bool ConnectionTable::TakeNew(const std::string& address, absl::Time now) {

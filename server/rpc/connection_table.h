@@ -54,10 +54,10 @@ struct ConnectionLimits {
   absl::Duration patience = absl::Seconds(10);  // with one that waits
   // Of max_connections: these only programs of this machine get.
   int kept_for_this_machine = 0;
-  // From one address of another machine: so many at once, and so many in a second after that. What
+  // From one address of another machine: so many at once, and so many in a minute after that. What
   // ends a connection that floods the server would mean little otherwise.
   int max_new_per_address = 256;
-  int new_per_address_per_second = 10;
+  int new_per_minute = 600;
 
   int per_address() const;
 };

@@ -18,7 +18,8 @@ namespace lodestar {
 
 inline constexpr absl::Duration kRefusalPause = absl::Seconds(1);
 
-// Once: what is to be done after a pause, or at once when it is not to be waited for any more.
+// Once: what is to be done after a pause, or at once when it is not to be waited for any more. It
+// is kept until the pause is destroyed, also after it was done: it must not own the pause.
 class Pause {
  public:
   void Start(absl::Duration length, std::function<void()> then) {

@@ -330,7 +330,12 @@ void PullStream::OnDone() {
 
 void PullStream::FailAfter(absl::Duration pause, const absl::Status& status) {
   if (pause == absl::ZeroDuration()) return Fail(status);
-  pause_.Start(pause, [stream = shared_from_this(), status] { stream->Fail(status); });
+  // The pause, which is the stream's, keeps what it calls until it is gone itself.
+  pause_.Start(pause, [weak = weak_from_this(), status] {
+    if (const std::shared_ptr<PullStream> stream = weak.lock(); stream != nullptr) {
+      stream->Fail(status);
+    }
+  });
 }
 
 void PullStream::Fail(const absl::Status& status) {

@@ -42,8 +42,9 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
       position_(position),
       weights_(bucket.range, context_->job, context_->layout, *context_->optimizer,
                *context_->pages),
-      samples_(bucket.range.size(),
-               context_->directions == nullptr ? 0 : context_->directions->elements_per_bucket()),
+      samples_(bucket.range.size(), context_->directions == nullptr
+                                        ? 0
+                                        : context_->directions->SampledElements(position)),
       protocol_({.policy = context_->policy.get(),
                  .job = &context_->job,
                  .awaits_norm = context_->norm != nullptr,

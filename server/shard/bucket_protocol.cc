@@ -436,8 +436,9 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
   LODESTAR_CHECK(now_.plan != nullptr) << "round " << round_ << " counts without a plan";
   step.weight = now_.plan->WeightOf(key.worker, key.num_samples);
   AddContributor(key.worker, step.weight);
-  step.factor = static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight()) *
-                key.scale * step.clip;
+  step.factor = static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight());
+  // Of weights it is the change that is clipped.
+  if (key.kind != ContributionKind::kWeights) step.factor *= key.scale * step.clip;
   if (decision.action == Action::kApply) {
     phase_ = Phase::kCommitting;
     next_ = FactsOf(round_ + 1);

@@ -79,7 +79,7 @@ struct BucketStep {
   CallId contribution = 0;
   Round round;           // that it belongs to
   int64_t weight = 0;    // kAccumulate: of the contribution in the round's mean
-  float factor = 1.0f;   // kAccumulate: see MeanShare
+  float factor = 1.0f;   // kAccumulate: see MeanShare; of weights without their scale
   float rescale = 1.0f;  // kSum, kApply: see ContributionMean::Finish()
   // kAccumulate, kApplyAlone: of the contribution, if norms are watched; of weights, that of their
   // change.

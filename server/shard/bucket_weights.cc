@@ -111,11 +111,13 @@ void BucketWeights::Add(ContributionKind kind, Encoding encoding, const std::byt
   if (kind != ContributionKind::kWeights || share.scale == 1.0f) {
     return mean_->Add(encoding, values, share);
   }
-  std::vector<float> nearer(num_elements());
-  AccumulateDecoded(encoding, values, num_elements(), share.scale, nearer.data(), Accumulate::kSet);
-  AccumulateScaled(nearer.data(), data(), 1.0f - share.scale, num_elements(), Accumulate::kAdd);
-  mean_->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(nearer.data()),
-             {.weight = share.weight, .factor = share.factor / share.scale, .order = share.order});
+  const std::shared_ptr<Page> nearer = pages_.Allocate(num_elements());
+  if (nearer == nullptr) return;
+  AccumulateDecoded(encoding, values, num_elements(), share.scale, nearer->data(),
+                    Accumulate::kSet);
+  AccumulateScaled(nearer->data(), data(), 1.0f - share.scale, num_elements(), Accumulate::kAdd);
+  mean_->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(nearer->data()),
+             {.weight = share.weight, .factor = share.factor, .order = share.order});
 }
 
 void BucketWeights::FinishMean(float rescale, float clip) {

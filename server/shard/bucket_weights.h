@@ -49,7 +49,8 @@ class BucketWeights {
 
   // What the open round contributes.
   ContributionMean& mean() { return *mean_; }
-  // Adds to the mean. Weights are not multiplied by share.scale: their change is.
+  // Adds to the mean. Weights are not multiplied by share.scale, which is not in share.factor then:
+  // their change is.
   void Add(ContributionKind kind, Encoding encoding, const std::byte* values,
            const MeanShare& share);
   // `clip`: how much of the way from the weights to the mean, which is one of weights, counts.

@@ -23,11 +23,14 @@ int64_t StrideFor(int64_t num_elements, int64_t max_elements) {
 }  // namespace
 
 ContributionSamples::ContributionSamples(int64_t num_elements, int64_t max_elements)
-    : num_elements_(num_elements), stride_(StrideFor(num_elements, max_elements)) {}
+    : num_elements_(num_elements),
+      is_looked_at_(max_elements > 0),
+      stride_(StrideFor(num_elements, max_elements)) {}
 
 void ContributionSamples::Add(WorkerId worker, Incarnation incarnation, Round round,
                               Encoding encoding, const std::byte* encoded, float scale,
                               const float* base) {
+  if (!is_looked_at_ || samples_.size() == kMaxWorkers) return;
   Sample sample = {.worker = worker, .incarnation = incarnation};
   const int64_t offset = Philox(0, 0, static_cast<uint64_t>(round.value()))[0] % stride_;
   for (int64_t begin = offset * kBlock; begin < num_elements_; begin += stride_ * kBlock) {

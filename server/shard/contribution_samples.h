@@ -28,7 +28,10 @@ class ContributionSamples {
  public:
   static constexpr int64_t kSampledBlock = kInt8Block;  // a block of every encoding
 
-  // About `max_elements` of the `num_elements` of the bucket, at least one block.
+  // Further ones of a round are not looked at.
+  static constexpr size_t kMaxWorkers = 256;
+
+  // About `max_elements` of the `num_elements` of the bucket, at least one block; 0: none.
   ContributionSamples(int64_t num_elements, int64_t max_elements);
 
   // Of the open round. `encoded` are all elements of the bucket; what is looked at is
@@ -46,6 +49,7 @@ class ContributionSamples {
   };
 
   const int64_t num_elements_;
+  const bool is_looked_at_;
   const int64_t stride_;  // in blocks, from one sampled block to the next
   std::vector<Sample> samples_;
 };

@@ -109,6 +109,15 @@ TEST(ContributionSamplesTest, OfWeightsTheChangeIsLookedAt) {
   EXPECT_NEAR(CosineOf(parts[0]), -1.0, 1e-3);
 }
 
+TEST(ContributionSamplesTest, NobodyIsLookedAtWhereNothingIsSampledNorTooMany) {
+  ContributionSamples nothing(300, 0);
+  for (const uint32_t worker : {1, 2}) Add(nothing, worker, Random(300, worker));
+  EXPECT_THAT(nothing.EndRound(), IsEmpty());
+  ContributionSamples many(300, 300);
+  for (uint32_t worker = 1; worker <= 300; ++worker) Add(many, worker, Random(300, worker));
+  EXPECT_THAT(many.EndRound(), SizeIs(ContributionSamples::kMaxWorkers));
+}
+
 TEST(ContributionSamplesTest, OneAloneHasNothingBesideIt) {
   ContributionSamples samples(300, 300);
   Add(samples, 1, Random(300, 1));

@@ -12,6 +12,7 @@
 // everybody opposes the others: so nobody is found unless most of the others agree.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -28,8 +29,8 @@ namespace lodestar {
 // Thread-safe. Its lock is a leaf.
 class DirectionWatch {
  public:
-  // Of all buckets together: enough for a cosine to a 250th.
-  static constexpr int64_t kSampledElements = 1 << 16;
+  // Of one worker, and all buckets together: enough for a cosine to a 128th.
+  static constexpr int64_t kSampledElements = 1 << 14;
   static constexpr int kWindow = 100;
   static constexpr double kOpposed = -5.0;
   static constexpr double kUnrelated = 2.0;  // below that, once the window is full
@@ -40,7 +41,12 @@ class DirectionWatch {
 
   explicit DirectionWatch(int num_buckets) : num_buckets_(num_buckets) {}
 
-  int64_t elements_per_bucket() const { return kSampledElements / num_buckets_; }
+  // Of which number the sample of a bucket is: `position` counts from 0. 0: it is not looked at.
+  int64_t SampledElements(int position) const {
+    constexpr int kMost = kSampledElements / ContributionSamples::kSampledBlock;  // buckets
+    const int stride = (num_buckets_ + kMost - 1) / kMost;
+    return position % stride == 0 ? kSampledElements / std::min(num_buckets_, kMost) : 0;
+  }
 
   struct Finding {
     WorkerId worker;
@@ -52,6 +58,12 @@ class DirectionWatch {
   };
   // Once per bucket and round. What the round shows, once its last bucket has come.
   std::vector<Finding> OnRound(Round round, absl::Span<const DirectionPart> parts);
+
+  // That some buckets have not ended.
+  size_t num_open_rounds() const {
+    absl::MutexLock lock(&mutex_);
+    return open_.size();
+  }
 
  private:
   static constexpr size_t kMaxOpenRounds = 16;  // the oldest are given up
@@ -72,7 +84,7 @@ class DirectionWatch {
   };
 
   const int num_buckets_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::map<Round, OpenRound> open_ ABSL_GUARDED_BY(mutex_);
   std::map<WorkerId, History> histories_ ABSL_GUARDED_BY(mutex_);
 };

@@ -116,6 +116,28 @@ TEST(DirectionWatchTest, WhoTurnsAroundIsNotFoundAnyMore) {
   EXPECT_THAT(rounds.Found(300), testing::Each(0));
 }
 
+TEST(DirectionWatchTest, TheSampleOfAWorkerIsBoundedWhateverTheNumberOfBuckets) {
+  for (const int num_buckets : {1, 2, 63, 64, 65, 1000, 65536}) {
+    const DirectionWatch watch(num_buckets);
+    int64_t sampled = 0;
+    for (int position = 0; position < num_buckets; ++position) {
+      const int64_t elements = watch.SampledElements(position);
+      if (elements == 0) continue;
+      EXPECT_GE(elements, ContributionSamples::kSampledBlock) << num_buckets;
+      sampled += elements;
+    }
+    EXPECT_LE(sampled, DirectionWatch::kSampledElements) << num_buckets;
+    EXPECT_GE(sampled, DirectionWatch::kSampledElements / 2) << num_buckets;
+  }
+}
+
+TEST(DirectionWatchTest, RoundsThatNeverEndAreGivenUp) {
+  DirectionWatch watch(2);
+  const std::vector<DirectionPart> parts = {{.worker = WorkerId(1), .incarnation = Incarnation(1)}};
+  for (int64_t round = 0; round < 100; ++round) watch.OnRound(Round(round), parts);
+  EXPECT_LE(watch.num_open_rounds(), 17u);
+}
+
 TEST(DirectionWatchTest, PartsOfNothingSayNothing) {
   DirectionWatch watch(1);
   const std::vector<DirectionPart> nothing(2);

@@ -81,6 +81,11 @@ std::vector<Variant> Variants() {
   job.mode = Mode::kLocalSgd;
   job.local_steps = 5;
   variants.push_back({"LocalSgd", job});
+  job.outer_optimizer = OuterOptimizerKind::kAverage;
+  variants.push_back({"LocalSgdWeights", job});
+  job.robust_mean = *ParseRobustMean("trimmed:1");
+  variants.push_back({"LocalSgdWeightsTrimmed", job});
+  job.outer_optimizer = OuterOptimizerKind::kNesterov;
   job.push_encoding = Encoding::kBf16;
   job.robust_mean = *ParseRobustMean("median");
   variants.push_back({"LocalSgdMedianBf16", job});
@@ -119,8 +124,8 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
       if (HasRosters(job())) cluster.OpenRound(round, {3, 1, 2}, 0.1);
       for (int worker = 1; worker <= kWorkers; ++worker) {
         std::vector<float> values = cluster.Vector(round * kWorkers + worker);
-        // By then it is known what is usual.
-        if (round == num_rounds() - 1 && worker == 2) {
+        // In the first round nobody knows what is usual, in the last one everybody.
+        if ((round == 0 || round == num_rounds() - 1) && worker == 2) {
           for (float& value : values) value *= 1000.0f;
         }
         const absl::StatusOr<PushOutcome> outcome = cluster.PushAll(KeyOf(worker, round), values);

@@ -45,6 +45,8 @@ class ShardServer {
   ~ShardServer();
 
   ParameterShard& shard() { return *shard_; }
+  // 1: this server alone, and no stream.
+  int64_t num_shard_owners() const { return shard_.use_count(); }
   // From now on the service serves nothing: Unavailable with this text.
   void Detach(const std::string& text) ABSL_LOCKS_EXCLUDED(mutex_);
   ParameterRpc& rpc() const { return *rpc_; }
