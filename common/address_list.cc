@@ -46,7 +46,8 @@ absl::Status AskCoordinator(absl::Span<const std::string> servers,
       if (!coordinator.has_value()) break;
       answer = ask(*coordinator);
     }
-    if (answer.ok()) break;
+    // The coordinator knows whom it refuses: what others say, or that they are away, hides it only.
+    if (answer.ok() || absl::IsPermissionDenied(answer) || absl::IsUnauthenticated(answer)) break;
   }
   return answer;
 }

@@ -43,8 +43,9 @@ class AddressList {
   size_t current_ = 0;
 };
 
-// Asks the servers in turn until one answers with OK, and meanwhile wherever one of them says that
-// the coordinator is. Returns the last answer. `servers`: not empty.
+// Asks the servers in turn until one answers with OK or refuses who asks (PermissionDenied,
+// Unauthenticated), and meanwhile wherever one of them says that the coordinator is. Returns the
+// last answer. `servers`: not empty.
 absl::Status AskCoordinator(absl::Span<const std::string> servers,
                             absl::FunctionRef<absl::Status(const std::string& server)> ask);
 

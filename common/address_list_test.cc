@@ -82,5 +82,16 @@ TEST(AddressListTest, TheCoordinatorIsAskedWhereverItIsSaidToBe) {
   EXPECT_THAT(asked, SizeIs(4)) << "in a circle, but not for ever";
 }
 
+TEST(AddressListTest, ARefusalIsNotHiddenBehindOneWhoIsAway) {
+  for (const absl::Status& refusal :
+       {absl::PermissionDeniedError("revoked"), absl::UnauthenticatedError("who?")}) {
+    const auto ask = [&refusal](const std::string& server) -> absl::Status {
+      if (server == "a:1") return kNoCoordinator;
+      return server == "b:2" ? refusal : kNobody;
+    };
+    EXPECT_EQ(AskCoordinator({"a:1", "b:2", "c:3"}, ask), refusal);
+  }
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -51,6 +50,14 @@ std::string LeafOf(Role role, const std::string& name) {
 
 std::string TokenPath(const std::string& folder) { return absl::StrCat(folder, "/token"); }
 
+absl::Status RemoveToken(const std::string& folder) {
+  const std::string path = TokenPath(folder);
+  std::error_code error;
+  std::filesystem::remove(path, error);  // there may be none
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path));
+}
+
 // The certificate came by the token of another join string than this one.
 bool IsOfAnotherToken(const std::string& folder, const JoinString& join) {
   const absl::StatusOr<std::string> token = ReadWholeFile(TokenPath(folder), kMaxTokenBytes);
@@ -82,6 +89,9 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
     ASSIGN_OR_RETURN(const Credentials credentials, Enroll(join, roles, name, timeout));
     ASSIGN_OR_RETURN(facts, FactsOf(credentials.certificate));
     RETURN_IF_ERROR(CheckRole(facts->identity, roles, "the token of --join"));
+    // A start that ends in between leaves no token, so that the next one keeps the certificate: the
+    // line may have been good for one.
+    RETURN_IF_ERROR(RemoveToken(folder));
     RETURN_IF_ERROR(WriteCredentials(folder, credentials));
     RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
     LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
@@ -91,31 +101,42 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
       .files = files, .identity = facts->identity, .servers = join.servers, .is_renewable = true};
 }
 
+struct KeptFolder {
+  std::string path;
+  bool is_joined = false;  // else the coordinator of this machine has written it
+};
+
 // Folders with a certificate for the role and the name, whatever it is worth: the one that the
 // coordinator of this machine keeps for its user, and those that have joined.
-std::vector<std::string> KeptFolders(const SecurityFlags& flags, Role role,
-                                     const std::string& name) {
+std::vector<KeptFolder> KeptFolders(const SecurityFlags& flags, Role role,
+                                    const std::string& name) {
   if (flags.state_dir.empty()) return {};
-  std::vector<std::string> folders;
+  std::vector<KeptFolder> folders;
   std::error_code error;  // there may be no such folder
   for (const auto& cluster :
        std::filesystem::directory_iterator(absl::StrCat(flags.state_dir, "/joined"), error)) {
-    folders.push_back(absl::StrCat(cluster.path().string(), LeafOf(role, name)));
+    folders.push_back(
+        {absl::StrCat(cluster.path().string(), LeafOf(role, name)), /*is_joined=*/true});
   }
-  std::sort(folders.begin(), folders.end());
-  folders.insert(folders.begin(), absl::StrCat(flags.state_dir, LeafOf(role, name)));
-  std::erase_if(folders, [&error](const std::string& folder) {
-    return !std::filesystem::exists(CredentialFilesIn(folder).certificate, error);
+  std::sort(folders.begin(), folders.end(),
+            [](const KeptFolder& a, const KeptFolder& b) { return a.path < b.path; });
+  folders.insert(folders.begin(),
+                 {absl::StrCat(flags.state_dir, LeafOf(role, name)), /*is_joined=*/false});
+  std::erase_if(folders, [&error](const KeptFolder& folder) {
+    return !std::filesystem::exists(CredentialFilesIn(folder.path).certificate, error);
   });
   return folders;
 }
 
-// `certificate`: of the server; empty: it has not shown it.
-absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const std::string> folders,
+// `certificate`: of the server; empty: it has not shown it, and only if one alone could be meant is
+// there an answer. Errors: Unavailable if several could; Unauthenticated if none will do; those of
+// CheckRole().
+absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
                                         absl::Span<const Role> roles,
                                         const std::string& certificate) {
   std::vector<std::string> reasons;
-  for (const std::string& folder : folders) {
+  std::optional<ClusterEntry> chosen;
+  for (const auto& [folder, is_joined] : folders) {
     const CredentialFiles files = CredentialFilesIn(folder);
     const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files);
     const absl::StatusOr<Credentials> kept = ReadCredentials(files);
@@ -128,50 +149,69 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const std::string> folders,
       reasons.push_back(absl::StrCat(
           "the one in ", folder, " has ended at ",
           absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", facts->validity.until, absl::UTCTimeZone())));
+    } else if (chosen.has_value()) {
+      return absl::UnavailableError(
+          absl::StrCat("it is starting, or has no room, and does not say of which cluster it is: "
+                       "that of ",
+                       chosen->files->certificate, ", of ", files.certificate, " or of another"));
     } else {
       RETURN_IF_ERROR(CheckRole(facts->identity, roles, files.certificate));
-      return ClusterEntry{.files = files,
-                          .identity = facts->identity,
-                          .servers = "",
-                          .is_renewable = absl::StrContains(folder, "/joined/")};
+      chosen = ClusterEntry{
+          .files = files, .identity = facts->identity, .servers = "", .is_renewable = is_joined};
+      if (!certificate.empty()) break;
     }
   }
+  if (chosen.has_value()) return *chosen;
   return absl::UnauthenticatedError(absl::StrJoin(reasons, "; "));
+}
+
+// With what is kept in `folders`, as `address` wants it, one of `servers`. Errors: Unavailable,
+// DeadlineExceeded if nobody answers there or not in a way that will do; Unauthenticated if nothing
+// that is kept will do; PermissionDenied if it is for another role.
+absl::StatusOr<ClusterEntry> EnterAt(absl::string_view address, const std::string& servers,
+                                     absl::Span<const KeptFolder> folders,
+                                     absl::Span<const Role> roles, absl::Duration timeout) {
+  const auto at_address = [address](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(address, ": ", status.message()));
+  };
+  const absl::StatusOr<Greeting> greeting = Greet(std::string(address), timeout);
+  if (!greeting.ok()) return at_address(greeting.status());
+  if (!greeting->is_tls) {
+    // Whoever goes on in plain text may be at any of them later.
+    for (const absl::string_view server : absl::StrSplit(servers, ',')) {
+      if (CheckMayBePlain("", server, /*insecure=*/false).ok()) continue;
+      return absl::UnavailableError(
+          absl::StrCat(address,
+                       " does not speak TLS, and plain text stays on this machine unless "
+                       "there is --insecure",
+                       server == address ? "" : absl::StrCat(": ", server, " is another one")));
+    }
+    return ClusterEntry();
+  }
+  absl::StatusOr<ClusterEntry> entry = ChooseKept(folders, roles, greeting->certificate);
+  if (entry.ok()) entry->servers = servers;
+  if (absl::IsUnavailable(entry.status())) return at_address(entry.status());
+  if (!absl::IsUnauthenticated(entry.status())) return entry;
+  return absl::UnauthenticatedError(
+      absl::StrCat("the server at ", address,
+                   " wants a certificate, and of those that are kept here for the role ",
+                   RoleName(roles.front()), " none will do: ", entry.status().message(),
+                   "; give --join with what `psctl token create --role=", RoleName(roles.front()),
+                   "` prints on the coordinator's machine"));
 }
 
 absl::StatusOr<ClusterEntry> EnterWithKept(const SecurityFlags& flags, absl::Span<const Role> roles,
                                            const std::string& name, const std::string& servers,
                                            absl::Duration timeout) {
-  const std::vector<std::string> folders = KeptFolders(flags, roles.front(), name);
+  const std::vector<KeptFolder> folders = KeptFolders(flags, roles.front(), name);
   if (folders.empty()) return ClusterEntry();
-  absl::Status last;
+  absl::Status failure;  // the last; but of who answers and knows none of the certificates, if any
   for (const absl::string_view address : absl::StrSplit(servers, ',')) {
-    const absl::StatusOr<Greeting> greeting = Greet(std::string(address), timeout);
-    if (!greeting.ok()) {
-      last = absl::Status(greeting.status().code(),
-                          absl::StrCat(address, ": ", greeting.status().message()));
-      continue;
-    }
-    if (!greeting->is_tls) {
-      if (CheckMayBePlain("", address, /*insecure=*/false).ok()) return ClusterEntry();
-      last = absl::UnavailableError(
-          absl::StrCat(address,
-                       " does not speak TLS, and plain text stays on this machine unless "
-                       "there is --insecure"));
-      continue;
-    }
-    absl::StatusOr<ClusterEntry> entry = ChooseKept(folders, roles, greeting->certificate);
-    if (entry.ok()) entry->servers = servers;
-    if (!absl::IsUnauthenticated(entry.status())) return entry;
-    return absl::UnauthenticatedError(
-        absl::StrCat("the server at ", address,
-                     " wants a certificate, and of those that are kept here for the "
-                     "role ",
-                     RoleName(roles.front()), " none will do: ", entry.status().message(),
-                     "; give --join with what `psctl token create --role=", RoleName(roles.front()),
-                     "` prints on the coordinator's machine"));
+    absl::StatusOr<ClusterEntry> entry = EnterAt(address, servers, folders, roles, timeout);
+    if (entry.ok() || absl::IsPermissionDenied(entry.status())) return entry;
+    if (!absl::IsUnauthenticated(failure)) failure = entry.status();
   }
-  return last;
+  return failure;
 }
 
 }  // namespace

@@ -34,11 +34,12 @@ struct ClusterEntry {
 
 // `roles`: that the program may have, its own first. `name`: wanted for the identity; empty: the
 // machine's. `servers`: HOST:PORT[,HOST:PORT...] where the program goes without a join string, and
-// uses the certificate there that it has kept for that cluster; in plain text if a server of this
-// machine speaks that. Blocks while it enrols or asks, for at most `timeout` at each address.
-// Errors: those of the files and of Enroll(); PermissionDenied if the credentials are for another
-// role; Unauthenticated if a server wants a certificate and none of those that are kept is for it;
-// Unavailable, DeadlineExceeded if nobody answers.
+// uses the certificate there that it has kept for that cluster; in plain text if one of them speaks
+// that, and all are on this machine. Blocks while it enrols or asks, for at most `timeout` at each
+// address. Errors: those of the files and of Enroll(); PermissionDenied if the credentials are for
+// another role; Unauthenticated if a server wants a certificate, none of those that are kept is for
+// it, and no other server takes one; Unavailable, DeadlineExceeded if nobody answers, or not yet in
+// a way that tells what is to be used.
 absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span<const Role> roles,
                                           const std::string& name, const std::string& servers,
                                           absl::Duration timeout);

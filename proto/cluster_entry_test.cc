@@ -2,11 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 #include "proto/authority_service.grpc.pb.h"
+#include "proto/enrollment.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {
@@ -167,6 +176,148 @@ TEST_F(KeptCertificatesTest, WhyNoneWillDoIsSaid) {
                        AllOf(HasSubstr("0000/worker-box is for another cluster"),
                              HasSubstr("1111/worker-box has ended at"),
                              HasSubstr("psctl token create --role=worker"))));
+}
+
+// A port of this machine, and what becomes of each connection to it.
+class Port {
+ public:
+  explicit Port(std::function<void(int connection)> serve)
+      : serve_(std::move(serve)), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+    thread_ = std::thread([this] {
+      for (int connection; (connection = accept(listener_, nullptr, nullptr)) >= 0;) {
+        serve_(connection);
+      }
+    });
+  }
+  ~Port() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+
+  const std::string& address() const { return address_; }
+
+ private:
+  const std::function<void(int connection)> serve_;
+  const int listener_;
+  std::string address_;
+  std::thread thread_;
+};
+
+// As a server with TLS does that is starting.
+void RefuseForNow(int connection) {
+  char greeting[4096];
+  recv(connection, greeting, sizeof(greeting), 0);
+  constexpr absl::string_view kInternalError("\x15\3\1\0\2\2\x50", 7);
+  EXPECT_GT(write(connection, kInternalError.data(), kInternalError.size()), 0);
+  close(connection);
+}
+
+TEST_F(KeptCertificatesTest, WhoDoesNotShowItsCertificateIsTakenForTheOnlyClusterOrAskedAgain) {
+  const Port server(&RefuseForNow);
+  Keep(TestAuthority(), "1111");
+  Keep(TestAuthority(), "2222", -absl::Minutes(1));
+  const auto entry = Enter(server.address());
+  ASSERT_OK(entry);
+  EXPECT_EQ(entry->files, CredentialFilesIn(FolderOf("1111")));
+  const TestAuthority other;
+  Keep(other, "3333");
+  EXPECT_THAT(Enter(server.address()).status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(server.address()), HasSubstr("1111/worker-box"),
+                             HasSubstr("3333/worker-box"))));
+  const Listener listener(Listener::Tls(other));
+  const auto next = Enter(absl::StrCat(server.address(), ",", listener.address()));
+  ASSERT_OK(next);
+  EXPECT_EQ(next->files, CredentialFilesIn(FolderOf("3333")));
+}
+
+TEST_F(KeptCertificatesTest, PlainTextIsForListsOfThisMachineOnly) {
+  Keep(TestAuthority(), "1111");
+  const Listener listener(grpc::InsecureServerCredentials());
+  const auto entry = Enter(absl::StrCat("127.0.0.1:1,", listener.address()));
+  ASSERT_OK(entry);
+  EXPECT_FALSE(entry->files.has_value());
+  EXPECT_THAT(EnterCluster(flags_, {Role::kWorker}, "box",
+                           absl::StrCat("192.0.2.1:1,", listener.address()), absl::Seconds(1))
+                  .status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(listener.address() + " does not speak TLS"),
+                             HasSubstr("192.0.2.1:1 is another one"))));
+}
+
+TEST_F(KeptCertificatesTest, AServerOfAnotherClusterDoesNotEndTheSearch) {
+  const TestAuthority authority;
+  const TestAuthority unknown;
+  Keep(authority, "1111");
+  const Listener wrong(Listener::Tls(unknown));
+  const Listener right(Listener::Tls(authority));
+  const auto entry = Enter(absl::StrCat(wrong.address(), ",", right.address()));
+  ASSERT_OK(entry);
+  EXPECT_EQ(entry->files, CredentialFilesIn(FolderOf("1111")));
+  EXPECT_THAT(Enter(wrong.address() + ",127.0.0.1:1").status(),
+              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr(wrong.address())));
+}
+
+TEST_F(KeptCertificatesTest, TheCoordinatorRenewsItsOwnWhateverItsFolderIsCalled) {
+  flags_.state_dir += "/joined/x";
+  const TestAuthority authority;
+  const auto credentials = ReadCredentials(authority.FilesFor(kWorker));
+  ASSERT_OK(credentials);
+  ASSERT_OK(WriteCredentials(flags_.state_dir + "/worker-box", *credentials));
+  const Listener listener(Listener::Tls(authority));
+  const auto entry = Enter(listener.address());
+  ASSERT_OK(entry);
+  EXPECT_FALSE(entry->is_renewable);
+}
+
+TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsThere) {
+  const TestAuthority authority;
+  const Identity operator_identity{Role::kOperator, "box", "02"};
+  const auto own = ReadCredentials(authority.FilesFor(kServer));
+  ASSERT_OK(own);
+  const auto old = ReadCredentials(authority.FilesFor(operator_identity));
+  ASSERT_OK(old);
+  const std::string hash = FingerprintOf(authority.authority().certificate).value_or("");
+  SecurityFlags flags;
+  flags.state_dir = absl::StrCat(::testing::TempDir(), "/token-", RandomHex(4));
+  const std::string folder =
+      absl::StrCat(flags.state_dir, "/joined/", hash.substr(0, 16), "/operator-box");
+  ASSERT_OK(WriteCredentials(folder, *old));
+  // There, it can be read and not written: what is written later is not in its place.
+  std::filesystem::create_symlink("/proc/sys/kernel/ostype", folder + "/token");
+  int num_enrolled = 0;
+  const auto certify = [&](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
+    ++num_enrolled;
+    const absl::Time now = absl::Now();
+    v1::EnrollReply reply;
+    ASSIGN_OR_RETURN(*reply.mutable_certificate(),
+                     IssueCertificate(authority.authority(), request.certificate_request(),
+                                      operator_identity, {now, now + absl::Hours(1)}));
+    reply.set_authority(authority.authority().certificate);
+    return reply;
+  };
+  const Port server([&](int connection) {
+    EXPECT_OK(ServeEnrollment(connection, *own, absl::Seconds(30), certify));
+  });
+  flags.join = absl::StrCat("lodestar://", server.address(), "/L1", hash, ".0a.0b");
+  const auto enter = [&] {
+    return EnterCluster(flags, {Role::kOperator}, "box", "", absl::Seconds(30)).status();
+  };
+  EXPECT_OK(enter());
+  EXPECT_OK(enter());
+  // A start that has ended before it had noted the token.
+  std::filesystem::remove(folder + "/token");
+  EXPECT_OK(enter());
+  EXPECT_EQ(num_enrolled, 1);
 }
 
 TEST(ClusterEntryTest, ACertificateIsRenewedWhereItIs) {

@@ -52,8 +52,8 @@ class Connection {
   }
 
   int descriptor() const { return descriptor_; }
-  // The TLS alert that the other side has ended the connection with; -1: none.
-  int alert() const { return alert_; }
+  // What TLS has failed with, an SSL_R_ of OpenSSL; 0: it has not, or the connection has ended.
+  int tls_failure() const { return tls_failure_; }
   SSL* ssl() const { return ssl_.get(); }
 
   absl::Status Await(short events) const {
@@ -161,7 +161,7 @@ class Connection {
           OpensslError();
           return absl::UnavailableError("the connection was closed");
         default:
-          alert_ = ERR_GET_REASON(ERR_peek_error()) - SSL_AD_REASON_OFFSET;
+          tls_failure_ = ERR_GET_REASON(ERR_peek_error());
           return absl::UnavailableError(absl::StrCat("TLS fails: ", OpensslError()));
       }
     }
@@ -183,7 +183,7 @@ class Connection {
   int descriptor_;
   absl::Time deadline_;
   OwnedSsl ssl_;
-  int alert_ = -1;
+  int tls_failure_ = 0;
 };
 
 absl::StatusOr<Connection> Dial(const std::string& address, absl::Time deadline) {
@@ -330,11 +330,19 @@ absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeou
   const OwnedSslContext context = NewContext(TLS_client_method());
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
   const absl::Status greeted = connection.BeginTls(context.get(), /*is_server=*/false);
-  if (absl::IsDeadlineExceeded(greeted)) return greeted;
   Greeting greeting;
-  // A ps_server that is starting, or has no room, says so with this alert.
-  greeting.is_tls = greeted.ok() || connection.alert() == SSL_AD_INTERNAL_ERROR;
-  if (!greeted.ok()) return greeting;
+  switch (connection.tls_failure()) {
+    case SSL_R_WRONG_VERSION_NUMBER:          // no record of TLS, but HTTP/2 for example
+    case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:  // a ps_server with --insecure
+      return greeting;
+    case SSL_R_TLSV1_ALERT_INTERNAL_ERROR:  // a ps_server that is starting, or has no room
+      greeting.is_tls = true;
+      return greeting;
+    default:
+      // A server that goes while it is greeted has not said what it speaks.
+      RETURN_IF_ERROR(greeted);
+  }
+  greeting.is_tls = true;
   const STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(connection.ssl());
   if (sk_X509_num(chain) > 0) greeting.certificate = PemOf(sk_X509_value(chain, 0));
   return greeting;

@@ -40,7 +40,8 @@ struct Greeting {
   bool is_tls = false;      // else plain text
   std::string certificate;  // PEM; empty: it has shown none, as a server that starts, or is full
 };
-// Says nothing but a greeting. Blocks. Errors: Unavailable, DeadlineExceeded if nobody answers.
+// Says nothing but a greeting. Blocks. Errors: Unavailable, DeadlineExceeded if nobody answers, or
+// not in a way that tells what is spoken there.
 absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeout);
 
 }  // namespace lodestar

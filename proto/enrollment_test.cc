@@ -174,5 +174,53 @@ TEST_F(EnrollmentTest, NobodyThereIsToldByAddress) {
   EXPECT_OK(EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); }));
 }
 
+// What is said to a greeting by somebody who sends `bytes` once that has come, and leaves.
+absl::StatusOr<Greeting> GreetOneWhoSays(absl::string_view bytes) {
+  const Door door;
+  std::thread server([&] {
+    const int connection = door.Accept();
+    char greeting[4096];
+    EXPECT_GT(recv(connection, greeting, sizeof(greeting), 0), 0);
+    EXPECT_EQ(write(connection, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    close(connection);
+  });
+  absl::StatusOr<Greeting> greeting = Greet(door.address(), kPatience);
+  server.join();
+  return greeting;
+}
+
+TEST(GreetTest, OnlyAnAnswerThatIsNoTlsIsPlainText) {
+  const absl::string_view settings("\0\0\0\4\0\0\0\0\0", 9);
+  const absl::string_view refusal_of_tls("\x15\3\1\0\2\2\x46", 7);
+  for (const absl::string_view plain :
+       {settings, refusal_of_tls, absl::string_view("HTTP/1.1 400 Bad Request\r\n")}) {
+    const auto greeting = GreetOneWhoSays(plain);
+    ASSERT_OK(greeting);
+    EXPECT_FALSE(greeting->is_tls);
+  }
+  const absl::string_view not_now("\x15\3\1\0\2\2\x50", 7);
+  const auto starting = GreetOneWhoSays(not_now);
+  ASSERT_OK(starting);
+  EXPECT_TRUE(starting->is_tls);
+  EXPECT_EQ(starting->certificate, "");
+  const absl::string_view handshake_failure("\x15\3\1\0\2\2\x28", 7);
+  for (const absl::string_view unclear :
+       {absl::string_view(), refusal_of_tls.substr(0, 4), handshake_failure}) {
+    EXPECT_THAT(GreetOneWhoSays(unclear).status(), StatusIs(absl::StatusCode::kUnavailable));
+  }
+}
+
+TEST(GreetTest, AConnectionThatIsResetSaysNothing) {
+  const Door door;
+  std::thread server([&] {
+    const int connection = door.Accept();
+    const linger at_once{1, 0};
+    setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    close(connection);
+  });
+  EXPECT_THAT(Greet(door.address(), kPatience).status(), StatusIs(absl::StatusCode::kUnavailable));
+  server.join();
+}
+
 }  // namespace
 }  // namespace lodestar

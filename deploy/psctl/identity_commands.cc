@@ -124,16 +124,19 @@ absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, 
 
 std::string RevocationText(absl::string_view name, const v1::RevokeReply& reply) {
   std::string text = absl::StrCat(
-      name, reply.num_identities() == 0 ? " was revoked before" : " is revoked", "; ",
-      reply.num_lives(), reply.num_lives() == 1 ? " worker" : " workers", " of it had to go\n");
+      name,
+      reply.num_identities() == 0 ? " was revoked before, and joins with no token made until now"
+                                  : " is revoked",
+      "; ", reply.num_lives(), reply.num_lives() == 1 ? " worker" : " workers",
+      " of it had to go\n");
   for (const std::string& id : reply.ended_tokens()) {
     absl::StrAppend(&text, "token ", id,
                     ", through which it had joined, lets nobody in any more\n");
   }
   for (const std::string& id : reply.open_tokens()) {
     absl::StrAppend(&text, "token ", id,
-                    ", through which it had joined, still lets others in, and this machine under "
-                    "another name: psctl token revoke ",
+                    ", through which it had joined or could have come back, still lets others "
+                    "in, and this machine under another name: psctl token revoke ",
                     id, "\n");
   }
   return text;

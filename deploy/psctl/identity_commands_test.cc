@@ -42,11 +42,13 @@ TEST(IdentityCommandsTest, WhatStillLetsARevokedMachineInIsSaid) {
   reply.set_num_lives(0);
   reply.add_ended_tokens("0a");
   reply.add_open_tokens("0b");
-  EXPECT_EQ(RevocationText("box", reply),
-            "box was revoked before; 0 workers of it had to go\n"
-            "token 0a, through which it had joined, lets nobody in any more\n"
-            "token 0b, through which it had joined, still lets others in, and this machine under "
-            "another name: psctl token revoke 0b\n");
+  EXPECT_EQ(
+      RevocationText("box", reply),
+      "box was revoked before, and joins with no token made until now; 0 workers of it had to "
+      "go\n"
+      "token 0a, through which it had joined, lets nobody in any more\n"
+      "token 0b, through which it had joined or could have come back, still lets others in, "
+      "and this machine under another name: psctl token revoke 0b\n");
 }
 
 // A job whose only checkpoint is of round 4, and which notes what it is asked to do.

@@ -30,10 +30,10 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& server, boo
   ASSIGN_OR_RETURN(const SecurityFlags flags, ReadSecurityFlags());
   absl::StatusOr<ClusterEntry> entry = EnterCluster(flags, {Role::kOperator, Role::kViewer},
                                                     /*name=*/"", server, kEnrolmentTimeout);
+  // Where a certificate is kept, nobody goes on in plain text whom no server has told to.
   if (absl::IsUnavailable(entry.status()) && flags.join.empty()) {
-    // The call says it better, and may wait for the server.
-    RETURN_IF_ERROR(CheckMayBePlain("server", server, flags.insecure));
-    entry = ClusterEntry();
+    return absl::UnavailableError(absl::StrCat("ps_server at ", entry.status().message(),
+                                               "; is it running, and is --server right?"));
   }
   RETURN_IF_ERROR(entry.status());
   const std::string& servers = is_given || entry->servers.empty() ? server : entry->servers;

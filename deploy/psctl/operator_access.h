@@ -22,7 +22,8 @@ struct OperatorAccess {
 };
 
 // `server`: HOST:PORT[,HOST:PORT...]; without `is_given` a join string may say better. Blocks for
-// the network. Errors: those of EnterCluster(); Unauthenticated if a server speaks TLS and there is
+// the network. Errors: those of EnterCluster(), also Unavailable where a certificate is kept and no
+// server says whether it is wanted; Unauthenticated if a server speaks TLS and there is
 // nothing to show to it; InvalidArgument if plain text would leave this machine.
 absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& server, bool is_given);
 

@@ -91,7 +91,8 @@ absl::Status CertificateAuthority::Load() {
   if (absl::IsNotFound(key.status())) {
     // Another authority would lock out all who have joined, and let in who was revoked.
     const absl::StatusOr<std::string> ledger = ReadSecretFile(LedgerPath(folder), kMaxLedgerBytes);
-    if (ledger.ok() && *ledger != TokenLedger().ToJson()) {
+    const absl::StatusOr<TokenLedger> known = TokenLedger::FromJson(ledger.value_or(""));
+    if (ledger.ok() && !(known.ok() && known->tokens().empty() && known->identities().empty())) {
       return absl::DataLossError(absl::StrCat(
           KeyPath(folder), " is not there, and ", LedgerPath(folder),
           " knows of machines that have joined: put the key back from where the folder was saved, "

@@ -140,6 +140,14 @@ TEST_F(CertificateAuthorityTest, NoOtherAuthorityTakesThePlaceOfOneWhoseKeyIsLos
                                     HasSubstr("put the key back"))));
 }
 
+TEST_F(CertificateAuthorityTest, WhereNobodyHasJoinedTheKeyMayBeAnother) {
+  Open();
+  ASSERT_EQ(unlink((folder_ + "/authority-key.pem").c_str()), 0);
+  ASSERT_OK(WriteSecretFile(folder_ + "/ledger.json",
+                            R"({"format_version": 1, "tokens": [], "identities": []})"));
+  EXPECT_OK(CertificateAuthority::Open({.folder = folder_}, {}));
+}
+
 TEST_F(CertificateAuthorityTest, ADamagedLedgerIsNamedAndChangesNothing) {
   Open();
   ASSERT_OK(WriteSecretFile(folder_ + "/ledger.json", "{"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,12 +18,22 @@ constexpr int64_t kFormatVersion = 1;
 // For how long what is over is shown.
 constexpr absl::Duration kMemory = absl::Hours(24 * 7);
 constexpr int kNameSuffixDigits = 6;
+constexpr int64_t kMaxNumber = int64_t{1} << 62;
+constexpr absl::string_view kReplaced = "replaced by another machine of the name";
 
 std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
 }
 
 int64_t UnixMs(absl::Time time) { return absl::ToUnixMillis(time); }
+
+// Errors: InvalidArgument for one that was not given yet, as `last` is the newest.
+absl::StatusOr<int64_t> GetNumber(const Json& entry, absl::string_view key, int64_t last) {
+  ASSIGN_OR_RETURN(const int64_t number, GetInt64(entry, key));
+  if (number >= 1 && number <= last) return number;
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, " is ", number, "; it is from 1 to last_number, which is ", last));
+}
 
 }  // namespace
 
@@ -44,7 +55,11 @@ absl::Status TokenLedger::Create(const TokenTerms& terms, const std::string& id,
         absl::StrCat("there are ", tokens_.size(),
                      " tokens, the most that are kept; revoke some: psctl token revoke ID"));
   }
-  tokens_[id] = {.id = id, .secret_sha256 = secret_sha256, .terms = terms, .created = now};
+  tokens_[id] = {.id = id,
+                 .secret_sha256 = secret_sha256,
+                 .terms = terms,
+                 .created = now,
+                 .creation = ++last_number_};
   return absl::OkStatus();
 }
 
@@ -146,13 +161,16 @@ absl::StatusOr<TokenLedger::Revocation> TokenLedger::Revoke(absl::string_view na
   bool is_known = false;
   Revocation revocation;
   std::set<std::string> used_tokens;
+  int64_t revocation_before = 0;
+  const int64_t number = last_number_ + 1;
   for (auto& [id, record] : identities_) {
     if (record.identity.name != name) continue;
     is_known = true;
     used_tokens.insert(record.token_id);
     if (!record.is_revoked()) ++revocation.num_identities;
-    if (record.is_revoked() && !record.is_replaced) continue;
+    if (!record.is_replaced) revocation_before = std::max(revocation_before, record.revocation);
     record.revoked = now;
+    record.revocation = number;
     record.revoked_because = std::string(because);
     record.is_replaced = false;
   }
@@ -160,6 +178,7 @@ absl::StatusOr<TokenLedger::Revocation> TokenLedger::Revoke(absl::string_view na
     return absl::NotFoundError(
         absl::StrCat("there is no identity '", name, "'; psctl identities shows them"));
   }
+  last_number_ = number;
   for (const std::string& token_id : used_tokens) {
     const auto token = tokens_.find(token_id);
     if (token == tokens_.end() || !token->second.is_open(now)) continue;
@@ -172,6 +191,11 @@ absl::StatusOr<TokenLedger::Revocation> TokenLedger::Revoke(absl::string_view na
     (token->second.is_revoked ? revocation.ended_tokens : revocation.open_tokens)
         .push_back(token_id);
   }
+  for (const auto& [id, token] : tokens_) {
+    const bool could_let_it_in = revocation_before > 0 && token.creation > revocation_before &&
+                                 token.terms.name.empty() && token.is_open(now);
+    if (could_let_it_in && !used_tokens.contains(id)) revocation.open_tokens.push_back(id);
+  }
   return revocation;
 }
 
@@ -179,14 +203,15 @@ void TokenLedger::Replace(absl::string_view name, absl::Time now) {
   for (auto& [id, record] : identities_) {
     if (record.identity.name != name || record.is_revoked()) continue;
     record.revoked = now;
-    record.revoked_because = "replaced by another machine of the name";
+    record.revocation = ++last_number_;
+    record.revoked_because = std::string(kReplaced);
     record.is_replaced = true;
   }
 }
 
 absl::Status TokenLedger::CheckNotShutOut(absl::string_view name, const TokenRecord& token) const {
   for (const auto& [id, record] : identities_) {
-    if (!record.is_revoked() || record.is_replaced || record.revoked < token.created) continue;
+    if (record.is_replaced || record.revocation < token.creation) continue;
     if (!AreNamesInConflict(record.identity.name, name)) continue;
     return absl::PermissionDeniedError(absl::StrCat(
         TextOf(record.identity), " was revoked at ", TimeText(record.revoked), " (",
@@ -220,17 +245,27 @@ absl::Status TokenLedger::CheckFree(absl::string_view name, absl::Time now) cons
 void TokenLedger::Forget(absl::Time now) {
   std::erase_if(tokens_,
                 [now](const auto& entry) { return entry.second.expires() + kMemory < now; });
-  absl::Time oldest_open = absl::InfiniteFuture();
+  int64_t oldest_open = kMaxNumber;
   for (const auto& [id, token] : tokens_) {
-    if (token.is_open(now)) oldest_open = std::min(oldest_open, token.created);
+    if (token.is_open(now)) oldest_open = std::min(oldest_open, token.creation);
   }
   std::erase_if(identities_, [now, oldest_open](const auto& entry) {
     const IdentityRecord& record = entry.second;
     // As long as there is a token that would let the name in again.
-    const bool shuts_out =
-        record.is_revoked() && !record.is_replaced && record.revoked >= oldest_open;
+    const bool shuts_out = !record.is_replaced && record.revocation > oldest_open;
     return record.expires + kMemory < now && !shuts_out;
   });
+}
+
+void TokenLedger::NumberByTime() {
+  // Of the same time, tokens come first: revocations shut them out.
+  std::vector<std::tuple<absl::Time, bool, int64_t*>> events;
+  for (auto& [id, token] : tokens_) events.emplace_back(token.created, false, &token.creation);
+  for (auto& [id, record] : identities_) {
+    if (record.is_revoked()) events.emplace_back(record.revoked, true, &record.revocation);
+  }
+  std::sort(events.begin(), events.end());
+  for (const auto& [time, is_revocation, number] : events) *number = ++last_number_;
 }
 
 std::string TokenLedger::ToJson() const {
@@ -243,6 +278,7 @@ std::string TokenLedger::ToJson() const {
                       {"max_uses", token.terms.max_uses},
                       {"name", token.terms.name},
                       {"created_unix_ms", UnixMs(token.created)},
+                      {"creation", token.creation},
                       {"uses", token.uses},
                       {"is_revoked", token.is_revoked}});
   }
@@ -256,13 +292,17 @@ std::string TokenLedger::ToJson() const {
                   {"expires_unix_ms", UnixMs(record.expires)}};
     if (record.is_revoked()) {
       entry["revoked_unix_ms"] = UnixMs(record.revoked);
+      entry["revocation"] = record.revocation;
       entry["revoked_because"] = record.revoked_because;
       entry["is_replaced"] = record.is_replaced;
     }
     identities.push_back(std::move(entry));
   }
-  return FormatJson(
-      {{"format_version", kFormatVersion}, {"tokens", tokens}, {"identities", identities}}, 1);
+  return FormatJson({{"format_version", kFormatVersion},
+                     {"last_number", last_number_},
+                     {"tokens", tokens},
+                     {"identities", identities}},
+                    1);
 }
 
 absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
@@ -273,6 +313,14 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
         absl::StrCat("format_version is ", version, ", this release reads ", kFormatVersion));
   }
   TokenLedger ledger;
+  const bool has_numbers = json.contains("last_number");
+  if (has_numbers) {
+    ASSIGN_OR_RETURN(ledger.last_number_, GetInt64(json, "last_number"));
+    if (ledger.last_number_ < 0 || ledger.last_number_ >= kMaxNumber) {
+      return absl::InvalidArgumentError(absl::StrCat("last_number is ", ledger.last_number_,
+                                                     "; it is from 0 to ", kMaxNumber - 1));
+    }
+  }
   ASSIGN_OR_RETURN(const Json* tokens, GetArray(json, "tokens"));
   for (const Json& entry : *tokens) {
     TokenRecord token;
@@ -286,6 +334,9 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
     ASSIGN_OR_RETURN(token.terms.name, GetString(entry, "name"));
     ASSIGN_OR_RETURN(const int64_t created_ms, GetInt64(entry, "created_unix_ms"));
     token.created = absl::FromUnixMillis(created_ms);
+    if (has_numbers) {
+      ASSIGN_OR_RETURN(token.creation, GetNumber(entry, "creation", ledger.last_number_));
+    }
     ASSIGN_OR_RETURN(token.uses, GetInt64(entry, "uses"));
     ASSIGN_OR_RETURN(token.is_revoked, GetBool(entry, "is_revoked"));
     ledger.tokens_[token.id] = token;
@@ -306,13 +357,19 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
     if (entry.contains("revoked_unix_ms")) {
       ASSIGN_OR_RETURN(const int64_t revoked_ms, GetInt64(entry, "revoked_unix_ms"));
       record.revoked = absl::FromUnixMillis(revoked_ms);
+      if (has_numbers) {
+        ASSIGN_OR_RETURN(record.revocation, GetNumber(entry, "revocation", ledger.last_number_));
+      }
       ASSIGN_OR_RETURN(record.revoked_because, GetString(entry, "revoked_because"));
+      // A ledger without the field has the reason alone.
+      record.is_replaced = record.revoked_because == kReplaced;
       if (entry.contains("is_replaced")) {
         ASSIGN_OR_RETURN(record.is_replaced, GetBool(entry, "is_replaced"));
       }
     }
     ledger.identities_[record.identity.id] = record;
   }
+  if (!has_numbers) ledger.NumberByTime();
   return ledger;
 }
 

@@ -4,7 +4,7 @@
 // A token is known by the hash of its secret. It has a role, an end, and perhaps a name or a number
 // of uses. An identity's name is unique among those that have a certificate that still holds; a
 // token with that very name replaces whoever has it. A name that was revoked lets in through tokens
-// only that are younger than its revocation.
+// only that are younger than its revocation: by their numbers, because clocks are set back.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,7 @@ struct TokenRecord {
   std::string secret_sha256;
   TokenTerms terms;
   absl::Time created;
+  int64_t creation = 0;  // its number among the creations and revocations
   int64_t uses = 0;
   bool is_revoked = false;
 
@@ -50,7 +51,8 @@ struct IdentityRecord {
   std::string token_id;  // empty: issued where the authority is
   absl::Time enrolled;
   absl::Time expires;                           // its newest certificate
-  absl::Time revoked = absl::InfiniteFuture();  // when
+  absl::Time revoked = absl::InfiniteFuture();  // when, the last time
+  int64_t revocation = 0;                       // its number; 0: it is not revoked
   std::string revoked_because = {};
   bool is_replaced = false;  // so it was revoked: the name is another machine's, and not shut out
 
@@ -94,12 +96,14 @@ class TokenLedger {
   struct Revocation {
     int num_identities = 0;  // that were not revoked yet
     // Through which they had enrolled: those that are revoked with them, and those that still let
-    // in, under any other name.
+    // in, under any other name. Among the latter also those for any name that are younger than the
+    // revocation before this one: through these the name itself could have come back.
     std::vector<std::string> ended_tokens;
     std::vector<std::string> open_tokens;
   };
-  // All that have the name. A token through which they had enrolled goes with them if nobody else
-  // is in through it, or `with_tokens` says so. Errors: NotFound.
+  // All that have the name, also those that are revoked already: from now on. A token through which
+  // they had enrolled goes with them if nobody else is in through it, or `with_tokens` says so.
+  // Errors: NotFound.
   absl::StatusOr<Revocation> Revoke(absl::string_view name, absl::string_view because,
                                     bool with_tokens, absl::Time now);
   // Null: it is not, or nothing is known of it.
@@ -120,9 +124,12 @@ class TokenLedger {
   absl::Status CheckFree(absl::string_view name, absl::Time now) const;
   // Errors: PermissionDenied.
   absl::Status CheckNotShutOut(absl::string_view name, const TokenRecord& token) const;
+  // Numbers what was written down without numbers by its times.
+  void NumberByTime();
   // Gives the name to another machine.
   void Replace(absl::string_view name, absl::Time now);
 
+  int64_t last_number_ = 0;  // of a creation or a revocation
   std::map<std::string, TokenRecord> tokens_;
   std::map<std::string, IdentityRecord> identities_;
 };

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/substitute.h"
 #include "common/security/certificates.h"
 #include "common/testing/status_matchers.h"
 
@@ -180,6 +181,46 @@ TEST_F(TokenLedgerTest, AMachineThatIsReplacedDoesNotShutItsNameOut) {
   EXPECT_THAT(Redeem("bound"), Refused("token bound was revoked"));
 }
 
+TEST_F(TokenLedgerTest, WhichIsYoungerDoesNotGoByTheClock) {
+  Create("shared", {.ttl = kDay});
+  Create("other", {.ttl = kDay});
+  EXPECT_OK(Redeem("shared", "w0"));
+  EXPECT_OK(Redeem("shared", "w1"));
+  now_ -= absl::Minutes(5);
+  EXPECT_OK(ledger_.Revoke("w0", "lost", false, now_));
+  EXPECT_THAT(Redeem("other", "w0"), Refused("token other is older"));
+  now_ -= absl::Minutes(5);
+  Create("new", {.ttl = kDay});
+  const auto back = TokenLedger::FromJson(ledger_.ToJson());
+  ASSERT_OK(back);
+  ledger_ = *back;
+  EXPECT_THAT(Redeem("other", "w0"), Refused("token other is older"));
+  EXPECT_OK(Redeem("new", "w0"));
+}
+
+TEST_F(TokenLedgerTest, ANameThatIsRevokedAgainIsRevokedFromNowOn) {
+  Create("first", {.ttl = 30 * kDay, .max_uses = 1});
+  EXPECT_OK(Redeem("first", "w0"));
+  Create("before", {.ttl = 30 * kDay});
+  EXPECT_THAT(ledger_.Revoke("w0", "lost", false, now_)->open_tokens, IsEmpty());
+  now_ += kDay;
+  Create("between", {.ttl = 30 * kDay});
+  Create("bound", {.ttl = 30 * kDay, .name = "w0"});
+  Create("over", {.ttl = absl::Seconds(1)});
+  now_ += kDay;
+  const auto again = ledger_.Revoke("w0", "stolen", false, now_);
+  ASSERT_OK(again);
+  EXPECT_EQ(again->num_identities, 0);
+  EXPECT_THAT(again->open_tokens, ElementsAre("between"));
+  EXPECT_THAT(again->ended_tokens, IsEmpty());
+  EXPECT_THAT(Redeem("between", "w0"),
+              Refused("was revoked at 2027-01-17 08:00:00 UTC (stolen), and token between is "));
+  EXPECT_THAT(Redeem("bound"), Refused("token bound is older"));
+  EXPECT_OK(Redeem("between", "w1"));
+  Create("new", {.ttl = kDay, .name = "w0"});
+  EXPECT_OK(Redeem("new"));
+}
+
 TEST_F(TokenLedgerTest, ATokenGoesWithTheLastOneThatIsInThroughIt) {
   Create("shared", {.ttl = 2 * kDay});
   Create("other", {.ttl = 2 * kDay});
@@ -229,9 +270,44 @@ TEST_F(TokenLedgerTest, WhatIsWrittenDownIsReadAgain) {
   EXPECT_EQ(back->identities(), ledger_.identities());
   EXPECT_EQ(ledger_.ToJson().find("secret of"), std::string::npos);
   for (const char* bad : {"", "{}", R"({"format_version":2,"tokens":[],"identities":[]})",
+                          R"({"format_version":1,"last_number":-1,"tokens":[],"identities":[]})",
                           R"({"format_version":1,"tokens":[{}],"identities":[]})"}) {
     EXPECT_FALSE(TokenLedger::FromJson(bad).ok()) << bad;
   }
+}
+
+// As a release wrote it that gave no numbers, and did not say in a field of its own who was
+// replaced.
+constexpr absl::string_view kLedgerWithoutNumbers = R"({"format_version": 1,
+  "tokens": [
+    {"id": "old", "secret_sha256": "$0", "role": "worker", "ttl_ms": 86400000, "max_uses": 0,
+     "name": "", "created_unix_ms": 1800000000000, "uses": 2, "is_revoked": false},
+    {"id": "new", "secret_sha256": "$1", "role": "worker", "ttl_ms": 86400000, "max_uses": 0,
+     "name": "", "created_unix_ms": 1800000001001, "uses": 0, "is_revoked": false}],
+  "identities": [
+    {"id": "01", "role": "worker", "name": "w0", "token_id": "old",
+     "enrolled_unix_ms": 1800000000000, "expires_unix_ms": 1800086400000,
+     "revoked_unix_ms": 1800000001000, "revoked_because": "by operator ann"},
+    {"id": "02", "role": "worker", "name": "w1", "token_id": "old",
+     "enrolled_unix_ms": 1800000000000, "expires_unix_ms": 1800086400000,
+     "revoked_unix_ms": 1800000001000,
+     "revoked_because": "replaced by another machine of the name"},
+    {"id": "03", "role": "worker", "name": "w2", "token_id": "old",
+     "enrolled_unix_ms": 1800000000000, "expires_unix_ms": 1800086400000,
+     "revoked_unix_ms": 1800000000000, "revoked_because": "by operator ann"}]})";
+
+TEST_F(TokenLedgerTest, WhatWasWrittenWithoutNumbersIsNumberedByItsTimes) {
+  const auto ledger = TokenLedger::FromJson(absl::Substitute(
+      kLedgerWithoutNumbers, Sha256Hex("secret of old"), Sha256Hex("secret of new")));
+  ASSERT_OK(ledger);
+  ledger_ = *ledger;
+  EXPECT_THAT(Redeem("old", "w0"), Refused("token old is older"));
+  EXPECT_THAT(Redeem("old", "w2"), Refused("token old is older")) << "of the same millisecond";
+  EXPECT_OK(Redeem("new", "w0"));
+  EXPECT_OK(Redeem("old", "w1")) << "who was replaced, is not shut out";
+  EXPECT_OK(ledger_.Revoke("w1", "lost", false, now_));
+  EXPECT_THAT(Redeem("new", "w1"), Refused("token new is older"));
+  EXPECT_OK(TokenLedger::FromJson(ledger_.ToJson()));
 }
 
 }  // namespace

@@ -212,8 +212,8 @@ class JoiningTest(JoiningTestCase):
     revoked = self.operate("revoke", "lost")
     self.assertRegex(revoked.stdout,
                      rf"^lost is revoked; \d workers? of it had to go\ntoken {token}, through which "
-                     r"it had joined, still lets others in, and this machine under another name: "
-                     rf"psctl token revoke {token}\n$")
+                     r"it had joined or could have come back, still lets others in, and this machine "
+                     rf"under another name: psctl token revoke {token}\n$")
     self.assert_turned_away("lost_again", rf"worker lost was revoked at .*, and token {token} is "
                             r"older; .*psctl token create --name=lost",
                             "--name=lost", join=join)
