@@ -1,6 +1,7 @@
 #include "deploy/psctl/cluster_watch.h"
 
 #include <optional>
+#include <utility>
 
 #include "common/remedy.h"
 
@@ -14,10 +15,12 @@ constexpr absl::Duration kPause = absl::Seconds(1);
 absl::Status WatchAcrossRestarts(const ClusterWatch& watch) {
   bool has_answered = false;
   bool is_job_over = false;
+  bool was_turned_away = false;
   std::optional<absl::Time> last_answer;
   while (true) {
     const absl::Status ended = watch.stream([&](const v1::ClusterStatus& status) {
       has_answered = true;
+      was_turned_away = false;
       is_job_over =
           status.state() == "done" || status.state() == "failed" || status.state() == "diverged";
       last_answer = watch.clock->Now();
@@ -25,6 +28,8 @@ absl::Status WatchAcrossRestarts(const ClusterWatch& watch) {
     });
     if (ended.ok() || !has_answered || RemedyFor(ended) == Remedy::kGiveUp) return ended;
     if (is_job_over) return absl::OkStatus();
+    // Once, a damaged call may have been to blame; twice, it is who asks.
+    if (absl::IsUnauthenticated(ended) && std::exchange(was_turned_away, true)) return ended;
     watch.away(ended.message(), watch.clock->Now() - *last_answer);
     watch.clock->Sleep(kPause);
   }

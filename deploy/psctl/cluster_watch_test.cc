@@ -87,5 +87,13 @@ TEST(ClusterWatchTest, ARefusalIsFinal) {
   EXPECT_EQ(watched.Run(), refused);
 }
 
+TEST(ClusterWatchTest, WhoIsTurnedAwayTwiceIsNotLetIn) {
+  const absl::Status revoked = absl::UnauthenticatedError("was revoked");
+  Watched watched({{{"training"}, revoked}, {{}, revoked}});
+  EXPECT_EQ(watched.Run(), revoked);
+  Watched damaged({{{"training"}, revoked}, {{"training"}, revoked}, {{"enough"}, kAway}});
+  EXPECT_OK(damaged.Run());
+}
+
 }  // namespace
 }  // namespace lodestar

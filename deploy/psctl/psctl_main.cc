@@ -161,8 +161,9 @@ absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
     return like.Anew().WatchStatus(absl::Seconds(1), each);
   };
   watch.show = show;
-  watch.away = [](absl::string_view reason, absl::Duration away) {
-    const std::string why = away < absl::Seconds(1) ? absl::StrCat(" (", reason, ")") : "";
+  watch.away = [last = std::string()](absl::string_view reason, absl::Duration away) mutable {
+    const std::string why = reason == last ? "" : absl::StrCat(" (", reason, ")");
+    last = std::string(reason);
     std::fprintf(stderr, "no answer for %s; tries again%s\n",
                  absl::FormatDuration(absl::Trunc(away, absl::Seconds(1))).c_str(), why.c_str());
   };
