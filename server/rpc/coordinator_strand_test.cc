@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "common/executor.h"
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_clock.h"
