@@ -485,7 +485,8 @@ std::vector<Command> Commands() {
            "newest whole one is named. Later checkpoints are set aside as round-N.abandoned;\n"
            "servers that are started with --resume=PATH of one go on from it, and no server\n"
            "removes them. The learning rate stays as it is. Once it has answered, no restart\n"
-           "goes on from what was undone.\n",
+           "goes on from what was undone, but for --resume=PATH: a server that is started with\n"
+           "it takes that path again, which stays where it is; take the flag away.\n",
        .flags = ClientFlags({"round", "reason"}),
        .run = WithClient(&RollBackCommand)},
       {.name = "token",

@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "common/checkpoint_directory.h"
 #include "common/file_io.h"
+#include "common/logging.h"
 #include "common/status_macros.h"
 #include "server/checkpoint/checkpoint_reader.h"
 
@@ -62,6 +63,9 @@ absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std
 absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
                            absl::Span<const std::string> spared) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
+  const auto num_before =
+      std::count_if(entries.begin(), entries.end(),
+                    [](const CheckpointEntry& entry) { return entry.suffix == kAbandonedSuffix; });
   std::set<std::string> set_aside;
   for (const CheckpointEntry& entry : entries) {
     if (entry.suffix == kTemporarySuffix || entry.suffix == kAbandonedSuffix) continue;
@@ -75,7 +79,15 @@ absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Rou
       RETURN_IF_ERROR(file_system.Rename(entry.path, AbandonedPath(file_system, path)));
     }
   }
-  return set_aside.empty() ? absl::OkStatus() : file_system.SyncDirectory(root);
+  if (set_aside.empty()) return absl::OkStatus();
+  const int64_t count = num_before + static_cast<int64_t>(set_aside.size());
+  if (count > kManySetAside) {
+    LogWarn(
+        "{} has {} checkpoints that were set aside, round-N.abandoned; no server removes them: do "
+        "so with those that nobody needs",
+        root, count);
+  }
+  return file_system.SyncDirectory(root);
 }
 
 absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest, int keep,

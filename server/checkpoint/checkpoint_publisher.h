@@ -25,11 +25,14 @@ absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std
                                               const Manifest& manifest,
                                               absl::FunctionRef<absl::Status()> may_move);
 
+// In one folder; more are noticed.
+inline constexpr int kManySetAside = 8;
+
 // In the two that follow the checkpoints at `spared` stay as they are; empty paths are none.
 
 // Renames the checkpoints of rounds after `newest`, so that none is taken for the newest later:
-// they are of a future that was left behind. What was set aside before stays beside them. Errors:
-// those of files.
+// they are of a future that was left behind. What was set aside before stays beside them; the log
+// says how many there are whenever one comes to more than kManySetAside. Errors: those of files.
 absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
                            absl::Span<const std::string> spared);
 

@@ -50,9 +50,14 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(FileSystem& file_system,
-                                                                    const std::string& root) {
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
+    FileSystem& file_system, const std::string& root, absl::Span<const std::string> passed_over) {
   ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListWholeCheckpoints(file_system, root));
+  std::erase_if(entries, [&](const CheckpointEntry& entry) {
+    return std::any_of(passed_over.begin(), passed_over.end(), [&](const std::string& path) {
+      return file_system.AreSame(entry.path, path);
+    });
+  });
   std::vector<std::string> alarms;
   const auto misnamed =
       std::stable_partition(entries.begin(), entries.end(), [&](const CheckpointEntry& entry) {

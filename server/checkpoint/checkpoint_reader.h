@@ -25,11 +25,12 @@ struct FoundCheckpoint {
 };
 
 // The newest checkpoint in `root` that verifies; none if there is no checkpoint at all. How new one
-// is, its manifest says, not its name.
+// is, its manifest says, not its name. Those at `passed_over` are as if they were not there.
 // Errors: DataLoss if there are some and none verifies; Unimplemented if the newest that may is of
 // a later version.
-absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(FileSystem& file_system,
-                                                                    const std::string& root);
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
+    FileSystem& file_system, const std::string& root,
+    absl::Span<const std::string> passed_over = {});
 
 // Reads a verified checkpoint. Thread-safe.
 class CheckpointReader {

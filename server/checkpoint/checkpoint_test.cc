@@ -394,6 +394,23 @@ TEST_F(CheckpointTest, WhatWasSetAsideIsNeverRemoved) {
   EXPECT_EQ((*entries)[2].suffix, kAbandonedSuffix);
 }
 
+TEST_F(CheckpointTest, TheLogSaysWhenManyAreSetAside) {
+  const auto log_of = [this](int64_t round) {
+    Save(round, 1);
+    testing::internal::CaptureStderr();
+    EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(1), {}));
+    return testing::internal::GetCapturedStderr();
+  };
+  for (int64_t round = 11; round < 11 + kManySetAside; ++round) {
+    EXPECT_EQ(log_of(round), "") << round;
+  }
+  EXPECT_THAT(log_of(11), HasSubstr(root_ + " has 9 checkpoints that were set aside"));
+  EXPECT_THAT(log_of(20), HasSubstr(root_ + " has 10 checkpoints that were set aside"));
+  testing::internal::CaptureStderr();
+  EXPECT_OK(SetAsideNewer(FileSystem::Real(), root_, Round(1), {}));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "none has come";
+}
+
 TEST_F(CheckpointTest, WhatCameLastOfARoundIsSetAsideAndNotWhatItHasReplaced) {
   Save(10, 1);
   fs::copy(Save(20, 2), root_ + "/round-00000020.old");

@@ -1,8 +1,10 @@
 #include "server/coordinator/cluster_faults.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -74,10 +76,10 @@ FaultVerdict ClusterFaults::OnWorkerFault(const WorkerFault& fault, absl::Time n
     case WorkerFault::Kind::kOpposed:
       return CountPoisoned(fault, now);
     case WorkerFault::Kind::kUnrelated:
-      outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
-                                      "' sends what has nothing in common with what others send: "
-                                      "see to its data and its card"),
-                         now);
+      Accuse(absl::StrCat("worker '", record->name,
+                          "' sends what has nothing in common with what others send: "
+                          "see to its data and its card"),
+             fault.text, now);
       return {};
     case WorkerFault::Kind::kNotPushed:
       outbox_.RaiseAlarm(absl::StrCat("worker '", record->name,
@@ -101,18 +103,19 @@ FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time n
       is_opposed
           ? "opposes what others send; it counts all the same"
           : "is far longer than what others send; it counts as if it were as long as theirs");
-  if (is_opposed || desk.times_poisoned() >= DivergencePolicy::kPoisonAlarm) {
-    outbox_.RaiseAlarm(what, now);
+  const int times = TimesPoisoned(fault.worker);
+  if (is_opposed || times >= DivergencePolicy::kPoisonAlarm) {
+    Accuse(what, fault.text, now);
   } else {
     outbox_.Tell(absl::StrCat(what, ": ", fault.text));
   }
-  if (limit == 0 || desk.times_poisoned() <= limit) return {};
+  if (limit == 0 || times <= limit) return {};
   const std::string reason =
-      absl::StrCat("in ", desk.times_poisoned(), " of ", DivergencePolicy::kPoisonWindow,
+      absl::StrCat("in ", times, " of ", DivergencePolicy::kPoisonWindow,
                    " rounds it has sent what is far longer than what others send, or opposes it "
                    "(--poison_limit=",
                    limit, "), the last time: ", fault.text);
-  desk.ForgetPoisoned();
+  ForgetPoisoned(fault.worker);
   // With a certificate it could come back under any name that begins with that of the certificate.
   const bool has_identity = !desk.identity().empty();
   state_.quarantine.Add({has_identity ? desk.identity() : name, reason, has_identity});
@@ -121,6 +124,36 @@ FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time n
       absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
       now);
   return {.kind = FaultVerdict::Kind::kShutOut, .reason = absl::StrCat("shut out: ", reason)};
+}
+
+// With a certificate it may register under many names.
+bool ClusterFaults::IsSameSender(const WorkerDesk& desk, WorkerId id, WorkerId worker) const {
+  if (id == worker) return true;
+  const std::string& identity = state_.desks.at(worker).identity();
+  return !identity.empty() && desk.identity() == identity;
+}
+
+int ClusterFaults::TimesPoisoned(WorkerId worker) const {
+  std::set<Round> rounds;
+  for (const auto& [id, desk] : state_.desks) {
+    if (!IsSameSender(desk, id, worker)) continue;
+    rounds.insert(desk.memory().poisoned_rounds.begin(), desk.memory().poisoned_rounds.end());
+  }
+  if (rounds.empty()) return 0;
+  const Round newest = *rounds.rbegin();
+  return static_cast<int>(std::count_if(rounds.begin(), rounds.end(), [newest](Round round) {
+    return newest - round < DivergencePolicy::kPoisonWindow;
+  }));
+}
+
+void ClusterFaults::ForgetPoisoned(WorkerId worker) {
+  for (auto& [id, desk] : state_.desks) {
+    if (IsSameSender(desk, id, worker)) desk.ForgetPoisoned();
+  }
+}
+
+void ClusterFaults::Accuse(absl::string_view what, absl::string_view seen, absl::Time now) {
+  if (outbox_.RaiseAlarm(what, now)) outbox_.Tell(absl::StrCat(what, ": ", seen));
 }
 
 absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {

@@ -60,6 +60,13 @@ class ClusterFaults {
   // What a worker has sent is far longer than what others send, or opposes it: counts the round,
   // and drops the worker and shuts out its name where there were too many such rounds.
   FaultVerdict CountPoisoned(const WorkerFault& fault, absl::Time now);
+  // In how many of kPoisonWindow rounds that was so, up to the last of them: of the worker, or of
+  // all with its certificate, and then a round counts once.
+  int TimesPoisoned(WorkerId worker) const;
+  void ForgetPoisoned(WorkerId worker);
+  bool IsSameSender(const WorkerDesk& desk, WorkerId id, WorkerId worker) const;
+  // Raises the alarm; if it is new, the log has what was seen.
+  void Accuse(absl::string_view what, absl::string_view seen, absl::Time now);
   // Weights after `first_bad` updates are not to be used any more.
   FaultVerdict Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
 

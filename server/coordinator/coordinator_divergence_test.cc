@@ -544,6 +544,49 @@ TEST_F(CoordinatorDivergenceTest, WhoHasACertificateIsShutOutWithAllItsNames) {
   EXPECT_OK(register_as("card.3", "card"));
 }
 
+TEST_F(CoordinatorDivergenceTest, RoundsOfAllWorkersOfACertificateAreCountedTogether) {
+  Coordinator::Config config = Config(3);
+  config.divergence.poison_limit = 3;
+  Start(config);
+  const auto register_as = [this](const std::string& name) {
+    RegisterCall call;
+    call.name = name;
+    call.instance_id = std::hash<std::string>()(name);
+    call.identity = name.substr(0, 4);
+    return coordinator().Register(call, cluster_->now());
+  };
+  const auto too_long = [this](const WorkerLife& life, int64_t round) {
+    coordinator().OnWorkerFault({.worker = life.worker,
+                                 .incarnation = life.incarnation,
+                                 .round = Round(round),
+                                 .kind = WorkerFault::Kind::kTooLong,
+                                 .text = "a norm of 90"},
+                                cluster_->now());
+  };
+  ASSERT_OK_AND_ASSIGN(const Registration first, register_as("card.1"));
+  ASSERT_OK_AND_ASSIGN(const Registration other, register_as("gpus.1"));
+  too_long(first.life, 0);
+  too_long(first.life, 1);
+  too_long(other.life, 5);
+  ASSERT_OK(coordinator().BeginLeave(first.life, cluster_->now()));
+  cluster_->Restart();
+  cluster_->AttachAgain();
+  ASSERT_OK_AND_ASSIGN(const Registration second, register_as("card.2"));
+  too_long(second.life, 1);
+  too_long(second.life, 2);
+  EXPECT_OK(coordinator().CheckLife(second.life)) << "one of the rounds is the same";
+  too_long(second.life, 3);
+  EXPECT_THAT(register_as("card.3").status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("worker 'card' is shut out"), HasSubstr("in 4 of 100"))));
+  EXPECT_OK(coordinator().CheckLife(other.life));
+
+  ASSERT_OK(coordinator().Readmit("card", cluster_->now()));
+  ASSERT_OK_AND_ASSIGN(const Registration third, register_as("card.1"));
+  too_long(third.life, 4);
+  EXPECT_OK(coordinator().CheckLife(third.life)) << "all begin anew";
+}
+
 TEST_F(CoordinatorDivergenceTest, CheckpointsKeepWhoIsShutOut) {
   Coordinator::Config config = Config(2);
   config.divergence.poison_limit = 1;
@@ -619,6 +662,7 @@ TEST_F(CoordinatorDivergenceTest, WhoOpposesTheOthersIsAnAlarmAndShutOut) {
   coordinator().OnWorkerFault(fault, cluster_->now());
   EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("worker 'b' sends what opposes what others send")));
+  EXPECT_THAT(cluster_->observer().events, Contains(HasSubstr("the cosine was -0.3")));
   fault.round = Round(61);
   fault.kind = WorkerFault::Kind::kTooLong;
   coordinator().OnWorkerFault(fault, cluster_->now());
@@ -644,6 +688,7 @@ TEST_F(CoordinatorDivergenceTest, WhoSendsNoiseIsNamedAndStays) {
   }
   EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("worker 'b' sends what has nothing")));
+  EXPECT_THAT(cluster_->observer().events, Contains(HasSubstr("the cosine was 0.001")).Times(1));
   EXPECT_TRUE(IsAlive(1));
 }
 

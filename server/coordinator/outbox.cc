@@ -20,9 +20,11 @@ void Outbox::Do(CheckpointTask task) {
 
 void Outbox::Tell(absl::string_view event) { Announce(Event{std::string(event)}); }
 
-void Outbox::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind,
+bool Outbox::RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind,
                         absl::string_view subject) {
-  if (alarms_.Raise(text, now, kind, subject)) Announce(Alarm{std::string(text)});
+  const bool is_new = alarms_.Raise(text, now, kind, subject);
+  if (is_new) Announce(Alarm{std::string(text)});
+  return is_new;
 }
 
 }  // namespace lodestar

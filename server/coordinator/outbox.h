@@ -30,8 +30,8 @@ class Outbox {
   void Do(CheckpointTask task);
   void Announce(Announcement announcement) { effects_.emplace_back(std::move(announcement)); }
   void Tell(absl::string_view event);
-  // See AlarmBook.
-  void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
+  // See AlarmBook. True if there was none of this text.
+  bool RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
                   absl::string_view subject = "");
 
   // What callers wait for may have a new answer.

@@ -104,10 +104,8 @@ class WorkerDesk {
   }
 
   // What it sent in this round was far longer than what others sent. False if that is counted
-  // already.
+  // already. Remembered are those up to kPoisonWindow before the last of them.
   bool CountPoisoned(Round round);
-  // In how many rounds that was so, up to kPoisonWindow before the last of them.
-  int times_poisoned() const { return static_cast<int>(memory_.poisoned_rounds.size()); }
   void ForgetPoisoned() { memory_.poisoned_rounds.clear(); }
 
   bool is_waiting() const { return memory_.is_waiting; }

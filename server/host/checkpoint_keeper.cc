@@ -95,6 +95,13 @@ void CheckpointKeeper::Do(CheckpointTask task) {
 void CheckpointKeeper::Carry(const CheckpointRecord& record) {
   const absl::StatusOr<PublishedCheckpoint> published = Publish(record);
   has_published_ |= published.ok();
+  if (published.ok()) {
+    if (deps_.file_system->AreSame(published->path, config_.resume_path)) {
+      is_path_left_behind_ = false;  // replaced
+    } else {
+      is_path_left_behind_ |= RoundOfResumePath() > record.round;
+    }
+  }
   deps_.reports->OnCheckpointPublished(record.directory, published);
 }
 
@@ -182,6 +189,7 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
   set_aside_ = absl::OkStatus();
   // What is there is of other runs.
   if (!StartsFromFolders()) return;
+  is_path_left_behind_ |= RoundOfResumePath() >= task.first_bad;
   const Round last_good(task.first_bad.value() - 1);
   for (const std::string& folder : folders_) {
     set_aside_.Update(SetAsideNewer(*deps_.file_system, folder, last_good, {config_.resume_path}));
@@ -206,14 +214,34 @@ bool CheckpointKeeper::StartsFromFolders() const {
   return has_published_ || (config_.resume && config_.resume_path.empty());
 }
 
+std::optional<Round> CheckpointKeeper::RoundOfResumePath() const {
+  if (config_.resume_path.empty()) return std::nullopt;
+  const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, config_.resume_path);
+  return manifest.ok() ? std::optional(manifest->round) : std::nullopt;
+}
+
+std::vector<std::string> CheckpointKeeper::LeftBehind() const {
+  if (!is_path_left_behind_) return {};
+  return {config_.resume_path};
+}
+
 absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
   for (const std::string& folder : folders_)
     RETURN_IF_ERROR(RemoveUnfinished(*deps_.file_system, folder));
   if (!StartsFromFolders()) return config_.resume_path.empty() ? Anew() : FromPath();
   if (config_.root.empty()) return FreshStart();
   RETURN_IF_ERROR(set_aside_);
-  ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found, FindNewest());
-  if (found.has_value()) return FromCheckpoint(*found);
+  ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found, FindNewest());
+  if (found.has_value()) {
+    for (const std::string& path : LeftBehind()) {
+      found->alarms.push_back(absl::StrCat(
+          path,
+          " was left behind and stays where it is, because --resume names it: a server that is "
+          "started with that flag again goes on from there, and with --resume=latest, too, if "
+          "it is the newest in the folder; take the flag away, and move the checkpoint"));
+    }
+    return FromCheckpoint(*found);
+  }
   RestoreChoice choice = FreshStart();
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
                    ListCheckpoints(*deps_.file_system, config_.root));
@@ -263,10 +291,10 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Anew() const {
 
 absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() const {
   absl::StatusOr<std::optional<FoundCheckpoint>> found =
-      FindNewestCheckpoint(*deps_.file_system, config_.root);
+      FindNewestCheckpoint(*deps_.file_system, config_.root, LeftBehind());
   if (config_.fallback.empty() || absl::IsUnimplemented(found.status())) return found;
   absl::StatusOr<std::optional<FoundCheckpoint>> in_fallback =
-      FindNewestCheckpoint(*deps_.file_system, config_.fallback);
+      FindNewestCheckpoint(*deps_.file_system, config_.fallback, LeftBehind());
   if (absl::IsUnimplemented(in_fallback.status())) return in_fallback;
   if (!in_fallback.ok()) {
     // As if they were in one folder: what is damaged is no reason not to use what is whole.
@@ -308,6 +336,8 @@ absl::StatusOr<std::vector<CheckpointEntry>> CheckpointKeeper::ListToGoBackTo() 
     ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries,
                      ListWholeCheckpoints(*deps_.file_system, folder));
     for (const CheckpointEntry& entry : entries) {
+      if (is_path_left_behind_ && deps_.file_system->AreSame(entry.path, config_.resume_path))
+        continue;
       all.push_back(entry);
       all.back().round = WrittenRound(*deps_.file_system, entry);
     }

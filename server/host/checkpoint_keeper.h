@@ -96,6 +96,10 @@ class CheckpointKeeper {
   absl::StatusOr<RestoreChoice> Choose();
   absl::StatusOr<RestoreChoice> FromPath() const;
   absl::StatusOr<RestoreChoice> Anew() const;
+  // The round of what --resume=PATH names; nothing: there is no such flag, or no telling.
+  std::optional<Round> RoundOfResumePath() const;
+  // What stays in the folders, and is of a future that was left behind.
+  std::vector<std::string> LeftBehind() const;
   absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest() const;
   absl::StatusOr<PublishedCheckpoint> FindUpTo(Round round) const;
   // In all folders that the cluster would be restored from, by what their manifests say: newest
@@ -107,12 +111,13 @@ class CheckpointKeeper {
   const Config config_;
   const std::vector<std::string> folders_;  // the root and the fallback, as far as there are any
   const Deps deps_;
-  // The next four are of the executor. Once this process has published a checkpoint, a
+  // The next five are of the executor. Once this process has published a checkpoint, a
   // restart of the cluster goes back to that, whatever the flags said about the start.
   bool has_published_ = false;
   bool has_chosen_ = false;
-  absl::Status set_aside_;    // of the last SetAsideTask
-  std::string awaited_path_;  // by who has asked NewestUpTo(); empty: nobody
+  bool is_path_left_behind_ = false;  // Config::resume_path, which is never set aside
+  absl::Status set_aside_;            // of the last SetAsideTask
+  std::string awaited_path_;          // by who has asked NewestUpTo(); empty: nobody
 };
 
 }  // namespace lodestar

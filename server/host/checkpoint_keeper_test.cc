@@ -227,6 +227,41 @@ TEST_F(CheckpointKeeperTest, WhatIsGoneBackToStaysMeanwhile) {
   EXPECT_FALSE(disk_->Exists(Path(2))) << "for ever";
 }
 
+TEST_F(CheckpointKeeperTest, PathThatIsResumedFromIsNotGoneBackToOnceItIsLeftBehind) {
+  Save(1);
+  Save(2);
+  config_.resume_path = Path(2);
+  StartProcess();
+  EXPECT_EQ(SourceOf(Choose()), Path(2));
+  Save(3);
+  ASSERT_OK_AND_ASSIGN(const PublishedCheckpoint found, keeper_->NewestUpTo(Round(1)));
+  EXPECT_EQ(found.path, Path(1));
+  keeper_->Do(SetAsideTask{Round(2), "are not to be gone on from"});
+  const RestoreChoice back = Choose();
+  EXPECT_EQ(SourceOf(back), Path(1));
+  EXPECT_THAT(back.alarm, HasSubstr(Path(2) + " was left behind and stays where it is"));
+  EXPECT_TRUE(disk_->Exists(Path(2)));
+  EXPECT_EQ(SourceOf(Choose()), Path(1)) << "when a server is lost";
+
+  Save(4);
+  ASSERT_OK_AND_ASSIGN(const PublishedCheckpoint older, keeper_->NewestUpTo(Round(3)));
+  EXPECT_EQ(older.path, Path(1)) << "that of round 2 is of another past";
+  Save(2);
+  keeper_->Do(SetAsideTask{Round(3), "are bad"});
+  const RestoreChoice replaced = Choose();
+  EXPECT_EQ(SourceOf(replaced), Path(2));
+  EXPECT_THAT(replaced.alarm, IsEmpty());
+}
+
+TEST_F(CheckpointKeeperTest, ProcessThatGoesOnWithAJournalKnowsWhatItsPathIsOf) {
+  Save(1);
+  Save(3);
+  config_.resume_path = Path(3);
+  StartProcess();
+  Save(2);  // the job was sent back to round 1 before this process
+  EXPECT_EQ(SourceOf(Choose()), Path(2));
+}
+
 TEST_F(CheckpointKeeperTest, RunThatHasSavedNothingSpeaksAgainstNoCheckpoint) {
   Save(2);
   config_.resume = false;

@@ -191,15 +191,13 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
   disk_.Schedule([this, reactor, request, reply, who = WhoCalls(*context)] {
     const absl::StatusOr<PublishedCheckpoint> found = FindFor(*request);
     if (!found.ok()) return reactor->Finish(ToGrpcStatus(found.status()));
-    reply->set_path(found->path);
-    reply->set_round(found->round.value());
-    const auto set_undone = [reply, found](int64_t rounds_done) {
-      reply->set_rounds_undone(std::max<int64_t>(0, rounds_done - found->round.value()));
-    };
     if (request->only_check()) {
+      reply->set_path(found->path);
+      reply->set_round(found->round.value());
       const absl::Status status =
           deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
-            set_undone(coordinator.rounds_done());
+            reply->set_rounds_undone(
+                std::max<int64_t>(0, coordinator.rounds_done() - found->round.value()));
             return coordinator.CheckMayRollBack(now);
           });
       return reactor->Finish(ToGrpcStatus(status));
@@ -208,9 +206,13 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
     if (why.empty()) why = "no reason was given";
     LogInfo("audit: {} sends the job back to {}: {}", who, found->path, why);
     lodestar::RollBack(*deps_.strand, Round(request->round()), why, kRollBackPatience,
-                       [reactor, set_undone](const absl::StatusOr<int64_t>& rounds_done) {
-                         if (rounds_done.ok()) set_undone(*rounds_done);
-                         reactor->Finish(ToGrpcStatus(rounds_done.status()));
+                       [reactor, reply](const absl::StatusOr<RolledBack>& back) {
+                         if (back.ok()) {
+                           reply->set_path(back->path);
+                           reply->set_round(back->round.value());
+                           reply->set_rounds_undone(back->rounds_undone);
+                         }
+                         reactor->Finish(ToGrpcStatus(back.status()));
                        });
   });
   return reactor;

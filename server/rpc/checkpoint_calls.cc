@@ -1,5 +1,6 @@
 #include "server/rpc/checkpoint_calls.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -29,6 +30,26 @@ CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& o
       break;
   }
   return finish(absl::UnavailableError("the coordinator is stopping"));
+}
+
+// What the job goes on from, which was at `rounds_done`.
+absl::StatusOr<RolledBack> WhereItIsBack(const Coordinator& coordinator, Round round,
+                                         int64_t rounds_done, absl::Time now) {
+  const std::optional<ResumeSnapshot> resumed = coordinator.Snapshot(now).resumed;
+  if (!resumed.has_value()) {
+    return absl::DataLossError(
+        absl::StrCat("there was no checkpoint of at most ", round.value(),
+                     " rounds any more, and the job has begun anew at round 0; stop it, and start "
+                     "the server with --resume=PATH of a checkpoint"));
+  }
+  if (resumed->round > round) {
+    return absl::DataLossError(
+        absl::StrCat("the job goes on from ", resumed->path, ", of round ", resumed->round.value(),
+                     "; wanted is at most round ", round.value(),
+                     "; stop it, and start the server with --resume=PATH of an older checkpoint"));
+  }
+  return RolledBack{resumed->path, resumed->round,
+                    std::max<int64_t>(0, rounds_done - resumed->round.value())};
 }
 
 }  // namespace
@@ -65,22 +86,24 @@ void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::st
 }
 
 void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
-              absl::Duration patience, std::function<void(const absl::StatusOr<int64_t>&)> done) {
+              absl::Duration patience, RollBackDone done) {
   uint64_t life = 0;  // of the servers, which ends
   const absl::StatusOr<int64_t> rounds_done =
       strand.Run([&](Coordinator& coordinator, absl::Time now) {
         life = coordinator.server_incarnation();
         return coordinator.RollBack(round, why, now);
       });
-  if (!rounds_done.ok()) return done(rounds_done);
+  if (!rounds_done.ok()) return done(rounds_done.status());
   strand.Await(
       0, patience,
       [=](Coordinator& coordinator, absl::Time now,
           Occasion occasion) -> CoordinatorStrand::Delivery {
-        const auto finish = [done](const absl::StatusOr<int64_t>& answer) {
+        const auto finish = [done](const absl::StatusOr<RolledBack>& answer) {
           return [done, answer](const absl::Status& kept) { done(kept.ok() ? answer : kept); };
         };
-        if (coordinator.server_incarnation() != life) return finish(rounds_done);
+        if (coordinator.server_incarnation() != life) {
+          return finish(WhereItIsBack(coordinator, round, *rounds_done, now));
+        }
         const auto ending = coordinator.Ending();
         if (ending.has_value() && !ending->ok()) return finish(ending->status());
         if (ending.has_value()) {

@@ -27,10 +27,19 @@ void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, Checkpoi
 void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done);
 
-// See Coordinator::RollBack(), with its result and errors. `done` is called once no later process
-// goes on from what was undone. Errors also: FailedPrecondition if the job has failed or was
-// stopped over it; DeadlineExceeded after `patience`; Unavailable if the strand stops meanwhile.
+// What the job has gone back to.
+struct RolledBack {
+  std::string path;  // of a checkpoint
+  Round round;
+  int64_t rounds_undone = 0;
+};
+using RollBackDone = std::function<void(const absl::StatusOr<RolledBack>&)>;
+
+// See Coordinator::RollBack(), with its errors. `done` is called, once, when no later process goes
+// on from what was undone. Errors also: FailedPrecondition if the job has failed or was
+// stopped over it; DataLoss if it has gone back elsewhere than to a checkpoint of at most `round`
+// rounds; DeadlineExceeded after `patience`; Unavailable if the strand stops meanwhile.
 void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
-              absl::Duration patience, std::function<void(const absl::StatusOr<int64_t>&)> done);
+              absl::Duration patience, RollBackDone done);
 
 }  // namespace lodestar

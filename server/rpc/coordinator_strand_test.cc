@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "common/executor.h"
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_clock.h"
@@ -207,6 +208,15 @@ class KeepingStrandTest : public testing::Test {
           left_.push_back(answer.ok() ? name : std::string(answer.status().message()));
         });
   }
+  static RestoreChoice BackTo(int64_t round, uint64_t server_incarnation) {
+    const std::string path = absl::StrFormat("/run/round-%08d", round);
+    RestoreChoice choice = {.source = CheckpointSource{path},
+                            .state = CoordinatorState(),
+                            .server_incarnation = server_incarnation,
+                            .resumed = ResumeSnapshot{path, Round(round), {}}};
+    choice.state->ledger.next_round = round;
+    return choice;
+  }
   absl::Status Beat(const WorkerLife& life) {
     const auto status = std::make_shared<absl::Status>(absl::UnknownError("not answered"));
     strand_.RunAndTell(
@@ -284,11 +294,36 @@ TEST_F(KeepingStrandTest, CommandsLeaveInOrderAndBeforeAnswersThatFollowFromThem
   EXPECT_THAT(left_, ElementsAre("command", "joined", "b"));
 }
 
+TEST_F(KeepingStrandTest, ARollbackIsAnsweredWithWhatWasRestored) {
+  uint64_t life = 9;
+  const auto roll_back_to = [&](const RestoreChoice& choice) {
+    absl::StatusOr<RolledBack> answer = absl::UnknownError("not answered");
+    RollBack(strand_, Round(3), "test", absl::Minutes(1),
+             [&answer](const absl::StatusOr<RolledBack>& back) { answer = back; });
+    strand_.Run([&](Coordinator& coordinator, absl::Time now) {
+      coordinator.OnRestoreChosen(choice, now);
+      coordinator.OnShardLoaded(0, life, absl::OkStatus(), now);
+    });
+    executor_.RunAll();
+    return answer;
+  };
+  EXPECT_THAT(roll_back_to(BackTo(4, ++life)),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("goes on from /run/round-00000004, of round 4"),
+                             HasSubstr("wanted is at most round 3"))));
+  ASSERT_OK_AND_ASSIGN(const RolledBack back, roll_back_to(BackTo(2, ++life)));
+  EXPECT_EQ(back.path, "/run/round-00000002");
+  EXPECT_EQ(back.round, Round(2));
+  EXPECT_EQ(back.rounds_undone, 2);
+  EXPECT_THAT(roll_back_to(RestoreChoice{.source = InitialSource{}, .server_incarnation = ++life}),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("has begun anew at round 0")));
+}
+
 TEST_F(KeepingStrandTest, ARollbackIsAnsweredOnceNoRestartUndoesIt) {
   const auto roll_back = [this] {
     RollBack(strand_, Round(0), "test", absl::Minutes(1),
-             [this](const absl::StatusOr<int64_t>& answer) {
-               left_.push_back(answer.ok() ? "back" : std::string(answer.status().message()));
+             [this](const absl::StatusOr<RolledBack>& answer) {
+               left_.push_back(answer.ok() ? answer->path : std::string(answer.status().message()));
              });
   };
   roll_back();
@@ -298,11 +333,10 @@ TEST_F(KeepingStrandTest, ARollbackIsAnsweredOnceNoRestartUndoesIt) {
   roll_back();
   EXPECT_THAT(left_.back(), HasSubstr("cannot go back now"));
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 10},
-                                now);
+    coordinator.OnRestoreChosen(BackTo(0, /*server_incarnation=*/10), now);
   });
   executor_.RunAll();
-  EXPECT_EQ(left_.back(), "back");
+  EXPECT_EQ(left_.back(), "/run/round-00000000");
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardLoaded(0, 10, absl::OkStatus(), now);
   });
