@@ -264,7 +264,9 @@ void TokenLedger::NumberByTime() {
   for (auto& [id, record] : identities_) {
     if (record.is_revoked()) events.emplace_back(record.revoked, true, &record.revocation);
   }
-  std::sort(events.begin(), events.end());
+  std::stable_sort(events.begin(), events.end(), [](const auto& a, const auto& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  });
   for (const auto& [time, is_revocation, number] : events) *number = ++last_number_;
 }
 
