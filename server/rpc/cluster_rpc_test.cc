@@ -141,7 +141,11 @@ class ServedCluster {
   CommandedShards shards{nullptr};
   StatusBoard board;
   std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
-  ClusterRpc rpc{{&strand, &shards, &board, refusals}};
+  ClusterRpc rpc{{.strand = &strand,
+                  .shards = &shards,
+                  .board = &board,
+                  .refusals = refusals,
+                  .refusal_pause = absl::ZeroDuration()}};
   std::unique_ptr<v1::ClusterService::Stub> stub;
 
  private:

@@ -170,6 +170,7 @@ class KeepingStrandTest : public testing::Test {
         {"/journal", {}}, {.file_system = &disk_, .clock = &clock_, .executor = &executor_});
     config_.job.model = *ModelPreset("mlp");
     config_.job.global_batch_size = 6;
+    config_.job.schedule.total_rounds = 10;
     config_.checkpoint_dir = "/run";
     strand_.Start(
         *Coordinator::Create(config_, clock_.Now()),
