@@ -16,15 +16,14 @@ namespace {
 // Of their time, how often certificates are looked at.
 constexpr int64_t kLooksPerLife = 16;
 constexpr int kShownDigits = 16;  // of the authority's hash
-// psctl on the coordinator's machine.
 
 std::string AuthorityFolder(const SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/authority");
 }
 
-// Unique where several servers of one machine share the authority.
 std::string OwnName(const ServerConfig& config) {
-  return absl::StrCat(config.is_replica ? "replica-" : "server-", config.cluster.shard);
+  const int shard = config.cluster.shard;
+  return config.is_replica ? OwnReplicaName(shard) : OwnServerName(shard);
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include "common/security/identity.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
@@ -12,12 +15,19 @@ namespace {
 constexpr absl::string_view kScheme = "spiffe://";
 constexpr char kDomain[] = "lodestar";
 constexpr int kMaxUriBytes = 512;
+constexpr char kOwnServer[] = "server-";
+constexpr char kOwnReplica[] = "replica-";
 constexpr Role kRoles[] = {Role::kServer, Role::kWorker, Role::kOperator, Role::kViewer};
 
 bool IsOfNameCharacters(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) {
     return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
   });
+}
+
+bool IsPrefixAndNumber(absl::string_view text, absl::string_view prefix) {
+  return absl::ConsumePrefix(&text, prefix) && !text.empty() &&
+         std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
 }
 
 }  // namespace
@@ -45,13 +55,24 @@ absl::StatusOr<Role> ParseRole(absl::string_view what, absl::string_view text) {
 }
 
 absl::Status CheckIdentityName(absl::string_view name) {
-  if (!name.empty() && name.size() <= kMaxIdentityNameBytes && IsOfNameCharacters(name)) {
+  const bool lacks_alphanumeric = std::none_of(name.begin(), name.end(), absl::ascii_isalnum);
+  if (!lacks_alphanumeric && name.size() <= kMaxIdentityNameBytes && IsOfNameCharacters(name)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a name of ", name.size(), " bytes",
-      IsOfNameCharacters(name) ? "" : " with a character that is not allowed",
-      "; allowed are 1 to ", kMaxIdentityNameBytes, " letters, digits, '.', '_', '-'"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("a name of ", name.size(), " bytes",
+                   IsOfNameCharacters(name) ? "" : " with a character that is not allowed",
+                   "; allowed are 1 to ", kMaxIdentityNameBytes,
+                   " letters, digits, '.', '_', '-': one of the first two at least"));
+}
+
+std::string OwnServerName(int shard) { return absl::StrCat(kOwnServer, shard); }
+
+std::string OwnReplicaName(int shard) { return absl::StrCat(kOwnReplica, shard); }
+
+bool IsOwnIdentityName(absl::string_view name) {
+  return name == kLocalOperator || IsPrefixAndNumber(name, kOwnServer) ||
+         IsPrefixAndNumber(name, kOwnReplica);
 }
 
 std::string TextOf(const Identity& identity) {

@@ -28,8 +28,18 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-// Letters, digits, '.', '_', '-'; not empty, and not longer than allowed. Errors: InvalidArgument.
+// Letters, digits, '.', '_', '-'; one of the first two at least, and not longer than allowed: also
+// a folder has it. Errors: InvalidArgument.
 absl::Status CheckIdentityName(absl::string_view name);
+
+// Names of those who have the authority's folder, and so no need of a token.
+inline constexpr char kLocalOperator[] = "local-operator";  // the coordinator's user on its machine
+// Unique where several servers of one machine share the folder.
+std::string OwnServerName(int shard);
+std::string OwnReplicaName(int shard);
+// Whether it is of this form, or in conflict with one.
+bool IsOwnIdentityName(absl::string_view name);
+
 // "worker gpu-box": for people.
 std::string TextOf(const Identity& identity);
 std::string UriOf(const Identity& identity);

@@ -44,7 +44,18 @@ TEST(IdentityTest, NamesAreBoundedAndPlain) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("49 bytes")));
   EXPECT_THAT(CheckIdentityName("a/b"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not allowed")));
-  EXPECT_FALSE(CheckIdentityName("").ok());
+  for (const char* name : {"", ".", "..", "-_."})
+    EXPECT_FALSE(CheckIdentityName(name).ok()) << name;
+}
+
+TEST(IdentityTest, NamesOfThoseWhoHaveTheAuthoritysFolderAreKnown) {
+  for (const std::string& name :
+       {OwnServerName(0), OwnServerName(12), OwnReplicaName(1), std::string(kLocalOperator)}) {
+    EXPECT_TRUE(IsOwnIdentityName(name)) << name;
+  }
+  for (const char* name : {"server-", "server-a", "server-1-0af3", "server", "replicas-1", "w0"}) {
+    EXPECT_FALSE(IsOwnIdentityName(name)) << name;
+  }
 }
 
 TEST(IdentityTest, AnIdentityActsAsItselfAndAsItsProcessesOnly) {

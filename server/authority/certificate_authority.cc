@@ -197,7 +197,9 @@ absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Enroll(
   Issued issued;
   RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
     enrolment.until = now + config_.certificate_ttl;
-    ASSIGN_OR_RETURN(issued.identity, ledger.Redeem(enrolment, now));
+    ASSIGN_OR_RETURN(TokenLedger::Redeemed redeemed, ledger.Redeem(enrolment, now));
+    issued.identity = std::move(redeemed.identity);
+    issued.replaced_ids = std::move(redeemed.replaced_ids);
     ASSIGN_OR_RETURN(issued.certificate, Sign(request, issued.identity, now));
     return absl::OkStatus();
   }));
@@ -206,9 +208,15 @@ absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Enroll(
 
 absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::Renew(
     const Identity& identity, const std::string& request) {
+  return IssueAgain(identity, request, &TokenLedger::Extend);
+}
+
+absl::StatusOr<CertificateAuthority::Issued> CertificateAuthority::IssueAgain(
+    const Identity& identity, const std::string& request,
+    absl::Status (TokenLedger::*take)(const Identity&, absl::Time until, absl::Time now)) {
   Issued issued{identity, ""};
   RETURN_IF_ERROR(Change([&](TokenLedger& ledger, absl::Time now) -> absl::Status {
-    RETURN_IF_ERROR(ledger.Note(identity, now + config_.certificate_ttl, now));
+    RETURN_IF_ERROR((ledger.*take)(identity, now + config_.certificate_ttl, now));
     ASSIGN_OR_RETURN(issued.certificate, Sign(request, identity, now));
     return absl::OkStatus();
   }));
@@ -235,7 +243,7 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
   }
   if (key.empty()) key = NewPrivateKey();
   ASSIGN_OR_RETURN(const std::string request, MakeCertificateRequest(key));
-  ASSIGN_OR_RETURN(const Issued issued, Renew(identity, request));
+  ASSIGN_OR_RETURN(const Issued issued, IssueAgain(identity, request, &TokenLedger::Note));
   RETURN_IF_ERROR(WriteCredentials(
       folder,
       {.key = key, .certificate = issued.certificate, .authority = authority_.certificate}));

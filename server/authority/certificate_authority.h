@@ -25,9 +25,6 @@
 
 namespace lodestar {
 
-// The identity of whoever is the user of the coordinator on its machine.
-inline constexpr char kLocalOperator[] = "local-operator";
-
 class CertificateAuthority {
  public:
   static constexpr absl::Duration kShortestTtl = absl::Minutes(5);
@@ -65,11 +62,12 @@ class CertificateAuthority {
   struct Issued {
     Identity identity;
     std::string certificate;
+    std::vector<std::string> replaced_ids = {};  // who had its name until now
   };
   // `enrolment` without identity_id and until. `request`: PEM.
   absl::StatusOr<Issued> Enroll(TokenLedger::Enrolment enrolment, const std::string& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Errors: PermissionDenied if it is revoked; InvalidArgument (request).
+  // Errors: those of TokenLedger::Extend(); InvalidArgument (request).
   absl::StatusOr<Issued> Renew(const Identity& identity, const std::string& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Credentials of this machine, in a folder of their own: made, or renewed if less than half of
@@ -92,6 +90,12 @@ class CertificateAuthority {
   // Carries out `change` on what is on the disk now, and writes the outcome there. Other processes
   // wait. Errors: the first of both; then nothing has changed.
   absl::Status Change(absl::FunctionRef<absl::Status(TokenLedger&, absl::Time now)> change)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // `take`: notes it in the ledger.
+  absl::StatusOr<Issued> IssueAgain(const Identity& identity, const std::string& request,
+                                    absl::Status (TokenLedger::*take)(const Identity&,
+                                                                      absl::Time until,
+                                                                      absl::Time now))
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::string> Sign(const std::string& request, const Identity& identity,
                                    absl::Time now) const;

@@ -27,6 +27,15 @@ std::string TimeText(absl::Time time) {
 
 int64_t UnixMs(absl::Time time) { return absl::ToUnixMillis(time); }
 
+// Errors: InvalidArgument. Names that a token may be for, or a machine wants.
+absl::Status CheckMayBeTaken(absl::string_view name) {
+  RETURN_IF_ERROR(CheckIdentityName(name));
+  if (!IsOwnIdentityName(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the name '", name,
+      "' is kept for those who have the authority's own folder; choose another --name"));
+}
+
 // Errors: InvalidArgument for one that was not given yet, as `last` is the newest.
 absl::StatusOr<int64_t> GetNumber(const Json& entry, absl::string_view key, int64_t last) {
   ASSIGN_OR_RETURN(const int64_t number, GetInt64(entry, key));
@@ -48,7 +57,7 @@ absl::Status TokenLedger::Create(const TokenTerms& terms, const std::string& id,
     return absl::InvalidArgumentError(
         absl::StrCat("a token's uses are ", terms.max_uses, "; allowed is 0 (any number) or more"));
   }
-  if (!terms.name.empty()) RETURN_IF_ERROR(CheckIdentityName(terms.name));
+  if (!terms.name.empty()) RETURN_IF_ERROR(CheckMayBeTaken(terms.name));
   Forget(now);
   if (tokens_.size() >= kMaxTokens) {
     return absl::ResourceExhaustedError(
@@ -63,7 +72,8 @@ absl::Status TokenLedger::Create(const TokenTerms& terms, const std::string& id,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Identity> TokenLedger::Redeem(const Enrolment& enrolment, absl::Time now) {
+absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrolment,
+                                                          absl::Time now) {
   const auto found = tokens_.find(enrolment.token_id);
   // The same words for both: nobody learns which tokens there are.
   if (found == tokens_.end() ||
@@ -105,28 +115,27 @@ absl::StatusOr<Identity> TokenLedger::Redeem(const Enrolment& enrolment, absl::T
     name = absl::StrCat(enrolment.fallback_name, "-",
                         enrolment.identity_id.substr(0, kNameSuffixDigits));
   }
-  RETURN_IF_ERROR(CheckIdentityName(name));
+  RETURN_IF_ERROR(CheckMayBeTaken(name));
   Forget(now);
   RETURN_IF_ERROR(CheckNotShutOut(name, token));
-  if (bound.empty()) {
-    RETURN_IF_ERROR(CheckFree(name, now));
-  } else {
-    // An operator has said who it is to be from now on.
-    Replace(name, now);
-  }
+  // With a token for this name an operator has said who it is to be from now on.
+  RETURN_IF_ERROR(
+      CheckFree(name, bound.empty() ? std::nullopt : std::make_optional(token.terms.role), now));
   if (identities_.size() >= kMaxIdentities) {
     return absl::ResourceExhaustedError(
         absl::StrCat("there are ", identities_.size(),
                      " identities, the most that are kept; those whose "
                      "certificates have ended for a week are forgotten"));
   }
+  Redeemed redeemed{.identity = {token.terms.role, std::move(name), enrolment.identity_id}};
+  if (!bound.empty()) redeemed.replaced_ids = Replace(bound, now);
   ++token.uses;
   IdentityRecord& record = identities_[enrolment.identity_id];
-  record = {.identity = {token.terms.role, std::move(name), enrolment.identity_id},
+  record = {.identity = redeemed.identity,
             .token_id = token.id,
             .enrolled = now,
             .expires = enrolment.until};
-  return record.identity;
+  return redeemed;
 }
 
 absl::Status TokenLedger::Note(const Identity& identity, absl::Time until, absl::Time now) {
@@ -143,6 +152,18 @@ absl::Status TokenLedger::Note(const Identity& identity, absl::Time until, absl:
   }
   record.expires = until;
   return absl::OkStatus();
+}
+
+absl::Status TokenLedger::Extend(const Identity& identity, absl::Time until, absl::Time now) {
+  const auto found = identities_.find(identity.id);
+  if (found == identities_.end()) {
+    RETURN_IF_ERROR(CheckFree(identity.name, std::nullopt, now));
+  } else if (!found->second.is_revoked() && found->second.expires <= now) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "the certificate of ", TextOf(identity), " has ended at ", TimeText(found->second.expires),
+        "; ask for a new join string (psctl token create)"));
+  }
+  return Note(identity, until, now);
 }
 
 absl::Status TokenLedger::RevokeToken(absl::string_view id) {
@@ -199,14 +220,17 @@ absl::StatusOr<TokenLedger::Revocation> TokenLedger::Revoke(absl::string_view na
   return revocation;
 }
 
-void TokenLedger::Replace(absl::string_view name, absl::Time now) {
+std::vector<std::string> TokenLedger::Replace(absl::string_view name, absl::Time now) {
+  std::vector<std::string> replaced_ids;
   for (auto& [id, record] : identities_) {
     if (record.identity.name != name || record.is_revoked()) continue;
     record.revoked = now;
     record.revocation = ++last_number_;
     record.revoked_because = std::string(kReplaced);
     record.is_replaced = true;
+    if (record.expires > now) replaced_ids.push_back(id);
   }
+  return replaced_ids;
 }
 
 absl::Status TokenLedger::CheckNotShutOut(absl::string_view name, const TokenRecord& token) const {
@@ -228,16 +252,19 @@ const IdentityRecord* TokenLedger::FindRevoked(const Identity& identity) const {
   return found != identities_.end() && found->second.is_revoked() ? &found->second : nullptr;
 }
 
-absl::Status TokenLedger::CheckFree(absl::string_view name, absl::Time now) const {
+absl::Status TokenLedger::CheckFree(absl::string_view name, std::optional<Role> replaced_role,
+                                    absl::Time now) const {
   for (const auto& [id, record] : identities_) {
+    const Identity& other = record.identity;
     if (record.is_revoked() || record.expires <= now) continue;
-    if (!AreNamesInConflict(record.identity.name, name)) continue;
+    if (!AreNamesInConflict(other.name, name)) continue;
+    if (replaced_role == other.role && other.name == name) continue;
     return absl::AlreadyExistsError(
-        absl::StrCat("the name '", name, "' is taken by ", TextOf(record.identity),
+        absl::StrCat("the name '", name, "' is taken by ", TextOf(other),
                      ", whose certificate holds until ", TimeText(record.expires),
                      "; choose another --name, or take its place with what `psctl token create "
-                     "--name=",
-                     name, "` prints"));
+                     "--role=",
+                     RoleName(other.role), " --name=", other.name, "` prints"));
   }
   return absl::OkStatus();
 }

@@ -3,12 +3,14 @@
 //
 // A token is known by the hash of its secret. It has a role, an end, and perhaps a name or a number
 // of uses. An identity's name is unique among those that have a certificate that still holds; a
-// token with that very name replaces whoever has it. A name that was revoked lets in through tokens
-// only that are younger than its revocation: by their numbers, because clocks are set back.
+// token with that very name replaces whoever of its role has it. A name that was revoked lets in
+// through tokens only that are younger than its revocation: by their numbers, because clocks are
+// set back. Names of servers that share the authority's folder, and of its user, are nobody else's.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -81,14 +83,22 @@ class TokenLedger {
     std::string identity_id;         // new
     absl::Time until;                // of the certificate
   };
+  struct Redeemed {
+    Identity identity;
+    std::vector<std::string> replaced_ids = {};  // who had its name until now
+  };
   // Counts a use. Errors: PermissionDenied (no such token, another secret, its end, its uses, its
   // role, its name; the name was revoked later than the token was made), InvalidArgument (names),
   // AlreadyExists (the name has a certificate that holds).
-  absl::StatusOr<Identity> Redeem(const Enrolment& enrolment, absl::Time now);
+  absl::StatusOr<Redeemed> Redeem(const Enrolment& enrolment, absl::Time now);
 
-  // A certificate that was issued without a token, or again. Errors: PermissionDenied if the
-  // identity is revoked.
+  // A certificate that is issued without a token, where the authority is. Errors: PermissionDenied
+  // if the identity is revoked.
   absl::Status Note(const Identity& identity, absl::Time until, absl::Time now);
+  // A certificate that is issued again to whoever has it. Errors: those of Note();
+  // PermissionDenied if it has ended, because its name may be another machine's by now;
+  // AlreadyExists if the ledger does not know it, and the name is another's.
+  absl::Status Extend(const Identity& identity, absl::Time until, absl::Time now);
 
   // Errors: NotFound.
   absl::Status RevokeToken(absl::string_view id);
@@ -120,14 +130,16 @@ class TokenLedger {
  private:
   // What is over, and tells nobody anything any more.
   void Forget(absl::Time now);
-  // Errors: AlreadyExists.
-  absl::Status CheckFree(absl::string_view name, absl::Time now) const;
+  // Whether nobody has it, or one that conflicts with it. With `replaced_role`, somebody of that
+  // very name and role may have it. Errors: AlreadyExists.
+  absl::Status CheckFree(absl::string_view name, std::optional<Role> replaced_role,
+                         absl::Time now) const;
   // Errors: PermissionDenied.
   absl::Status CheckNotShutOut(absl::string_view name, const TokenRecord& token) const;
   // Numbers what was written down without numbers by its times.
   void NumberByTime();
-  // Gives the name to another machine.
-  void Replace(absl::string_view name, absl::Time now);
+  // Gives the name to another machine. Returns the ids of those that had it.
+  std::vector<std::string> Replace(absl::string_view name, absl::Time now);
 
   int64_t last_number_ = 0;  // of a creation or a revocation
   std::map<std::string, TokenRecord> tokens_;

@@ -28,14 +28,18 @@ class TokenLedgerTest : public ::testing::Test {
   }
   absl::StatusOr<Identity> RedeemWith(const std::string& id, const std::string& secret,
                                       const std::string& name = "") {
-    return ledger_.Redeem({.token_id = id,
-                           .secret = secret,
-                           .name = name,
-                           .fallback_name = "box",
-                           .roles = {},
-                           .identity_id = "abcdef" + std::to_string(next_id_++),
-                           .until = now_ + kDay},
-                          now_);
+    const absl::StatusOr<TokenLedger::Redeemed> redeemed =
+        ledger_.Redeem({.token_id = id,
+                        .secret = secret,
+                        .name = name,
+                        .fallback_name = "box",
+                        .roles = {},
+                        .identity_id = "abcdef" + std::to_string(next_id_++),
+                        .until = now_ + kDay},
+                       now_);
+    if (!redeemed.ok()) return redeemed.status();
+    replaced_ids_ = redeemed->replaced_ids;
+    return redeemed->identity;
   }
   static auto Refused(const std::string& text) {
     return StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(text));
@@ -44,6 +48,7 @@ class TokenLedgerTest : public ::testing::Test {
   TokenLedger ledger_;
   absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
   int next_id_ = 1;
+  std::vector<std::string> replaced_ids_;  // by the last one
 };
 
 TEST_F(TokenLedgerTest, ATokenLetsInUnderANameOfItsOwnOrTheMachines) {
@@ -109,7 +114,7 @@ TEST_F(TokenLedgerTest, ANameIsOneMachinesAsLongAsItsCertificateHolds) {
     EXPECT_THAT(Redeem("t", name),
                 StatusIs(absl::StatusCode::kAlreadyExists,
                          AllOf(HasSubstr("taken by worker w0"),
-                               HasSubstr(std::string("psctl token create --name=") + name))));
+                               HasSubstr("psctl token create --role=worker --name=w0"))));
   }
   EXPECT_OK(Redeem("t", "w0-1"));
   now_ += kDay;
@@ -125,21 +130,68 @@ TEST_F(TokenLedgerTest, ATokenForOneNameReplacesWhoHasIt) {
   const auto replaced = Redeem("t");
   ASSERT_OK(replaced);
   EXPECT_EQ(replaced->name, "w0");
+  EXPECT_THAT(replaced_ids_, ElementsAre(old->id));
   EXPECT_NE(ledger_.FindRevoked(*old), nullptr);
   EXPECT_EQ(ledger_.FindRevoked(*replaced), nullptr);
+}
+
+TEST_F(TokenLedgerTest, OnlyWhoHasTheRoleIsReplaced) {
+  Create("any", {.ttl = kDay});
+  Create("viewer", {.role = Role::kViewer, .ttl = kDay});
+  EXPECT_OK(Redeem("viewer", "ann"));
+  EXPECT_OK(Redeem("any", "box.1"));
+  Create("ann", {.ttl = kDay, .name = "ann"});
+  EXPECT_THAT(Redeem("ann"),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("taken by viewer ann")));
+  Create("box", {.ttl = kDay, .name = "box"});
+  EXPECT_THAT(Redeem("box"),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("taken by worker box.1")));
+  EXPECT_EQ(ledger_.tokens().at("ann").uses, 0);
+}
+
+TEST_F(TokenLedgerTest, NamesOfTheServersOwnAreNobodyElses) {
+  for (const char* name : {"server-1", "replica-0", "local-operator"}) {
+    EXPECT_THAT(ledger_.Create({.role = Role::kServer, .ttl = kDay, .name = name}, "t", "", now_),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is kept for those")));
+    Create("t", {.ttl = kDay});
+    EXPECT_THAT(Redeem("t", name), StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+}
+
+// Over a connection that is older than the certificate's end, whoever has it may still ask.
+TEST_F(TokenLedgerTest, AnIdentityWhoseCertificateHasEndedIsNotRenewed) {
+  Create("t", {.ttl = 3 * kDay});
+  const auto old = Redeem("t", "w0");
+  ASSERT_OK(old);
+  now_ += kDay;
+  EXPECT_OK(Redeem("t", "w0"));
+  EXPECT_THAT(ledger_.Extend(*old, now_ + kDay, now_),
+              Refused("the certificate of worker w0 has ended at 2027-01-16"));
+  EXPECT_OK(ledger_.Note(*old, now_ + kDay, now_)) << "where the authority is";
+}
+
+// The ledger may be an older copy than what was issued.
+TEST_F(TokenLedgerTest, AnIdentityThatTheLedgerDoesNotKnowIsRenewedWhereItsNameIsFree) {
+  Create("t", {.ttl = kDay});
+  EXPECT_OK(Redeem("t", "w0"));
+  EXPECT_THAT(ledger_.Extend({Role::kWorker, "w0", "ffff"}, now_ + kDay, now_),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("taken by worker w0")));
+  EXPECT_OK(ledger_.Extend({Role::kWorker, "w1", "ffff"}, now_ + kDay, now_));
+  EXPECT_EQ(ledger_.identities().at("ffff").identity.name, "w1");
 }
 
 TEST_F(TokenLedgerTest, ARevokedIdentityIsNotRenewed) {
   Create("t", {.ttl = kDay});
   const auto identity = Redeem("t", "w0");
   ASSERT_OK(identity);
-  EXPECT_OK(ledger_.Note(*identity, now_ + 2 * kDay, now_));
+  EXPECT_OK(ledger_.Extend(*identity, now_ + 2 * kDay, now_));
   EXPECT_EQ(ledger_.identities().at(identity->id).expires, now_ + 2 * kDay);
   const auto revoked = ledger_.Revoke("w0", "lost", false, now_);
   ASSERT_OK(revoked);
   EXPECT_EQ(revoked->num_identities, 1);
   EXPECT_EQ(ledger_.Revoke("w0", "again", false, now_)->num_identities, 0);
   EXPECT_THAT(ledger_.Note(*identity, now_ + 3 * kDay, now_), Refused("worker w0 was revoked"));
+  EXPECT_THAT(ledger_.Extend(*identity, now_ + 3 * kDay, now_), Refused("worker w0 was revoked"));
   EXPECT_THAT(ledger_.Revoke("w9", "", false, now_), StatusIs(absl::StatusCode::kNotFound));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -92,7 +93,6 @@ FaultVerdict ClusterFaults::OnWorkerFault(const WorkerFault& fault, absl::Time n
 
 FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time now) {
   WorkerDesk& desk = state_.desks[fault.worker];
-  const int limit = state_.divergence.poison_limit();
   if (!desk.CountPoisoned(fault.round)) return {};
   outbox_.Remember();
   const std::string name = state_.NameOf(fault.worker);
@@ -109,13 +109,31 @@ FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time n
   } else {
     outbox_.Tell(absl::StrCat(what, ": ", fault.text));
   }
+  return JudgeSender(fault.worker, fault.text, now);
+}
+
+FaultVerdict ClusterFaults::JudgeSender(WorkerId worker, absl::string_view text, absl::Time now) {
+  const WorkerDesk& desk = state_.desks.at(worker);
+  const std::string name = state_.NameOf(worker);
+  const int limit = state_.divergence.poison_limit();
+  const int times = TimesPoisoned(worker);
   if (limit == 0 || times <= limit) return {};
+  if (const std::string other = LeadingIdentity(worker); !other.empty()) {
+    Accuse(absl::StrCat("worker '", name, "' differs from the others in more than ", limit,
+                        " rounds (--poison_limit), and is not shut out, because half of the others "
+                        "or more are of one certificate, '",
+                        other,
+                        "': which of both is wrong is not told by their numbers; find out, and "
+                        "psctl revoke it"),
+           text, now);
+    return {};
+  }
   const std::string reason =
       absl::StrCat("in ", times, " of ", DivergencePolicy::kPoisonWindow,
-                   " rounds it has sent what is far longer than what others send, or opposes it "
-                   "(--poison_limit=",
-                   limit, "), the last time: ", fault.text);
-  ForgetPoisoned(fault.worker);
+                   " rounds it has sent what is far longer than what others send, opposes it or "
+                   "is not finite (--poison_limit=",
+                   limit, "), the last time: ", text);
+  ForgetPoisoned(worker);
   // With a certificate it could come back under any name that begins with that of the certificate.
   const bool has_identity = !desk.identity().empty();
   state_.quarantine.Add({has_identity ? desk.identity() : name, reason, has_identity});
@@ -124,6 +142,21 @@ FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time n
       absl::StrCat("worker '", name, "' is shut out: ", reason, "; psctl readmit lets it in again"),
       now);
   return {.kind = FaultVerdict::Kind::kShutOut, .reason = absl::StrCat("shut out: ", reason)};
+}
+
+std::string ClusterFaults::LeadingIdentity(WorkerId worker) const {
+  std::map<std::string, int> workers_of;
+  int others = 0;
+  for (const WorkerRecord* member : state_.membership.Members()) {
+    const WorkerDesk& desk = state_.desks.at(member->id);
+    if (IsSameSender(desk, member->id, worker)) continue;
+    ++others;
+    if (!desk.identity().empty()) ++workers_of[desk.identity()];
+  }
+  for (const auto& [identity, workers] : workers_of) {
+    if (workers > 1 && 2 * workers >= others) return identity;
+  }
+  return "";
 }
 
 // With a certificate it may register under many names.
@@ -175,8 +208,10 @@ absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
 FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::string_view text,
                                         absl::Time now) {
   const WorkerRecord* record = state_.membership.Find(worker);
+  WorkerDesk& desk = state_.desks[worker];
+  const int times_before = desk.times_not_finite();
   // Once per life, however many buckets say so.
-  if (!state_.desks[worker].CountNotFinite(record->incarnation, state_.finite_reports)) return {};
+  if (!desk.CountNotFinite(record->incarnation, state_.finite_reports)) return {};
   outbox_.Remember();
   outbox_.RaiseAlarm(
       absl::StrCat("worker '", record->name,
@@ -184,9 +219,13 @@ FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::stri
                    "counted"),
       now);
   for (const WorkerRecord* member : state_.membership.Members()) {
-    if (state_.desks[member->id].is_finite()) {
-      return Drop(worker, NotFiniteReason(state_, worker, text));
+    if (!state_.desks[member->id].is_finite()) continue;
+    // Each of its processes begins anew with --nonfinite_limit; its name does not.
+    if (desk.times_not_finite() > times_before && desk.CountPoisoned(round)) {
+      const FaultVerdict verdict = JudgeSender(worker, text, now);
+      if (verdict.kind == FaultVerdict::Kind::kShutOut) return verdict;
     }
+    return Drop(worker, NotFiniteReason(state_, worker, text));
   }
   // They were computed on the weights after `round` updates.
   return Diverge(round, round, absl::StrCat("no worker's numbers are finite any more: ", text),
@@ -244,7 +283,7 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
   return {.kind = FaultVerdict::Kind::kEnd};
 }
 
-absl::Status ClusterFaults::CheckMayRollBack(absl::Time now) const {
+absl::Status ClusterFaults::CheckMayRollBack(Round round, absl::Time now) const {
   const auto refuse = [](absl::string_view because) {
     return absl::FailedPreconditionError(absl::StrCat("the job cannot go back now: ", because));
   };
@@ -255,12 +294,16 @@ absl::Status ClusterFaults::CheckMayRollBack(absl::Time now) const {
     return refuse(
         "it is over, or ends; start the server with --resume=PATH of an older checkpoint");
   }
+  if (const int64_t rounds_done = state_.rounds_done(); round.value() >= rounds_done) {
+    return refuse(absl::StrCat("it has done ", rounds_done, " rounds, and is to go back to round ",
+                               round.value(), ": there is nothing to undo"));
+  }
   return absl::OkStatus();
 }
 
 absl::StatusOr<FaultVerdict> ClusterFaults::RollBack(Round round, absl::string_view why,
                                                      absl::Time now) {
-  RETURN_IF_ERROR(CheckMayRollBack(now));
+  RETURN_IF_ERROR(CheckMayRollBack(round, now));
   const int64_t rounds_done = state_.rounds_done();
   outbox_.RaiseAlarm(absl::StrCat("goes back to the newest checkpoint of at most ", round.value(),
                                   " rounds, from round ", rounds_done, ": ", why),

@@ -54,12 +54,16 @@ class ClusterFaults {
   // See Coordinator.
   absl::Status Readmit(absl::string_view name, absl::Time now);
   absl::StatusOr<FaultVerdict> RollBack(Round round, absl::string_view why, absl::Time now);
-  absl::Status CheckMayRollBack(absl::Time now) const;
+  absl::Status CheckMayRollBack(Round round, absl::Time now) const;
 
  private:
-  // What a worker has sent is far longer than what others send, or opposes it: counts the round,
-  // and drops the worker and shuts out its name where there were too many such rounds.
+  // What a worker has sent is far longer than what others send, or opposes it: counts the round.
   FaultVerdict CountPoisoned(const WorkerFault& fault, absl::Time now);
+  // Drops the worker and shuts out its name where there were too many such rounds.
+  FaultVerdict JudgeSender(WorkerId worker, absl::string_view text, absl::Time now);
+  // Of the other senders: the certificate that several members have, half of them or more, so that
+  // it alone says what is usual. Empty: none.
+  std::string LeadingIdentity(WorkerId worker) const;
   // In how many of kPoisonWindow rounds that was so, up to the last of them: of the worker, or of
   // all with its certificate, and then a round counts once.
   int TimesPoisoned(WorkerId worker) const;

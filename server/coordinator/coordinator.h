@@ -116,8 +116,11 @@ class Coordinator {
   // set aside. It is so for good, also after a crash, once server_incarnation() is another one.
   // Returns how many rounds were done. Errors: those of CheckMayRollBack().
   absl::StatusOr<int64_t> RollBack(Round round, absl::string_view why, absl::Time now);
-  // Errors: FailedPrecondition (nothing is saved, or the job is not under way).
-  absl::Status CheckMayRollBack(absl::Time now) const { return faults_.CheckMayRollBack(now); }
+  // Errors: FailedPrecondition (nothing is saved, the job is not under way, or has not done more
+  // than `round` rounds).
+  absl::Status CheckMayRollBack(Round round, absl::Time now) const {
+    return faults_.CheckMayRollBack(round, now);
+  }
   // A worker was turned away, here or before the call came here; for log and status.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);

@@ -277,6 +277,11 @@ TEST_F(CoordinatorDivergenceTest, WhoSavesNothingOrIsDoneDoesNotGoBack) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--checkpoint_dir")));
   workers_.clear();
   Start(Config(1));
+  Train(4);
+  cluster_->FinishSave();
+  EXPECT_THAT(coordinator().RollBack(Round(4), "", cluster_->now()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("nothing to undo")));
+  EXPECT_THAT(cluster_->store().set_aside, IsEmpty());
   coordinator().RequestStop("enough", cluster_->now());
   EXPECT_THAT(coordinator().RollBack(Round(4), "", cluster_->now()),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--resume=PATH")));
@@ -440,6 +445,25 @@ TEST_F(CoordinatorDivergenceTest, WorkerThatIsSickAgainAndAgainIsTurnedAway) {
   }
 }
 
+TEST_F(CoordinatorDivergenceTest, WhoSendsNanAgainAndAgainIsShutOutAlsoAsAnotherProcess) {
+  Coordinator::Config config = Config(2);
+  config.divergence.poison_limit = 2;
+  Start(config);
+  for (int time = 1; time <= 3; ++time) {
+    for (const TestWorker& worker : workers_) cluster_->Ask(worker);
+    Refuse(1, time);
+    EXPECT_FALSE(IsAlive(1));
+    cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(GrantOf(0)));
+    ++workers_[1].instance_id;
+    if (time < 3) ComeBack(1);
+  }
+  EXPECT_THAT(cluster_->Register(workers_[1]).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("worker 'b' is shut out: in 3 of 100 rounds"),
+                             HasSubstr("or is not finite (--poison_limit=2)"),
+                             HasSubstr("element 7: NaN"))));
+}
+
 TEST_F(CoordinatorDivergenceTest, FastWorkerIsNotHeldSickBeforeOthersHaveShownTheirNumbers) {
   Start(Config(2, Mode::kAsync));
   for (const TestWorker& worker : workers_) cluster_->Ask(worker);
@@ -542,6 +566,42 @@ TEST_F(CoordinatorDivergenceTest, WhoHasACertificateIsShutOutWithAllItsNames) {
   EXPECT_OK(register_as("cardinal", "cardinal"));
   EXPECT_OK(coordinator().Readmit("card.1", cluster_->now())) << "the name that people have seen";
   EXPECT_OK(register_as("card.3", "card"));
+}
+
+// What the many say that have one certificate, one machine says.
+TEST_F(CoordinatorDivergenceTest, WorkersOfOneCertificateShutNobodyOut) {
+  for (const bool is_one_certificate : {true, false}) {
+    workers_.clear();
+    Coordinator::Config config = Config(1);
+    config.divergence.poison_limit = 1;
+    Start(config);
+    const auto everybody = [](absl::string_view) { return true; };
+    EXPECT_EQ(coordinator().EvictWorkers(everybody, "", cluster_->now()), 1);
+    std::vector<WorkerLife> lives;
+    for (const char* name : {"gpus.1", "gpus.2", "ann", "card"}) {
+      RegisterCall call;
+      call.name = name;
+      call.instance_id = 4711;
+      call.identity = is_one_certificate ? std::string(name).substr(0, 4) : name;
+      ASSERT_OK_AND_ASSIGN(const Registration registration,
+                           coordinator().Register(call, cluster_->now()));
+      lives.push_back(registration.life);
+      ASSERT_OK(coordinator().Join(lives.back(), coordinator().map()->layout.hash(), {},
+                                   cluster_->now()));
+    }
+    for (const int64_t round : {0, 1}) {
+      coordinator().OnWorkerFault({.worker = lives[3].worker,
+                                   .incarnation = lives[3].incarnation,
+                                   .round = Round(round),
+                                   .kind = WorkerFault::Kind::kOpposed,
+                                   .text = "cosine -0.5"},
+                                  cluster_->now());
+    }
+    EXPECT_EQ(coordinator().CheckLife(lives[3]).ok(), is_one_certificate);
+    EXPECT_THAT(cluster_->observer().alarms,
+                Contains(HasSubstr(is_one_certificate ? "of one certificate, 'gpus'"
+                                                      : "worker 'card' is shut out")));
+  }
 }
 
 TEST_F(CoordinatorDivergenceTest, RoundsOfAllWorkersOfACertificateAreCountedTogether) {

@@ -198,7 +198,7 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
           deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
             reply->set_rounds_undone(
                 std::max<int64_t>(0, coordinator.rounds_done() - found->round.value()));
-            return coordinator.CheckMayRollBack(now);
+            return coordinator.CheckMayRollBack(Round(request->round()), now);
           });
       return reactor->Finish(ToGrpcStatus(status));
     }

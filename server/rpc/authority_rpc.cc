@@ -81,6 +81,7 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
   }
   enrollments_.Schedule([this, descriptor, place = std::move(place), peer = std::move(peer)] {
     Identity identity;
+    std::string token_id;
     const auto answer = [&](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
       if (request.wire_version() != kWireVersion) {
         return absl::InvalidArgumentError(absl::StrCat("the client speaks wire version ",
@@ -99,6 +100,12 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
       ASSIGN_OR_RETURN(CertificateAuthority::Issued issued,
                        deps_.authority->Enroll(enrolment, request.certificate_request()));
       identity = issued.identity;
+      token_id = enrolment.token_id;
+      if (!issued.replaced_ids.empty()) {
+        LogInfo("audit: {} id={} has taken the place of id={}", TextOf(identity), identity.id,
+                absl::StrJoin(issued.replaced_ids, " "));
+        deps_.evict(identity.name, "another machine has enrolled under its name");
+      }
       v1::EnrollReply reply;
       reply.set_certificate(std::move(issued.certificate));
       reply.set_authority(deps_.authority->certificate());
@@ -112,7 +119,8 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
       close(descriptor);
     }
     if (!identity.name.empty()) {
-      LogInfo("audit: {} has enrolled from peer={} id={}", TextOf(identity), peer, identity.id);
+      LogInfo("audit: {} has enrolled from peer={} id={} token={}", TextOf(identity), peer,
+              identity.id, token_id);
     }
     if (!served.ok()) {
       LogInfo("audit: enrolment from peer={} failed: {}", peer, served.message());

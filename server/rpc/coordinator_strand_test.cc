@@ -187,8 +187,7 @@ class KeepingStrandTest : public testing::Test {
         journal_.get());
     strand_.Run([&](Coordinator& coordinator, absl::Time now) {
       EXPECT_OK(coordinator.OnShardAttached(0, 1, 70, 0, "host:0", now));
-      coordinator.OnRestoreChosen(RestoreChoice{.source = InitialSource{}, .server_incarnation = 9},
-                                  now);
+      coordinator.OnRestoreChosen(BackTo(5, /*server_incarnation=*/9), now);
       coordinator.OnShardLoaded(0, 9, absl::OkStatus(), now);
     });
     executor_.RunAll();
@@ -297,9 +296,9 @@ TEST_F(KeepingStrandTest, CommandsLeaveInOrderAndBeforeAnswersThatFollowFromThem
 
 TEST_F(KeepingStrandTest, ARollbackIsAnsweredWithWhatWasRestored) {
   uint64_t life = 9;
-  const auto roll_back_to = [&](const RestoreChoice& choice) {
+  const auto roll_back = [&](int64_t round, const RestoreChoice& choice) {
     absl::StatusOr<RolledBack> answer = absl::UnknownError("not answered");
-    RollBack(strand_, Round(3), "test", absl::Minutes(1),
+    RollBack(strand_, Round(round), "test", absl::Minutes(1),
              [&answer](const absl::StatusOr<RolledBack>& back) { answer = back; });
     strand_.Run([&](Coordinator& coordinator, absl::Time now) {
       coordinator.OnRestoreChosen(choice, now);
@@ -308,41 +307,45 @@ TEST_F(KeepingStrandTest, ARollbackIsAnsweredWithWhatWasRestored) {
     executor_.RunAll();
     return answer;
   };
-  EXPECT_THAT(roll_back_to(BackTo(4, ++life)),
+  EXPECT_THAT(roll_back(3, BackTo(4, ++life)),
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr("goes on from /run/round-00000004, of round 4"),
                              HasSubstr("wanted is at most round 3"))));
-  ASSERT_OK_AND_ASSIGN(const RolledBack back, roll_back_to(BackTo(2, ++life)));
+  ASSERT_OK_AND_ASSIGN(const RolledBack back, roll_back(3, BackTo(2, ++life)));
   EXPECT_EQ(back.path, "/run/round-00000002");
   EXPECT_EQ(back.round, Round(2));
   EXPECT_EQ(back.rounds_undone, 2);
-  EXPECT_THAT(roll_back_to(RestoreChoice{.source = InitialSource{}, .server_incarnation = ++life}),
+  const RestoreChoice anew = {.source = InitialSource{}, .server_incarnation = ++life};
+  EXPECT_THAT(roll_back(2, anew),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("it has done 2 rounds, and is to go back to round 2")));
+  EXPECT_THAT(roll_back(1, anew),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("has begun anew at round 0")));
 }
 
 TEST_F(KeepingStrandTest, ARollbackIsAnsweredOnceNoRestartUndoesIt) {
-  const auto roll_back = [this] {
-    RollBack(strand_, Round(0), "test", absl::Minutes(1),
+  const auto roll_back = [this](int64_t round) {
+    RollBack(strand_, Round(round), "test", absl::Minutes(1),
              [this](const absl::StatusOr<RolledBack>& answer) {
                left_.push_back(answer.ok() ? answer->path : std::string(answer.status().message()));
              });
   };
-  roll_back();
+  roll_back(4);
   executor_.RunAll();
   EXPECT_THAT(Names(), ElementsAre("no memory"));
   EXPECT_THAT(left_, ElementsAre(HasSubstr("goes back"), "set aside")) << "that may fail";
-  roll_back();
+  roll_back(4);
   EXPECT_THAT(left_.back(), HasSubstr("cannot go back now"));
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
-    coordinator.OnRestoreChosen(BackTo(0, /*server_incarnation=*/10), now);
+    coordinator.OnRestoreChosen(BackTo(4, /*server_incarnation=*/10), now);
   });
   executor_.RunAll();
-  EXPECT_EQ(left_.back(), "/run/round-00000000");
+  EXPECT_EQ(left_.back(), "/run/round-00000004");
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardLoaded(0, 10, absl::OkStatus(), now);
   });
   executor_.RunAll();
-  roll_back();
+  roll_back(3);
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
     coordinator.OnRestoreChosen(absl::DataLossError("it cannot be set aside"), now);
   });

@@ -56,12 +56,13 @@ void ReadLedger(absl::string_view bytes) {
   LODESTAR_CHECK(back->ToJson() == again) << again << " became " << back->ToJson();
   // It can be worked with.
   for (const auto& [id, token] : back->tokens()) {
-    const absl::StatusOr<Identity> identity = ledger->Redeem(EnrolmentWith(id, "box"), kNow);
-    if (!identity.ok()) Refuse(identity.status());
+    const absl::StatusOr<TokenLedger::Redeemed> redeemed =
+        ledger->Redeem(EnrolmentWith(id, "box"), kNow);
+    if (!redeemed.ok()) Refuse(redeemed.status());
   }
   for (const auto& [id, record] : back->identities()) {
-    const absl::Status noted = ledger->Note(record.identity, kNow + absl::Hours(1), kNow);
-    if (!noted.ok()) Refuse(noted);
+    const absl::Status extended = ledger->Extend(record.identity, kNow + absl::Hours(1), kNow);
+    if (!extended.ok()) Refuse(extended);
   }
 }
 
