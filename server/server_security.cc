@@ -132,7 +132,7 @@ std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials()
       [authority = authority_.get(), revocations = revocations_.get()](
           const Identity& caller, absl::string_view method) -> absl::Status {
         RETURN_IF_ERROR(CheckAccess(caller, method));
-        if (authority != nullptr) return authority->CheckNotRevoked(caller);
+        if (authority != nullptr) return authority->CheckHolds(caller);
         return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
       });
 }
