@@ -127,13 +127,19 @@ void ServerSecurity::Keep() {
   }
 }
 
-std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials() const {
+std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials(
+    std::shared_ptr<RefusalCounts> refusals) const {
+  const auto check = [authority = authority_.get(), revocations = revocations_.get()](
+                         const Identity& caller, absl::string_view method) -> absl::Status {
+    RETURN_IF_ERROR(CheckAccess(caller, method));
+    if (authority != nullptr) return authority->CheckHolds(caller);
+    return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
+  };
   return transport_.MakeServerCredentials(
-      [authority = authority_.get(), revocations = revocations_.get()](
-          const Identity& caller, absl::string_view method) -> absl::Status {
-        RETURN_IF_ERROR(CheckAccess(caller, method));
-        if (authority != nullptr) return authority->CheckHolds(caller);
-        return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
+      [check, refusals = std::move(refusals)](const Identity& caller, absl::string_view method) {
+        absl::Status allowed = check(caller, method);
+        if (!allowed.ok()) refusals->Count(LimitReached::kDeniedCalls);
+        return allowed;
       });
 }
 
