@@ -1,6 +1,6 @@
-// Worker: composition root of gpu_worker. It owns link, transport, model, data and device, and
-// carries out what its Lifecycle decides: tasks on the thread of Run(), one at a time, everything
-// else at once. Model, data and device are kept from life to life.
+// Worker: composition root of gpu_worker, and of programs that compute themselves. It owns link,
+// transport, workload and device, and carries out what its Lifecycle decides: tasks on the thread
+// of Run(), one at a time, everything else at once. Workload and device are kept from life to life.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,11 @@
 #include "proto/transport_security.h"
 #include "worker/client/cancellable_transport.h"
 #include "worker/client/coordinator_link.h"
-#include "worker/data/data_config.h"
-#include "worker/data/dataset.h"
-#include "worker/data/dataset_factory.h"
 #include "worker/data/sample_order.h"
 #include "worker/life/lifecycle.h"
-#include "worker/model/model.h"
 #include "worker/trainer/progress.h"
 #include "worker/trainer/round_runner.h"
+#include "worker/workload.h"
 
 namespace lodestar {
 
@@ -40,14 +37,10 @@ class Worker {
     bool insecure = false;
     std::string name;
     uint64_t instance_id = 0;  // random, one per process
-    DataConfig data;
-    bool own_partition = false;  // the data is local to this worker
     DeviceOptions device;
+    // For people: where it computes. Empty: the name of the device.
+    std::string device_name;
     bool shared_memory = true;  // with servers of this machine
-    // Samples per forward and backward; a larger share of the batch is accumulated piece by piece.
-    // 0: what fits, see ChooseMicroBatch().
-    int64_t max_micro_batch = 0;
-    Recompute recompute = Recompute::kNone;
     // False: transfers do not overlap with computing, to measure what that is worth.
     bool overlap = true;
     std::string trace_path;  // of the file with the times of a few rounds; empty: none
@@ -58,9 +51,10 @@ class Worker {
     Lifecycle::Config life;
   };
 
-  // Errors: those of OpenData(); those of the device (an unknown one, or one that this machine
-  // lacks).
-  static absl::StatusOr<std::unique_ptr<Worker>> Create(Config config, Clock* clock);
+  // Errors: those of the device (an unknown one, or one that this machine lacks).
+  static absl::StatusOr<std::unique_ptr<Worker>> Create(Config config,
+                                                        std::unique_ptr<Workload> workload,
+                                                        Clock* clock);
   ~Worker();
 
   // Blocks until the job is done or RequestStop() took effect (both OK).
@@ -74,11 +68,8 @@ class Worker {
   void RequestStop();
 
  private:
-  Worker(Config config, DataSource data, Clock* clock)
-      : config_(std::move(config)),
-        data_(std::move(data)),
-        clock_(clock),
-        lifecycle_(config_.life) {}
+  Worker(Config config, Clock* clock)
+      : config_(std::move(config)), clock_(clock), lifecycle_(config_.life) {}
 
   // Does what `effects` say, in order; a task is left to the thread of Run().
   void Perform(const Lifecycle::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -104,12 +95,10 @@ class Worker {
   // Ends heartbeats and transfers of the last connection.
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
   void StartHeartbeats();
-  absl::Status PrepareModel(const Registration& registration);
-  // Fills in config->max_batch if it is 0. Logs what model and runner will take; refuses what
-  // cannot fit.
-  absl::Status PlanMemory(const JobSpec& job, ModelConfig* config);
-  absl::Status PrepareData(const JobSpec& job);
+  absl::Status PrepareWorkload(const Registration& registration);
   absl::Status PrepareRunner(const JobSpec& job);
+  // Where the job begins with this worker's: in the transport of this life.
+  absl::Status HandInInitialWeights();
   // Plain text stays on this machine. Errors: PermissionDenied.
   absl::Status CheckServer(const std::string& address) const;
   absl::Status Prepare(const Registration& registration);
@@ -122,24 +111,18 @@ class Worker {
   bool IsLifeOver() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Config config_;
-  const DataSource data_;
   Clock* const clock_;
   std::unique_ptr<TraceRecorder> trace_;  // null: no trace
   std::unique_ptr<Device> device_;
+  std::unique_ptr<Workload> workload_;
   std::unique_ptr<CoordinatorLink> link_;
 
   // Of the thread of Run().
   std::optional<Registration> registration_;
   std::optional<SampleOrder> sample_order_;
-  std::unique_ptr<Dataset> dataset_;
-  std::unique_ptr<Model> model_;
   std::unique_ptr<RoundRunner> runner_;
-  JobSpec runner_job_;  // that runner_ was made for
-  std::optional<ModelSpec> model_spec_;
-  uint64_t model_seed_ = 0;
-  int64_t model_share_ = 0;  // most samples of a step that model_ was made for
-  uint64_t data_seed_ = 0;
-  std::optional<Progress> progress_;  // of training with dataset_
+  JobSpec runner_job_;                // that runner_ was made for
+  std::optional<Progress> progress_;  // of training with workload_'s data
   std::optional<absl::Status> outcome_;
   ChangeLogger choices_logger_;
 

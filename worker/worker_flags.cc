@@ -221,14 +221,15 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   ASSIGN_OR_RETURN(config.name, WorkerName(absl::GetFlag(FLAGS_name)));
   config.instance_id = RandomInstanceId();
   config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
-  RETURN_IF_ERROR(ReadData(config.data));
+  RETURN_IF_ERROR(ReadData(flags.workload.data));
   const std::string partition = absl::GetFlag(FLAGS_data_partition);
   RETURN_IF_ERROR(CheckOneOf("data_partition", partition, {"shared", "own"}));
-  config.own_partition = partition == "own";
+  flags.workload.own_partition = partition == "own";
   RETURN_IF_ERROR(ReadDevice(config.device));
-  config.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
-  RETURN_IF_ERROR(CheckWholeRange("max_micro_batch", config.max_micro_batch, 0, kMaxMicroBatch));
-  ASSIGN_OR_RETURN(config.recompute, ParseRecompute(absl::GetFlag(FLAGS_recompute)));
+  BuiltInWorkloadConfig& workload = flags.workload;
+  workload.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
+  RETURN_IF_ERROR(CheckWholeRange("max_micro_batch", workload.max_micro_batch, 0, kMaxMicroBatch));
+  ASSIGN_OR_RETURN(workload.recompute, ParseRecompute(absl::GetFlag(FLAGS_recompute)));
   config.life.leave_timeout = absl::GetFlag(FLAGS_leave_timeout);
   RETURN_IF_ERROR(CheckDurationRange("leave_timeout", config.life.leave_timeout, kShortestLeave,
                                      kLongestLeave));

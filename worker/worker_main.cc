@@ -23,6 +23,7 @@
 #include "common/stop_signals.h"
 #include "common/version.h"
 #include "proto/cluster_entry.h"
+#include "worker/built_in_workload.h"
 #include "worker/worker.h"
 #include "worker/worker_flags.h"
 
@@ -124,7 +125,8 @@ int RunWorker(const std::set<std::string>& given) {
   InitLogging(flags->worker.name, flags->log_level);
   std::optional<CredentialRenewer> renewer;
   if (entry->is_renewable) renewer.emplace(*entry->files, entry->servers);
-  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(flags->worker, &Clock::Real());
+  absl::StatusOr<std::unique_ptr<Worker>> worker =
+      MakeBuiltInWorker(flags->worker, flags->workload, &Clock::Real());
   absl::Status status = worker.status();
   if (worker.ok()) {
     signals.set_worker(worker->get());
