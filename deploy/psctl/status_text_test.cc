@@ -125,7 +125,7 @@ TEST(StatusTextTest, SaysWhatLimitsTheServerHasAndWhatTheyHaveRefused) {
   refused->set_reason("too many registrations");
   refused->set_count(12);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("at most 3.10 GB; refused: 12 too many registrations\n"));
+              HasSubstr("at most 3.10 GB; refused: too many registrations (12)\n"));
 }
 
 TEST(StatusTextTest, SaysThatThereIsAJournal) {
