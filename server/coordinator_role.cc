@@ -308,7 +308,7 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
       ClusterRpc::Deps{&strand_, shards_.get(), &board_, deps_.refusals});
   StatusRpc::CallerCheck check;
   if (CertificateAuthority* const authority = deps_.security->authority(); authority != nullptr) {
-    check = [authority](const Identity& caller) { return authority->CheckNotRevoked(caller); };
+    check = [authority](const Identity& caller) { return authority->CheckHolds(caller); };
   }
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); }, deps_.refusals,
                                             std::move(check));

@@ -170,7 +170,7 @@ std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials()
           audit->Log(caller, access, absl::Now());
           return access;
         }
-        if (authority != nullptr) return authority->CheckNotRevoked(caller);
+        if (authority != nullptr) return authority->CheckHolds(caller);
         return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
       });
 }
