@@ -506,8 +506,8 @@ std::vector<Command> Commands() {
        .details =
            "create prints a join string: gpu_worker --join=STRING --data=PATH (better: in\n"
            "$LODESTAR_JOIN or a file) enrols with it, and keeps the certificate that it gets. It\n"
-           "is shown this once. revoke: nobody enrols with it any more; who has, stays (see psctl "
-           "revoke).\n",
+           "is shown this once. revoke: nobody enrols with it any more; who has, stays (see\n"
+           "psctl revoke).\n",
        .flags = ClientFlags({"role", "ttl", "uses", "name", "address", "json"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&TokenCommand))},

@@ -280,8 +280,8 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
   }
   for (const v1::Alarm& alarm : status.alarms()) {
     add("ALARM     ",
-        absl::StrFormat("%s (%d times, %s ago%s)", alarm.text(), alarm.count(),
-                        FormatSeconds(alarm.age_seconds()),
+        absl::StrFormat("%s (%d %s, %s ago%s)", alarm.text(), alarm.count(),
+                        alarm.count() == 1 ? "time" : "times", FormatSeconds(alarm.age_seconds()),
                         alarm.has_over_age_seconds()
                             ? absl::StrCat("; over for ", FormatSeconds(alarm.over_age_seconds()))
                             : ""));

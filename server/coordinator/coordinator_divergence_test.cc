@@ -269,6 +269,20 @@ TEST_F(CoordinatorDivergenceTest, AnOperatorSendsTheJobBackAndNothingElseChanges
   EXPECT_EQ(GrantOf(0).round, Round(4));
 }
 
+TEST_F(CoordinatorDivergenceTest, WhoWasRevokedBeforeTheJobWentBackIsSaidToBe) {
+  Start(Config(2));
+  Train(4);
+  cluster_->FinishSave();
+  Train(1);
+  EXPECT_EQ(coordinator().EvictWorkers([](absl::string_view name) { return name == "b"; },
+                                       "its identity was revoked", cluster_->now()),
+            1);
+  ASSERT_OK(coordinator().RollBack(Round(4), "'b' lied", cluster_->now()));
+  RestoreLast();
+  EXPECT_EQ(Snapshot().workers[0].reason, "has not come back since the servers started anew");
+  EXPECT_EQ(Snapshot().workers[1].reason, "dropped: its identity was revoked");
+}
+
 TEST_F(CoordinatorDivergenceTest, WhoSavesNothingOrIsDoneDoesNotGoBack) {
   Coordinator::Config config = Config(1);
   config.checkpoint_dir.clear();
