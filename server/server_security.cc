@@ -161,17 +161,23 @@ void ServerSecurity::Keep() {
   }
 }
 
-std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials() const {
+std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials(
+    std::shared_ptr<RefusalCounts> refusals) const {
+  const auto check = [authority = authority_.get(), revocations = revocations_.get(),
+                      audit = std::make_shared<AccessAudit>()](
+                         const Identity& caller, absl::string_view method) -> absl::Status {
+    if (const absl::Status access = CheckAccess(caller, method); !access.ok()) {
+      audit->Log(caller, access, absl::Now());
+      return access;
+    }
+    if (authority != nullptr) return authority->CheckHolds(caller);
+    return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
+  };
   return transport_.MakeServerCredentials(
-      [authority = authority_.get(), revocations = revocations_.get(),
-       audit = std::make_shared<AccessAudit>()](const Identity& caller,
-                                                absl::string_view method) -> absl::Status {
-        if (const absl::Status access = CheckAccess(caller, method); !access.ok()) {
-          audit->Log(caller, access, absl::Now());
-          return access;
-        }
-        if (authority != nullptr) return authority->CheckHolds(caller);
-        return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
+      [check, refusals = std::move(refusals)](const Identity& caller, absl::string_view method) {
+        absl::Status allowed = check(caller, method);
+        if (!allowed.ok()) refusals->Count(LimitReached::kDeniedCalls);
+        return allowed;
       });
 }
 

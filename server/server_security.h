@@ -14,6 +14,7 @@
 #include "proto/cluster_entry.h"
 #include "proto/transport_security.h"
 #include "server/authority/certificate_authority.h"
+#include "server/limits/refusal_counts.h"
 #include "server/rpc/revocation_watch.h"
 #include "server/server_config.h"
 
@@ -28,8 +29,9 @@ class ServerSecurity {
                                                               std::function<bool()> is_interrupted);
 
   const TransportSecurity& transport() const { return transport_; }
-  // Asks nobody in plain text.
-  std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials() const;
+  // Asks nobody in plain text. Calls that are denied are counted in `refusals`.
+  std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
+      std::shared_ptr<RefusalCounts> refusals) const;
   // Null: the wire is plain text, or the certificates are somebody else's.
   CertificateAuthority* authority() const { return authority_.get(); }
   const std::optional<CredentialFiles>& files() const { return files_; }

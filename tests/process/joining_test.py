@@ -222,6 +222,10 @@ class JoiningTest(JoiningTestCase):
     self.assertRegex(server.log(), r"audit: refused: viewer \S+ may not call /lodestar")
     stranger = self.operate("status", home="stranger")
     self.assertRegex(stranger.stderr, r"wants a certificate, and there is none of an operator in --state_dir=")
+    counted = {entry["reason"]: int(entry["count"])
+               for entry in self.status()["limits"]["refused"]}
+    self.assertEqual(counted["calls denied by role or certificate"], 1, counted)
+    self.assertGreaterEqual(counted["enrolments failed"], 6, counted)
     # A member that is revoked ends at once, and comes back with a new join string only.
     ended = self.operate("revoke", "member")
     self.assertEqual(ended.stdout, "member is revoked; 1 worker of it had to go\n", ended.stderr)
