@@ -33,16 +33,22 @@ std::string AgeDoubt(const std::string& certificate, absl::Time now) {
   return "";
 }
 
-// Whether one of `authorities`, a file of one or several, has signed it, whatever the time.
+// Whether `authority` has signed it, looked at when both held; true if they never did.
+bool IsSignedBy(const std::string& authority, const std::string& certificate) {
+  const absl::StatusOr<Validity> own = ValidityOf(certificate);
+  const absl::StatusOr<Validity> issuers = ValidityOf(authority);
+  if (!own.ok() || !issuers.ok()) return false;
+  const absl::Time from = std::max(own->from, issuers->from);
+  const absl::Time until = std::min(own->until, issuers->until);
+  return from >= until || CheckIssued(certificate, authority, from + (until - from) / 2).ok();
+}
+
+// By one of a file of one or several.
 bool IsSigned(const std::string& certificate, const std::string& authorities) {
-  const absl::StatusOr<Validity> validity = ValidityOf(certificate);
-  if (!validity.ok()) return false;
-  const absl::Time while_it_holds = validity->from + (validity->until - validity->from) / 2;
   const std::vector<std::string> parts =
       absl::StrSplit(authorities, kEndOfCertificate, absl::SkipWhitespace());
-  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
-    return CheckIssued(certificate, absl::StrCat(part, kEndOfCertificate, "\n"), while_it_holds)
-        .ok();
+  return std::any_of(parts.begin(), parts.end(), [&certificate](const std::string& part) {
+    return IsSignedBy(absl::StrCat(part, kEndOfCertificate, "\n"), certificate);
   });
 }
 
