@@ -517,7 +517,7 @@ void CoordinatorRole::OnDiverged(uint64_t server_incarnation, Round round, absl:
 }
 
 void CoordinatorRole::OnFault(const WorkerFault& fault) {
-  LogWarn("shard=0 {}", fault.text);
+  LogDebug("shard=0 {}", fault.text);  // the coordinator says it, once for all buckets of a round
   strand_.Report(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnWorkerFault(fault, now); });
 }

@@ -555,7 +555,7 @@ void Server::Watch() {
   }
 }
 
-void Server::ForgetCertificate() { security_->ForgetCertificate(); }
+void Server::ThrowAwayCertificate(absl::string_view why) { security_->ThrowAwayCertificate(why); }
 
 void Server::WatchConnections() {
   if (role_ == nullptr) return;  // the log has it

@@ -39,7 +39,7 @@ class ServerSecurity {
   // For people: "plain text", or "TLS" and whose certificates count.
   std::string ToString() const;
   // The coordinator has turned this server away for who it is: the next start enrols anew.
-  void ForgetCertificate();
+  void ThrowAwayCertificate(absl::string_view why);
   // Now and then: certificates that the authority of this process issues for itself and for the
   // operator of this machine stay valid.
   void Keep();

@@ -7,9 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "common/host_port.h"
 #include "common/job_loss.h"
 #include "common/status_macros.h"
+#include "proto/tls_doubts.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/cluster_session.h"
 #include "worker/trainer/round_runner_factory.h"
@@ -163,8 +165,21 @@ void Worker::Do(const Lifecycle::Connect&) {
   } else {
     life = registration.status();
   }
+  TellTlsDoubts(life.status());
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnRegistered(clock_->Now(), life));
+}
+
+void Worker::TellTlsDoubts(const absl::Status& registered) {
+  if (!absl::IsUnavailable(registered) || !config_.find_tls_doubts) {
+    told_doubts_.clear();
+    return;
+  }
+  const std::string doubts = config_.find_tls_doubts();
+  if (doubts == told_doubts_) return;
+  told_doubts_ = doubts;
+  if (doubts.empty()) return;
+  LogWarn("{}", TlsDoubtsLine(doubts, absl::Now()));
 }
 
 void Worker::Do(const Lifecycle::Prepare&) {

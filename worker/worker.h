@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,9 @@ class Worker {
     TransportSecurity security = {};
     // Allows plain text to other machines.
     bool insecure = false;
+    // What may keep TLS with the coordinator from working, in words; see FindTlsDoubts(). Null: the
+    // wire is plain text.
+    std::function<std::string()> find_tls_doubts;
     std::string name;
     uint64_t instance_id = 0;  // random, one per process
     DeviceOptions device;
@@ -92,6 +96,8 @@ class Worker {
   void Do(const Lifecycle::SayGoodbye& goodbye) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const Lifecycle::Finish& finish);
 
+  // Once, and again when there are others: a connection that TLS refuses is closed without a word.
+  void TellTlsDoubts(const absl::Status& registered);
   // Ends heartbeats and transfers of the last connection.
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
   void StartHeartbeats();
@@ -125,6 +131,8 @@ class Worker {
   std::optional<Progress> progress_;  // of training with workload_'s data
   std::optional<absl::Status> outcome_;
   ChangeLogger choices_logger_;
+
+  std::string told_doubts_;  // of TellTlsDoubts()
 
   absl::Mutex mutex_;
   Lifecycle lifecycle_ ABSL_GUARDED_BY(mutex_);

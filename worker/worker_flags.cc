@@ -216,7 +216,16 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   flags.has_name = !absl::GetFlag(FLAGS_name).empty();
   if (flags.security.join.empty() && !flags.security.has_own() &&
       !KeepsCertificate(flags.security, Role::kWorker, absl::GetFlag(FLAGS_name))) {
-    RETURN_IF_ERROR(CheckMayBePlain("coordinator", flags.coordinator, flags.security.insecure));
+    const absl::Status may_be_plain =
+        CheckMayBePlain("coordinator", flags.coordinator, flags.security.insecure);
+    const std::string leftovers =
+        LeftoversText(flags.security, Role::kWorker, absl::GetFlag(FLAGS_name));
+    if (!may_be_plain.ok() && !leftovers.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(may_be_plain.message(),
+                       ". Of the certificates that are kept here none will do: ", leftovers));
+    }
+    RETURN_IF_ERROR(may_be_plain);
   }
   ASSIGN_OR_RETURN(config.name, WorkerName(absl::GetFlag(FLAGS_name)));
   config.instance_id = RandomInstanceId();

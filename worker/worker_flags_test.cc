@@ -1,5 +1,6 @@
 #include "worker/worker_flags.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,14 @@
 #include "common/command_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/cluster_entry.h"
 
 namespace lodestar {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class WorkerFlagsTest : public testing::Test {
  protected:
@@ -48,6 +51,20 @@ TEST_F(WorkerFlagsTest, LeavingTakesAServerThatIsWellSomeTime) {
   EXPECT_EQ(Read({"--leave_timeout=1s"})->worker.life.leave_timeout, absl::Seconds(1));
   EXPECT_THAT(ErrorOf({"--leave_timeout=0s"}),
               AllOf(HasSubstr("--leave_timeout=0"), HasSubstr("1s")));
+}
+
+TEST_F(WorkerFlagsTest, WhoseCertificateWasThrownAwayHearsThatAndNotOfPlainTextAlone) {
+  const std::string state = absl::StrCat(testing::TempDir(), "/state");
+  const std::string folder = absl::StrCat(state, "/joined/1111/worker-box");
+  std::filesystem::create_directories(folder);
+  ThrowAwayCertificate(CredentialFilesIn(folder), "worker box was revoked at noon");
+  const std::vector<std::string> arguments = {"--coordinator=192.0.2.1:1", "--state_dir=" + state};
+  std::vector<std::string> as_box = arguments;
+  as_box.push_back("--name=box");
+  EXPECT_THAT(ErrorOf(as_box),
+              AllOf(HasSubstr("is another machine, and without --join"),
+                    HasSubstr("worker-box was thrown away: worker box was revoked at noon")));
+  EXPECT_THAT(ErrorOf(arguments), Not(HasSubstr("thrown away")));
 }
 
 TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {

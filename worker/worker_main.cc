@@ -23,6 +23,7 @@
 #include "common/stop_signals.h"
 #include "common/version.h"
 #include "proto/cluster_entry.h"
+#include "proto/tls_doubts.h"
 #include "worker/built_in_workload.h"
 #include "worker/worker.h"
 #include "worker/worker_flags.h"
@@ -34,6 +35,7 @@ constexpr int kExitBadFlags = 2;
 constexpr int kExitPermanent = 1;
 constexpr int kExitRetry = 129;
 constexpr int kExitNotHandedIn = 200;  // above those of signals
+constexpr absl::Duration kLookAtServer = absl::Seconds(2);
 
 // Takes signals for as long as the process lives. Before there is a worker the first one ends the
 // process: opening data and device may take long, and nothing is lost. Then the first one asks the
@@ -100,8 +102,12 @@ absl::Status Introduce(const ClusterEntry& entry, const WorkerFlags& flags,
   if (!entry.files.has_value()) return absl::OkStatus();
   config.security = entry.MakeSecurity();
   if (!flags.has_name) config.name = absl::StrCat(entry.identity->name, ".", getpid());
-  if (flags.has_coordinator || entry.servers.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(config.coordinator, AddressList::Parse("join", entry.servers));
+  if (!flags.has_coordinator && !entry.servers.empty()) {
+    ASSIGN_OR_RETURN(config.coordinator, AddressList::Parse("join", entry.servers));
+  }
+  config.find_tls_doubts = [files = *entry.files, servers = config.coordinator.ToString()] {
+    return FindTlsDoubts(files, servers, kLookAtServer);
+  };
   return absl::OkStatus();
 }
 
@@ -134,7 +140,7 @@ int RunWorker(const std::set<std::string>& given) {
   }
   if (!status.ok()) LogError("{}", status.message());
   if (absl::IsUnauthenticated(status) && entry->is_renewable) {
-    ForgetCertificate(*entry->files);
+    ThrowAwayCertificate(*entry->files, status.message());
     LogInfo(
         "the certificate in {} is not used any more; the next start enrols anew, with what "
         "--join says then; whoever was revoked needs what `psctl token create --name={}` prints "
