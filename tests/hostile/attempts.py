@@ -70,7 +70,7 @@ class Attempts:
   def all(self):
     return [
         ("no certificate", self.no_certificate, "connection is closed", "handshakes of TLS failed"),
-        ("certificate of another authority", self.wrong_authority, "another authority|handshake",
+        ("certificate of another authority", self.wrong_authority, "not by an authority",
          "handshakes of TLS failed"),
         ("certificate that has ended", self.expired, "ended|expired", "handshakes of TLS failed"),
         ("certificate that was revoked", self.revoked, "was revoked at",
