@@ -101,6 +101,11 @@ void Worker::RequestStop() {
   Perform(lifecycle_.OnStopRequested(clock_->Now()));
 }
 
+std::string Worker::activity() {
+  absl::MutexLock lock(&mutex_);
+  return lifecycle_.activity();
+}
+
 void Worker::KeepTime() {
   absl::MutexLock lock(&mutex_);
   while (!run_is_over_) {
@@ -195,7 +200,9 @@ void Worker::Do(const Lifecycle::TryPaths&) {
     absl::MutexLock lock(&mutex_);
     transport = transport_;
   }
-  const absl::Status tried = transport->StartTrial()->Wait();
+  absl::Status tried = transport->StartTrial()->Wait();
+  // There are no weights yet; that was said by the servers, so they can be reached.
+  if (absl::IsNotFound(tried)) tried = absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnPathsTried(clock_->Now(), tried));
 }

@@ -71,6 +71,9 @@ class Worker {
   // for servers is given up after leave_timeout. Thread-safe.
   void RequestStop();
 
+  // What it does now: "wait", "pull", "compute", "push", ... Thread-safe.
+  std::string activity() ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   Worker(Config config, Clock* clock)
       : config_(std::move(config)), clock_(clock), lifecycle_(config_.life) {}

@@ -49,11 +49,13 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant&
                    .num_steps = grant.local_steps,
                    .learning_rate = grant.learning_rates[step],
                    .server_incarnation = life.registration->server_incarnation});
-    ASSIGN_OR_RETURN(const BatchResult result,
-                     MakeStep(step == 0 ? pull : nullptr, grant.learning_rates[step],
-                              life.registration->job.clip_norm));
-    report->loss_sum += result.loss_sum;
-    report->num_predictions += result.num_predictions;
+    const absl::StatusOr<BatchResult> result = MakeStep(
+        step == 0 ? pull : nullptr, grant.learning_rates[step], life.registration->job.clip_norm);
+    // Who computes may have left between two steps.
+    if (absl::IsCancelled(result.status()) && step > 0 && deps_.stop_requested()) break;
+    RETURN_IF_ERROR(result.status());
+    report->loss_sum += result->loss_sum;
+    report->num_predictions += result->num_predictions;
     report->num_samples += samples.count;
   }
   return absl::OkStatus();
