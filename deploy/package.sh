@@ -49,47 +49,19 @@ built="$(${BAZEL:-bazel} info bazel-bin 2>/dev/null)"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 stage="$work/$name"
-mkdir -p "$stage/bin" "$stage/lib" "$stage/licences"
+mkdir -p "$stage/bin"
 
 for target in "${targets[@]}"; do
   path="${target#//}"
   install -m 755 "$built/${path/://}" "$stage/bin/"
 done
-strip --strip-unneeded "$stage"/bin/*
 
-# A Debian package that ours has parts of: its licence, and a line of the bill.
-add_part() {
-  install -m 644 "/usr/share/doc/$1/copyright" "$stage/licences/$1"
-  dpkg-query --show --showformat='${Package} ${Version} ${Architecture}' "$1" >>"$work/parts"
-  echo " $2" >>"$work/parts"
-}
-
-# The Debian package of a file: /lib is a link to /usr/lib, and packages know their files under either.
-owner_of() {
-  { dpkg-query --search "$1" "${1#/usr}" "/usr$1" 2>/dev/null || true; } | head -n 1 | cut -d: -f1
-}
-
-# Libraries by what the loader resolves here. glibc's own and CUDA's belong to the machine that runs the package.
-readonly machine_libraries='^(ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas.*|libnvrtc.*)\.so'
-for program in "$stage"/bin/*; do
-  ldd "$program" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'
-done | sort -u | while read -r library; do
-  [[ "$(basename "$library")" =~ $machine_libraries ]] && continue
-  install -m 644 "$library" "$stage/lib/"
-  package="$(owner_of "$(realpath "$library")")"
-  [[ -n "$package" ]] || fail "$library belongs to no Debian package: its licence is unknown"
-  add_part "$package" linked
-done
-# Of these the programs have the headers alone.
-add_part nlohmann-json3-dev compiled
-sort -u "$work/parts" | deploy/bill_of_materials.py --version="$version" --commit="${commit:-unknown}" \
+deploy/relocate.sh "$stage" >"$work/parts"
+# Of this library the programs have the headers alone.
+install -m 644 /usr/share/doc/nlohmann-json3-dev/copyright "$stage/licences/nlohmann-json3-dev"
+dpkg-query --show --showformat='${Package} ${Version} ${Architecture} compiled\n' nlohmann-json3-dev >>"$work/parts"
+deploy/bill_of_materials.py --version="$version" --commit="${commit:-unknown}" <"$work/parts" \
   >"$stage/bill_of_materials.spdx.json"
-strip --strip-unneeded "$stage"/lib/*
-for program in "$stage"/bin/*; do
-  [[ "$program" == *.so ]] && continue
-  patchelf --set-rpath '$ORIGIN/../lib' "$program"
-done
-for library in "$stage"/lib/*; do patchelf --set-rpath '$ORIGIN' "$library"; done
 for program in ps_server gpu_worker psctl; do
   "$stage/bin/$program" --version | grep --quiet "^commit: ${commit:-unknown}" ||
     fail "$program --version does not name the commit ${commit:-unknown}: $("$stage/bin/$program" --version)"

@@ -1,6 +1,8 @@
-"""Tests of bill_of_materials.py, loss_curve.py and yardsticks.py."""
+"""Tests of bill_of_materials.py, build_wheel.py, loss_curve.py and yardsticks.py."""
 
+import base64
 import contextlib
+import hashlib
 import io
 import math
 import os
@@ -9,11 +11,13 @@ import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
+import zipfile
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, FOLDER)
+sys.path[:0] = [FOLDER, os.path.join(FOLDER, "wheel")]
 
 import bill_of_materials  # noqa: E402
+import build_wheel  # noqa: E402
 import loss_curve  # noqa: E402  (after the path is set)
 import yardsticks  # noqa: E402
 
@@ -45,6 +49,59 @@ class BillOfMaterials(unittest.TestCase):
 
     def test_takes_its_time_from_who_builds(self):
         self.assertEqual(bill_of_materials.created({"SOURCE_DATE_EPOCH": "0"}), "1970-01-01T00:00:00Z")
+
+
+class Wheel(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def write(self, *names, content="", mode=0o644):
+        path = os.path.join(self.folder, *names)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(content)
+        os.chmod(path, mode)
+        return path
+
+    def build(self, root):
+        out = os.path.join(self.folder, "out.whl")
+        build_wheel.write_wheel(os.path.join(self.folder, root), out, "1.2")
+        with open(out, "rb") as file:
+            return file.read()
+
+    def test_same_files_make_the_same_bytes(self):
+        for root, names in (("a", ["x", "y/z"]), ("b", ["y/z", "x"])):
+            for age, name in enumerate(names):
+                path = self.write(root, name, content=name)
+                os.utime(path, (1000 * age, 1000 * age))
+        self.assertEqual(self.build("a"), self.build("b"))
+
+    def test_record_has_every_file_and_modes_are_kept(self):
+        self.write("a", "lodestar/bin/program", content="#!", mode=0o755)
+        self.write("a", "lodestar/__init__.py", content="x = 1\n")
+        with zipfile.ZipFile(io.BytesIO(self.build("a"))) as wheel:
+            names = wheel.namelist()
+            lines = wheel.read("lodestar-1.2.dist-info/RECORD").decode().splitlines()
+            self.assertEqual([line.split(",")[0] for line in lines], names)
+            digest = hashlib.sha256(b"x = 1\n").digest()
+            text = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+            self.assertIn(f"lodestar/__init__.py,sha256={text},6", lines)
+            modes = {name: wheel.getinfo(name).external_attr >> 16 & 0o777 for name in names}
+        self.assertEqual(modes["lodestar/bin/program"], 0o755)
+        self.assertEqual(modes["lodestar/__init__.py"], 0o644)
+
+    def test_package_and_name_have_the_version_of_the_programs(self):
+        init = self.write("lodestar/__init__.py", content='"""Doc."""\n__version__ = "1.2"\n')
+        name = "lodestar-1.2-py3-none-linux_x86_64.whl"
+        build_wheel.check_versions("1.2", [init], name)
+        with self.assertRaisesRegex(ValueError, "says 1.2, common/version.h 1.3"):
+            build_wheel.check_versions("1.3", [init], name)
+        with self.assertRaisesRegex(ValueError, "is to be other.whl; by common/version.h it is"):
+            build_wheel.check_versions("1.2", [init], "other.whl")
+        with self.assertRaisesRegex(ValueError, "no lodestar/__init__.py"):
+            build_wheel.check_versions("1.2", ["lodestar/server.py"], name)
 
 
 class Yardsticks(unittest.TestCase):

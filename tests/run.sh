@@ -61,20 +61,28 @@ must_be_empty 'somepath(//worker/..., //server/...)'
 must_be_empty 'somepath(//... except //tests/..., //tests/...)'
 must_be_empty 'attr(testonly, 0, rdeps(//..., //kernels/cuda/emulator/...))'
 
-# Programs of tests/gpu: exit code 77 says that there is no GPU, and why.
-: >"$work/gpu_results"
-for program in cuda_device_test cuda_model_test; do
-  LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" "bazel-bin/tests/gpu/$program" \
-    >"$work/gpu.log" 2>&1
+# Programs that are no tests of bazel's: exit code 77 says that this machine lacks what they need, and what that is.
+: >"$work/other_results"
+run_program() {
+  local label="$1" outcome
+  "${@:2}" >"$work/program.log" 2>&1
   case $? in
     0) outcome=passed ;;
     77) outcome=skipped ;;
     *) outcome=failed ;;
   esac
-  [[ $outcome == passed ]] || tail -n 50 "$work/gpu.log"
-  echo "$outcome //tests/gpu:$program" >>"$work/gpu_results"
+  [[ $outcome == passed ]] || tail -n 50 "$work/program.log"
+  echo "$outcome $label" >>"$work/other_results"
+}
+for program in cuda_device_test cuda_model_test; do
+  LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" \
+    run_program "//tests/gpu:$program" "bazel-bin/tests/gpu/$program"
+done
+wheel="bazel-bin/deploy/wheel/lodestar-$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/version.h)-py3-none-linux_x86_64.whl"
+for version in 3.11 3.13; do
+  run_program "the wheel in CPython $version" python3 -B tests/process/wheel_install.py "$wheel" "$version"
 done
 
-python3 -B tests/count_results.py "$work/events.json" "$bazel_code" "$rule_failures" "$work/gpu_results"
+python3 -B tests/count_results.py "$work/events.json" "$bazel_code" "$rule_failures" "$work/other_results"
 count_code=$?
 ((bazel_code == 0 && rule_failures == 0 && count_code == 0))

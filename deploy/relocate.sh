@@ -1,0 +1,78 @@
+#!/bin/bash
+# Makes a folder with programs run wherever it is: strips them, puts the libraries that they need (all but glibc's and CUDA's) and
+# the licences of these beside them, and prints Debian's packages of them: "PACKAGE VERSION ARCHITECTURE linked", sorted.
+#   deploy/relocate.sh FOLDER [--guest]
+# FOLDER/bin has programs and plugins, FOLDER/lib (which may be missing) libraries of ours; libraries are put into lib/, licences
+# into licences/.
+#   --guest: for libraries that strange programs load. They may have other versions of ours loaded, or load them later: so
+#     libx.so.1 becomes lodestar-libx.so.1 here, and the compiler's libraries, which must be one for all, are those of the machine.
+set -euo pipefail
+
+fail() {
+  echo "relocate.sh: $*" >&2
+  exit 1
+}
+
+# glibc's own and CUDA's libraries belong to the machine that runs the folder.
+machine_libraries='ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libutil|libcuda|libcudart|libcublas.*|libnvrtc.*'
+folder='' prefix=''
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help)
+      sed -n '2,9s/^# \?//p' "$0"
+      exit 0
+      ;;
+    --guest)
+      prefix=lodestar-
+      machine_libraries+='|libstdc\+\+|libgcc_s'
+      ;;
+    -*) fail "unknown argument $argument; see --help" ;;
+    *)
+      [[ -z "$folder" ]] || fail "one folder, not $folder and $argument; see --help"
+      folder="$argument"
+      ;;
+  esac
+done
+[[ -n "$folder" ]] || fail "which folder? See --help"
+[[ -d "$folder" ]] || fail "there is no folder $folder"
+mkdir -p "$folder/lib" "$folder/licences"
+shopt -s nullglob
+own=("$folder"/bin/* "$folder"/lib/*)
+((${#own[@]})) || fail "neither $folder/bin nor $folder/lib has anything"
+
+# The Debian package of a file: /lib is a link to /usr/lib, and packages know their files under either.
+owner_of() {
+  { dpkg-query --search "$1" "${1#/usr}" "/usr$1" 2>/dev/null || true; } | head -n 1 | cut -d: -f1
+}
+
+strip --strip-unneeded "${own[@]}"
+# What the loader resolves here.
+mapfile -t libraries < <(ldd "${own[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u)
+packages=() renamed=()
+for library in "${libraries[@]}"; do
+  name="$(basename "$library")"
+  [[ "$name" =~ ^($machine_libraries)\.so ]] && continue
+  install -m 755 "$library" "$folder/lib/$prefix$name"
+  strip --strip-unneeded "$folder/lib/$prefix$name"
+  [[ -z "$prefix" ]] || renamed+=(--replace-needed "$name" "$prefix$name")
+  package="$(owner_of "$(realpath "$library")")"
+  [[ -n "$package" ]] || fail "$library belongs to no Debian package: its licence is unknown"
+  packages+=("$package")
+done
+mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+for package in "${packages[@]}"; do
+  install -m 644 "/usr/share/doc/$package/copyright" "$folder/licences/$package"
+done
+
+# One change in each call: of several patchelf 0.14 makes nonsense.
+# shellcheck disable=SC2016  # the loader knows $ORIGIN
+for file in "$folder"/bin/* "$folder"/lib/*; do
+  [[ -z "$prefix" ]] || patchelf "${renamed[@]}" "$file"
+  [[ -z "$prefix" || "$(basename "$file")" != "$prefix"* ]] || patchelf --set-soname "$(basename "$file")" "$file"
+  case "$file" in
+    "$folder"/lib/*) patchelf --set-rpath '$ORIGIN' "$file" ;;
+    *.so) ;; # a plugin: its libraries are CUDA's
+    *) patchelf --set-rpath '$ORIGIN/../lib' "$file" ;;
+  esac
+done
+dpkg-query --show --showformat='${Package} ${Version} ${Architecture} linked\n' "${packages[@]}"
