@@ -71,7 +71,7 @@ for file in "$folder"/bin/* "$folder"/lib/*; do
   [[ -z "$prefix" || "$(basename "$file")" != "$prefix"* ]] || patchelf --set-soname "$(basename "$file")" "$file"
   case "$file" in
     "$folder"/lib/*) patchelf --set-rpath '$ORIGIN' "$file" ;;
-    *.so) ;; # a plugin: its libraries are CUDA's
+    *.so) ;; # a plugin is linked to look there itself
     *) patchelf --set-rpath '$ORIGIN/../lib' "$file" ;;
   esac
 done
