@@ -318,18 +318,19 @@ absl::Status Worker::Prepare(const Registration& registration) {
 
 absl::Status Worker::PrepareModel(const Registration& registration) {
   const JobSpec& job = registration.job;
-  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
-  RETURN_IF_ERROR(CheckSameLayout(registration.layout(), "the server", layout, "this worker"));
+  ASSIGN_OR_RETURN(Layout layout,
+                   RecognizeLayout(job.model, "this worker", registration.layout(), "the server"));
   const int64_t share = LargestShare(job);
-  if (!model_spec_.has_value() || !(*model_spec_ == job.model) || model_seed_ != job.seed ||
-      model_share_ != share) {
+  if (model_ == nullptr || !(*model_spec_ == job.model) || model_seed_ != job.seed ||
+      model_share_ != share || model_->layout().hash() != layout.hash()) {
     runner_.reset();
     model_.reset();
     dataset_.reset();
     ModelConfig config{.spec = job.model,
                        .max_batch = config_.max_micro_batch,
                        .recompute = config_.recompute,
-                       .seed = job.seed};
+                       .seed = job.seed,
+                       .layout = std::move(layout)};
     RETURN_IF_ERROR(PlanMemory(job, &config));
     ASSIGN_OR_RETURN(model_, MakeModel(config, device_.get()));
     model_spec_ = job.model;
