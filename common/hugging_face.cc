@@ -154,6 +154,13 @@ absl::StatusOr<ModelSpec> ModelSpecFromHuggingFace(absl::string_view text) {
   return spec;
 }
 
+bool IsConfigOfGpt2(absl::string_view text) {
+  const absl::StatusOr<Json> config = ParseJson(text, {.max_bytes = kMaxHuggingFaceJsonBytes});
+  if (!config.ok()) return false;
+  const absl::StatusOr<std::string> type = GetString(*config, "model_type");
+  return type.ok() && *type == kModelType;
+}
+
 absl::StatusOr<std::vector<std::string>> FilesOfHuggingFaceIndex(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json index, ParseJson(text, {.max_bytes = kMaxHuggingFaceJsonBytes}));
   ASSIGN_OR_RETURN(const Json* const weight_map, GetObject(index, "weight_map"));

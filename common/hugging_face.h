@@ -24,6 +24,9 @@ inline constexpr int64_t kMaxHuggingFaceJsonBytes = 64 << 20;
 // GPT-2's, another activation, epsilon, inner width or scale of the attention, an untied head.
 absl::StatusOr<ModelSpec> ModelSpecFromHuggingFace(absl::string_view config);
 
+// Whether a config.json is of a GPT-2, or of anything else that has such a file.
+bool IsConfigOfGpt2(absl::string_view config);
+
 // Names of the weights' files, ascending. Errors: InvalidArgument for what is no index, and for
 // names that lead out of the folder.
 absl::StatusOr<std::vector<std::string>> FilesOfHuggingFaceIndex(absl::string_view index);

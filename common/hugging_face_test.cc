@@ -85,6 +85,13 @@ TEST(HuggingFaceTest, ModelsThatComputeOtherwiseAreRefusedByField) {
   }
 }
 
+TEST(HuggingFaceTest, OtherThingsHaveAConfigToo) {
+  EXPECT_TRUE(IsConfigOfGpt2(R"({"model_type": "gpt2", "activation_function": "relu"})"));
+  for (const char* other : {"", "[]", "{}", R"({"model_type": "llama"})", R"({"model_type": 2})"}) {
+    EXPECT_FALSE(IsConfigOfGpt2(other)) << other;
+  }
+}
+
 TEST(HuggingFaceTest, AnIndexNamesFilesOfItsFolder) {
   EXPECT_THAT(FilesOfHuggingFaceIndex(R"({"weight_map": {"x": "b", "y": "a", "z": "b"}})"),
               IsOkAndHolds(ElementsAre("a", "b")));

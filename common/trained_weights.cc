@@ -67,7 +67,8 @@ absl::StatusOr<std::unique_ptr<TrainedWeights>> TrainedWeights::Open(FileSystem&
     RETURN_IF_ERROR(weights->OpenFile(file_system, path));
     if (!weights->model_.empty()) return weights;
     const std::string folder = std::filesystem::path(path).parent_path();
-    RETURN_IF_ERROR(weights->ReadConfig(file_system, folder.empty() ? "." : folder));
+    RETURN_IF_ERROR(
+        weights->ReadConfig(file_system, folder.empty() ? "." : folder, /*is_of_weights=*/false));
     return weights;
   }
   const bool is_checkpoint = file_system.Exists(absl::StrCat(path, "/", kManifestName));
@@ -96,11 +97,13 @@ absl::Status TrainedWeights::OpenFile(FileSystem& file_system, const std::string
   return absl::OkStatus();
 }
 
-absl::Status TrainedWeights::ReadConfig(FileSystem& file_system, const std::string& folder) {
+absl::Status TrainedWeights::ReadConfig(FileSystem& file_system, const std::string& folder,
+                                        bool is_of_weights) {
   const std::string path = absl::StrCat(folder, "/", kHuggingFaceConfig);
   if (!file_system.Exists(path)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string text,
                    file_system.ReadWholeFile(path, kMaxHuggingFaceJsonBytes));
+  if (!is_of_weights && !IsConfigOfGpt2(text)) return absl::OkStatus();
   const absl::StatusOr<ModelSpec> spec = ModelSpecFromHuggingFace(text);
   if (!spec.ok()) {
     return absl::Status(spec.status().code(), absl::StrCat(path, ": ", spec.status().message()));
@@ -126,7 +129,7 @@ absl::Status TrainedWeights::OpenHuggingFace(FileSystem& file_system) {
     RETURN_IF_ERROR(OpenFile(file_system, absl::StrCat(path_, "/", name)));
   }
   // What the files of our own say is all of the model; a config.json may have been changed.
-  return model_.empty() ? ReadConfig(file_system, path_) : absl::OkStatus();
+  return model_.empty() ? ReadConfig(file_system, path_, /*is_of_weights=*/true) : absl::OkStatus();
 }
 
 absl::Status TrainedWeights::OpenCheckpoint(FileSystem& file_system) {

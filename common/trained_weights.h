@@ -61,8 +61,9 @@ class TrainedWeights {
   absl::Status OpenFile(FileSystem& file_system, const std::string& path);
   absl::Status OpenCheckpoint(FileSystem& file_system);
   absl::Status OpenHuggingFace(FileSystem& file_system);
-  // The model that a config.json in `folder` names, if there is one.
-  absl::Status ReadConfig(FileSystem& file_system, const std::string& folder);
+  // The model that a config.json in `folder` names, if there is one. Unless `is_of_weights` it may
+  // be of something else, and counts only if it is of a GPT-2.
+  absl::Status ReadConfig(FileSystem& file_system, const std::string& folder, bool is_of_weights);
   Match Find(const TensorSpec& wanted) const;
   // Whether a model with the tensors of `layout` needs nothing of it.
   absl::Status CheckUnused(const Layout& layout, const std::string& name,

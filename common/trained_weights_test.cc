@@ -265,6 +265,15 @@ TEST_F(HuggingFaceWeightsTest, AnotherNumberOfHeadsIsNamed) {
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("config.json"), HasSubstr("num_heads 3")));
 }
 
+TEST_F(HuggingFaceWeightsTest, AConfigOfSomethingElseBesideAFileDoesNotCount) {
+  Write();
+  std::ofstream(folder_ + "/config.json") << R"({"editor": "vi"})";
+  EXPECT_THAT(Refusal(), HasSubstr("model_type"));
+  const auto weights = TrainedWeights::Open(FileSystem::Real(), folder_ + "/model.safetensors");
+  ASSERT_OK(weights);
+  EXPECT_EQ((*weights)->model(), "");
+}
+
 TEST_F(HuggingFaceWeightsTest, WhatEarlierReleasesWroteIsTransposed) {
   entries_.clear();
   const Layout earlier = *BuildEarlierLayout(spec_);

@@ -16,7 +16,6 @@ namespace lodestar {
 namespace {
 
 constexpr char kEndOfText[] = "<|endoftext|>";
-constexpr int32_t kMaxTokens = 1 << 24;
 constexpr int32_t kNone = -1;
 
 // A part of a word that is a token; those of a word are linked in order.
@@ -37,18 +36,18 @@ absl::StatusOr<std::unique_ptr<BytePairTokenizer>> BytePairTokenizer::Create(con
 
 absl::Status BytePairTokenizer::AddTokens(const Config& config) {
   const auto add = [this](const std::string& text, int32_t token) {
-    if (token < 0 || token >= kMaxTokens) {
-      return absl::InvalidArgumentError(absl::StrCat("token \"", text, "\" has number ", token,
-                                                     ", allowed are 0 to ", kMaxTokens - 1));
-    }
-    if (token >= vocabulary()) bytes_.resize(token + 1);
-    std::string bytes = BytesOfLetters(text).value_or(text);
-    if (!bytes_[token].empty() && bytes_[token] != bytes) {
+    if (token < 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("token ", token, " is both \"", bytes_[token], "\" and \"", bytes, "\""));
+          absl::StrCat("token \"", text, "\" has number ", token, "; the least is 0"));
+    }
+    const std::string bytes = BytesOfLetters(text).value_or(text);
+    const auto [entry, is_new] = bytes_.emplace(token, bytes);
+    if (!is_new && entry->second != bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token ", token, " is both \"", entry->second, "\" and \"", bytes, "\""));
     }
     if (text == kEndOfText) end_of_text_ = token;
-    bytes_[token] = std::move(bytes);
+    vocabulary_ = std::max(vocabulary_, int64_t{token} + 1);
     return absl::OkStatus();
   };
   token_of_byte_.fill(kNone);
@@ -92,8 +91,8 @@ absl::Status BytePairTokenizer::AddMerges(const Config& config) {
 }
 
 absl::string_view BytePairTokenizer::BytesOf(int32_t token) const {
-  const bool is_there = token >= 0 && token < vocabulary();
-  return is_there ? absl::string_view(bytes_[token]) : absl::string_view();
+  const auto entry = bytes_.find(token);
+  return entry != bytes_.end() ? absl::string_view(entry->second) : absl::string_view();
 }
 
 std::vector<int32_t> BytePairTokenizer::Beginning() const {

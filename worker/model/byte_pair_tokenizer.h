@@ -36,11 +36,11 @@ class BytePairTokenizer final : public Tokenizer {
     bool splits_words = true;  // false: all between added tokens is one word
   };
 
-  // Errors: InvalidArgument naming a token whose number is out of range or twice there, a byte
+  // Errors: InvalidArgument naming a token whose number is below 0 or twice there, a byte
   // without a token, a merge of what are no tokens.
   static absl::StatusOr<std::unique_ptr<BytePairTokenizer>> Create(const Config& config);
 
-  int64_t vocabulary() const override { return static_cast<int64_t>(bytes_.size()); }
+  int64_t vocabulary() const override { return vocabulary_; }
   // Takes n log n steps for the n bytes of a word.
   std::vector<int32_t> Encode(absl::string_view text) const override;
   absl::string_view BytesOf(int32_t token) const override;
@@ -72,7 +72,8 @@ class BytePairTokenizer final : public Tokenizer {
 
   const bool adds_space_;
   const bool splits_words_;
-  std::vector<std::string> bytes_;  // by token
+  int64_t vocabulary_ = 0;
+  absl::flat_hash_map<int32_t, std::string> bytes_;  // by token
   std::array<int32_t, 256> token_of_byte_ = {};
   absl::flat_hash_map<std::pair<int32_t, int32_t>, Merge> merges_;
   AddedTokens found_first_;
