@@ -160,6 +160,8 @@ bool HasRosters(const JobSpec& job) {
   return false;
 }
 
+bool HasLocalSteps(const JobSpec& job) { return job.mode == Mode::kLocalSgd; }
+
 absl::Status ValidateJobSpec(const JobSpec& job) {
   RETURN_IF_ERROR(ValidateModelSpec(job.model));
   RETURN_IF_ERROR(CheckMode(job));

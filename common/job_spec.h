@@ -76,6 +76,9 @@ struct JobSpec {
 // is lock step. `job` must have passed ValidateJobSpec().
 bool HasRosters(const JobSpec& job);
 
+// Whether workers make steps of their own between exchanges, with an optimizer of their own.
+bool HasLocalSteps(const JobSpec& job);
+
 // Errors: InvalidArgument naming the flag, the value and what is allowed; also for combinations
 // that contradict.
 absl::Status ValidateJobSpec(const JobSpec& job);

@@ -1,5 +1,7 @@
 #include "proto/cluster_entry.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/address_list.h"
 #include "common/file_io.h"
@@ -34,6 +37,8 @@ constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Minutes(5);
 constexpr int kHashDigitsOfFolder = 16;
 constexpr int64_t kMaxTokenBytes = 128;
+constexpr int64_t kMaxReasonBytes = 4096;
+constexpr size_t kMaxLeftovers = 4;  // that one message names
 
 absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
                        absl::string_view what) {
@@ -48,7 +53,37 @@ std::string LeafOf(Role role, const std::string& name) {
   return absl::StrCat("/", RoleName(role), name.empty() ? "" : "-", name);
 }
 
+// `leaf`: the name of a folder.
+bool IsLeafOf(Role role, absl::string_view leaf) {
+  return absl::ConsumePrefix(&leaf, RoleName(role)) && (leaf.empty() || leaf.front() == '-');
+}
+
+// Empty: none was wanted.
+std::string NameOfLeaf(Role role, absl::string_view leaf) {
+  leaf.remove_prefix(RoleName(role).size());
+  return leaf.empty() ? "" : std::string(leaf.substr(1));
+}
+
+std::string TimeText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
+// Where the join string came from; without the secret.
+std::string JoinOrigin(const SecurityFlags& flags) {
+  return flags.is_join_from_environment ? "$LODESTAR_JOIN" : "--join";
+}
+
+absl::Status WithOrigin(const SecurityFlags& flags, const absl::Status& status) {
+  std::error_code error;
+  const bool is_file = std::filesystem::exists(flags.join, error);
+  return absl::Status(status.code(),
+                      absl::StrCat(JoinOrigin(flags), is_file ? "=" : "", is_file ? flags.join : "",
+                                   ": ", status.message()));
+}
+
 std::string TokenPath(const std::string& folder) { return absl::StrCat(folder, "/token"); }
+// Why there is no certificate any more.
+std::string ReasonPath(const std::string& folder) { return absl::StrCat(folder, "/thrown_away"); }
 
 absl::Status RemoveToken(const std::string& folder) {
   const std::string path = TokenPath(folder);
@@ -71,10 +106,11 @@ bool IsHeld(const absl::StatusOr<CertificateFacts>& facts) {
 absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
                                                absl::Span<const Role> roles,
                                                const std::string& name, absl::Duration timeout) {
-  ASSIGN_OR_RETURN(const JoinString join, ReadJoinString("--join", flags.join));
+  ASSIGN_OR_RETURN(const JoinString join, ReadJoinString(JoinOrigin(flags), flags.join));
   if (flags.state_dir.empty()) {
-    return absl::InvalidArgumentError(
-        "--join needs a folder for the certificate: give --state_dir");
+    return WithOrigin(flags, absl::InvalidArgumentError(
+                                 "a join string needs a folder for the certificate that it brings: "
+                                 "give --state_dir"));
   }
   const std::string folder = absl::StrCat(flags.state_dir, "/joined/",
                                           join.authority_sha256.substr(0, kHashDigitsOfFolder),
@@ -86,14 +122,19 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
   // that of others of this machine, which run.
   const bool is_outdated = roles.front() == Role::kOperator && IsOfAnotherToken(folder, join);
   if (!IsHeld(facts) || is_outdated) {
-    ASSIGN_OR_RETURN(const Credentials credentials, Enroll(join, roles, name, timeout));
+    const absl::StatusOr<Credentials> enrolled = Enroll(join, roles, name, timeout);
+    if (!enrolled.ok()) return WithOrigin(flags, enrolled.status());
+    const Credentials& credentials = *enrolled;
     ASSIGN_OR_RETURN(facts, FactsOf(credentials.certificate));
-    RETURN_IF_ERROR(CheckRole(facts->identity, roles, "the token of --join"));
+    if (const absl::Status role = CheckRole(facts->identity, roles, "its token"); !role.ok()) {
+      return WithOrigin(flags, role);
+    }
     // A start that ends in between leaves no token, so that the next one keeps the certificate: the
     // line may have been good for one.
     RETURN_IF_ERROR(RemoveToken(folder));
     RETURN_IF_ERROR(WriteCredentials(folder, credentials));
     RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
+    unlink(ReasonPath(folder).c_str());  // there may be none
     LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
             TextOf(facts->identity), join.authority_sha256.substr(0, kHashDigitsOfFolder), folder);
   }
@@ -128,13 +169,49 @@ std::vector<KeptFolder> KeptFolders(const SecurityFlags& flags, Role role,
   return folders;
 }
 
+// What an earlier start has left in this user's folders that is of no use for this one, in words: a
+// certificate that was thrown away, and those under other names.
+std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
+                                          const std::string& name) {
+  if (flags.state_dir.empty()) return {};
+  const std::string leaf = LeafOf(role, name).substr(1);
+  std::vector<std::string> leftovers;
+  std::error_code error;  // there may be no such folder
+  for (const auto& cluster :
+       std::filesystem::directory_iterator(absl::StrCat(flags.state_dir, "/joined"), error)) {
+    for (const auto& entry : std::filesystem::directory_iterator(cluster.path(), error)) {
+      const std::string folder = entry.path().string();
+      const std::string other = entry.path().filename().string();
+      const bool is_there = std::filesystem::exists(CredentialFilesIn(folder).certificate, error);
+      if (other == leaf && !is_there) {
+        const absl::StatusOr<std::string> why = ReadWholeFile(ReasonPath(folder), kMaxReasonBytes);
+        if (!why.ok()) continue;
+        leftovers.push_back(absl::StrCat("the one in ", folder, " was thrown away: ", *why));
+      } else if (other != leaf && is_there && IsLeafOf(role, other)) {
+        const std::string other_name = NameOfLeaf(role, other);
+        leftovers.push_back(
+            absl::StrCat("the one in ", folder, " is for a start ",
+                         other_name.empty() ? "without --name" : "with --name=", other_name));
+      }
+    }
+  }
+  std::sort(leftovers.begin(), leftovers.end());
+  if (leftovers.size() > kMaxLeftovers) {
+    const size_t num_more = leftovers.size() - kMaxLeftovers;
+    leftovers.resize(kMaxLeftovers);
+    leftovers.push_back(absl::StrCat("and ", num_more, " more"));
+  }
+  return leftovers;
+}
+
 // `certificate`: of the server; empty: it has not shown it, and only if one alone could be meant is
-// there an answer. Errors: Unavailable if several could; Unauthenticated if none will do; those of
-// CheckRole().
+// there an answer. `reasons`: why there are no others. Errors: Unavailable if several could;
+// Unauthenticated if none will do; those of CheckRole().
 absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
                                         absl::Span<const Role> roles,
-                                        const std::string& certificate) {
-  std::vector<std::string> reasons;
+                                        const std::string& certificate,
+                                        std::vector<std::string> reasons) {
+  const absl::Time now = absl::Now();
   std::optional<ClusterEntry> chosen;
   for (const auto& [folder, is_joined] : folders) {
     const CredentialFiles files = CredentialFilesIn(folder);
@@ -142,13 +219,13 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
     const absl::StatusOr<Credentials> kept = ReadCredentials(files);
     if (!facts.ok() || !kept.ok()) {
       reasons.push_back(std::string((facts.ok() ? kept.status() : facts.status()).message()));
-    } else if (!certificate.empty() &&
-               !CheckIssued(certificate, kept->authority, absl::Now()).ok()) {
+    } else if (!certificate.empty() && !CheckIssued(certificate, kept->authority, now).ok()) {
       reasons.push_back(absl::StrCat("the one in ", folder, " is for another cluster"));
     } else if (!IsHeld(facts)) {
-      reasons.push_back(absl::StrCat(
-          "the one in ", folder, " has ended at ",
-          absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", facts->validity.until, absl::UTCTimeZone())));
+      const absl::Time until = facts->validity.until;
+      reasons.push_back(absl::StrCat("the one in ", folder,
+                                     until <= now ? " has ended at " : " ends within a minute, at ",
+                                     TimeText(until)));
     } else if (chosen.has_value()) {
       return absl::UnavailableError(
           absl::StrCat("it is starting, or has no room, and does not say of which cluster it is: "
@@ -165,12 +242,15 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
   return absl::UnauthenticatedError(absl::StrJoin(reasons, "; "));
 }
 
-// With what is kept in `folders`, as `address` wants it, one of `servers`. Errors: Unavailable,
+// With what is kept in `folders`, as `address` wants it, one of `servers`. `leftovers`: what cannot
+// be used. `name`: of a token that would help. Errors: Unavailable,
 // DeadlineExceeded if nobody answers there or not in a way that will do; Unauthenticated if nothing
 // that is kept will do; PermissionDenied if it is for another role.
 absl::StatusOr<ClusterEntry> EnterAt(absl::string_view address, const std::string& servers,
                                      absl::Span<const KeptFolder> folders,
-                                     absl::Span<const Role> roles, absl::Duration timeout) {
+                                     const std::vector<std::string>& leftovers,
+                                     absl::Span<const Role> roles, const std::string& name,
+                                     absl::Duration timeout) {
   const auto at_address = [address](const absl::Status& status) {
     return absl::Status(status.code(), absl::StrCat(address, ": ", status.message()));
   };
@@ -188,7 +268,7 @@ absl::StatusOr<ClusterEntry> EnterAt(absl::string_view address, const std::strin
     }
     return ClusterEntry();
   }
-  absl::StatusOr<ClusterEntry> entry = ChooseKept(folders, roles, greeting->certificate);
+  absl::StatusOr<ClusterEntry> entry = ChooseKept(folders, roles, greeting->certificate, leftovers);
   if (entry.ok()) entry->servers = servers;
   if (absl::IsUnavailable(entry.status())) return at_address(entry.status());
   if (!absl::IsUnauthenticated(entry.status())) return entry;
@@ -197,17 +277,19 @@ absl::StatusOr<ClusterEntry> EnterAt(absl::string_view address, const std::strin
                    " wants a certificate, and of those that are kept here for the role ",
                    RoleName(roles.front()), " none will do: ", entry.status().message(),
                    "; give --join with what `psctl token create --role=", RoleName(roles.front()),
-                   "` prints on the coordinator's machine"));
+                   name.empty() ? "" : " --name=", name, "` prints on the coordinator's machine"));
 }
 
 absl::StatusOr<ClusterEntry> EnterWithKept(const SecurityFlags& flags, absl::Span<const Role> roles,
                                            const std::string& name, const std::string& servers,
                                            absl::Duration timeout) {
   const std::vector<KeptFolder> folders = KeptFolders(flags, roles.front(), name);
-  if (folders.empty()) return ClusterEntry();
+  const std::vector<std::string> leftovers = UselessLeftovers(flags, roles.front(), name);
+  if (folders.empty() && leftovers.empty()) return ClusterEntry();
   absl::Status failure;  // the last; but of who answers and knows none of the certificates, if any
   for (const absl::string_view address : absl::StrSplit(servers, ',')) {
-    absl::StatusOr<ClusterEntry> entry = EnterAt(address, servers, folders, roles, timeout);
+    absl::StatusOr<ClusterEntry> entry =
+        EnterAt(address, servers, folders, leftovers, roles, name, timeout);
     if (entry.ok() || absl::IsPermissionDenied(entry.status())) return entry;
     if (!absl::IsUnauthenticated(failure)) failure = entry.status();
   }
@@ -232,6 +314,18 @@ absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span
 
 bool KeepsCertificate(const SecurityFlags& flags, Role role, const std::string& name) {
   return !KeptFolders(flags, role, name).empty();
+}
+
+std::string LeftoversText(const SecurityFlags& flags, Role role, const std::string& name) {
+  return absl::StrJoin(UselessLeftovers(flags, role, name), "; ");
+}
+
+void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why) {
+  // First, so that no start finds neither.
+  WriteFileAtomically(ReasonPath(DirectoryOf(files.certificate)),
+                      why.substr(0, static_cast<size_t>(kMaxReasonBytes)))
+      .IgnoreError();
+  ForgetCertificate(files);
 }
 
 absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,

@@ -35,17 +35,26 @@ struct ClusterEntry {
 // `roles`: that the program may have, its own first. `name`: wanted for the identity; empty: the
 // machine's. `servers`: HOST:PORT[,HOST:PORT...] where the program goes without a join string, and
 // uses the certificate there that it has kept for that cluster; in plain text if one of them speaks
-// that, and all are on this machine. Blocks while it enrols or asks, for at most `timeout` at each
-// address. Errors: those of the files and of Enroll(); PermissionDenied if the credentials are for
-// another role; Unauthenticated if a server wants a certificate, none of those that are kept is for
-// it, and no other server takes one; Unavailable, DeadlineExceeded if nobody answers, or not yet in
-// a way that tells what is to be used.
+// that, and all are on this machine; also if nothing is kept, but for what is of no use. Blocks
+// while it enrols or asks, for at most `timeout` at each address. Errors: those of the files and of
+// Enroll(); PermissionDenied if the credentials are for another role; Unauthenticated if a server
+// wants a certificate, none of those that are kept is for it, and no other server takes one;
+// Unavailable, DeadlineExceeded if nobody answers, or not yet in a way that tells what is to be
+// used.
 absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span<const Role> roles,
                                           const std::string& name, const std::string& servers,
                                           absl::Duration timeout);
 
 // Whether there is a certificate of an earlier start, of any cluster. See EnterCluster().
 bool KeepsCertificate(const SecurityFlags& flags, Role role, const std::string& name);
+
+// What earlier starts have left that is of no use for one with this name, for a message that asks
+// for --join: a certificate that was thrown away, those under other names. Empty: nothing.
+std::string LeftoversText(const SecurityFlags& flags, Role role, const std::string& name);
+
+// A server has said that the certificate is worth nothing any more, and `why`: whoever looks for
+// one finds none, and says so.
+void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why);
 
 // As EnterCluster(), but waits for as long as no server is there that it can join, and says so in
 // the log: programs start in any order. Errors also: Cancelled once `is_interrupted`, which is

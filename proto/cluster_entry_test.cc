@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/security/secret_file.h"
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 #include "proto/authority_service.grpc.pb.h"
@@ -22,6 +23,7 @@ namespace lodestar {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const Identity kServer{Role::kServer, "shard-0", "01"};
 const Identity kWorker{Role::kWorker, "box", "02"};
@@ -94,6 +96,29 @@ TEST(ClusterEntryTest, WhatAJoinStringHasBroughtIsUsedAgainWithoutAsking) {
   EXPECT_EQ(*entry->identity, kWorker);
   EXPECT_EQ(entry->servers, "127.0.0.1:1");
   EXPECT_TRUE(entry->is_renewable);
+}
+
+TEST(ClusterEntryTest, ErrorsOfAJoinStringSayWhereItCameFrom) {
+  SecurityFlags flags;
+  flags.state_dir = ::testing::TempDir();
+  const auto enter = [&flags] {
+    return EnterCluster(flags, {Role::kWorker}, "box", "", absl::Seconds(30)).status();
+  };
+  const std::string line = absl::StrCat("lodestar://127.0.0.1:1/L1", std::string(64, 'a'), ".b.c");
+  flags.join = line;
+  EXPECT_THAT(enter(), StatusIs(absl::StatusCode::kUnavailable,
+                                StartsWith("--join: cannot enrol at 127.0.0.1:1: ")));
+  flags.is_join_from_environment = true;
+  EXPECT_THAT(enter(), StatusIs(absl::StatusCode::kUnavailable,
+                                StartsWith("$LODESTAR_JOIN: cannot enrol at 127.0.0.1:1: ")));
+  flags.join = absl::StrCat(::testing::TempDir(), "/line-", RandomHex(4));
+  ASSERT_OK(WriteSecretFile(flags.join, line));
+  EXPECT_THAT(enter(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       StartsWith(absl::StrCat("$LODESTAR_JOIN=", flags.join, ": cannot enrol"))));
+  flags.join = "lodestar://nowhere";
+  EXPECT_THAT(enter(),
+              StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("$LODESTAR_JOIN: ")));
 }
 
 // A server with these credentials.
@@ -176,6 +201,51 @@ TEST_F(KeptCertificatesTest, WhyNoneWillDoIsSaid) {
                        AllOf(HasSubstr("0000/worker-box is for another cluster"),
                              HasSubstr("1111/worker-box has ended at"),
                              HasSubstr("psctl token create --role=worker"))));
+}
+
+TEST_F(KeptCertificatesTest, WhatEndsAtOnceIsNotSaidToHaveEnded) {
+  const TestAuthority authority;
+  Keep(authority, "1111", absl::Seconds(30));
+  const Listener listener(Listener::Tls(authority));
+  EXPECT_THAT(Enter(listener.address()).status(),
+              StatusIs(absl::StatusCode::kUnauthenticated,
+                       HasSubstr("1111/worker-box ends within a minute, at ")));
+}
+
+TEST_F(KeptCertificatesTest, WhyACertificateWasThrownAwayIsSaidAtTheNextStart) {
+  const TestAuthority authority;
+  Keep(authority, "1111");
+  ThrowAwayCertificate(CredentialFilesIn(FolderOf("1111")), "worker box was revoked at noon");
+  EXPECT_FALSE(KeepsCertificate(flags_, Role::kWorker, "box"));
+  EXPECT_THAT(LeftoversText(flags_, Role::kWorker, "box"),
+              HasSubstr("1111/worker-box was thrown away: worker box was revoked at noon"));
+  const Listener listener(Listener::Tls(authority));
+  EXPECT_THAT(Enter(listener.address()).status(),
+              StatusIs(absl::StatusCode::kUnauthenticated,
+                       AllOf(HasSubstr("was thrown away: worker box was revoked at noon"),
+                             HasSubstr("`psctl token create --role=worker --name=box`"))));
+  Keep(authority, "1111");
+  EXPECT_OK(Enter(listener.address()));
+  EXPECT_EQ(LeftoversText(flags_, Role::kWorker, "box"), "");
+}
+
+TEST_F(KeptCertificatesTest, CertificatesUnderOtherNamesAreNamedWhereOneIsWanted) {
+  const TestAuthority authority;
+  Keep(authority, "1111");
+  const Listener listener(Listener::Tls(authority));
+  const auto enter = [this](const std::string& name, const std::string& server) {
+    return EnterCluster(flags_, {Role::kWorker}, name, server, absl::Seconds(30));
+  };
+  for (const std::string name : {"", "crate"}) {
+    EXPECT_THAT(enter(name, listener.address()).status(),
+                StatusIs(absl::StatusCode::kUnauthenticated,
+                         HasSubstr("1111/worker-box is for a start with --name=box")));
+  }
+  EXPECT_EQ(LeftoversText(flags_, Role::kServer, ""), "") << "of another role";
+  const Listener plain(grpc::InsecureServerCredentials());
+  const auto entry = enter("crate", plain.address());
+  ASSERT_OK(entry);
+  EXPECT_FALSE(entry->files.has_value());
 }
 
 // A port of this machine, and what becomes of each connection to it.

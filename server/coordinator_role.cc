@@ -321,7 +321,7 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
       ClusterRpc::Deps{&strand_, shards_.get(), &board_, deps_.refusals});
   StatusRpc::CallerCheck check;
   if (CertificateAuthority* const authority = deps_.security->authority(); authority != nullptr) {
-    check = [authority](const Identity& caller) { return authority->CheckNotRevoked(caller); };
+    check = [authority](const Identity& caller) { return authority->CheckHolds(caller); };
   }
   status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); }, deps_.refusals,
                                             std::move(check));
@@ -530,7 +530,7 @@ void CoordinatorRole::OnDiverged(uint64_t server_incarnation, Round round, absl:
 }
 
 void CoordinatorRole::OnFault(const WorkerFault& fault) {
-  LogWarn("shard=0 {}", fault.text);
+  LogDebug("shard=0 {}", fault.text);  // the coordinator says it, once for all buckets of a round
   strand_.Report(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnWorkerFault(fault, now); });
 }

@@ -16,6 +16,7 @@
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
+#include "server/limits/refusal_counts.h"
 #include "server/server_security.h"
 
 namespace lodestar {
@@ -88,7 +89,7 @@ absl::Status ReplicaServer::Start() {
   ApplyServerOptions(builder, {.long_paths = true, .message_bytes = config_.limits.message_bytes});
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      security_->MakeServerCredentials());
+      security_->MakeServerCredentials(std::make_shared<RefusalCounts>()));
   builder.RegisterService(&rpc_);
   builder.RegisterCallbackGenericService(&refusal_);
   grpc::ResourceQuota quota("replica");

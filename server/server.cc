@@ -109,6 +109,32 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved, bool has_j
   }
 }
 
+// Counts handshakes of TLS that have failed, and logs them, at most once a minute.
+class FailedHandshakeWatch {
+ public:
+  explicit FailedHandshakeWatch(RefusalCounts* refusals)
+      : refusals_(refusals), counted_(ReadFailedHandshakes().count), logged_(counted_) {}
+
+  void Update(absl::Time now) {
+    const FailedHandshakes failed = ReadFailedHandshakes();
+    refusals_->Count(LimitReached::kHandshakes,
+                     failed.count - std::exchange(counted_, failed.count));
+    if (failed.count == logged_ || now < next_log_) return;
+    LogWarn("handshakes of TLS that failed: {}; the last: {}", failed.count - logged_,
+            failed.last_reason);
+    logged_ = failed.count;
+    next_log_ = now + kLogInterval;
+  }
+
+ private:
+  static constexpr absl::Duration kLogInterval = absl::Minutes(1);
+
+  RefusalCounts* const refusals_;
+  uint64_t counted_;
+  uint64_t logged_;
+  absl::Time next_log_ = absl::InfinitePast();
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerConfig& config,
@@ -445,7 +471,7 @@ absl::Status Server::Serve() {
                                .calls_per_connection = config_.limits.calls_per_connection()});
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      security_->MakeServerCredentials());
+      security_->MakeServerCredentials(refusals_));
   builder.RegisterService(parameter_rpc_.get());
   if (role_ != nullptr) role_->AddServices(builder);
   builder.RegisterCallbackGenericService(refusal_.get());
@@ -496,6 +522,7 @@ void Server::Watch() {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_watch_over_; };
   bool was_serving = false;
   uint64_t floods_seen = NumFloodsEnded();
+  FailedHandshakeWatch handshakes(refusals_.get());
   absl::Duration since_tick;
   while (true) {
     {
@@ -513,6 +540,7 @@ void Server::Watch() {
       parameter_rpc_->EndStalled(deps_.clock->Now());
       const uint64_t floods = NumFloodsEnded();
       refusals_->Count(LimitReached::kFloods, floods - std::exchange(floods_seen, floods));
+      handshakes.Update(deps_.clock->Now());
     }
     const bool is_serving = !is_draining_ && host_->is_serving();
     if (is_serving != was_serving) {
@@ -527,7 +555,7 @@ void Server::Watch() {
   }
 }
 
-void Server::ForgetCertificate() { security_->ForgetCertificate(); }
+void Server::ThrowAwayCertificate(absl::string_view why) { security_->ThrowAwayCertificate(why); }
 
 void Server::WatchConnections() {
   if (role_ == nullptr) return;  // the log has it

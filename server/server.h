@@ -75,7 +75,7 @@ class Server {
   bool is_job_done();
   // Once Wait() has returned Unauthenticated: what this server has kept to show who it is is not
   // used again.
-  void ForgetCertificate();
+  void ThrowAwayCertificate(absl::string_view why);
   // Once Wait() has returned OK: how the job came to its end, for people.
   std::string ending();
 

@@ -131,9 +131,10 @@ ABSL_FLAG(
     "sync, local_sgd: how the contributions of a round are combined. none: their mean, which a "
     "single wild one leads astray. median: element by element, the value in the middle. "
     "trimmed:K: element by element, the mean without the K lowest and the K highest values, so "
-    "that up to K workers may send what they like; of rounds with fewer than 2K+1 contributions "
-    "less is "
-    "left out. For up to 32 workers; while a round is open, a server holds a copy of its weights "
+    "that up to K workers may send what they like. Of rounds with fewer contributions than 2K+1 "
+    "(median: 3) less is left out, so that a wild one counts: give --min_workers and "
+    "--keep_workers at least that. For up to 32 workers; while a round is open, a "
+    "server holds a copy of its weights "
     "for every worker.");
 ABSL_FLAG(double, norm_limit, lodestar::kDefaultNormLimit,
           "How many times the usual norm a worker's part of a bucket may have, 2 to 1e30: the "
@@ -552,6 +553,17 @@ absl::StatusOr<ServerConfig> ReadFlags(const std::set<std::string>& given) {
 }
 
 // Flags that count on every server; all others are the coordinator's.
+// In words; empty: none.
+std::string DoubtOfRobustMean(const JobSpec& job) {
+  const int wanted = job.robust_mean.MinContributions();
+  if (job.min_workers >= wanted) return "";
+  return absl::StrCat("--robust_mean=", RobustMeanText(job.robust_mean), " needs ", wanted,
+                      " contributions in a round to leave out what it should, and with "
+                      "--min_workers=",
+                      job.min_workers, " a round may have fewer, so that a wild one counts; give ",
+                      "that flag ", wanted, " or more");
+}
+
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {"listen",
                                                  "http",
@@ -661,6 +673,8 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   for (const std::string& flag : line.given) {
     if (!Counts(flag, result.config)) result.ignored.push_back(flag);
   }
+  const std::string doubt = DoubtOfRobustMean(result.config.job);
+  if (!doubt.empty() && result.config.is_coordinator()) result.doubts.push_back(doubt);
   return result;
 }
 

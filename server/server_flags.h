@@ -17,6 +17,8 @@ struct ServerCommandLine {
   ServerConfig config;  // valid if request is kRun
   // Flags given to a server that is not the coordinator although only the coordinator's count.
   std::vector<std::string> ignored;
+  // What is allowed, and may do less than was meant: for the log.
+  std::vector<std::string> doubts;
 };
 
 // `arguments` without the program's name. Reads flag files and --model=FILE; opens nothing else.

@@ -147,6 +147,19 @@ TEST_F(ServerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({"train"}), HasSubstr("\"train\" is not a flag"));
 }
 
+TEST_F(ServerFlagsTest, ARobustMeanOfTooFewIsDoubted) {
+  EXPECT_THAT(Parse({"--robust_mean=trimmed:2", "--min_workers=4"}).doubts,
+              ElementsAre(AllOf(HasSubstr("--robust_mean=trimmed:2 needs 5 contributions"),
+                                HasSubstr("--min_workers=4 a round may have fewer"))));
+  EXPECT_THAT(Parse({"--robust_mean=median", "--min_workers=2"}).doubts,
+              ElementsAre(HasSubstr("--robust_mean=median needs 3 contributions")));
+  EXPECT_THAT(Parse({"--robust_mean=trimmed:2", "--min_workers=5"}).doubts, IsEmpty());
+  EXPECT_THAT(Parse({"--robust_mean=median", "--shard=1/2", "--coordinator=localhost:1"}).doubts,
+              IsEmpty())
+      << "the coordinator says it";
+  EXPECT_THAT(Parse({}).doubts, IsEmpty());
+}
+
 TEST_F(ServerFlagsTest, ContradictionsAreRefused) {
   EXPECT_THAT(ErrorOf({"--http=127.0.0.1:8080"}), HasSubstr("--http=127.0.0.1:8080"));
   EXPECT_THAT(ErrorOf({"--mode=async", "--quorum=1"}), HasSubstr("--mode=async"));

@@ -104,7 +104,7 @@ int RunServer(const ServerConfig& config, const Lease& lease) {
       exit_code = (*server)->is_job_done() ? kExitDone : kExitSignalBase + first_signal;
     } else {
       LogError("{}", outcome);
-      if (absl::IsUnauthenticated(outcome)) (*server)->ForgetCertificate();
+      if (absl::IsUnauthenticated(outcome)) (*server)->ThrowAwayCertificate(outcome.message());
       exit_code = kExitFailed;
     }
     (*server)->Stop(outcome.ok() || absl::IsCancelled(outcome) ? Server::StopKind::kGraceful
@@ -210,6 +210,7 @@ int Main(const std::vector<std::string>& arguments) {
             line->config.is_replica ? "a replica only keeps files" : "the coordinator decides",
             absl::StrJoin(line->ignored, ", --"));
   }
+  for (const std::string& doubt : line->doubts) LogWarn("{}", doubt);
   return line->config.is_replica ? RunReplica(line->config) : RunServer(line->config);
 }
 

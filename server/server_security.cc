@@ -1,13 +1,19 @@
 #include "server/server_security.h"
 
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/logging.h"
+#include "common/peer_text.h"
 #include "common/status_macros.h"
+#include "server/limits/audit_quota.h"
 #include "server/rpc/access_policy.h"
 
 namespace lodestar {
@@ -16,10 +22,38 @@ namespace {
 // Of their time, how often certificates are looked at.
 constexpr int64_t kLooksPerLife = 16;
 constexpr int kShownDigits = 16;  // of the authority's hash
+constexpr size_t kMaxRefusalBytes = 512;
 
 std::string AuthorityFolder(const SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/authority");
 }
+
+// Also with a certificate that was thrown away since, which its next start is to say.
+bool HasJoined(const SecurityFlags& flags) {
+  return KeepsCertificate(flags, Role::kServer, /*name=*/"") ||
+         !LeftoversText(flags, Role::kServer, /*name=*/"").empty();
+}
+
+// Says who has called what its role may not. Thread-safe.
+class AccessAudit {
+ public:
+  void Log(const Identity& caller, const absl::Status& refusal, absl::Time now)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    const std::optional<int> left_out = Take(caller, now);
+    if (!left_out.has_value()) return;
+    LogWarn("audit: refused: {}{}", PeerText(refusal.message(), kMaxRefusalBytes),
+            *left_out == 0 ? "" : absl::StrCat(" (and ", *left_out, " more before)"));
+  }
+
+ private:
+  std::optional<int> Take(const Identity& caller, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return quota_.Take(TextOf(caller), now);
+  }
+
+  absl::Mutex mutex_;
+  AuditQuota quota_ ABSL_GUARDED_BY(mutex_);
+};
 
 std::string OwnName(const ServerConfig& config) {
   const int shard = config.cluster.shard;
@@ -36,7 +70,7 @@ absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(
   std::error_code error;
   const bool has_joined_before = !config.cluster.coordinator.empty() &&
                                  !std::filesystem::exists(AuthorityFolder(flags), error) &&
-                                 KeepsCertificate(flags, Role::kServer, /*name=*/"");
+                                 HasJoined(flags);
   if (flags.has_own() || !flags.join.empty() || has_joined_before) {
     RETURN_IF_ERROR(security->EnterWithJoin());
   } else {
@@ -108,9 +142,9 @@ std::string ServerSecurity::ToString() const {
   return absl::StrCat("TLS, authority of ", files_->authority);
 }
 
-void ServerSecurity::ForgetCertificate() {
+void ServerSecurity::ThrowAwayCertificate(absl::string_view why) {
   if (renewer_ == nullptr) return;
-  lodestar::ForgetCertificate(*files_);
+  lodestar::ThrowAwayCertificate(*files_, why);
   LogInfo(
       "the certificate in {} is not used any more; the next start enrols anew, with what --join "
       "says then: what `psctl token create --role=server` prints now, on the machine of the "
@@ -127,13 +161,23 @@ void ServerSecurity::Keep() {
   }
 }
 
-std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials() const {
+std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials(
+    std::shared_ptr<RefusalCounts> refusals) const {
+  const auto check = [authority = authority_.get(), revocations = revocations_.get(),
+                      audit = std::make_shared<AccessAudit>()](
+                         const Identity& caller, absl::string_view method) -> absl::Status {
+    if (const absl::Status access = CheckAccess(caller, method); !access.ok()) {
+      audit->Log(caller, access, absl::Now());
+      return access;
+    }
+    if (authority != nullptr) return authority->CheckHolds(caller);
+    return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
+  };
   return transport_.MakeServerCredentials(
-      [authority = authority_.get(), revocations = revocations_.get()](
-          const Identity& caller, absl::string_view method) -> absl::Status {
-        RETURN_IF_ERROR(CheckAccess(caller, method));
-        if (authority != nullptr) return authority->CheckNotRevoked(caller);
-        return revocations == nullptr ? absl::OkStatus() : revocations->CheckNotRevoked(caller);
+      [check, refusals = std::move(refusals)](const Identity& caller, absl::string_view method) {
+        absl::Status allowed = check(caller, method);
+        if (!allowed.ok()) refusals->Count(LimitReached::kDeniedCalls);
+        return allowed;
       });
 }
 

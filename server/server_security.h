@@ -14,6 +14,7 @@
 #include "proto/cluster_entry.h"
 #include "proto/transport_security.h"
 #include "server/authority/certificate_authority.h"
+#include "server/limits/refusal_counts.h"
 #include "server/rpc/revocation_watch.h"
 #include "server/server_config.h"
 
@@ -28,8 +29,9 @@ class ServerSecurity {
                                                               std::function<bool()> is_interrupted);
 
   const TransportSecurity& transport() const { return transport_; }
-  // Asks nobody in plain text.
-  std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials() const;
+  // Asks nobody in plain text. Calls that are denied are counted in `refusals`.
+  std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
+      std::shared_ptr<RefusalCounts> refusals) const;
   // Null: the wire is plain text, or the certificates are somebody else's.
   CertificateAuthority* authority() const { return authority_.get(); }
   const std::optional<CredentialFiles>& files() const { return files_; }
@@ -37,7 +39,7 @@ class ServerSecurity {
   // For people: "plain text", or "TLS" and whose certificates count.
   std::string ToString() const;
   // The coordinator has turned this server away for who it is: the next start enrols anew.
-  void ForgetCertificate();
+  void ThrowAwayCertificate(absl::string_view why);
   // Now and then: certificates that the authority of this process issues for itself and for the
   // operator of this machine stay valid.
   void Keep();

@@ -7,21 +7,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "common/host_port.h"
 #include "common/job_loss.h"
 #include "common/status_macros.h"
+#include "proto/tls_doubts.h"
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/cluster_session.h"
-#include "worker/model/model_memory.h"
 #include "worker/trainer/round_runner_factory.h"
 
 namespace lodestar {
 namespace {
-
-// Samples of one step, if this worker has to do it alone.
-int64_t LargestShare(const JobSpec& job) {
-  return job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
-}
 
 std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registration,
                                                     const Worker::Config& settings,
@@ -51,10 +47,10 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config, Clock* clock) {
-  // First what costs nothing to put right: nobody is connected yet.
-  ASSIGN_OR_RETURN(DataSource data, OpenData(config.data));
-  auto worker = std::unique_ptr<Worker>(new Worker(std::move(config), std::move(data), clock));
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
+                                                       std::unique_ptr<Workload> workload,
+                                                       Clock* clock) {
+  auto worker = std::unique_ptr<Worker>(new Worker(std::move(config), clock));
   const Config& settings = worker->config_;
   if (!settings.trace_path.empty()) {
     worker->trace_ = std::make_unique<TraceRecorder>(
@@ -65,13 +61,16 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config, Clock* clo
   }
   std::string why_not_cuda;
   ASSIGN_OR_RETURN(worker->device_, MakeDevice(worker->config_.device, &why_not_cuda));
-  const std::string& device_name = worker->device_->capabilities().name;
+  const std::string& device_name =
+      settings.device_name.empty() ? worker->device_->capabilities().name : settings.device_name;
+  worker->workload_ = std::move(workload);
   LogInfo("worker '{}' computes on {}{}{}", worker->config_.name, device_name,
           why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
   worker->link_ = MakeClusterSession({.coordinator = worker->config_.coordinator,
                                       .security = worker->config_.security,
                                       .name = worker->config_.name,
                                       .device = device_name,
+                                      .layout = worker->workload_->layout(),
                                       .instance_id = worker->config_.instance_id,
                                       .leave_timeout = worker->config_.life.leave_timeout});
   return worker;
@@ -100,6 +99,11 @@ absl::Status Worker::Run() {
 void Worker::RequestStop() {
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnStopRequested(clock_->Now()));
+}
+
+std::string Worker::activity() {
+  absl::MutexLock lock(&mutex_);
+  return lifecycle_.activity();
 }
 
 void Worker::KeepTime() {
@@ -166,8 +170,21 @@ void Worker::Do(const Lifecycle::Connect&) {
   } else {
     life = registration.status();
   }
+  TellTlsDoubts(life.status());
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnRegistered(clock_->Now(), life));
+}
+
+void Worker::TellTlsDoubts(const absl::Status& registered) {
+  if (!absl::IsUnavailable(registered) || !config_.find_tls_doubts) {
+    told_doubts_.clear();
+    return;
+  }
+  const std::string doubts = config_.find_tls_doubts();
+  if (doubts == told_doubts_) return;
+  told_doubts_ = doubts;
+  if (doubts.empty()) return;
+  LogWarn("{}", TlsDoubtsLine(doubts, absl::Now()));
 }
 
 void Worker::Do(const Lifecycle::Prepare&) {
@@ -183,13 +200,16 @@ void Worker::Do(const Lifecycle::TryPaths&) {
     absl::MutexLock lock(&mutex_);
     transport = transport_;
   }
-  const absl::Status tried = transport->StartTrial()->Wait();
+  absl::Status tried = transport->StartTrial()->Wait();
+  // There are no weights yet; that was said by the servers, so they can be reached.
+  if (absl::IsNotFound(tried)) tried = absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnPathsTried(clock_->Now(), tried));
 }
 
 void Worker::Do(const Lifecycle::Join&) {
-  const absl::Status joined = link_->Join(registration_->layout().hash(), InfoOfData());
+  absl::Status joined = HandInInitialWeights();
+  if (joined.ok()) joined = link_->Join(registration_->layout().hash(), InfoOfData());
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnJoined(clock_->Now(), joined));
 }
@@ -301,10 +321,10 @@ absl::Status Worker::CheckServer(const std::string& address) const {
 }
 
 absl::Status Worker::Prepare(const Registration& registration) {
-  RETURN_IF_ERROR(PrepareModel(registration));
-  RETURN_IF_ERROR(PrepareData(registration.job));
+  workload_->OnRegistered(registration);
+  RETURN_IF_ERROR(PrepareWorkload(registration));
   RETURN_IF_ERROR(PrepareRunner(registration.job));
-  sample_order_.emplace(registration.job.seed, dataset_->num_train_samples());
+  sample_order_.emplace(registration.job.seed, workload_->dataset()->num_train_samples());
   for (const ServerAddress& server : registration.servers()) {
     RETURN_IF_ERROR(CheckServer(server.address));
   }
@@ -316,82 +336,55 @@ absl::Status Worker::Prepare(const Registration& registration) {
   return absl::OkStatus();
 }
 
-absl::Status Worker::PrepareModel(const Registration& registration) {
-  const JobSpec& job = registration.job;
-  ASSIGN_OR_RETURN(Layout layout,
-                   RecognizeLayout(job.model, "this worker", registration.layout(), "the server"));
-  const int64_t share = LargestShare(job);
-  if (model_ == nullptr || !(*model_spec_ == job.model) || model_seed_ != job.seed ||
-      model_share_ != share || model_->layout().hash() != layout.hash()) {
-    runner_.reset();
-    model_.reset();
-    dataset_.reset();
-    ModelConfig config{.spec = job.model,
-                       .max_batch = config_.max_micro_batch,
-                       .recompute = config_.recompute,
-                       .seed = job.seed,
-                       .layout = std::move(layout)};
-    RETURN_IF_ERROR(PlanMemory(job, &config));
-    ASSIGN_OR_RETURN(model_, MakeModel(config, device_.get()));
-    model_spec_ = job.model;
-    model_seed_ = job.seed;
-    model_share_ = share;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Worker::PlanMemory(const JobSpec& job, ModelConfig* config) {
-  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
-  ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, device_.get()));
-  const int64_t runner_bytes = RunnerDeviceBytes(job, layout);
-  if (config->max_batch == 0) {
-    config->max_batch =
-        ChooseMicroBatch(memory, {.largest_share = LargestShare(job),
-                                  .free_bytes = static_cast<int64_t>(device_->FreeMemoryBytes()),
-                                  .other_bytes = runner_bytes,
-                                  .memory_is_host = device_->capabilities().memory_is_host});
-  }
-  LogInfo("memory: {}", DescribeModelMemory(memory, *config, runner_bytes, *device_));
-  return CheckModelFits(memory, *config, runner_bytes, *device_);
-}
-
-absl::Status Worker::PrepareData(const JobSpec& job) {
-  if (dataset_ != nullptr && data_seed_ == job.seed) return absl::OkStatus();
+absl::Status Worker::PrepareWorkload(const Registration& registration) {
+  if (workload_->Serves(registration)) return absl::OkStatus();
   runner_.reset();
-  ASSIGN_OR_RETURN(dataset_,
-                   MakeDataset(data_, job.model, job.seed, [this] { return IsStopping(); }));
-  data_seed_ = job.seed;
-  LogInfo("data: {}", dataset_->Describe());
-  progress_.emplace(Progress::Config{.tokens_per_sample = dataset_->tokens_per_sample(),
-                                     .loss_unit = LossUnitOf(job.model),
+  RETURN_IF_ERROR(workload_->Prepare(registration, device_.get(), [this] { return IsStopping(); }));
+  progress_.emplace(Progress::Config{.tokens_per_sample = workload_->dataset()->tokens_per_sample(),
+                                     .loss_unit = LossUnitOf(registration.job.model),
                                      .interval = config_.progress_interval});
   return absl::OkStatus();
 }
 
 DatasetInfo Worker::InfoOfData() const {
-  return {.fingerprint = dataset_->fingerprint(),
-          .num_train_samples = dataset_->num_train_samples(),
-          .num_heldout_samples = dataset_->num_heldout_samples(),
-          .tokens_per_sample = dataset_->tokens_per_sample(),
-          .own_partition = config_.own_partition};
+  const Dataset& dataset = *workload_->dataset();
+  return {.fingerprint = dataset.fingerprint(),
+          .num_train_samples = dataset.num_train_samples(),
+          .num_heldout_samples = dataset.num_heldout_samples(),
+          .tokens_per_sample = dataset.tokens_per_sample(),
+          .own_partition = workload_->owns_partition()};
+}
+
+absl::Status Worker::HandInInitialWeights() {
+  if (!registration_->needs_initial_weights) return absl::OkStatus();
+  LogInfo("the job begins with this worker's weights");
+  std::shared_ptr<CancellableTransport> transport;
+  {
+    absl::MutexLock lock(&mutex_);
+    transport = transport_;
+  }
+  return runner_->HandInInitialWeights(*registration_, transport.get());
 }
 
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
   if (runner_ != nullptr && HaveSameRunner(runner_job_, job)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(runner_, MakeRoundRunner(job, {.model = model_.get(),
-                                                  .device = device_.get(),
-                                                  .dataset = dataset_.get(),
-                                                  .clock = clock_,
-                                                  .overlap = config_.overlap,
-                                                  .trace = trace_.get(),
-                                                  .stop_requested = [this] { return IsStopping(); },
-                                                  .on_activity =
-                                                      [this](absl::string_view activity) {
-                                                        absl::MutexLock lock(&mutex_);
-                                                        lifecycle_.OnActivity(clock_->Now(),
-                                                                              activity);
-                                                        ++num_events_;
-                                                      }}));
+  ASSIGN_OR_RETURN(
+      runner_, MakeRoundRunner(
+                   job, {.model = workload_->model(),
+                         .device = device_.get(),
+                         .dataset = workload_->dataset(),
+                         .clock = clock_,
+                         .overlap = config_.overlap,
+                         .trace = trace_.get(),
+                         .model_has_optimizer = workload_->has_optimizer(),
+                         .on_step = [this](const TrainingStep& step) { workload_->OnStep(step); },
+                         .stop_requested = [this] { return IsStopping(); },
+                         .on_activity =
+                             [this](absl::string_view activity) {
+                               absl::MutexLock lock(&mutex_);
+                               lifecycle_.OnActivity(clock_->Now(), activity);
+                               ++num_events_;
+                             }}));
   runner_job_ = job;
   return absl::OkStatus();
 }

@@ -1,9 +1,10 @@
-// Worker: composition root of gpu_worker. It owns link, transport, model, data and device, and
-// carries out what its Lifecycle decides: tasks on the thread of Run(), one at a time, everything
-// else at once. Model, data and device are kept from life to life.
+// Worker: composition root of gpu_worker, and of programs that compute themselves. It owns link,
+// transport, workload and device, and carries out what its Lifecycle decides: tasks on the thread
+// of Run(), one at a time, everything else at once. Workload and device are kept from life to life.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,14 +21,11 @@
 #include "proto/transport_security.h"
 #include "worker/client/cancellable_transport.h"
 #include "worker/client/coordinator_link.h"
-#include "worker/data/data_config.h"
-#include "worker/data/dataset.h"
-#include "worker/data/dataset_factory.h"
 #include "worker/data/sample_order.h"
 #include "worker/life/lifecycle.h"
-#include "worker/model/model.h"
 #include "worker/trainer/progress.h"
 #include "worker/trainer/round_runner.h"
+#include "worker/workload.h"
 
 namespace lodestar {
 
@@ -38,16 +36,15 @@ class Worker {
     TransportSecurity security = {};
     // Allows plain text to other machines.
     bool insecure = false;
+    // What may keep TLS with the coordinator from working, in words; see FindTlsDoubts(). Null: the
+    // wire is plain text.
+    std::function<std::string()> find_tls_doubts;
     std::string name;
     uint64_t instance_id = 0;  // random, one per process
-    DataConfig data;
-    bool own_partition = false;  // the data is local to this worker
     DeviceOptions device;
+    // For people: where it computes. Empty: the name of the device.
+    std::string device_name;
     bool shared_memory = true;  // with servers of this machine
-    // Samples per forward and backward; a larger share of the batch is accumulated piece by piece.
-    // 0: what fits, see ChooseMicroBatch().
-    int64_t max_micro_batch = 0;
-    Recompute recompute = Recompute::kNone;
     // False: transfers do not overlap with computing, to measure what that is worth.
     bool overlap = true;
     std::string trace_path;  // of the file with the times of a few rounds; empty: none
@@ -58,9 +55,10 @@ class Worker {
     Lifecycle::Config life;
   };
 
-  // Errors: those of OpenData(); those of the device (an unknown one, or one that this machine
-  // lacks).
-  static absl::StatusOr<std::unique_ptr<Worker>> Create(Config config, Clock* clock);
+  // Errors: those of the device (an unknown one, or one that this machine lacks).
+  static absl::StatusOr<std::unique_ptr<Worker>> Create(Config config,
+                                                        std::unique_ptr<Workload> workload,
+                                                        Clock* clock);
   ~Worker();
 
   // Blocks until the job is done or RequestStop() took effect (both OK).
@@ -73,12 +71,12 @@ class Worker {
   // for servers is given up after leave_timeout. Thread-safe.
   void RequestStop();
 
+  // What it does now: "wait", "pull", "compute", "push", ... Thread-safe.
+  std::string activity() ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
-  Worker(Config config, DataSource data, Clock* clock)
-      : config_(std::move(config)),
-        data_(std::move(data)),
-        clock_(clock),
-        lifecycle_(config_.life) {}
+  Worker(Config config, Clock* clock)
+      : config_(std::move(config)), clock_(clock), lifecycle_(config_.life) {}
 
   // Does what `effects` say, in order; a task is left to the thread of Run().
   void Perform(const Lifecycle::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -101,15 +99,15 @@ class Worker {
   void Do(const Lifecycle::SayGoodbye& goodbye) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const Lifecycle::Finish& finish);
 
+  // Once, and again when there are others: a connection that TLS refuses is closed without a word.
+  void TellTlsDoubts(const absl::Status& registered);
   // Ends heartbeats and transfers of the last connection.
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
   void StartHeartbeats();
-  absl::Status PrepareModel(const Registration& registration);
-  // Fills in config->max_batch if it is 0. Logs what model and runner will take; refuses what
-  // cannot fit.
-  absl::Status PlanMemory(const JobSpec& job, ModelConfig* config);
-  absl::Status PrepareData(const JobSpec& job);
+  absl::Status PrepareWorkload(const Registration& registration);
   absl::Status PrepareRunner(const JobSpec& job);
+  // Where the job begins with this worker's: in the transport of this life.
+  absl::Status HandInInitialWeights();
   // Plain text stays on this machine. Errors: PermissionDenied.
   absl::Status CheckServer(const std::string& address) const;
   absl::Status Prepare(const Registration& registration);
@@ -122,26 +120,22 @@ class Worker {
   bool IsLifeOver() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Config config_;
-  const DataSource data_;
   Clock* const clock_;
   std::unique_ptr<TraceRecorder> trace_;  // null: no trace
   std::unique_ptr<Device> device_;
+  std::unique_ptr<Workload> workload_;
   std::unique_ptr<CoordinatorLink> link_;
 
   // Of the thread of Run().
   std::optional<Registration> registration_;
   std::optional<SampleOrder> sample_order_;
-  std::unique_ptr<Dataset> dataset_;
-  std::unique_ptr<Model> model_;
   std::unique_ptr<RoundRunner> runner_;
-  JobSpec runner_job_;  // that runner_ was made for
-  std::optional<ModelSpec> model_spec_;
-  uint64_t model_seed_ = 0;
-  int64_t model_share_ = 0;  // most samples of a step that model_ was made for
-  uint64_t data_seed_ = 0;
-  std::optional<Progress> progress_;  // of training with dataset_
+  JobSpec runner_job_;                // that runner_ was made for
+  std::optional<Progress> progress_;  // of training with workload_'s data
   std::optional<absl::Status> outcome_;
   ChangeLogger choices_logger_;
+
+  std::string told_doubts_;  // of TellTlsDoubts()
 
   absl::Mutex mutex_;
   Lifecycle lifecycle_ ABSL_GUARDED_BY(mutex_);

@@ -1,10 +1,6 @@
 #include "worker/worker_flags.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cctype>
-#include <random>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
@@ -15,7 +11,6 @@
 #include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/version.h"
-#include "proto/cluster_entry.h"
 
 ABSL_FLAG(
     std::string, coordinator, "127.0.0.1:50051",
@@ -146,22 +141,6 @@ absl::StatusOr<DType> ParseDType(const std::string& dtype, const std::string& de
       "--dtype=bf16 with --device=cpu: bf16 needs a CUDA card; use fp32 or --device=cuda");
 }
 
-absl::StatusOr<std::string> WorkerName(const std::string& flag) {
-  if (flag.empty()) {
-    char host[64] = {};
-    if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
-    const std::string first_label = std::string(host).substr(0, std::string(host).find('.'));
-    return absl::StrCat(first_label.empty() ? "worker" : first_label.substr(0, 48), "-", getpid());
-  }
-  const bool is_clean = std::all_of(flag.begin(), flag.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '.' || c == '_' || c == '-';
-  });
-  if (!is_clean || flag.size() > 64) {
-    return BadFlag("name", flag, "letters, digits, '.', '_' and '-', at most 64 of them");
-  }
-  return flag;
-}
-
 absl::Status ReadDevice(DeviceOptions& options) {
   options.kind = absl::GetFlag(FLAGS_device);
   RETURN_IF_ERROR(CheckDevice(options.kind));
@@ -196,9 +175,13 @@ absl::Status ReadMeasuring(const std::set<std::string>& given, Worker::Config& c
   return CheckWholeRange("trace_rounds", config.trace_rounds, 1, kMaxTraceRounds);
 }
 
-uint64_t RandomInstanceId() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
+absl::Status ReadEntrance(const std::set<std::string>& given, WorkerEntrance& entrance) {
+  entrance.coordinator = absl::GetFlag(FLAGS_coordinator);
+  entrance.has_coordinator = given.contains("coordinator");
+  ASSIGN_OR_RETURN(entrance.security, ReadSecurityFlags());
+  entrance.name = absl::GetFlag(FLAGS_name);
+  if (!entrance.name.empty()) RETURN_IF_ERROR(CheckWorkerName("--name", entrance.name));
+  return CheckMayEnter(entrance);
 }
 
 }  // namespace
@@ -209,26 +192,20 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) 
   // Only its form: whether somebody answers there shows later, and may change.
   ASSIGN_OR_RETURN(config.coordinator,
                    AddressList::Parse("coordinator", absl::GetFlag(FLAGS_coordinator)));
-  flags.coordinator = absl::GetFlag(FLAGS_coordinator);
-  flags.has_coordinator = given.contains("coordinator");
-  ASSIGN_OR_RETURN(flags.security, ReadSecurityFlags());
-  config.insecure = flags.security.insecure;
-  flags.has_name = !absl::GetFlag(FLAGS_name).empty();
-  if (flags.security.join.empty() && !flags.security.has_own() &&
-      !KeepsCertificate(flags.security, Role::kWorker, absl::GetFlag(FLAGS_name))) {
-    RETURN_IF_ERROR(CheckMayBePlain("coordinator", flags.coordinator, flags.security.insecure));
-  }
-  ASSIGN_OR_RETURN(config.name, WorkerName(absl::GetFlag(FLAGS_name)));
+  RETURN_IF_ERROR(ReadEntrance(given, flags.entrance));
+  config.insecure = flags.entrance.security.insecure;
+  config.name = flags.entrance.name.empty() ? DefaultWorkerName() : flags.entrance.name;
   config.instance_id = RandomInstanceId();
   config.shared_memory = absl::GetFlag(FLAGS_shared_memory);
-  RETURN_IF_ERROR(ReadData(config.data));
+  RETURN_IF_ERROR(ReadData(flags.workload.data));
   const std::string partition = absl::GetFlag(FLAGS_data_partition);
   RETURN_IF_ERROR(CheckOneOf("data_partition", partition, {"shared", "own"}));
-  config.own_partition = partition == "own";
+  flags.workload.own_partition = partition == "own";
   RETURN_IF_ERROR(ReadDevice(config.device));
-  config.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
-  RETURN_IF_ERROR(CheckWholeRange("max_micro_batch", config.max_micro_batch, 0, kMaxMicroBatch));
-  ASSIGN_OR_RETURN(config.recompute, ParseRecompute(absl::GetFlag(FLAGS_recompute)));
+  BuiltInWorkloadConfig& workload = flags.workload;
+  workload.max_micro_batch = absl::GetFlag(FLAGS_max_micro_batch);
+  RETURN_IF_ERROR(CheckWholeRange("max_micro_batch", workload.max_micro_batch, 0, kMaxMicroBatch));
+  ASSIGN_OR_RETURN(workload.recompute, ParseRecompute(absl::GetFlag(FLAGS_recompute)));
   config.life.leave_timeout = absl::GetFlag(FLAGS_leave_timeout);
   RETURN_IF_ERROR(CheckDurationRange("leave_timeout", config.life.leave_timeout, kShortestLeave,
                                      kLongestLeave));

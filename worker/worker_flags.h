@@ -6,17 +6,16 @@
 
 #include "absl/status/statusor.h"
 #include "common/logging.h"
-#include "common/security/security_flags.h"
+#include "worker/built_in_workload.h"
 #include "worker/worker.h"
+#include "worker/worker_entry.h"
 
 namespace lodestar {
 
 struct WorkerFlags {
   Worker::Config worker;
-  SecurityFlags security;
-  std::string coordinator;       // HOST:PORT[,HOST:PORT...]
-  bool has_coordinator = false;  // by a flag; else a join string says where it is
-  bool has_name = false;
+  BuiltInWorkloadConfig workload;
+  WorkerEntrance entrance;
   LogLevel log_level = LogLevel::kInfo;
 };
 

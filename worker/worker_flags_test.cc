@@ -1,5 +1,6 @@
 #include "worker/worker_flags.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,14 @@
 #include "common/command_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/cluster_entry.h"
 
 namespace lodestar {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class WorkerFlagsTest : public testing::Test {
  protected:
@@ -50,29 +53,43 @@ TEST_F(WorkerFlagsTest, LeavingTakesAServerThatIsWellSomeTime) {
               AllOf(HasSubstr("--leave_timeout=0"), HasSubstr("1s")));
 }
 
+TEST_F(WorkerFlagsTest, WhoseCertificateWasThrownAwayHearsThatAndNotOfPlainTextAlone) {
+  const std::string state = absl::StrCat(testing::TempDir(), "/state");
+  const std::string folder = absl::StrCat(state, "/joined/1111/worker-box");
+  std::filesystem::create_directories(folder);
+  ThrowAwayCertificate(CredentialFilesIn(folder), "worker box was revoked at noon");
+  const std::vector<std::string> arguments = {"--coordinator=192.0.2.1:1", "--state_dir=" + state};
+  std::vector<std::string> as_box = arguments;
+  as_box.push_back("--name=box");
+  EXPECT_THAT(ErrorOf(as_box),
+              AllOf(HasSubstr("is another machine, and without --join"),
+                    HasSubstr("worker-box was thrown away: worker box was revoked at noon")));
+  EXPECT_THAT(ErrorOf(arguments), Not(HasSubstr("thrown away")));
+}
+
 TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
   const WorkerFlags defaults = *Read({});
   EXPECT_EQ(defaults.worker.device.kind, "auto");
   EXPECT_EQ(defaults.worker.device.compute, DType::kF32);
-  EXPECT_EQ(defaults.worker.recompute, Recompute::kNone);
+  EXPECT_EQ(defaults.workload.recompute, Recompute::kNone);
   EXPECT_EQ(defaults.worker.device.fusion, FusionPolicy::kMeasure);
   const WorkerFlags flags = *Read(
       {"--device=cuda:2", "--dtype=bf16", "--threads=3", "--recompute=block", "--fusion=never"});
   EXPECT_EQ(flags.worker.device.kind, "cuda:2");
   EXPECT_EQ(flags.worker.device.compute, DType::kBf16);
   EXPECT_EQ(flags.worker.device.threads, 3);
-  EXPECT_EQ(flags.worker.recompute, Recompute::kBlock);
+  EXPECT_EQ(flags.workload.recompute, Recompute::kBlock);
   EXPECT_EQ(flags.worker.device.fusion, FusionPolicy::kNever);
 }
 
 TEST_F(WorkerFlagsTest, DataIsFoundByItselfUnlessTold) {
-  const DataConfig defaults = Read({})->worker.data;
+  const DataConfig defaults = Read({})->workload.data;
   EXPECT_EQ(defaults.path, "corpus.txt");
   EXPECT_EQ(defaults.heldout_path, "");
   EXPECT_EQ(defaults.format, "auto");
   EXPECT_EQ(defaults.token_bytes, 0);
   const DataConfig told =
-      Read({"--heldout_data=val.bin", "--data_format=tokens", "--token_bytes=4"})->worker.data;
+      Read({"--heldout_data=val.bin", "--data_format=tokens", "--token_bytes=4"})->workload.data;
   EXPECT_EQ(told.heldout_path, "val.bin");
   EXPECT_EQ(told.format, "tokens");
   EXPECT_EQ(told.token_bytes, 4);
@@ -81,8 +98,8 @@ TEST_F(WorkerFlagsTest, DataIsFoundByItselfUnlessTold) {
 }
 
 TEST_F(WorkerFlagsTest, MicroBatchesAreWhatFitsUnlessForced) {
-  EXPECT_EQ(Read({})->worker.max_micro_batch, 0);
-  EXPECT_EQ(Read({"--max_micro_batch=64"})->worker.max_micro_batch, 64);
+  EXPECT_EQ(Read({})->workload.max_micro_batch, 0);
+  EXPECT_EQ(Read({"--max_micro_batch=64"})->workload.max_micro_batch, 64);
 }
 
 TEST_F(WorkerFlagsTest, WrongValuesNameFlagValueAndWhatIsAllowed) {

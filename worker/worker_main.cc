@@ -5,14 +5,12 @@
 
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/command_line.h"
@@ -22,8 +20,9 @@
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
 #include "common/version.h"
-#include "proto/cluster_entry.h"
+#include "worker/built_in_workload.h"
 #include "worker/worker.h"
+#include "worker/worker_entry.h"
 #include "worker/worker_flags.h"
 
 namespace lodestar {
@@ -93,17 +92,6 @@ int Print(const std::string& text) {
   return kExitPermanent;
 }
 
-// What the cluster knows this worker as, and where it is.
-absl::Status Introduce(const ClusterEntry& entry, const WorkerFlags& flags,
-                       Worker::Config& config) {
-  if (!entry.files.has_value()) return absl::OkStatus();
-  config.security = entry.MakeSecurity();
-  if (!flags.has_name) config.name = absl::StrCat(entry.identity->name, ".", getpid());
-  if (flags.has_coordinator || entry.servers.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(config.coordinator, AddressList::Parse("join", entry.servers));
-  return absl::OkStatus();
-}
-
 int RunWorker(const std::set<std::string>& given) {
   absl::StatusOr<WorkerFlags> flags = ReadWorkerFlags(given);
   if (!flags.ok()) return BadUsage(flags.status());
@@ -111,34 +99,23 @@ int RunWorker(const std::set<std::string>& given) {
   StopSignalHandler signals;
   signals.Start();
   // The first signal ends the process while there is no worker.
-  const absl::StatusOr<ClusterEntry> entry =
-      AwaitEntry(flags->security, {Role::kWorker}, flags->has_name ? flags->worker.name : "",
-                 flags->coordinator, [] { return false; });
-  absl::Status introduced = entry.status();
-  if (entry.ok()) introduced = Introduce(*entry, *flags, flags->worker);
-  if (!introduced.ok()) {
-    LogError("{}", introduced.message());
+  const auto credentials = WorkerCredentials::Await(
+      flags->entrance, [] { return false; }, &flags->worker);
+  if (!credentials.ok()) {
+    LogError("{}", credentials.status().message());
     FlushLog();
     _exit(kExitPermanent);
   }
   InitLogging(flags->worker.name, flags->log_level);
-  std::optional<CredentialRenewer> renewer;
-  if (entry->is_renewable) renewer.emplace(*entry->files, entry->servers);
-  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(flags->worker, &Clock::Real());
+  absl::StatusOr<std::unique_ptr<Worker>> worker =
+      MakeBuiltInWorker(flags->worker, flags->workload, &Clock::Real());
   absl::Status status = worker.status();
   if (worker.ok()) {
     signals.set_worker(worker->get());
     status = (*worker)->Run();
   }
   if (!status.ok()) LogError("{}", status.message());
-  if (absl::IsUnauthenticated(status) && entry->is_renewable) {
-    ForgetCertificate(*entry->files);
-    LogInfo(
-        "the certificate in {} is not used any more; the next start enrols anew, with what "
-        "--join says then; whoever was revoked needs what `psctl token create --name={}` prints "
-        "after that",
-        entry->files->certificate, entry->identity->name);
-  }
+  (*credentials)->OnEnd(status);
   FlushLog();
   // The thread of the handler still points at it and at the worker: leave without destructors.
   _exit(worker.ok() ? ExitCode(status) : kExitPermanent);

@@ -1,6 +1,7 @@
 #include "common/security/security_flags.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -50,11 +51,15 @@ absl::StatusOr<SecurityFlags> ReadSecurityFlags() {
   SecurityFlags flags;
   flags.join = absl::GetFlag(FLAGS_join);
   flags.state_dir = absl::GetFlag(FLAGS_state_dir);
-  if (flags.state_dir.empty()) flags.state_dir = DefaultStateDir();
   flags.own = {.key = absl::GetFlag(FLAGS_tls_key),
                .certificate = absl::GetFlag(FLAGS_tls_cert),
                .authority = absl::GetFlag(FLAGS_tls_ca)};
   flags.insecure = absl::GetFlag(FLAGS_insecure);
+  return CompleteSecurityFlags(std::move(flags));
+}
+
+absl::StatusOr<SecurityFlags> CompleteSecurityFlags(SecurityFlags flags) {
+  if (flags.state_dir.empty()) flags.state_dir = DefaultStateDir();
   const int num_own =
       !flags.own.key.empty() + !flags.own.certificate.empty() + !flags.own.authority.empty();
   if (num_own != 0 && num_own != 3) {

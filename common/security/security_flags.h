@@ -23,8 +23,11 @@ struct SecurityFlags {
   bool has_own() const { return !own.key.empty(); }
 };
 
-// Errors: InvalidArgument for --tls_... that lack one of the three, or stand beside --join.
+// Errors: those of CompleteSecurityFlags().
 absl::StatusOr<SecurityFlags> ReadSecurityFlags();
+// What was given, wherever, with what comes from the environment. Errors: InvalidArgument for
+// --tls_... that lack one of the three, or stand beside --join.
+absl::StatusOr<SecurityFlags> CompleteSecurityFlags(SecurityFlags given);
 // For the program's help.
 std::vector<std::string> SecurityFlagNames();
 

@@ -81,7 +81,7 @@ absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
 absl::Status ClusterClient::Explain(const grpc::Status& status) const {
   const absl::Status native = FromGrpcStatus(status);
   if (native.ok()) return native;
-  if (absl::IsUnauthenticated(native)) *is_turned_away_ = true;
+  if (absl::IsUnauthenticated(native)) *refusal_ = std::string(native.message());
   // A connection that stands has brought the server's own words, such as those of a full disk.
   const bool is_reached = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   const bool is_nobody_there = absl::IsUnavailable(native) && !is_reached;

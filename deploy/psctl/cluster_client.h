@@ -25,11 +25,12 @@ class ClusterClient {
   // Another one with the same servers, and no connection yet.
   ClusterClient Anew() const {
     ClusterClient other(servers_, security_);
-    other.is_turned_away_ = is_turned_away_;
+    other.refusal_ = refusal_;
     return other;
   }
-  // A server has refused the certificate of this client, or of one that was made Anew() from it.
-  bool is_turned_away() const { return *is_turned_away_; }
+  // Why a server has refused the certificate of this client, or of one that was made Anew() from
+  // it; empty: none has.
+  const std::string& refusal() const { return *refusal_; }
 
   absl::StatusOr<v1::ClusterStatus> GetStatus();
   // Calls `show` for each status until it returns false or the server ends the stream.
@@ -87,7 +88,7 @@ class ClusterClient {
   std::unique_ptr<v1::StatusService::Stub> status_;
   std::unique_ptr<v1::AdminService::Stub> admin_;
   std::unique_ptr<v1::AuthorityService::Stub> authority_;
-  std::shared_ptr<bool> is_turned_away_ = std::make_shared<bool>(false);
+  std::shared_ptr<std::string> refusal_ = std::make_shared<std::string>();
 };
 
 }  // namespace lodestar

@@ -5,6 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/security/certificates.h"
+#include "common/security/credentials.h"
+#include "common/security/join_string.h"
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "proto/enrollment.h"
@@ -24,10 +27,24 @@ std::optional<std::string> FirstWithTls(const std::string& servers) {
   return std::nullopt;
 }
 
+// Whether a join string of the environment, which a shell may have for its workers, is of the
+// cluster whose coordinator keeps a certificate here for its user: that one is for psctl.
+absl::StatusOr<bool> IsOfOwnCluster(const SecurityFlags& flags) {
+  if (!flags.is_join_from_environment || flags.state_dir.empty()) return false;
+  const absl::StatusOr<Credentials> own =
+      ReadCredentials(CredentialFilesIn(absl::StrCat(flags.state_dir, "/operator")));
+  if (!own.ok()) return false;
+  ASSIGN_OR_RETURN(const JoinString join, ReadJoinString("$LODESTAR_JOIN", flags.join));
+  const absl::StatusOr<std::string> authority = FingerprintOf(own->authority);
+  return authority.ok() && *authority == join.authority_sha256;
+}
+
 }  // namespace
 
 absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& server, bool is_given) {
-  ASSIGN_OR_RETURN(const SecurityFlags flags, ReadSecurityFlags());
+  ASSIGN_OR_RETURN(SecurityFlags flags, ReadSecurityFlags());
+  ASSIGN_OR_RETURN(const bool is_of_own_cluster, IsOfOwnCluster(flags));
+  if (is_of_own_cluster) flags.join.clear();
   absl::StatusOr<ClusterEntry> entry = EnterCluster(flags, {Role::kOperator, Role::kViewer},
                                                     /*name=*/"", server, kEnrolmentTimeout);
   // Where a certificate is kept, nobody goes on in plain text whom no server has told to.
@@ -38,7 +55,11 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& server, boo
   RETURN_IF_ERROR(entry.status());
   const std::string& servers = is_given || entry->servers.empty() ? server : entry->servers;
   ASSIGN_OR_RETURN(AddressList addresses, AddressList::Parse("server", servers));
-  OperatorAccess access{std::move(addresses), entry->MakeSecurity(), nullptr, std::nullopt};
+  OperatorAccess access{.servers = std::move(addresses),
+                        .security = entry->MakeSecurity(),
+                        .renewer = nullptr,
+                        .files = entry->files,
+                        .joined = std::nullopt};
   if (entry->is_renewable) {
     access.renewer = std::make_shared<CredentialRenewer>(*entry->files, entry->servers);
     access.joined = entry->files;

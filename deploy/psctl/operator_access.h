@@ -17,6 +17,7 @@ struct OperatorAccess {
   AddressList servers;
   TransportSecurity security;
   std::shared_ptr<CredentialRenewer> renewer;  // null: nothing to renew
+  std::optional<CredentialFiles> files;        // none: plain text
   // Of an enrolment of this machine, which another one may take the place of.
   std::optional<CredentialFiles> joined;
 };

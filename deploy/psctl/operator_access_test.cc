@@ -55,5 +55,38 @@ TEST_F(OperatorAccessTest, AServerOfThisMachineThatSpeaksPlainTextIs) {
   EXPECT_FALSE(access->joined.has_value());
 }
 
+// On the coordinator's machine, in a shell that has the join string of its workers.
+TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordinatorsOwn) {
+  const TestAuthority authority;
+  const CredentialFiles own = authority.FilesFor({Role::kOperator, "local-operator", "02"});
+  const auto credentials = ReadCredentials(own);
+  ASSERT_OK(credentials);
+  ASSERT_OK(WriteCredentials(absl::GetFlag(FLAGS_state_dir) + "/operator", *credentials));
+  const auto credentials_of_server =
+      TransportSecurity(authority.FilesFor({Role::kServer, "shard-0", "03"}))
+          .MakeServerCredentials(
+              [](const Identity&, absl::string_view) { return absl::OkStatus(); });
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", credentials_of_server, &port);
+  v1::AuthorityService::CallbackService service;
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const std::string address = absl::StrCat("127.0.0.1:", port);
+  const std::string hash = FingerprintOf(authority.authority().certificate).value_or("");
+  setenv("LODESTAR_JOIN", absl::StrCat("lodestar://", address, "/L1", hash, ".0a.0b").c_str(), 1);
+  const auto access = FindOperatorAccess(address, /*is_given=*/false);
+  ASSERT_OK(access);
+  EXPECT_FALSE(access->security.is_plain());
+  EXPECT_EQ(access->servers.ToString(), address);
+  // Of another cluster, it is meant.
+  const std::string other(64, 'a');
+  setenv("LODESTAR_JOIN", absl::StrCat("lodestar://127.0.0.1:1/L1", other, ".0a.0b").c_str(), 1);
+  EXPECT_THAT(FindOperatorAccess(address, /*is_given=*/false).status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("$LODESTAR_JOIN: cannot enrol at 127.0.0.1:1: ")));
+  unsetenv("LODESTAR_JOIN");
+}
+
 }  // namespace
 }  // namespace lodestar

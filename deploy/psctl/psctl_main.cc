@@ -25,7 +25,6 @@
 #include "common/file_system.h"
 #include "common/flag_range.h"
 #include "common/output_file.h"
-#include "common/security/credentials.h"
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
@@ -46,6 +45,8 @@
 #include "deploy/psctl/text_table.h"
 #include "deploy/psctl/verify_command.h"
 #include "google/protobuf/util/json_util.h"
+#include "proto/cluster_entry.h"
+#include "proto/tls_doubts.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:50051",
           "HOST:PORT of the server of shard 0. Several, with "
@@ -84,7 +85,7 @@ ABSL_FLAG(
     bool, exit_when_done, false,
     "Ends when the job is done; else the servers stay, for psctl export, until Ctrl-C or psctl "
     "stop.");
-ABSL_FLAG(std::string, data, "", "--data of the workers. Required.");
+ABSL_FLAG(std::string, data, "", "--data of the workers, which launch cannot do without.");
 ABSL_FLAG(std::string, heldout_data, "", "--heldout_data of the workers.");
 ABSL_FLAG(std::string, data_format, "auto", "--data_format of the workers.");
 ABSL_FLAG(std::string, token_bytes, "auto", "--token_bytes of the workers.");
@@ -118,6 +119,8 @@ struct Command {
   bool passes_on = false;    // takes what stands behind "--"
   std::function<int(const CommandLine&)> run;
 };
+
+constexpr absl::Duration kLookAtServer = absl::Seconds(2);
 
 void SayError(const absl::Status& error) {
   std::fprintf(stderr, "psctl: %s\n", std::string(error.message()).c_str());
@@ -456,8 +459,15 @@ std::function<int(const CommandLine&)> WithClient(ClientCommand run) {
     if (!access.ok()) return FailCall(access.status());
     ClusterClient client(access->servers, access->security);
     const int exit_code = run(&client, line);
-    if (client.is_turned_away() && access->joined.has_value()) {
-      ForgetCertificate(*access->joined);
+    if (exit_code == kExitRetry && access->files.has_value()) {
+      const std::string doubts =
+          FindTlsDoubts(*access->files, access->servers.ToString(), kLookAtServer);
+      if (!doubts.empty()) {
+        std::fprintf(stderr, "psctl: %s\n", TlsDoubtsLine(doubts, absl::Now()).c_str());
+      }
+    }
+    if (!client.refusal().empty() && access->joined.has_value()) {
+      ThrowAwayCertificate(*access->joined, client.refusal());
       std::fprintf(stderr,
                    "psctl: the certificate in %s is not used any more; ask an operator for a new "
                    "join string (psctl token create --role=operator) and give it with --join\n",
@@ -540,7 +550,8 @@ std::vector<Command> Commands() {
        .form = "rollback --round=R [--reason=TEXT]",
        .summary = "all go back to the newest checkpoint of at most R rounds",
        .details =
-           "That checkpoint is read whole first; if it is damaged, nothing is changed, and the\n"
+           "`psctl verify FOLDER` shows the rounds of the checkpoints that there are. That of\n"
+           "--round is read whole first; if it is damaged, nothing is changed, and the\n"
            "newest whole one is named. Later checkpoints are set aside as round-N.abandoned;\n"
            "servers that are started with --resume=PATH of one go on from it, and no server\n"
            "removes them. The learning rate stays as it is. Once it has answered, no restart\n"
@@ -552,9 +563,10 @@ std::vector<Command> Commands() {
        .form = "token create [--role=ROLE] [--ttl=24h] [--uses=N] [--name=NAME] | list | revoke ID",
        .summary = "one line that lets machines in",
        .details =
-           "create prints a join string: gpu_worker --join=STRING (better: in $LODESTAR_JOIN or\n"
-           "a file) enrols with it, and keeps the certificate that it gets. It is shown this\n"
-           "once. revoke: nobody enrols with it any more; who has, stays (see psctl revoke).\n",
+           "create prints a join string: gpu_worker --join=STRING --data=PATH (better: in\n"
+           "$LODESTAR_JOIN or a file) enrols with it, and keeps the certificate that it gets. It\n"
+           "is shown this once. revoke: nobody enrols with it any more; who has, stays (see\n"
+           "psctl revoke).\n",
        .flags = ClientFlags({"role", "ttl", "uses", "name", "address", "json"}),
        .takes_paths = true,
        .run = WithClient(ClientCommand(&TokenCommand))},

@@ -127,12 +127,12 @@ std::string PortText(const v1::PortStatus& port) {
                       " connections; refused: ", absl::StrJoin(refused, ", "));
 }
 
-// "212.0 MB of memory, at most 3.10 GB; refused: 12 too many registrations"
+// "212.0 MB of memory, at most 3.10 GB; refused: too many registrations (12)"
 std::string LimitsText(const v1::LimitsStatus& limits) {
   const auto bytes = [](uint64_t count) { return BytesText(static_cast<int64_t>(count)); };
   std::vector<std::string> refused;
   for (const v1::LimitRefusals& some : limits.refused()) {
-    refused.push_back(absl::StrCat(some.count(), " ", some.reason()));
+    refused.push_back(absl::StrCat(some.reason(), " (", some.count(), ")"));
   }
   if (limits.memory_bound_bytes() == 0) return "";  // of an older server
   return absl::StrCat(bytes(limits.memory_bytes()), " of memory, at most ",
@@ -280,8 +280,8 @@ std::string StatusText(const v1::ClusterStatus& status, int columns) {
   }
   for (const v1::Alarm& alarm : status.alarms()) {
     add("ALARM     ",
-        absl::StrFormat("%s (%d times, %s ago%s)", alarm.text(), alarm.count(),
-                        FormatSeconds(alarm.age_seconds()),
+        absl::StrFormat("%s (%d %s, %s ago%s)", alarm.text(), alarm.count(),
+                        alarm.count() == 1 ? "time" : "times", FormatSeconds(alarm.age_seconds()),
                         alarm.has_over_age_seconds()
                             ? absl::StrCat("; over for ", FormatSeconds(alarm.over_age_seconds()))
                             : ""));

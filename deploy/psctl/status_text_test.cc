@@ -125,7 +125,7 @@ TEST(StatusTextTest, SaysWhatLimitsTheServerHasAndWhatTheyHaveRefused) {
   refused->set_reason("too many registrations");
   refused->set_count(12);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
-              HasSubstr("at most 3.10 GB; refused: 12 too many registrations\n"));
+              HasSubstr("at most 3.10 GB; refused: too many registrations (12)\n"));
 }
 
 TEST(StatusTextTest, SaysThatThereIsAJournal) {
@@ -141,8 +141,11 @@ TEST(StatusTextTest, AnAlarmThatIsOverIsSaidToBe) {
   v1::ClusterStatus status = Training();
   v1::Alarm* alarm = status.add_alarms();
   alarm->set_text("the disk is full");
-  alarm->set_count(2);
+  alarm->set_count(1);
   alarm->set_age_seconds(52);
+  EXPECT_THAT(StatusText(status, kUnlimitedColumns),
+              HasSubstr("\nALARM     the disk is full (1 time, 52s ago)\n"));
+  alarm->set_count(2);
   EXPECT_THAT(StatusText(status, kUnlimitedColumns),
               HasSubstr("\nALARM     the disk is full (2 times, 52s ago)\n"));
   alarm->set_over_age_seconds(12);

@@ -60,11 +60,13 @@ std::string CertificatePath(const std::string& folder) {
 }
 std::string LedgerPath(const std::string& folder) { return absl::StrCat(folder, "/ledger.json"); }
 
+std::string TimeText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
 std::string RevokedText(const IdentityRecord& record) {
-  return absl::StrCat(
-      TextOf(record.identity), " was revoked at ",
-      absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", record.revoked, absl::UTCTimeZone()), " (",
-      record.revoked_because, ")");
+  return absl::StrCat(TextOf(record.identity), " was revoked at ", TimeText(record.revoked), " (",
+                      record.revoked_because, ")");
 }
 
 }  // namespace
@@ -250,8 +252,7 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
   return identity;
 }
 
-absl::Status CertificateAuthority::CheckNotRevoked(const Identity& identity) {
-  absl::MutexLock lock(&mutex_);
+void CertificateAuthority::LookAtLedger() {
   // What cannot be read is as it was: whoever asks is no reason to let everybody go.
   if (deps_.now() - read_at_ >= kReadInterval) {
     if (const absl::Status read = ReadLedger(); !read.ok()) {
@@ -260,8 +261,25 @@ absl::Status CertificateAuthority::CheckNotRevoked(const Identity& identity) {
               read.message());
     }
   }
+}
+
+absl::Status CertificateAuthority::CheckNotRevoked(const Identity& identity) {
+  absl::MutexLock lock(&mutex_);
+  LookAtLedger();
   const IdentityRecord* const revoked = ledger_.FindRevoked(identity);
   return revoked == nullptr ? absl::OkStatus() : absl::UnauthenticatedError(RevokedText(*revoked));
+}
+
+absl::Status CertificateAuthority::CheckHolds(const Identity& identity) {
+  RETURN_IF_ERROR(CheckNotRevoked(identity));
+  absl::MutexLock lock(&mutex_);
+  const auto found = ledger_.identities().find(identity.id);
+  if (found == ledger_.identities().end() || deps_.now() < found->second.expires) {
+    return absl::OkStatus();
+  }
+  return absl::UnauthenticatedError(absl::StrCat(
+      "the certificate of ", TextOf(identity), " has ended at ", TimeText(found->second.expires),
+      "; join again with what `psctl token create` prints"));
 }
 
 std::map<std::string, std::string> CertificateAuthority::Revoked() {

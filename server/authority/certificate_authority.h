@@ -78,6 +78,9 @@ class CertificateAuthority {
   // Errors: Unauthenticated, with when and why it was revoked. Looks at the disk at most once a
   // second.
   absl::Status CheckNotRevoked(const Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same for one that comes with a certificate: also if its newest one has ended. A connection
+  // outlives the certificate that it was opened with.
+  absl::Status CheckHolds(const Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
   // What CheckNotRevoked() says of those whose certificates would still hold, by id.
   std::map<std::string, std::string> Revoked() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -85,6 +88,8 @@ class CertificateAuthority {
   CertificateAuthority(Config config, Deps deps)
       : config_(std::move(config)), deps_(std::move(deps)) {}
   absl::Status Load();
+  // At most once a second.
+  void LookAtLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Unless it is the one that was read last.
   absl::Status ReadLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Carries out `change` on what is on the disk now, and writes the outcome there. Other processes

@@ -98,6 +98,29 @@ TEST_F(CertificateAuthorityTest, ProcessesThatShareTheFolderKnowOfEachOther) {
   EXPECT_THAT(one->Revoked(), ElementsAre(Pair(issued->identity.id, HasSubstr("(lost)"))));
 }
 
+// Also over a connection that is open still.
+TEST_F(CertificateAuthorityTest, AnIdentityHoldsUntilItsNewestCertificateEnds) {
+  const auto authority = Open();
+  const auto token = authority->CreateToken({.ttl = absl::Hours(1)});
+  ASSERT_OK(token);
+  const auto issued = Enroll(*authority, *token, "w0");
+  ASSERT_OK(issued);
+  const std::string request = MakeCertificateRequest(NewPrivateKey()).value_or("");
+  now_ += absl::Hours(20);
+  EXPECT_OK(authority->Renew(issued->identity, request));
+  now_ += absl::Hours(23);
+  EXPECT_OK(authority->CheckHolds(issued->identity));
+  now_ += absl::Hours(1);
+  EXPECT_THAT(authority->CheckHolds(issued->identity),
+              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("worker w0 has ended at")));
+  EXPECT_OK(authority->CheckNotRevoked(issued->identity));
+  EXPECT_THAT(authority->Renew(issued->identity, request),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("has ended at")));
+  EXPECT_OK(authority->Revoke("w0", "lost", false));
+  EXPECT_THAT(authority->CheckHolds(issued->identity),
+              StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("was revoked at")));
+}
+
 TEST_F(CertificateAuthorityTest, RevocationsOutliveTheProcess) {
   auto authority = Open();
   const auto token = authority->CreateToken({.ttl = absl::Hours(1)});

@@ -50,14 +50,17 @@ absl::Status TokenLedger::Create(const TokenTerms& terms, const std::string& id,
                                  const std::string& secret_sha256, absl::Time now) {
   if (terms.ttl < kShortestTtl || terms.ttl > kLongestTtl) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a token's time is ", absl::FormatDuration(terms.ttl), "; allowed is ",
+        "a token's time (--ttl) is ", absl::FormatDuration(terms.ttl), "; allowed is ",
         absl::FormatDuration(kShortestTtl), " to ", absl::FormatDuration(kLongestTtl)));
   }
   if (terms.max_uses < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a token's uses are ", terms.max_uses, "; allowed is 0 (any number) or more"));
+    return absl::InvalidArgumentError(absl::StrCat("a token's uses (--uses) are ", terms.max_uses,
+                                                   "; allowed is 0 (any number) or more"));
   }
-  if (!terms.name.empty()) RETURN_IF_ERROR(CheckMayBeTaken(terms.name));
+  if (!terms.name.empty()) {
+    const absl::Status name = CheckMayBeTaken(terms.name);
+    if (!name.ok()) return absl::Status(name.code(), absl::StrCat("--name: ", name.message()));
+  }
   Forget(now);
   if (tokens_.size() >= kMaxTokens) {
     return absl::ResourceExhaustedError(

@@ -51,6 +51,17 @@ class TokenLedgerTest : public ::testing::Test {
   std::vector<std::string> replaced_ids_;  // by the last one
 };
 
+TEST_F(TokenLedgerTest, WhatATokenMayNotBeNamesTheFlag) {
+  const auto refused = [this](const TokenTerms& terms, const std::string& text) {
+    EXPECT_THAT(ledger_.Create(terms, "t", Sha256Hex("s"), now_),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text)));
+  };
+  refused({.ttl = absl::Milliseconds(1)}, "a token's time (--ttl) is 1ms; allowed is 1s to ");
+  refused({.ttl = kDay, .max_uses = -1}, "a token's uses (--uses) are -1");
+  refused({.ttl = kDay, .name = "a b"}, "--name: a name of 3 bytes with a character");
+  refused({.ttl = kDay, .name = "server-0"}, "--name: the name 'server-0' is kept for");
+}
+
 TEST_F(TokenLedgerTest, ATokenLetsInUnderANameOfItsOwnOrTheMachines) {
   Create("t", {.role = Role::kWorker, .ttl = kDay});
   const auto named = Redeem("t", "w0");

@@ -58,9 +58,10 @@ absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
   if (desk == state_.desks.end() ||
       !desk->second.IsSick(call.instance_id, state_.divergence.nonfinite_limit()))
     return absl::OkStatus();
+  const int times = desk->second.times_not_finite();
   return absl::FailedPreconditionError(absl::StrCat(
-      "worker '", call.name, "' has sent NaN or Inf ", desk->second.times_not_finite(),
-      " times in a row (--nonfinite_limit), while the numbers of others were finite; check its "
+      "worker '", call.name, "' has sent NaN or Inf ", times, times == 1 ? " time" : " times",
+      " in a row (--nonfinite_limit), while the numbers of others were finite; check its "
       "device, its memory and its data, then start it again"));
 }
 

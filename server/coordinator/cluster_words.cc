@@ -26,7 +26,8 @@ constexpr absl::Duration kWaitPatience = absl::Seconds(2);
 constexpr absl::Duration kRoundPatience = absl::Minutes(1);
 
 std::string AgeText(absl::Duration age) {
-  return absl::FormatDuration(absl::Trunc(age, absl::Milliseconds(100)));
+  const absl::Duration shown = absl::Trunc(age, absl::Milliseconds(100));
+  return shown == absl::ZeroDuration() ? "0s" : absl::FormatDuration(shown);
 }
 
 std::string Held(const Decision& decision) {
@@ -371,8 +372,8 @@ std::string StandstillOf(const ClusterState& state, WorkerId worker,
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text) {
   const int times = state.desks.at(worker).times_not_finite();
   const int limit = state.divergence.nonfinite_limit();
-  return absl::StrCat(text, "; ", times, " of ", limit,
-                      " times in a row that it may send NaN or Inf (--nonfinite_limit)",
+  return absl::StrCat(text, "; ", times, " of ", limit, limit == 1 ? " time" : " times",
+                      " in a row that it may send NaN or Inf (--nonfinite_limit)",
                       times < limit ? "" : ": it is turned away until it is started again");
 }
 

@@ -1074,9 +1074,11 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
                                         state_.server_incarnation + 1, last_life.value() + 1});
   // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
   // server incarnations lie above them.
-  ASSIGN_OR_RETURN(state_.membership,
+  ASSIGN_OR_RETURN(MembershipTable membership,
                    MembershipTable::Restore(state_.membership.config(), saved.membership,
                                             Incarnation(state_.server_incarnation), now));
+  membership.RememberEnds(state_.membership);
+  state_.membership = std::move(membership);
   state_.ledger = WorkLedger(state_.config.job, saved.ledger);
   state_.progress.Restore(saved.progress);
   state_.source = choice.source;

@@ -269,6 +269,20 @@ TEST_F(CoordinatorDivergenceTest, AnOperatorSendsTheJobBackAndNothingElseChanges
   EXPECT_EQ(GrantOf(0).round, Round(4));
 }
 
+TEST_F(CoordinatorDivergenceTest, WhoWasRevokedBeforeTheJobWentBackIsSaidToBe) {
+  Start(Config(2));
+  Train(4);
+  cluster_->FinishSave();
+  Train(1);
+  EXPECT_EQ(coordinator().EvictWorkers([](absl::string_view name) { return name == "b"; },
+                                       "its identity was revoked", cluster_->now()),
+            1);
+  ASSERT_OK(coordinator().RollBack(Round(4), "'b' lied", cluster_->now()));
+  RestoreLast();
+  EXPECT_EQ(Snapshot().workers[0].reason, "has not come back since the servers started anew");
+  EXPECT_EQ(Snapshot().workers[1].reason, "dropped: its identity was revoked");
+}
+
 TEST_F(CoordinatorDivergenceTest, WhoSavesNothingOrIsDoneDoesNotGoBack) {
   Coordinator::Config config = Config(1);
   config.checkpoint_dir.clear();
@@ -432,14 +446,16 @@ TEST_F(CoordinatorDivergenceTest, WorkerThatIsSickAgainAndAgainIsTurnedAway) {
       Refuse(1, time);  // another bucket says so, too
       EXPECT_FALSE(IsAlive(1));
       EXPECT_THAT(Snapshot().workers[1].reason,
-                  HasSubstr(absl::StrCat(time, " of ", limit, " times")));
+                  HasSubstr(absl::StrCat(time, " of ", limit,
+                                         limit == 1 ? " time in a row" : " times in a row")));
       cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(GrantOf(0)));
       if (time < limit) ComeBack(1);
     }
     EXPECT_THAT(Snapshot().workers[1].reason, HasSubstr("turned away"));
     const auto refused = cluster_->Register(workers_[1]);
     EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
-                                  HasSubstr("worker 'b' has sent NaN")));
+                                  HasSubstr(absl::StrCat("worker 'b' has sent NaN or Inf ", limit,
+                                                         limit == 1 ? " time in" : " times in"))));
     TestWorker restarted = {"b", workers_[1].instance_id + 1, {}};
     EXPECT_TRUE(cluster_->Register(restarted).ok()) << "another process may do better";
   }

@@ -637,6 +637,19 @@ TEST_F(AwayShardTest, ACallThatComesLateSendsNobodyBack) {
   EXPECT_EQ(cluster_.store().restores, 1);
 }
 
+TEST(CoordinatorRestartTest, AServerOfAnotherClusterIsToldHowLargeThisOneIs) {
+  for (const int num_shards : {1, 2}) {
+    Coordinator::Config config = TestConfig();
+    config.num_shards = num_shards;
+    CoordinatorHarness cluster(config);
+    const absl::Status refused =
+        cluster.coordinator().OnShardAttached(1, 3, 71, 0, "host:1", cluster.now());
+    EXPECT_THAT(
+        std::string(refused.message()),
+        HasSubstr(num_shards == 1 ? "this cluster of 1 shard;" : "this cluster of 2 shards;"));
+  }
+}
+
 TEST(CoordinatorRestartTest, WhatALostServerHadIsSaidAsItIs) {
   CoordinatorHarness cluster;
   cluster.AttachAll();

@@ -186,6 +186,8 @@ TEST(CoordinatorWorkersTest, WhatIsWaitedForIsToldToTheLogOnce) {
   const TestWorker b = cluster.Add("b");
   for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
   cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
+  EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).waiting_for,
+              HasSubstr("waits for b, open for 0s"));
   cluster.observer().events.clear();
   for (int i = 0; i < 30; ++i) cluster.Pass(absl::Seconds(1), {a, b});
   EXPECT_THAT(cluster.observer().events,

@@ -57,9 +57,9 @@ bool ShardRegistry::HasLostRecords(int shard, uint64_t journal_end) const {
 
 absl::Status ShardRegistry::CheckFits(int shard, int num_shards) const {
   if (num_shards == static_cast<int>(entries_.size()) && Has(shard)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--shard=", shard, "/", num_shards,
-                                                 " does not fit this cluster of ", entries_.size(),
-                                                 " shards; give every server the same number"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--shard=", shard, "/", num_shards, " does not fit this cluster of ", entries_.size(),
+      entries_.size() == 1 ? " shard" : " shards", "; give every server the same number"));
 }
 
 absl::Status ShardRegistry::Attach(int shard, uint64_t instance_id, absl::string_view address,

@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/testing/status_matchers.h"
+#include "server/limits/audit_quota.h"
 #include "server/limits/memory_bound.h"
 #include "server/limits/origin_places.h"
 #include "server/limits/refusal_counts.h"
@@ -95,6 +98,28 @@ TEST(MemoryBoundTest, IsTheSumOfWhatTheLimitsAllow) {
   limits.max_connections *= 2;
   EXPECT_EQ(BoundMemory(limits, 1000, /*has_tls=*/false).connections, 2 * plain.connections);
   EXPECT_THAT(plain.Describe(), HasSubstr("messages 1.07 GB, connections"));
+}
+
+TEST(AuditQuotaTest, AFewLinesOfEachIdentityAndMinute) {
+  AuditQuota quota;
+  const absl::Time now = absl::UnixEpoch();
+  for (int i = 0; i < AuditQuota::kLinesPerMinute; ++i) EXPECT_EQ(quota.Take("ann", now), 0);
+  EXPECT_EQ(quota.Take("ann", now), std::nullopt);
+  EXPECT_EQ(quota.Take("ann", now + absl::Seconds(59)), std::nullopt);
+  EXPECT_EQ(quota.Take("bob", now), 0);
+  EXPECT_EQ(quota.Take("ann", now + absl::Minutes(1)), 2) << "that were left out";
+  EXPECT_EQ(quota.Take("ann", now + absl::Minutes(1)), 0);
+}
+
+TEST(AuditQuotaTest, ManyIdentitiesNeedNoMoreMemory) {
+  AuditQuota quota;
+  const absl::Time now = absl::UnixEpoch();
+  int lines = 0;
+  for (size_t i = 0; i < 2 * AuditQuota::kMaxIdentities; ++i) {
+    if (quota.Take(absl::StrCat("i", i), now).has_value()) ++lines;
+  }
+  EXPECT_EQ(lines, AuditQuota::kMaxIdentities + AuditQuota::kLinesPerMinute);
+  EXPECT_EQ(quota.Take("late", now + absl::Minutes(1)), 0);
 }
 
 }  // namespace

@@ -32,6 +32,10 @@ absl::string_view LimitReachedName(LimitReached limit) {
       return "too many enrolments at a time";
     case LimitReached::kFailedEnrolments:
       return "enrolments failed";
+    case LimitReached::kHandshakes:
+      return "handshakes of TLS failed";
+    case LimitReached::kDeniedCalls:
+      return "calls denied by role or certificate";
   }
   return "";
 }

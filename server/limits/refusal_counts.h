@@ -26,8 +26,10 @@ enum class LimitReached : uint8_t {
   kWatches,             // of the status, and answers with it that nobody reads
   kEnrolments,          // at a time, of one address or in all
   kFailedEnrolments,    // wrong secrets, tokens that have ended, and those left half-way
+  kHandshakes,          // of TLS, that failed: no certificate, or none that counts here
+  kDeniedCalls,         // of those whose role or certificate does not allow it
 };
-inline constexpr size_t kNumLimitsReached = 14;
+inline constexpr size_t kNumLimitsReached = 16;
 
 // "too many registrations".
 absl::string_view LimitReachedName(LimitReached limit);

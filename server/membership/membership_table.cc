@@ -75,6 +75,17 @@ absl::StatusOr<MembershipTable> MembershipTable::Restore(const Config& config,
   return table;
 }
 
+void MembershipTable::RememberEnds(const MembershipTable& former) {
+  for (auto& [id, record] : workers_) {
+    const WorkerRecord* const known = former.FindByName(record.name);
+    if (known == nullptr || known->is_alive() || known->is_away) continue;
+    record.state = known->state;
+    record.is_away = false;
+    record.ended_at = known->ended_at;
+    record.end_reason = known->end_reason;
+  }
+}
+
 MembershipState MembershipTable::Export() const {
   MembershipState state;
   for (const auto& [id, worker] : workers_) {

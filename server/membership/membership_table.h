@@ -105,6 +105,9 @@ class MembershipTable {
   // InvalidArgument for repeated names, or ids that do not ascend.
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
                                                  Incarnation floor, absl::Time now);
+  // Who had ended in `former`, which knows more than what was restored, has ended as it had, and is
+  // not waited for.
+  void RememberEnds(const MembershipTable& former);
   MembershipState Export() const;
 
   // All of it, lives and all.

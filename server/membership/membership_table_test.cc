@@ -139,6 +139,23 @@ TEST_F(MembershipTableTest, RestoreKeepsIdsAndNeverRepeatsAnIncarnation) {
   EXPECT_GT(again->incarnation, Incarnation(1000));
 }
 
+TEST_F(MembershipTableTest, WhoHadEndedBeforeTheJobWentBackHasEndedAsItHad) {
+  const auto a = Join("a", 1);
+  Join("b", 2);
+  const MembershipState saved = table_.Export();
+  EXPECT_TRUE(table_.Drop(a.id, a.incarnation, "its identity was revoked", now_).ok());
+  const absl::Time dropped_at = now_;
+  now_ += absl::Seconds(1);
+  auto restored = MembershipTable::Restore({.lease = kLease}, saved, Incarnation(1000), now_);
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  restored->RememberEnds(table_);
+  EXPECT_EQ(restored->Find(a.id)->state, WorkerState::kDropped);
+  EXPECT_EQ(restored->Find(a.id)->end_reason, "dropped: its identity was revoked");
+  EXPECT_EQ(restored->Find(a.id)->ended_at, dropped_at);
+  EXPECT_FALSE(restored->Find(a.id)->is_away);
+  EXPECT_TRUE(restored->FindByName("b")->is_away) << "it lived, and is waited for";
+}
+
 TEST_F(MembershipTableTest, EndedLifeKeepsItsReasonUntilTheWorkerIsBack) {
   const auto a = Join("a", 1);
   now_ += absl::Seconds(1);

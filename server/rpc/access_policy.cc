@@ -47,8 +47,13 @@ absl::Status CheckAccess(const Identity& caller, absl::string_view method) {
       if (role == caller.role) return absl::OkStatus();
       absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", RoleName(role));
     }
+    // A viewer is a person, who may ask one.
+    const bool may_ask = caller.role == kViewer && absl::StrContains(allowed, RoleName(kOperator));
     return absl::PermissionDeniedError(
-        absl::StrCat(TextOf(caller), " may not call ", method, "; the role for that: ", allowed));
+        absl::StrCat(TextOf(caller), " may not call ", method, "; the role for that: ", allowed,
+                     may_ask ? ". Ask an operator for a join string of that role (psctl token "
+                               "create --role=operator), and give it with --join"
+                             : ""));
   }
   return absl::PermissionDeniedError(
       absl::StrCat(TextOf(caller), " may not call ", method, ", which is no call of a ps_server"));

@@ -75,6 +75,10 @@ TEST(AccessPolicyTest, ARefusalNamesTheCallerAndWhoMay) {
               StatusIs(absl::StatusCode::kPermissionDenied,
                        "worker box may not call /lodestar.v1.AdminService/Stop; the role for that: "
                        "operator"));
+  EXPECT_THAT(CheckAccess({Role::kViewer, "bob", "1"}, "/lodestar.v1.AdminService/Stop"),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       HasSubstr("the role for that: operator. Ask an operator for a join string "
+                                 "of that role (psctl token create --role=operator)")));
 }
 
 TEST(AccessPolicyTest, AWorkerSpeaksForItself) {

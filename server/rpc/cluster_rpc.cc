@@ -288,6 +288,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   CountRefusal(*request, call.status());
   if (const absl::Status speaks = CheckActsAs(*caller, request->name());
       call.ok() && !speaks.ok()) {
+    deps_.refusals->Count(LimitReached::kDeniedCalls);
     call = speaks;
   }
   // Who was only cut off still hands in what it has, before the last checkpoint.

@@ -20,6 +20,7 @@
 #include "proto/status_mapping.h"
 #include "proto/transport_security.h"
 #include "server/rpc/commanded_shards.h"
+#include "server/rpc/guarded_reads.h"
 #include "server/rpc/shard_convert.h"
 
 namespace lodestar {
@@ -180,6 +181,37 @@ TEST(ClusterRpcTest, WhoIsShutOutDoesNotComeBackUnderAnotherNameOfItsCertificate
   EXPECT_THAT(FromGrpcStatus(cluster.Register(call, &registered)),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        ::testing::HasSubstr("worker 'card' is shut out")));
+}
+
+TEST(ClusterRpcTest, WhoComesUnderAnothersNameOrWithoutACertificateIsCounted) {
+  CoordinatorConfig config;
+  config.job.model = *ModelPreset("mlp");
+  config.job.global_batch_size = 6;
+  const TestAuthority authority;
+  const TransportSecurity own(authority.FilesFor({Role::kServer, "server-0", "01"}));
+  const auto register_as = [&](const TransportSecurity& client) {
+    ServedCluster cluster(config, own, client);
+    cluster.Serve();
+    RegisterCall call;
+    call.name = "other";
+    v1::RegisterReply registered;
+    const absl::Status answer = FromGrpcStatus(cluster.Register(call, &registered));
+    EXPECT_EQ(cluster.refusals->of(LimitReached::kDeniedCalls),
+              absl::IsUnavailable(answer) ? 0 : 1);
+    return answer;
+  };
+  const FailedHandshakes before = ReadFailedHandshakes();
+  EXPECT_THAT(
+      register_as(TransportSecurity(authority.FilesFor({Role::kWorker, "card", "02"}))),
+      StatusIs(absl::StatusCode::kPermissionDenied, ::testing::HasSubstr("its name must be")));
+  EXPECT_EQ(ReadFailedHandshakes().count, before.count);
+#ifndef LODESTAR_SANITIZER  // see guarded_reads.h
+  EXPECT_THAT(register_as(TransportSecurity(
+                  authority.FilesFor({Role::kWorker, "card", "02"}, -absl::Minutes(1)))),
+              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_GT(ReadFailedHandshakes().count, before.count);
+  EXPECT_EQ(ReadFailedHandshakes().last_reason, "certificate has expired");
+#endif
 }
 
 // There may be no command for long, as while a client has still to supply the weights. A server

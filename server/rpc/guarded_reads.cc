@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -113,6 +114,37 @@ Http2Guard* GuardOf(SSL* ssl) {
   return nullptr;
 }
 
+class HandshakeCounter {
+ public:
+  static HandshakeCounter& Instance() {
+    static auto* const counter = new HandshakeCounter();
+    return *counter;
+  }
+
+  void Add(absl::string_view reason) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    ++failed_.count;
+    failed_.last_reason = std::string(reason);
+  }
+  FailedHandshakes Read() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return failed_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  FailedHandshakes failed_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Of the error that OpenSSL has noted last. What it says of the peer's certificate is plainer than
+// that it could not be verified.
+absl::string_view HandshakeError(const SSL* ssl) {
+  const int64_t verified = SSL_get_verify_result(ssl);
+  if (verified != X509_V_OK) return X509_verify_cert_error_string(verified);
+  const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
+  return reason == nullptr ? "unknown" : reason;
+}
+
 template <typename Function>
 Function* OfTheSystem(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -123,6 +155,8 @@ Function* OfTheSystem(const char* name) {
 void GuardSocket(int fd) { GuardedSockets::Instance().Add(fd); }
 
 uint64_t NumFloodsEnded() { return num_floods_ended; }
+
+FailedHandshakes ReadFailedHandshakes() { return HandshakeCounter::Instance().Read(); }
 
 }  // namespace lodestar
 
@@ -160,6 +194,15 @@ __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* bytes, int m
   ++lodestar::num_floods_ended;
   ERR_raise(ERR_LIB_USER, ERR_R_DISABLED);
   return -1;
+}
+
+__attribute__((visibility("default"))) int SSL_do_handshake(SSL* ssl) {
+  static auto* const real = lodestar::OfTheSystem<int(SSL*)>("SSL_do_handshake");
+  const int result = real(ssl);
+  if (result <= 0 && SSL_is_server(ssl) == 1 && SSL_get_error(ssl, result) == SSL_ERROR_SSL) {
+    lodestar::HandshakeCounter::Instance().Add(lodestar::HandshakeError(ssl));
+  }
+  return result;
 }
 
 }  // extern "C"

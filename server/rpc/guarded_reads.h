@@ -1,14 +1,16 @@
-// Puts an Http2Guard before what gRPC reads from its clients. gRPC 1.51 has no place for one, and
-// neither its own limits nor anything behind it sees what the guard looks for. So this defines
-// recvmsg() and SSL_read(), which the library of gRPC calls, over those of the system, and calls
-// those. Nothing changes for connections that are not guarded: plain ones that GuardSocket() was
-// not told of, and TLS of clients, or without HTTP/2. In builds with sanitizers, which do the same,
-// nothing is guarded.
+// Puts an Http2Guard before what gRPC reads from its clients, and notices who fails to open a
+// connection of TLS. gRPC 1.51 has no place for either, and neither its own limits nor anything
+// behind it sees what the guard looks for. So this defines recvmsg(), SSL_read() and
+// SSL_do_handshake(), which the library of gRPC calls, over those of the system, and calls those.
+// Nothing changes for connections that are not guarded: plain ones that GuardSocket() was not told
+// of, and TLS of clients, or without HTTP/2. In builds with sanitizers, which do the same, nothing
+// is guarded.
 //
 // The state is the process's: the library does not say for whom it calls.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace lodestar {
 
@@ -18,5 +20,12 @@ void GuardSocket(int fd);
 
 // Connections that were ended, since the process began.
 uint64_t NumFloodsEnded();
+
+// Those of TLS with clients of this process' servers that one of both has refused.
+struct FailedHandshakes {
+  uint64_t count = 0;       // since the process began
+  std::string last_reason;  // "certificate has expired"
+};
+FailedHandshakes ReadFailedHandshakes();
 
 }  // namespace lodestar

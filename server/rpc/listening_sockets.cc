@@ -106,10 +106,25 @@ class Try {
   int error_ = 0;  // the first one, or that the port is taken
 };
 
-absl::Status CannotListen(const HostPort& address, absl::string_view reason) {
+absl::string_view AdviceFor(int error) {
+  switch (error) {
+    case EADDRINUSE:
+      return "stop the process that has the port, or choose another --listen";
+    case EADDRNOTAVAIL:
+      return "this machine has no such address: give --listen one that it has (`ip addr` shows "
+             "them), or 0.0.0.0 for all";
+    case EACCES:
+      return "this user may not take that port; those from 1024 on are for everybody: choose "
+             "another --listen";
+    default:
+      return "choose another --listen";
+  }
+}
+
+absl::Status CannotListen(const HostPort& address, absl::string_view reason,
+                          absl::string_view advice) {
   return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", address.ToString(), ": ", reason,
-                   "; stop the process that has the port, or choose another --listen"));
+      absl::StrCat("cannot listen on ", address.ToString(), ": ", reason, "; ", advice));
 }
 
 }  // namespace
@@ -121,7 +136,10 @@ absl::StatusOr<ListeningSockets> Listen(const HostPort& address,
   hints.ai_flags = AI_PASSIVE;
   addrinfo* first = nullptr;
   const int resolved = getaddrinfo(address.host.c_str(), nullptr, &hints, &first);
-  if (resolved != 0) return CannotListen(address, gai_strerror(resolved));
+  if (resolved != 0) {
+    return CannotListen(address, gai_strerror(resolved),
+                        "see to the name in --listen, or give an address of this machine");
+  }
   const Addresses found(first, &freeaddrinfo);
   int error = 0;
   for (int i = 0; i < kMaxTries; ++i) {
@@ -144,7 +162,7 @@ absl::StatusOr<ListeningSockets> Listen(const HostPort& address,
     error = attempt.error();
     if (!attempt.is_taken() || address.port != 0) break;
   }
-  return CannotListen(address, std::strerror(error));
+  return CannotListen(address, std::strerror(error), AdviceFor(error));
 }
 
 }  // namespace lodestar

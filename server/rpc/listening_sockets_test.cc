@@ -9,6 +9,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kTimeout = absl::Seconds(20);
@@ -47,8 +48,10 @@ TEST(ListeningSocketsTest, WildcardsAreOfBothFamilies) {
 TEST(ListeningSocketsTest, TakenPortIsNoticed) {
   for (const char* const host : {"127.0.0.1", "0.0.0.0", "localhost"}) {
     ASSERT_OK_AND_ASSIGN(const ListeningSockets first, Listen({"127.0.0.1", 0}, kTimeout));
-    EXPECT_THAT(Listen({host, first.port}, kTimeout),
-                StatusIs(absl::StatusCode::kUnavailable, HasSubstr("in use")))
+    EXPECT_THAT(
+        Listen({host, first.port}, kTimeout),
+        StatusIs(absl::StatusCode::kUnavailable,
+                 AllOf(HasSubstr("in use"), HasSubstr("stop the process that has the port"))))
         << host;
   }
 }
@@ -66,10 +69,14 @@ TEST(ListeningSocketsTest, PortIsFreeAtOnceWhenItsConnectionsHaveEnded) {
 }
 
 TEST(ListeningSocketsTest, AddressOfAnotherMachineIsRefused) {
-  EXPECT_THAT(Listen({"192.0.2.1", 0}, kTimeout),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("192.0.2.1:0")));
-  EXPECT_THAT(Listen({"no.such.host.invalid", 0}, kTimeout),
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no.such.host.invalid:0")));
+  EXPECT_THAT(
+      Listen({"192.0.2.1", 0}, kTimeout),
+      StatusIs(absl::StatusCode::kUnavailable,
+               AllOf(HasSubstr("192.0.2.1:0"), HasSubstr("this machine has no such address"))));
+  EXPECT_THAT(
+      Listen({"no.such.host.invalid", 0}, kTimeout),
+      StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("no.such.host.invalid:0"),
+                                                     HasSubstr("see to the name in --listen"))));
 }
 
 }  // namespace

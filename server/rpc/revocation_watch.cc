@@ -73,7 +73,10 @@ void RevocationWatch::Run() {
       logger.Forget("revoked");
     } else {
       logger.Log(LogLevel::kWarn, "revoked",
-                 absl::StrCat("the coordinator does not say who was revoked: ", asked.message()));
+                 absl::StrCat(absl::IsUnauthenticated(asked)
+                                  ? "the coordinator turns this server away: "
+                                  : "cannot ask the coordinator who was revoked: ",
+                              asked.message(), "; trying again"));
     }
     absl::MutexLock lock(&mutex_);
     if (mutex_.AwaitWithTimeout(absl::Condition(&is_over_), interval_)) return;

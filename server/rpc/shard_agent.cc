@@ -373,7 +373,8 @@ void ShardAgent::OnDiverged(uint64_t server_incarnation, Round round, absl::stri
 }
 
 void ShardAgent::OnFault(const WorkerFault& fault) {
-  LogWarn("shard={} {}", config_.shard, fault.text);
+  // The coordinator says it, once for all buckets of a round.
+  LogDebug("shard={} {}", config_.shard, fault.text);
   v1::ShardReport report = NewReport();
   *report.mutable_fault() = ToProto(fault);
   SendLater(std::move(report));

@@ -597,7 +597,9 @@ void BucketAggregator::Check(Contribution contribution) {
                                  .kind = WorkerFault::Kind::kNotFinite,
                                  .text = text});
   }
-  contribution.done(numbers);
+  contribution.done(absl::IsAborted(numbers)
+                        ? absl::AbortedError(absl::StrCat(text, "; register again"))
+                        : numbers);
 }
 
 void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {

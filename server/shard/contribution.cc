@@ -29,8 +29,8 @@ absl::Status CheckFound(int64_t bad, const ContributionKey& key, const Bucket& b
   if (key.kind == ContributionKind::kInitialWeights) {
     return absl::InvalidArgumentError(absl::StrCat(text, "; the first weights are not taken"));
   }
-  return absl::AbortedError(absl::StrCat(text, "; the contribution to round ", key.round.value(),
-                                         " is not counted: register again"));
+  return absl::AbortedError(
+      absl::StrCat(text, "; the contribution to round ", key.round.value(), " is not counted"));
 }
 
 }  // namespace

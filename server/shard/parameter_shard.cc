@@ -278,7 +278,7 @@ void ParameterShard::CloseRound(Round round, absl::Span<const RosterMember> repo
 void ParameterShard::Drop(WorkerId worker, Incarnation incarnation, const std::string& reason) {
   context_->roster.Drop(worker, incarnation);
   context_->observer->OnDropped(absl::StrCat("worker ", worker.value(), " incarnation ",
-                                             incarnation.value(), " dropped: ", reason));
+                                             incarnation.value(), " takes part no more: ", reason));
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();
 }
 

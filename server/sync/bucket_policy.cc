@@ -13,7 +13,7 @@ Decision RefuseEnded(WorkerId worker, Incarnation incarnation) {
   return Decision::Reject(
       absl::StatusCode::kAborted,
       absl::StrCat(LifeText(worker, incarnation),
-                   " is over (lease expired, left, or replaced); register again"));
+                   " is over (lease expired, left, dropped or replaced); register again"));
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/training_data.h"
 #include "tests/cluster/wire_client.h"
+#include "worker/built_in_workload.h"
 #include "worker/data/testing/test_folder.h"
 #include "worker/worker.h"
 
@@ -251,10 +252,10 @@ class DivergingWorkerTest : public testing::Test {
     config.coordinator = AddressList::Of(coordinator);
     config.name = "worker";
     config.instance_id = 1;
-    config.data.path = images_.root();
     config.device = {.kind = "cpu", .threads = 1};
     config.life.first_backoff = absl::Milliseconds(5);
-    ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker, Worker::Create(config, &Clock::Real()));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker,
+                     MakeBuiltInWorker(config, {.data = {.path = images_.root()}}, &Clock::Real()));
     return worker->Run();
   }
 

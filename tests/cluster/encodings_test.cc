@@ -17,6 +17,7 @@
 #include "tests/cluster/training_data.h"
 #include "tests/cluster/training_reference.h"
 #include "tests/cluster/training_run.h"
+#include "worker/built_in_workload.h"
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/weights_pull.h"
@@ -212,10 +213,9 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
     worker.coordinator = AddressList::Of(cluster->address());
     worker.name = name;
     worker.instance_id = instance;
-    worker.data.path = setup.data;
     worker.device = {.kind = "cpu", .threads = 1};
     worker.life.first_backoff = absl::Milliseconds(5);
-    return *Worker::Create(worker, &Clock::Real());
+    return *MakeBuiltInWorker(worker, {.data = {.path = setup.data}}, &Clock::Real());
   };
   // Of this round or, because one is skipped while another is written, a later one.
   const auto await_checkpoint = [&](const std::string& round) {

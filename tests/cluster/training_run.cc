@@ -13,6 +13,7 @@
 #include "proto/status_mapping.h"
 #include "proto/status_service.grpc.pb.h"
 #include "tests/cluster/in_process_cluster.h"
+#include "worker/built_in_workload.h"
 #include "worker/data/testing/test_folder.h"
 #include "worker/worker.h"
 
@@ -36,11 +37,13 @@ absl::StatusOr<std::vector<std::unique_ptr<Worker>>> MakeWorkers(const TrainingS
     config.coordinator = AddressList::Of(coordinator);
     config.name = absl::StrCat("w", i);
     config.instance_id = i + 1;
-    config.data.path = setup.data;
-    config.own_partition = setup.own_partition;
     config.device = {.kind = "cpu", .threads = 1};
     config.life.first_backoff = absl::Milliseconds(5);
-    ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Worker::Create(config, &Clock::Real()));
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<Worker> worker,
+        MakeBuiltInWorker(config,
+                          {.data = {.path = setup.data}, .own_partition = setup.own_partition},
+                          &Clock::Real()));
     workers.push_back(std::move(worker));
   }
   return workers;

@@ -20,6 +20,7 @@
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/training_data.h"
 #include "tests/cluster/wire_client.h"
+#include "worker/built_in_workload.h"
 #include "worker/client/cluster_session.h"
 #include "worker/data/testing/test_folder.h"
 #include "worker/worker.h"
@@ -46,9 +47,8 @@ class WorkerLifeTest : public testing::Test {
     config.coordinator = AddressList::Of(coordinator);
     config.name = name;
     config.instance_id = 1;
-    config.data.path = images_.root();
     config.device = {.kind = "cpu", .threads = 1};
-    auto worker = Worker::Create(std::move(config), &Clock::Real());
+    auto worker = MakeBuiltInWorker(config, {.data = {.path = images_.root()}}, &Clock::Real());
     EXPECT_OK(worker);
     return *std::move(worker);
   }

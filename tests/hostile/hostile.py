@@ -3,6 +3,7 @@ the workers' throughput, the server's memory beside the bound that it states, wh
 and whether psctl status answers.
 
   hostile.py --binaries=FOLDER [--tls] [--seconds=N] [--seed=N] [--only=NAME,...]
+  hostile.py --binaries=FOLDER --attempts   (to get into a cluster with TLS: see attempts.py)
 
 Attackers run with `nice -n 19`, on the same machine, from an address of it that is not loopback.
 Beside the undisturbed throughput there is that with as hungry a process (nice -n 19) that does
@@ -23,6 +24,7 @@ import threading
 import time
 
 import attacks
+import attempts
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE = 60
@@ -280,6 +282,15 @@ class Suite:
       self.fresh()
       self.last = None
 
+  def run_attempts(self):
+    self.args.tls = True
+    self.fresh()
+    try:
+      self.failures = attempts.run(self.cluster, refusals_in)
+    finally:
+      self.end()
+    return self._report()
+
   def run(self):
     bound_text = self.fresh()
     names = self.args.only.split(",") if self.args.only else list(attacks.ATTACKS)
@@ -293,6 +304,9 @@ class Suite:
     for name in names:
       self.measure(name)
     self.end()
+    return self._report()
+
+  def _report(self):
     for failure in self.failures:
       print("\nFAILED " + failure)
     return 1 if self.failures else 0
@@ -306,7 +320,10 @@ def main():
   parser.add_argument("--seconds", type=float, default=6)
   parser.add_argument("--seed", type=int, default=1)
   parser.add_argument("--only", default="")
-  sys.exit(Suite(parser.parse_args()).run())
+  parser.add_argument("--attempts", action="store_true")
+  args = parser.parse_args()
+  suite = Suite(args)
+  sys.exit(suite.run_attempts() if args.attempts else suite.run())
 
 
 if __name__ == "__main__":

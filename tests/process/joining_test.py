@@ -159,6 +159,35 @@ class JoiningTest(JoiningTestCase):
     self.assert_ends(server)
     self.assertNotIn("not connected", member.log())
 
+  def test_who_waits_in_vain_hears_whose_certificate_does_not_fit(self):
+    server = self.start_tls_server(min_workers=9)
+    box = self.start_joiner("box", "--name=box", join=self.new_token())
+    self.wait_for_status(lambda status: members_of(status) == ["box"], "the worker")
+    viewer = self.new_token("--role=viewer")
+    self.assertEqual(self.operate("status", home="desk", join=viewer).returncode, 131)
+    server.kill()
+    server.wait()
+    # Whoever has lost the authority is another cluster.
+    shutil.rmtree(self.path("state"))
+    self.start_tls_server(port=self.port, name="anew", min_workers=9)
+    box.wait_for_log("by the clock of this machine")
+    self.assertRegex(box.log(),
+                     rf"what may be wrong: the certificate of the server at 127.0.0.1:{self.port} "
+                     r"\(server server-0\) is not by an authority in \S+: it is of another cluster, "
+                     r"or of one that was made anew\. It is .* UTC by the clock")
+    operator = self.operate("status", home="desk", join=viewer)
+    self.assertEqual(operator.returncode, 129, operator.stderr)
+    self.assertRegex(operator.stderr, r"psctl: what may be wrong: the certificate of the server")
+
+  def test_psctl_on_the_servers_machine_does_not_mind_the_line_for_its_workers(self):
+    self.start_tls_server(min_workers=9)
+    join = self.new_token()
+    seen = self.operate("identities", join=join)
+    self.assertEqual(seen.returncode, 0, seen.stderr)
+    elsewhere = self.operate("identities", home="desk", join=join)
+    self.assertRegex(elsewhere.stderr,
+                     r"\$LODESTAR_JOIN: cannot enrol at .*token \w+ is for the role worker")
+
   def test_everybody_else_is_told_why_not(self):
     server = self.start_tls_server()
     self.assert_turned_away("plain", r"this server speaks TLS only: use --join",
@@ -188,9 +217,15 @@ class JoiningTest(JoiningTestCase):
     self.assertIn("member", seen.stdout)
     stopped = self.operate("stop", home="viewer_home", join=viewer)
     self.assertEqual(stopped.returncode, 1)
-    self.assertRegex(stopped.stderr, r"viewer \S+ may not call /lodestar.v1.AdminService/Stop")
+    self.assertRegex(stopped.stderr, r"viewer \S+ may not call /lodestar.v1.AdminService/Stop; .*"
+                     r"psctl token create --role=operator")
+    self.assertRegex(server.log(), r"audit: refused: viewer \S+ may not call /lodestar")
     stranger = self.operate("status", home="stranger")
     self.assertRegex(stranger.stderr, r"wants a certificate, and there is none of an operator in --state_dir=")
+    counted = {entry["reason"]: int(entry["count"])
+               for entry in self.status()["limits"]["refused"]}
+    self.assertEqual(counted["calls denied by role or certificate"], 1, counted)
+    self.assertGreaterEqual(counted["enrolments failed"], 6, counted)
     # A member that is revoked ends at once, and comes back with a new join string only.
     ended = self.operate("revoke", "member")
     self.assertEqual(ended.stdout, "member is revoked; 1 worker of it had to go\n", ended.stderr)
@@ -207,13 +242,20 @@ class JoiningTest(JoiningTestCase):
     self.start_tls_server(min_workers=9)
     join = self.new_token()
     token = join.split(".")[-2]
-    for name in ("lost", "other"):
-      self.start_joiner(name, "--name=" + name, join=join).wait_for_log("enrolled as")
+    lost, _ = [self.start_joiner(name, "--name=" + name, join=join) for name in ("lost", "other")]
+    self.wait_for_status(lambda status: sorted(members_of(status)) == ["lost", "other"], "both")
     revoked = self.operate("revoke", "lost")
     self.assertRegex(revoked.stdout,
                      rf"^lost is revoked; \d workers? of it had to go\ntoken {token}, through which "
                      r"it had joined or could have come back, still lets others in, and this machine "
                      rf"under another name: psctl token revoke {token}\n$")
+    # Without the line it hears what became of its certificate, and which others there are.
+    self.assert_ends(lost, 1)
+    here = f"--coordinator=127.0.0.1:{self.port}"
+    self.assert_turned_away("lost", r"worker-lost was thrown away: worker lost was revoked at .*"
+                            r"psctl token create --role=worker --name=lost`", "--name=lost", here)
+    self.assert_turned_away("other", r"worker-other is for a start with --name=other", "--name=new",
+                            here)
     self.assert_turned_away("lost_again", rf"worker lost was revoked at .*, and token {token} is "
                             r"older; .*psctl token create --name=lost",
                             "--name=lost", join=join)
@@ -247,7 +289,8 @@ class JoiningTest(JoiningTestCase):
     self.assertRegex(revoked.stderr, r"operator ann was revoked at .*\npsctl: the certificate in "
                      r".*/certificate.pem is not used any more; .*give it with --join")
     self.assertRegex(self.operate("identities", home="desk").stderr,
-                     r"wants a certificate, and there is none of an operator")
+                     r"wants a certificate, and .* none will do: the one in \S+ was thrown away: "
+                     r"operator ann was revoked at .*psctl token create --role=operator")
     again = self.operate("identities", home="desk", join=self.new_token("--role=operator"))
     self.assertEqual(again.returncode, 0, again.stderr)
 

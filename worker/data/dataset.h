@@ -11,7 +11,15 @@
 
 namespace lodestar {
 
-// Samples in host memory, ready for a model. Exactly one of `tokens` and `features` is filled.
+// A training sample: the epoch matters because windows of text shift from epoch to epoch.
+struct SampleRef {
+  int64_t epoch = 0;
+  int64_t index = 0;  // in [0, num_train_samples)
+  friend bool operator==(const SampleRef&, const SampleRef&) = default;
+};
+
+// Samples in host memory, ready for a model. Exactly one of `tokens`, `features` and `samples` is
+// filled.
 struct HostBatch {
   int64_t num_samples = 0;
   // Place of the first training sample in the global order of all samples of the job, the others
@@ -20,12 +28,8 @@ struct HostBatch {
   std::vector<int32_t> tokens;   // [num_samples, context]
   std::vector<float> features;   // [num_samples, channels, height, width], 0..1
   std::vector<int32_t> targets;  // [num_samples, context] next tokens, or [num_samples] classes
-};
-
-// A training sample: the epoch matters because windows of text shift from epoch to epoch.
-struct SampleRef {
-  int64_t epoch = 0;
-  int64_t index = 0;  // in [0, num_train_samples)
+  // Which they are, for a model that reads them itself. Of held-out ones the epoch is 0.
+  std::vector<SampleRef> samples = {};
 };
 
 class Dataset {

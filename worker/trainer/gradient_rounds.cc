@@ -26,6 +26,9 @@ absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, 
     RETURN_IF_ERROR(
         ReadTrainSpan(*deps_.dataset, *life.sample_order, SamplesOfStep(grant, 0), &batch_));
   }
+  deps_.on_step({.round = grant.round,
+                 .learning_rate = grant.learning_rates[0],
+                 .server_incarnation = life.registration->server_incarnation});
   ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};
   const auto start_push = [&] {
     push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,

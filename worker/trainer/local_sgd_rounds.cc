@@ -20,8 +20,10 @@ absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
   ASSIGN_OR_RETURN(rounds->exchange_,
                    ExchangeState::Create(job, deps.model->layout(), deps.device, parameters,
                                          contribution, &rounds->timeline_));
-  ASSIGN_OR_RETURN(rounds->inner_optimizer_,
-                   InnerOptimizer::Create(job.optimizer, deps.model->layout(), deps.device));
+  if (!deps.model_has_optimizer) {
+    ASSIGN_OR_RETURN(rounds->inner_optimizer_,
+                     InnerOptimizer::Create(job.optimizer, deps.model->layout(), deps.device));
+  }
   ASSIGN_OR_RETURN(void* memory,
                    deps.device->Allocate(DTypeBytes(parameters.dtype) * parameters.num_elements));
   rounds->start_weights_ = Buf{memory, parameters.dtype, parameters.num_elements};
@@ -34,7 +36,6 @@ LocalSgdRounds::~LocalSgdRounds() {
 
 absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant& grant,
                                            WeightsPull* pull, RoundReport* report) {
-  const double clip_norm = life.registration->job.clip_norm;
   for (int step = 0; step < grant.local_steps; ++step) {
     RETURN_IF_ERROR(life.Check());
     if (step > 0 && deps_.stop_requested()) break;
@@ -43,21 +44,38 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant&
       TraceSpan span(deps_.trace, "training", "read data");
       RETURN_IF_ERROR(ReadTrainSpan(*deps_.dataset, *life.sample_order, samples, &batch_));
     }
-    // The first step runs while weights still arrive.
-    ASSIGN_OR_RETURN(const BatchResult result, TrainStep(step == 0 ? pull : nullptr));
-    if (step == 0) {
-      RETURN_IF_ERROR(pull->WaitForAll());
-      KeepStartWeights();
-    }
-    TraceSpan span(deps_.trace, "training", "inner optimizer");
-    RETURN_IF_ERROR(
-        inner_optimizer_->Step(deps_.model->parameters(), deps_.model->narrow_parameters(),
-                               deps_.model->gradients(), grant.learning_rates[step], clip_norm));
-    report->loss_sum += result.loss_sum;
-    report->num_predictions += result.num_predictions;
+    deps_.on_step({.round = grant.round,
+                   .step = step,
+                   .num_steps = grant.local_steps,
+                   .learning_rate = grant.learning_rates[step],
+                   .server_incarnation = life.registration->server_incarnation});
+    const absl::StatusOr<BatchResult> result = MakeStep(
+        step == 0 ? pull : nullptr, grant.learning_rates[step], life.registration->job.clip_norm);
+    // Who computes may have left between two steps.
+    if (absl::IsCancelled(result.status()) && step > 0 && deps_.stop_requested()) break;
+    RETURN_IF_ERROR(result.status());
+    report->loss_sum += result->loss_sum;
+    report->num_predictions += result->num_predictions;
     report->num_samples += samples.count;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<BatchResult> LocalSgdRounds::MakeStep(WeightsPull* pull, double learning_rate,
+                                                     double clip_norm) {
+  if (inner_optimizer_ == nullptr) {
+    // The step changes the weights.
+    if (pull != nullptr) RETURN_IF_ERROR(KeepStartWeights(*pull));
+    return TrainStep(pull);
+  }
+  // The first step runs while weights still arrive.
+  ASSIGN_OR_RETURN(const BatchResult result, TrainStep(pull));
+  if (pull != nullptr) RETURN_IF_ERROR(KeepStartWeights(*pull));
+  TraceSpan span(deps_.trace, "training", "inner optimizer");
+  RETURN_IF_ERROR(inner_optimizer_->Step(deps_.model->parameters(),
+                                         deps_.model->narrow_parameters(), deps_.model->gradients(),
+                                         learning_rate, clip_norm));
+  return result;
 }
 
 absl::StatusOr<BatchResult> LocalSgdRounds::TrainStep(WeightsGate* gate) {
@@ -69,10 +87,12 @@ absl::StatusOr<BatchResult> LocalSgdRounds::TrainStep(WeightsGate* gate) {
   return deps_.model->TrainStep(batch_, &trace, &trace);
 }
 
-void LocalSgdRounds::KeepStartWeights() {
+absl::Status LocalSgdRounds::KeepStartWeights(WeightsPull& pull) {
+  RETURN_IF_ERROR(pull.WaitForAll());
   const Buf parameters = deps_.model->parameters();
   deps_.device->Copy(start_weights_.data, parameters.data,
                      DTypeBytes(parameters.dtype) * parameters.num_elements, StreamKind::kCompute);
+  return absl::OkStatus();
 }
 
 void LocalSgdRounds::MakeContribution() {
@@ -84,16 +104,11 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, 
                                    std::optional<ContributionPush>& push, RoundReport* report) {
   // Servers that began anew may have gone back to other weights than those the state belongs to.
   const uint64_t servers = life.registration->server_incarnation;
-  if (std::exchange(server_incarnation_, servers) != servers) inner_optimizer_->Reset();
-  RETURN_IF_ERROR(RunLocalSteps(life, grant, &pull, report));
-  ASSIGN_OR_RETURN(const bool is_finite,
-                   inner_optimizer_->ResetUnlessFinite(deps_.model->parameters()));
-  if (!is_finite) {
-    LogWarn(
-        "round {}: the local steps have made weights or optimizer state NaN or Inf; that state "
-        "begins anew",
-        grant.round);
+  if (std::exchange(server_incarnation_, servers) != servers && inner_optimizer_ != nullptr) {
+    inner_optimizer_->Reset();
   }
+  RETURN_IF_ERROR(RunLocalSteps(life, grant, &pull, report));
+  if (inner_optimizer_ != nullptr) RETURN_IF_ERROR(CheckOptimizer(grant.round));
   MakeContribution();
   // Fewer than granted if the worker was told to stop meanwhile.
   const ContributionHeader header{
@@ -101,6 +116,18 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, 
   push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,
                deps_.clock, deps_.trace);
   return push->AllBlocksReady();
+}
+
+absl::Status LocalSgdRounds::CheckOptimizer(Round round) {
+  ASSIGN_OR_RETURN(const bool is_finite,
+                   inner_optimizer_->ResetUnlessFinite(deps_.model->parameters()));
+  if (!is_finite) {
+    LogWarn(
+        "round {}: the local steps have made weights or optimizer state NaN or Inf; that state "
+        "begins anew",
+        round);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace lodestar

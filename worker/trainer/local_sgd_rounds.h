@@ -30,15 +30,20 @@ class LocalSgdRounds final : public RoundRunner {
   // Steps until the grant is used up or the worker is told to stop.
   absl::Status RunLocalSteps(const LifeContext& life, const Grant& grant, WeightsPull* pull,
                              RoundReport* report);
+  // Gradient and step on batch_. `pull`: in the first step of a round; else null.
+  absl::StatusOr<BatchResult> MakeStep(WeightsPull* pull, double learning_rate, double clip_norm);
   // On batch_. `gate` may be null.
   absl::StatusOr<BatchResult> TrainStep(WeightsGate* gate);
-  void KeepStartWeights();
+  // Once they are all there.
+  absl::Status KeepStartWeights(WeightsPull& pull);
+  // After the steps of a round.
+  absl::Status CheckOptimizer(Round round);
   // Makes the vector that this round contributes; it is valid until the next local step.
   void MakeContribution();
 
   const ContributionKind contribution_kind_;
-  std::unique_ptr<InnerOptimizer> inner_optimizer_;
-  Buf start_weights_;                // of the round
+  std::unique_ptr<InnerOptimizer> inner_optimizer_;  // null: the model has one of its own
+  Buf start_weights_;                                // of the round
   uint64_t server_incarnation_ = 0;  // that inner_optimizer_'s state belongs to; 0 before a round
   HostBatch batch_;
 };

@@ -5,6 +5,7 @@
 
 #include "common/remedy.h"
 #include "common/status_macros.h"
+#include "worker/trainer/exact_contribution.h"
 #include "worker/trainer/grant_samples.h"
 
 namespace lodestar {
@@ -33,6 +34,18 @@ absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Gran
   if (report.ok() || MayGoBetter(report.status())) return report;
   kept_.reset();
   return AsFinal(report.status());
+}
+
+absl::Status RoundRunner::HandInInitialWeights(const Registration& registration,
+                                               ParameterTransport* transport) {
+  ExactContribution weights(exchange_->weights());
+  for (const Bucket& bucket : registration.buckets()) {
+    RETURN_IF_ERROR(weights.Await(weights.Prepare(bucket)));
+  }
+  const MadeContribution made{{.round = Round(0), .kind = ContributionKind::kInitialWeights},
+                              &weights,
+                              std::vector<Version>(registration.buckets().size())};
+  return PushAgain(registration, made, transport, deps_.clock);
 }
 
 absl::StatusOr<RoundReport> RoundRunner::RunRound(const LifeContext& life, const Grant& grant) {

@@ -26,6 +26,15 @@
 
 namespace lodestar {
 
+// One step of training, before it is made.
+struct TrainingStep {
+  Round round;
+  int step = 0;  // of the round
+  int num_steps = 1;
+  double learning_rate = 0.0;
+  uint64_t server_incarnation = 0;  // another one: servers have begun anew
+};
+
 // What a runner keeps from life to life. Not owned; must outlive the runner.
 struct RoundRunnerDeps {
   Model* model = nullptr;
@@ -36,6 +45,9 @@ struct RoundRunnerDeps {
   // is pushed before backward has ended.
   bool overlap = true;
   TraceRecorder* trace = nullptr;  // null: no trace
+  // Local steps are made by the model: TrainStep() leaves changed parameters().
+  bool model_has_optimizer = false;
+  std::function<void(const TrainingStep&)> on_step = [](const TrainingStep&) {};
   // True once the worker has been told to stop: hand over what there is.
   std::function<bool()> stop_requested;
   // Told what the worker does now: "compute", or what it waits for servers with, "pull" or "push".
@@ -68,6 +80,10 @@ class RoundRunner {
   // anything else will not succeed by retrying: data and device of this machine fail with
   // FailedPrecondition, where their own code would promise more.
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const Grant& grant);
+
+  // Gives the servers the model's present parameters to begin with. Errors: as Run().
+  absl::Status HandInInitialWeights(const Registration& registration,
+                                    ParameterTransport* transport);
 
  protected:
   explicit RoundRunner(const RoundRunnerDeps& deps)

@@ -1,0 +1,104 @@
+#include "proto/tls_doubts.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "proto/enrollment.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::string_view kEndOfCertificate = "-----END CERTIFICATE-----";
+
+std::string TimeText(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
+std::string OwnerText(const std::string& certificate) {
+  const absl::StatusOr<CertificateFacts> facts = FactsOf(certificate);
+  return facts.ok() ? absl::StrCat(" (", TextOf(facts->identity), ")") : "";
+}
+
+// Empty: it holds.
+std::string AgeDoubt(const std::string& certificate, absl::Time now) {
+  const absl::StatusOr<Validity> validity = ValidityOf(certificate);
+  if (!validity.ok()) return "";
+  if (now >= validity->until) return absl::StrCat("has ended at ", TimeText(validity->until));
+  if (now < validity->from) return absl::StrCat("begins only at ", TimeText(validity->from));
+  return "";
+}
+
+// Whether `authority` has signed it, looked at when both held; true if they never did.
+bool IsSignedBy(const std::string& authority, const std::string& certificate) {
+  const absl::StatusOr<Validity> own = ValidityOf(certificate);
+  const absl::StatusOr<Validity> issuers = ValidityOf(authority);
+  if (!own.ok() || !issuers.ok()) return false;
+  const absl::Time from = std::max(own->from, issuers->from);
+  const absl::Time until = std::min(own->until, issuers->until);
+  return from >= until || CheckIssued(certificate, authority, from + (until - from) / 2).ok();
+}
+
+// By one of a file of one or several.
+bool IsSigned(const std::string& certificate, const std::string& authorities) {
+  const std::vector<std::string> parts =
+      absl::StrSplit(authorities, kEndOfCertificate, absl::SkipWhitespace());
+  return std::any_of(parts.begin(), parts.end(), [&certificate](const std::string& part) {
+    return IsSignedBy(absl::StrCat(part, kEndOfCertificate, "\n"), certificate);
+  });
+}
+
+}  // namespace
+
+std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
+                      absl::string_view address, const std::string& server, absl::Time now) {
+  std::vector<std::string> doubts;
+  const std::string own_text =
+      absl::StrCat("this program's certificate, ", files.certificate, OwnerText(own.certificate));
+  if (const std::string age = AgeDoubt(own.certificate, now); !age.empty()) {
+    doubts.push_back(absl::StrCat(own_text, ", ", age));
+  }
+  if (!IsSigned(own.certificate, own.authority)) {
+    doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority));
+  }
+  if (!server.empty()) {
+    const std::string text =
+        absl::StrCat("the certificate of the server at ", address, OwnerText(server));
+    if (const std::string age = AgeDoubt(server, now); !age.empty()) {
+      doubts.push_back(absl::StrCat(text, " ", age));
+    }
+    if (!IsSigned(server, own.authority)) {
+      doubts.push_back(absl::StrCat(text, " is not by an authority in ", files.authority,
+                                    ": it is of another cluster, or of one that was made anew"));
+    }
+  }
+  return absl::StrJoin(doubts, "; ");
+}
+
+std::string FindTlsDoubts(const CredentialFiles& files, const std::string& servers,
+                          absl::Duration timeout) {
+  const absl::StatusOr<Credentials> own = ReadCredentials(files);
+  if (!own.ok()) return "";
+  std::string shown;
+  std::string address;
+  for (const absl::string_view server : absl::StrSplit(servers, ',')) {
+    const absl::StatusOr<Greeting> greeting = Greet(std::string(server), timeout);
+    if (!greeting.ok()) continue;
+    address = std::string(server);
+    shown = greeting->certificate;
+    if (!greeting->is_tls) return absl::StrCat("the server at ", address, " does not speak TLS");
+    break;
+  }
+  return TlsDoubts(*own, files, address, shown, absl::Now());
+}
+
+std::string TlsDoubtsLine(absl::string_view doubts, absl::Time now) {
+  return absl::StrCat("what may be wrong: ", doubts, ". It is ", TimeText(now),
+                      " by the clock of this machine");
+}
+
+}  // namespace lodestar

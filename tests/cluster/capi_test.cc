@@ -1,0 +1,297 @@
+// The C API against real servers: programs that compute a linear regression train as a loop of
+// their own would.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/job_spec.h"
+#include "common/testing/status_matchers.h"
+#include "tests/cluster/in_process_cluster.h"
+#include "worker/capi/lodestar_worker.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kNumFeatures = 3;
+constexpr int kNumSamples = 64;
+constexpr int kNumParameters = kNumFeatures + 1;
+constexpr float kFirstWeight = 0.5f;
+
+float FeatureOf(int64_t sample, int feature) {
+  return static_cast<float>((sample * (3 + 2 * feature) + feature) % 7) / 7.0f - 0.4f;
+}
+
+float TargetOf(int64_t sample) {
+  return 0.3f + FeatureOf(sample, 0) - 2.0f * FeatureOf(sample, 1) + 0.5f * FeatureOf(sample, 2);
+}
+
+// Gradient of the mean of half the squared errors over `samples`; returns the sum of those.
+double Differentiate(const float* weights, const int64_t* samples, int64_t num_samples,
+                     float* gradient) {
+  std::vector<double> sums(kNumParameters, 0.0);
+  double loss = 0.0;
+  for (int64_t i = 0; i < num_samples; ++i) {
+    double error = weights[kNumFeatures] - TargetOf(samples[i]);
+    for (int k = 0; k < kNumFeatures; ++k) error += weights[k] * FeatureOf(samples[i], k);
+    for (int k = 0; k < kNumFeatures; ++k) sums[k] += error * FeatureOf(samples[i], k);
+    sums[kNumFeatures] += error;
+    loss += error * error / 2;
+  }
+  for (int k = 0; k < kNumParameters; ++k) {
+    gradient[k] = static_cast<float>(sums[k] / static_cast<double>(num_samples));
+  }
+  return loss;
+}
+
+struct Freeing {
+  void operator()(lodestar_worker* worker) const { lodestar_free(worker); }
+};
+using OwnedWorker = std::unique_ptr<lodestar_worker, Freeing>;
+
+// A program with a linear regression of two blocks.
+class Program {
+ public:
+  Program(const std::string& coordinator, const std::string& name) : worker_(lodestar_new()) {
+    EXPECT_EQ(lodestar_set(handle(), "coordinator", coordinator.c_str()), 0);
+    EXPECT_EQ(lodestar_set(handle(), "name", name.c_str()), 0);
+    const int64_t shape[] = {kNumFeatures};
+    EXPECT_EQ(lodestar_add_tensor(handle(), "weight", shape, 1, 0, 1), 0);
+    const int64_t one[] = {1};
+    EXPECT_EQ(lodestar_add_tensor(handle(), "bias", one, 1, 1, 0), 0);
+    EXPECT_EQ(lodestar_set_data(handle(), "", kNumSamples, kNumSamples, 1, 0), 0);
+    EXPECT_EQ(lodestar_allocate(handle()), 0) << lodestar_last_error();
+    for (int k = 0; k < kNumParameters; ++k) lodestar_parameters(handle())[k] = kFirstWeight;
+  }
+
+  lodestar_worker* handle() { return worker_.get(); }
+  int Start() { return lodestar_start(handle()); }
+
+  // Trains until the job is done; `local_rate`: of an optimizer of its own, where the job wants
+  // one. Returns what the last lodestar_next() did.
+  int Train(float local_rate = 0.0f) {
+    lodestar_step step = {};
+    step.size = sizeof(step);
+    std::vector<float> unused(kNumParameters);
+    int outcome = 0;
+    while ((outcome = lodestar_next(handle(), &step)) == 0 && step.kind != LODESTAR_STEP_END) {
+      const bool trains = step.kind == LODESTAR_STEP_TRAIN;
+      float* const weights = lodestar_parameters(handle());
+      float* const gradient = trains ? lodestar_gradients(handle()) : unused.data();
+      const double loss = Differentiate(weights, step.samples, step.num_samples, gradient);
+      if (trains) {
+        samples_.insert(samples_.end(), step.samples, step.samples + step.num_samples);
+        steps_.push_back(step.num_samples);
+        for (int k = 0; k < kNumParameters; ++k) weights[k] -= local_rate * gradient[k];
+        EXPECT_EQ(lodestar_block_ready(handle(), 1), 0) << lodestar_last_error();
+      } else {
+        heldout_loss_ += loss;
+      }
+      EXPECT_EQ(lodestar_step_done(handle(), loss, 0, step.num_samples), 0);
+    }
+    return outcome;
+  }
+
+  std::vector<int64_t> samples_;  // that it has trained on
+  std::vector<int64_t> steps_;    // how many in each
+  double heldout_loss_ = 0.0;     // of its last evaluation, a sum
+
+ private:
+  OwnedWorker worker_;
+};
+
+ServerConfig RegressionJob() {
+  ServerConfig config = SmallJobConfig();
+  config.job.schedule.peak = 0.25;
+  config.job.schedule.total_rounds = 12;
+  config.job.batch_size = 8;
+  config.job.min_workers = 1;
+  config.exit_when_done = true;
+  return config;
+}
+
+// Gradient descent over the samples that a program was given, step by step.
+std::vector<float> DescendAlone(const std::vector<int64_t>& samples,
+                                const std::vector<int64_t>& steps, float rate) {
+  std::vector<float> weights(kNumParameters, kFirstWeight);
+  std::vector<float> gradient(kNumParameters);
+  const int64_t* next = samples.data();
+  for (const int64_t count : steps) {
+    Differentiate(weights.data(), next, count, gradient.data());
+    next += count;
+    for (int k = 0; k < kNumParameters; ++k) weights[k] -= rate * gradient[k];
+  }
+  return weights;
+}
+
+double HeldoutLossOf(const std::vector<float>& weights) {
+  std::vector<int64_t> all(kNumSamples);
+  for (int i = 0; i < kNumSamples; ++i) all[i] = i;
+  std::vector<float> gradient(kNumParameters);
+  return Differentiate(weights.data(), all.data(), kNumSamples, gradient.data());
+}
+
+TEST(CApiTest, GradientsTrainAsALoopOfOnesOwn) {
+  const ServerConfig config = RegressionJob();
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "alone");
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  EXPECT_STREQ(lodestar_job(program.handle(), "mode"), "sync");
+  EXPECT_STREQ(lodestar_job(program.handle(), "has_local_steps"), "0");
+  EXPECT_STREQ(lodestar_job(program.handle(), "learning_rate"), "0.25");
+  ASSERT_EQ(program.Train(), 0) << lodestar_last_error();
+  ASSERT_EQ(program.steps_, std::vector<int64_t>(12, 8));
+  const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.25f);
+  // The evaluation at the end is of the weights after the last round.
+  EXPECT_NEAR(program.heldout_loss_, HeldoutLossOf(alone), 1e-6);
+  EXPECT_STREQ(lodestar_state(program.handle()), "ended");
+}
+
+TEST(CApiTest, LocalStepsKeepTheProgramsOptimizer) {
+  ServerConfig config = RegressionJob();
+  config.job.mode = Mode::kLocalSgd;
+  config.job.local_steps = 4;
+  config.job.outer_optimizer = OuterOptimizerKind::kAverage;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "local");
+  ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
+  EXPECT_STREQ(lodestar_job(program.handle(), "has_local_steps"), "1");
+  ASSERT_EQ(program.Train(/*local_rate=*/0.1f), 0) << lodestar_last_error();
+  ASSERT_EQ(program.steps_.size(), 48);
+  const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.1f);
+  EXPECT_NEAR(program.heldout_loss_, HeldoutLossOf(alone), 1e-6);
+}
+
+TEST(CApiTest, TwoProgramsShareTheSamples) {
+  ServerConfig config = RegressionJob();
+  config.job.min_workers = 2;
+  config.job.schedule.total_rounds = 4;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Program a(cluster->address(), "a");
+  Program b(cluster->address(), "b");
+  ASSERT_EQ(a.Start(), 0);
+  ASSERT_EQ(b.Start(), 0);
+  int outcome_of_b = -1;
+  std::thread run([&] { outcome_of_b = b.Train(); });
+  EXPECT_EQ(a.Train(), 0) << lodestar_last_error();
+  run.join();
+  EXPECT_EQ(outcome_of_b, 0);
+  // 4 rounds of 8 for each: one pass over all samples, none twice.
+  std::vector<int64_t> all = a.samples_;
+  all.insert(all.end(), b.samples_.begin(), b.samples_.end());
+  std::sort(all.begin(), all.end());
+  std::vector<int64_t> each(kNumSamples);
+  for (int i = 0; i < kNumSamples; ++i) each[i] = i;
+  EXPECT_EQ(all, each);
+}
+
+TEST(CApiTest, WhoStopsHandsOverAndWhoLeavesGoesAtOnce) {
+  ServerConfig config = RegressionJob();
+  config.job.schedule.total_rounds = 1000000;
+  config.exit_when_done = false;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program stopped(cluster->address(), "stopped");
+  ASSERT_EQ(stopped.Start(), 0);
+  std::thread run([&] { EXPECT_EQ(stopped.Train(), 0) << lodestar_last_error(); });
+  EXPECT_STREQ(lodestar_job(stopped.handle(), "rounds"), "1000000");
+  EXPECT_EQ(lodestar_stop(stopped.handle()), 0);
+  run.join();
+
+  Program leaving(cluster->address(), "leaving");
+  ASSERT_EQ(leaving.Start(), 0);
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  ASSERT_EQ(lodestar_next(leaving.handle(), &step), 0) << lodestar_last_error();
+  EXPECT_NE(lodestar_leave(leaving.handle()), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("in the middle of a step"));
+}
+
+TEST(CApiTest, LeavingBetweenStepsHandsInThoseThatWereMade) {
+  ServerConfig config = RegressionJob();
+  config.job.mode = Mode::kLocalSgd;
+  config.job.local_steps = 4;
+  config.job.schedule.total_rounds = 1000000;
+  config.exit_when_done = false;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "leaving");
+  ASSERT_EQ(program.Start(), 0);
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+    ASSERT_EQ(lodestar_step_done(program.handle(), 1.0, 0, step.num_samples), 0);
+  }
+  EXPECT_EQ(step.round, 1);
+  EXPECT_EQ(step.step, 1);
+  EXPECT_EQ(lodestar_leave(program.handle()), 0) << lodestar_last_error();
+  // Others would see the weights of that round.
+  Program next(cluster->address(), "next");
+  ASSERT_EQ(next.Start(), 0);
+  ASSERT_EQ(lodestar_next(next.handle(), &step), 0) << lodestar_last_error();
+  EXPECT_EQ(step.round, 2);
+}
+
+TEST(CApiTest, LeavingBetweenRoundsIsNoFailure) {
+  ServerConfig config = RegressionJob();
+  config.job.schedule.total_rounds = 1000000;
+  config.exit_when_done = false;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "leaving");
+  ASSERT_EQ(program.Start(), 0);
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  ASSERT_EQ(lodestar_step_done(program.handle(), 1.0, 0, step.num_samples), 0);
+  EXPECT_EQ(lodestar_leave(program.handle()), 0) << lodestar_last_error();
+}
+
+TEST(CApiTest, WhatFailsIsSaid) {
+  const OwnedWorker worker(lodestar_new());
+  EXPECT_NE(lodestar_set(worker.get(), "coordinater", "x:1"), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("no setting 'coordinater'; there are: coordinator"));
+  EXPECT_NE(lodestar_set(worker.get(), "name", "no spaces"), 0);
+  EXPECT_NE(lodestar_set(worker.get(), "threads", "many"), 0);
+  EXPECT_NE(lodestar_start(worker.get()), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("needs its tensors"));
+  EXPECT_NE(lodestar_allocate(worker.get()), 0);
+  EXPECT_EQ(lodestar_parameters(worker.get()), nullptr);
+  const int64_t shape[] = {2, 0};
+  EXPECT_EQ(lodestar_add_tensor(worker.get(), "empty", shape, 2, 0, 0), 0);
+  EXPECT_NE(lodestar_allocate(worker.get()), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("'empty'"));
+  EXPECT_NE(lodestar_set_data(worker.get(), "", 0, 0, 1, 0), 0);
+  lodestar_step step = {};
+  EXPECT_NE(lodestar_next(worker.get(), &step), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("step.size is 0"));
+  // Plain text to another machine.
+  Program far("203.0.113.1:50051", "far");
+  EXPECT_NE(far.Start(), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("plain text"));
+}
+
+TEST(CApiTest, AFailedStepEndsTheWorkerWithItsReason) {
+  ServerConfig config = RegressionJob();
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "failing");
+  ASSERT_EQ(program.Start(), 0);
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
+  EXPECT_NE(lodestar_block_ready(program.handle(), 2), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("blocks 0 to 1"));
+  EXPECT_NE(lodestar_next(program.handle(), &step), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("the last step is not finished"));
+  EXPECT_EQ(lodestar_step_failed(program.handle(), "out of memory"), 0);
+  EXPECT_NE(lodestar_next(program.handle(), &step), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("out of memory"));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,75 @@
+// The workload of gpu_worker: models of model_factory.h over files of data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/job_spec.h"
+#include "common/layout.h"
+#include "common/model_spec.h"
+#include "worker/data/data_config.h"
+#include "worker/data/dataset_factory.h"
+#include "worker/model/model.h"
+#include "worker/worker.h"
+#include "worker/workload.h"
+
+namespace lodestar {
+
+struct BuiltInWorkloadConfig {
+  DataConfig data;
+  bool own_partition = false;  // the data is local to this worker
+  // Samples per forward and backward; a larger share of the batch is accumulated piece by piece.
+  // 0: what fits, see ChooseMicroBatch().
+  int64_t max_micro_batch = 0;
+  Recompute recompute = Recompute::kNone;
+};
+
+class BuiltInWorkload final : public Workload {
+ public:
+  // Errors: those of OpenData().
+  static absl::StatusOr<std::unique_ptr<BuiltInWorkload>> Create(
+      const BuiltInWorkloadConfig& config);
+
+  bool Serves(const Registration& registration) const override;
+  absl::Status Prepare(const Registration& registration, Device* device,
+                       StopRequested stop_requested) override;
+  Model* model() override { return model_.get(); }
+  const Dataset* dataset() const override { return dataset_.get(); }
+  bool owns_partition() const override { return config_.own_partition; }
+
+ private:
+  // What model and data are made for.
+  struct Made {
+    ModelSpec model;
+    uint64_t seed = 0;
+    int64_t share = 0;   // most samples of a step
+    std::string layout;  // its hash
+    friend bool operator==(const Made&, const Made&) = default;
+  };
+
+  BuiltInWorkload(const BuiltInWorkloadConfig& config, DataSource data)
+      : config_(config), data_(std::move(data)) {}
+  static Made MadeFor(const Registration& registration);
+  absl::Status MakeModelOf(const JobSpec& job, Layout layout, Device* device);
+  // Fills in config->max_batch if it is 0. Logs what model and runner will take; refuses what
+  // cannot fit.
+  static absl::Status PlanMemory(const JobSpec& job, Device* device, ModelConfig* config);
+
+  const BuiltInWorkloadConfig config_;
+  const DataSource data_;
+  std::optional<Made> made_;  // none: nothing, or not all of it
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Dataset> dataset_;
+};
+
+// A worker with it. Errors: those of BuiltInWorkload::Create() and Worker::Create().
+absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,
+                                                          const BuiltInWorkloadConfig& workload,
+                                                          Clock* clock);
+
+}  // namespace lodestar

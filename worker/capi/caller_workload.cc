@@ -1,0 +1,141 @@
+#include "worker/capi/caller_workload.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+class CallerModel final : public Model {
+ public:
+  // `step`: which one TrainStep() is for. All arguments outlive the model.
+  CallerModel(const Layout* layout, CallerVectors* vectors, StepHandoff* handoff,
+              const TrainingStep* step)
+      : layout_(layout), vectors_(vectors), handoff_(handoff), step_(step) {}
+
+  const Layout& layout() const override { return *layout_; }
+  Buf parameters() override { return VectorOf(vectors_->parameters); }
+  Buf gradients() override { return VectorOf(vectors_->gradients); }
+
+  absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
+                                        GradientSink* sink) override {
+    RETURN_IF_ERROR(WaitForAll(gate));
+    if (sink != nullptr) sink->BackwardBegins();
+    BlockCount told(sink, layout_->num_blocks());
+    ASSIGN_OR_RETURN(const BatchResult result,
+                     handoff_->Compute({.is_training = true,
+                                        .training = *step_,
+                                        .samples = batch.samples,
+                                        .first_position = batch.first_position},
+                                       &told));
+    RETURN_IF_ERROR(told.TellRest());
+    return result;
+  }
+
+  absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override {
+    RETURN_IF_ERROR(WaitForAll(gate));
+    return handoff_->Compute({.is_training = false, .training = {}, .samples = batch.samples},
+                             /*sink=*/nullptr);
+  }
+
+ private:
+  // Tells a sink of each block once: in the order in which the program does, and then of those that
+  // it has not told of.
+  class BlockCount final : public GradientSink {
+   public:
+    // `sink` may be null.
+    BlockCount(GradientSink* sink, int num_blocks) : sink_(sink), is_told_(num_blocks, false) {}
+
+    absl::Status BlockReady(int block) override {
+      if (block < 0 || block >= static_cast<int>(is_told_.size())) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "block ", block, " is ready; the layout has blocks 0 to ", is_told_.size() - 1));
+      }
+      if (is_told_[block]) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("block ", block, " is ready a second time in one step"));
+      }
+      is_told_[block] = true;
+      return sink_ == nullptr ? absl::OkStatus() : sink_->BlockReady(block);
+    }
+    absl::Status TellRest() {
+      for (int block = static_cast<int>(is_told_.size()) - 1; block >= 0; --block) {
+        if (!is_told_[block]) RETURN_IF_ERROR(BlockReady(block));
+      }
+      return absl::OkStatus();
+    }
+
+   private:
+    GradientSink* const sink_;
+    std::vector<bool> is_told_;
+  };
+
+  static Buf VectorOf(std::vector<float>& vector) {
+    return {vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
+  }
+
+  absl::Status WaitForAll(WeightsGate* gate) {
+    if (gate == nullptr) return absl::OkStatus();
+    for (int block = 0; block < layout_->num_blocks(); ++block) {
+      RETURN_IF_ERROR(gate->WaitForBlock(block));
+    }
+    return absl::OkStatus();
+  }
+
+  const Layout* const layout_;
+  CallerVectors* const vectors_;
+  StepHandoff* const handoff_;
+  const TrainingStep* const step_;
+};
+
+// Numbers of samples; what they are the program knows.
+class CallerDataset final : public Dataset {
+ public:
+  explicit CallerDataset(const DatasetInfo* info) : info_(info) {}
+
+  int64_t num_train_samples() const override { return info_->num_train_samples; }
+  int64_t num_heldout_samples() const override { return info_->num_heldout_samples; }
+  int64_t tokens_per_sample() const override { return info_->tokens_per_sample; }
+  const std::string& fingerprint() const override { return info_->fingerprint; }
+  std::string Describe() const override {
+    return absl::StrCat(info_->num_train_samples, " samples of the program's, ",
+                        info_->num_heldout_samples, " held out");
+  }
+  absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
+    batch->num_samples = static_cast<int64_t>(samples.size());
+    batch->samples.assign(samples.begin(), samples.end());
+    return absl::OkStatus();
+  }
+  absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const override {
+    batch->num_samples = static_cast<int64_t>(samples.size());
+    batch->samples.clear();
+    for (const int64_t sample : samples) batch->samples.push_back({.epoch = 0, .index = sample});
+    return absl::OkStatus();
+  }
+
+ private:
+  const DatasetInfo* const info_;
+};
+
+}  // namespace
+
+CallerWorkload::CallerWorkload(Layout layout, DatasetInfo data, Deps deps)
+    : layout_(std::move(layout)),
+      data_(std::move(data)),
+      deps_(std::move(deps)),
+      model_(std::make_unique<CallerModel>(&layout_, deps_.vectors, deps_.handoff, &step_)),
+      dataset_(std::make_unique<CallerDataset>(&data_)) {}
+
+bool CallerWorkload::Serves(const Registration& registration) const {
+  return is_prepared_ && registration.layout().hash() == layout_.hash();
+}
+
+absl::Status CallerWorkload::Prepare(const Registration& registration, Device*, StopRequested) {
+  RETURN_IF_ERROR(CheckSameLayout(registration.layout(), "the server", layout_, "this program"));
+  is_prepared_ = true;
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

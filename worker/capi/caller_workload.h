@@ -1,0 +1,60 @@
+// The workload of a program that computes itself: a layout of its own, parameters and gradients in
+// main memory, and samples that it knows by their numbers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/cluster_messages.h"
+#include "common/layout.h"
+#include "worker/capi/step_handoff.h"
+#include "worker/workload.h"
+
+namespace lodestar {
+
+// The vectors of one model: f32, zero at first, Layout::num_elements() each. Between steps they are
+// the worker's; during one, its program's.
+struct CallerVectors {
+  std::vector<float> parameters;
+  std::vector<float> gradients;
+};
+
+class CallerWorkload final : public Workload {
+ public:
+  // `vectors` and `handoff` outlive the workload; so does what `on_job` refers to, which is told
+  // the settings of the job with each registration, on the worker's thread.
+  struct Deps {
+    CallerVectors* vectors = nullptr;
+    StepHandoff* handoff = nullptr;
+    std::function<void(const JobSpec&)> on_job;
+  };
+
+  CallerWorkload(Layout layout, DatasetInfo data, Deps deps);
+
+  std::optional<Layout> layout() const override { return layout_; }
+  bool Serves(const Registration& registration) const override;
+  absl::Status Prepare(const Registration& registration, Device* device,
+                       StopRequested stop_requested) override;
+  Model* model() override { return model_.get(); }
+  const Dataset* dataset() const override { return dataset_.get(); }
+  bool owns_partition() const override { return data_.own_partition; }
+  bool has_optimizer() const override { return true; }
+  void OnRegistered(const Registration& registration) override { deps_.on_job(registration.job); }
+  void OnStep(const TrainingStep& step) override { step_ = step; }
+
+ private:
+  const Layout layout_;
+  const DatasetInfo data_;
+  const Deps deps_;
+  TrainingStep step_;  // that the model trains next
+  bool is_prepared_ = false;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Dataset> dataset_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,195 @@
+#include "worker/capi/lodestar_worker.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/logging.h"
+#include "common/version.h"
+#include "worker/capi/worker_session.h"
+
+struct lodestar_worker {
+  lodestar::WorkerSession session;
+  std::vector<int64_t> samples;  // of the step at hand
+  std::vector<int64_t> epochs;
+};
+
+namespace lodestar {
+namespace {
+
+std::string& LastError() {
+  static thread_local std::string text;
+  return text;
+}
+
+int Report(const absl::Status& status) {
+  if (status.ok()) return 0;
+  LastError() = std::string(status.message());
+  return static_cast<int>(status.code());
+}
+
+// As a string that lives until this thread's next call.
+const char* Lend(std::string text) {
+  static thread_local std::string lent;
+  lent = std::move(text);
+  return lent.c_str();
+}
+
+absl::Status CheckArgument(const void* argument, const char* name) {
+  if (argument != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, " is null"));
+}
+
+absl::Status AddTensor(WorkerSession& session, const char* name, const int64_t* shape,
+                       int num_dimensions, int block, int decays) {
+  if (name == nullptr || num_dimensions < 0 || (shape == nullptr && num_dimensions > 0)) {
+    return absl::InvalidArgumentError("a tensor without a name or without its shape");
+  }
+  TensorSpec tensor;
+  tensor.name = name;
+  tensor.shape.assign(shape, shape + num_dimensions);
+  tensor.block = block;
+  tensor.decay = decays != 0;
+  return session.AddTensor(std::move(tensor));
+}
+
+absl::Status TellStep(const std::optional<HandedStep>& handed, lodestar_worker* worker,
+                      lodestar_step* step) {
+  worker->samples.clear();
+  worker->epochs.clear();
+  *step = {};
+  step->size = sizeof(lodestar_step);
+  step->kind = LODESTAR_STEP_END;
+  if (!handed.has_value()) return absl::OkStatus();
+  for (const SampleRef& sample : handed->samples) {
+    worker->samples.push_back(sample.index);
+    worker->epochs.push_back(sample.epoch);
+  }
+  step->kind = handed->is_training ? LODESTAR_STEP_TRAIN : LODESTAR_STEP_EVALUATE;
+  step->step = handed->training.step;
+  step->num_steps = handed->training.num_steps;
+  step->round = handed->training.round.value();
+  step->learning_rate = handed->training.learning_rate;
+  step->server_incarnation = handed->training.server_incarnation;
+  step->num_samples = static_cast<int64_t>(worker->samples.size());
+  step->samples = worker->samples.data();
+  step->epochs = worker->epochs.data();
+  step->first_position = handed->first_position;
+  return absl::OkStatus();
+}
+
+absl::Status Next(lodestar_worker* worker, lodestar_step* step) {
+  if (const absl::Status argument = CheckArgument(step, "step"); !argument.ok()) return argument;
+  if (step->size != sizeof(lodestar_step)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step.size is ", step->size, "; this library wants ", sizeof(lodestar_step)));
+  }
+  const absl::StatusOr<std::optional<HandedStep>> handed = worker->session.Next();
+  if (!handed.ok()) return handed.status();
+  return TellStep(*handed, worker, step);
+}
+
+}  // namespace
+}  // namespace lodestar
+
+using lodestar::Lend;
+using lodestar::Report;
+
+int lodestar_api_major(void) { return LODESTAR_API_MAJOR; }
+
+int lodestar_api_minor(void) { return LODESTAR_API_MINOR; }
+
+const char* lodestar_version(void) { return Lend(lodestar::SoftwareVersion()); }
+
+const char* lodestar_last_error(void) { return lodestar::LastError().c_str(); }
+
+int lodestar_set_log_level(const char* level) {
+  const absl::StatusOr<lodestar::LogLevel> parsed =
+      lodestar::ParseLogLevel(level == nullptr ? "" : level);
+  if (parsed.ok()) lodestar::InitLogging("lodestar", *parsed);
+  return Report(parsed.status());
+}
+
+lodestar_worker* lodestar_new(void) { return new lodestar_worker(); }
+
+void lodestar_free(lodestar_worker* worker) { delete worker; }
+
+int lodestar_set(lodestar_worker* worker, const char* setting, const char* value) {
+  if (setting == nullptr || value == nullptr) {
+    return Report(absl::InvalidArgumentError("a setting without a name or a value"));
+  }
+  return Report(worker->session.Set(setting, value));
+}
+
+int lodestar_add_tensor(lodestar_worker* worker, const char* name, const int64_t* shape,
+                        int num_dimensions, int block, int decays) {
+  return Report(lodestar::AddTensor(worker->session, name, shape, num_dimensions, block, decays));
+}
+
+int lodestar_set_data(lodestar_worker* worker, const char* fingerprint, int64_t num_train_samples,
+                      int64_t num_heldout_samples, int64_t predictions_per_sample, int is_own) {
+  return Report(worker->session.SetData({.fingerprint = fingerprint == nullptr ? "" : fingerprint,
+                                         .num_train_samples = num_train_samples,
+                                         .num_heldout_samples = num_heldout_samples,
+                                         .tokens_per_sample = predictions_per_sample,
+                                         .own_partition = is_own != 0}));
+}
+
+int lodestar_allocate(lodestar_worker* worker) { return Report(worker->session.Allocate()); }
+
+float* lodestar_parameters(lodestar_worker* worker) {
+  auto& vector = worker->session.vectors()->parameters;
+  return vector.empty() ? nullptr : vector.data();
+}
+
+float* lodestar_gradients(lodestar_worker* worker) {
+  auto& vector = worker->session.vectors()->gradients;
+  return vector.empty() ? nullptr : vector.data();
+}
+
+int64_t lodestar_num_elements(lodestar_worker* worker) {
+  return static_cast<int64_t>(worker->session.vectors()->parameters.size());
+}
+
+int64_t lodestar_offset(lodestar_worker* worker, const char* name) {
+  const auto& layout = worker->session.layout();
+  if (!layout.has_value() || name == nullptr) return -1;
+  const lodestar::TensorSpec* const tensor = layout->Find(name);
+  return tensor == nullptr ? -1 : tensor->offset;
+}
+
+int lodestar_start(lodestar_worker* worker) { return Report(worker->session.Start()); }
+
+const char* lodestar_job(lodestar_worker* worker, const char* setting) {
+  absl::StatusOr<std::string> value = worker->session.JobSetting(setting == nullptr ? "" : setting);
+  if (value.ok()) return Lend(*std::move(value));
+  Report(value.status());
+  return nullptr;
+}
+
+int lodestar_next(lodestar_worker* worker, lodestar_step* step) {
+  return Report(lodestar::Next(worker, step));
+}
+
+int lodestar_block_ready(lodestar_worker* worker, int block) {
+  return Report(worker->session.BlockReady(block));
+}
+
+int lodestar_step_done(lodestar_worker* worker, double loss_sum, int64_t num_correct,
+                       int64_t num_predictions) {
+  return Report(worker->session.FinishStep(lodestar::BatchResult{
+      .loss_sum = loss_sum, .num_correct = num_correct, .num_predictions = num_predictions}));
+}
+
+int lodestar_step_failed(lodestar_worker* worker, const char* why) {
+  return Report(worker->session.FinishStep(
+      absl::FailedPreconditionError(why == nullptr || *why == '\0' ? "the step has failed" : why)));
+}
+
+const char* lodestar_state(lodestar_worker* worker) { return Lend(worker->session.State()); }
+
+int lodestar_stop(lodestar_worker* worker) { return Report(worker->session.Stop()); }
+
+int lodestar_leave(lodestar_worker* worker) { return Report(worker->session.Leave()); }

@@ -1,0 +1,149 @@
+/* The C API of Lodestar's workers: a program computes, in whatever language and with whatever
+   library, and this side does the rest of what gpu_worker does: certificates, registration,
+   heartbeats, grants, exactly-once transfers with encodings, shared memory, reconnection, leaving.
+
+   A program makes a worker, says what it is (lodestar_set), which tensors it trains
+   (lodestar_add_tensor) and how much data it has (lodestar_set_data), allocates the two vectors,
+   writes its initial weights into the first one, and starts. Then it asks for steps until there
+   are no more:
+
+     lodestar_step step = {sizeof step};
+     while (lodestar_next(worker, &step) == 0 && step.kind != LODESTAR_STEP_END) {
+       // lodestar_parameters() has the weights to compute with, on the samples of the step.
+       if (step.kind == LODESTAR_STEP_TRAIN) {
+         // write the gradient of the mean loss into lodestar_gradients(); or, where the job has
+         // local steps (lodestar_job(worker, "has_local_steps") is "1"), make one step of an
+         // optimizer on lodestar_parameters()
+       }
+       lodestar_step_done(worker, loss_sum, num_correct, num_predictions);
+     }
+
+   All vectors are float (32 bits), all tensors one after the other in the order in which they were
+   added. The servers run with --model=client; the first client brings layout and weights, and all
+   others must have the same layout.
+
+   Functions that return int return 0, or a code of an error (those of gRPC) and leave its text for
+   lodestar_last_error() of the same thread. A worker is used by one thread at a time, but for
+   lodestar_block_ready(), lodestar_state() and lodestar_stop(), which any thread may call. */
+#ifndef WORKER_CAPI_LODESTAR_WORKER_H_
+#define WORKER_CAPI_LODESTAR_WORKER_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LODESTAR_API __attribute__((visibility("default")))
+
+/* Grows when a function is added; none is ever changed or taken away within one number of
+   lodestar_api_major(). */
+#define LODESTAR_API_MAJOR 1
+#define LODESTAR_API_MINOR 0
+
+LODESTAR_API int lodestar_api_major(void);
+LODESTAR_API int lodestar_api_minor(void);
+/* "0.9.0 (commit ...)" */
+LODESTAR_API const char* lodestar_version(void);
+/* Of the last function of this thread that returned an error; until its next one does. Never
+   null. */
+LODESTAR_API const char* lodestar_last_error(void);
+/* "debug", "info", "warn" or "error": from which level on the log, on stderr, has lines. Before the
+   first worker is made. */
+LODESTAR_API int lodestar_set_log_level(const char* level);
+
+typedef struct lodestar_worker lodestar_worker;
+
+/* Never null. */
+LODESTAR_API lodestar_worker* lodestar_new(void);
+/* Leaves the job if that was not done, and frees everything, the vectors, too. Null: nothing. */
+LODESTAR_API void lodestar_free(lodestar_worker* worker);
+
+/* Before lodestar_start(). Settings are called as the flags of gpu_worker, and mean the same:
+   coordinator, name, join, state_dir, tls_cert, tls_key, tls_ca, insecure ("0", "1"), shared_memory
+   ("0", "1"), leave_timeout ("30s"), threads (of encoding; "1"); and device, a name for people of
+   what the program computes on. Errors: INVALID_ARGUMENT naming the setting. */
+LODESTAR_API int lodestar_set(lodestar_worker* worker, const char* setting, const char* value);
+/* Appends a tensor of `num_dimensions` sizes, each at least 1. Blocks are the units of transfer: 0,
+   1, 2, ... in the order in which forward uses them; neighbours may share one. `decays`: whether
+   weight decay applies to it. */
+LODESTAR_API int lodestar_add_tensor(lodestar_worker* worker, const char* name,
+                                     const int64_t* shape, int num_dimensions, int block,
+                                     int decays);
+/* Samples are numbers from 0 on. `fingerprint`: 16 hex digits that are equal for workers that have
+   the same data, or empty: nobody compares. `predictions_per_sample`: tokens of a sequence, for
+   the rate in the log; else 1. `is_own`: the data is this worker's alone, as with
+   --data_partition=own. */
+LODESTAR_API int lodestar_set_data(lodestar_worker* worker, const char* fingerprint,
+                                   int64_t num_train_samples, int64_t num_heldout_samples,
+                                   int64_t predictions_per_sample, int is_own);
+
+/* Ends the list of tensors and makes both vectors, of zeros. Errors: INVALID_ARGUMENT naming the
+   tensor; FAILED_PRECONDITION a second time. */
+LODESTAR_API int lodestar_allocate(lodestar_worker* worker);
+/* Null, 0 before lodestar_allocate(). */
+LODESTAR_API float* lodestar_parameters(lodestar_worker* worker);
+LODESTAR_API float* lodestar_gradients(lodestar_worker* worker);
+LODESTAR_API int64_t lodestar_num_elements(lodestar_worker* worker);
+/* Where a tensor begins, in elements; -1: there is none of that name. */
+LODESTAR_API int64_t lodestar_offset(lodestar_worker* worker, const char* name);
+
+/* Connects, on a thread of its own, and trains until the job is done. Errors: INVALID_ARGUMENT,
+   FAILED_PRECONDITION if something is missing; all others come from lodestar_next(). */
+LODESTAR_API int lodestar_start(lodestar_worker* worker);
+/* A setting of the job, as text: mode, has_local_steps ("0", "1"), local_steps, batch_size,
+   global_batch_size, optimizer, learning_rate, momentum, beta1, beta2, epsilon, weight_decay,
+   clip_norm, rounds, seed. Blocks until the worker has registered; until the next call. Null: it
+   will not any more, or there is no such setting. */
+LODESTAR_API const char* lodestar_job(lodestar_worker* worker, const char* setting);
+
+enum {
+  LODESTAR_STEP_TRAIN = 1,
+  LODESTAR_STEP_EVALUATE = 2, /* the loss alone, of held-out samples */
+  LODESTAR_STEP_END = 3,      /* the job is done, or the worker was told to stop */
+};
+
+typedef struct lodestar_step {
+  size_t size; /* sizeof(lodestar_step), set by the caller */
+  int32_t kind;
+  int32_t step; /* of the round, from 0 on, of num_steps */
+  int32_t num_steps;
+  int64_t round;
+  double learning_rate;        /* of the job's schedule */
+  uint64_t server_incarnation; /* another one: the servers have begun anew */
+  /* Which samples, and in which passes over the data (of held-out ones: 0); until the step is done.
+     A sample may come with any worker, but within a pass with one only. */
+  int64_t num_samples;
+  const int64_t* samples;
+  const int64_t* epochs;
+  int64_t first_position; /* of the first one among all samples that the job has trained on */
+} lodestar_step;
+
+/* Blocks until there is something to compute, with all weights in place. Errors: what the worker
+   has ended with; FAILED_PRECONDITION if the last step is not done. */
+LODESTAR_API int lodestar_next(lodestar_worker* worker, lodestar_step* step);
+/* The gradient of a block is there, and may be sent while the others are computed. Blocks that are
+   not told of are sent when the step is done. */
+LODESTAR_API int lodestar_block_ready(lodestar_worker* worker, int block);
+/* Sums over the step's predictions: losses in nats, and how many were right. num_predictions 0: not
+   known. */
+LODESTAR_API int lodestar_step_done(lodestar_worker* worker, double loss_sum, int64_t num_correct,
+                                    int64_t num_predictions);
+/* The step cannot be computed: the worker leaves the job, and lodestar_next() says why. */
+LODESTAR_API int lodestar_step_failed(lodestar_worker* worker, const char* why);
+
+/* "wait", "pull", "compute", "push", ...: what the worker does now. Until the thread's next call.
+ */
+LODESTAR_API const char* lodestar_state(lodestar_worker* worker);
+/* As SIGTERM does with gpu_worker: steps come until the round at hand is over. */
+LODESTAR_API int lodestar_stop(lodestar_worker* worker);
+/* Leaves at once, without the step at hand; local steps before it are handed in. Blocks until that
+   is done. Errors: DEADLINE_EXCEEDED: the servers have not taken the last round. */
+LODESTAR_API int lodestar_leave(lodestar_worker* worker);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* WORKER_CAPI_LODESTAR_WORKER_H_ */

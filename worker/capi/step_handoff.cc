@@ -1,0 +1,86 @@
+#include "worker/capi/step_handoff.h"
+
+#include <utility>
+
+namespace lodestar {
+
+absl::StatusOr<BatchResult> StepHandoff::Compute(HandedStep step, GradientSink* sink) {
+  absl::MutexLock lock(&mutex_);
+  step_ = std::move(step);
+  ready_blocks_.clear();
+  state_ = State::kOffered;
+  const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return state_ == State::kFinished || has_left_ || !ready_blocks_.empty();
+  };
+  absl::Status told;  // by the sink; the program's step goes on all the same
+  while (true) {
+    mutex_.Await(absl::Condition(&has_news));
+    if (!ready_blocks_.empty()) {
+      const int block = ready_blocks_.front();
+      ready_blocks_.pop_front();
+      if (sink == nullptr || !told.ok()) continue;
+      mutex_.Unlock();
+      told = sink->BlockReady(block);
+      mutex_.Lock();
+      continue;
+    }
+    const State state = std::exchange(state_, State::kIdle);
+    if (state == State::kOffered) return absl::CancelledError("the program takes no more steps");
+    if (state == State::kTaken) {
+      return absl::FailedPreconditionError("the program has left in the middle of a step");
+    }
+    if (!told.ok()) return told;
+    return result_;
+  }
+}
+
+void StepHandoff::End(const absl::Status& outcome) {
+  absl::MutexLock lock(&mutex_);
+  state_ = State::kEnded;
+  outcome_ = outcome;
+}
+
+absl::StatusOr<std::optional<HandedStep>> StepHandoff::Next() {
+  absl::MutexLock lock(&mutex_);
+  if (state_ == State::kTaken) {
+    return absl::FailedPreconditionError(
+        "the last step is not finished: say that it is done, or that it has failed, before asking "
+        "for another one");
+  }
+  const auto has_step = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return state_ == State::kOffered || state_ == State::kEnded;
+  };
+  mutex_.Await(absl::Condition(&has_step));
+  if (state_ == State::kOffered) {
+    state_ = State::kTaken;
+    return step_;
+  }
+  if (!outcome_.ok()) return outcome_;
+  return std::nullopt;
+}
+
+absl::Status StepHandoff::BlockReady(int block) {
+  absl::MutexLock lock(&mutex_);
+  if (state_ != State::kTaken || !step_.is_training) {
+    return absl::FailedPreconditionError("a block is ready, and no step of training is at hand");
+  }
+  ready_blocks_.push_back(block);
+  return absl::OkStatus();
+}
+
+absl::Status StepHandoff::Finish(absl::StatusOr<BatchResult> result) {
+  absl::MutexLock lock(&mutex_);
+  if (state_ != State::kTaken) {
+    return absl::FailedPreconditionError("a step is done, and none is at hand");
+  }
+  result_ = std::move(result);
+  state_ = State::kFinished;
+  return absl::OkStatus();
+}
+
+void StepHandoff::Leave() {
+  absl::MutexLock lock(&mutex_);
+  has_left_ = true;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,67 @@
+// StepHandoff: where the thread of a worker, which wants steps computed, meets the threads of the
+// program that computes them. One step at a time.
+//
+//   worker        Compute() ......................................... returns
+//                    |  offered                          ^ blocks, one by one ^ done
+//                    v                                   |                    |
+//   program       Next() returns ... forward, backward: BlockReady() ... Finish()
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/data/dataset.h"
+#include "worker/model/model.h"
+#include "worker/trainer/round_runner.h"
+
+namespace lodestar {
+
+// What the program is to compute with the weights as they are.
+struct HandedStep {
+  bool is_training = false;        // else the loss alone, of held-out samples
+  TrainingStep training;           // where is_training
+  std::vector<SampleRef> samples;  // at least one
+  int64_t first_position = 0;      // of the first among all samples of the job; where is_training
+};
+
+// Thread-safe.
+class StepHandoff {
+ public:
+  // Of the worker. Blocks until the program has computed the step; tells `sink` (null: nobody) of
+  // blocks meanwhile. Errors: what the program's step has failed with; Cancelled once it has left
+  // and had not taken the step, FailedPrecondition if it had; those of the sink.
+  absl::StatusOr<BatchResult> Compute(HandedStep step, GradientSink* sink)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // No more steps come, and this is how the worker has ended.
+  void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Of the program. Blocks until there is a step; none: the worker has ended well. Errors:
+  // FailedPrecondition if the last step is not finished; what the worker has ended with.
+  absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The gradient of the block will not change any more in the step that was taken. Blocks that are
+  // not told of are ready with Finish(). Errors: FailedPrecondition without a step of training.
+  absl::Status BlockReady(int block) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The step that was taken is done, or has failed. Errors: FailedPrecondition without one.
+  absl::Status Finish(absl::StatusOr<BatchResult> result) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The program takes no more steps, and does not finish the one that it may have.
+  void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  enum class State : uint8_t { kIdle, kOffered, kTaken, kFinished, kEnded };
+
+  absl::Mutex mutex_;
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kIdle;
+  HandedStep step_ ABSL_GUARDED_BY(mutex_);                     // kOffered, kTaken
+  std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);        // that the sink is to be told of
+  absl::StatusOr<BatchResult> result_ ABSL_GUARDED_BY(mutex_);  // kFinished
+  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                // kEnded
+  bool has_left_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,124 @@
+#include "worker/capi/step_handoff.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "common/testing/status_matchers.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RecordingSink final : public GradientSink {
+ public:
+  absl::Status BlockReady(int block) override {
+    blocks_.push_back(block);
+    return failure_;
+  }
+
+  std::vector<int> blocks_;
+  absl::Status failure_;
+};
+
+HandedStep TrainingOn(std::vector<SampleRef> samples) {
+  HandedStep step;
+  step.is_training = true;
+  step.samples = std::move(samples);
+  return step;
+}
+
+class StepHandoffTest : public ::testing::Test {
+ protected:
+  ~StepHandoffTest() override {
+    if (worker_.joinable()) worker_.join();
+  }
+  void ComputeOnAnotherThread(HandedStep step) {
+    worker_ = std::thread([this, step] { result_ = handoff_.Compute(step, &sink_); });
+  }
+  // What Compute() has returned.
+  const absl::StatusOr<BatchResult>& Result() {
+    worker_.join();
+    return result_;
+  }
+
+  StepHandoff handoff_;
+  RecordingSink sink_;
+  absl::StatusOr<BatchResult> result_;
+  std::thread worker_;
+};
+
+TEST_F(StepHandoffTest, AStepGoesToTheProgramAndItsResultBack) {
+  ComputeOnAnotherThread(TrainingOn({{.epoch = 2, .index = 7}}));
+  ASSERT_OK_AND_ASSIGN(const std::optional<HandedStep> step, handoff_.Next());
+  ASSERT_TRUE(step.has_value());
+  EXPECT_TRUE(step->is_training);
+  EXPECT_THAT(step->samples, ElementsAre(SampleRef{.epoch = 2, .index = 7}));
+  EXPECT_OK(handoff_.BlockReady(1));
+  EXPECT_OK(handoff_.BlockReady(0));
+  EXPECT_OK(handoff_.Finish(BatchResult{.loss_sum = 3.0}));
+  ASSERT_OK(Result());
+  EXPECT_EQ(result_->loss_sum, 3.0);
+  EXPECT_THAT(sink_.blocks_, ElementsAre(1, 0));
+}
+
+TEST_F(StepHandoffTest, WhatIsNotAtHandIsRefused) {
+  EXPECT_THAT(handoff_.BlockReady(0), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(handoff_.Finish(BatchResult{}), StatusIs(absl::StatusCode::kFailedPrecondition));
+  ComputeOnAnotherThread(TrainingOn({{}}));
+  EXPECT_OK(handoff_.Next());
+  EXPECT_THAT(handoff_.Next(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        HasSubstr("the last step is not finished")));
+  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  EXPECT_THAT(handoff_.Finish(BatchResult{}), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_OK(Result());
+}
+
+TEST_F(StepHandoffTest, BlocksAreOfTrainingOnly) {
+  HandedStep evaluation;
+  evaluation.samples = {{}};
+  ComputeOnAnotherThread(evaluation);
+  EXPECT_OK(handoff_.Next());
+  EXPECT_THAT(handoff_.BlockReady(0), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  EXPECT_OK(Result());
+}
+
+TEST_F(StepHandoffTest, AFailureOfEitherSideEndsTheStep) {
+  ComputeOnAnotherThread(TrainingOn({{}}));
+  EXPECT_OK(handoff_.Next());
+  EXPECT_OK(handoff_.Finish(absl::InternalError("out of memory")));
+  EXPECT_THAT(Result(), StatusIs(absl::StatusCode::kInternal, "out of memory"));
+  sink_.failure_ = absl::AbortedError("the life is over");
+  ComputeOnAnotherThread(TrainingOn({{}}));
+  EXPECT_OK(handoff_.Next());
+  // The program goes on with its step; it is over when the program says so.
+  EXPECT_OK(handoff_.BlockReady(0));
+  EXPECT_OK(handoff_.BlockReady(1));
+  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  EXPECT_THAT(Result(), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(sink_.blocks_, ElementsAre(0));
+}
+
+TEST_F(StepHandoffTest, WhoLeavesTakesNoStepAndFinishesNone) {
+  ComputeOnAnotherThread(TrainingOn({{}}));
+  EXPECT_OK(handoff_.Next());
+  handoff_.Leave();
+  EXPECT_THAT(Result(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr("in the middle of a step")));
+  EXPECT_THAT(handoff_.Compute(TrainingOn({{}}), &sink_), StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST_F(StepHandoffTest, TheEndIsToldToWhoeverAsks) {
+  handoff_.End(absl::OkStatus());
+  ASSERT_OK_AND_ASSIGN(const std::optional<HandedStep> none, handoff_.Next());
+  EXPECT_FALSE(none.has_value());
+  handoff_.End(absl::PermissionDeniedError("revoked"));
+  EXPECT_THAT(handoff_.Next(), StatusIs(absl::StatusCode::kPermissionDenied, "revoked"));
+}
+
+}  // namespace
+}  // namespace lodestar

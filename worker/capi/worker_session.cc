@@ -1,0 +1,254 @@
+#include "worker/capi/worker_session.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/address_list.h"
+#include "common/clock.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+absl::Status BadSetting(absl::string_view setting, absl::string_view value,
+                        absl::string_view allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("setting ", setting, "='", value, "': allowed is ", allowed));
+}
+
+absl::StatusOr<bool> ParseSwitch(absl::string_view setting, absl::string_view value) {
+  if (value == "0" || value == "1") return value == "1";
+  return BadSetting(setting, value, "0 or 1");
+}
+
+std::string NumberText(double value) { return absl::StrCat(value); }
+
+// In the words of the server's flags. Errors: InvalidArgument.
+absl::StatusOr<std::string> SettingOf(const JobSpec& job, absl::string_view setting) {
+  if (setting == "mode") return std::string(ModeName(job.mode));
+  if (setting == "has_local_steps") return std::string(HasLocalSteps(job) ? "1" : "0");
+  if (setting == "local_steps") return absl::StrCat(job.local_steps);
+  if (setting == "batch_size") return absl::StrCat(job.batch_size);
+  if (setting == "global_batch_size") return absl::StrCat(job.global_batch_size);
+  if (setting == "optimizer") return std::string(OptimizerKindName(job.optimizer.kind));
+  if (setting == "learning_rate") return NumberText(job.schedule.peak);
+  if (setting == "momentum") return NumberText(job.optimizer.momentum);
+  if (setting == "beta1") return NumberText(job.optimizer.beta1);
+  if (setting == "beta2") return NumberText(job.optimizer.beta2);
+  if (setting == "epsilon") return NumberText(job.optimizer.epsilon);
+  if (setting == "weight_decay") return NumberText(job.optimizer.weight_decay);
+  if (setting == "clip_norm") return NumberText(job.clip_norm);
+  if (setting == "rounds") return absl::StrCat(job.schedule.total_rounds);
+  if (setting == "seed") return absl::StrCat(job.seed);
+  return absl::InvalidArgumentError(absl::StrCat("the job has no setting '", setting, "'"));
+}
+
+}  // namespace
+
+WorkerSession::WorkerSession() {
+  config_.device = {.kind = "cpu", .threads = 1};
+  config_.device_name = "a program of its own";
+  config_.instance_id = RandomInstanceId();
+  config_.name = DefaultWorkerName();
+  entrance_.coordinator = config_.coordinator.ToString();
+}
+
+WorkerSession::~WorkerSession() {
+  if (thread_.joinable()) Leave().IgnoreError();
+}
+
+absl::Status WorkerSession::CheckNotStarted() const {
+  if (!has_started_) return absl::OkStatus();
+  return absl::FailedPreconditionError("the worker has been started already");
+}
+
+absl::Status WorkerSession::CheckStarted() const {
+  if (has_started_) return absl::OkStatus();
+  return absl::FailedPreconditionError("the worker has not been started");
+}
+
+absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view value) {
+  RETURN_IF_ERROR(CheckNotStarted());
+  const std::string text(value);
+  if (setting == "coordinator") {
+    ASSIGN_OR_RETURN(config_.coordinator, AddressList::Parse(setting, text));
+    entrance_.coordinator = text;
+    entrance_.has_coordinator = true;
+  } else if (setting == "name") {
+    RETURN_IF_ERROR(CheckWorkerName("setting name", text));
+    config_.name = text;
+    entrance_.name = text;
+  } else if (setting == "join") {
+    entrance_.security.join = text;
+  } else if (setting == "state_dir") {
+    entrance_.security.state_dir = text;
+  } else if (setting == "tls_cert") {
+    entrance_.security.own.certificate = text;
+  } else if (setting == "tls_key") {
+    entrance_.security.own.key = text;
+  } else if (setting == "tls_ca") {
+    entrance_.security.own.authority = text;
+  } else if (setting == "insecure") {
+    ASSIGN_OR_RETURN(entrance_.security.insecure, ParseSwitch(setting, value));
+  } else if (setting == "shared_memory") {
+    ASSIGN_OR_RETURN(config_.shared_memory, ParseSwitch(setting, value));
+  } else if (setting == "leave_timeout") {
+    if (!absl::ParseDuration(value, &config_.life.leave_timeout) ||
+        config_.life.leave_timeout < absl::Seconds(1)) {
+      return BadSetting(setting, value, "a duration such as 30s or 5m, from 1s on");
+    }
+  } else if (setting == "threads") {
+    int threads = 0;
+    if (!absl::SimpleAtoi(value, &threads) || threads < 0 || threads > kMaxThreads) {
+      return BadSetting(setting, value, absl::StrCat("0 (one per core) to ", kMaxThreads));
+    }
+    config_.device.threads = threads;
+  } else if (setting == "device") {
+    config_.device_name = text;
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no setting '", setting,
+                     "'; there are: coordinator, name, join, state_dir, tls_cert, tls_key, tls_ca, "
+                     "insecure, shared_memory, leave_timeout, threads, device"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSession::AddTensor(TensorSpec tensor) {
+  if (layout_.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("tensor '", tensor.name, "' comes after the vectors were allocated"));
+  }
+  tensors_.push_back(std::move(tensor));
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSession::SetData(const DatasetInfo& data) {
+  RETURN_IF_ERROR(CheckNotStarted());
+  if (data.num_train_samples < 1 || data.num_heldout_samples < 0 || data.tokens_per_sample < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        data.num_train_samples, " training samples, ", data.num_heldout_samples, " held out, ",
+        data.tokens_per_sample, " predictions in each; allowed are at least 1, 0 and 1"));
+  }
+  data_ = data;
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSession::Allocate() {
+  if (layout_.has_value()) {
+    return absl::FailedPreconditionError("the vectors were allocated already");
+  }
+  ASSIGN_OR_RETURN(layout_, Layout::FromTensors(tensors_));
+  vectors_.parameters.assign(layout_->num_elements(), 0.0f);
+  vectors_.gradients.assign(layout_->num_elements(), 0.0f);
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSession::Start() {
+  RETURN_IF_ERROR(CheckNotStarted());
+  if (!layout_.has_value() || !data_.has_value()) {
+    return absl::FailedPreconditionError(
+        "before a worker starts it needs its tensors (then the vectors are allocated) and its "
+        "data: how many samples there are");
+  }
+  ASSIGN_OR_RETURN(entrance_.security, CompleteSecurityFlags(std::move(entrance_.security)));
+  config_.insecure = entrance_.security.insecure;
+  RETURN_IF_ERROR(CheckMayEnter(entrance_));
+  has_started_ = true;
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void WorkerSession::Run() {
+  const absl::Status outcome = EnterAndRun();
+  {
+    absl::MutexLock lock(&mutex_);
+    outcome_ = outcome;
+  }
+  handoff_.End(outcome);
+  FlushLog();
+}
+
+absl::Status WorkerSession::EnterAndRun() {
+  const auto is_stopping = [this] {
+    absl::MutexLock lock(&mutex_);
+    return is_stopping_;
+  };
+  const absl::StatusOr<std::unique_ptr<WorkerCredentials>> credentials =
+      WorkerCredentials::Await(entrance_, is_stopping, &config_);
+  if (absl::IsCancelled(credentials.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(credentials.status());
+  auto workload = std::make_unique<CallerWorkload>(
+      *layout_, *data_,
+      CallerWorkload::Deps{
+          .vectors = &vectors_, .handoff = &handoff_, .on_job = [this](const JobSpec& job) {
+            absl::MutexLock lock(&mutex_);
+            job_ = job;
+          }});
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> made,
+                   Worker::Create(config_, std::move(workload), &Clock::Real()));
+  Worker* worker = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    worker_ = std::move(made);
+    worker = worker_.get();
+    if (is_stopping_) worker->RequestStop();
+  }
+  const absl::Status outcome = worker->Run();
+  (*credentials)->OnEnd(outcome);
+  return outcome;
+}
+
+absl::StatusOr<std::string> WorkerSession::JobSetting(absl::string_view setting) {
+  RETURN_IF_ERROR(CheckStarted());
+  absl::MutexLock lock(&mutex_);
+  const auto is_known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return job_.has_value() || outcome_.has_value();
+  };
+  mutex_.Await(absl::Condition(&is_known));
+  if (job_.has_value()) return SettingOf(*job_, setting);
+  if (!outcome_->ok()) return *outcome_;
+  return absl::CancelledError("the worker was told to stop before it knew the job");
+}
+
+absl::Status WorkerSession::BlockReady(int block) {
+  if (!layout_.has_value() || block < 0 || block >= layout_->num_blocks()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("block ", block, " is ready; the layout has blocks 0 to ",
+                     layout_.has_value() ? layout_->num_blocks() - 1 : -1));
+  }
+  return handoff_.BlockReady(block);
+}
+
+absl::Status WorkerSession::FinishStep(absl::StatusOr<BatchResult> result) {
+  return handoff_.Finish(std::move(result));
+}
+
+std::string WorkerSession::State() {
+  absl::MutexLock lock(&mutex_);
+  if (outcome_.has_value()) return "ended";
+  if (worker_ == nullptr) return "start";
+  return worker_->activity();
+}
+
+absl::Status WorkerSession::Stop() {
+  RETURN_IF_ERROR(CheckStarted());
+  absl::MutexLock lock(&mutex_);
+  is_stopping_ = true;
+  if (worker_ != nullptr) worker_->RequestStop();
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSession::Leave() {
+  RETURN_IF_ERROR(Stop());
+  handoff_.Leave();
+  if (thread_.joinable()) thread_.join();
+  absl::MutexLock lock(&mutex_);
+  return *outcome_;
+}
+
+}  // namespace lodestar

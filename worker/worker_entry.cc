@@ -1,0 +1,102 @@
+#include "worker/worker_entry.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/address_list.h"
+#include "common/logging.h"
+#include "common/status_macros.h"
+#include "proto/tls_doubts.h"
+
+namespace lodestar {
+namespace {
+
+constexpr absl::Duration kLookAtServer = absl::Seconds(2);
+constexpr size_t kMaxNameBytes = 64;
+constexpr size_t kMaxHostBytes = 48;  // of a name
+
+absl::Status TakeOver(const ClusterEntry& entry, const WorkerEntrance& entrance,
+                      Worker::Config& config) {
+  if (!entry.files.has_value()) return absl::OkStatus();
+  config.security = entry.MakeSecurity();
+  if (entrance.name.empty()) config.name = absl::StrCat(entry.identity->name, ".", getpid());
+  if (!entrance.has_coordinator && !entry.servers.empty()) {
+    ASSIGN_OR_RETURN(config.coordinator, AddressList::Parse("join", entry.servers));
+  }
+  config.find_tls_doubts = [files = *entry.files, servers = config.coordinator.ToString()] {
+    return FindTlsDoubts(files, servers, kLookAtServer);
+  };
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string DefaultWorkerName() {
+  char host[64] = {};
+  if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
+  const std::string first_label = std::string(host).substr(0, std::string(host).find('.'));
+  return absl::StrCat(first_label.empty() ? "worker" : first_label.substr(0, kMaxHostBytes), "-",
+                      getpid());
+}
+
+absl::Status CheckWorkerName(absl::string_view what, absl::string_view name) {
+  const bool is_clean = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '_' || c == '-';
+  });
+  if (is_clean && !name.empty() && name.size() <= kMaxNameBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, "='", name, "': allowed is letters, digits, '.', '_' and '-', at most ",
+                   kMaxNameBytes, " of them"));
+}
+
+uint64_t RandomInstanceId() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+absl::Status CheckMayEnter(const WorkerEntrance& entrance) {
+  const SecurityFlags& security = entrance.security;
+  if (!security.join.empty() || security.has_own() ||
+      KeepsCertificate(security, Role::kWorker, entrance.name)) {
+    return absl::OkStatus();
+  }
+  const absl::Status may_be_plain =
+      CheckMayBePlain("coordinator", entrance.coordinator, security.insecure);
+  const std::string leftovers = LeftoversText(security, Role::kWorker, entrance.name);
+  if (may_be_plain.ok() || leftovers.empty()) return may_be_plain;
+  return absl::InvalidArgumentError(
+      absl::StrCat(may_be_plain.message(),
+                   ". Of the certificates that are kept here none will do: ", leftovers));
+}
+
+WorkerCredentials::WorkerCredentials(const ClusterEntry& entry) : entry_(entry) {
+  if (entry_.is_renewable) renewer_.emplace(*entry_.files, entry_.servers);
+}
+
+absl::StatusOr<std::unique_ptr<WorkerCredentials>> WorkerCredentials::Await(
+    const WorkerEntrance& entrance, const std::function<bool()>& is_interrupted,
+    Worker::Config* config) {
+  ASSIGN_OR_RETURN(const ClusterEntry entry,
+                   AwaitEntry(entrance.security, {Role::kWorker}, entrance.name,
+                              entrance.coordinator, is_interrupted));
+  RETURN_IF_ERROR(TakeOver(entry, entrance, *config));
+  return std::unique_ptr<WorkerCredentials>(new WorkerCredentials(entry));
+}
+
+void WorkerCredentials::OnEnd(const absl::Status& outcome) const {
+  if (!absl::IsUnauthenticated(outcome) || !entry_.is_renewable) return;
+  ThrowAwayCertificate(*entry_.files, outcome.message());
+  LogInfo(
+      "the certificate in {} is not used any more; the next start enrols anew, with what "
+      "--join says then; whoever was revoked needs what `psctl token create --name={}` prints "
+      "after that",
+      entry_.files->certificate, entry_.identity->name);
+}
+
+}  // namespace lodestar

@@ -1,0 +1,48 @@
+// Workload: what one worker computes of a job: its model and the data that it learns from. One
+// class where both are built in (built_in_workload.h), one where another program computes
+// (capi/caller_workload.h).
+#pragma once
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "common/cluster_messages.h"
+#include "kernels/device.h"
+#include "worker/data/data_file.h"
+#include "worker/data/dataset.h"
+#include "worker/model/model.h"
+#include "worker/trainer/round_runner.h"
+
+namespace lodestar {
+
+// Used by one thread at a time.
+class Workload {
+ public:
+  virtual ~Workload() = default;
+
+  // Of a model that the servers do not know; none: they do.
+  virtual std::optional<Layout> layout() const { return std::nullopt; }
+
+  // A life begins.
+  virtual void OnRegistered(const Registration&) {}
+  // Whether model and data that Prepare() made last serve this job, too.
+  virtual bool Serves(const Registration& registration) const = 0;
+  // Makes model and data of the job, on `device`, in place of those made before, which nobody uses
+  // any more. May take long, and asks `stop_requested` now and then. Errors: FailedPrecondition if
+  // the job is of another model; ResourceExhausted; those of the data.
+  virtual absl::Status Prepare(const Registration& registration, Device* device,
+                               StopRequested stop_requested) = 0;
+  // Null before Prepare().
+  virtual Model* model() = 0;
+  virtual const Dataset* dataset() const = 0;
+  // The data is local to this worker: samples are its own.
+  virtual bool owns_partition() const = 0;
+
+  // Whether local steps are made by an optimizer of the model's own: TrainStep() leaves the weights
+  // of the next step.
+  virtual bool has_optimizer() const { return false; }
+  // Comes before each step of training.
+  virtual void OnStep(const TrainingStep&) {}
+};
+
+}  // namespace lodestar
