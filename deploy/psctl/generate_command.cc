@@ -14,7 +14,6 @@
 #include "worker/model/tokenizer_files.h"
 
 namespace lodestar {
-
 namespace {
 
 // That of --tokenizer, else that in the folder of the model, else bytes. Files beside a model of

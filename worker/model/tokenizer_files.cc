@@ -155,6 +155,30 @@ absl::Status CheckByteLevel(const SortedJson& file, const std::string& part) {
   return Unknown(part, seen, "one of type \"ByteLevel\"");
 }
 
+absl::StatusOr<BytePairTokenizer::Config> ReadConfig(FileSystem& file_system,
+                                                     const std::string& path) {
+  const std::string prefix = absl::StrCat(path, "/");
+  if (!file_system.IsDirectory(path) || file_system.Exists(prefix + kTokenizerFile)) {
+    const std::string file = file_system.IsDirectory(path) ? prefix + kTokenizerFile : path;
+    ASSIGN_OR_RETURN(const std::string text, file_system.ReadWholeFile(file, kMaxFileBytes));
+    return ParseTokenizerJson(text);
+  }
+  if (!HasTokenizer(file_system, path)) {
+    return absl::NotFoundError(absl::StrCat("there is neither ", kTokenizerFile, " nor ",
+                                            kVocabularyFile, " and ", kMergesFile));
+  }
+  ASSIGN_OR_RETURN(const std::string vocabulary,
+                   file_system.ReadWholeFile(prefix + kVocabularyFile, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string merges,
+                   file_system.ReadWholeFile(prefix + kMergesFile, kMaxFileBytes));
+  return ParseVocabulary(vocabulary, merges);
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Open(FileSystem& file_system, const std::string& path) {
+  ASSIGN_OR_RETURN(const BytePairTokenizer::Config config, ReadConfig(file_system, path));
+  return BytePairTokenizer::Create(config);
+}
+
 }  // namespace
 
 absl::StatusOr<BytePairTokenizer::Config> ParseTokenizerJson(absl::string_view text) {
@@ -191,34 +215,6 @@ absl::StatusOr<BytePairTokenizer::Config> ParseVocabulary(absl::string_view voca
   }
   return config;
 }
-
-namespace {
-
-absl::StatusOr<BytePairTokenizer::Config> ReadConfig(FileSystem& file_system,
-                                                     const std::string& path) {
-  const std::string prefix = absl::StrCat(path, "/");
-  if (!file_system.IsDirectory(path) || file_system.Exists(prefix + kTokenizerFile)) {
-    const std::string file = file_system.IsDirectory(path) ? prefix + kTokenizerFile : path;
-    ASSIGN_OR_RETURN(const std::string text, file_system.ReadWholeFile(file, kMaxFileBytes));
-    return ParseTokenizerJson(text);
-  }
-  if (!HasTokenizer(file_system, path)) {
-    return absl::NotFoundError(absl::StrCat("there is neither ", kTokenizerFile, " nor ",
-                                            kVocabularyFile, " and ", kMergesFile));
-  }
-  ASSIGN_OR_RETURN(const std::string vocabulary,
-                   file_system.ReadWholeFile(prefix + kVocabularyFile, kMaxFileBytes));
-  ASSIGN_OR_RETURN(const std::string merges,
-                   file_system.ReadWholeFile(prefix + kMergesFile, kMaxFileBytes));
-  return ParseVocabulary(vocabulary, merges);
-}
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> Open(FileSystem& file_system, const std::string& path) {
-  ASSIGN_OR_RETURN(const BytePairTokenizer::Config config, ReadConfig(file_system, path));
-  return BytePairTokenizer::Create(config);
-}
-
-}  // namespace
 
 bool HasTokenizer(FileSystem& file_system, const std::string& folder) {
   const auto has = [&](const char* name) {
