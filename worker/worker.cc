@@ -195,12 +195,7 @@ void Worker::Do(const Lifecycle::Prepare&) {
 }
 
 void Worker::Do(const Lifecycle::TryPaths&) {
-  std::shared_ptr<CancellableTransport> transport;
-  {
-    absl::MutexLock lock(&mutex_);
-    transport = transport_;
-  }
-  absl::Status tried = transport->StartTrial()->Wait();
+  absl::Status tried = CurrentTransport()->StartTrial()->Wait();
   // There are no weights yet; that was said by the servers, so they can be reached.
   if (absl::IsNotFound(tried)) tried = absl::OkStatus();
   absl::MutexLock lock(&mutex_);
@@ -218,6 +213,8 @@ void Worker::Do(const Lifecycle::AskForGrant& ask) {
   const absl::Time asked = clock_->Now();
   const absl::StatusOr<Grant> grant = link_->NextGrant(ask.report, ask.leaving);
   if (grant.ok()) TellProgress(*grant);
+  if (grant.ok() && grant->kind == Grant::Kind::kDone && !grant->has_failed)
+    TakeLastWeights(*grant);
   const bool has_work =
       grant.ok() && (grant->kind == Grant::Kind::kTrain || grant->kind == Grant::Kind::kEvaluate);
   if (trace_ != nullptr && has_work) {
@@ -358,12 +355,7 @@ DatasetInfo Worker::InfoOfData() const {
 absl::Status Worker::HandInInitialWeights() {
   if (!registration_->needs_initial_weights) return absl::OkStatus();
   LogInfo("the job begins with this worker's weights");
-  std::shared_ptr<CancellableTransport> transport;
-  {
-    absl::MutexLock lock(&mutex_);
-    transport = transport_;
-  }
-  return runner_->HandInInitialWeights(*registration_, transport.get());
+  return runner_->HandInInitialWeights(*registration_, CurrentTransport().get());
 }
 
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
@@ -390,17 +382,29 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
 }
 
 absl::StatusOr<RoundReport> Worker::RunRound(const Grant& grant) {
-  std::shared_ptr<CancellableTransport> transport;
-  {
-    absl::MutexLock lock(&mutex_);
-    transport = transport_;
-  }
   TraceSpan span(trace_.get(), "training", "round");
-  return runner_->Run({.registration = &*registration_,
-                       .sample_order = &*sample_order_,
-                       .transport = transport.get(),
-                       .is_over = [this] { return IsLifeOver(); }},
-                      grant);
+  const std::shared_ptr<CancellableTransport> transport = CurrentTransport();
+  return runner_->Run(ContextOf(transport.get()), grant);
+}
+
+void Worker::TakeLastWeights(const Grant& done) {
+  if (!workload_->wants_last_weights()) return;
+  const Round min_round = HasRosters(registration_->job) ? done.round : Round(0);
+  const std::shared_ptr<CancellableTransport> transport = CurrentTransport();
+  const absl::Status pulled = runner_->PullWeights(ContextOf(transport.get()), min_round);
+  if (!pulled.ok()) LogWarn("the last weights did not come: {}", pulled.message());
+}
+
+std::shared_ptr<CancellableTransport> Worker::CurrentTransport() {
+  absl::MutexLock lock(&mutex_);
+  return transport_;
+}
+
+LifeContext Worker::ContextOf(ParameterTransport* transport) {
+  return {.registration = &*registration_,
+          .sample_order = &*sample_order_,
+          .transport = transport,
+          .is_over = [this] { return IsLifeOver(); }};
 }
 
 void Worker::TellProgress(const Grant& grant) {

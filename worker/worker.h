@@ -112,6 +112,10 @@ class Worker {
   absl::Status CheckServer(const std::string& address) const;
   absl::Status Prepare(const Registration& registration);
   absl::StatusOr<RoundReport> RunRound(const Grant& grant);
+  // The job is done; for whoever wants the weights.
+  void TakeLastWeights(const Grant& done);
+  std::shared_ptr<CancellableTransport> CurrentTransport() ABSL_LOCKS_EXCLUDED(mutex_);
+  LifeContext ContextOf(ParameterTransport* transport);
   void TellProgress(const Grant& grant);
   DatasetInfo InfoOfData() const;
   HeartbeatCall CurrentActivity() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -151,6 +151,10 @@ TEST(CApiTest, GradientsTrainAsALoopOfOnesOwn) {
   const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.25f);
   // The evaluation at the end is of the weights after the last round.
   EXPECT_NEAR(program.heldout_loss_, HeldoutLossOf(alone), 1e-6);
+  // And so are the parameters then.
+  for (int k = 0; k < kNumParameters; ++k) {
+    EXPECT_NEAR(lodestar_parameters(program.handle())[k], alone[k], 1e-6);
+  }
   EXPECT_STREQ(lodestar_state(program.handle()), "ended");
 }
 

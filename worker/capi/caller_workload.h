@@ -44,6 +44,7 @@ class CallerWorkload final : public Workload {
   const Dataset* dataset() const override { return dataset_.get(); }
   bool owns_partition() const override { return data_.own_partition; }
   bool has_optimizer() const override { return true; }
+  bool wants_last_weights() const override { return true; }
   void OnRegistered(const Registration& registration) override { deps_.on_job(registration.job); }
   void OnStep(const TrainingStep& step) override { step_ = step; }
 

@@ -36,6 +36,13 @@ absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Gran
   return AsFinal(report.status());
 }
 
+absl::Status RoundRunner::PullWeights(const LifeContext& life, Round min_round) {
+  WeightsPull pull(*life.registration, min_round, exchange_->weights(),
+                   exchange_->ShadowFor(*life.registration), life.transport, deps_.clock,
+                   deps_.trace);
+  return pull.WaitForAll();
+}
+
 absl::Status RoundRunner::HandInInitialWeights(const Registration& registration,
                                                ParameterTransport* transport) {
   ExactContribution weights(exchange_->weights());

@@ -81,6 +81,9 @@ class RoundRunner {
   // FailedPrecondition, where their own code would promise more.
   absl::StatusOr<RoundReport> Run(const LifeContext& life, const Grant& grant);
 
+  // The weights once all rounds before `min_round` are over, into the model's parameters. Errors:
+  // as Run().
+  absl::Status PullWeights(const LifeContext& life, Round min_round);
   // Gives the servers the model's present parameters to begin with. Errors: as Run().
   absl::Status HandInInitialWeights(const Registration& registration,
                                     ParameterTransport* transport);

@@ -1,0 +1,18 @@
+"""Trains one model on machines that share no fast network: workers of a Lodestar cluster.
+
+    import lodestar
+    ps = lodestar.join("host:50051")
+    model, opt = ps.attach(model, opt)
+    for x, y in ps.loader(dataset, batch_size=32):
+        loss = loss_fn(model(x), y); loss.backward()
+        opt.step(); opt.zero_grad()
+
+The server is `ps_server --model=client`; mode, schedule, encodings and number of rounds are its
+flags. Without PyTorch, `lodestar.Worker` has the same with flat vectors.
+"""
+from lodestar._library import LodestarError
+from lodestar.session import Session, join
+from lodestar.worker_api import Step, Worker
+
+__version__ = "0.1.0"
+__all__ = ["LodestarError", "Session", "Step", "Worker", "join", "__version__"]

@@ -1,0 +1,126 @@
+"""The C API of liblodestar_worker.so (worker/capi/lodestar_worker.h), through ctypes."""
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Optional
+
+_API_MAJOR = 1
+_NAME = "liblodestar_worker.so"
+
+# Of absl::StatusCode, which are those of gRPC.
+_CODES = ("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
+          "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+          "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS",
+          "UNAUTHENTICATED")
+
+
+class LodestarError(RuntimeError):
+    """What a worker or its cluster refuses, and why.
+
+    Attributes:
+      code: the name of a status code of gRPC, such as "FAILED_PRECONDITION".
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Step(ctypes.Structure):
+    """lodestar_step."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("kind", ctypes.c_int32),
+        ("step", ctypes.c_int32),
+        ("num_steps", ctypes.c_int32),
+        ("round", ctypes.c_int64),
+        ("learning_rate", ctypes.c_double),
+        ("server_incarnation", ctypes.c_uint64),
+        ("num_samples", ctypes.c_int64),
+        ("samples", ctypes.POINTER(ctypes.c_int64)),
+        ("epochs", ctypes.POINTER(ctypes.c_int64)),
+        ("first_position", ctypes.c_int64),
+    ]
+
+
+_HANDLE = ctypes.c_void_p
+_TEXT = ctypes.c_char_p
+_INT = ctypes.c_int
+_INT64 = ctypes.c_int64
+_FLOATS = ctypes.POINTER(ctypes.c_float)
+
+# Result and arguments. Those that return int return an error that check() knows.
+_FUNCTIONS = {
+    "api_major": (_INT, []),
+    "version": (_TEXT, []),
+    "last_error": (_TEXT, []),
+    "set_log_level": (_INT, [_TEXT]),
+    "new": (_HANDLE, []),
+    "free": (None, [_HANDLE]),
+    "set": (_INT, [_HANDLE, _TEXT, _TEXT]),
+    "add_tensor": (_INT, [_HANDLE, _TEXT, ctypes.POINTER(_INT64), _INT, _INT, _INT]),
+    "set_data": (_INT, [_HANDLE, _TEXT, _INT64, _INT64, _INT64, _INT]),
+    "allocate": (_INT, [_HANDLE]),
+    "parameters": (_FLOATS, [_HANDLE]),
+    "gradients": (_FLOATS, [_HANDLE]),
+    "num_elements": (_INT64, [_HANDLE]),
+    "offset": (_INT64, [_HANDLE, _TEXT]),
+    "start": (_INT, [_HANDLE]),
+    "job": (_TEXT, [_HANDLE, _TEXT]),
+    "next": (_INT, [_HANDLE, ctypes.POINTER(Step)]),
+    "block_ready": (_INT, [_HANDLE, _INT]),
+    "step_done": (_INT, [_HANDLE, ctypes.c_double, _INT64, _INT64]),
+    "step_failed": (_INT, [_HANDLE, _TEXT]),
+    "state": (_TEXT, [_HANDLE]),
+    "stop": (_INT, [_HANDLE]),
+    "leave": (_INT, [_HANDLE]),
+}
+
+
+def _paths() -> list[str]:
+    """Where the library may be, the first that is there counts."""
+    told = os.environ.get("LODESTAR_LIBRARY")
+    here = os.path.dirname(os.path.abspath(__file__))
+    return [told] if told else [os.path.join(here, "lib", _NAME), os.path.join(here, _NAME)]
+
+
+class Library:
+    """The functions, without their prefix. Calls release the GIL."""
+
+    def __init__(self) -> None:
+        paths = _paths()
+        path = next((path for path in paths if os.path.exists(path)), None)
+        if path is None:
+            raise LodestarError(
+                "NOT_FOUND", f"{_NAME} is not at {' or '.join(paths)}: install the wheel, or name "
+                "the file in $LODESTAR_LIBRARY (bazel build //worker/capi:liblodestar_worker.so)")
+        self._library = ctypes.CDLL(path)
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(self._library, "lodestar_" + name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+        if self.api_major() != _API_MAJOR:  # type: ignore[attr-defined]
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"{path} has version {self.api_major()} of the C API; "  # type: ignore[attr-defined]
+                f"this package wants {_API_MAJOR}: install both from one release")
+
+    def check(self, code: int) -> None:
+        """Raises LodestarError for what a function has returned."""
+        if code != 0:
+            name = _CODES[code] if code < len(_CODES) else str(code)
+            text = self.last_error()  # type: ignore[attr-defined]
+            raise LodestarError(name, text.decode("utf-8", "replace"))
+
+
+_loaded: Optional[Library] = None
+
+
+def library() -> Library:
+    """Loads it, the first time."""
+    global _loaded
+    if _loaded is None:
+        _loaded = Library()
+    return _loaded

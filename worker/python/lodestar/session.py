@@ -1,0 +1,450 @@
+"""join() and what it returns: a PyTorch model, its optimizer and a data set as one worker of a job."""
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+
+from lodestar._library import LodestarError
+from lodestar.worker_api import Step, Worker
+
+# Tensors that follow each other travel together from this size on.
+_BLOCK_ELEMENTS = 1 << 20
+
+
+def join(address: Optional[str] = None, *, name: Optional[str] = None,
+         state_dir: Optional[str] = None, tls_cert: Optional[str] = None,
+         tls_key: Optional[str] = None, tls_ca: Optional[str] = None, insecure: bool = False,
+         shared_memory: bool = True, threads: int = 1) -> "Session":
+    """Says which cluster this program will be a worker of; connects with Session.loader().
+
+    Args:
+      address: "host:port" of the server of shard 0 (several with commas), or what `psctl token
+        create` has printed ("lodestar://..."), or a file with that. None: $LODESTAR, else the
+        cluster of $LODESTAR_JOIN, else this machine.
+      name: of this worker, unique in the job. None: one of host and process, or of its certificate.
+      state_dir: where keys and certificates are kept. None: as gpu_worker does.
+      tls_cert, tls_key, tls_ca: files with a certificate of an authority of your own.
+      insecure: allows plain text to other machines.
+      shared_memory: whether weights and gradients go through it, where the server is here.
+      threads: that encode what is sent; 0: one per core.
+
+    Raises:
+      LodestarError: INVALID_ARGUMENT for a setting that is none.
+    """
+    address = address or os.environ.get("LODESTAR") or None
+    is_join_string = address is not None and (address.startswith("lodestar://")
+                                              or os.path.isfile(address))
+    worker = Worker(coordinator=None if is_join_string else address,
+                    join=address if is_join_string else None, name=name, state_dir=state_dir,
+                    tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca,
+                    insecure=True if insecure else None, shared_memory=shared_memory,
+                    threads=threads)
+    return Session(worker)
+
+
+class Session:
+    """One worker. Of one thread. As a context manager it leaves the job at the end."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._model: Optional[_AttachedModel] = None
+        self._step: Optional[Step] = None  # at hand: the optimizer has not been called
+        self._loss: Tuple[float, int, int] = (0.0, 0, 0)
+        self._has_started = False
+
+    def attach(self, model: Any, optimizer: Any, *, overlap: bool = True) -> Tuple[Any, Any]:
+        """Makes a model and its optimizer those of the job; returns both.
+
+        The weights of the first worker of a job are those that it begins with. Parameters that
+        need a gradient travel, under their names in the model, without `module.` and `_orig_mod.`;
+        tied ones once, and all others stay as they are. In sync and async optimizer.step() hands
+        the gradient over, and the servers make the step; in local_sgd it makes the step as ever,
+        with the learning rate of the job's schedule.
+
+        Args:
+          model: torch.nn.Module, with f32, bf16 or f16 parameters on any device.
+          optimizer: torch.optim.Optimizer of its parameters.
+          overlap: gradients leave while backward computes the others. False: at optimizer.step(),
+            for whoever changes gradients in between (clipping, scaling) or calls backward several
+            times.
+
+        Raises:
+          LodestarError: FAILED_PRECONDITION if something was attached before; INVALID_ARGUMENT
+            without a parameter to train.
+        """
+        if self._model is not None:
+            raise LodestarError("FAILED_PRECONDITION", "a model is attached already")
+        attached = _AttachedModel(self._worker, model, optimizer, overlap)
+        inner_step = optimizer.step
+
+        def step(closure: Optional[Callable[[], Any]] = None, *args: Any, **kwargs: Any) -> Any:
+            return self._finish_step(inner_step, closure, *args, **kwargs)
+
+        optimizer.step = step
+        self._model = attached
+        return model, optimizer
+
+    def loader(self, dataset: Any, batch_size: Optional[int] = None, *,
+               heldout: Any = None,
+               evaluate: Optional[Callable[[Any], Tuple[float, int, int]]] = None,
+               collate_fn: Optional[Callable[[List[Any]], Any]] = None, fingerprint: str = "",
+               is_own: bool = False, predictions_per_sample: int = 1) -> Iterator[Any]:
+        """The batches that this worker is to train on, until the job is done.
+
+        Which samples, and in which order, the servers say, so that none is taken twice in a pass,
+        whoever joins or leaves. When the loop is over the model has the weights of the whole job.
+
+        Args:
+          dataset: map-style: len() and [index]; the same for all workers.
+          batch_size: that is checked against the job's (--batch_size); None: whatever that is.
+          heldout: a data set for evaluations, which the job asks for (--eval_every).
+          evaluate: called with a batch of it, without gradients and with the model in eval mode;
+            returns the sum of the losses in nats, how many predictions were right, and how many
+            there are.
+          collate_fn: makes a batch of a list of samples. None: as torch.utils.data.DataLoader.
+          fingerprint: 16 hex digits that are equal for workers with the same data; compared.
+          is_own: the data is this worker's alone (--data_partition=own of gpu_worker).
+          predictions_per_sample: tokens of a sequence, for the rate in the log.
+
+        Raises:
+          LodestarError: what the cluster refuses, or the job ended with; FAILED_PRECONDITION before
+            attach(), for a batch that optimizer.step() was not called for, and for an optimizer
+            that is not the job's.
+        """
+        if self._model is None:
+            raise LodestarError("FAILED_PRECONDITION", "attach() a model before its data")
+        if heldout is not None and evaluate is None:
+            raise LodestarError("INVALID_ARGUMENT",
+                                "heldout= needs evaluate=, which computes the loss of a batch")
+        if collate_fn is None:
+            from torch.utils.data import default_collate
+            collate_fn = default_collate
+        if not self._has_started:
+            self._worker.set_data(len(dataset), 0 if heldout is None else len(heldout),
+                                  predictions_per_sample, fingerprint, is_own)
+            self._worker.start()
+            self._has_started = True
+            self._check_batch_size(batch_size)
+            self._model.check_optimizer()
+        return self._batches(dataset, heldout, evaluate, collate_fn)
+
+    def _check_batch_size(self, batch_size: Optional[int]) -> None:
+        of_job = int(self._worker.job("batch_size"))
+        if batch_size is not None and of_job not in (0, batch_size):
+            self._worker.close()
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"batch_size={batch_size}, and the job has {of_job}: start ps_server with "
+                f"--batch_size={batch_size}, or leave it out here")
+
+    def _batches(self, dataset: Any, heldout: Any, evaluate: Any,
+                 collate_fn: Callable[[List[Any]], Any]) -> Iterator[Any]:
+        model = self._model
+        assert model is not None
+        while True:
+            if self._step is not None:
+                raise LodestarError(
+                    "FAILED_PRECONDITION",
+                    "optimizer.step() was not called for the last batch: each batch is one step "
+                    "(with a GradScaler, take the step also where it finds Inf)")
+            step = self._worker.next()
+            model.take_weights()
+            if step is None:
+                return
+            if not step.is_training:
+                batch = collate_fn([heldout[sample] for sample in step.samples])
+                self._worker.step_done(*model.evaluate(evaluate, batch))
+                continue
+            batch = collate_fn([dataset[sample] for sample in step.samples])
+            model.begin_step(step)
+            self._step = step
+            self._loss = (0.0, 0, 0)
+            yield batch
+
+    def log(self, loss: Any = None, *, num_correct: int = 0,
+            num_predictions: Optional[int] = None) -> None:
+        """Tells the cluster the mean loss of the batch at hand, in nats: for its status, its curves,
+        and to notice a run that diverges. Before optimizer.step().
+
+        Args:
+          loss: a number, or a tensor of one; a tensor is waited for.
+          num_correct: how many predictions were right.
+          num_predictions: over how many the loss is a mean. None: one for each sample.
+        """
+        if self._step is None or loss is None:
+            return
+        count = len(self._step.samples) if num_predictions is None else num_predictions
+        self._loss = (float(loss) * count, int(num_correct), count)
+
+    @property
+    def round(self) -> int:
+        """Of the batch at hand; -1: there is none."""
+        return -1 if self._step is None else self._step.round
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the job's schedule, for the batch at hand."""
+        return 0.0 if self._step is None else self._step.learning_rate
+
+    @property
+    def state(self) -> str:
+        """What the worker does now: "wait", "pull", "compute", "push", ..."""
+        return self._worker.state
+
+    def job(self, setting: str) -> str:
+        """A setting of the job, as text, once loader() was called; see Worker.job()."""
+        return self._worker.job(setting)
+
+    def stop(self) -> None:
+        """The loader ends when the round at hand is over, as gpu_worker does for SIGTERM. Also from
+        a signal handler or another thread."""
+        self._worker.stop()
+
+    def leave(self) -> None:
+        """Leaves the job now. Local steps that were made are handed in. The model stays usable."""
+        if self._model is not None:
+            self._model.detach()
+        self._worker.close()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.leave()
+
+    def _finish_step(self, inner_step: Callable[..., Any], closure: Optional[Callable[[], Any]],
+                     *args: Any, **kwargs: Any) -> Any:
+        model = self._model
+        assert model is not None
+        if self._step is None:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "optimizer.step() without a batch of the session's loader()")
+        try:
+            if model.has_local_steps:
+                result = (inner_step(*args, **kwargs) if closure is None else
+                          inner_step(closure, *args, **kwargs))
+            else:
+                result = None if closure is None else closure()
+            model.end_step()
+        except BaseException as error:
+            self._step = None
+            self._worker.step_failed(f"{type(error).__name__}: {error}")
+            raise
+        self._step = None
+        self._worker.step_done(*self._loss)
+        return result
+
+
+def _plain_name(name: str) -> str:
+    """Without what wrappers (DistributedDataParallel, torch.compile) put into names."""
+    return ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
+
+
+class _Tensor:
+    """A parameter, and where its weights and its gradient are in the vectors of the worker."""
+
+    def __init__(self, name: str, parameter: Any, block: int) -> None:
+        self.name = name
+        self.parameter = parameter
+        self.block = block
+        self.weights: Any = None
+        self.gradient: Any = None
+        self.sent: Optional[Tuple[Any, int]] = None  # the gradient in this step, and its version
+
+
+class _AttachedModel:
+    """What moves between the tensors of a model and the vectors of a worker."""
+
+    def __init__(self, worker: Worker, model: Any, optimizer: Any, overlap: bool) -> None:
+        import torch
+
+        self._torch = torch
+        self._worker = worker
+        self._model = model
+        self._optimizer = optimizer
+        self._overlap = overlap
+        self._is_training = False
+        self.has_local_steps = False
+        self._tensors = self._collect()
+        self._num_missing: List[int] = []  # of each block, in this step
+        self._rates = [group["lr"] for group in optimizer.param_groups]
+        self._place()
+        self._hooks = [
+            tensor.parameter.register_post_accumulate_grad_hook(
+                lambda _, tensor=tensor: self._on_gradient(tensor)) for tensor in self._tensors
+        ]
+
+    def _collect(self) -> List[_Tensor]:
+        """In the order of the model, which is about that of forward; each tied tensor once."""
+        decays = {
+            id(parameter): group.get("weight_decay", 0.0) != 0.0
+            for group in self._optimizer.param_groups for parameter in group["params"]
+        }
+        tensors: List[_Tensor] = []
+        block, elements = 0, 0
+        for name, parameter in self._model.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            if elements >= _BLOCK_ELEMENTS:
+                block, elements = block + 1, 0
+            elements += parameter.numel()
+            tensors.append(_Tensor(_plain_name(name), parameter, block))
+            self._worker.add_tensor(tensors[-1].name, list(parameter.shape), block,
+                                    decays.get(id(parameter), False))
+        if not tensors:
+            raise LodestarError("INVALID_ARGUMENT", "the model has no parameter to train")
+        return tensors
+
+    def _place(self) -> None:
+        torch = self._torch
+        self._worker.allocate()
+        weights = torch.frombuffer(self._worker.parameters, dtype=torch.float32)
+        gradients = torch.frombuffer(self._worker.gradients, dtype=torch.float32)
+        for tensor in self._tensors:
+            parameter = tensor.parameter
+            begin = self._worker.offset(tensor.name)
+            end = begin + parameter.numel()
+            tensor.weights = weights[begin:end].view(parameter.shape)
+            tensor.gradient = gradients[begin:end].view(parameter.shape)
+            tensor.weights.copy_(parameter.detach())
+            # Then nothing has to be copied.
+            if parameter.device.type == "cpu" and parameter.dtype == torch.float32:
+                parameter.data = tensor.weights
+
+    def _lives_in_vector(self, tensor: _Tensor) -> bool:
+        return tensor.parameter.data_ptr() == tensor.weights.data_ptr()
+
+    def take_weights(self) -> None:
+        """From the worker's vector."""
+        with self._torch.no_grad():
+            for tensor in self._tensors:
+                if not self._lives_in_vector(tensor):
+                    tensor.parameter.copy_(tensor.weights)
+
+    def check_optimizer(self) -> None:
+        """That the step which the servers make is that of the program's optimizer."""
+        self.has_local_steps = self._worker.job("has_local_steps") == "1"
+        if self.has_local_steps:
+            return
+        wanted = _flags_of(self._optimizer)
+        differing = [
+            f"--{flag}={value}" for flag, value in wanted.items()
+            if not _is_same(value, self._worker.job(flag))
+        ]
+        if differing:
+            given = " ".join(f"--{flag}={self._worker.job(flag)}" for flag in wanted)
+            self._worker.close()
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the servers make the steps of this job, with {given}; for those of "
+                f"{type(self._optimizer).__name__} as it is here start ps_server with "
+                f"{' '.join(differing)}")
+
+    def begin_step(self, step: Step) -> None:
+        blocks = self._tensors[-1].block + 1
+        self._num_missing = [0] * blocks
+        for tensor in self._tensors:
+            self._num_missing[tensor.block] += 1
+            tensor.sent = None
+        self._is_training = not self.has_local_steps
+        first = self._rates[0]
+        for group, rate in zip(self._optimizer.param_groups, self._rates):
+            group["lr"] = step.learning_rate * (rate / first if first else 1.0)
+
+    def _on_gradient(self, tensor: _Tensor) -> None:
+        if not self._is_training or not self._overlap:
+            return
+        if tensor.sent is not None:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"backward has added to the gradient of {tensor.name} a second time in one step, "
+                "and the first one may have been sent: attach(..., overlap=False)")
+        gradient = tensor.parameter.grad
+        tensor.gradient.copy_(gradient)
+        tensor.sent = (gradient, gradient._version)
+        self._num_missing[tensor.block] -= 1
+        if self._num_missing[tensor.block] == 0:
+            self._worker.block_ready(tensor.block)
+
+    def end_step(self) -> None:
+        """The vectors have what this step hands over."""
+        with self._torch.no_grad():
+            for tensor in self._tensors:
+                if self.has_local_steps:
+                    if not self._lives_in_vector(tensor):
+                        tensor.weights.copy_(tensor.parameter)
+                    continue
+                gradient = tensor.parameter.grad
+                if tensor.sent is None:
+                    # Of what the loss does not depend on.
+                    tensor.gradient.zero_() if gradient is None else tensor.gradient.copy_(gradient)
+                elif gradient is not tensor.sent[0] or gradient._version != tensor.sent[1]:
+                    raise LodestarError(
+                        "FAILED_PRECONDITION",
+                        f"the gradient of {tensor.name} was changed after backward, and may have "
+                        "been sent before: clip with ps_server --clip_norm, or attach(..., "
+                        "overlap=False)")
+        self._is_training = False
+
+    def evaluate(self, function: Callable[[Any], Tuple[float, int, int]],
+                 batch: Any) -> Tuple[float, int, int]:
+        was_training = self._model.training
+        self._model.eval()
+        try:
+            with self._torch.no_grad():
+                loss_sum, num_correct, num_predictions = function(batch)
+        finally:
+            self._model.train(was_training)
+        return float(loss_sum), int(num_correct), int(num_predictions)
+
+    def detach(self) -> None:
+        """The model keeps its weights when the worker's vectors are gone."""
+        for hook in self._hooks:
+            hook.remove()
+        for tensor in self._tensors:
+            if self._lives_in_vector(tensor):
+                tensor.parameter.data = tensor.weights.clone()
+            tensor.weights = tensor.gradient = None
+
+
+def _flags_of(optimizer: Any) -> dict:
+    """The flags of ps_server that make its optimizer this one. Raises LodestarError if none do."""
+    kind = type(optimizer).__name__
+    groups: Sequence[dict] = optimizer.param_groups
+
+    def of_all(key: str) -> Any:
+        values = {repr(group[key]): group[key] for group in groups}
+        if len(values) > 1:
+            raise LodestarError(
+                "INVALID_ARGUMENT",
+                f"groups of parameters differ in {key} ({', '.join(values)}), and the servers have "
+                "one for all; --mode=local_sgd keeps the program's optimizer")
+        return next(iter(values.values()))
+
+    of_all("lr")
+    decays = {group["weight_decay"] for group in groups} - {0, 0.0}
+    if len(decays) > 1:
+        of_all("weight_decay")
+    decay = decays.pop() if decays else 0.0
+    if kind in ("AdamW", "Adam") and not of_all("amsgrad") and not of_all("maximize"):
+        if kind == "AdamW" or decay == 0.0:
+            beta1, beta2 = of_all("betas")
+            return {"optimizer": "adamw", "beta1": beta1, "beta2": beta2,
+                    "epsilon": of_all("eps"), "weight_decay": decay}
+    if kind == "SGD" and decay == 0.0 and of_all("dampening") == 0 and not of_all("maximize"):
+        momentum = of_all("momentum")
+        if momentum == 0:
+            return {"optimizer": "sgd"}
+        return {"optimizer": "nesterov" if of_all("nesterov") else "momentum",
+                "momentum": momentum}
+    raise LodestarError(
+        "INVALID_ARGUMENT",
+        f"the servers make the steps of sync and async jobs, and have no {kind} with these settings: "
+        "use AdamW, Adam without weight decay, or SGD (momentum, nesterov) without weight decay and "
+        "dampening; or --mode=local_sgd, which keeps the program's optimizer")
+
+
+def _is_same(value: object, of_job: str) -> bool:
+    if isinstance(value, str):
+        return value == of_job
+    return abs(float(value) - float(of_job)) <= 1e-9 * max(1e-3, abs(float(of_job)))  # type: ignore

@@ -1,0 +1,189 @@
+"""A worker as the C API has it: flat vectors and numbers of samples. NumPy, or nothing, is enough.
+
+    worker = lodestar.Worker(coordinator="host:50051")
+    worker.add_tensor("weight", [3], block=0)
+    worker.set_data(num_train_samples=1000)
+    worker.allocate()
+    weights = numpy.frombuffer(worker.parameters, dtype=numpy.float32)   # a view, not a copy
+    gradient = numpy.frombuffer(worker.gradients, dtype=numpy.float32)
+    weights[:] = ...                            # what the job begins with, if it begins with this one
+    worker.start()
+    for step in worker.steps():
+        if step.is_training:
+            gradient[:] = ...                   # of the mean loss over step.samples
+        worker.step_done(loss_sum, num_correct, num_predictions=len(step.samples))
+"""
+from __future__ import annotations
+
+import ctypes
+from typing import Iterator, List, NamedTuple, Optional, Sequence
+
+from lodestar import _library
+from lodestar._library import LodestarError
+
+_TRAIN, _EVALUATE, _END = 1, 2, 3
+
+
+class Step(NamedTuple):
+    """Something to compute with the weights as they are.
+
+    Attributes:
+      is_training: else the loss alone is wanted, of held-out samples.
+      round: of the job.
+      step, num_steps: which of the round's local steps, from 0 on; 0 of 1 without local steps.
+      learning_rate: of the job's schedule.
+      server_incarnation: another one than before: the servers have begun anew.
+      samples: their numbers, each below num_train_samples (num_heldout_samples).
+      epochs: the passes over the data that they belong to; 0 of held-out ones.
+      first_position: place of the first among all samples that the job has trained on.
+    """
+
+    is_training: bool
+    round: int
+    step: int
+    num_steps: int
+    learning_rate: float
+    server_incarnation: int
+    samples: List[int]
+    epochs: List[int]
+    first_position: int
+
+
+class Worker:
+    """One worker of a job. Of one thread, but for block_ready(), state and stop().
+
+    Settings are called as the flags of gpu_worker: coordinator, name, join, state_dir, tls_cert,
+    tls_key, tls_ca, insecure, shared_memory, leave_timeout, threads; and device, a name for people.
+    None: not set. Every method raises LodestarError with what was refused and why.
+    """
+
+    def __init__(self, **settings: object) -> None:
+        self._library = _library.library()
+        self._handle: Optional[int] = self._library.new()
+        try:
+            for setting, value in settings.items():
+                if value is not None:
+                    text = str(int(value)) if isinstance(value, bool) else str(value)
+                    self._check(self._library.set(self._handle, setting.encode(), text.encode()))
+        except LodestarError:
+            self.close()
+            raise
+
+    def _check(self, code: int) -> None:
+        self._library.check(code)
+
+    def add_tensor(self, name: str, shape: Sequence[int], block: int = 0,
+                   decays: bool = True) -> None:
+        """Appends a tensor. Blocks are 0, 1, 2, ... in the order in which forward uses them."""
+        sizes = (ctypes.c_int64 * len(shape))(*shape)
+        self._check(self._library.add_tensor(self._handle, name.encode(), sizes, len(shape), block,
+                                             int(decays)))
+
+    def set_data(self, num_train_samples: int, num_heldout_samples: int = 0,
+                 predictions_per_sample: int = 1, fingerprint: str = "",
+                 is_own: bool = False) -> None:
+        """How many samples there are. `fingerprint`: 16 hex digits that are equal for workers with
+        the same data, or empty: nobody compares. `is_own`: the data is this worker's alone."""
+        self._check(self._library.set_data(self._handle, fingerprint.encode(), num_train_samples,
+                                           num_heldout_samples, predictions_per_sample,
+                                           int(is_own)))
+
+    def allocate(self) -> None:
+        """Ends the list of tensors, and makes both vectors, of zeros."""
+        self._check(self._library.allocate(self._handle))
+
+    def _vector(self, floats: object) -> memoryview:
+        count = self._library.num_elements(self._handle)
+        if count == 0:
+            raise LodestarError("FAILED_PRECONDITION", "allocate() comes before the vectors")
+        array = ctypes.cast(floats, ctypes.POINTER(ctypes.c_float * count)).contents
+        return memoryview(array).cast("B").cast("f")
+
+    @property
+    def parameters(self) -> memoryview:
+        """[num_elements] float32, all tensors one after the other; gone with close()."""
+        return self._vector(self._library.parameters(self._handle))
+
+    @property
+    def gradients(self) -> memoryview:
+        """[num_elements] float32: of the mean loss over a step's samples; gone with close()."""
+        return self._vector(self._library.gradients(self._handle))
+
+    def offset(self, name: str) -> int:
+        """Where a tensor begins, in elements. KeyError: there is none of that name."""
+        offset = self._library.offset(self._handle, name.encode())
+        if offset < 0:
+            raise KeyError(name)
+        return offset
+
+    def start(self) -> None:
+        """Connects, and trains until the job is done, on a thread of its own."""
+        self._check(self._library.start(self._handle))
+
+    def job(self, setting: str) -> str:
+        """A setting of the job as text; see lodestar_job() in lodestar_worker.h for their names.
+        Blocks until the worker has registered."""
+        value = self._library.job(self._handle, setting.encode())
+        if value is None:
+            text = self._library.last_error().decode("utf-8", "replace")
+            raise LodestarError("FAILED_PRECONDITION", text)
+        return value.decode()
+
+    def next(self) -> Optional[Step]:
+        """Blocks until there is something to compute. None: the job is done, or the worker was told
+        to stop."""
+        step = _library.Step(size=ctypes.sizeof(_library.Step))
+        self._check(self._library.next(self._handle, ctypes.byref(step)))
+        if step.kind == _END:
+            return None
+        count = step.num_samples
+        return Step(step.kind == _TRAIN, step.round, step.step, step.num_steps, step.learning_rate,
+                    step.server_incarnation, step.samples[:count], step.epochs[:count],
+                    step.first_position)
+
+    def steps(self) -> Iterator[Step]:
+        """All that are left."""
+        while (step := self.next()) is not None:
+            yield step
+
+    def block_ready(self, block: int) -> None:
+        """The gradient of a block is there: it may leave while the others are computed."""
+        self._check(self._library.block_ready(self._handle, block))
+
+    def step_done(self, loss_sum: float = 0.0, num_correct: int = 0,
+                  num_predictions: int = 0) -> None:
+        """Sums over the step's predictions, losses in nats; num_predictions 0: not known."""
+        self._check(self._library.step_done(self._handle, loss_sum, num_correct, num_predictions))
+
+    def step_failed(self, why: str) -> None:
+        """The step cannot be computed: the worker leaves the job, and next() says why."""
+        self._check(self._library.step_failed(self._handle, why.encode()))
+
+    @property
+    def state(self) -> str:
+        """What the worker does now: "wait", "pull", "compute", "push", ..."""
+        return self._library.state(self._handle).decode()
+
+    def stop(self) -> None:
+        """Steps come until the round at hand is over."""
+        self._check(self._library.stop(self._handle))
+
+    def leave(self) -> None:
+        """Leaves at once; local steps that were made are handed in."""
+        self._check(self._library.leave(self._handle))
+
+    def close(self) -> None:
+        """Leaves, if that was not done, and frees the vectors."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._library.free(handle)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
