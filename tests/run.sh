@@ -24,7 +24,7 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
 # Beside the build, which waits for processors and not for the network.
-tests/hugging_face/run.sh --prepare >/dev/null 2>&1 &
+tests/python_with_torch.sh >/dev/null 2>&1 &
 
 # Tests and programs by name: //... would also build every library a second time, as a shared one.
 bazel query --noshow_progress \

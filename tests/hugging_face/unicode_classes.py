@@ -1,6 +1,6 @@
 """Prints the tables of worker/model/unicode_classes.cc: what the pattern of tokenizers' ByteLevel tells apart.
 
-Usage: unicode_classes.py, with the Python that run.sh has made.
+Usage: unicode_classes.py, with the Python of tests/python_with_torch.sh.
 """
 from tokenizers import pre_tokenizers
 
