@@ -23,6 +23,9 @@ fi
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
+# Beside the build, which waits for processors and not for the network.
+tests/hugging_face/run.sh --prepare >/dev/null 2>&1 &
+
 # Tests and programs by name: //... would also build every library a second time, as a shared one.
 bazel query --noshow_progress \
   '(kind(".*_test rule", //...) except attr(tags, "manual", //...)) + kind("cc_binary rule", //...)' \
@@ -61,20 +64,24 @@ must_be_empty 'somepath(//worker/..., //server/...)'
 must_be_empty 'somepath(//... except //tests/..., //tests/...)'
 must_be_empty 'attr(testonly, 0, rdeps(//..., //kernels/cuda/emulator/...))'
 
-# Programs of tests/gpu: exit code 77 says that there is no GPU, and why.
-: >"$work/gpu_results"
-for program in cuda_device_test cuda_model_test; do
-  LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" "bazel-bin/tests/gpu/$program" \
-    >"$work/gpu.log" 2>&1
+# Tests that want what a machine may not have: exit code 77 says so, and why.
+: >"$work/other_results"
+run_other() {  # NAME COMMAND...
+  "${@:2}" >"$work/other.log" 2>&1
   case $? in
     0) outcome=passed ;;
     77) outcome=skipped ;;
     *) outcome=failed ;;
   esac
-  [[ $outcome == passed ]] || tail -n 50 "$work/gpu.log"
-  echo "$outcome //tests/gpu:$program" >>"$work/gpu_results"
+  [[ $outcome == passed ]] || tail -n 50 "$work/other.log"
+  echo "$outcome $1" >>"$work/other_results"
+}
+for program in cuda_device_test cuda_model_test; do
+  run_other "//tests/gpu:$program" env \
+    LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" "bazel-bin/tests/gpu/$program"
 done
+run_other tests/hugging_face/run.sh tests/hugging_face/run.sh
 
-python3 -B tests/count_results.py "$work/events.json" "$bazel_code" "$rule_failures" "$work/gpu_results"
+python3 -B tests/count_results.py "$work/events.json" "$bazel_code" "$rule_failures" "$work/other_results"
 count_code=$?
 ((bazel_code == 0 && rule_failures == 0 && count_code == 0))
