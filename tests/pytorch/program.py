@@ -1,4 +1,5 @@
 """A worker of pytorch_test.py: program.py ADDRESS NAME MODEL OPTIMIZER FILE [--late|--clip|...]"""
+import gc
 import sys
 
 import torch
@@ -7,7 +8,27 @@ import lodestar
 import small_models
 
 
+def forget(address):
+  """Whose session is gone before its model is used."""
+  model = small_models.MODELS["mlp"]()
+  optimizer = small_models.OPTIMIZERS["adamw"](model, 1.0)
+  ps = lodestar.join(address, name="a")
+  ps.attach(model, optimizer)
+  for indices, _, _ in ps.loader(small_models.TRAIN):
+    small_models.loss_of(model, indices).backward()
+    optimizer.step()
+    break
+  ps.leave()
+  del ps, optimizer
+  gc.collect()
+  ballast = [torch.ones(1000) for _ in range(1000)]
+  assert all(weight.isfinite().all() and weight.abs().max() < 1 for weight in model.parameters())
+  del ballast
+
+
 def main():
+  if "--forget" in sys.argv:
+    return forget(sys.argv[1])
   address, name, model_name, optimizer_name, path = sys.argv[1:6]
   options = sys.argv[6:]
   model = small_models.MODELS[model_name]()

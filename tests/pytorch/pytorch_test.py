@@ -121,6 +121,12 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
     self.assertGreater(len(losses), 2)
     self.assertLess(losses[-1], 0.8 * losses[0])
 
+  def test_a_model_outlives_its_session(self):
+    server = self.start_client_server(min_workers=1, mode="sync", **ADAMW)
+    program = self.start_program("a", "mlp", "adamw", "--forget")
+    self.assert_ends(program)
+    self.stop_job(server)
+
   def refusal(self, model_name, optimizer_name, *options, **flags):
     server = self.start_client_server(min_workers=1, **flags)
     program = self.start_program("a", model_name, optimizer_name, *options)
