@@ -80,7 +80,9 @@ for program in cuda_device_test cuda_model_test; do
   run_other "//tests/gpu:$program" env \
     LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" "bazel-bin/tests/gpu/$program"
 done
-run_other tests/hugging_face/run.sh tests/hugging_face/run.sh
+for script in tests/hugging_face/run.sh tests/pytorch/run.sh; do
+  run_other "$script" "$script"
+done
 
 python3 -B tests/count_results.py "$work/events.json" "$bazel_code" "$rule_failures" "$work/other_results"
 count_code=$?
