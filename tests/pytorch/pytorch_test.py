@@ -113,8 +113,9 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
   def test_evaluation_and_bf16_parameters(self):
     server = self.start_client_server(mode="sync", eval_every=10, eval_samples=16, rounds=40,
                                       **ADAMW)
-    programs = [self.start_program("a", "mlp", "adamw"),
-                self.start_program("b", "mlp_bf16", "adamw")]
+    programs = [self.start_program("a", "mlp", "adamw")]
+    programs[0].wait_for_log("the job begins with this worker's weights")
+    programs.append(self.start_program("b", "mlp_bf16", "adamw"))
     for process in (*programs, server):
       self.assert_ends(process)
     losses = [line["heldout_loss"] for line in self.metrics() if line["heldout_loss"] is not None]
