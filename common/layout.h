@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/model_spec.h"
 
 namespace lodestar {
@@ -77,6 +78,45 @@ class Layout {
 // Tensors of a known architecture. Pure: both sides get the same layout from the same spec.
 // Errors: those of ValidateModelSpec(); InvalidArgument for a ClientModelSpec.
 absl::StatusOr<Layout> BuildLayout(const ModelSpec& spec);
+
+// A tensor of a gpt as releases before the names of Hugging Face had it.
+struct EarlierTensor {
+  std::string name;
+  bool is_transposed = false;  // a matrix [out, in] instead of [in, out]
+};
+
+// `name`: of a tensor of a gpt in BuildLayout(). One that has kept its name comes back as it is.
+EarlierTensor EarlierGptTensor(absl::string_view name);
+
+// The layout in which those releases trained the model. The order of the tensors, and so their
+// offsets, are those of BuildLayout(). Errors: as BuildLayout().
+absl::StatusOr<Layout> BuildEarlierLayout(const ModelSpec& spec);
+
+// BuildLayout() or BuildEarlierLayout(): the one that is equal to `other`, with initialisers, which
+// do not travel. Errors: as BuildLayout(); as CheckSameLayout() if neither is.
+absl::StatusOr<Layout> RecognizeLayout(const ModelSpec& spec, const std::string& ours,
+                                       const Layout& other, const std::string& theirs);
+
+// A matrix that is [rows, columns] in one layout and lies as [columns, rows] at the same place of
+// another.
+struct TransposedMatrix {
+  ElementRange range;  // elements of the parameter space
+  int64_t rows = 0;
+  int64_t columns = 0;
+  // Where element `element` of the wanted layout lies in the other, both of the parameter space.
+  int64_t WrittenAt(int64_t element) const {
+    const int64_t i = element - range.begin;
+    return range.begin + i % columns * rows + i / columns;
+  }
+};
+
+// What must be moved where parameters `written` in one layout are read in the `wanted` one: nothing
+// if they are equal, else the matrices that releases before the names of Hugging Face had
+// transposed. Errors: as CheckSameLayout() if they differ otherwise.
+absl::StatusOr<std::vector<TransposedMatrix>> TransposedBetween(const Layout& wanted,
+                                                                const std::string& ours,
+                                                                const Layout& written,
+                                                                const std::string& theirs);
 
 // OK if equal; else FailedPrecondition with both hashes and the first tensor that differs, and how.
 // `ours` and `theirs` name the sides in the message.

@@ -93,14 +93,21 @@ ReplacementFile::ReplacementFile(std::string target, SequentialFileWriter writer
 ReplacementFile::ReplacementFile(ReplacementFile&& other) noexcept
     : target_(std::move(other.target_)),
       writer_(std::move(other.writer_)),
+      is_finished_(other.is_finished_),
       is_pending_(std::exchange(other.is_pending_, false)) {}
 
 ReplacementFile::~ReplacementFile() {
   if (is_pending_) unlink(writer_.path().c_str());
 }
 
+absl::StatusOr<std::string> ReplacementFile::Finish() {
+  if (!is_finished_) RETURN_IF_ERROR(writer_.Finish(/*sync=*/true));
+  is_finished_ = true;
+  return writer_.path();
+}
+
 absl::Status ReplacementFile::Commit() {
-  RETURN_IF_ERROR(writer_.Finish(/*sync=*/true));
+  RETURN_IF_ERROR(Finish().status());
   if (std::rename(writer_.path().c_str(), target_.c_str()) != 0) {
     return ErrnoStatus(errno, "rename a temporary file to", target_);
   }

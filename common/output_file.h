@@ -36,6 +36,8 @@ class ReplacementFile {
   ~ReplacementFile();  // without Commit(): removes what was written
 
   absl::Status Append(absl::string_view bytes) { return writer_.Append(bytes); }
+  // All is written: the temporary name, under which it can be looked at before Commit().
+  absl::StatusOr<std::string> Finish();
   // Returns once the disk has the file under its name.
   absl::Status Commit();
 
@@ -44,7 +46,8 @@ class ReplacementFile {
 
   std::string target_;
   SequentialFileWriter writer_;  // of the temporary file
-  bool is_pending_;              // the temporary file is this object's to rename or to remove
+  bool is_finished_ = false;
+  bool is_pending_;  // the temporary file is this object's to rename or to remove
 };
 
 // `contents` replaces the file, or the old file stays.

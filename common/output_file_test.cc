@@ -47,6 +47,9 @@ TEST_F(OutputFileTest, AReplacementComesWholeAndLeavesNothingElse) {
   ASSERT_OK(file.Append("sec"));
   EXPECT_EQ(ContentsOf("f"), "first");
   ASSERT_OK(file.Append("ond"));
+  ASSERT_OK_AND_ASSIGN(const std::string written, file.Finish());
+  EXPECT_EQ(std::filesystem::file_size(written), 6);
+  EXPECT_EQ(ContentsOf("f"), "first");
   ASSERT_OK(file.Commit());
   EXPECT_EQ(ContentsOf("f"), "second");
   EXPECT_EQ(NumEntries(), 1);

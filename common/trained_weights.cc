@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/checkpoint_manifest.h"
+#include "common/hugging_face.h"
 #include "common/model_spec_json.h"
 #include "common/status_macros.h"
 #include "common/tensor_slices.h"
@@ -30,10 +34,28 @@ absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
   }
   std::sort(checkpoints.begin(), checkpoints.end());
   return absl::NotFoundError(absl::StrCat(
-      path, " is a folder without ", kManifestName, ", so no checkpoint; ",
+      path, " is a folder without ", kManifestName, ", so no checkpoint, and without ",
+      kHuggingFaceWeights, "; ",
       checkpoints.empty()
-          ? "give a checkpoint or a safetensors file"
+          ? "give a checkpoint, a safetensors file, or a folder as Hugging Face has it"
           : absl::StrCat("give one of those in it: ", absl::StrJoin(checkpoints, ", "))));
+}
+
+bool HasFloats(absl::string_view dtype) { return dtype == "F32"; }
+
+// Within GPT2LMHeadModel.
+constexpr absl::string_view kModelPrefix = "transformer.";
+constexpr absl::string_view kTokenTable = "wte.weight";
+constexpr absl::string_view kHead = "lm_head.weight";
+
+// "h.3.attn.bias" and "h.3.attn.masked_bias": the causal mask, which older files have.
+bool IsMask(absl::string_view name) {
+  absl::ConsumePrefix(&name, kModelPrefix);
+  if (!absl::ConsumePrefix(&name, "h.")) return false;
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  if (digits == 0) return false;
+  name.remove_prefix(digits);
+  return name == ".attn.bias" || name == ".attn.masked_bias";
 }
 
 }  // namespace
@@ -41,23 +63,73 @@ absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
 absl::StatusOr<std::unique_ptr<TrainedWeights>> TrainedWeights::Open(FileSystem& file_system,
                                                                      const std::string& path) {
   std::unique_ptr<TrainedWeights> weights(new TrainedWeights(path));
-  RETURN_IF_ERROR(file_system.IsDirectory(path) ? weights->OpenCheckpoint(file_system)
-                                                : weights->OpenFile(file_system));
+  if (!file_system.IsDirectory(path)) {
+    RETURN_IF_ERROR(weights->OpenFile(file_system, path));
+    if (!weights->model_.empty()) return weights;
+    const std::string folder = std::filesystem::path(path).parent_path();
+    RETURN_IF_ERROR(
+        weights->ReadConfig(file_system, folder.empty() ? "." : folder, /*is_of_weights=*/false));
+    return weights;
+  }
+  const bool is_checkpoint = file_system.Exists(absl::StrCat(path, "/", kManifestName));
+  const bool is_hugging_face = file_system.Exists(absl::StrCat(path, "/", kHuggingFaceWeights)) ||
+                               file_system.Exists(absl::StrCat(path, "/", kHuggingFaceIndex));
+  RETURN_IF_ERROR(!is_checkpoint && is_hugging_face ? weights->OpenHuggingFace(file_system)
+                                                    : weights->OpenCheckpoint(file_system));
   return weights;
 }
 
-absl::Status TrainedWeights::OpenFile(FileSystem& file_system) {
-  ASSIGN_OR_RETURN(files_.emplace_back(), SafetensorsReader::Open(file_system, path_));
+absl::Status TrainedWeights::OpenFile(FileSystem& file_system, const std::string& path) {
+  ASSIGN_OR_RETURN(files_.emplace_back(), SafetensorsReader::Open(file_system, path));
   const SafetensorsReader& file = *files_.back();
   const auto model = file.metadata().find(kModelMetadataKey);
   if (model != file.metadata().end()) model_ = model->second;
   for (const SafetensorsTensor& tensor : file.tensors()) {
-    Tensor& added = tensors_[tensor.name];
-    added.dtype = tensor.dtype;
-    added.shape = tensor.shape;
-    if (const auto values = file.Floats(tensor.name); values.ok()) added.values = *values;
+    const auto [added, is_new] = tensors_.try_emplace(tensor.name);
+    if (!is_new) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " has tensor ", tensor.name, ", as another file of ", path_, " does"));
+    }
+    added->second.dtype = tensor.dtype;
+    added->second.shape = tensor.shape;
+    if (const auto values = file.Floats(tensor.name); values.ok()) added->second.values = *values;
   }
   return absl::OkStatus();
+}
+
+absl::Status TrainedWeights::ReadConfig(FileSystem& file_system, const std::string& folder,
+                                        bool is_of_weights) {
+  const std::string path = absl::StrCat(folder, "/", kHuggingFaceConfig);
+  if (!file_system.Exists(path)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string text,
+                   file_system.ReadWholeFile(path, kMaxHuggingFaceJsonBytes));
+  if (!is_of_weights && !IsConfigOfGpt2(text)) return absl::OkStatus();
+  const absl::StatusOr<ModelSpec> spec = ModelSpecFromHuggingFace(text);
+  if (!spec.ok()) {
+    return absl::Status(spec.status().code(), absl::StrCat(path, ": ", spec.status().message()));
+  }
+  model_ = ModelSpecToJson(*spec);
+  return absl::OkStatus();
+}
+
+absl::Status TrainedWeights::OpenHuggingFace(FileSystem& file_system) {
+  const std::string index = absl::StrCat(path_, "/", kHuggingFaceIndex);
+  std::vector<std::string> names = {kHuggingFaceWeights};
+  if (!file_system.Exists(absl::StrCat(path_, "/", kHuggingFaceWeights))) {
+    ASSIGN_OR_RETURN(const std::string text,
+                     file_system.ReadWholeFile(index, kMaxHuggingFaceJsonBytes));
+    absl::StatusOr<std::vector<std::string>> indexed = FilesOfHuggingFaceIndex(text);
+    if (!indexed.ok()) {
+      return absl::Status(indexed.status().code(),
+                          absl::StrCat(index, ": ", indexed.status().message()));
+    }
+    names = *std::move(indexed);
+  }
+  for (const std::string& name : names) {
+    RETURN_IF_ERROR(OpenFile(file_system, absl::StrCat(path_, "/", name)));
+  }
+  // What the files of our own say is all of the model; a config.json may have been changed.
+  return model_.empty() ? ReadConfig(file_system, path_, /*is_of_weights=*/true) : absl::OkStatus();
 }
 
 absl::Status TrainedWeights::OpenCheckpoint(FileSystem& file_system) {
@@ -100,42 +172,89 @@ absl::Status TrainedWeights::AddPart(const Layout& layout, ElementRange range,
 }
 
 absl::Status TrainedWeights::CheckTensors(const Layout& layout) const {
+  std::set<std::string> used;
   for (const TensorSpec& wanted : layout.tensors()) {
-    const auto seen = tensors_.find(wanted.name);
-    if (seen == tensors_.end()) {
+    const Match match = Find(wanted);
+    if (match.tensor == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(path_, " has no tensor ", wanted.name,
                                                      " of shape ", ShapeText(wanted.shape),
                                                      ", which the model needs"));
     }
-    const Tensor& tensor = seen->second;
-    if (tensor.dtype != "F32" || tensor.shape != wanted.shape) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path_, ": tensor ", wanted.name, " is ", tensor.dtype, " ",
-                       ShapeText(tensor.shape), ", the model needs F32 ", ShapeText(wanted.shape)));
+    const Tensor& tensor = *match.tensor;
+    std::vector<int64_t> shape = wanted.shape;
+    if (match.is_transposed) std::reverse(shape.begin(), shape.end());
+    if (!HasFloats(tensor.dtype) || tensor.shape != shape) {
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor ", match.name, " is ",
+                                                     tensor.dtype, " ", ShapeText(tensor.shape),
+                                                     ", the model needs F32 ", ShapeText(shape)));
     }
+    used.insert(match.name);
   }
   for (const auto& [name, tensor] : tensors_) {
-    if (layout.Find(name) == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path_, " has tensor ", name, ", which the model does not know"));
-    }
+    if (!used.contains(name)) RETURN_IF_ERROR(CheckUnused(layout, name, tensor));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<absl::Span<const float>> TrainedWeights::Floats(const std::string& name) const {
-  const auto tensor = tensors_.find(name);
-  if (tensor != tensors_.end() && tensor->second.dtype == "F32") return tensor->second.values;
-  return absl::NotFoundError(absl::StrCat(path_, " has no tensor ", name, " of type F32"));
+absl::Status TrainedWeights::CheckUnused(const Layout& layout, const std::string& name,
+                                         const Tensor& tensor) const {
+  const TensorSpec* const table = layout.Find(std::string(kTokenTable));
+  const bool is_gpt = table != nullptr;
+  if (is_gpt && IsMask(name)) return absl::OkStatus();
+  if (!is_gpt || name != kHead) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, " has tensor ", name, ", which the model does not know"));
+  }
+  const Tensor& tied = *Find(*table).tensor;
+  const bool is_equal = tensor.shape == tied.shape && tensor.values.size() == tied.values.size() &&
+                        std::memcmp(tensor.values.data(), tied.values.data(),
+                                    tied.values.size() * sizeof(float)) == 0;
+  if (is_equal) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path_, " has a tensor ", kHead, " of its own, ", tensor.dtype, " ", ShapeText(tensor.shape),
+      ", that is not equal to ", kTokenTable, "; the head of the model is tied to that table"));
+}
+
+TrainedWeights::Match TrainedWeights::Find(const TensorSpec& wanted) const {
+  const EarlierTensor earlier = EarlierGptTensor(wanted.name);
+  Match match;
+  for (const std::string& name :
+       {wanted.name, absl::StrCat(kModelPrefix, wanted.name), earlier.name}) {
+    const auto seen = tensors_.find(name);
+    if (seen == tensors_.end()) continue;
+    return {name, &seen->second, name == earlier.name && earlier.is_transposed};
+  }
+  return match;
+}
+
+absl::Status TrainedWeights::CheckHeads(const ModelSpec& spec) const {
+  const auto* const wanted = std::get_if<GptSpec>(&spec.architecture);
+  if (wanted == nullptr || model_.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ModelSpec there, ModelSpecFromJson(model_));
+  const auto* const gpt = std::get_if<GptSpec>(&there.architecture);
+  if (gpt == nullptr || gpt->num_heads == wanted->num_heads) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path_, " is of a model with ", gpt->num_heads, " heads, model '", spec.name, "' has ",
+      wanted->num_heads, ": its weights mean something else there; give a model with as many"));
 }
 
 absl::Status TrainedWeights::Read(const Layout& layout, ElementRange range,
                                   absl::Span<float> weights) const {
   for (const TensorSlice& slice : SlicesOf(layout, range, /*state_name=*/"")) {
-    ASSIGN_OR_RETURN(const absl::Span<const float> values, Floats(slice.tensor));
-    std::memcpy(weights.data() + (slice.range.begin - range.begin),
-                values.data() + (slice.range.begin - layout.Find(slice.tensor)->offset),
-                slice.range.size() * sizeof(float));
+    const TensorSpec& wanted = *layout.Find(slice.tensor);
+    const Match match = Find(wanted);
+    if (match.tensor == nullptr) {
+      return absl::NotFoundError(absl::StrCat(path_, " has no tensor ", slice.tensor));
+    }
+    const absl::Span<const float> values = match.tensor->values;
+    const int64_t begin = slice.range.begin - wanted.offset;
+    float* const out = weights.data() + (slice.range.begin - range.begin);
+    if (!match.is_transposed) {
+      std::memcpy(out, values.data() + begin, slice.range.size() * sizeof(float));
+      continue;
+    }
+    const TransposedMatrix matrix = {{0, wanted.num_elements()}, wanted.shape[0], wanted.shape[1]};
+    for (int64_t i = 0; i < slice.range.size(); ++i) out[i] = values[matrix.WrittenAt(begin + i)];
   }
   return absl::OkStatus();
 }

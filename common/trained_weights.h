@@ -1,5 +1,7 @@
 // The weights of a trained model on disk, as whole tensors: of one safetensors file, as `export`
-// writes it, or of a checkpoint directory, whatever number of servers wrote it.
+// writes it, of a checkpoint directory, whatever number of servers wrote it, or of a folder as
+// Hugging Face's save_pretrained() writes it for a GPT-2. What releases before the names of Hugging
+// Face have written is read under the names and shapes of today.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include "absl/types/span.h"
 #include "common/file_system.h"
 #include "common/layout.h"
+#include "common/model_spec.h"
 #include "common/safetensors.h"
 
 namespace lodestar {
@@ -26,14 +29,17 @@ class TrainedWeights {
                                                               const std::string& path);
 
   const std::string& path() const { return path_; }
-  // JSON text of the model (common/model_spec_json.h); empty if the files do not say.
+  // JSON text of the model (common/model_spec_json.h), or what a config.json beside the weights
+  // says; empty if the files do not say.
   const std::string& model() const { return model_; }
 
-  // Whether the tensors are exactly those of `layout`. Errors: InvalidArgument naming the first
-  // that is missing, too many, or of another shape or type.
+  // Whether the model that the files name has the heads of `spec`, which no shape tells. Error:
+  // InvalidArgument with both numbers.
+  absl::Status CheckHeads(const ModelSpec& spec) const;
+  // Whether the tensors are exactly those of `layout`, perhaps behind "transformer.". Of a GPT-2 of
+  // Hugging Face, masks are passed over, and so is a head that is equal to the token table. Errors:
+  // InvalidArgument naming the first that is missing, too many, or of another shape or type.
   absl::Status CheckTensors(const Layout& layout) const;
-  // The values of one tensor; valid as long as this object. Errors: NotFound.
-  absl::StatusOr<absl::Span<const float>> Floats(const std::string& name) const;
   // Elements of the parameter space that `layout` lays out. Requires: CheckTensors() is OK.
   absl::Status Read(const Layout& layout, ElementRange range, absl::Span<float> weights) const;
 
@@ -44,9 +50,24 @@ class TrainedWeights {
     absl::Span<const float> values;  // of F32 tensors: in a mapped file, or in joined_
   };
 
+  // What `wanted` is read from.
+  struct Match {
+    std::string name;
+    const Tensor* tensor = nullptr;  // null: there is none
+    bool is_transposed = false;
+  };
+
   explicit TrainedWeights(std::string path) : path_(std::move(path)) {}
-  absl::Status OpenFile(FileSystem& file_system);
+  absl::Status OpenFile(FileSystem& file_system, const std::string& path);
   absl::Status OpenCheckpoint(FileSystem& file_system);
+  absl::Status OpenHuggingFace(FileSystem& file_system);
+  // The model that a config.json in `folder` names, if there is one. Unless `is_of_weights` it may
+  // be of something else, and counts only if it is of a GPT-2.
+  absl::Status ReadConfig(FileSystem& file_system, const std::string& folder, bool is_of_weights);
+  Match Find(const TensorSpec& wanted) const;
+  // Whether a model with the tensors of `layout` needs nothing of it.
+  absl::Status CheckUnused(const Layout& layout, const std::string& name,
+                           const Tensor& tensor) const;
   absl::Status AddPart(const Layout& layout, ElementRange range, const SafetensorsReader& file);
 
   const std::string path_;

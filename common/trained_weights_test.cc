@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_manifest.h"
 #include "common/file_system.h"
+#include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {
@@ -96,12 +97,9 @@ TEST_F(TrainedWeightsTest, FileAndCheckpointOfAnyNumberOfServersHaveTheSameTenso
     ASSERT_OK(weights);
     EXPECT_EQ((*weights)->model(), kModel);
     ASSERT_OK((*weights)->CheckTensors(layout_));
-    for (const TensorSpec& tensor : layout_.tensors()) {
-      const auto values = (*weights)->Floats(tensor.name);
-      ASSERT_OK(values);
-      EXPECT_EQ(*values, absl::MakeConstSpan(values_).subspan(tensor.offset, tensor.num_elements()))
-          << path << " " << tensor.name;
-    }
+    std::vector<float> all(kElements);
+    ASSERT_OK((*weights)->Read(layout_, {0, kElements}, absl::MakeSpan(all)));
+    EXPECT_EQ(all, values_) << path;
     std::vector<float> part(60);
     ASSERT_OK((*weights)->Read(layout_, {65, 125}, absl::MakeSpan(part)));
     EXPECT_EQ(part, std::vector<float>(values_.begin() + 65, values_.begin() + 125)) << path;
@@ -143,6 +141,152 @@ TEST_F(TrainedWeightsTest, ADamagedCheckpointIsNotRead) {
   file.close();
   EXPECT_THAT(TrainedWeights::Open(FileSystem::Real(), checkpoint),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("shard-1.safetensors")));
+}
+
+// A gpt in files of Hugging Face. Element i of each of its tensors is i, but for the head.
+class HuggingFaceWeightsTest : public testing::Test {
+ protected:
+  HuggingFaceWeightsTest() {
+    folder_ = absl::StrCat(testing::TempDir(), "/hf-",
+                           testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    Config(2);
+    for (const TensorSpec& tensor : layout_.tensors()) Add(tensor.name, tensor.shape);
+  }
+
+  void Config(int heads) {
+    std::ofstream(folder_ + "/config.json")
+        << R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 4, "n_positions": 3, "vocab_size": 5,)"
+        << R"( "n_head": )" << heads << "}";
+  }
+  void Add(const std::string& name, std::vector<int64_t> shape) {
+    entries_.push_back({name, std::move(shape)});
+  }
+  void Write(const std::string& name = "model.safetensors", float first = 0.0f) {
+    auto writer = SafetensorsWriter::Create(FileSystem::Real(), folder_ + "/" + name, entries_, {});
+    ASSERT_OK(writer);
+    for (const SafetensorsEntry& entry : entries_) {
+      int64_t elements = 1;
+      for (const int64_t dimension : entry.shape) elements *= dimension;
+      std::vector<float> values(elements);
+      std::iota(values.begin(), values.end(), entry.name == "lm_head.weight" ? first : 0.0f);
+      ASSERT_OK((*writer)->Append(values));
+    }
+    ASSERT_OK((*writer)->Finish(/*sync=*/false).status());
+  }
+  absl::Status Check() {
+    const auto weights = TrainedWeights::Open(FileSystem::Real(), folder_);
+    RETURN_IF_ERROR(weights.status());
+    RETURN_IF_ERROR((*weights)->CheckHeads(spec_));
+    return (*weights)->CheckTensors(layout_);
+  }
+  std::string Refusal() {
+    const absl::Status status = Check();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  }
+
+  const ModelSpec spec_{"small", GptSpec{1, 2, 4, 3, 5}};
+  const Layout layout_ = *BuildLayout(spec_);
+  std::string folder_;
+  std::vector<SafetensorsEntry> entries_;
+};
+
+TEST_F(HuggingFaceWeightsTest, AreReadWithAndWithoutPrefix) {
+  for (const char* prefix : {"", "transformer."}) {
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      entries_[i].name = prefix + layout_.tensors()[i].name;
+    }
+    Write();
+    for (const std::string& path : {folder_, folder_ + "/model.safetensors"}) {
+      const auto weights = TrainedWeights::Open(FileSystem::Real(), path);
+      ASSERT_OK(weights);
+      EXPECT_OK((*weights)->CheckHeads(spec_));
+      ASSERT_OK((*weights)->CheckTensors(layout_));
+      const TensorSpec& matrix = *layout_.Find("h.0.attn.c_attn.weight");
+      std::vector<float> values(5);
+      ASSERT_OK((*weights)->Read(layout_, {matrix.offset + 7, matrix.offset + 12},
+                                 absl::MakeSpan(values)));
+      EXPECT_EQ(values, (std::vector<float>{7, 8, 9, 10, 11}));
+      EXPECT_THAT((*weights)->model(), HasSubstr("\"num_layers\":1"));
+    }
+  }
+}
+
+TEST_F(HuggingFaceWeightsTest, AreReadFromSeveralFiles) {
+  const std::vector<SafetensorsEntry> all = entries_;
+  entries_.assign(all.begin() + 3, all.end());
+  Write("model-2.safetensors");
+  entries_.assign(all.begin(), all.begin() + 3);
+  Write("model-1.safetensors");
+  const std::string index = folder_ + "/model.safetensors.index.json";
+  std::ofstream(index)
+      << R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})";
+  EXPECT_OK(Check());
+  Write("model-2.safetensors");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("wte.weight"), HasSubstr("another file")));
+  std::ofstream(index) << "{}";
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr(index), HasSubstr("weight_map")));
+}
+
+TEST_F(HuggingFaceWeightsTest, MasksArePassedOverAndOtherTensorsAreNot) {
+  Add("h.0.attn.bias", {1, 1, 3, 3});
+  Add("transformer.h.0.attn.masked_bias", {1});
+  Write();
+  EXPECT_OK(Check());
+  Add("h.0.attn.rotary", {3});
+  Write();
+  EXPECT_THAT(Refusal(), HasSubstr("has tensor h.0.attn.rotary"));
+}
+
+TEST_F(HuggingFaceWeightsTest, AHeadMustBeTheTokenTable) {
+  Add("lm_head.weight", {5, 4});
+  Write();
+  EXPECT_OK(Check());
+  Write("model.safetensors", /*first=*/1.0f);
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("lm_head.weight"), HasSubstr("tied")));
+}
+
+TEST_F(HuggingFaceWeightsTest, WhatIsMissingOrOfAnotherShapeIsNamed) {
+  entries_.back().shape = {5};
+  Write();
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("ln_f.bias"), HasSubstr("[5]"), HasSubstr("[4]")));
+  entries_.pop_back();
+  Write();
+  EXPECT_THAT(Refusal(), HasSubstr("no tensor ln_f.bias"));
+}
+
+TEST_F(HuggingFaceWeightsTest, AnotherNumberOfHeadsIsNamed) {
+  Write();
+  Config(4);
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("4 heads"), HasSubstr("has 2")));
+  Config(3);
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("config.json"), HasSubstr("num_heads 3")));
+}
+
+TEST_F(HuggingFaceWeightsTest, AConfigOfSomethingElseBesideAFileDoesNotCount) {
+  Write();
+  std::ofstream(folder_ + "/config.json") << R"({"editor": "vi"})";
+  EXPECT_THAT(Refusal(), HasSubstr("model_type"));
+  const auto weights = TrainedWeights::Open(FileSystem::Real(), folder_ + "/model.safetensors");
+  ASSERT_OK(weights);
+  EXPECT_EQ((*weights)->model(), "");
+}
+
+TEST_F(HuggingFaceWeightsTest, WhatEarlierReleasesWroteIsTransposed) {
+  entries_.clear();
+  const Layout earlier = *BuildEarlierLayout(spec_);
+  for (const TensorSpec& tensor : earlier.tensors()) Add(tensor.name, tensor.shape);
+  Write();
+  const auto weights = TrainedWeights::Open(FileSystem::Real(), folder_ + "/model.safetensors");
+  ASSERT_OK(weights);
+  ASSERT_OK((*weights)->CheckTensors(layout_));
+  // [12, 4] there, [4, 12] here: the row of input 1 begins with element 1 of each row there.
+  const int64_t offset = layout_.Find("h.0.attn.c_attn.weight")->offset;
+  std::vector<float> values(3);
+  ASSERT_OK((*weights)->Read(layout_, {offset + 12, offset + 15}, absl::MakeSpan(values)));
+  EXPECT_EQ(values, (std::vector<float>{1, 5, 9}));
 }
 
 }  // namespace

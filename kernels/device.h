@@ -110,16 +110,17 @@ class Device {
   // a, b: compute dtype; c: that or StatisticsDType.
   virtual void MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) = 0;
 
-  // y[rows,out] = act(x[rows,in] w[out,in]^T + bias[out]); bias may be empty. pre_activation
-  // [rows,out] is written where act is not kNone and it is not empty (it must then be given to
-  // LinearBackward).
+  // y[rows,out] = act(x[rows,in] w[out,in]^T + bias[out]), or x w[in,out] as `order` says; bias may
+  // be empty. pre_activation [rows,out] is written where act is not kNone and it is not empty (it
+  // must then be given to LinearBackward). On the CPU both orders give the same bits.
   virtual void LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
-                             int64_t in, int64_t out, Activation activation) = 0;
+                             int64_t in, int64_t out, Activation activation, WeightOrder order) = 0;
   // From dy (which is overwritten by the gradient before the activation where act is not kNone):
-  // dx (set; empty: not wanted), dw and db (set or added as `weights` says; db may be empty).
+  // dx (set; empty: not wanted), dw (which lies as w does) and db (set or added as `weights` says;
+  // db may be empty).
   virtual void LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
                               int64_t rows, int64_t in, int64_t out, Activation activation,
-                              Accumulate weights) = 0;
+                              WeightOrder order, Accumulate weights) = 0;
 
   // sum = a + b (b empty: sum = a, and sum may be a), then y = (sum - mean) * rstd * gamma + beta
   // per row, eps 1e-5. y, sum, a, b [rows,width]; gamma, beta [width]; mean, rstd [rows] are f32

@@ -68,7 +68,8 @@ void LinearForward(benchmark::State& state) {
   const auto activation = static_cast<Activation>(state.range(3));
   const Buf x = bench.Floats(rows * in), w = bench.Floats(in * out), b = bench.Floats(out);
   const Buf y = bench.Floats(rows * out), pre = bench.Floats(rows * out);
-  for (auto _ : state) bench.device().LinearForward(y, pre, x, w, b, rows, in, out, activation);
+  for (auto _ : state)
+    bench.device().LinearForward(y, pre, x, w, b, rows, in, out, activation, WeightOrder::kInOut);
   CountFlops(state, 2.0 * rows * in * out);
 }
 
@@ -81,7 +82,7 @@ void LinearBackward(benchmark::State& state) {
   const Buf dy = bench.Floats(rows * out, 0.0), pre = bench.Floats(rows * out);
   for (auto _ : state) {
     bench.device().LinearBackward(dx, dw, db, dy, pre, x, w, rows, in, out, activation,
-                                  Accumulate::kAdd);
+                                  WeightOrder::kInOut, Accumulate::kAdd);
   }
   CountFlops(state, 4.0 * rows * in * out);
 }
@@ -205,12 +206,13 @@ class GptStep {
 
  private:
   void Linear(Device& d, Buf y, Buf x, int64_t in, int64_t out, Activation activation) {
-    d.LinearForward(y, wide_pre_, x, weights_, bias_, s_.rows(), in, out, activation);
+    d.LinearForward(y, wide_pre_, x, weights_, bias_, s_.rows(), in, out, activation,
+                    WeightOrder::kInOut);
   }
   void LinearGradient(Device& d, Buf dx, Buf dy, Buf x, int64_t in, int64_t out,
                       Activation activation) {
     d.LinearBackward(dx, g_, bias_, dy, wide_pre_, x, weights_, s_.rows(), in, out, activation,
-                     Accumulate::kSet);
+                     WeightOrder::kInOut, Accumulate::kSet);
   }
   void Norm(Device& d) {
     d.ResidualNormForward(normed_, residual_, mean_, rstd_, x_, normed_, bias_, bias_, s_.rows(),

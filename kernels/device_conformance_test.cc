@@ -1,5 +1,6 @@
 #include "kernels/testing/device_conformance.h"
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/oracle/oracle_device.h"
 #include "kernels/simd/loops.h"
+#include "kernels/testing/device_test_rig.h"
 
 namespace lodestar {
 namespace {
@@ -32,6 +34,53 @@ std::string CaseName(const testing::TestParamInfo<DeviceCase>& info) { return in
 INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformanceTest, testing::ValuesIn(CpuCases()), CaseName);
 INSTANTIATE_TEST_SUITE_P(Oracle, DeviceConformanceTest,
                          testing::Values(DeviceCase{"Oracle", MakeOracleDevice}), CaseName);
+
+struct LayerSize {
+  int64_t rows, in, out;
+};
+
+std::vector<double> Transposed(const std::vector<double>& values, int64_t rows, int64_t columns) {
+  std::vector<double> transposed(values.size());
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    transposed[i % columns * rows + i / columns] = values[i];
+  }
+  return transposed;
+}
+
+// What a layer gives with a weight [out, in], or, turned, [in, out]; its gradient is [out, in].
+Outputs RunLayer(Device* device, const LayerSize& s, WeightOrder order) {
+  DeviceTestRig rig(device, DType::kF32);
+  const Buf x = rig.Random(s.rows * s.in);
+  const Buf bias = rig.Random(s.out);
+  const Buf dy = rig.InOut("dy", s.rows * s.out);
+  std::vector<double> weights(s.in * s.out);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = std::sin(0.7 * static_cast<double>(i));
+  const bool is_turned = order == WeightOrder::kInOut;
+  const Buf w = rig.Values(is_turned ? Transposed(weights, s.out, s.in) : weights);
+  const Buf pre = rig.Output("pre", s.rows * s.out);
+  device->LinearForward(rig.Output("y", s.rows * s.out), pre, x, w, bias, s.rows, s.in, s.out,
+                        Activation::kGeluTanh, order);
+  device->LinearBackward(rig.Output("dx", s.rows * s.in), rig.Output("dw", s.in * s.out),
+                         rig.Output("db", s.out), dy, pre, x, w, s.rows, s.in, s.out,
+                         Activation::kGeluTanh, order, Accumulate::kSet);
+  Outputs outputs = rig.Collect();
+  if (is_turned) outputs["dw"] = Transposed(outputs["dw"], s.in, s.out);
+  return outputs;
+}
+
+// A job of an earlier release, which had the weights the other way, goes on to the same bits.
+TEST(CpuDeviceTest, BothOrdersOfWeightsGiveTheSameBits) {
+  for (const DeviceCase& device_case : CpuCases()) {
+    const std::unique_ptr<Device> device = device_case.make();
+    for (const LayerSize& s :
+         {LayerSize{1, 1, 1}, LayerSize{31, 33, 1}, LayerSize{1, 31, 33}, LayerSize{257, 65, 130},
+          LayerSize{512, 128, 384}, LayerSize{64, 1536, 384}}) {
+      EXPECT_EQ(RunLayer(device.get(), s, WeightOrder::kInOut),
+                RunLayer(device.get(), s, WeightOrder::kOutIn))
+          << device_case.name << " " << s.rows << " " << s.in << " " << s.out;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace lodestar

@@ -11,6 +11,12 @@ namespace lodestar {
 // What a fully connected layer can fuse.
 enum class Activation : uint8_t { kNone, kRelu, kGeluTanh };
 
+// How the weights of a fully connected layer lie.
+enum class WeightOrder : uint8_t {
+  kOutIn,  // [out, in], as torch.nn.Linear has them
+  kInOut,  // [in, out], as the Conv1D of Hugging Face's GPT-2
+};
+
 // C[m,n] (+)= alpha * op(A) op(B), repeated `batch` times at the given strides (elements). op
 // transposes if asked.
 struct MatMulShape {

@@ -211,6 +211,19 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator() 
             same.message(), memory->checkpoints.last->path);
     return Coordinator::Create(CoordinatorSettings(), now);
   }
+  if (same.ok() && IsOfEarlierLayout(*memory, config_.job)) {
+    if (IsAllInCheckpoint(*memory)) {
+      LogInfo(
+          "the journal is of a release that named the model's tensors otherwise; a checkpoint "
+          "has all of it: {}",
+          memory->checkpoints.last->path);
+      return Coordinator::Create(CoordinatorSettings(), now);
+    }
+    LogInfo(
+        "goes on from the journal of a release that named the model's tensors otherwise, in "
+        "their earlier layout: after psctl stop, or Ctrl-C, and a new start they have "
+        "their names of today");
+  }
   if (!same.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "cannot go on from the journal ", JournalFolder(), " with other settings: ", same.message(),

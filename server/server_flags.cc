@@ -101,10 +101,12 @@ ABSL_FLAG(double, dropout, -1.0,
           "file says; 0 for presets.");
 ABSL_FLAG(uint64_t, seed, 1,
           "Seed of the first weights, of the order of the samples and of what dropout drops.");
-ABSL_FLAG(std::string, init_from, "",
-          "The first weights: a safetensors file, names and shapes as in the model's layout, or a "
-          "checkpoint (round-...) of any job with this model. Empty: the model's initialisers with "
-          "--seed. Only used if no checkpoint is resumed.");
+ABSL_FLAG(
+    std::string, init_from, "",
+    "The first weights: a safetensors file, names and shapes as in the model's layout, a "
+    "checkpoint (round-...) of any job with this model, or, for a gpt, a folder of a GPT-2 of "
+    "Hugging Face. Empty: the model's initialisers with --seed. Only used if no checkpoint is "
+    "resumed.");
 ABSL_FLAG(
     int64_t, bucket_bytes, lodestar::kDefaultBucketBytes,
     "Size limit of a bucket, the unit of aggregation and transfer, in bytes of fp32; 4 to 1 GiB.");

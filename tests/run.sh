@@ -23,6 +23,9 @@ fi
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
+# Beside the build, which waits for processors and not for the network.
+tests/python_with_torch.sh >/dev/null 2>&1 &
+
 # Tests and programs by name: //... would also build every library a second time, as a shared one.
 bazel query --noshow_progress \
   '(kind(".*_test rule", //...) except attr(tags, "manual", //...)) + kind("cc_binary rule", //...)' \
@@ -61,26 +64,28 @@ must_be_empty 'somepath(//worker/..., //server/...)'
 must_be_empty 'somepath(//... except //tests/..., //tests/...)'
 must_be_empty 'attr(testonly, 0, rdeps(//..., //kernels/cuda/emulator/...))'
 
-# Programs that are no tests of bazel's: exit code 77 says that this machine lacks what they need, and what that is.
+# Tests that want what a machine may not have: exit code 77 says so, and why.
 : >"$work/other_results"
-run_program() {
-  local label="$1" outcome
-  "${@:2}" >"$work/program.log" 2>&1
+run_other() {  # NAME COMMAND...
+  "${@:2}" >"$work/other.log" 2>&1
   case $? in
     0) outcome=passed ;;
     77) outcome=skipped ;;
     *) outcome=failed ;;
   esac
-  [[ $outcome == passed ]] || tail -n 50 "$work/program.log"
-  echo "$outcome $label" >>"$work/other_results"
+  [[ $outcome == passed ]] || tail -n 50 "$work/other.log"
+  echo "$outcome $1" >>"$work/other_results"
 }
 for program in cuda_device_test cuda_model_test; do
-  LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" \
-    run_program "//tests/gpu:$program" "bazel-bin/tests/gpu/$program"
+  run_other "//tests/gpu:$program" env \
+    LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" "bazel-bin/tests/gpu/$program"
+done
+for script in tests/hugging_face/run.sh tests/pytorch/run.sh; do
+  run_other "$script" "$script"
 done
 wheel="bazel-bin/deploy/wheel/lodestar-$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/version.h)-py3-none-linux_x86_64.whl"
 for version in 3.11 3.13; do
-  run_program "the wheel in CPython $version" python3 -B tests/process/wheel_install.py "$wheel" "$version"
+  run_other "the wheel in CPython $version" python3 -B tests/process/wheel_install.py "$wheel" "$version"
 done
 
 python3 -B tests/count_results.py "$work/events.json" "$bazel_code" "$rule_failures" "$work/other_results"

@@ -23,34 +23,36 @@ absl::StatusOr<std::unique_ptr<BuiltInWorkload>> BuiltInWorkload::Create(
   return std::unique_ptr<BuiltInWorkload>(new BuiltInWorkload(config, std::move(data)));
 }
 
-BuiltInWorkload::Made BuiltInWorkload::MadeFor(const JobSpec& job) {
-  return {job.model, job.seed, LargestShare(job)};
+BuiltInWorkload::Made BuiltInWorkload::MadeFor(const Registration& registration) {
+  const JobSpec& job = registration.job;
+  return {job.model, job.seed, LargestShare(job), registration.layout().hash()};
 }
 
 bool BuiltInWorkload::Serves(const Registration& registration) const {
-  return made_ == MadeFor(registration.job);
+  return made_ == MadeFor(registration);
 }
 
 absl::Status BuiltInWorkload::Prepare(const Registration& registration, Device* device,
                                       StopRequested stop_requested) {
   const JobSpec& job = registration.job;
-  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
-  RETURN_IF_ERROR(CheckSameLayout(registration.layout(), "the server", layout, "this worker"));
+  ASSIGN_OR_RETURN(Layout layout,
+                   RecognizeLayout(job.model, "this worker", registration.layout(), "the server"));
   made_.reset();
   dataset_.reset();
   model_.reset();
-  RETURN_IF_ERROR(MakeModelOf(job, device));
+  RETURN_IF_ERROR(MakeModelOf(job, std::move(layout), device));
   ASSIGN_OR_RETURN(dataset_, MakeDataset(data_, job.model, job.seed, stop_requested));
   LogInfo("data: {}", dataset_->Describe());
-  made_ = MadeFor(job);
+  made_ = MadeFor(registration);
   return absl::OkStatus();
 }
 
-absl::Status BuiltInWorkload::MakeModelOf(const JobSpec& job, Device* device) {
+absl::Status BuiltInWorkload::MakeModelOf(const JobSpec& job, Layout layout, Device* device) {
   ModelConfig config{.spec = job.model,
                      .max_batch = config_.max_micro_batch,
                      .recompute = config_.recompute,
-                     .seed = job.seed};
+                     .seed = job.seed,
+                     .layout = std::move(layout)};
   RETURN_IF_ERROR(PlanMemory(job, device, &config));
   ASSIGN_OR_RETURN(model_, MakeModel(config, device));
   return absl::OkStatus();

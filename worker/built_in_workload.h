@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "common/job_spec.h"
+#include "common/layout.h"
 #include "common/model_spec.h"
 #include "worker/data/data_config.h"
 #include "worker/data/dataset_factory.h"
@@ -45,14 +47,15 @@ class BuiltInWorkload final : public Workload {
   struct Made {
     ModelSpec model;
     uint64_t seed = 0;
-    int64_t share = 0;  // most samples of a step
+    int64_t share = 0;   // most samples of a step
+    std::string layout;  // its hash
     friend bool operator==(const Made&, const Made&) = default;
   };
 
   BuiltInWorkload(const BuiltInWorkloadConfig& config, DataSource data)
       : config_(config), data_(std::move(data)) {}
-  static Made MadeFor(const JobSpec& job);
-  absl::Status MakeModelOf(const JobSpec& job, Device* device);
+  static Made MadeFor(const Registration& registration);
+  absl::Status MakeModelOf(const JobSpec& job, Layout layout, Device* device);
   // Fills in config->max_batch if it is 0. Logs what model and runner will take; refuses what
   // cannot fit.
   static absl::Status PlanMemory(const JobSpec& job, Device* device, ModelConfig* config);

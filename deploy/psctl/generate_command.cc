@@ -1,16 +1,43 @@
 #include "deploy/psctl/generate_command.h"
 
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/file_system.h"
 #include "common/output_file.h"
 #include "common/status_macros.h"
 #include "kernels/device_factory.h"
 #include "worker/model/model_loader.h"
 #include "worker/model/next_token_model.h"
 #include "worker/model/text_generator.h"
+#include "worker/model/tokenizer_files.h"
 
 namespace lodestar {
+namespace {
+
+// That of --tokenizer, else that in the folder of the model, else bytes. Files beside a model of
+// bytes may be anything's.
+absl::StatusOr<std::unique_ptr<Tokenizer>> ChooseTokenizer(const GenerateOptions& options,
+                                                           int64_t vocabulary) {
+  constexpr int64_t kBytes = 256;
+  FileSystem& disk = FileSystem::Real();
+  if (!options.tokenizer.empty()) return OpenTokenizer(disk, options.tokenizer);
+  const std::string parent = std::filesystem::path(options.model_path).parent_path();
+  const bool is_folder = disk.IsDirectory(options.model_path);
+  const std::string folder = is_folder ? options.model_path : parent.empty() ? "." : parent;
+  if ((is_folder || vocabulary != kBytes) && HasTokenizer(disk, folder)) {
+    return OpenTokenizer(disk, folder);
+  }
+  if (vocabulary == kBytes) return std::make_unique<ByteTokenizer>();
+  return absl::FailedPreconditionError(absl::StrCat(
+      options.model_path, " is of a model with a vocabulary of ", vocabulary, " tokens, and ",
+      folder,
+      " has no tokenizer; give --tokenizer=PATH: a tokenizer.json, or a folder with one, or with "
+      "vocab.json and merges.txt"));
+}
+
+}  // namespace
 
 absl::Status RunGenerate(const GenerateOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
@@ -22,14 +49,15 @@ absl::Status RunGenerate(const GenerateOptions& options) {
     return absl::FailedPreconditionError(
         absl::StrCat(options.model_path, " is not a gpt; only those write text"));
   }
-  ASSIGN_OR_RETURN(const TextGenerator generator,
-                   TextGenerator::Create(next_token_model, {.temperature = options.temperature,
-                                                            .top_k = options.top_k,
-                                                            .seed = options.seed}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+                   ChooseTokenizer(options, next_token_model->vocabulary()));
+  ASSIGN_OR_RETURN(
+      const TextGenerator generator,
+      TextGenerator::Create(
+          next_token_model, tokenizer.get(),
+          {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed}));
   RETURN_IF_ERROR(WriteToStandardOutput(options.prompt));
-  RETURN_IF_ERROR(generator.Generate(options.prompt, options.num_bytes, [](char byte) {
-    return WriteToStandardOutput({&byte, 1});
-  }));
+  RETURN_IF_ERROR(generator.Generate(options.prompt, options.num_bytes, &WriteToStandardOutput));
   return WriteToStandardOutput("\n");
 }
 

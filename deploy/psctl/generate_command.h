@@ -9,7 +9,9 @@
 namespace lodestar {
 
 struct GenerateOptions {
-  std::string model_path;  // a checkpoint, or a file that `psctl export` wrote
+  std::string model_path;  // a checkpoint, a file that `psctl export` wrote, or a folder of
+                           // Hugging Face
+  std::string tokenizer;   // of OpenTokenizer(); empty: that beside the model, or bytes
   std::string device = "auto";
   int threads = 1;
   std::string prompt;
@@ -20,7 +22,8 @@ struct GenerateOptions {
 };
 
 // Writes the prompt and what follows to stdout. Errors: those of LoadModel(); FailedPrecondition
-// for a model that is no gpt over bytes.
+// for a model that is no gpt, or one of other tokens than bytes without a tokenizer; those of
+// OpenTokenizer().
 absl::Status RunGenerate(const GenerateOptions& options);
 
 }  // namespace lodestar

@@ -1,14 +1,18 @@
 #include "deploy/psctl/model_output.h"
 
+#include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint_manifest.h"
 #include "common/file_system.h"
+#include "common/hugging_face.h"
 #include "common/model_spec_json.h"
-#include "common/output_file.h"
 #include "common/safetensors.h"
 #include "common/status_macros.h"
 
@@ -21,18 +25,140 @@ bool IsModelOfOurs(const std::string& path) {
   return file.ok() && (*file)->metadata().count(kModelMetadataKey) > 0;
 }
 
+absl::Status NotOurs(const std::string& path, absl::string_view otherwise) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is there already, and no model that psctl wrote; name another ",
+                   otherwise, ", or give --force to replace it"));
+}
+
+absl::Status CheckFolder(const ModelTarget& target, Replace replace) {
+  std::error_code error;
+  if (!std::filesystem::exists(target.path, error)) return absl::OkStatus();
+  if (!std::filesystem::is_directory(target.path, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(target.path, " is no folder; --format=huggingface writes one"));
+  }
+  const bool may_write = replace == Replace::kAny ||
+                         std::filesystem::is_empty(target.path, error) ||
+                         IsModelOfOurs(target.WeightsPath());
+  return may_write ? CheckOutput("out", target.WeightsPath()) : NotOurs(target.path, "folder");
+}
+
+absl::StatusOr<ModelSpec> SpecOf(const TrainedWeights& weights) {
+  if (weights.model().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(weights.path(), " does not say which model it holds (no metadata '",
+                     kModelMetadataKey, "'); checkpoints and files written by psctl export do"));
+  }
+  return ModelSpecFromJson(weights.model());
+}
+
+// That of today. Of a model that only its client knows, a checkpoint has it.
+absl::StatusOr<Layout> LayoutOf(const TrainedWeights& weights, const ModelSpec& spec) {
+  if (!std::holds_alternative<ClientModelSpec>(spec.architecture)) return BuildLayout(spec);
+  ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(FileSystem::Real(), weights.path()));
+  return manifest.layout;
+}
+
+using Sink = absl::FunctionRef<absl::Status(absl::string_view)>;
+
+absl::Status WriteModel(const TrainedWeights& weights, Sink sink) {
+  ASSIGN_OR_RETURN(const ModelSpec spec, SpecOf(weights));
+  ASSIGN_OR_RETURN(const Layout layout, LayoutOf(weights, spec));
+  RETURN_IF_ERROR(weights.CheckTensors(layout));
+  std::vector<SafetensorsEntry> entries;
+  for (const TensorSpec& tensor : layout.tensors()) entries.push_back({tensor.name, tensor.shape});
+  const SafetensorsMetadata metadata = {{"format", "pt"}, {kModelMetadataKey, weights.model()}};
+  ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                   FormatSafetensorsHeader("the export", entries, metadata));
+  RETURN_IF_ERROR(sink(header.bytes));
+  constexpr int64_t kPiece = 1 << 20;
+  std::vector<float> values;
+  for (int64_t begin = 0; begin < layout.num_elements(); begin += kPiece) {
+    const ElementRange range = {begin, std::min(begin + kPiece, layout.num_elements())};
+    values.resize(range.size());
+    RETURN_IF_ERROR(weights.Read(layout, range, absl::MakeSpan(values)));
+    RETURN_IF_ERROR(
+        sink({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])}));
+  }
+  return absl::OkStatus();
+}
+
+// Whether the file `path` of a model has its tensors under names that the model has no more.
+absl::StatusOr<bool> HasEarlierNames(const std::string& path, const ModelSpec& spec) {
+  if (!std::holds_alternative<GptSpec>(spec.architecture)) return false;
+  ASSIGN_OR_RETURN(const Layout layout, BuildLayout(spec));
+  ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsReader> file,
+                   SafetensorsReader::Open(FileSystem::Real(), path));
+  return std::any_of(layout.tensors().begin(), layout.tensors().end(),
+                     [&](const TensorSpec& tensor) { return file->Find(tensor.name) == nullptr; });
+}
+
 }  // namespace
 
-absl::Status CheckModelOutput(const std::string& path, Replace replace) {
-  RETURN_IF_ERROR(CheckOutput("out", path));
-  ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path));
+absl::StatusOr<ModelFormat> ParseModelFormat(const std::string& text) {
+  if (text == "safetensors") return ModelFormat::kSafetensors;
+  if (text == "huggingface") return ModelFormat::kHuggingFace;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--format='", text, "': it is safetensors or huggingface"));
+}
+
+std::string ModelTarget::WeightsPath() const {
+  return format == ModelFormat::kHuggingFace ? absl::StrCat(path, "/", kHuggingFaceWeights) : path;
+}
+
+absl::Status CheckModelOutput(const ModelTarget& target, Replace replace) {
+  if (target.format == ModelFormat::kHuggingFace) return CheckFolder(target, replace);
+  RETURN_IF_ERROR(CheckOutput("out", target.path));
+  ASSIGN_OR_RETURN(const std::string file, ResolveOutput(target.path));
   std::error_code no_file;
-  const bool has_content = std::filesystem::file_size(target, no_file) > 0 && !no_file;
-  if (!has_content || replace == Replace::kAny || IsModelOfOurs(target)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("--out=", path,
-                   " is there already, and no model that psctl wrote; name another file, or "
-                   "give --force to replace it"));
+  const bool has_content = std::filesystem::file_size(file, no_file) > 0 && !no_file;
+  if (!has_content || replace == Replace::kAny || IsModelOfOurs(file)) return absl::OkStatus();
+  return NotOurs(absl::StrCat("--out=", target.path), "file");
+}
+
+absl::StatusOr<std::unique_ptr<ModelWriter>> ModelWriter::Create(const ModelTarget& target) {
+  if (target.format == ModelFormat::kHuggingFace) {
+    RETURN_IF_ERROR(FileSystem::Real().CreateDirectories(target.path));
+  }
+  ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(target.WeightsPath()));
+  return std::unique_ptr<ModelWriter>(new ModelWriter(target, std::move(file)));
+}
+
+absl::Status ModelWriter::Append(absl::string_view bytes) {
+  num_bytes_ += static_cast<int64_t>(bytes.size());
+  return file_.Append(bytes);
+}
+
+absl::Status ModelWriter::Commit() {
+  ASSIGN_OR_RETURN(const std::string written, file_.Finish());
+  ASSIGN_OR_RETURN(std::unique_ptr<TrainedWeights> weights,
+                   TrainedWeights::Open(FileSystem::Real(), written));
+  const absl::StatusOr<ModelSpec> spec = SpecOf(*weights);
+  std::vector<NamedText> others;
+  if (target_.format == ModelFormat::kHuggingFace) {
+    RETURN_IF_ERROR(spec.status());
+    ASSIGN_OR_RETURN(others, HuggingFaceFiles(*spec));
+  }
+  bool is_earlier = false;
+  if (spec.ok()) {  // else it is of a later release
+    ASSIGN_OR_RETURN(is_earlier, HasEarlierNames(written, *spec));
+  }
+  RETURN_IF_ERROR(file_.Commit());
+  if (is_earlier) {
+    ASSIGN_OR_RETURN(ReplacementFile renamed, ReplacementFile::Create(target_.WeightsPath()));
+    RETURN_IF_ERROR(WriteModel(
+        *weights, [&renamed](absl::string_view bytes) { return renamed.Append(bytes); }));
+    RETURN_IF_ERROR(renamed.Commit());
+  }
+  for (const NamedText& file : others) {
+    RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(target_.path, "/", file.name), file.text));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AppendModel(const TrainedWeights& weights, ModelWriter& writer) {
+  return WriteModel(weights, [&writer](absl::string_view bytes) { return writer.Append(bytes); });
 }
 
 }  // namespace lodestar

@@ -1,19 +1,68 @@
-// Where psctl may write a model.
+// The files that psctl writes a model to.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/output_file.h"
+#include "common/trained_weights.h"
 
 namespace lodestar {
 
-enum class Replace {
-  kModels,  // a file that is new or empty, or a model that psctl wrote
-  kAny,     // any regular file
+enum class ModelFormat {
+  kSafetensors,  // one file
+  kHuggingFace,  // a folder that from_pretrained() of Hugging Face's transformers reads
 };
 
-// Checked before a model is asked for. Errors: FailedPrecondition if the file that is
-// there may not be replaced, with what it is and what to do; those of CheckOutput().
-absl::Status CheckModelOutput(const std::string& path, Replace replace);
+// Errors: InvalidArgument naming the formats.
+absl::StatusOr<ModelFormat> ParseModelFormat(const std::string& text);
+
+enum class Replace {
+  kModels,  // what is new or empty, or a model that psctl wrote
+  kAny,     // any regular file, and files in any folder
+};
+
+struct ModelTarget {
+  ModelFormat format = ModelFormat::kSafetensors;
+  std::string path;  // a file, or a folder
+
+  std::string WeightsPath() const;
+};
+
+// Checked before a model is asked for. Errors: FailedPrecondition if what is there may not be
+// replaced, with what it is and what to do; those of CheckOutput().
+absl::Status CheckModelOutput(const ModelTarget& target, Replace replace);
+
+// Takes the bytes of a model's safetensors file, and writes all that belongs to the target. Nothing
+// that is there is replaced before Commit(). Not thread-safe.
+class ModelWriter {
+ public:
+  // Makes the folder. Errors: those of files.
+  static absl::StatusOr<std::unique_ptr<ModelWriter>> Create(const ModelTarget& target);
+
+  absl::Status Append(absl::string_view bytes);
+  // What a server sends that goes on from a journal of an earlier release gets the names and shapes
+  // of today. Errors: those of files; InvalidArgument for a model that the format cannot hold, or
+  // bytes that are no safetensors file.
+  absl::Status Commit();
+
+  int64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  ModelWriter(ModelTarget target, ReplacementFile file)
+      : target_(std::move(target)), file_(std::move(file)) {}
+
+  const ModelTarget target_;
+  ReplacementFile file_;
+  int64_t num_bytes_ = 0;
+};
+
+// The bytes of the safetensors file of a model on disk. Errors: InvalidArgument if it does not say
+// which model it is or has other tensors; those of writing.
+absl::Status AppendModel(const TrainedWeights& weights, ModelWriter& writer);
 
 }  // namespace lodestar

@@ -2,10 +2,16 @@
 
 #include <filesystem>
 #include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/file_system.h"
+#include "common/layout.h"
 #include "common/model_spec_json.h"
 #include "common/safetensors.h"
+#include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -29,8 +35,8 @@ void WriteSafetensors(const std::string& path, const SafetensorsMetadata& metada
 TEST(ModelOutputTest, WhatIsNewOrEmptyMayAlwaysBeWritten) {
   std::ofstream(PathOf("empty")).close();
   for (const Replace replace : {Replace::kModels, Replace::kAny}) {
-    EXPECT_OK(CheckModelOutput(PathOf("new"), replace));
-    EXPECT_OK(CheckModelOutput(PathOf("empty"), replace));
+    EXPECT_OK(CheckModelOutput({.path = PathOf("new")}, replace));
+    EXPECT_OK(CheckModelOutput({.path = PathOf("empty")}, replace));
   }
   EXPECT_FALSE(std::filesystem::exists(PathOf("new")));
 }
@@ -39,21 +45,121 @@ TEST(ModelOutputTest, OnlyForceReplacesWhatIsNoModelOfOurs) {
   std::ofstream(PathOf("notes.txt")) << "precious";
   WriteSafetensors(PathOf("foreign.safetensors"), {{"format", "pt"}});
   for (const char* name : {"notes.txt", "foreign.safetensors"}) {
-    EXPECT_THAT(CheckModelOutput(PathOf(name), Replace::kModels),
+    EXPECT_THAT(CheckModelOutput({.path = PathOf(name)}, Replace::kModels),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          AllOf(HasSubstr(name), HasSubstr("--force"))));
-    EXPECT_OK(CheckModelOutput(PathOf(name), Replace::kAny));
+    EXPECT_OK(CheckModelOutput({.path = PathOf(name)}, Replace::kAny));
   }
 }
 
 TEST(ModelOutputTest, AModelOfOursIsReplaced) {
   WriteSafetensors(PathOf("ours.safetensors"), {{kModelMetadataKey, "{}"}});
-  EXPECT_OK(CheckModelOutput(PathOf("ours.safetensors"), Replace::kModels));
+  EXPECT_OK(CheckModelOutput({.path = PathOf("ours.safetensors")}, Replace::kModels));
 }
 
 TEST(ModelOutputTest, EvenForceReplacesNoDevice) {
-  EXPECT_THAT(CheckModelOutput("/dev/null", Replace::kAny),
+  EXPECT_THAT(CheckModelOutput({.path = "/dev/null"}, Replace::kAny),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a device")));
+}
+
+TEST(ModelOutputTest, FormatsAreNamed) {
+  EXPECT_THAT(ParseModelFormat("safetensors"), IsOkAndHolds(ModelFormat::kSafetensors));
+  EXPECT_THAT(ParseModelFormat("huggingface"), IsOkAndHolds(ModelFormat::kHuggingFace));
+  EXPECT_THAT(ParseModelFormat("onnx"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("onnx"), HasSubstr("huggingface"))));
+}
+
+// A folder of its own for each test, with a file of a model in it.
+class HuggingFaceOutputTest : public testing::Test {
+ protected:
+  HuggingFaceOutputTest() {
+    root_ = PathOf(testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(root_);
+    std::filesystem::create_directories(root_);
+  }
+
+  // Element i of the parameter space is i.
+  std::string WriteModel(const ModelSpec& spec, const Layout& layout) const {
+    std::vector<SafetensorsEntry> entries;
+    for (const TensorSpec& tensor : layout.tensors()) {
+      entries.push_back({tensor.name, tensor.shape});
+    }
+    std::string path = root_ + "/written.safetensors";
+    auto writer = SafetensorsWriter::Create(FileSystem::Real(), path, entries,
+                                            {{kModelMetadataKey, ModelSpecToJson(spec)}});
+    EXPECT_OK(writer);
+    std::vector<float> values(layout.num_elements());
+    std::iota(values.begin(), values.end(), 0.0f);
+    EXPECT_OK((*writer)->Append(values));
+    EXPECT_OK((*writer)->Finish(/*sync=*/false));
+    return path;
+  }
+  absl::Status Export(const std::string& from) const {
+    ASSIGN_OR_RETURN(const auto weights, TrainedWeights::Open(FileSystem::Real(), from));
+    ASSIGN_OR_RETURN(const auto writer, ModelWriter::Create(target()));
+    RETURN_IF_ERROR(AppendModel(*weights, *writer));
+    return writer->Commit();
+  }
+  ModelTarget target() const { return {ModelFormat::kHuggingFace, root_ + "/out"}; }
+
+  const ModelSpec spec_{"small", GptSpec{1, 2, 4, 3, 256}};
+  std::string root_;
+};
+
+TEST_F(HuggingFaceOutputTest, AFolderIsWrittenThatCanBeReadAgain) {
+  const Layout layout = *BuildLayout(spec_);
+  ASSERT_OK(CheckModelOutput(target(), Replace::kModels));
+  ASSERT_OK(Export(WriteModel(spec_, layout)));
+  for (const char* name :
+       {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json"}) {
+    EXPECT_TRUE(std::filesystem::exists(absl::StrCat(target().path, "/", name))) << name;
+  }
+  ASSERT_OK_AND_ASSIGN(const auto weights, TrainedWeights::Open(FileSystem::Real(), target().path));
+  ASSERT_OK(weights->CheckTensors(layout));
+  std::vector<float> values(10);
+  ASSERT_OK(weights->Read(layout, {1000, 1010}, absl::MakeSpan(values)));
+  EXPECT_EQ(values[3], 1003.0f);
+  // And again, in its own place.
+  EXPECT_OK(CheckModelOutput(target(), Replace::kModels));
+  EXPECT_OK(Export(target().path));
+}
+
+TEST_F(HuggingFaceOutputTest, WhatAServerSendsInAnEarlierLayoutGetsTheNamesOfToday) {
+  const std::string path = WriteModel(spec_, *BuildEarlierLayout(spec_));
+  ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));
+  ASSERT_OK_AND_ASSIGN(const std::string bytes,
+                       FileSystem::Real().ReadWholeFile(path, int64_t{1} << 20));
+  ASSERT_OK(writer->Append(bytes));
+  ASSERT_OK(writer->Commit());
+  ASSERT_OK_AND_ASSIGN(const auto file,
+                       SafetensorsReader::Open(FileSystem::Real(), target().WeightsPath()));
+  const TensorSpec matrix = *BuildLayout(spec_)->Find("h.0.mlp.c_fc.weight");
+  ASSERT_OK_AND_ASSIGN(const auto values, file->Floats(matrix.name));
+  // [4, 16]; it came as [16, 4].
+  const auto first = static_cast<float>(matrix.offset);
+  EXPECT_EQ(values[1], first + 4);
+  EXPECT_EQ(values[16], first + 1);
+}
+
+TEST_F(HuggingFaceOutputTest, OtherModelsLeaveWhatIsThere) {
+  const ModelSpec mlp = *ModelPreset("mlp");
+  EXPECT_THAT(Export(WriteModel(mlp, *BuildLayout(mlp))),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is no gpt")));
+  EXPECT_TRUE(std::filesystem::is_empty(target().path));
+}
+
+TEST_F(HuggingFaceOutputTest, OnlyForceWritesIntoFoldersOfOthers) {
+  std::filesystem::create_directories(target().path);
+  EXPECT_OK(CheckModelOutput(target(), Replace::kModels));
+  std::ofstream(target().path + "/config.json") << "{}";
+  EXPECT_THAT(CheckModelOutput(target(), Replace::kModels),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr(target().path), HasSubstr("--force"))));
+  EXPECT_OK(CheckModelOutput(target(), Replace::kAny));
+  std::ofstream(root_ + "/file") << "x";
+  EXPECT_THAT(CheckModelOutput({ModelFormat::kHuggingFace, root_ + "/file"}, Replace::kAny),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is no folder")));
 }
 
 }  // namespace

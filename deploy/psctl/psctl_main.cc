@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "common/security/security_flags.h"
 #include "common/status_macros.h"
 #include "common/suggestion.h"
+#include "common/trained_weights.h"
 #include "common/version.h"
 #include "deploy/psctl/cluster_client.h"
 #include "deploy/psctl/cluster_health.h"
@@ -51,8 +53,13 @@ ABSL_FLAG(std::string, server, "127.0.0.1:50051",
           "commas: the first that answers.");
 ABSL_FLAG(bool, json, false, "As JSON, one object per line.");
 ABSL_FLAG(bool, watch, false, "Again every second until Ctrl-C.");
-ABSL_FLAG(std::string, out, "model.safetensors", "The file to write.");
-ABSL_FLAG(bool, force, false, "Replaces any regular file that is there.");
+ABSL_FLAG(std::string, out, "model.safetensors", "The file or folder to write.");
+ABSL_FLAG(std::string, format, "safetensors",
+          "safetensors: one file; huggingface: a folder for Hugging Face's transformers.");
+ABSL_FLAG(std::string, from, "",
+          "What to write instead of asking a server: a checkpoint (round-...) of any number of "
+          "servers, or a model that psctl export wrote.");
+ABSL_FLAG(bool, force, false, "Replaces whatever regular file is there.");
 ABSL_FLAG(std::string, to, "", "A folder, made if it is not there, that gets a copy.");
 ABSL_FLAG(std::string, reason, "", "What the log and the workers are told; empty: the command.");
 ABSL_FLAG(int64_t, round, -1, "Back to the newest checkpoint of at most so many rounds.");
@@ -85,12 +92,17 @@ ABSL_FLAG(std::string, token_bytes, "auto", "--token_bytes of the workers.");
 ABSL_FLAG(std::string, data_partition, "shared",
           "--data_partition of the workers; own: a job may go on with other data than it had.");
 ABSL_FLAG(std::string, model, "model.safetensors",
-          "A checkpoint (round-...), or a file that psctl export wrote.");
+          "A checkpoint (round-...), a file that psctl export wrote, or a GPT-2 of Hugging Face: "
+          "its folder or its model.safetensors.");
+ABSL_FLAG(std::string, tokenizer, "",
+          "Of a model of other tokens than bytes: a tokenizer.json, or a folder with one, or with "
+          "vocab.json and merges.txt. Empty: what lies beside the model.");
 ABSL_FLAG(std::string, prompt, "", "The text to go on from.");
-ABSL_FLAG(int64_t, bytes, 300, "How many bytes to write; 0 to 1000000000.");
+ABSL_FLAG(int64_t, bytes, 300,
+          "How many bytes to write, and what the last token has more; 0 to 1000000000.");
 ABSL_FLAG(double, temperature, 0.8,
-          "0 takes the likeliest byte, 1 draws from the model's distribution; 0 to 1000.");
-ABSL_FLAG(int, top_k, 0, "Draws among the k likeliest bytes; 1 to 256, or 0: all.");
+          "0 takes the likeliest token, 1 draws from the model's distribution; 0 to 1000.");
+ABSL_FLAG(int, top_k, 0, "Draws among the k likeliest tokens; 1 to 1000000, or 0: all.");
 ABSL_FLAG(uint64_t, seed, 1, "Same seed, same text.");
 
 namespace lodestar {
@@ -103,6 +115,7 @@ struct Command {
   std::string details = "";  // what else its own help says
   std::vector<std::string> flags = {};
   bool takes_paths = false;  // any number of them, at least one
+  bool takes_path = false;   // one, or none
   bool passes_on = false;    // takes what stands behind "--"
   std::function<int(const CommandLine&)> run;
 };
@@ -252,25 +265,53 @@ int CheckpointCommand(ClusterClient* client) {
        absl::StrCat("saved in ", reply->path(), ", and not copied: ", copy.status().message())});
 }
 
-int ExportCommand(ClusterClient* client) {
-  const std::string path = absl::GetFlag(FLAGS_out);
-  const Replace replace = absl::GetFlag(FLAGS_force) ? Replace::kAny : Replace::kModels;
-  if (const absl::Status out = CheckModelOutput(path, replace); !out.ok()) return Fail(out);
-  absl::StatusOr<ReplacementFile> file = ReplacementFile::Create(path);
-  if (!file.ok()) return Fail(file.status());
+absl::StatusOr<ModelTarget> TargetOfExport(const CommandLine& line) {
+  ModelTarget target;
+  ASSIGN_OR_RETURN(target.format, ParseModelFormat(absl::GetFlag(FLAGS_format)));
+  target.path = absl::GetFlag(FLAGS_out);
+  const bool has_out = line.given.count("out") > 0;
+  const bool has_path = line.positionals.size() > 1;
+  if (has_out && has_path) return absl::InvalidArgumentError("PATH and --out name two outputs");
+  if (has_path) target.path = line.positionals[1];
+  if (target.format == ModelFormat::kHuggingFace && !has_out && !has_path) {
+    return absl::InvalidArgumentError(
+        "which folder? psctl export --format=huggingface DIR, which is made if it is not there");
+  }
+  return target;
+}
+
+int SayExported(const ModelTarget& target, const ModelWriter& writer, absl::string_view of_what) {
+  return Print(
+      absl::StrCat(target.path, " (", BytesText(writer.num_bytes()), "): ", of_what, "\n"));
+}
+
+int ExportFromServer(ClusterClient* client, const ModelTarget& target) {
+  const absl::StatusOr<std::unique_ptr<ModelWriter>> writer = ModelWriter::Create(target);
+  if (!writer.ok()) return Fail(writer.status());
   absl::Status written;
-  size_t bytes = 0;
   const absl::StatusOr<v1::ExportSource> called = client->Export([&](absl::string_view part) {
-    written = file->Append(part);
-    bytes += part.size();
+    written = (*writer)->Append(part);
     return written.ok();
   });
   if (!written.ok()) return Fail(written);
   if (!called.ok()) return FailCall(called.status());
-  written = file->Commit();
+  written = (*writer)->Commit();
   if (!written.ok()) return Fail(written);
-  return Print(absl::StrCat(path, " (", BytesText(static_cast<int64_t>(bytes)),
-                            "): ", ExportText(*called, client->server()), "\n"));
+  return SayExported(target, **writer, ExportText(*called, client->server()));
+}
+
+int ExportFromDisk(const std::string& path, const ModelTarget& target) {
+  const auto write = [&]() -> absl::StatusOr<std::unique_ptr<ModelWriter>> {
+    ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> weights,
+                     TrainedWeights::Open(FileSystem::Real(), path));
+    ASSIGN_OR_RETURN(std::unique_ptr<ModelWriter> writer, ModelWriter::Create(target));
+    RETURN_IF_ERROR(AppendModel(*weights, *writer));
+    RETURN_IF_ERROR(writer->Commit());
+    return writer;
+  };
+  const absl::StatusOr<std::unique_ptr<ModelWriter>> writer = write();
+  if (!writer.ok()) return Fail(writer.status());
+  return SayExported(target, **writer, absl::StrCat("the weights of ", path));
 }
 
 // --reason; `command` without it.
@@ -316,6 +357,7 @@ int LaunchCommand(const CommandLine& line) {
 int GenerateCommand(const CommandLine&) {
   GenerateOptions options;
   options.model_path = absl::GetFlag(FLAGS_model);
+  options.tokenizer = absl::GetFlag(FLAGS_tokenizer);
   options.device = absl::GetFlag(FLAGS_device);
   options.threads = absl::GetFlag(FLAGS_threads);
   options.prompt = absl::GetFlag(FLAGS_prompt);
@@ -440,6 +482,18 @@ std::function<int(const CommandLine&)> WithClient(int (*run)(ClusterClient*)) {
       ClientCommand([run](ClusterClient* client, const CommandLine&) { return run(client); }));
 }
 
+int ExportCommand(const CommandLine& line) {
+  const absl::StatusOr<ModelTarget> target = TargetOfExport(line);
+  if (!target.ok()) return BadUsage(std::string(target.status().message()));
+  const Replace replace = absl::GetFlag(FLAGS_force) ? Replace::kAny : Replace::kModels;
+  if (const absl::Status out = CheckModelOutput(*target, replace); !out.ok()) return Fail(out);
+  const std::string from = absl::GetFlag(FLAGS_from);
+  if (!from.empty()) return ExportFromDisk(from, *target);
+  return WithClient([&target](ClusterClient* client, const CommandLine&) {
+    return ExportFromServer(client, *target);
+  })(line);
+}
+
 // `own`, and what every command that talks to a server takes.
 std::vector<std::string> ClientFlags(std::vector<std::string> own) {
   own.insert(own.begin(), "server");
@@ -471,12 +525,17 @@ std::vector<Command> Commands() {
        .flags = ClientFlags({"to"}),
        .run = WithClient(&CheckpointCommand)},
       {.name = "export",
-       .form = "export [--out=FILE] [--force]",
-       .summary = "the weights as one safetensors file",
+       .form = "export [--format=huggingface] [--from=CHECKPOINT] [PATH]",
+       .summary = "the weights as one safetensors file, or a folder for Hugging Face",
        .details =
-           "A model that psctl wrote before is replaced, any other file only with --force.\n",
-       .flags = ClientFlags({"out", "force"}),
-       .run = WithClient(&ExportCommand)},
+           "PATH, or --out: a file; with --format=huggingface a folder, made if it is not there,\n"
+           "that AutoModelForCausalLM.from_pretrained() reads: model.safetensors, config.json,\n"
+           "generation_config.json and, of a model over bytes, a tokenizer. --from needs no\n"
+           "server. A model that psctl wrote before is replaced, anything else only with\n"
+           "--force.\n",
+       .flags = ClientFlags({"format", "from", "out", "force"}),
+       .takes_path = true,
+       .run = &ExportCommand},
       {.name = "stop",
        .form = "stop [--reason=TEXT]",
        .summary = "last checkpoint, then everyone ends",
@@ -548,7 +607,8 @@ std::vector<Command> Commands() {
       {.name = "generate",
        .form = "generate [--prompt=TEXT] [--model=PATH]",
        .summary = "text from a trained gpt",
-       .flags = {"model", "prompt", "bytes", "temperature", "top_k", "seed", "device", "threads"},
+       .flags = {"model", "tokenizer", "prompt", "bytes", "temperature", "top_k", "seed", "device",
+                 "threads"},
        .run = &GenerateCommand},
       {.name = "verify",
        .form = "verify PATH...",
@@ -621,7 +681,7 @@ absl::Status CheckFlags() {
   RETURN_IF_ERROR(CheckWholeRange("threads", absl::GetFlag(FLAGS_threads), 0, 1024));
   RETURN_IF_ERROR(CheckWholeRange("bytes", absl::GetFlag(FLAGS_bytes), 0, 1'000'000'000));
   RETURN_IF_ERROR(CheckRange("temperature", absl::GetFlag(FLAGS_temperature), 0, 1000));
-  return CheckWholeRange("top_k", absl::GetFlag(FLAGS_top_k), 0, 256);
+  return CheckWholeRange("top_k", absl::GetFlag(FLAGS_top_k), 0, 1'000'000);
 }
 
 // A flag that the command does not know would be without effect, and its user would not see that.
@@ -629,9 +689,10 @@ absl::Status CheckUsage(const Command& command, const CommandLine& line) {
   if (command.takes_paths && line.positionals.size() < 2) {
     return absl::InvalidArgumentError(absl::StrCat("which? psctl ", command.form));
   }
-  if (!command.takes_paths && line.positionals.size() > 1) {
+  const size_t most = command.takes_path ? 2 : 1;
+  if (!command.takes_paths && line.positionals.size() > most) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", line.positionals[1], "' is one word too many"));
+        absl::StrCat("'", line.positionals[most], "' is one word too many"));
   }
   if (!line.passed_on.empty() && !command.passes_on) {
     return absl::InvalidArgumentError(

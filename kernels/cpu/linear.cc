@@ -78,7 +78,7 @@ void CpuDevice::Activate(Buf y, Buf x, Activation activation) {
 }
 
 void CpuDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
-                              int64_t in, int64_t out, Activation activation) {
+                              int64_t in, int64_t out, Activation activation, WeightOrder order) {
   CheckBuf(y, DType::kF32, rows * out);
   CheckOptionalBuf(pre_activation, DType::kF32, rows * out);
   CheckBuf(x, DType::kF32, rows * in);
@@ -87,12 +87,13 @@ void CpuDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias,
   const bool keep = pre_activation && activation != Activation::kNone;
   ForRanges(rows, kRowGrain, rows * in * out / 8, [&](int64_t begin, int64_t end, int64_t lane) {
     float* part = y.as<float>() + begin * out;
-    Gemm({.transpose_b = true,
+    const bool transpose = order == WeightOrder::kOutIn;
+    Gemm({.transpose_b = transpose,
           .m = end - begin,
           .n = out,
           .k = in,
           .lda = in,
-          .ldb = in,
+          .ldb = transpose ? in : out,
           .ldc = out},
          1.0f, x.as<float>() + begin * in, w.as<float>(), part, false, lane);
     loops_.bias_activation(part, keep ? pre_activation.as<float>() + begin * out : nullptr,
@@ -102,7 +103,7 @@ void CpuDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias,
 
 void CpuDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
                                int64_t rows, int64_t in, int64_t out, Activation activation,
-                               Accumulate weights) {
+                               WeightOrder order, Accumulate weights) {
   CheckOptionalBuf(dx, DType::kF32, rows * in);
   CheckBuf(dw, DType::kF32, out * in);
   CheckOptionalBuf(db, DType::kF32, out);
@@ -119,12 +120,24 @@ void CpuDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activatio
         g, activation == Activation::kNone ? nullptr : pre_activation.as<float>() + begin * out,
         db ? sums + lane * out : nullptr, end - begin, out, activation);
     if (!dx) return;
-    Gemm({.m = end - begin, .n = in, .k = out, .lda = out, .ldb = in, .ldc = in}, 1.0f, g,
-         w.as<float>(), dx.as<float>() + begin * in, false, lane);
+    const bool transpose = order == WeightOrder::kInOut;
+    Gemm({.transpose_b = transpose,
+          .m = end - begin,
+          .n = in,
+          .k = out,
+          .lda = out,
+          .ldb = transpose ? out : in,
+          .ldc = in},
+         1.0f, g, w.as<float>(), dx.as<float>() + begin * in, false, lane);
   });
   if (db) CombineParts(db.as<float>(), sums, rows > 0 ? parts : 0, out, out, weights);
-  ParallelGemm({.transpose_a = true, .m = out, .n = in, .k = rows}, dw.as<float>(), dy.as<float>(),
-               x.as<float>(), weights);
+  if (order == WeightOrder::kOutIn) {
+    ParallelGemm({.transpose_a = true, .m = out, .n = in, .k = rows}, dw.as<float>(),
+                 dy.as<float>(), x.as<float>(), weights);
+  } else {
+    ParallelGemm({.transpose_a = true, .m = in, .n = out, .k = rows}, dw.as<float>(), x.as<float>(),
+                 dy.as<float>(), weights);
+  }
 }
 
 void CpuDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,

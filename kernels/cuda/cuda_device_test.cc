@@ -220,9 +220,10 @@ Outputs RunLayer(Device& device, int times) {
   const Buf db = rig.Output("db", out, DType::kF32);
   const Buf dy = rig.InOut("dy", rows * out);
   for (int i = 0; i < times; ++i) {
-    device.LinearForward(y, pre, x, w, bias, rows, in, out, Activation::kGeluTanh);
+    device.LinearForward(y, pre, x, w, bias, rows, in, out, Activation::kGeluTanh,
+                         WeightOrder::kOutIn);
     device.LinearBackward({}, dw, db, dy, {}, x, w, rows, in, out, Activation::kNone,
-                          Accumulate::kSet);
+                          WeightOrder::kOutIn, Accumulate::kSet);
   }
   return rig.Collect();
 }

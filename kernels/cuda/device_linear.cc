@@ -22,6 +22,8 @@ const char* NameOf(Activation activation) {
   return "";
 }
 
+const char* NameOf(WeightOrder order) { return order == WeightOrder::kInOut ? ", in x out" : ""; }
+
 }  // namespace
 
 void CudaDevice::Multiply(const MatMulCall& call) {
@@ -46,13 +48,14 @@ void CudaDevice::MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulat
 }
 
 void CudaDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
-                               int64_t in, int64_t out, Activation activation) {
+                               int64_t in, int64_t out, Activation activation, WeightOrder order) {
   CheckBuf(y, compute_, rows * out);
   CheckOptionalBuf(pre_activation, compute_, rows * out);
   CheckBuf(x, compute_, rows * in);
   CheckBuf(w, compute_, out * in);
   CheckOptionalBuf(bias, compute_, out);
-  const MatMulShape shape{.transpose_b = true, .m = rows, .n = out, .k = in};
+  const MatMulShape shape{
+      .transpose_b = order == WeightOrder::kOutIn, .m = rows, .n = out, .k = in};
   const bool keeps = pre_activation && activation != Activation::kNone;
   const auto separate = [&] {
     Multiply({.shape = shape, .c = y, .a = x, .b = w});
@@ -77,13 +80,13 @@ void CudaDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias
   }
   fusion_.RunFaster(
       absl::StrCat("forward ", rows, " x ", in, " x ", out, bias ? ", bias" : "",
-                   NameOf(activation), keeps ? " kept" : ""),
+                   NameOf(activation), keeps ? " kept" : "", NameOf(order)),
       is_recording_, Compute(), [&] { matmul_->Run(call, Compute()); }, separate);
 }
 
 void CudaDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
                                 int64_t rows, int64_t in, int64_t out, Activation activation,
-                                Accumulate weights) {
+                                WeightOrder order, Accumulate weights) {
   CheckOptionalBuf(dx, compute_, rows * in);
   CheckBuf(dw, DType::kF32, out * in);
   CheckOptionalBuf(db, DType::kF32, out);
@@ -105,12 +108,21 @@ void CudaDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activati
       Check(error, "ActivationBackward");
     });
   }
-  if (dx) Multiply({.shape = {.m = rows, .n = in, .k = out}, .c = dx, .a = dy, .b = w});
+  const bool is_in_out = order == WeightOrder::kInOut;
+  if (dx) {
+    Multiply({.shape = {.transpose_b = is_in_out, .m = rows, .n = in, .k = out},
+              .c = dx,
+              .a = dy,
+              .b = w});
+  }
 
-  const MatMulCall product{.shape = {.transpose_a = true, .m = out, .n = in, .k = rows},
+  const MatMulCall product{.shape = {.transpose_a = true,
+                                     .m = is_in_out ? in : out,
+                                     .n = is_in_out ? out : in,
+                                     .k = rows},
                            .c = dw,
-                           .a = dy,
-                           .b = x,
+                           .a = is_in_out ? x : dy,
+                           .b = is_in_out ? dy : x,
                            .accumulate = weights};
   if (!db || has_activation) {
     Multiply(product);
@@ -124,15 +136,15 @@ void CudaDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activati
     });
   };
   MatMulCall fused = product;
-  fused.row_sums = db.data;
+  (is_in_out ? fused.column_sums : fused.row_sums) = db.data;
   // cuBLASLt sets the sums: it cannot add to them.
   if (adds || rows == 0 || in == 0 || out == 0 || !matmul_->Supports(fused)) {
     separate();
     return;
   }
   fusion_.RunFaster(
-      absl::StrCat("backward ", rows, " x ", in, " x ", out, ", bias"), is_recording_, Compute(),
-      [&] { matmul_->Run(fused, Compute()); }, separate);
+      absl::StrCat("backward ", rows, " x ", in, " x ", out, ", bias", NameOf(order)),
+      is_recording_, Compute(), [&] { matmul_->Run(fused, Compute()); }, separate);
 }
 
 void CudaDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,

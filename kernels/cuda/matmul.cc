@@ -27,7 +27,9 @@ cudaDataType_t TypeOf(DType dtype) {
 }
 
 uint32_t EpilogueOf(const MatMulCall& call) {
+  // The library's A is our B.
   if (call.row_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADB;
+  if (call.column_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADA;
   uint32_t epilogue = 0;
   if (call.bias != nullptr) epilogue |= CUBLASLT_EPILOGUE_BIAS;
   if (call.activation == Activation::kRelu) epilogue |= CUBLASLT_EPILOGUE_RELU;
@@ -39,7 +41,8 @@ uint32_t EpilogueOf(const MatMulCall& call) {
 }
 
 const void* EpilogueVector(const MatMulCall& call) {
-  return call.row_sums != nullptr ? call.row_sums : call.bias;
+  if (call.row_sums != nullptr) return call.row_sums;
+  return call.column_sums != nullptr ? call.column_sums : call.bias;
 }
 
 template <typename T>

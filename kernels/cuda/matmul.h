@@ -34,6 +34,8 @@ struct MatMulCall {
   Activation activation = Activation::kNone;
   // Sums of op(a)'s rows, of c's dtype, are set. Not with any of the above.
   void* row_sums = nullptr;  // [m]
+  // The same of op(b)'s columns.
+  void* column_sums = nullptr;  // [n]
 };
 
 class MatMulEngine {

@@ -68,23 +68,25 @@ class OracleGradientTest : public testing::Test {
 TEST_F(OracleGradientTest, LinearWithEveryActivation) {
   constexpr int64_t kRows = 3, kIn = 4, kOut = 5;
   for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGeluTanh}) {
-    Tensors inputs = {{"x", Random(kRows * kIn)}, {"w", Random(kOut * kIn)}, {"b", Random(kOut)}};
-    const std::vector<double> weights = Random(kRows * kOut);
-    std::vector<double> y(kRows * kOut), pre(kRows * kOut);
-    const auto loss = [&](Tensors& t) {
-      device_.LinearForward(View(y), View(pre), View(t["x"]), View(t["w"]), View(t["b"]), kRows,
-                            kIn, kOut, activation);
-      return Dot(y, weights);
-    };
-    loss(inputs);
-    std::vector<double> dy = weights;
-    Tensors gradients = {{"x", std::vector<double>(kRows * kIn)},
-                         {"w", std::vector<double>(kOut * kIn)},
-                         {"b", std::vector<double>(kOut)}};
-    device_.LinearBackward(View(gradients["x"]), View(gradients["w"]), View(gradients["b"]),
-                           View(dy), View(pre), View(inputs["x"]), View(inputs["w"]), kRows, kIn,
-                           kOut, activation, Accumulate::kSet);
-    ExpectGradients(inputs, loss, gradients);
+    for (WeightOrder order : {WeightOrder::kOutIn, WeightOrder::kInOut}) {
+      Tensors inputs = {{"x", Random(kRows * kIn)}, {"w", Random(kOut * kIn)}, {"b", Random(kOut)}};
+      const std::vector<double> weights = Random(kRows * kOut);
+      std::vector<double> y(kRows * kOut), pre(kRows * kOut);
+      const auto loss = [&](Tensors& t) {
+        device_.LinearForward(View(y), View(pre), View(t["x"]), View(t["w"]), View(t["b"]), kRows,
+                              kIn, kOut, activation, order);
+        return Dot(y, weights);
+      };
+      loss(inputs);
+      std::vector<double> dy = weights;
+      Tensors gradients = {{"x", std::vector<double>(kRows * kIn)},
+                           {"w", std::vector<double>(kOut * kIn)},
+                           {"b", std::vector<double>(kOut)}};
+      device_.LinearBackward(View(gradients["x"]), View(gradients["w"]), View(gradients["b"]),
+                             View(dy), View(pre), View(inputs["x"]), View(inputs["w"]), kRows, kIn,
+                             kOut, activation, order, Accumulate::kSet);
+      ExpectGradients(inputs, loss, gradients);
+    }
   }
 }
 

@@ -38,6 +38,18 @@ double ActivationSlope(double x, Activation activation) {
   return 1.0;
 }
 
+// Where the weight from input i to output o lies.
+class WeightPlace {
+ public:
+  WeightPlace(WeightOrder order, int64_t in, int64_t out)
+      : per_out_(order == WeightOrder::kOutIn ? in : 1),
+        per_in_(order == WeightOrder::kOutIn ? 1 : out) {}
+  int64_t operator()(int64_t o, int64_t i) const { return o * per_out_ + i * per_in_; }
+
+ private:
+  const int64_t per_out_, per_in_;
+};
+
 void Store(double* destination, double value, Accumulate accumulate) {
   *destination = accumulate == Accumulate::kAdd ? *destination + value : value;
 }
@@ -75,7 +87,9 @@ void OracleDevice::MatMul(const MatMulShape& s, Buf c, Buf a, Buf b, Accumulate 
 }
 
 void OracleDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
-                                 int64_t in, int64_t out, Activation activation) {
+                                 int64_t in, int64_t out, Activation activation,
+                                 WeightOrder order) {
+  const WeightPlace place(order, in, out);
   CheckBuf(y, DType::kF64, rows * out);
   CheckOptionalBuf(pre_activation, DType::kF64, rows * out);
   CheckBuf(x, DType::kF64, rows * in);
@@ -85,7 +99,7 @@ void OracleDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bi
     for (int64_t o = 0; o < out; ++o) {
       double sum = bias ? bias.as<double>()[o] : 0.0;
       for (int64_t i = 0; i < in; ++i) {
-        sum += x.as<double>()[row * in + i] * w.as<double>()[o * in + i];
+        sum += x.as<double>()[row * in + i] * w.as<double>()[place(o, i)];
       }
       if (pre_activation && activation != Activation::kNone) {
         pre_activation.as<double>()[row * out + o] = sum;
@@ -97,7 +111,8 @@ void OracleDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bi
 
 void OracleDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
                                   int64_t rows, int64_t in, int64_t out, Activation activation,
-                                  Accumulate weights) {
+                                  WeightOrder order, Accumulate weights) {
+  const WeightPlace place(order, in, out);
   CheckOptionalBuf(dx, DType::kF64, rows * in);
   CheckBuf(dw, DType::kF64, out * in);
   CheckOptionalBuf(db, DType::kF64, out);
@@ -119,14 +134,14 @@ void OracleDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activa
       double sum = 0.0;
       for (int64_t row = 0; row < rows; ++row)
         sum += g[row * out + o] * x.as<double>()[row * in + i];
-      Store(&dw.as<double>()[o * in + i], sum, weights);
+      Store(&dw.as<double>()[place(o, i)], sum, weights);
     }
   }
   if (!dx) return;
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t i = 0; i < in; ++i) {
       double sum = 0.0;
-      for (int64_t o = 0; o < out; ++o) sum += g[row * out + o] * w.as<double>()[o * in + i];
+      for (int64_t o = 0; o < out; ++o) sum += g[row * out + o] * w.as<double>()[place(o, i)];
       dx.as<double>()[row * in + i] = sum;
     }
   }

@@ -16,6 +16,11 @@ struct MatrixSize {
 const std::vector<MatrixSize> kMatrixSizes = {{1, 1, 1},    {31, 33, 1},   {1, 31, 33},
                                               {33, 64, 31}, {64, 128, 96}, {257, 65, 130}};
 
+const std::vector<std::pair<Activation, WeightOrder>> kLayers = {
+    {Activation::kNone, WeightOrder::kOutIn},     {Activation::kNone, WeightOrder::kInOut},
+    {Activation::kRelu, WeightOrder::kOutIn},     {Activation::kRelu, WeightOrder::kInOut},
+    {Activation::kGeluTanh, WeightOrder::kOutIn}, {Activation::kGeluTanh, WeightOrder::kInOut}};
+
 }  // namespace
 
 TEST_P(DeviceConformanceTest, MultipliesEveryTransposition) {
@@ -79,18 +84,18 @@ TEST_P(DeviceConformanceTest, ActivatesInPlaceToo) {
 
 TEST_P(DeviceConformanceTest, LinearForwardFusesBiasAndActivation) {
   for (const MatrixSize& s : kMatrixSizes) {
-    for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGeluTanh}) {
+    for (const auto& [activation, order] : kLayers) {
       ExpectConforms(
-          [&](DeviceTestRig& rig) {
+          [&, activation = activation, order = order](DeviceTestRig& rig) {
             const Buf x = rig.Random(s.rows * s.in);
             const Buf w = rig.Random(s.out * s.in);
             const Buf bias = rig.Random(s.out);
             const Buf pre =
                 activation == Activation::kNone ? Buf{} : rig.Output("pre", s.rows * s.out);
             rig.device().LinearForward(rig.Output("y", s.rows * s.out), pre, x, w, bias, s.rows,
-                                       s.in, s.out, activation);
+                                       s.in, s.out, activation, order);
             rig.device().LinearForward(rig.Output("plain", s.rows * s.out), {}, x, w, {}, s.rows,
-                                       s.in, s.out, activation);
+                                       s.in, s.out, activation, order);
           },
           kSumOfProducts);
     }
@@ -99,10 +104,10 @@ TEST_P(DeviceConformanceTest, LinearForwardFusesBiasAndActivation) {
 
 TEST_P(DeviceConformanceTest, LinearBackwardSetsAndAdds) {
   for (const MatrixSize& s : kMatrixSizes) {
-    for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGeluTanh}) {
+    for (const auto& [activation, order] : kLayers) {
       for (Accumulate weights : {Accumulate::kSet, Accumulate::kAdd}) {
         ExpectConforms(
-            [&](DeviceTestRig& rig) {
+            [&, activation = activation, order = order](DeviceTestRig& rig) {
               const auto weight_output = [&](const char* name, int64_t n) {
                 return weights == Accumulate::kAdd ? rig.InOut(name, n, rig.statistics_dtype())
                                                    : rig.Output(name, n, rig.statistics_dtype());
@@ -112,7 +117,7 @@ TEST_P(DeviceConformanceTest, LinearBackwardSetsAndAdds) {
               rig.device().LinearBackward(
                   rig.Output("dx", s.rows * s.in), dw, db, rig.InOut("dy", s.rows * s.out),
                   rig.Random(s.rows * s.out), rig.Random(s.rows * s.in), rig.Random(s.out * s.in),
-                  s.rows, s.in, s.out, activation, weights);
+                  s.rows, s.in, s.out, activation, order, weights);
             },
             kSumOfProducts);
       }
@@ -123,9 +128,10 @@ TEST_P(DeviceConformanceTest, LinearBackwardSetsAndAdds) {
 TEST_P(DeviceConformanceTest, LinearBackwardSkipsWhatIsNotWanted) {
   ExpectConforms(
       [](DeviceTestRig& rig) {
-        rig.device().LinearBackward(
-            {}, rig.Output("dw", 31 * 7, rig.statistics_dtype()), {}, rig.InOut("dy", 9 * 31), {},
-            rig.Random(9 * 7), rig.Random(31 * 7), 9, 7, 31, Activation::kNone, Accumulate::kSet);
+        rig.device().LinearBackward({}, rig.Output("dw", 31 * 7, rig.statistics_dtype()), {},
+                                    rig.InOut("dy", 9 * 31), {}, rig.Random(9 * 7),
+                                    rig.Random(31 * 7), 9, 7, 31, Activation::kNone,
+                                    WeightOrder::kInOut, Accumulate::kSet);
       },
       kSumOfProducts);
 }

@@ -18,19 +18,20 @@ int64_t Overlap(ElementRange a, ElementRange b) {
   return std::min(a.end, b.end) - std::max(a.begin, b.begin);
 }
 
-// What holds for all of the written buckets that `range` overlaps.
-BucketManifest CommonOf(const Manifest& manifest, ElementRange range) {
+// What holds for all of the written buckets that `written` overlaps, in which the elements of
+// `range` lie.
+BucketManifest CommonOf(const Manifest& manifest, ElementRange range, ElementRange written) {
   BucketManifest common;
   common.range = range;
   bool is_first = true;
   for (const ShardManifest& shard : manifest.shards) {
     for (const BucketManifest& bucket : shard.buckets) {
-      if (Overlap(bucket.range, range) <= 0) continue;
+      if (Overlap(bucket.range, written) <= 0) continue;
       if (std::exchange(is_first, false)) {
         common.version = bucket.version;
         common.counted = bucket.counted;
         // Of a bucket that is cut anew, nobody knows.
-        if (bucket.range == range) common.usual_norm = bucket.usual_norm;
+        if (bucket.range == range && written == range) common.usual_norm = bucket.usual_norm;
         continue;
       }
       common.version = std::min(common.version, bucket.version);
@@ -120,8 +121,37 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
   return reader;
 }
 
+absl::Status CheckpointReader::ReadAs(const Layout& layout) {
+  ASSIGN_OR_RETURN(transposed_, TransposedBetween(layout, "the job", manifest_.layout, directory_));
+  return absl::OkStatus();
+}
+
+ElementRange CheckpointReader::WrittenRange(ElementRange range) const {
+  for (const TransposedMatrix& matrix : transposed_) {
+    if (Overlap(matrix.range, range) <= 0) continue;
+    range = {std::min(range.begin, matrix.range.begin), std::max(range.end, matrix.range.end)};
+  }
+  return range;
+}
+
 absl::Status CheckpointReader::ReadVector(const std::string& state_name, ElementRange range,
                                           absl::Span<float> out) const {
+  RETURN_IF_ERROR(ReadWritten(state_name, range, out));
+  for (const TransposedMatrix& matrix : transposed_) {
+    const ElementRange part = {std::max(matrix.range.begin, range.begin),
+                               std::min(matrix.range.end, range.end)};
+    if (part.begin >= part.end) continue;
+    std::vector<float> written(matrix.range.size());
+    RETURN_IF_ERROR(ReadWritten(state_name, matrix.range, absl::MakeSpan(written)));
+    for (int64_t i = part.begin; i < part.end; ++i) {
+      out[i - range.begin] = written[matrix.WrittenAt(i) - matrix.range.begin];
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::ReadWritten(const std::string& state_name, ElementRange range,
+                                           absl::Span<float> out) const {
   if (range.begin < 0 || range.end > manifest_.layout.num_elements() ||
       range.size() != static_cast<int64_t>(out.size())) {
     return absl::InvalidArgumentError(
@@ -178,7 +208,7 @@ absl::StatusOr<std::shared_ptr<const Page>> CheckpointReader::ReadPage(
 
 absl::StatusOr<BucketState> CheckpointReader::ReadBucket(
     ElementRange range, const std::vector<std::string>& state_names) const {
-  const BucketManifest common = CommonOf(manifest_, range);
+  const BucketManifest common = CommonOf(manifest_, range, WrittenRange(range));
   BucketState state;
   state.range = range;
   state.version = common.version;

@@ -42,11 +42,15 @@ class CheckpointReader {
 
   const Manifest& manifest() const { return manifest_; }
 
+  // From now on ranges are of `layout`, that of "the job", also if the checkpoint was written in
+  // the one of an earlier release. Before anything is read. Errors: as TransposedBetween().
+  absl::Status ReadAs(const Layout& layout);
+
   // Whether it holds the state of an optimizer with these vectors. Errors: InvalidArgument.
   absl::Status CheckStateNames(const std::vector<std::string>& state_names) const;
   // State for a bucket that covers `range`, however the buckets were cut that were written; its
-  // version is the lowest of those that overlap it. Requires: CheckStateNames() is OK. Errors:
-  // those of files; ResourceExhausted without memory for it.
+  // version is the lowest of those that hold elements of it. Requires: CheckStateNames() is OK.
+  // Errors: those of files; ResourceExhausted without memory for it.
   absl::StatusOr<BucketState> ReadBucket(ElementRange range,
                                          const std::vector<std::string>& state_names) const;
 
@@ -55,12 +59,18 @@ class CheckpointReader {
   CheckpointReader(std::string directory, Manifest manifest);
   absl::Status ReadVector(const std::string& state_name, ElementRange range,
                           absl::Span<float> out) const;
+  // Of the layout in which it was written.
+  absl::Status ReadWritten(const std::string& state_name, ElementRange range,
+                           absl::Span<float> out) const;
+  // `range` and the matrices in which its elements lie scattered.
+  ElementRange WrittenRange(ElementRange range) const;
   absl::StatusOr<std::shared_ptr<const Page>> ReadPage(const std::string& state_name,
                                                        ElementRange range) const;
 
   const std::string directory_;
   const Manifest manifest_;
   std::vector<std::unique_ptr<ShardData>> shards_;
+  std::vector<TransposedMatrix> transposed_;  // ascending
 };
 
 }  // namespace lodestar

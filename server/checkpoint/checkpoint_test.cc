@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -194,7 +195,7 @@ class CheckpointTest : public testing::Test {
     ExpectBuckets(**reader, PlanFor(layout_, 1).buckets, Round(round));
   }
 
-  const Layout layout_ = TestLayout();
+  Layout layout_ = TestLayout();
   std::string root_;
   std::string spared_;
 };
@@ -225,6 +226,43 @@ TEST_F(CheckpointTest, UsualNormsComeBackForBucketsThatAreCutAsTheyWere) {
   const auto state = (*reader)->ReadBucket(other, kStateNames);
   ASSERT_OK(state);
   EXPECT_EQ(state->usual_norm, UsualNorm());
+}
+
+TEST_F(CheckpointTest, WhatEarlierReleasesWroteIsReadInTheLayoutOfToday) {
+  const ModelSpec spec{"small", GptSpec{1, 2, 16, 4, 7}};
+  const Layout today = *BuildLayout(spec);
+  layout_ = *BuildEarlierLayout(spec);
+  auto reader = CheckpointReader::Open(FileSystem::Real(), Save(5, 2));
+  ASSERT_OK(reader);
+  EXPECT_THAT((*reader)->ReadAs(TestLayout()), StatusIs(absl::StatusCode::kFailedPrecondition));
+  ASSERT_OK((*reader)->ReadAs(today));
+  // Matrices of layers were [out, in] and are [in, out].
+  std::vector<int64_t> written(today.num_elements());
+  for (const TensorSpec& tensor : today.tensors()) {
+    const bool is_turned = tensor.shape.size() == 2 && tensor.name.substr(0, 2) == "h.";
+    const int64_t columns = is_turned ? tensor.shape[1] : 1;
+    const int64_t rows = tensor.num_elements() / columns;
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t column = 0; column < columns; ++column) {
+        written[tensor.offset + row * columns + column] = tensor.offset + column * rows + row;
+      }
+    }
+  }
+  ASSERT_FALSE(std::is_sorted(written.begin(), written.end()));
+  for (int read_by : {1, 2, 3}) {
+    for (const Bucket& bucket : PlanFor(today, read_by).buckets) {
+      const auto state = (*reader)->ReadBucket(bucket.range, kStateNames);
+      ASSERT_OK(state);
+      EXPECT_EQ(state->version, Version(5));
+      EXPECT_EQ(state->counted.size(), 1);
+      for (int64_t i = 0; i < bucket.range.size(); ++i) {
+        const int64_t element = written[bucket.range.begin + i];
+        ASSERT_EQ(state->weights->data()[i], ValueAt(element, 0, 5));
+        ASSERT_EQ(state->optimizer_state[0]->data()[i], ValueAt(element, 1, 5));
+        ASSERT_EQ(state->optimizer_state[1]->data()[i], ValueAt(element, 2, 5));
+      }
+    }
+  }
 }
 
 TEST_F(CheckpointTest, TensorsAreNamedAsInTheLayoutAndPartsSayWhichElements) {

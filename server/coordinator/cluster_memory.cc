@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/bucket_plan.h"
 #include "common/cluster_messages.h"
 #include "common/job_settings.h"
@@ -32,6 +33,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   if (std::holds_alternative<ClientModelSpec>(state.config.job.model.architecture)) {
     memory.layout = state.layout;
   }
+  memory.layout_hash = state.layout->hash();
   memory.shards = state.shards.Holders();
   memory.server_incarnation = state.server_incarnation;
   memory.life_key = state.life_key;
@@ -61,8 +63,19 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
 
 absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& state) {
   RETURN_IF_ERROR(CheckWhole(memory));
-  if (memory.layout.has_value()) state.layout = std::move(memory.layout);
+  const bool is_client_model = memory.layout.has_value();
+  if (is_client_model) state.layout = std::move(memory.layout);
   if (!state.layout.has_value()) return absl::DataLossError("the layout of the model is not there");
+  if (!is_client_model && memory.layout_hash != state.layout->hash()) {
+    // The rounds in the journals of the shards are of the layout in which they were trained.
+    ASSIGN_OR_RETURN(Layout earlier, BuildEarlierLayout(state.config.job.model));
+    if (!memory.layout_hash.empty() && memory.layout_hash != earlier.hash()) {
+      return absl::DataLossError(absl::StrCat(
+          "the layout of the model has hash ", memory.layout_hash, ", this release has ",
+          state.layout->hash(), " and, as earlier ones had it, ", earlier.hash()));
+    }
+    state.layout = std::move(earlier);
+  }
   state.shards = ShardRegistry(memory.shards, now);
   RETURN_IF_ERROR(PlanMap(memory.map_version, state));
   state.server_incarnation = memory.server_incarnation;

@@ -1057,10 +1057,14 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   const bool is_client_model =
       std::holds_alternative<ClientModelSpec>(state_.config.job.model.architecture);
   if (choice.layout.has_value() && state_.layout.has_value() && !is_client_model) {
+    // A job that has gone on from a journal of an earlier release leaves its layout here.
+    ASSIGN_OR_RETURN(state_.layout, BuildLayout(state_.config.job.model));
     RETURN_IF_ERROR(
-        CheckSameLayout(*state_.layout, "the job", *choice.layout, "the weights on disk"));
+        TransposedBetween(*state_.layout, "the job", *choice.layout, "the weights on disk")
+            .status());
+  } else if (choice.layout.has_value()) {
+    state_.layout = choice.layout;
   }
-  if (choice.layout.has_value()) state_.layout = choice.layout;
   // What this process knows is newer: it may have gone back.
   const bool is_new_process = state_.server_incarnation == 0;
   if (is_new_process) state_.quarantine = Quarantine(saved.quarantine);

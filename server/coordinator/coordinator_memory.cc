@@ -25,6 +25,14 @@ bool IsAllInCheckpoint(const CoordinatorMemory& memory) {
          memory.checkpoints.last_quarantine == memory.quarantine;
 }
 
+bool IsOfEarlierLayout(const CoordinatorMemory& memory, const JobSpec& job) {
+  if (memory.layout.has_value()) return false;
+  const absl::StatusOr<Layout> layout = BuildLayout(job.model);
+  const absl::StatusOr<Layout> earlier = BuildEarlierLayout(job.model);
+  return layout.ok() && earlier.ok() && layout->hash() != earlier->hash() &&
+         memory.layout_hash != layout->hash();
+}
+
 absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards) {
   std::vector<std::string> differences;
   const auto compare = [&](absl::string_view flag, absl::string_view was, absl::string_view asked) {

@@ -40,6 +40,7 @@ struct CoordinatorMemory {
   std::vector<JobSetting> settings;
   std::string model;                          // ModelSpecToJson()
   std::optional<Layout> layout;               // of the model `client`, which nothing else tells
+  std::string layout_hash;                    // empty: written by a release before it was kept
   std::vector<ShardRegistry::Holder> shards;  // all of which serve
 
   uint64_t server_incarnation = 0;
@@ -67,6 +68,8 @@ struct CoordinatorMemory {
 
 // Whether the newest checkpoint has all of it but for the lives of workers.
 bool IsAllInCheckpoint(const CoordinatorMemory& memory);
+// Whether its journals are of a layout that the model has no more.
+bool IsOfEarlierLayout(const CoordinatorMemory& memory, const JobSpec& job);
 // Whether it is the memory of this job, but for settings that only the coordinator looks at.
 // Error: FailedPrecondition naming what differs.
 absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards);

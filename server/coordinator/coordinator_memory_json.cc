@@ -309,6 +309,7 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("settings", memory.settings);
   archive("model", memory.model);
   archive("layout", memory.layout);
+  archive.Optional("layout_hash", memory.layout_hash);
   archive("shards", memory.shards);
   archive("server_incarnation", memory.server_incarnation);
   archive.Optional("life_key", memory.life_key);

@@ -69,19 +69,19 @@ absl::Status CheckHasNoLinks(const std::string& directory) {
 
 FolderFence::FolderFence(std::vector<std::string> named) : named_(std::move(named)) {}
 
-bool FolderFence::IsNamed(const std::string& path) const {
+bool FolderFence::IsNamed(const std::string& path, bool itself) const {
   const fs::path resolved = Resolved(path);
   return !resolved.empty() &&
          std::any_of(named_.begin(), named_.end(), [&](const std::string& named) {
            const fs::path folder = Resolved(fs::absolute(named));
-           return !folder.empty() &&
-                  std::mismatch(folder.begin(), folder.end(), resolved.begin(), resolved.end())
-                          .first == folder.end();
+           if (folder.empty() || itself) return folder == resolved;
+           return std::mismatch(folder.begin(), folder.end(), resolved.begin(), resolved.end())
+                      .first == folder.end();
          });
 }
 
 absl::Status FolderFence::CheckNamed(const std::string& path) const {
-  if (named_.empty() || IsNamed(path)) return absl::OkStatus();
+  if (named_.empty() || IsNamed(path, /*itself=*/false)) return absl::OkStatus();
   return Refuse(path, absl::StrCat("its flags name ", absl::StrJoin(named_, ", "),
                                    "; give all servers the same --checkpoint_dir, --fallback_dir, "
                                    "--resume and --init_from, or the others none of them"));
@@ -106,7 +106,11 @@ absl::Status FolderFence::CheckSource(const WeightsSource& source) const {
   const auto* file = std::get_if<SafetensorsSource>(&source);
   if (file == nullptr) return absl::OkStatus();
   std::error_code error;
-  if (fs::is_directory(file->path, error)) return CheckCheckpoint(file->path);
+  if (fs::is_directory(file->path, error)) {
+    // The files of a model in Hugging Face's cache are links; this server's operator has seen them.
+    if (IsNamed(file->path, /*itself=*/true)) return CheckForm(file->path);
+    return CheckCheckpoint(file->path);
+  }
   RETURN_IF_ERROR(CheckForm(file->path));
   RETURN_IF_ERROR(CheckNamed(file->path));
   if (!named_.empty() || absl::EndsWith(file->path, ".safetensors")) return absl::OkStatus();

@@ -7,7 +7,8 @@
 // those of ours have:
 //   a save goes into "round-00001234.<try>.tmp" in a folder whose LOCK the coordinator holds;
 //   what is read is a checkpoint, "round-00001234", or a safetensors file.
-// Paths are absolute and without "..", and no link is followed at their end or within a checkpoint.
+// Paths are absolute and without "..", and no link is followed at their end or within a checkpoint;
+// in a folder of weights that the operator has named itself links are followed.
 #pragma once
 
 #include <string>
@@ -33,7 +34,8 @@ class FolderFence {
   absl::Status CheckPublished(const std::string& path) const;
 
  private:
-  bool IsNamed(const std::string& path) const;
+  // Also below what is named, unless `itself`.
+  bool IsNamed(const std::string& path, bool itself) const;
   absl::Status CheckNamed(const std::string& path) const;
   absl::Status CheckCheckpoint(const std::string& path) const;
 

@@ -120,6 +120,16 @@ TEST_F(FolderFenceTest, WhatTheOperatorHasNamedIsAllThereIs) {
   EXPECT_THAT(fence.CheckPublished(other + "/round-00000003"), IsRefused("its flags name"));
 }
 
+TEST_F(FolderFenceTest, LinksAreFollowedInAFolderOfWeightsThatTheOperatorHasNamed) {
+  const std::string folder = MakeFolder("models/gpt2");
+  fs::create_symlink(MakeFile("blob"), folder + "/model.safetensors");
+  EXPECT_OK(FolderFence({folder}).CheckSource(SafetensorsSource{folder}));
+  EXPECT_THAT(FolderFence({absl::StrCat(root_, "/models")}).CheckSource(SafetensorsSource{folder}),
+              IsRefused("it is a link"));
+  EXPECT_THAT(FolderFence({}).CheckSource(SafetensorsSource{folder}),
+              IsRefused("the same --resume or --init_from"));
+}
+
 TEST_F(FolderFenceTest, WithoutThatOnlyWeightsAreRead) {
   const FolderFence fence({});
   EXPECT_OK(fence.CheckSource(SafetensorsSource{MakeFile("weights.safetensors")}));

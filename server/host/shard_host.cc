@@ -25,7 +25,7 @@ absl::Status LoadCheckpoint(FileSystem& file_system, const std::string& director
                             const ParameterShard::Config& config, ParameterShard& shard) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader,
                    CheckpointReader::Open(file_system, directory));
-  RETURN_IF_ERROR(CheckSameLayout(config.layout, "the job", reader->manifest().layout, directory));
+  RETURN_IF_ERROR(reader->ReadAs(config.layout));
   const std::vector<std::string> state_names = MakeServerOptimizer(config.job)->state_names();
   RETURN_IF_ERROR(reader->CheckStateNames(state_names));
   // Bucket by bucket, so that the state is not in memory twice.
@@ -35,9 +35,10 @@ absl::Status LoadCheckpoint(FileSystem& file_system, const std::string& director
 }
 
 absl::Status LoadTrained(FileSystem& file_system, const std::string& path, const Layout& layout,
-                         ParameterShard& shard) {
+                         const ModelSpec& model, ParameterShard& shard) {
   ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> trained,
                    TrainedWeights::Open(file_system, path));
+  RETURN_IF_ERROR(trained->CheckHeads(model));
   RETURN_IF_ERROR(trained->CheckTensors(layout));
   return shard.LoadWeights([&](ElementRange range, absl::Span<float> weights) {
     return trained->Read(layout, range, weights);
@@ -50,7 +51,7 @@ absl::Status LoadFrom(FileSystem& file_system, const WeightsSource& source,
     return LoadCheckpoint(file_system, checkpoint->directory, config, shard);
   }
   if (const auto* file = std::get_if<SafetensorsSource>(&source)) {
-    return LoadTrained(file_system, file->path, config.layout, shard);
+    return LoadTrained(file_system, file->path, config.layout, config.job.model, shard);
   }
   if (std::holds_alternative<ClientSource>(source)) {
     shard.AwaitClientWeights();

@@ -45,9 +45,7 @@ absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& as
 absl::StatusOr<Layout> LayoutOf(const v1::ShardCommand::Assign& assign, const JobSpec& job) {
   ASSIGN_OR_RETURN(Layout received, FromProto(assign.layout()));
   if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) return received;
-  ASSIGN_OR_RETURN(Layout built, BuildLayout(job.model));
-  RETURN_IF_ERROR(CheckSameLayout(built, "this server", received, "the coordinator"));
-  return built;
+  return RecognizeLayout(job.model, "this server", received, "the coordinator");
 }
 
 void SetAssign(const AssignCommand& command, v1::ShardCommand::Assign* assign) {

@@ -13,11 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/executor.h"
+#include "common/layout.h"
 #include "common/testing/checkpoint_files.h"
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "common/trained_weights.h"
+#include "server/checkpoint/checkpoint_reader.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/host/coordinator_journal.h"
@@ -117,6 +119,41 @@ TEST_P(CompatibilityTest, TheCoordinatorGoesOnFromItsJournal) {
   const auto coordinator = Coordinator::Resume(config, **std::move(memory), now);
   ASSERT_OK(coordinator.status());
   EXPECT_GT((*coordinator)->rounds_done(), 4) << "its checkpoint";
+}
+
+TEST_P(CompatibilityTest, ACheckpointIsReadUnderTheNamesAndShapesOfToday) {
+  ASSERT_NE(log_, nullptr);
+  const std::string path = absl::StrCat(kRun, "/checkpoints/round-00000004");
+  const auto as_written = CheckpointReader::Open(disk_, path);
+  const auto as_today = CheckpointReader::Open(disk_, path);
+  ASSERT_OK(as_written);
+  ASSERT_OK(as_today);
+  const Layout& written = (*as_written)->manifest().layout;
+  const Layout today = *BuildLayout(assignment().job.model);
+  ASSERT_OK((*as_today)->ReadAs(today));
+  const std::vector<std::string> state_names = (*as_written)->manifest().shards[0].state_names;
+  ASSERT_FALSE(state_names.empty());
+  for (const TensorSpec& tensor : today.tensors()) {
+    const EarlierTensor earlier = EarlierGptTensor(tensor.name);
+    const TensorSpec* const there = written.Find(earlier.name);
+    ASSERT_NE(there, nullptr) << earlier.name;
+    const int64_t count = tensor.num_elements();
+    const auto old_state =
+        (*as_written)->ReadBucket({there->offset, there->offset + count}, state_names);
+    const auto new_state =
+        (*as_today)->ReadBucket({tensor.offset, tensor.offset + count}, state_names);
+    ASSERT_OK(old_state);
+    ASSERT_OK(new_state);
+    const int64_t columns = earlier.is_transposed ? tensor.shape[1] : 1;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t old_place = i % columns * (count / columns) + i / columns;
+      ASSERT_EQ(new_state->weights->data()[i], old_state->weights->data()[old_place]);
+      for (size_t vector = 0; vector < state_names.size(); ++vector) {
+        ASSERT_EQ(new_state->optimizer_state[vector]->data()[i],
+                  old_state->optimizer_state[vector]->data()[old_place]);
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, CompatibilityTest, testing::Values("0.1.0"));

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint_manifest.h"
 #include "common/crc32c.h"
+#include "common/hugging_face.h"
 #include "common/json.h"
 #include "common/model_spec_json.h"
 #include "common/process_identity.h"
@@ -23,6 +24,7 @@
 #include "server/journal/journal_record.h"
 #include "server/journal/journal_segments.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "worker/model/tokenizer_files.h"
 
 namespace lodestar::fuzz {
 namespace {
@@ -243,6 +245,30 @@ ShardManifest SomeShard() {
   return shard;
 }
 
+// A config.json, and the index of several files of weights.
+void ReadHuggingFace(absl::string_view bytes) {
+  if (const auto files = FilesOfHuggingFaceIndex(bytes); !files.ok()) Refuse(files.status());
+  CheckText(
+      bytes, [](const std::string& text) { return ModelSpecFromHuggingFace(text); },
+      [](const ModelSpec& spec) { return HuggingFaceFiles(spec)->front().text; });
+}
+
+// [tokenizer.json | text]
+void ReadTokenizer(absl::string_view bytes) {
+  const auto config = ParseTokenizerJson(TakePiece(bytes));
+  if (!config.ok()) return Refuse(config.status());
+  const auto tokenizer = BytePairTokenizer::Create(*config);
+  if (!tokenizer.ok()) return Refuse(tokenizer.status());
+  Accept();
+  std::string text;
+  for (const int32_t token : (*tokenizer)->Encode(bytes)) {
+    LODESTAR_CHECK(token >= 0 && token < (*tokenizer)->vocabulary());
+    absl::StrAppend(&text, (*tokenizer)->BytesOf(token));
+  }
+  if (config->adds_space || !config->added.empty()) return;
+  LODESTAR_CHECK(text == bytes) << text;
+}
+
 Seeds ManifestSeeds() {
   Manifest manifest;
   manifest.round = Round(3);
@@ -317,6 +343,26 @@ Seeds ModelJsonSeeds() {
           ModelSpecToJson({"small", MlpSpec{{4, 3, 2}}})};
 }
 
+Seeds HuggingFaceSeeds() {
+  return {HuggingFaceFiles({"small", GptSpec{2, 4, 32, 8, 300}})->front().text};
+}
+
+Seeds TokenizerSeeds() {
+  const std::vector<NamedText> files = *HuggingFaceFiles(*ModelPreset("gpt-nano"));
+  for (const NamedText& file : files) {
+    if (file.name != "tokenizer.json") continue;
+    Json json = *ParseJson(file.text);
+    json["model"]["vocab"]["he"] = 256;
+    json["model"]["merges"] = Json::array({"h e"});
+    json["pre_tokenizer"]["use_regex"] = true;
+    const std::string without = FormatJson(json);
+    json["added_tokens"] = Json::array({{{"id", 257}, {"content", "<|endoftext|>"}}});
+    return {absl::StrCat(Piece(without), "he's\xff  12 h\u00e9!"),
+            absl::StrCat(Piece(FormatJson(json)), "he<|endoftext|>he")};
+  }
+  return {};
+}
+
 }  // namespace
 
 absl::Span<const Case> Cases() {
@@ -333,6 +379,8 @@ absl::Span<const Case> Cases() {
       {"model_json", ReadModelJson, ModelJsonSeeds},
       {"coordinator_state", ReadCoordinatorState, CoordinatorStateSeeds},
       {"process_identity", ReadProcessIdentity, ProcessIdentitySeeds},
+      {"hugging_face", ReadHuggingFace, HuggingFaceSeeds},
+      {"tokenizer", ReadTokenizer, TokenizerSeeds},
   };
   return kCases;
 }

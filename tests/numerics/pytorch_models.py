@@ -18,16 +18,28 @@ MODELS = {
 }
 
 
+class Conv1D(nn.Module):
+    """A linear layer with a weight [inputs, outputs], as in Hugging Face's GPT-2."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(inputs, outputs))
+        self.bias = nn.Parameter(torch.empty(outputs))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
 class GptLayer(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
         self.ln_1 = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.attn_proj = nn.Linear(width, width)
+        self.qkv = Conv1D(width, 3 * width)
+        self.attn_proj = Conv1D(width, width)
         self.ln_2 = nn.LayerNorm(width)
-        self.fc = nn.Linear(width, 4 * width)
-        self.mlp_proj = nn.Linear(4 * width, width)
+        self.fc = Conv1D(width, 4 * width)
+        self.mlp_proj = Conv1D(4 * width, width)
 
     def forward(self, x):
         batch, tokens, width = x.shape

@@ -23,9 +23,17 @@ class LaunchTest(ClusterTestCase):
             "--model=" + self.path("model.textproto"), "--rounds=3", "--batch_size=2",
             "--eval_samples=8", *server_flags]
 
-  def launch(self, *flags):
+  def run_psctl(self, *arguments, code=0):
+    """Without a server."""
+    done = subprocess.run([BINARIES["psctl"], *arguments], capture_output=True,
+                          encoding="utf-8", errors="surrogateescape",
+                          timeout=cluster_processes.PATIENCE_SECONDS, check=False)
+    self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+    return done
+
+  def launch(self, *flags, server_flags=()):
     """One whose output has begun; self.port is its coordinator's then."""
-    launch = self.start(self.launch_command(*flags), "launch")
+    launch = self.start(self.launch_command(*flags, server_flags=server_flags), "launch")
     launch.wait_for_log("psctl status --server=")
     self.port = int(re.search(r"psctl status --server=127.0.0.1:(\d+)", launch.log()).group(1))
     return launch
@@ -41,6 +49,35 @@ class LaunchTest(ClusterTestCase):
     self.assert_ends(launch)
     with open(model, "rb") as file:
       self.assertGreater(len(file.read()), 1000)
+
+  def test_a_folder_for_hugging_face_is_that_of_servers_and_of_their_checkpoint(self):
+    launch = self.launch("--servers=2", server_flags=["--checkpoint_dir=" + self.path("runs")])
+    launch.wait_for_log("the servers stay")
+    online, offline = self.path("online"), self.path("offline")
+    exported = self.psctl("export", "--format=huggingface", online)
+    self.assertEqual(exported.returncode, 0, exported.stderr)
+    self.assertEqual(self.psctl("stop").returncode, 0)
+    self.assert_ends(launch)
+    written = self.run_psctl("export", "--format=huggingface",
+                             "--from=" + self.path("runs/round-00000003"), offline)
+    self.assertIn("the weights of " + self.path("runs/round-00000003"), written.stdout)
+    names = sorted(os.listdir(online))
+    self.assertEqual(names, ["config.json", "generation_config.json", "model.safetensors",
+                             "tokenizer.json", "tokenizer_config.json"])
+    self.assertEqual(names, sorted(os.listdir(offline)))
+    for name in names:
+      with open(os.path.join(online, name), "rb") as a, open(os.path.join(offline, name), "rb") as b:
+        self.assertEqual(a.read(), b.read(), name)
+    texts = [self.run_psctl("generate", "--model=" + path, "--prompt=round ", *flags).stdout
+             for path, *flags in ((online,), (offline + "/model.safetensors",),
+                                  (self.path("runs/round-00000003"), "--tokenizer=" + online))]
+    self.assertEqual(texts, [texts[0]] * 3)
+    self.assertTrue(texts[0].startswith("round "), texts[0])
+    self.assertIn("--force", self.run_psctl("export", "--format=huggingface", self.path("runs"),
+                                            "--from=" + online, code=1).stderr)
+    self.assertIn("which folder", self.run_psctl("export", "--format=huggingface", code=2).stderr)
+    self.assertIn("neither tokenizer.json nor", self.run_psctl(
+        "generate", "--model=" + online, "--tokenizer=" + self.path("runs"), code=1).stderr)
 
   def test_ends_with_the_job_if_asked(self):
     launch = self.launch("--exit_when_done")

@@ -43,9 +43,11 @@ CnnModel::CnnModel(const ModelConfig& config, std::unique_ptr<ParameterArena> pa
     : BatchedModel(config, ShapeOf(SpecOf(config)), std::move(parameters), device),
       stages_(MakeStages(SpecOf(config), config.max_batch, parameter_arena())),
       hidden_(parameter_arena().Get("fc0.weight"), parameter_arena().Get("fc0.bias"),
-              stages_.back().output_elements(), SpecOf(config).hidden_width, Activation::kRelu),
+              stages_.back().output_elements(), SpecOf(config).hidden_width, Activation::kRelu,
+              WeightOrder::kOutIn),
       classifier_(parameter_arena().Get("fc1.weight"), parameter_arena().Get("fc1.bias"),
-                  SpecOf(config).hidden_width, SpecOf(config).num_classes, Activation::kNone) {
+                  SpecOf(config).hidden_width, SpecOf(config).num_classes, Activation::kNone,
+                  WeightOrder::kOutIn) {
   PlanBuffers();
 }
 

@@ -7,8 +7,11 @@ constexpr int64_t kMlpExpansion = 4;
 
 LinearLayer MakeLinear(const ParameterArena& parameters, const std::string& name, int64_t in,
                        int64_t out, Activation activation) {
-  return LinearLayer(parameters.Get(name + ".weight"), parameters.Get(name + ".bias"), in, out,
-                     activation);
+  const std::string weight = name + ".weight";
+  return LinearLayer(
+      GetGptTensor(parameters, weight), GetGptTensor(parameters, name + ".bias"), in, out,
+      activation,
+      parameters.layout().Find(weight) != nullptr ? WeightOrder::kInOut : WeightOrder::kOutIn);
 }
 
 // The output of a branch, in place.
@@ -29,12 +32,18 @@ Buf GradientBeforeDropout(Device* device, const GptScratch& scratch, Buf dy, int
 
 }  // namespace
 
+Parameter GetGptTensor(const ParameterArena& parameters, const std::string& name,
+                       int64_t extra_elements) {
+  const bool is_there = parameters.layout().Find(name) != nullptr;
+  return parameters.Get(is_there ? name : EarlierGptTensor(name).name, extra_elements);
+}
+
 AttentionBranch::AttentionBranch(const ParameterArena& parameters, const std::string& prefix,
                                  const GptSpec& gpt)
-    : qkv_(MakeLinear(parameters, prefix + "qkv", gpt.width, 3 * int64_t{gpt.width},
+    : qkv_(MakeLinear(parameters, prefix + "c_attn", gpt.width, 3 * int64_t{gpt.width},
                       Activation::kNone)),
       projection_(
-          MakeLinear(parameters, prefix + "proj", gpt.width, gpt.width, Activation::kNone)) {}
+          MakeLinear(parameters, prefix + "c_proj", gpt.width, gpt.width, Activation::kNone)) {}
 
 void AttentionBranch::Plan(const AttentionShape& max_shape, DType dtype, ActivationArena* arena) {
   const int64_t max_rows = max_shape.batch * max_shape.tokens;
@@ -66,9 +75,9 @@ void AttentionBranch::Backward(Device* device, const GptScratch& scratch, Buf dy
 
 MlpBranch::MlpBranch(const ParameterArena& parameters, const std::string& prefix,
                      const GptSpec& gpt)
-    : fc_(MakeLinear(parameters, prefix + "fc", gpt.width, kMlpExpansion * gpt.width,
+    : fc_(MakeLinear(parameters, prefix + "c_fc", gpt.width, kMlpExpansion * gpt.width,
                      Activation::kGeluTanh)),
-      projection_(MakeLinear(parameters, prefix + "proj", kMlpExpansion * gpt.width, gpt.width,
+      projection_(MakeLinear(parameters, prefix + "c_proj", kMlpExpansion * gpt.width, gpt.width,
                              Activation::kNone)) {}
 
 void MlpBranch::Plan(int64_t max_rows, DType dtype, ActivationArena* arena) {

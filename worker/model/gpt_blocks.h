@@ -13,6 +13,11 @@
 
 namespace lodestar {
 
+// A tensor of BuildLayout(): under its name, or under the earlier one in the layout of a job that
+// goes on from a journal of an earlier release.
+Parameter GetGptTensor(const ParameterArena& parameters, const std::string& name,
+                       int64_t extra_elements = 0);
+
 // Memory that all layers share, each for the time of one call.
 struct GptScratch {
   Buf branch;      // [rows, width] output of a branch in forward; gradients to its output, where

@@ -55,8 +55,8 @@ GptModel::GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> pa
       recompute_(config.recompute),
       seed_(config.seed),
       head_rows_(HeadRows(gpt_, *device)),
-      token_table_(parameter_arena().Get("wte", PaddingElements(config, device))),
-      position_table_(parameter_arena().Get("wpe")),
+      token_table_(GetGptTensor(parameter_arena(), "wte.weight", PaddingElements(config, device))),
+      position_table_(GetGptTensor(parameter_arena(), "wpe.weight")),
       last_norm_(MakeNorm(parameter_arena(), "ln_f", gpt_.width)) {
   for (int i = 0; i < gpt_.num_layers; ++i) {
     const std::string prefix = absl::StrCat("h.", i, ".");
@@ -175,7 +175,7 @@ void GptModel::ForwardLayer(int layer, Buf residual, Buf branch, const Sequences
 
 void GptModel::ForwardHead(Buf x, int64_t rows) {
   device()->LinearForward(logits(), /*pre_activation=*/{}, x, token_table_.value, /*bias=*/{}, rows,
-                          gpt_.width, head_rows_, Activation::kNone);
+                          gpt_.width, head_rows_, Activation::kNone, WeightOrder::kOutIn);
 }
 
 absl::Status GptModel::Backward(const Pass& pass, Accumulate weights, GradientSink* sink) {
@@ -198,7 +198,7 @@ absl::Status GptModel::Backward(const Pass& pass, Accumulate weights, GradientSi
 void GptModel::BackwardHead(int64_t rows, Accumulate weights) {
   device()->LinearBackward(scratch_.branch, token_table_.gradient, /*db=*/{}, logits(),
                            /*pre_activation=*/{}, last_norm_.y(), token_table_.value, rows,
-                           gpt_.width, head_rows_, Activation::kNone, weights);
+                           gpt_.width, head_rows_, Activation::kNone, WeightOrder::kOutIn, weights);
 }
 
 void GptModel::RecomputeLayer(int layer, const Sequences& sequences) {

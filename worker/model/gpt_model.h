@@ -80,8 +80,8 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   // Rows of the head: the vocabulary and, where rows of logits are padded, what lies behind the
   // table. Their logits are garbage that nobody reads, and their gradient is zero.
   const int64_t head_rows_;
-  Parameter token_table_;     // wte [vocabulary, width]
-  Parameter position_table_;  // wpe [context, width]
+  Parameter token_table_;     // wte.weight [vocabulary, width]
+  Parameter position_table_;  // wpe.weight [context, width]
   std::vector<Layer> layers_;
   NormLayer last_norm_;
   Buf dresidual_;  // gradient to the residual stream

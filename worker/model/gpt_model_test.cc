@@ -67,6 +67,34 @@ TEST_P(NextTokenTest, RefusesPromptsThatDoNotFit) {
   }
 }
 
+TEST_P(NextTokenTest, AJobInTheLayoutOfEarlierReleasesComputesTheSameBits) {
+  const Layout earlier = *BuildEarlierLayout(SmallGptSpec());
+  const auto other = *AllocateModel<GptModel>(
+      {.spec = SmallGptSpec(), .max_batch = 2, .layout = earlier}, device_.get());
+  ASSERT_EQ(other->layout().hash(), earlier.hash());
+  const std::vector<TransposedMatrix> transposed =
+      *TransposedBetween(model_->layout(), "today", earlier, "earlier");
+  const auto as_earlier = [&](const std::vector<double>& values) {
+    std::vector<double> moved = values;
+    for (const TransposedMatrix& matrix : transposed) {
+      for (int64_t i = matrix.range.begin; i < matrix.range.end; ++i) {
+        moved[matrix.WrittenAt(i)] = values[i];
+      }
+    }
+    return moved;
+  };
+  const std::vector<double> parameters = ReadBuf(device_.get(), model_->parameters());
+  ASSERT_NE(as_earlier(parameters), parameters);
+  WriteBuf(device_.get(), other->parameters(), as_earlier(parameters));
+  const HostBatch batch = RandomBatch(SmallGptSpec(), 2, /*seed=*/9);
+  const auto result = model_->TrainStep(batch, nullptr, nullptr);
+  const auto other_result = other->TrainStep(batch, nullptr, nullptr);
+  ASSERT_TRUE(result.ok() && other_result.ok());
+  EXPECT_EQ(other_result->loss_sum, result->loss_sum);
+  EXPECT_EQ(ReadBuf(device_.get(), other->gradients()),
+            as_earlier(ReadBuf(device_.get(), model_->gradients())));
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, NextTokenTest, testing::Values("cpu", "oracle"));
 
 }  // namespace

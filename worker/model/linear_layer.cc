@@ -3,8 +3,8 @@
 namespace lodestar {
 
 LinearLayer::LinearLayer(Parameter weight, Parameter bias, int64_t in, int64_t out,
-                         Activation activation)
-    : weight_(weight), bias_(bias), in_(in), out_(out), activation_(activation) {}
+                         Activation activation, WeightOrder order)
+    : weight_(weight), bias_(bias), in_(in), out_(out), activation_(activation), order_(order) {}
 
 void LinearLayer::Plan(int64_t max_rows, DType dtype, ActivationArena* arena) {
   PlanOutput(max_rows, dtype, arena);
@@ -21,7 +21,7 @@ void LinearLayer::PlanPreActivation(int64_t max_rows, DType dtype, ActivationAre
 
 void LinearLayer::Forward(Device* device, Buf y, Buf x, int64_t rows) const {
   device->LinearForward(y, pre_activation_, x, weight_.value, bias_.value, rows, in_, out_,
-                        activation_);
+                        activation_, order_);
 }
 
 void LinearLayer::Reactivate(Device* device, int64_t rows) const {
@@ -31,7 +31,7 @@ void LinearLayer::Reactivate(Device* device, int64_t rows) const {
 void LinearLayer::Backward(Device* device, Buf dx, Buf dy, Buf x, int64_t rows,
                            Accumulate weights) const {
   device->LinearBackward(dx, weight_.gradient, bias_.gradient, dy, pre_activation_, x,
-                         weight_.value, rows, in_, out_, activation_, weights);
+                         weight_.value, rows, in_, out_, activation_, order_, weights);
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// y = activation(x w^T + b) with its parameters and saved activations.
+// y = activation(x w^T + b), or x w + b, with its parameters and saved activations.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@ namespace lodestar {
 
 class LinearLayer {
  public:
-  // weight [out, in], bias [out].
-  LinearLayer(Parameter weight, Parameter bias, int64_t in, int64_t out, Activation activation);
+  // weight [out, in] or [in, out] as `order` says, bias [out].
+  LinearLayer(Parameter weight, Parameter bias, int64_t in, int64_t out, Activation activation,
+              WeightOrder order);
 
   // Reserves y (and the values before the activation) for max_rows. Layers whose output goes
   // elsewhere skip this and have no activation.
@@ -36,6 +37,7 @@ class LinearLayer {
   int64_t in_;
   int64_t out_;
   Activation activation_;
+  WeightOrder order_;
   Buf y_;
   Buf pre_activation_;
 };

@@ -26,7 +26,8 @@ MlpModel::MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> pa
     const std::string name = absl::StrCat("fc", i);
     layers_.emplace_back(parameter_arena().Get(name + ".weight"),
                          parameter_arena().Get(name + ".bias"), widths[i], widths[i + 1],
-                         i + 1 < num_layers ? Activation::kRelu : Activation::kNone);
+                         i + 1 < num_layers ? Activation::kRelu : Activation::kNone,
+                         WeightOrder::kOutIn);
   }
   dy_.resize(last());
   for (int i = 0; i < last(); ++i) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -85,6 +86,8 @@ struct ModelConfig {
   Recompute recompute = Recompute::kNone;
   // What dropout drops is a function of this and of the place of a sample (HostBatch).
   uint64_t seed = 1;
+  // That of the job, if it is BuildEarlierLayout(spec); none: BuildLayout(spec).
+  std::optional<Layout> layout = {};
 };
 
 // Allocates both arenas on `device`, which must outlive the model.

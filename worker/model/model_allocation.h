@@ -15,10 +15,16 @@
 
 namespace lodestar {
 
+// Errors: those of BuildLayout().
+inline absl::StatusOr<Layout> LayoutOf(const ModelConfig& config) {
+  if (config.layout.has_value()) return *config.layout;
+  return BuildLayout(config.spec);
+}
+
 // Errors: those of MakeModel().
 template <typename M>
 absl::StatusOr<std::unique_ptr<M>> AllocateModel(const ModelConfig& config, Device* device) {
-  ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
+  ASSIGN_OR_RETURN(Layout layout, LayoutOf(config));
   ASSIGN_OR_RETURN(auto parameters,
                    ParameterArena::Create(config.spec.name, std::move(layout),
                                           M::PaddingElements(config, device), device));
@@ -35,7 +41,7 @@ struct PlannedBytes {
 // Errors: those of BuildLayout().
 template <typename M>
 absl::StatusOr<PlannedBytes> PlanModel(const ModelConfig& config, Device* device) {
-  ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
+  ASSIGN_OR_RETURN(Layout layout, LayoutOf(config));
   auto parameters = ParameterArena::CreateUnallocated(
       std::move(layout), M::PaddingElements(config, device), device->capabilities().compute);
   const int64_t parameter_bytes = parameters->num_bytes();

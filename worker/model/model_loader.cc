@@ -36,13 +36,17 @@ absl::Status LoadParameters(const TrainedWeights& weights, Model* model, Device*
   const int64_t largest = LargestTensor(model->layout());
   ASSIGN_OR_RETURN(const DeviceMemory memory,
                    DeviceMemory::Allocate(device, largest * sizeof(float)));
+  std::vector<float> values(largest);
   const Buf staged{memory.data(), DType::kF32, largest};
   for (const TensorSpec& tensor : model->layout().tensors()) {
-    ASSIGN_OR_RETURN(const absl::Span<const float> values, weights.Floats(tensor.name));
     const int64_t count = tensor.num_elements();
-    device->Copy(staged.data, values.data(), values.size() * sizeof(float), StreamKind::kCompute);
+    RETURN_IF_ERROR(weights.Read(model->layout(), {tensor.offset, tensor.offset + count},
+                                 absl::MakeSpan(values).first(count)));
+    device->Copy(staged.data, values.data(), count * sizeof(float), StreamKind::kCompute);
     device->Cast(parameters.Slice(tensor.offset, count), staged.Slice(0, count), 1.0,
                  StreamKind::kCompute);
+    // `values` is written again.
+    RETURN_IF_ERROR(device->Synchronize(device->Record(StreamKind::kCompute)));
   }
   model->RefreshNarrowParameters();
   return device->Synchronize(device->Record(StreamKind::kCompute));

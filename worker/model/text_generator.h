@@ -1,6 +1,5 @@
-// Continues a text with a model over bytes: one byte at a time, each drawn from the model's
-// distribution. The same model, prompt and config give the same bytes: the draw of byte i depends
-// on (seed, i) only.
+// Continues a text: one token at a time, each drawn from the model's distribution. The same model,
+// prompt and config give the same text: the draw of token i depends on (seed, i) only.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "worker/model/next_token_model.h"
+#include "worker/model/tokenizer.h"
 
 namespace lodestar {
 
@@ -28,20 +28,24 @@ class TextGenerator {
     uint64_t seed = 1;
   };
 
-  // `model` must outlive the generator. Errors: InvalidArgument for a config out of range or a
-  // model whose vocabulary is not the 256 bytes.
-  static absl::StatusOr<TextGenerator> Create(NextTokenModel* model, const Config& config);
+  // Both must outlive the generator. Errors: InvalidArgument for a config out of range, or a
+  // tokenizer with more tokens than the model has.
+  static absl::StatusOr<TextGenerator> Create(NextTokenModel* model, const Tokenizer* tokenizer,
+                                              const Config& config);
 
-  // Calls emit() for each of num_bytes new bytes. An empty prompt continues a line break. What is
-  // more than the model's context back is forgotten. Errors: those of the model and of emit(),
-  // which end it.
+  // Calls emit() with the bytes of each new token until there are num_bytes, of which the last
+  // token may make more, or the text ends. What is more than the model's context back is forgotten.
+  // Errors: InvalidArgument for an empty prompt where the tokenizer knows no beginning; those of
+  // the model and of emit(), which end it.
   absl::Status Generate(absl::string_view prompt, int64_t num_bytes,
-                        absl::FunctionRef<absl::Status(char)> emit) const;
+                        absl::FunctionRef<absl::Status(absl::string_view)> emit) const;
 
  private:
-  TextGenerator(NextTokenModel* model, const Config& config) : model_(model), config_(config) {}
+  TextGenerator(NextTokenModel* model, const Tokenizer* tokenizer, const Config& config)
+      : model_(model), tokenizer_(tokenizer), config_(config) {}
 
   NextTokenModel* const model_;
+  const Tokenizer* const tokenizer_;
   const Config config_;
 };
 

@@ -4,10 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace lodestar {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // The next byte is the last one plus 1 or plus 2, the latter half as likely.
 class CountingModel : public NextTokenModel {
@@ -30,14 +35,16 @@ class CountingModel : public NextTokenModel {
   std::vector<std::vector<int32_t>> seen_;
 };
 
+const ByteTokenizer kBytes;
+
 std::string Generate(const TextGenerator::Config& config, const std::string& prompt,
                      int64_t num_bytes) {
   CountingModel model;
   std::string text;
-  const absl::StatusOr<TextGenerator> generator = TextGenerator::Create(&model, config);
+  const absl::StatusOr<TextGenerator> generator = TextGenerator::Create(&model, &kBytes, config);
   EXPECT_TRUE(generator.ok()) << generator.status();
-  const absl::Status status = generator->Generate(prompt, num_bytes, [&](char c) {
-    text.push_back(c);
+  const absl::Status status = generator->Generate(prompt, num_bytes, [&](absl::string_view bytes) {
+    absl::StrAppend(&text, bytes);
     return absl::OkStatus();
   });
   EXPECT_TRUE(status.ok()) << status;
@@ -85,31 +92,66 @@ TEST(TextGeneratorTest, SeedDecides) {
 TEST(TextGeneratorTest, ShowsTheModelAllBytesSoFar) {
   CountingModel model;
   const absl::StatusOr<TextGenerator> generator =
-      TextGenerator::Create(&model, {.temperature = 0.0});
+      TextGenerator::Create(&model, &kBytes, {.temperature = 0.0});
   ASSERT_TRUE(generator.ok()) << generator.status();
-  ASSERT_TRUE(generator->Generate("\xf0", 2, [](char) { return absl::OkStatus(); }).ok());
+  ASSERT_TRUE(
+      generator->Generate("\xf0", 2, [](absl::string_view) { return absl::OkStatus(); }).ok());
   EXPECT_EQ(model.seen(), (std::vector<std::vector<int32_t>>{{0xf0}, {0xf0, 0xf1}}));
 }
 
 TEST(TextGeneratorTest, EndsWithItsReader) {
   CountingModel model;
   int64_t bytes = 0;
-  const absl::Status status =
-      TextGenerator::Create(&model, {})->Generate("a", 100, [&bytes](char) -> absl::Status {
-        if (++bytes < 3) return absl::OkStatus();
-        return absl::ResourceExhaustedError("the disk is full");
-      });
+  const absl::Status status = TextGenerator::Create(&model, &kBytes, {})
+                                  ->Generate("a", 100, [&bytes](absl::string_view) -> absl::Status {
+                                    if (++bytes < 3) return absl::OkStatus();
+                                    return absl::ResourceExhaustedError("the disk is full");
+                                  });
   EXPECT_EQ(status.message(), "the disk is full");
   EXPECT_EQ(bytes, 3);
+}
+
+// Token 3 ends a text; the others are as long as their number.
+class CountedTokenizer : public Tokenizer {
+ public:
+  int64_t vocabulary() const override { return 6; }
+  std::vector<int32_t> Encode(absl::string_view text) const override {
+    return {static_cast<int32_t>(text.size())};
+  }
+  absl::string_view BytesOf(int32_t token) const override {
+    return absl::string_view("bytes").substr(0, token);
+  }
+  std::vector<int32_t> Beginning() const override { return {}; }
+  std::optional<int32_t> end_of_text() const override { return 3; }
+};
+
+TEST(TextGeneratorTest, WritesWholeTokensUntilTheTextEnds) {
+  const CountedTokenizer tokenizer;
+  const auto generate = [&](const std::string& prompt, int64_t num_bytes) {
+    CountingModel model(6);
+    std::vector<std::string> parts;
+    const absl::Status status = TextGenerator::Create(&model, &tokenizer, {.temperature = 0.0})
+                                    ->Generate(prompt, num_bytes, [&](absl::string_view bytes) {
+                                      parts.emplace_back(bytes);
+                                      return absl::OkStatus();
+                                    });
+    if (!status.ok()) parts = {std::string(status.message())};
+    return parts;
+  };
+  EXPECT_THAT(generate("aaa", 6), ElementsAre("byte", "bytes"));
+  EXPECT_THAT(generate("aaa", 10), ElementsAre("byte", "bytes", ""));
+  EXPECT_THAT(generate("aaaa", 100), ElementsAre("bytes", "", "b", "by"));
+  EXPECT_THAT(generate("", 1), ElementsAre(HasSubstr("give a text")));
 }
 
 TEST(TextGeneratorTest, RefusesWhatItCannotDo) {
   const auto code = [](int64_t vocabulary, const TextGenerator::Config& config) {
     CountingModel model(vocabulary);
-    return TextGenerator::Create(&model, config).status().code();
+    return TextGenerator::Create(&model, &kBytes, config).status().code();
   };
   EXPECT_EQ(code(256, {}), absl::StatusCode::kOk);
-  EXPECT_EQ(code(50257, {}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(50257, {}), absl::StatusCode::kOk);
+  EXPECT_EQ(code(255, {}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(256, {.temperature = -1.0}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(256, {.temperature = NAN}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(256, {.top_k = -1}), absl::StatusCode::kInvalidArgument);

@@ -126,6 +126,11 @@ struct Product {
         if (desc.epilogue != CUBLASLT_EPILOGUE_BGRADB) continue;
         Put(desc.bias, d_layout.type, column, std::accumulate(y, y + depth(), 0.0));
       }
+      if (desc.epilogue != CUBLASLT_EPILOGUE_BGRADA) continue;
+      for (int64_t row = 0; row < d_layout.rows; ++row) {
+        const double* x = rows.data() + row * depth();
+        Put(desc.bias, d_layout.type, row, std::accumulate(x, x + depth(), 0.0));
+      }
     }
   }
 };
@@ -142,8 +147,8 @@ bool IsValid(const Desc& desc, const Layout& a, const Layout& b, const Layout& d
   for (const Layout* layout : {&a, &b, &d}) {
     if (layout->ld < layout->rows || layout->rows <= 0 || layout->columns <= 0) return false;
   }
-  const bool has_vector =
-      (desc.epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB)) != 0;
+  const bool has_vector = (desc.epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA |
+                                            CUBLASLT_EPILOGUE_BGRADB)) != 0;
   if (has_vector && desc.bias == nullptr) return false;
   if ((desc.epilogue & 128) == 0) return true;
   return desc.auxiliary != nullptr && desc.auxiliary_ld % 8 == 0 && desc.auxiliary_ld >= d.rows;

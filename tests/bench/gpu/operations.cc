@@ -202,11 +202,12 @@ class OperationBench {
     const double flops = 2.0 * rows_ * in * out;
     const Buf pre = activation == Activation::kNone ? Buf{} : pre_;
     RETURN_IF_ERROR(Time(name + " forward", {.flops = flops}, [&] {
-      device_->LinearForward(wide2_, pre, wide_, weights_, bias_, rows_, in, out, activation);
+      device_->LinearForward(wide2_, pre, wide_, weights_, bias_, rows_, in, out, activation,
+                             WeightOrder::kInOut);
     }));
     return Time(name + " backward", {.flops = 2 * flops}, [&] {
       device_->LinearBackward(wide_, dweights_, dbias_, wide2_, pre, pre_, weights_, rows_, in, out,
-                              activation, Accumulate::kSet);
+                              activation, WeightOrder::kInOut, Accumulate::kSet);
     });
   }
 

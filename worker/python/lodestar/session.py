@@ -398,13 +398,8 @@ class _AttachedModel:
         return float(loss_sum), int(num_correct), int(num_predictions)
 
     def detach(self) -> None:
-        """The model keeps its weights when the worker's vectors are gone."""
         for hook in self._hooks:
             hook.remove()
-        for tensor in self._tensors:
-            if self._lives_in_vector(tensor):
-                tensor.parameter.data = tensor.weights.clone()
-            tensor.weights = tensor.gradient = None
 
 
 def _flags_of(optimizer: Any) -> dict:

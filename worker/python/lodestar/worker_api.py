@@ -15,13 +15,24 @@
 """
 from __future__ import annotations
 
+import atexit
 import ctypes
+import weakref
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 from lodestar import _library
 from lodestar._library import LodestarError
 
 _TRAIN, _EVALUATE, _END = 1, 2, 3
+
+# Those that leave when the program ends, instead of being waited for.
+_open_workers: "weakref.WeakSet[Worker]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for worker in list(_open_workers):
+        worker.close()
 
 
 class Step(NamedTuple):
@@ -59,15 +70,12 @@ class Worker:
 
     def __init__(self, **settings: object) -> None:
         self._library = _library.library()
-        self._handle: Optional[int] = self._library.new()
-        try:
-            for setting, value in settings.items():
-                if value is not None:
-                    text = str(int(value)) if isinstance(value, bool) else str(value)
-                    self._check(self._library.set(self._handle, setting.encode(), text.encode()))
-        except LodestarError:
-            self.close()
-            raise
+        self._handle: int = self._library.new()
+        self._has_started = False
+        for setting, value in settings.items():
+            if value is not None:
+                text = str(int(value)) if isinstance(value, bool) else str(value)
+                self._check(self._library.set(self._handle, setting.encode(), text.encode()))
 
     def _check(self, code: int) -> None:
         self._library.check(code)
@@ -97,16 +105,17 @@ class Worker:
         if count == 0:
             raise LodestarError("FAILED_PRECONDITION", "allocate() comes before the vectors")
         array = ctypes.cast(floats, ctypes.POINTER(ctypes.c_float * count)).contents
+        array.owner = self  # the memory is there for as long as somebody looks at it
         return memoryview(array).cast("B").cast("f")
 
     @property
     def parameters(self) -> memoryview:
-        """[num_elements] float32, all tensors one after the other; gone with close()."""
+        """[num_elements] float32, all tensors one after the other."""
         return self._vector(self._library.parameters(self._handle))
 
     @property
     def gradients(self) -> memoryview:
-        """[num_elements] float32: of the mean loss over a step's samples; gone with close()."""
+        """[num_elements] float32: of the mean loss over a step's samples."""
         return self._vector(self._library.gradients(self._handle))
 
     def offset(self, name: str) -> int:
@@ -119,6 +128,8 @@ class Worker:
     def start(self) -> None:
         """Connects, and trains until the job is done, on a thread of its own."""
         self._check(self._library.start(self._handle))
+        self._has_started = True
+        _open_workers.add(self)
 
     def job(self, setting: str) -> str:
         """A setting of the job as text; see lodestar_job() in lodestar_worker.h for their names.
@@ -173,10 +184,11 @@ class Worker:
         self._check(self._library.leave(self._handle))
 
     def close(self) -> None:
-        """Leaves, if that was not done, and frees the vectors."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            self._library.free(handle)
+        """Leaves, if that was not done, whatever comes of it. The vectors stay."""
+        if self._has_started:
+            self._has_started = False
+            _open_workers.discard(self)
+            self._library.leave(self._handle)
 
     def __enter__(self) -> "Worker":
         return self
@@ -185,5 +197,5 @@ class Worker:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self.close()
+        if hasattr(self, "_handle"):
+            self._library.free(self._handle)

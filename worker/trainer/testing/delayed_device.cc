@@ -139,14 +139,15 @@ void DelayedDevice::MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumu
   Compute(&Device::MatMul, shape, c, a, b, accumulate);
 }
 void DelayedDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
-                                  int64_t in, int64_t out, Activation activation) {
-  Compute(&Device::LinearForward, y, pre_activation, x, w, bias, rows, in, out, activation);
+                                  int64_t in, int64_t out, Activation activation,
+                                  WeightOrder order) {
+  Compute(&Device::LinearForward, y, pre_activation, x, w, bias, rows, in, out, activation, order);
 }
 void DelayedDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
                                    int64_t rows, int64_t in, int64_t out, Activation activation,
-                                   Accumulate weights) {
+                                   WeightOrder order, Accumulate weights) {
   Compute(&Device::LinearBackward, dx, dw, db, dy, pre_activation, x, w, rows, in, out, activation,
-          weights);
+          order, weights);
 }
 void DelayedDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
                                         Buf beta, int64_t rows, int64_t width) {

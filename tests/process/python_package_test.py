@@ -1,0 +1,158 @@
+#!/usr/bin/python3 -B
+"""Programs that compute themselves, through the package `lodestar` and the C API: gradients of whole
+numbers tell every weight after every round, whatever ends in between.
+
+Usage: python_package_test.py PS_SERVER GPU_WORKER PSCTL
+"""
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+import cluster_processes
+from cluster_processes import BINARIES, PATIENCE_SECONDS, ClusterTestCase, members_of
+
+LIBRARY = os.path.abspath("worker/capi/liblodestar_worker.so")
+PACKAGE = os.path.abspath("worker/python")
+
+# Weights start at 0, and round r adds r + 1 to each with steps of -1: they are known for every
+# round, whoever contributes, and one contribution too many or too few shows at once.
+PROGRAM = """
+import array, signal, sys, time
+import lodestar
+
+address, name, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
+worker = lodestar.Worker(coordinator=address, name=name)
+worker.add_tensor("table", [40, 20], block=0)
+worker.add_tensor("head", [20, 10], block=1)
+worker.set_data(num_train_samples=1000, fingerprint="0123456789abcdef")
+worker.allocate()
+weights, gradients = worker.parameters, worker.gradients
+head = worker.offset("head")
+worker.start()
+signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+for step in worker.steps():
+  wanted = -(step.round * (step.round + 1) // 2)
+  if set(weights) != {float(wanted)}:
+    print(f"WRONG in round {step.round}: {sorted(set(weights))[:3]}, not {wanted}", flush=True)
+    sys.exit(3)
+  if step.round % 10 == 0:
+    print(f"round {step.round}", flush=True)
+  gradients[head:] = array.array("f", [step.round + 1.0]) * (len(gradients) - head)
+  worker.block_ready(1)
+  gradients[:head] = array.array("f", [step.round + 1.0]) * head
+  time.sleep(pause)
+  worker.step_done(float(len(step.samples)), 0, len(step.samples))
+print(f"ended with {int(-weights[0])}", flush=True)
+"""
+
+
+def package_environment():
+  return {**os.environ, "LODESTAR_LIBRARY": LIBRARY, "PYTHONPATH": PACKAGE,
+          "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+class PythonPackageTest(ClusterTestCase):
+
+  def start_client_server(self, **flags):
+    return self.start_server(model="client", **{
+        "optimizer": "sgd", "learning_rate": 1, "batch_size": 8, "bucket_bytes": 1024,
+        "eval_samples": 0, **flags})
+
+  def start_program(self, name, pause=0.0):
+    return self.start([sys.executable, "-c", PROGRAM, f"127.0.0.1:{self.port}", name, str(pause)],
+                      "program_" + name, env=package_environment())
+
+  def test_two_programs_train_exactly(self):
+    for mode in ({"mode": "sync"}, {"mode": "sync", "shared_memory": "false"}):
+      server = self.start_client_server(rounds=30, min_workers=2, **mode)
+      programs = [self.start_program(name) for name in ("a", "b")]
+      for process in (*programs, server):
+        self.assert_ends(process)
+      for program in programs:
+        self.assertIn(f"ended with {30 * 31 // 2}\n", program.log())
+
+  def test_two_servers(self):
+    server = self.start_client_server(shard="0/2", rounds=20)
+    second = self.start(self.server_command(shard="1/2"), "shard1")
+    program = self.start_program("a")
+    for process in (program, server, second):
+      self.assert_ends(process)
+    self.assertIn(f"ended with {20 * 21 // 2}\n", program.log())
+
+  def test_killed_programs_and_servers_cost_no_round_and_count_none_twice(self):
+    flags = {"rounds": 120, "lease": "1s", "durability": "journal",
+             "checkpoint_dir": self.path("checkpoints"), "checkpoint_every": 25}
+    server = self.start_client_server(**flags)
+    a = self.start_program("a", pause=0.01)
+    b = self.start_program("b", pause=0.01)
+    self.wait_for_round(20, workers=2)
+    b.kill()
+    self.wait_for_round(40)
+    server.kill()
+    port = self.port
+    server = self.start_client_server(port=port, name="server_again", **flags)
+    b = self.start_program("b", pause=0.01)
+    self.wait_for_round(60, workers=2)
+    a.send(signal.SIGSTOP)
+    self.wait_for_round(70)
+    a.send(signal.SIGCONT)
+    for process in (a, b, server):
+      self.assert_ends(process)
+    for program in (a, b):
+      self.assertIn(f"ended with {120 * 121 // 2}\n", program.log())
+
+  def test_told_to_stop_it_hands_over_and_leaves(self):
+    server = self.start_client_server()
+    program = self.start_program("a", pause=0.01)
+    self.wait_for_round(5)
+    program.send(signal.SIGTERM)
+    self.assert_ends(program)
+    self.assertIn("ended with", program.log())
+    self.stop_job(server)
+
+  def test_with_a_join_string_it_enrols(self):
+    home = {**os.environ, "HOME": self.path("home"), "XDG_STATE_HOME": ""}
+    server = self.start_client_server(popen={"env": home}, rounds=10, tls="true")
+    created = subprocess.run([BINARIES["psctl"], "token", "create",
+                              f"--server=127.0.0.1:{self.port}"],
+                             env=home, capture_output=True, text=True, check=True)
+    program = self.start([sys.executable, "-c", PROGRAM, f"127.0.0.1:{self.port}", "card", "0"],
+                         "program", env={**package_environment(), "HOME": self.path("machine"),
+                                         "LODESTAR_JOIN": created.stdout.strip()})
+    for process in (program, server):
+      self.assert_ends(process)
+    self.assertIn("enrolled as worker card", program.log())
+    self.assertIn(f"ended with {10 * 11 // 2}\n", program.log())
+
+  def test_what_is_refused_is_raised(self):
+    server = self.start_client_server()
+    member = self.start_program("a")
+    self.wait_for_status(lambda status: members_of(status) == ["a"], "the member")
+    other = """
+import sys, lodestar
+try:
+  lodestar.Worker(coordinater="x")
+except lodestar.LodestarError as error:
+  print(error.code, error)
+worker = lodestar.Worker(coordinator=sys.argv[1], name="b")
+worker.add_tensor("table", [41, 20])
+worker.set_data(num_train_samples=1000)
+worker.allocate()
+worker.start()
+try:
+  worker.next()
+except lodestar.LodestarError as error:
+  print(error.code, error)
+"""
+    refused = subprocess.run([sys.executable, "-c", other, f"127.0.0.1:{self.port}"],
+                             env=package_environment(), capture_output=True, text=True,
+                             timeout=PATIENCE_SECONDS, check=False)
+    self.assertIn("INVALID_ARGUMENT there is no setting 'coordinater'", refused.stdout)
+    self.assertRegex(refused.stdout, r"\n[A-Z_]+ .*'table'.*\[41, ?20\]", refused.stderr)
+    self.stop_job(server, member)
+
+
+if __name__ == "__main__":
+  cluster_processes.main()

@@ -1,0 +1,84 @@
+// Byte-level BPE, as GPT-2 has it: a text is cut into words (word_splitter.h), and in each word the
+// two neighbours that come first in a list of merges become one token, again and again. Source:
+// Sennrich et al. 2016, section 3.2; encoder.py of github.com/openai/gpt-2; where a list of merges
+// was not learned, so that the order of equals matters, github.com/huggingface/tokenizers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker/model/tokenizer.h"
+
+namespace lodestar {
+
+class BytePairTokenizer final : public Tokenizer {
+ public:
+  // Found in a text before its words are.
+  struct AddedToken {
+    std::string text;
+    int32_t token = 0;
+    bool is_found_first = true;  // before those for which this is false
+  };
+  struct Config {
+    // In letters of bytes (common/byte_letters.h).
+    std::vector<std::pair<std::string, int32_t>> tokens;
+    std::vector<std::pair<std::string, std::string>> merges;  // the first come first
+    std::vector<AddedToken> added;
+    bool adds_space = false;   // before what does not begin with one
+    bool splits_words = true;  // false: all between added tokens is one word
+  };
+
+  // Errors: InvalidArgument naming a token whose number is below 0 or twice there, a byte
+  // without a token, a merge of what are no tokens.
+  static absl::StatusOr<std::unique_ptr<BytePairTokenizer>> Create(const Config& config);
+
+  int64_t vocabulary() const override { return vocabulary_; }
+  // Takes n log n steps for the n bytes of a word.
+  std::vector<int32_t> Encode(absl::string_view text) const override;
+  absl::string_view BytesOf(int32_t token) const override;
+  std::vector<int32_t> Beginning() const override;
+  // "<|endoftext|>", if there is one.
+  std::optional<int32_t> end_of_text() const override { return end_of_text_; }
+
+ private:
+  struct Merge {
+    int32_t rank = 0;
+    int32_t token = 0;
+  };
+  // By their first bytes.
+  using AddedTokens = std::array<std::vector<AddedToken>, 256>;
+  struct Found {
+    size_t begin = 0;
+    size_t num_bytes = 0;
+    int32_t token = 0;
+  };
+
+  explicit BytePairTokenizer(const Config& config)
+      : adds_space_(config.adds_space), splits_words_(config.splits_words) {}
+  absl::Status AddTokens(const Config& config);
+  absl::Status AddMerges(const Config& config);
+  static std::optional<Found> FindAdded(const AddedTokens& added, absl::string_view text);
+  void EncodeBetween(absl::string_view text, bool is_first_pass, std::vector<int32_t>& out) const;
+  void EncodeWords(absl::string_view text, std::vector<int32_t>& out) const;
+  void EncodeWord(absl::string_view word, std::vector<int32_t>& out) const;
+
+  const bool adds_space_;
+  const bool splits_words_;
+  int64_t vocabulary_ = 0;
+  absl::flat_hash_map<int32_t, std::string> bytes_;  // by token
+  std::array<int32_t, 256> token_of_byte_ = {};
+  absl::flat_hash_map<std::pair<int32_t, int32_t>, Merge> merges_;
+  AddedTokens found_first_;
+  AddedTokens found_then_;
+  std::optional<int32_t> end_of_text_;
+};
+
+}  // namespace lodestar

@@ -1,0 +1,234 @@
+#include "worker/model/tokenizer_files.h"
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+// Sorts the keys of an object: one that keeps their order, as that of common/json.h does, takes
+// seconds for those of a vocabulary.
+using SortedJson = nlohmann::json;
+
+constexpr int64_t kMaxFileBytes = 64 << 20;
+constexpr char kTokenizerFile[] = "tokenizer.json";
+constexpr char kVocabularyFile[] = "vocab.json";
+constexpr char kMergesFile[] = "merges.txt";
+
+absl::StatusOr<SortedJson> ParseSorted(absl::string_view text) {
+  SortedJson json =
+      SortedJson::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::InvalidArgumentError("is no JSON object");
+  return json;
+}
+
+std::string TextOf(const SortedJson& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, SortedJson::error_handler_t::replace);
+}
+
+// The value of `key`, or null.
+const SortedJson& Get(const SortedJson& object, const std::string& key) {
+  static const SortedJson none;
+  const auto entry = object.is_object() ? object.find(key) : object.end();
+  return entry == object.end() ? none : *entry;
+}
+
+absl::Status Unknown(absl::string_view field, const SortedJson& seen, absl::string_view known) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", field, "\" is ", TextOf(seen), "; known here is ", known));
+}
+
+// Of what may be absent: whether it is one of `values`.
+absl::Status CheckOneOf(absl::string_view where, const SortedJson& object, const std::string& key,
+                        const std::vector<SortedJson>& values) {
+  const SortedJson& seen = Get(object, key);
+  if (seen.is_null()) return absl::OkStatus();
+  std::vector<std::string> known = {"null"};
+  for (const SortedJson& value : values) {
+    if (seen == value) return absl::OkStatus();
+    known.push_back(TextOf(value));
+  }
+  return Unknown(absl::StrCat(where, key), seen, absl::StrJoin(known, " or "));
+}
+
+absl::StatusOr<bool> GetFlag(const SortedJson& object, const std::string& key, bool otherwise) {
+  const SortedJson& seen = Get(object, key);
+  if (seen.is_null()) return otherwise;
+  if (!seen.is_boolean()) return Unknown(key, seen, "true or false");
+  return seen.get<bool>();
+}
+
+absl::StatusOr<int32_t> TokenOf(absl::string_view text, const SortedJson& json) {
+  if (json.is_number_integer() && json >= 0 && json <= std::numeric_limits<int32_t>::max()) {
+    return json.get<int32_t>();
+  }
+  return Unknown(text, json, "the number of a token");
+}
+
+absl::Status ReadVocabulary(const SortedJson& vocabulary, BytePairTokenizer::Config& config) {
+  if (!vocabulary.is_object()) return Unknown("vocab", vocabulary, "an object of tokens");
+  for (const auto& [text, number] : vocabulary.items()) {
+    ASSIGN_OR_RETURN(const int32_t token, TokenOf(text, number));
+    config.tokens.emplace_back(text, token);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddMerge(const std::vector<std::string>& parts, BytePairTokenizer::Config& config) {
+  if (parts.size() != 2 || parts[0].empty() || parts[1].empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("merge ", config.merges.size() + 1, " is \"",
+                                                   absl::StrJoin(parts, " "),
+                                                   "\"; wanted are two tokens"));
+  }
+  config.merges.emplace_back(parts[0], parts[1]);
+  return absl::OkStatus();
+}
+
+// Each is "a b" or ["a", "b"].
+absl::Status ReadMerges(const SortedJson& merges, BytePairTokenizer::Config& config) {
+  if (!merges.is_array()) return Unknown("merges", merges, "an array");
+  for (const SortedJson& merge : merges) {
+    std::vector<std::string> parts;
+    if (merge.is_string()) {
+      parts = absl::StrSplit(merge.get_ref<const std::string&>(), ' ');
+    } else if (merge.is_array()) {
+      for (const SortedJson& part : merge) {
+        if (part.is_string()) parts.push_back(part.get<std::string>());
+      }
+    }
+    RETURN_IF_ERROR(AddMerge(parts, config));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadModel(const SortedJson& model, BytePairTokenizer::Config& config) {
+  if (Get(model, "type") != "BPE") return Unknown("model.type", Get(model, "type"), "\"BPE\"");
+  RETURN_IF_ERROR(CheckOneOf("model.", model, "dropout", {0.0}));
+  RETURN_IF_ERROR(CheckOneOf("model.", model, "continuing_subword_prefix", {""}));
+  RETURN_IF_ERROR(CheckOneOf("model.", model, "end_of_word_suffix", {""}));
+  RETURN_IF_ERROR(CheckOneOf("model.", model, "byte_fallback", {false}));
+  RETURN_IF_ERROR(CheckOneOf("model.", model, "ignore_merges", {false}));
+  RETURN_IF_ERROR(ReadVocabulary(Get(model, "vocab"), config));
+  return ReadMerges(Get(model, "merges"), config);
+}
+
+absl::Status ReadAddedToken(const SortedJson& added, BytePairTokenizer::Config& config) {
+  const SortedJson& content = Get(added, "content");
+  if (!content.is_string()) return Unknown("added_tokens", added, "a token with its \"content\"");
+  BytePairTokenizer::AddedToken token;
+  token.text = content.get<std::string>();
+  ASSIGN_OR_RETURN(token.token, TokenOf(token.text, Get(added, "id")));
+  const std::string where = absl::StrCat("added_tokens: ", token.text, ": ");
+  for (const char* key : {"single_word", "lstrip", "rstrip"}) {
+    RETURN_IF_ERROR(CheckOneOf(where, added, key, {false}));
+  }
+  ASSIGN_OR_RETURN(const bool is_found_then, GetFlag(added, "normalized", false));
+  token.is_found_first = !is_found_then;
+  config.added.push_back(std::move(token));
+  return absl::OkStatus();
+}
+
+// Whether it adds no tokens: byte level, or a template of nothing but the text.
+absl::Status CheckPostProcessor(const SortedJson& seen) {
+  if (seen.is_null() || Get(seen, "type") == "ByteLevel") return absl::OkStatus();
+  const SortedJson& single = Get(seen, "single");
+  const bool is_text_alone = Get(seen, "type") == "TemplateProcessing" && single.is_array() &&
+                             single.size() == 1 && single[0].contains("Sequence");
+  if (is_text_alone) return absl::OkStatus();
+  return Unknown("post_processor", seen, "one that adds no tokens");
+}
+
+absl::Status CheckByteLevel(const SortedJson& file, const std::string& part) {
+  const SortedJson& seen = Get(file, part);
+  if (Get(seen, "type") == "ByteLevel") return absl::OkStatus();
+  return Unknown(part, seen, "one of type \"ByteLevel\"");
+}
+
+absl::StatusOr<BytePairTokenizer::Config> ReadConfig(FileSystem& file_system,
+                                                     const std::string& path) {
+  const std::string prefix = absl::StrCat(path, "/");
+  if (!file_system.IsDirectory(path) || file_system.Exists(prefix + kTokenizerFile)) {
+    const std::string file = file_system.IsDirectory(path) ? prefix + kTokenizerFile : path;
+    ASSIGN_OR_RETURN(const std::string text, file_system.ReadWholeFile(file, kMaxFileBytes));
+    return ParseTokenizerJson(text);
+  }
+  if (!HasTokenizer(file_system, path)) {
+    return absl::NotFoundError(absl::StrCat("there is neither ", kTokenizerFile, " nor ",
+                                            kVocabularyFile, " and ", kMergesFile));
+  }
+  ASSIGN_OR_RETURN(const std::string vocabulary,
+                   file_system.ReadWholeFile(prefix + kVocabularyFile, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string merges,
+                   file_system.ReadWholeFile(prefix + kMergesFile, kMaxFileBytes));
+  return ParseVocabulary(vocabulary, merges);
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Open(FileSystem& file_system, const std::string& path) {
+  ASSIGN_OR_RETURN(const BytePairTokenizer::Config config, ReadConfig(file_system, path));
+  return BytePairTokenizer::Create(config);
+}
+
+}  // namespace
+
+absl::StatusOr<BytePairTokenizer::Config> ParseTokenizerJson(absl::string_view text) {
+  ASSIGN_OR_RETURN(const SortedJson file, ParseSorted(text));
+  RETURN_IF_ERROR(CheckOneOf("", file, "normalizer", {}));
+  RETURN_IF_ERROR(CheckByteLevel(file, "pre_tokenizer"));
+  RETURN_IF_ERROR(CheckPostProcessor(Get(file, "post_processor")));
+  RETURN_IF_ERROR(CheckByteLevel(file, "decoder"));
+  BytePairTokenizer::Config config;
+  const SortedJson& splitter = Get(file, "pre_tokenizer");
+  ASSIGN_OR_RETURN(config.adds_space, GetFlag(splitter, "add_prefix_space", true));
+  ASSIGN_OR_RETURN(config.splits_words, GetFlag(splitter, "use_regex", true));
+  RETURN_IF_ERROR(ReadModel(Get(file, "model"), config));
+  const SortedJson& added = Get(file, "added_tokens");
+  if (!added.is_null() && !added.is_array()) return Unknown("added_tokens", added, "an array");
+  for (const SortedJson& token : added) RETURN_IF_ERROR(ReadAddedToken(token, config));
+  return config;
+}
+
+absl::StatusOr<BytePairTokenizer::Config> ParseVocabulary(absl::string_view vocabulary,
+                                                          absl::string_view merges) {
+  BytePairTokenizer::Config config;
+  ASSIGN_OR_RETURN(const SortedJson tokens, ParseSorted(vocabulary));
+  RETURN_IF_ERROR(ReadVocabulary(tokens, config));
+  for (absl::string_view line : absl::StrSplit(merges, '\n')) {
+    absl::ConsumeSuffix(&line, "\r");
+    if (line.empty() || absl::StartsWith(line, "#version")) continue;
+    RETURN_IF_ERROR(AddMerge(absl::StrSplit(line, ' '), config));
+  }
+  // The one that transformers adds by itself.
+  constexpr char kEndOfText[] = "<|endoftext|>";
+  for (const auto& [text, token] : config.tokens) {
+    if (text == kEndOfText) config.added.push_back({.text = text, .token = token});
+  }
+  return config;
+}
+
+bool HasTokenizer(FileSystem& file_system, const std::string& folder) {
+  const auto has = [&](const char* name) {
+    return file_system.Exists(absl::StrCat(folder, "/", name));
+  };
+  return has(kTokenizerFile) || (has(kVocabularyFile) && has(kMergesFile));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(FileSystem& file_system,
+                                                         const std::string& path) {
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Open(file_system, path);
+  if (tokenizer.ok()) return tokenizer;
+  return absl::Status(tokenizer.status().code(),
+                      absl::StrCat("tokenizer ", path, ": ", tokenizer.status().message()));
+}
+
+}  // namespace lodestar
