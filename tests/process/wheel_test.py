@@ -15,6 +15,7 @@ import zipfile
 from cluster_processes import GPT, PATIENCE_SECONDS, write_words
 
 WHEEL = os.path.abspath(sys.argv.pop(1))
+PAGE = os.path.abspath("deploy/docs/python_wheel.md")
 PROGRAMS = {"server": "ps_server", "worker": "gpu_worker", "psctl": "psctl"}
 
 # What a process must have one of, and what a machine has: of the C library and of the compiler.
@@ -93,6 +94,19 @@ class WheelTest(unittest.TestCase):
           self.assertIn(name, provided, path)
       if "/lib/lodestar-" in path:
         self.assertIn(f"soname: [{os.path.basename(path)}]", dynamic)
+
+  def test_wants_no_later_machine_than_its_page_says(self):
+
+    def versions(library, text):
+      return [tuple(map(int, numbers.split(".")))
+              for numbers in re.findall(rf"\b{library}_(\d[\d.]*\d)", text)]
+
+    needs = subprocess.run(["readelf", "-VW", *self.binaries()], capture_output=True, text=True,
+                           check=True).stdout
+    with open(PAGE, encoding="utf-8") as file:
+      page = file.read()
+    for library in ("GLIBC", "GLIBCXX"):
+      self.assertLessEqual(max(versions(library, needs)), max(versions(library, page)), library)
 
   def test_brings_the_licence_of_every_library(self):
     found = {}
