@@ -240,7 +240,7 @@ void Worker::Do(const Lifecycle::SayGoodbye& goodbye) {
 
 void Worker::Do(const Lifecycle::Finish& finish) {
   Disconnect();
-  outcome_ = finish.status;
+  outcome_ = finish.status.ok() ? last_weights_ : finish.status;
 }
 
 void Worker::Disconnect() {
@@ -361,22 +361,22 @@ absl::Status Worker::HandInInitialWeights() {
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
   if (runner_ != nullptr && HaveSameRunner(runner_job_, job)) return absl::OkStatus();
   ASSIGN_OR_RETURN(
-      runner_, MakeRoundRunner(
-                   job, {.model = workload_->model(),
-                         .device = device_.get(),
-                         .dataset = workload_->dataset(),
-                         .clock = clock_,
-                         .overlap = config_.overlap,
-                         .trace = trace_.get(),
-                         .model_has_optimizer = workload_->has_optimizer(),
-                         .on_step = [this](const TrainingStep& step) { workload_->OnStep(step); },
-                         .stop_requested = [this] { return IsStopping(); },
-                         .on_activity =
-                             [this](absl::string_view activity) {
-                               absl::MutexLock lock(&mutex_);
-                               lifecycle_.OnActivity(clock_->Now(), activity);
-                               ++num_events_;
-                             }}));
+      runner_,
+      MakeRoundRunner(job, {.model = workload_->model(),
+                            .device = device_.get(),
+                            .dataset = workload_->dataset(),
+                            .clock = clock_,
+                            .overlap = config_.overlap,
+                            .trace = trace_.get(),
+                            .model_has_optimizer = workload_->has_optimizer(),
+                            .on_step = [this](const RoundStep& step) { workload_->OnStep(step); },
+                            .stop_requested = [this] { return IsStopping(); },
+                            .on_activity =
+                                [this](absl::string_view activity) {
+                                  absl::MutexLock lock(&mutex_);
+                                  lifecycle_.OnActivity(clock_->Now(), activity);
+                                  ++num_events_;
+                                }}));
   runner_job_ = job;
   return absl::OkStatus();
 }
@@ -392,7 +392,10 @@ void Worker::TakeLastWeights(const Grant& done) {
   const Round min_round = HasRosters(registration_->job) ? done.round : Round(0);
   const std::shared_ptr<CancellableTransport> transport = CurrentTransport();
   const absl::Status pulled = runner_->PullWeights(ContextOf(transport.get()), min_round);
-  if (!pulled.ok()) LogWarn("the last weights did not come: {}", pulled.message());
+  if (pulled.ok()) return;
+  last_weights_ = absl::UnavailableError(
+      absl::StrCat("the job is done, and its last weights did not come: ", pulled.message(),
+                   "; psctl export has them"));
 }
 
 std::shared_ptr<CancellableTransport> Worker::CurrentTransport() {

@@ -136,6 +136,7 @@ class Worker {
   std::unique_ptr<RoundRunner> runner_;
   JobSpec runner_job_;                // that runner_ was made for
   std::optional<Progress> progress_;  // of training with workload_'s data
+  absl::Status last_weights_;         // whether they came, where they were wanted
   std::optional<absl::Status> outcome_;
   ChangeLogger choices_logger_;
 

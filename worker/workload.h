@@ -43,8 +43,8 @@ class Workload {
   virtual bool has_optimizer() const { return false; }
   // Whether whoever computes wants the weights that the job ends with.
   virtual bool wants_last_weights() const { return false; }
-  // Comes before each step of training.
-  virtual void OnStep(const TrainingStep&) {}
+  // Comes before each step of the model.
+  virtual void OnStep(const RoundStep&) {}
 };
 
 }  // namespace lodestar

@@ -253,7 +253,24 @@ TEST(CApiTest, LeavingBetweenRoundsIsNoFailure) {
   step.size = sizeof(step);
   ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
   ASSERT_EQ(lodestar_step_done(program.handle(), 1.0, 0, step.num_samples), 0);
+  // The next one is offered, and not taken.
+  while (lodestar_wait(program.handle(), /*for_job=*/0, /*milliseconds=*/100) == 0) {
+  }
   EXPECT_EQ(lodestar_leave(program.handle()), 0) << lodestar_last_error();
+}
+
+TEST(CApiTest, WhoWaitsMayLookAtSomethingElse) {
+  const ServerConfig config = RegressionJob();
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  Program program(cluster->address(), "waiting");
+  EXPECT_EQ(lodestar_wait(program.handle(), 0, 0), 1);  // not started: an error comes at once
+  ASSERT_EQ(program.Start(), 0);
+  while (lodestar_wait(program.handle(), /*for_job=*/1, /*milliseconds=*/100) == 0) {
+  }
+  EXPECT_STREQ(lodestar_job(program.handle(), "optimizer"), "sgd");
+  EXPECT_EQ(lodestar_job(program.handle(), "optimiser"), nullptr);
+  EXPECT_EQ(lodestar_last_code(), 3);
+  EXPECT_EQ(program.Train(), 0);
 }
 
 TEST(CApiTest, WhatFailsIsSaid) {
@@ -274,6 +291,9 @@ TEST(CApiTest, WhatFailsIsSaid) {
   lodestar_step step = {};
   EXPECT_NE(lodestar_next(worker.get(), &step), 0);
   EXPECT_THAT(lodestar_last_error(), HasSubstr("step.size is 0"));
+  step.size = sizeof(step);
+  EXPECT_NE(lodestar_next(worker.get(), &step), 0);
+  EXPECT_THAT(lodestar_last_error(), HasSubstr("has not been started"));
   // Plain text to another machine.
   Program far("203.0.113.1:50051", "far");
   EXPECT_NE(far.Start(), 0);

@@ -112,6 +112,14 @@ class PythonPackageTest(ClusterTestCase):
     self.assertIn("ended with", program.log())
     self.stop_job(server)
 
+  def test_told_to_stop_while_it_waits_it_leaves_as_well(self):
+    server = self.start_client_server(min_workers=2)
+    program = self.start_program("a")
+    program.wait_for_log("waiting: ")
+    program.send(signal.SIGTERM)
+    self.assert_ends(program)
+    self.stop_job(server)
+
   def test_with_a_join_string_it_enrols(self):
     home = {**os.environ, "HOME": self.path("home"), "XDG_STATE_HOME": ""}
     server = self.start_client_server(popen={"env": home}, rounds=10, tls="true")

@@ -36,7 +36,7 @@ def main():
   if name != "a":
     with torch.no_grad():
       for parameter in model.parameters():
-        if parameter.requires_grad:
+        if parameter.requires_grad and optimizer_name != "head":
           parameter.zero_()
   weight = next(model.parameters())
   # The learning rate is the job's.
@@ -51,6 +51,11 @@ def main():
   batches = []
   with lodestar.join(address, name=name) as ps:
     model, optimizer = ps.attach(model, optimizer, overlap="--late" not in options)
+    if "--scheduler" in options:
+      scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+    if "--load" in options:
+      model.load_state_dict({key: torch.full_like(weights, 0.25)
+                             for key, weights in model.state_dict().items()})
     for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8,
                                    heldout=small_models.HELDOUT, evaluate=evaluate):
       batches.append(indices)
@@ -67,6 +72,8 @@ def main():
       ps.log(loss)
       optimizer.step()
       optimizer.zero_grad()
+      if "--scheduler" in options:
+        scheduler.step()
   torch.save({"batches": batches, "weights": model.state_dict()}, path)
 
 

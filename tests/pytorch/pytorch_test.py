@@ -81,6 +81,16 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
     runs = self.run_programs("transformer", "momentum", mode="sync", **MOMENTUM)
     self.replay_gradients(runs, "transformer", "momentum", tolerance=2e-6)
 
+  def test_only_what_the_optimizer_has_is_trained(self):
+    runs = self.run_programs("mlp", "head", "--scheduler", mode="sync", **MOMENTUM)
+    self.replay_gradients(runs, "mlp", "head")
+
+  def test_what_is_loaded_before_training_counts(self):
+    runs = self.run_programs("mlp_bf16", "momentum", "--load", names=("a",), min_workers=1, rounds=1,
+                             mode="sync", **{**MOMENTUM, "learning_rate": 1e-12})
+    for name, weights in runs[0]["weights"].items():
+      self.assertTrue((weights == 0.25).all(), name)
+
   def test_async_with_one_worker(self):
     runs = self.run_programs("mlp", "adamw", names=("a",), min_workers=1, mode="async", **ADAMW)
     self.replay_gradients(runs, "mlp", "adamw")

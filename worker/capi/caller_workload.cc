@@ -12,7 +12,7 @@ class CallerModel final : public Model {
  public:
   // `step`: which one TrainStep() is for. All arguments outlive the model.
   CallerModel(const Layout* layout, CallerVectors* vectors, StepHandoff* handoff,
-              const TrainingStep* step)
+              const RoundStep* step)
       : layout_(layout), vectors_(vectors), handoff_(handoff), step_(step) {}
 
   const Layout& layout() const override { return *layout_; }
@@ -26,7 +26,7 @@ class CallerModel final : public Model {
     BlockCount told(sink, layout_->num_blocks());
     ASSIGN_OR_RETURN(const BatchResult result,
                      handoff_->Compute({.is_training = true,
-                                        .training = *step_,
+                                        .step = *step_,
                                         .samples = batch.samples,
                                         .first_position = batch.first_position},
                                        &told));
@@ -36,7 +36,7 @@ class CallerModel final : public Model {
 
   absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override {
     RETURN_IF_ERROR(WaitForAll(gate));
-    return handoff_->Compute({.is_training = false, .training = {}, .samples = batch.samples},
+    return handoff_->Compute({.is_training = false, .step = *step_, .samples = batch.samples},
                              /*sink=*/nullptr);
   }
 
@@ -87,7 +87,7 @@ class CallerModel final : public Model {
   const Layout* const layout_;
   CallerVectors* const vectors_;
   StepHandoff* const handoff_;
-  const TrainingStep* const step_;
+  const RoundStep* const step_;
 };
 
 // Numbers of samples; what they are the program knows.

@@ -46,13 +46,13 @@ class CallerWorkload final : public Workload {
   bool has_optimizer() const override { return true; }
   bool wants_last_weights() const override { return true; }
   void OnRegistered(const Registration& registration) override { deps_.on_job(registration.job); }
-  void OnStep(const TrainingStep& step) override { step_ = step; }
+  void OnStep(const RoundStep& step) override { step_ = step; }
 
  private:
   const Layout layout_;
   const DatasetInfo data_;
   const Deps deps_;
-  TrainingStep step_;  // that the model trains next
+  RoundStep step_;  // that the model trains next
   bool is_prepared_ = false;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Dataset> dataset_;

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/logging.h"
 #include "common/version.h"
 #include "worker/capi/worker_session.h"
@@ -24,8 +25,14 @@ std::string& LastError() {
   return text;
 }
 
+int& LastCode() {
+  static thread_local int code = 0;
+  return code;
+}
+
 int Report(const absl::Status& status) {
   if (status.ok()) return 0;
+  LastCode() = static_cast<int>(status.code());
   LastError() = std::string(status.message());
   return static_cast<int>(status.code());
 }
@@ -68,11 +75,11 @@ absl::Status TellStep(const std::optional<HandedStep>& handed, lodestar_worker* 
     worker->epochs.push_back(sample.epoch);
   }
   step->kind = handed->is_training ? LODESTAR_STEP_TRAIN : LODESTAR_STEP_EVALUATE;
-  step->step = handed->training.step;
-  step->num_steps = handed->training.num_steps;
-  step->round = handed->training.round.value();
-  step->learning_rate = handed->training.learning_rate;
-  step->server_incarnation = handed->training.server_incarnation;
+  step->step = handed->step.step;
+  step->num_steps = handed->step.num_steps;
+  step->round = handed->step.round.value();
+  step->learning_rate = handed->step.learning_rate;
+  step->server_incarnation = handed->step.server_incarnation;
   step->num_samples = static_cast<int64_t>(worker->samples.size());
   step->samples = worker->samples.data();
   step->epochs = worker->epochs.data();
@@ -104,6 +111,8 @@ int lodestar_api_minor(void) { return LODESTAR_API_MINOR; }
 const char* lodestar_version(void) { return Lend(lodestar::SoftwareVersion()); }
 
 const char* lodestar_last_error(void) { return lodestar::LastError().c_str(); }
+
+int lodestar_last_code(void) { return lodestar::LastCode(); }
 
 int lodestar_set_log_level(const char* level) {
   const absl::StatusOr<lodestar::LogLevel> parsed =
@@ -167,6 +176,13 @@ const char* lodestar_job(lodestar_worker* worker, const char* setting) {
   if (value.ok()) return Lend(*std::move(value));
   Report(value.status());
   return nullptr;
+}
+
+int lodestar_wait(lodestar_worker* worker, int for_job, int milliseconds) {
+  const absl::Duration timeout = absl::Milliseconds(milliseconds);
+  return (for_job != 0 ? worker->session.AwaitJob(timeout) : worker->session.AwaitNews(timeout))
+             ? 1
+             : 0;
 }
 
 int lodestar_next(lodestar_worker* worker, lodestar_step* step) {

@@ -20,7 +20,7 @@
 
    All vectors are float (32 bits), all tensors one after the other in the order in which they were
    added. The servers run with --model=client; the first client brings layout and weights, and all
-   others must have the same layout.
+   others must have the same layout. An evaluation asks for at most 256 samples at a time.
 
    Functions that return int return 0, or a code of an error (those of gRPC) and leave its text for
    lodestar_last_error() of the same thread. A worker is used by one thread at a time, but for
@@ -46,9 +46,10 @@ LODESTAR_API int lodestar_api_major(void);
 LODESTAR_API int lodestar_api_minor(void);
 /* "0.9.0 (commit ...)" */
 LODESTAR_API const char* lodestar_version(void);
-/* Of the last function of this thread that returned an error; until its next one does. Never
-   null. */
+/* Text and code of the last function of this thread that failed; the text until its next one does.
+   Never null. */
 LODESTAR_API const char* lodestar_last_error(void);
+LODESTAR_API int lodestar_last_code(void);
 /* "debug", "info", "warn" or "error": from which level on the log, on stderr, has lines. Before the
    first worker is made. */
 LODESTAR_API int lodestar_set_log_level(const char* level);
@@ -98,6 +99,10 @@ LODESTAR_API int lodestar_start(lodestar_worker* worker);
    will not any more, or there is no such setting. */
 LODESTAR_API const char* lodestar_job(lodestar_worker* worker, const char* setting);
 
+/* Waits until lodestar_next() (for_job 0) or lodestar_job() (for_job 1) would not block, but for at
+   most so long: for programs that look at something else meanwhile. 1: it would not; 0: not yet. */
+LODESTAR_API int lodestar_wait(lodestar_worker* worker, int for_job, int milliseconds);
+
 enum {
   LODESTAR_STEP_TRAIN = 1,
   LODESTAR_STEP_EVALUATE = 2, /* the loss alone, of held-out samples */
@@ -110,8 +115,9 @@ typedef struct lodestar_step {
   int32_t step; /* of the round, from 0 on, of num_steps */
   int32_t num_steps;
   int64_t round;
-  double learning_rate;        /* of the job's schedule */
-  uint64_t server_incarnation; /* another one: the servers have begun anew */
+  double learning_rate; /* of the job's schedule */
+  uint64_t
+      server_incarnation; /* another one: the servers have begun anew, perhaps with another job */
   /* Which samples, and in which passes over the data (of held-out ones: 0); until the step is done.
      A sample may come with any worker, but within a pass with one only. */
   int64_t num_samples;

@@ -40,6 +40,14 @@ void StepHandoff::End(const absl::Status& outcome) {
   outcome_ = outcome;
 }
 
+bool StepHandoff::AwaitNews(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return state_ == State::kOffered || state_ == State::kTaken || state_ == State::kEnded;
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&has_news), timeout);
+}
+
 absl::StatusOr<std::optional<HandedStep>> StepHandoff::Next() {
   absl::MutexLock lock(&mutex_);
   if (state_ == State::kTaken) {

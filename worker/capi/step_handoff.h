@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "worker/data/dataset.h"
 #include "worker/model/model.h"
 #include "worker/trainer/round_runner.h"
@@ -24,8 +25,8 @@ namespace lodestar {
 
 // What the program is to compute with the weights as they are.
 struct HandedStep {
-  bool is_training = false;        // else the loss alone, of held-out samples
-  TrainingStep training;           // where is_training
+  bool is_training = false;  // else the loss alone, of held-out samples
+  RoundStep step;
   std::vector<SampleRef> samples;  // at least one
   int64_t first_position = 0;      // of the first among all samples of the job; where is_training
 };
@@ -41,7 +42,9 @@ class StepHandoff {
   // No more steps come, and this is how the worker has ended.
   void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Of the program. Blocks until there is a step; none: the worker has ended well. Errors:
+  // Of the program. Whether Next() would not block; waits for that for at most `timeout`.
+  bool AwaitNews(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Blocks until there is a step; none: the worker has ended well. Errors:
   // FailedPrecondition if the last step is not finished; what the worker has ended with.
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
   // The gradient of the block will not change any more in the step that was taken. Blocks that are

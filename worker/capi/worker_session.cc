@@ -1,9 +1,11 @@
 #include "worker/capi/worker_session.h"
 
+#include <new>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/address_list.h"
 #include "common/clock.h"
 #include "common/logging.h"
@@ -25,7 +27,15 @@ absl::StatusOr<bool> ParseSwitch(absl::string_view setting, absl::string_view va
   return BadSetting(setting, value, "0 or 1");
 }
 
-std::string NumberText(double value) { return absl::StrCat(value); }
+// So that it reads back as the same number.
+std::string NumberText(double value) {
+  for (int digits = 6; digits < 17; ++digits) {
+    std::string text = absl::StrFormat("%.*g", digits, value);
+    double back = 0.0;
+    if (absl::SimpleAtod(text, &back) && back == value) return text;
+  }
+  return absl::StrFormat("%.17g", value);
+}
 
 // In the words of the server's flags. Errors: InvalidArgument.
 absl::StatusOr<std::string> SettingOf(const JobSpec& job, absl::string_view setting) {
@@ -143,8 +153,16 @@ absl::Status WorkerSession::Allocate() {
     return absl::FailedPreconditionError("the vectors were allocated already");
   }
   ASSIGN_OR_RETURN(layout_, Layout::FromTensors(tensors_));
-  vectors_.parameters.assign(layout_->num_elements(), 0.0f);
-  vectors_.gradients.assign(layout_->num_elements(), 0.0f);
+  try {
+    vectors_.parameters.assign(layout_->num_elements(), 0.0f);
+    vectors_.gradients.assign(layout_->num_elements(), 0.0f);
+  } catch (const std::bad_alloc&) {
+    vectors_ = {};
+    const int64_t elements = layout_->num_elements();
+    layout_.reset();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there is no memory for two vectors of ", elements, " floats"));
+  }
   return absl::OkStatus();
 }
 
@@ -201,6 +219,20 @@ absl::Status WorkerSession::EnterAndRun() {
   const absl::Status outcome = worker->Run();
   (*credentials)->OnEnd(outcome);
   return outcome;
+}
+
+absl::StatusOr<std::optional<HandedStep>> WorkerSession::Next() {
+  RETURN_IF_ERROR(CheckStarted());
+  return handoff_.Next();
+}
+
+bool WorkerSession::AwaitJob(absl::Duration timeout) {
+  if (!has_started_) return true;
+  absl::MutexLock lock(&mutex_);
+  const auto is_known = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return job_.has_value() || outcome_.has_value();
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&is_known), timeout);
 }
 
 absl::StatusOr<std::string> WorkerSession::JobSetting(absl::string_view setting) {

@@ -42,7 +42,11 @@ class WorkerSession {
   // Blocks until the worker has registered. Errors: InvalidArgument: there is no such setting; what
   // the worker has ended with before.
   absl::StatusOr<std::string> JobSetting(absl::string_view setting) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<std::optional<HandedStep>> Next() { return handoff_.Next(); }
+  // Whether JobSetting() would not block; waits for that for at most `timeout`.
+  bool AwaitJob(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same of Next().
+  bool AwaitNews(absl::Duration timeout) { return !has_started_ || handoff_.AwaitNews(timeout); }
+  absl::StatusOr<std::optional<HandedStep>> Next();
   absl::Status BlockReady(int block);
   absl::Status FinishStep(absl::StatusOr<BatchResult> result);
   std::string State() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -66,7 +70,7 @@ class WorkerSession {
   CallerVectors vectors_;
   StepHandoff handoff_;
   std::thread thread_;
-  bool has_started_ = false;
+  std::atomic<bool> has_started_ = false;
 
   absl::Mutex mutex_;
   std::optional<JobSpec> job_ ABSL_GUARDED_BY(mutex_);

@@ -147,6 +147,10 @@ Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
                                            const absl::StatusOr<RoundReport>& report) {
   LODESTAR_CHECK(state_ == State::kWorking);
   if (!report.ok()) {
+    // Nobody cancelled it from here: whoever computes took no step of it, so nothing is lost.
+    if (absl::IsCancelled(report.status()) && is_stopping_ && !gave_up_ && lost_.ok()) {
+      round_at_hand_.reset();
+    }
     // An error of this machine is what it is; of others the end of the life is the cause.
     const bool is_final = RemedyFor(report.status()) == Remedy::kGiveUp;
     return EndLife(now, is_final ? report.status() : Cause(report.status()));

@@ -100,6 +100,8 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
           HeldoutSampleAt(i, grant.evaluation_set_size, dataset.num_heldout_samples()));
     }
     RETURN_IF_ERROR(dataset.ReadHeldout(samples, &batch));
+    deps_.on_step(
+        {.round = grant.round, .server_incarnation = life.registration->server_incarnation});
     ASSIGN_OR_RETURN(const BatchResult result, deps_.model->Evaluate(batch, &pull));
     report->heldout_loss_sum += result.loss_sum;
     report->heldout_correct += result.num_correct;

@@ -26,8 +26,9 @@
 
 namespace lodestar {
 
-// One step of training, before it is made.
-struct TrainingStep {
+// A step that is to be made: of training, or of an evaluation, where step and learning rate say
+// nothing.
+struct RoundStep {
   Round round;
   int step = 0;  // of the round
   int num_steps = 1;
@@ -47,7 +48,8 @@ struct RoundRunnerDeps {
   TraceRecorder* trace = nullptr;  // null: no trace
   // Local steps are made by the model: TrainStep() leaves changed parameters().
   bool model_has_optimizer = false;
-  std::function<void(const TrainingStep&)> on_step = [](const TrainingStep&) {};
+  // Comes before each step of the model.
+  std::function<void(const RoundStep&)> on_step = [](const RoundStep&) {};
   // True once the worker has been told to stop: hand over what there is.
   std::function<bool()> stop_requested;
   // Told what the worker does now: "compute", or what it waits for servers with, "pull" or "push".

@@ -53,9 +53,9 @@ _FLOATS = ctypes.POINTER(ctypes.c_float)
 
 # Result and arguments. Those that return int return an error that check() knows.
 _FUNCTIONS = {
-    "api_major": (_INT, []),
     "version": (_TEXT, []),
     "last_error": (_TEXT, []),
+    "last_code": (_INT, []),
     "set_log_level": (_INT, [_TEXT]),
     "new": (_HANDLE, []),
     "free": (None, [_HANDLE]),
@@ -69,6 +69,7 @@ _FUNCTIONS = {
     "offset": (_INT64, [_HANDLE, _TEXT]),
     "start": (_INT, [_HANDLE]),
     "job": (_TEXT, [_HANDLE, _TEXT]),
+    "wait": (_INT, [_HANDLE, _INT, _INT]),
     "next": (_INT, [_HANDLE, ctypes.POINTER(Step)]),
     "block_ready": (_INT, [_HANDLE, _INT]),
     "step_done": (_INT, [_HANDLE, ctypes.c_double, _INT64, _INT64]),
@@ -97,15 +98,15 @@ class Library:
                 "NOT_FOUND", f"{_NAME} is not at {' or '.join(paths)}: install the wheel, or name "
                 "the file in $LODESTAR_LIBRARY (bazel build //worker/capi:liblodestar_worker.so)")
         self._library = ctypes.CDLL(path)
+        major = self._library.lodestar_api_major()
+        if major != _API_MAJOR:
+            raise LodestarError(
+                "FAILED_PRECONDITION", f"{path} has version {major} of the C API; this package wants "
+                f"{_API_MAJOR}: install both from one release")
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(self._library, "lodestar_" + name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
-        if self.api_major() != _API_MAJOR:  # type: ignore[attr-defined]
-            raise LodestarError(
-                "FAILED_PRECONDITION",
-                f"{path} has version {self.api_major()} of the C API; "  # type: ignore[attr-defined]
-                f"this package wants {_API_MAJOR}: install both from one release")
 
     def check(self, code: int) -> None:
         """Raises LodestarError for what a function has returned."""

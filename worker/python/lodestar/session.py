@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import os
+import types
+import warnings
 from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from lodestar._library import LodestarError
@@ -9,6 +11,8 @@ from lodestar.worker_api import Step, Worker
 
 # Tensors that follow each other travel together from this size on.
 _BLOCK_ELEMENTS = 1 << 20
+# Of an evaluation, where the job says no batch size.
+_EVALUATION_BATCH = 32
 
 
 def join(address: Optional[str] = None, *, name: Optional[str] = None,
@@ -49,8 +53,11 @@ class Session:
         self._worker = worker
         self._model: Optional[_AttachedModel] = None
         self._step: Optional[Step] = None  # at hand: the optimizer has not been called
+        self._is_step_made = False  # it has been called, and the worker not told yet
         self._loss: Tuple[float, int, int] = (0.0, 0, 0)
-        self._has_started = False
+        self._dataset: Any = None  # once it has started
+        self._batch_size: Optional[int] = None
+        self._incarnation = 0
 
     def attach(self, model: Any, optimizer: Any, *, overlap: bool = True) -> Tuple[Any, Any]:
         """Makes a model and its optimizer those of the job; returns both.
@@ -75,12 +82,14 @@ class Session:
         if self._model is not None:
             raise LodestarError("FAILED_PRECONDITION", "a model is attached already")
         attached = _AttachedModel(self._worker, model, optimizer, overlap)
-        inner_step = optimizer.step
+        self._inner_step = optimizer.step
 
-        def step(closure: Optional[Callable[[], Any]] = None, *args: Any, **kwargs: Any) -> Any:
-            return self._finish_step(inner_step, closure, *args, **kwargs)
+        def step(_: Any, closure: Optional[Callable[[], Any]] = None, *args: Any,
+                 **kwargs: Any) -> Any:
+            return self._make_step(closure, *args, **kwargs)
 
-        optimizer.step = step
+        # A method, because schedulers of learning rates wrap it as one.
+        optimizer.step = types.MethodType(step, optimizer)
         self._model = attached
         return model, optimizer
 
@@ -116,50 +125,85 @@ class Session:
         if heldout is not None and evaluate is None:
             raise LodestarError("INVALID_ARGUMENT",
                                 "heldout= needs evaluate=, which computes the loss of a batch")
+        if self._dataset is not None and self._dataset is not dataset:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "this session trains on another data set; join() once more")
         if collate_fn is None:
             from torch.utils.data import default_collate
             collate_fn = default_collate
-        if not self._has_started:
+        if self._dataset is None:
+            self._model.take_initial_weights()
             self._worker.set_data(len(dataset), 0 if heldout is None else len(heldout),
                                   predictions_per_sample, fingerprint, is_own)
             self._worker.start()
-            self._has_started = True
-            self._check_batch_size(batch_size)
-            self._model.check_optimizer()
+            self._dataset, self._batch_size = dataset, batch_size
+            self._check_job()
         return self._batches(dataset, heldout, evaluate, collate_fn)
 
-    def _check_batch_size(self, batch_size: Optional[int]) -> None:
-        of_job = int(self._worker.job("batch_size"))
-        if batch_size is not None and of_job not in (0, batch_size):
+    def _check_job(self) -> None:
+        """That program and job fit together. A worker that does not fit holds up nobody."""
+        assert self._model is not None
+        try:
+            of_job = int(self._worker.job("batch_size"))
+            if self._batch_size is not None and of_job not in (0, self._batch_size):
+                raise LodestarError(
+                    "FAILED_PRECONDITION",
+                    f"batch_size={self._batch_size}, and the job has {of_job}: start ps_server with "
+                    f"--batch_size={self._batch_size}, or leave it out here")
+            self._model.check_optimizer()
+        except BaseException:
             self._worker.close()
-            raise LodestarError(
-                "FAILED_PRECONDITION",
-                f"batch_size={batch_size}, and the job has {of_job}: start ps_server with "
-                f"--batch_size={batch_size}, or leave it out here")
+            raise
 
     def _batches(self, dataset: Any, heldout: Any, evaluate: Any,
                  collate_fn: Callable[[List[Any]], Any]) -> Iterator[Any]:
         model = self._model
         assert model is not None
         while True:
-            if self._step is not None:
+            if self._step is not None and not self._is_step_made:
                 raise LodestarError(
                     "FAILED_PRECONDITION",
                     "optimizer.step() was not called for the last batch: each batch is one step "
                     "(with a GradScaler, take the step also where it finds Inf)")
-            step = self._worker.next()
-            model.take_weights()
-            if step is None:
-                return
-            if not step.is_training:
-                batch = collate_fn([heldout[sample] for sample in step.samples])
-                self._worker.step_done(*model.evaluate(evaluate, batch))
-                continue
-            batch = collate_fn([dataset[sample] for sample in step.samples])
-            model.begin_step(step)
+            self._hand_over()
+            try:
+                step = self._worker.next()
+                if step is None:
+                    model.take_weights()
+                    return
+                if step.server_incarnation != self._incarnation:
+                    if self._incarnation != 0:
+                        self._check_job()
+                        model.forget_optimizer()
+                    self._incarnation = step.server_incarnation
+                if not step.is_training:
+                    model.take_weights()
+                    self._worker.step_done(*model.evaluate(evaluate, heldout, step.samples,
+                                                           collate_fn))
+                    continue
+                # Between local steps they are the program's.
+                if step.step == 0:
+                    model.take_weights()
+                batch = collate_fn([dataset[sample] for sample in step.samples])
+                model.begin_step(step)
+            except BaseException as error:
+                self._fail(error)
+                raise
             self._step = step
             self._loss = (0.0, 0, 0)
             yield batch
+
+    def _fail(self, error: BaseException) -> None:
+        self._step = None
+        if self._worker.has_step:
+            self._worker.step_failed(f"{type(error).__name__}: {error}")
+
+    def _hand_over(self) -> None:
+        """The step that was made. Only now: until then weights may be looked at."""
+        if self._step is None:
+            return
+        self._step, self._is_step_made = None, False
+        self._worker.step_done(*self._loss)
 
     def log(self, loss: Any = None, *, num_correct: int = 0,
             num_predictions: Optional[int] = None) -> None:
@@ -171,7 +215,10 @@ class Session:
           num_correct: how many predictions were right.
           num_predictions: over how many the loss is a mean. None: one for each sample.
         """
-        if self._step is None or loss is None:
+        if self._step is None or self._is_step_made:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "log() comes between a batch and its optimizer.step()")
+        if loss is None:
             return
         count = len(self._step.samples) if num_predictions is None else num_predictions
         self._loss = (float(loss) * count, int(num_correct), count)
@@ -201,7 +248,9 @@ class Session:
         self._worker.stop()
 
     def leave(self) -> None:
-        """Leaves the job now. Local steps that were made are handed in. The model stays usable."""
+        """Leaves the job now. Steps that were made are handed in. Model and optimizer stay usable."""
+        if self._step is not None and self._is_step_made:
+            self._hand_over()
         if self._model is not None:
             self._model.detach()
         self._worker.close()
@@ -212,26 +261,23 @@ class Session:
     def __exit__(self, *unused: object) -> None:
         self.leave()
 
-    def _finish_step(self, inner_step: Callable[..., Any], closure: Optional[Callable[[], Any]],
-                     *args: Any, **kwargs: Any) -> Any:
+    def _make_step(self, closure: Optional[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
         model = self._model
         assert model is not None
-        if self._step is None:
+        if self._step is None or self._is_step_made:
             raise LodestarError("FAILED_PRECONDITION",
                                 "optimizer.step() without a batch of the session's loader()")
         try:
             if model.has_local_steps:
-                result = (inner_step(*args, **kwargs) if closure is None else
-                          inner_step(closure, *args, **kwargs))
+                result = (self._inner_step(*args, **kwargs) if closure is None else
+                          self._inner_step(closure, *args, **kwargs))
             else:
                 result = None if closure is None else closure()
-            model.end_step()
+            model.end_step(self._step)
         except BaseException as error:
-            self._step = None
-            self._worker.step_failed(f"{type(error).__name__}: {error}")
+            self._fail(error)
             raise
-        self._step = None
-        self._worker.step_done(*self._loss)
+        self._is_step_made = True
         return result
 
 
@@ -248,8 +294,10 @@ class _Tensor:
         self.parameter = parameter
         self.block = block
         self.weights: Any = None
+        self.address = 0  # of `weights`, which may be moved to memory that is shared
         self.gradient: Any = None
         self.sent: Optional[Tuple[Any, int]] = None  # the gradient in this step, and its version
+        self.taken: Any = None  # what the parameter was at the start of a round, where it is copied
 
 
 class _AttachedModel:
@@ -267,7 +315,9 @@ class _AttachedModel:
         self.has_local_steps = False
         self._tensors = self._collect()
         self._num_missing: List[int] = []  # of each block, in this step
-        self._rates = [group["lr"] for group in optimizer.param_groups]
+        rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
+        largest = max(rates) or 1.0
+        self._shares = [rate / largest for rate in rates]  # of the job's learning rate
         self._place()
         self._hooks = [
             tensor.parameter.register_post_accumulate_grad_hook(
@@ -276,6 +326,14 @@ class _AttachedModel:
 
     def _collect(self) -> List[_Tensor]:
         """In the order of the model, which is about that of forward; each tied tensor once."""
+        names = {id(parameter): name for name, parameter in self._model.named_parameters()}
+        trained = [parameter for group in self._optimizer.param_groups
+                   for parameter in group["params"]]
+        for parameter in trained:
+            if id(parameter) not in names:
+                raise LodestarError(
+                    "INVALID_ARGUMENT", f"the optimizer has a parameter {list(parameter.shape)} that "
+                    "is not the model's: attach() a module that has all of them")
         decays = {
             id(parameter): group.get("weight_decay", 0.0) != 0.0
             for group in self._optimizer.param_groups for parameter in group["params"]
@@ -283,7 +341,7 @@ class _AttachedModel:
         tensors: List[_Tensor] = []
         block, elements = 0, 0
         for name, parameter in self._model.named_parameters():
-            if not parameter.requires_grad:
+            if not parameter.requires_grad or id(parameter) not in decays:
                 continue
             if elements >= _BLOCK_ELEMENTS:
                 block, elements = block + 1, 0
@@ -306,20 +364,43 @@ class _AttachedModel:
             end = begin + parameter.numel()
             tensor.weights = weights[begin:end].view(parameter.shape)
             tensor.gradient = gradients[begin:end].view(parameter.shape)
+            tensor.address = tensor.weights.data_ptr()
             tensor.weights.copy_(parameter.detach())
             # Then nothing has to be copied.
             if parameter.device.type == "cpu" and parameter.dtype == torch.float32:
-                parameter.data = tensor.weights
+                parameter.data = tensor.weights.view(parameter.shape)
 
     def _lives_in_vector(self, tensor: _Tensor) -> bool:
-        return tensor.parameter.data_ptr() == tensor.weights.data_ptr()
+        return tensor.parameter.data_ptr() == tensor.address
+
+    def take_initial_weights(self) -> None:
+        """Into the worker's vector, whatever has become of the parameters since."""
+        present = {id(parameter) for parameter in self._model.parameters()}
+        with self._torch.no_grad():
+            for tensor in self._tensors:
+                if id(tensor.parameter) not in present:
+                    raise LodestarError(
+                        "FAILED_PRECONDITION",
+                        f"{tensor.name} is another parameter now than with attach(): load weights "
+                        "with assign=False, or before")
+                if not self._lives_in_vector(tensor):
+                    tensor.weights.copy_(tensor.parameter)
 
     def take_weights(self) -> None:
         """From the worker's vector."""
         with self._torch.no_grad():
             for tensor in self._tensors:
-                if not self._lives_in_vector(tensor):
-                    tensor.parameter.copy_(tensor.weights)
+                if self._lives_in_vector(tensor):
+                    continue
+                tensor.parameter.copy_(tensor.weights)
+                if self.has_local_steps:
+                    tensor.taken = tensor.parameter.detach().float().cpu()
+
+    def forget_optimizer(self) -> None:
+        """The weights may be others than those that its state belongs to."""
+        if self.has_local_steps and self._optimizer.state:
+            warnings.warn("the servers have begun anew: the optimizer's state does, too")
+            self._optimizer.state.clear()
 
     def check_optimizer(self) -> None:
         """That the step which the servers make is that of the program's optimizer."""
@@ -333,7 +414,6 @@ class _AttachedModel:
         ]
         if differing:
             given = " ".join(f"--{flag}={self._worker.job(flag)}" for flag in wanted)
-            self._worker.close()
             raise LodestarError(
                 "FAILED_PRECONDITION",
                 f"the servers make the steps of this job, with {given}; for those of "
@@ -347,9 +427,12 @@ class _AttachedModel:
             self._num_missing[tensor.block] += 1
             tensor.sent = None
         self._is_training = not self.has_local_steps
-        first = self._rates[0]
-        for group, rate in zip(self._optimizer.param_groups, self._rates):
-            group["lr"] = step.learning_rate * (rate / first if first else 1.0)
+        groups = self._optimizer.param_groups
+        if len(groups) != len(self._shares):
+            raise LodestarError("FAILED_PRECONDITION",
+                                "the optimizer has other groups of parameters than with attach()")
+        for group, share in zip(groups, self._shares):
+            group["lr"] = step.learning_rate * share
 
     def _on_gradient(self, tensor: _Tensor) -> None:
         if not self._is_training or not self._overlap:
@@ -366,13 +449,21 @@ class _AttachedModel:
         if self._num_missing[tensor.block] == 0:
             self._worker.block_ready(tensor.block)
 
-    def end_step(self) -> None:
+    def end_step(self, step: Step) -> None:
         """The vectors have what this step hands over."""
+        if not self.has_local_steps and getattr(self._optimizer, "grad_scale", None) is not None:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "a GradScaler leaves unscaling to this optimizer, and the servers make the step: "
+                "make the optimizer with fused=False, or scale nothing (bf16 needs no scaler)")
         with self._torch.no_grad():
             for tensor in self._tensors:
                 if self.has_local_steps:
                     if not self._lives_in_vector(tensor):
-                        tensor.weights.copy_(tensor.parameter)
+                        # The change alone: rounding of the weights themselves is no part of it.
+                        now = tensor.parameter.detach().float().cpu()
+                        tensor.weights.add_(now - tensor.taken)
+                        tensor.taken = now
                     continue
                 gradient = tensor.parameter.grad
                 if tensor.sent is None:
@@ -386,20 +477,31 @@ class _AttachedModel:
                         "overlap=False)")
         self._is_training = False
 
-    def evaluate(self, function: Callable[[Any], Tuple[float, int, int]],
-                 batch: Any) -> Tuple[float, int, int]:
-        was_training = self._model.training
+    def evaluate(self, function: Callable[[Any], Tuple[float, int, int]], heldout: Any,
+                 samples: List[int],
+                 collate_fn: Callable[[List[Any]], Any]) -> Tuple[float, int, int]:
+        """The three sums, in batches of the size of the job's, which fit."""
+        size = int(self._worker.job("batch_size")) or _EVALUATION_BATCH
+        modes = [(module, module.training) for module in self._model.modules()]
+        loss_sum, num_correct, num_predictions = 0.0, 0, 0
         self._model.eval()
         try:
             with self._torch.no_grad():
-                loss_sum, num_correct, num_predictions = function(batch)
+                for begin in range(0, len(samples), size):
+                    batch = collate_fn([heldout[k] for k in samples[begin:begin + size]])
+                    loss, correct, predictions = function(batch)
+                    loss_sum += float(loss)
+                    num_correct += int(correct)
+                    num_predictions += int(predictions)
         finally:
-            self._model.train(was_training)
-        return float(loss_sum), int(num_correct), int(num_predictions)
+            for module, was_training in modes:
+                module.training = was_training
+        return loss_sum, num_correct, num_predictions
 
     def detach(self) -> None:
         for hook in self._hooks:
             hook.remove()
+        self._optimizer.__dict__.pop("step", None)
 
 
 def _flags_of(optimizer: Any) -> dict:
@@ -408,7 +510,7 @@ def _flags_of(optimizer: Any) -> dict:
     groups: Sequence[dict] = optimizer.param_groups
 
     def of_all(key: str) -> Any:
-        values = {repr(group[key]): group[key] for group in groups}
+        values = {repr(group.get(key)): group.get(key) for group in groups}
         if len(values) > 1:
             raise LodestarError(
                 "INVALID_ARGUMENT",
@@ -417,16 +519,18 @@ def _flags_of(optimizer: Any) -> dict:
         return next(iter(values.values()))
 
     of_all("lr")
-    decays = {group["weight_decay"] for group in groups} - {0, 0.0}
+    decays = {group.get("weight_decay", 0.0) for group in groups} - {0, 0.0}
     if len(decays) > 1:
         of_all("weight_decay")
     decay = decays.pop() if decays else 0.0
-    if kind in ("AdamW", "Adam") and not of_all("amsgrad") and not of_all("maximize"):
+    is_torchs = type(optimizer).__module__.startswith("torch.optim")
+    if (is_torchs and kind in ("AdamW", "Adam") and not of_all("amsgrad")
+            and not of_all("maximize")):
         if kind == "AdamW" or decay == 0.0:
             beta1, beta2 = of_all("betas")
             return {"optimizer": "adamw", "beta1": beta1, "beta2": beta2,
                     "epsilon": of_all("eps"), "weight_decay": decay}
-    if kind == "SGD" and decay == 0.0 and of_all("dampening") == 0 and not of_all("maximize"):
+    if is_torchs and kind == "SGD" and decay == 0.0 and of_all("dampening") == 0 and not of_all("maximize"):
         momentum = of_all("momentum")
         if momentum == 0:
             return {"optimizer": "sgd"}

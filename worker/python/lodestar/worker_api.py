@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import weakref
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
@@ -24,9 +25,14 @@ from lodestar import _library
 from lodestar._library import LodestarError
 
 _TRAIN, _EVALUATE, _END = 1, 2, 3
+# Between two looks at signals.
+_WAIT_MILLISECONDS = 100
 
 # Those that leave when the program ends, instead of being waited for.
 _open_workers: "weakref.WeakSet[Worker]" = weakref.WeakSet()
+
+
+os.register_at_fork(after_in_child=_open_workers.clear)
 
 
 @atexit.register
@@ -71,7 +77,9 @@ class Worker:
     def __init__(self, **settings: object) -> None:
         self._library = _library.library()
         self._handle: int = self._library.new()
+        self._process = os.getpid()
         self._has_started = False
+        self._has_step = False  # that is not done
         for setting, value in settings.items():
             if value is not None:
                 text = str(int(value)) if isinstance(value, bool) else str(value)
@@ -134,18 +142,33 @@ class Worker:
     def job(self, setting: str) -> str:
         """A setting of the job as text; see lodestar_job() in lodestar_worker.h for their names.
         Blocks until the worker has registered."""
+        self._wait(for_job=True)
         value = self._library.job(self._handle, setting.encode())
         if value is None:
-            text = self._library.last_error().decode("utf-8", "replace")
-            raise LodestarError("FAILED_PRECONDITION", text)
+            self._check(self._library.last_code())
         return value.decode()
+
+    def _wait(self, for_job: bool) -> None:
+        """So that handlers of signals run meanwhile."""
+        if os.getpid() != self._process:
+            raise LodestarError("FAILED_PRECONDITION",
+                                "a worker stays with the process that has made it")
+        while not self._library.wait(self._handle, int(for_job), _WAIT_MILLISECONDS):
+            pass
 
     def next(self) -> Optional[Step]:
         """Blocks until there is something to compute. None: the job is done, or the worker was told
         to stop."""
+        self._wait(for_job=False)
         step = _library.Step(size=ctypes.sizeof(_library.Step))
-        self._check(self._library.next(self._handle, ctypes.byref(step)))
+        self._has_step = True
+        try:
+            self._check(self._library.next(self._handle, ctypes.byref(step)))
+        except LodestarError:
+            self._has_step = False
+            raise
         if step.kind == _END:
+            self._has_step = False
             return None
         count = step.num_samples
         return Step(step.kind == _TRAIN, step.round, step.step, step.num_steps, step.learning_rate,
@@ -165,10 +188,17 @@ class Worker:
                   num_predictions: int = 0) -> None:
         """Sums over the step's predictions, losses in nats; num_predictions 0: not known."""
         self._check(self._library.step_done(self._handle, loss_sum, num_correct, num_predictions))
+        self._has_step = False
 
     def step_failed(self, why: str) -> None:
         """The step cannot be computed: the worker leaves the job, and next() says why."""
+        self._has_step = False
         self._check(self._library.step_failed(self._handle, why.encode()))
+
+    @property
+    def has_step(self) -> bool:
+        """Whether there is one that is neither done nor failed."""
+        return self._has_step
 
     @property
     def state(self) -> str:
@@ -185,7 +215,7 @@ class Worker:
 
     def close(self) -> None:
         """Leaves, if that was not done, whatever comes of it. The vectors stay."""
-        if self._has_started:
+        if self._has_started and os.getpid() == self._process:
             self._has_started = False
             _open_workers.discard(self)
             self._library.leave(self._handle)
@@ -197,5 +227,6 @@ class Worker:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_handle"):
+        # The threads of a worker are not in a child of its process.
+        if hasattr(self, "_process") and os.getpid() == self._process:
             self._library.free(self._handle)
