@@ -64,29 +64,31 @@ must_be_empty 'somepath(//worker/..., //server/...)'
 must_be_empty 'somepath(//... except //tests/..., //tests/...)'
 must_be_empty 'attr(testonly, 0, rdeps(//..., //kernels/cuda/emulator/...))'
 
-# Tests that want what a machine may not have: exit code 77 says so, and why.
-: >"$work/other_results"
+# Tests that want what a machine may not have: exit code 77 says so, and why. All at once.
 run_other() {  # NAME COMMAND...
-  "${@:2}" >"$work/other.log" 2>&1
+  local log outcome
+  log="$(mktemp "$work/other-XXXXXX")"
+  "${@:2}" >"$log" 2>&1
   case $? in
     0) outcome=passed ;;
     77) outcome=skipped ;;
     *) outcome=failed ;;
   esac
-  [[ $outcome == passed ]] || tail -n 50 "$work/other.log"
+  [[ $outcome == passed ]] || tail -n 50 "$log"
   echo "$outcome $1" >>"$work/other_results"
 }
+wheel="bazel-bin/deploy/wheel/lodestar-$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/version.h)-py3-none-linux_x86_64.whl"
 for program in cuda_device_test cuda_model_test; do
   run_other "//tests/gpu:$program" env \
-    LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" "bazel-bin/tests/gpu/$program"
+    LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" "bazel-bin/tests/gpu/$program" &
 done
 for script in tests/hugging_face/run.sh tests/pytorch/run.sh; do
-  run_other "$script" "$script"
+  run_other "$script" "$script" &
 done
-wheel="bazel-bin/deploy/wheel/lodestar-$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/version.h)-py3-none-linux_x86_64.whl"
 for version in 3.11 3.13; do
-  run_other "the wheel in CPython $version" python3 -B tests/process/wheel_install.py "$wheel" "$version"
+  run_other "the wheel in CPython $version" python3 -B tests/process/wheel_install.py "$wheel" "$version" &
 done
+wait
 
 python3 -B tests/count_results.py "$work/events.json" "$bazel_code" "$rule_failures" "$work/other_results"
 count_code=$?

@@ -1,6 +1,5 @@
-"""A worker of pytorch_test.py: program.py ADDRESS NAME MODEL OPTIMIZER FILE [--late|--clip|...]"""
+"""The programs of pytorch_test.py."""
 import gc
-import sys
 
 import torch
 
@@ -26,11 +25,9 @@ def forget(address):
   del ballast
 
 
-def main():
-  if "--forget" in sys.argv:
-    return forget(sys.argv[1])
-  address, name, model_name, optimizer_name, path = sys.argv[1:6]
-  options = sys.argv[6:]
+def train(address, name, model_name, optimizer_name, *options):
+  """Until the job is done; options are what programs do well or badly. Returns the samples of each
+  step, and the weights at the end."""
   model = small_models.MODELS[model_name]()
   # What it has of its own does not count: the first worker's weights are the job's.
   if name != "a":
@@ -74,11 +71,4 @@ def main():
       optimizer.zero_grad()
       if "--scheduler" in options:
         scheduler.step()
-  torch.save({"batches": batches, "weights": model.state_dict()}, path)
-
-
-try:
-  main()
-except lodestar.LodestarError as error:
-  print(f"{error.code}: {error}", file=sys.stderr, flush=True)
-  sys.exit(1)
+  return {"batches": batches, "weights": model.state_dict()}

@@ -5,22 +5,52 @@ Usage: pytorch_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY
 """
 import os
 import sys
+import threading
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-LIBRARY = os.path.abspath(sys.argv.pop(4))
+os.environ["LODESTAR_LIBRARY"] = os.path.abspath(sys.argv.pop(4))
 PACKAGE = os.path.join(ROOT, "worker", "python")
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(ROOT, "tests", "process"), HERE]
+sys.path[:0] = [os.path.join(ROOT, "tests", "process"), PACKAGE, HERE]
 
 import torch  # noqa: E402  (after the path is set)
 
 import cluster_processes  # noqa: E402
+import lodestar  # noqa: E402
+import program  # noqa: E402
 import small_models  # noqa: E402
+from cluster_processes import PATIENCE_SECONDS, members_of  # noqa: E402
 
 ADAMW = {"optimizer": "adamw", "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01}
 MOMENTUM = {"optimizer": "momentum", "momentum": 0.9}
 RATE = 0.05
+
+
+class Program(threading.Thread):
+  """A worker; on a thread, because a process would spend its time on importing PyTorch."""
+
+  def __init__(self, run, *arguments):
+    super().__init__(daemon=True)
+    self._run = run
+    self._arguments = arguments
+    self._outcome = None
+    self.start()
+
+  def run(self):
+    try:
+      self._outcome = self._run(*self._arguments)
+    except Exception as error:  # pylint: disable=broad-except
+      self._outcome = error
+
+  def outcome(self):
+    """What it has returned; raises what it has raised."""
+    self.join(PATIENCE_SECONDS)
+    if self.is_alive():
+      raise AssertionError("still runs")
+    if isinstance(self._outcome, Exception):
+      raise self._outcome
+    return self._outcome
 
 
 class PyTorchTest(cluster_processes.ClusterTestCase):
@@ -30,24 +60,25 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
         "batch_size": 8, "rounds": 12, "min_workers": 2, "learning_rate": RATE,
         "eval_samples": 0, **flags})
 
-  def start_program(self, name, model_name, optimizer_name, *options):
-    environment = {**os.environ, "LODESTAR_LIBRARY": LIBRARY, "OMP_NUM_THREADS": "1",
-                   "PYTHONPATH": os.pathsep.join([PACKAGE, HERE]), "PYTHONDONTWRITEBYTECODE": "1"}
-    return self.start([sys.executable, os.path.join(HERE, "program.py"), f"127.0.0.1:{self.port}",
-                       name, model_name, optimizer_name, self.path(name + ".pt"), *options],
-                      "program_" + name, env=environment)
+  def start_program(self, name, *arguments):
+    return Program(program.train, f"127.0.0.1:{self.port}", name, *arguments)
 
-  def run_programs(self, model_name, optimizer_name, *options, names=("a", "b"), **flags):
-    """What each has saved: the samples of its steps, and its weights at the end."""
-    server = self.start_client_server(**flags)
-    programs = []
-    for name in names:
+  def start_first_program(self, *arguments):
+    """Whose weights are the job's."""
+    first = self.start_program("a", *arguments)
+    self.wait_for_status(lambda status: members_of(status) == ["a"] or not first.is_alive(),
+                         "the first program")
+    return first
+
+  def run_programs(self, model_name, optimizer_name, *options, num_programs=2, **flags):
+    """What each returns: the samples of its steps, and its weights at the end."""
+    server = self.start_client_server(**{"min_workers": num_programs, **flags})
+    programs = [self.start_first_program(model_name, optimizer_name, *options)]
+    for name in ("b", "c")[:num_programs - 1]:
       programs.append(self.start_program(name, model_name, optimizer_name, *options))
-      # The first one's weights are the job's.
-      programs[0].wait_for_log("the job begins with this worker's weights")
-    for process in (*programs, server):
-      self.assert_ends(process)
-    return [torch.load(self.path(name + ".pt")) for name in names]
+    outcomes = [started.outcome() for started in programs]
+    self.assert_ends(server)
+    return outcomes
 
   def assert_close(self, saved, model, tolerance):
     wanted = model.state_dict()
@@ -86,13 +117,13 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
     self.replay_gradients(runs, "mlp", "head")
 
   def test_what_is_loaded_before_training_counts(self):
-    runs = self.run_programs("mlp_bf16", "momentum", "--load", names=("a",), min_workers=1, rounds=1,
+    runs = self.run_programs("mlp_bf16", "momentum", "--load", num_programs=1, rounds=1,
                              mode="sync", **{**MOMENTUM, "learning_rate": 1e-12})
     for name, weights in runs[0]["weights"].items():
       self.assertTrue((weights == 0.25).all(), name)
 
   def test_async_with_one_worker(self):
-    runs = self.run_programs("mlp", "adamw", names=("a",), min_workers=1, mode="async", **ADAMW)
+    runs = self.run_programs("mlp", "adamw", num_programs=1, mode="async", **ADAMW)
     self.replay_gradients(runs, "mlp", "adamw")
 
   def replay_local_steps(self, runs, model_name, optimizer_name, local_steps):
@@ -123,27 +154,26 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
   def test_evaluation_and_bf16_parameters(self):
     server = self.start_client_server(mode="sync", eval_every=10, eval_samples=16, rounds=40,
                                       **ADAMW)
-    programs = [self.start_program("a", "mlp", "adamw")]
-    programs[0].wait_for_log("the job begins with this worker's weights")
-    programs.append(self.start_program("b", "mlp_bf16", "adamw"))
-    for process in (*programs, server):
-      self.assert_ends(process)
+    programs = [self.start_first_program("mlp", "adamw"),
+                self.start_program("b", "mlp_bf16", "adamw")]
+    for started in programs:
+      started.outcome()
+    self.assert_ends(server)
     losses = [line["heldout_loss"] for line in self.metrics() if line["heldout_loss"] is not None]
     self.assertGreater(len(losses), 2)
     self.assertLess(losses[-1], 0.8 * losses[0])
 
   def test_a_model_outlives_its_session(self):
     server = self.start_client_server(min_workers=1, mode="sync", **ADAMW)
-    program = self.start_program("a", "mlp", "adamw", "--forget")
-    self.assert_ends(program)
+    Program(program.forget, f"127.0.0.1:{self.port}").outcome()
     self.stop_job(server)
 
   def refusal(self, model_name, optimizer_name, *options, **flags):
     server = self.start_client_server(min_workers=1, **flags)
-    program = self.start_program("a", model_name, optimizer_name, *options)
-    self.assertEqual(program.wait(), 1, program.log())
+    with self.assertRaises(lodestar.LodestarError) as refused:
+      self.start_program("a", model_name, optimizer_name, *options).outcome()
     self.stop_job(server)
-    return program.log()
+    return str(refused.exception)
 
   def test_another_optimizer_than_the_jobs_is_refused(self):
     log = self.refusal("mlp", "adamw", mode="sync", **{**ADAMW, "beta2": 0.95})
@@ -163,4 +193,5 @@ class PyTorchTest(cluster_processes.ClusterTestCase):
 
 
 if __name__ == "__main__":
+  torch.set_num_threads(1)
   cluster_processes.main()

@@ -221,7 +221,8 @@ class Session:
         if loss is None:
             return
         count = len(self._step.samples) if num_predictions is None else num_predictions
-        self._loss = (float(loss) * count, int(num_correct), count)
+        mean = loss.detach() if hasattr(loss, "detach") else loss
+        self._loss = (float(mean) * count, int(num_correct), count)
 
     @property
     def round(self) -> int:
