@@ -99,6 +99,11 @@ Decision BucketProtocol::Judge(const ContributionKey& key, const BucketFacts& fa
 absl::Status BucketProtocol::CheckOpen(const ContributionKey& key) const {
   if (!closed_.ok()) return closed_;
   if (key.kind == ContributionKind::kInitialWeights) {
+    // In the place of one whose life is over another supplies them: buckets would be of both.
+    if (roster_->StandingOf(key.worker, key.incarnation) == Standing::kGone) {
+      return roster_->RefusalFor(key.worker, key.incarnation,
+                                 absl::FailedPreconditionError("another one supplies the weights"));
+    }
     if (!roster_->has_members()) return absl::OkStatus();
     return absl::FailedPreconditionError("training has begun; initial weights come before it");
   }

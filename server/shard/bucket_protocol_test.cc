@@ -429,6 +429,20 @@ TEST_F(BucketProtocolTest, AClientSuppliesTheFirstWeightsOnceForEachLife) {
               ElementsAre("refuse 4: FAILED_PRECONDITION", "refuse 7: FAILED_PRECONDITION"));
 }
 
+TEST_F(BucketProtocolTest, WhoseLifeIsOverSuppliesNoWeightsBesideAnother) {
+  job_ = JobOf(Mode::kSync);
+  policy_ = MakeBucketPolicy(job_);
+  bucket_.emplace(BucketProtocol::Config{.policy = policy_.get(), .job = &job_});
+  bucket_->AwaitClientWeights();
+  ContributionKey late = Key(1, 0);
+  late.kind = ContributionKind::kInitialWeights;
+  bucket_->OnPush(1, late);
+  EXPECT_THAT(Words(), ElementsAre("slot for 1 in turn"));
+  Drop(1);
+  bucket_->OnArrived(2, late);
+  EXPECT_THAT(Words(), ElementsAre("refuse 1: ABORTED", "refuse 2: ABORTED"));
+}
+
 TEST_F(BucketProtocolTest, ClosingAnswersEveryCall) {
   Start(JobOf(Mode::kSync), 2);
   Open(0, {1, 1});
