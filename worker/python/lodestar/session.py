@@ -62,9 +62,9 @@ class Session:
     def attach(self, model: Any, optimizer: Any, *, overlap: bool = True) -> Tuple[Any, Any]:
         """Makes a model and its optimizer those of the job; returns both.
 
-        The weights of the first worker of a job are those that it begins with. Parameters that
-        need a gradient travel, under their names in the model, without `module.` and `_orig_mod.`;
-        tied ones once, and all others stay as they are. In sync and async optimizer.step() hands
+        The weights of the first worker of a job are those that it begins with. Parameters that the
+        optimizer has and that need a gradient travel, under their names in the model, without
+        `module.` and `_orig_mod.`; tied ones once, and all others stay as they are. In sync and async optimizer.step() hands
         the gradient over, and the servers make the step; in local_sgd it makes the step as ever,
         with the learning rate of the job's schedule.
 
@@ -77,7 +77,7 @@ class Session:
 
         Raises:
           LodestarError: FAILED_PRECONDITION if something was attached before; INVALID_ARGUMENT
-            without a parameter to train.
+            without a parameter to train, or for one of the optimizer that is not the model's.
         """
         if self._model is not None:
             raise LodestarError("FAILED_PRECONDITION", "a model is attached already")
