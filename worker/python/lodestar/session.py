@@ -274,7 +274,7 @@ class Session:
                           self._inner_step(closure, *args, **kwargs))
             else:
                 result = None if closure is None else closure()
-            model.end_step(self._step)
+            model.end_step()
         except BaseException as error:
             self._fail(error)
             raise
@@ -327,18 +327,15 @@ class _AttachedModel:
 
     def _collect(self) -> List[_Tensor]:
         """In the order of the model, which is about that of forward; each tied tensor once."""
-        names = {id(parameter): name for name, parameter in self._model.named_parameters()}
-        trained = [parameter for group in self._optimizer.param_groups
-                   for parameter in group["params"]]
-        for parameter in trained:
-            if id(parameter) not in names:
-                raise LodestarError(
-                    "INVALID_ARGUMENT", f"the optimizer has a parameter {list(parameter.shape)} that "
-                    "is not the model's: attach() a module that has all of them")
-        decays = {
-            id(parameter): group.get("weight_decay", 0.0) != 0.0
-            for group in self._optimizer.param_groups for parameter in group["params"]
-        }
+        of_model = {id(parameter) for parameter in self._model.parameters()}
+        decays = {}  # by what the optimizer trains
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in of_model:
+                    raise LodestarError(
+                        "INVALID_ARGUMENT", f"the optimizer has a parameter {list(parameter.shape)} "
+                        "that is not the model's: attach() a module that has all of them")
+                decays[id(parameter)] = group.get("weight_decay", 0.0) != 0.0
         tensors: List[_Tensor] = []
         block, elements = 0, 0
         for name, parameter in self._model.named_parameters():
@@ -349,7 +346,7 @@ class _AttachedModel:
             elements += parameter.numel()
             tensors.append(_Tensor(_plain_name(name), parameter, block))
             self._worker.add_tensor(tensors[-1].name, list(parameter.shape), block,
-                                    decays.get(id(parameter), False))
+                                    decays[id(parameter)])
         if not tensors:
             raise LodestarError("INVALID_ARGUMENT", "the model has no parameter to train")
         return tensors
@@ -450,7 +447,7 @@ class _AttachedModel:
         if self._num_missing[tensor.block] == 0:
             self._worker.block_ready(tensor.block)
 
-    def end_step(self, step: Step) -> None:
+    def end_step(self) -> None:
         """The vectors have what this step hands over."""
         if not self.has_local_steps and getattr(self._optimizer, "grad_scale", None) is not None:
             raise LodestarError(
