@@ -171,6 +171,15 @@ absl::Status TrainedWeights::AddPart(const Layout& layout, ElementRange range,
   return absl::OkStatus();
 }
 
+absl::StatusOr<ModelSpec> TrainedWeights::Spec() const {
+  if (model_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, " does not say which model it holds (no metadata '", kModelMetadataKey,
+                     "'); checkpoints and files written by psctl export do"));
+  }
+  return ModelSpecFromJson(model_);
+}
+
 absl::Status TrainedWeights::CheckTensors(const Layout& layout) const {
   std::set<std::string> used;
   for (const TensorSpec& wanted : layout.tensors()) {

@@ -32,6 +32,8 @@ class TrainedWeights {
   // JSON text of the model (common/model_spec_json.h), or what a config.json beside the weights
   // says; empty if the files do not say.
   const std::string& model() const { return model_; }
+  // The same, read. Errors: InvalidArgument naming the file if it does not say, or says no model.
+  absl::StatusOr<ModelSpec> Spec() const;
 
   // Whether the model that the files name has the heads of `spec`, which no shape tells. Error:
   // InvalidArgument with both numbers.

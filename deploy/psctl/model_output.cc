@@ -44,15 +44,6 @@ absl::Status CheckFolder(const ModelTarget& target, Replace replace) {
   return may_write ? CheckOutput("out", target.WeightsPath()) : NotOurs(target.path, "folder");
 }
 
-absl::StatusOr<ModelSpec> SpecOf(const TrainedWeights& weights) {
-  if (weights.model().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(weights.path(), " does not say which model it holds (no metadata '",
-                     kModelMetadataKey, "'); checkpoints and files written by psctl export do"));
-  }
-  return ModelSpecFromJson(weights.model());
-}
-
 // That of today. Of a model that only its client knows, a checkpoint has it.
 absl::StatusOr<Layout> LayoutOf(const TrainedWeights& weights, const ModelSpec& spec) {
   if (!std::holds_alternative<ClientModelSpec>(spec.architecture)) return BuildLayout(spec);
@@ -63,7 +54,7 @@ absl::StatusOr<Layout> LayoutOf(const TrainedWeights& weights, const ModelSpec& 
 using Sink = absl::FunctionRef<absl::Status(absl::string_view)>;
 
 absl::Status WriteModel(const TrainedWeights& weights, Sink sink) {
-  ASSIGN_OR_RETURN(const ModelSpec spec, SpecOf(weights));
+  ASSIGN_OR_RETURN(const ModelSpec spec, weights.Spec());
   ASSIGN_OR_RETURN(const Layout layout, LayoutOf(weights, spec));
   RETURN_IF_ERROR(weights.CheckTensors(layout));
   std::vector<SafetensorsEntry> entries;
@@ -134,7 +125,7 @@ absl::Status ModelWriter::Commit() {
   ASSIGN_OR_RETURN(const std::string written, file_.Finish());
   ASSIGN_OR_RETURN(std::unique_ptr<TrainedWeights> weights,
                    TrainedWeights::Open(FileSystem::Real(), written));
-  const absl::StatusOr<ModelSpec> spec = SpecOf(*weights);
+  const absl::StatusOr<ModelSpec> spec = weights->Spec();
   std::vector<NamedText> others;
   if (target_.format == ModelFormat::kHuggingFace) {
     RETURN_IF_ERROR(spec.status());

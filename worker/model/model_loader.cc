@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "common/file_system.h"
-#include "common/model_spec_json.h"
 #include "common/status_macros.h"
 #include "worker/model/device_memory.h"
 
@@ -17,15 +15,6 @@ int64_t LargestTensor(const Layout& layout) {
     largest = std::max(largest, tensor.num_elements());
   }
   return largest;
-}
-
-absl::StatusOr<ModelSpec> SpecOf(const TrainedWeights& weights) {
-  if (weights.model().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(weights.path(), " does not say which model it holds (no metadata '",
-                     kModelMetadataKey, "'); checkpoints and files written by psctl export do"));
-  }
-  return ModelSpecFromJson(weights.model());
 }
 
 }  // namespace
@@ -56,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, int64_
                                                  Device* device) {
   ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> weights,
                    TrainedWeights::Open(FileSystem::Real(), path));
-  ASSIGN_OR_RETURN(ModelSpec spec, SpecOf(*weights));
+  ASSIGN_OR_RETURN(ModelSpec spec, weights->Spec());
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, MakeModel({std::move(spec), max_batch}, device));
   RETURN_IF_ERROR(LoadParameters(*weights, model.get(), device));
   return model;
