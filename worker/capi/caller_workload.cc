@@ -30,7 +30,7 @@ class CallerModel final : public Model {
                                         .samples = batch.samples,
                                         .first_position = batch.first_position},
                                        &told));
-    RETURN_IF_ERROR(told.TellRest());
+    if (!result.is_skipped) RETURN_IF_ERROR(told.TellRest());
     return result;
   }
 
