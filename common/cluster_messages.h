@@ -15,6 +15,7 @@
 #include "common/job_loss.h"
 #include "common/job_spec.h"
 #include "common/layout.h"
+#include "common/program_metrics.h"
 
 namespace lodestar {
 
@@ -145,6 +146,7 @@ struct RoundReport {
   int64_t heldout_correct = 0;
   int64_t heldout_predictions = 0;
   Version base_version;
+  Metrics metrics = {};  // that the worker's program has told; means over the steps
 };
 
 }  // namespace lodestar

@@ -225,8 +225,11 @@ void Worker::Do(const Lifecycle::AskForGrant& ask) {
 }
 
 void Worker::Do(const Lifecycle::CarryOut& order) {
-  const absl::StatusOr<RoundReport> report = RunRound(order.grant);
-  if (report.ok()) progress_->Add(clock_->Now(), *report);
+  absl::StatusOr<RoundReport> report = RunRound(order.grant);
+  if (report.ok()) {
+    workload_->Complete(&*report);
+    progress_->Add(clock_->Now(), *report);
+  }
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnCarriedOut(clock_->Now(), report));
 }

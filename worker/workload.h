@@ -46,6 +46,8 @@ class Workload {
   virtual bool wants_last_weights() const { return false; }
   // Comes before each step of the model.
   virtual void OnStep(const RoundStep&) {}
+  // A round was carried out: adds to its report what only the workload knows.
+  virtual void Complete(RoundReport*) {}
 };
 
 }  // namespace lodestar

@@ -53,6 +53,7 @@ class CallerWorkload final : public Workload {
     deps_.on_registered(registration);
   }
   void OnStep(const RoundStep& step) override { step_ = step; }
+  void Complete(RoundReport* report) override { report->metrics = deps_.handoff->MetricsOfRound(); }
 
  private:
   const DatasetInfo data_;

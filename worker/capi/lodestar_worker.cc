@@ -215,6 +215,10 @@ int lodestar_step_done(lodestar_worker* worker, double loss_sum, int64_t num_cor
       .loss_sum = loss_sum, .num_correct = num_correct, .num_predictions = num_predictions}));
 }
 
+int lodestar_log(lodestar_worker* worker, const char* name, double value) {
+  return Report(worker->session.Log(name == nullptr ? "" : name, value));
+}
+
 int lodestar_step_skipped(lodestar_worker* worker) { return Report(worker->session.SkipStep()); }
 
 int lodestar_step_failed(lodestar_worker* worker, const char* why) {

@@ -49,6 +49,7 @@ class WorkerSession {
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status BlockReady(int block);
   absl::Status FinishStep(absl::StatusOr<BatchResult> result);
+  absl::Status Log(absl::string_view name, double value) { return handoff_.Log(name, value); }
   absl::Status SkipStep() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string State() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Stop() ABSL_LOCKS_EXCLUDED(mutex_);

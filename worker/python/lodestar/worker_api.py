@@ -206,6 +206,12 @@ class Worker:
         self._check(self._library.step_done(self._handle, loss_sum, num_correct, num_predictions))
         self._has_step = False
 
+    def log(self, name: str, value: float) -> None:
+        """A number of the step of training at hand, beside its loss: `psctl status` and
+        --metrics_out have the mean over the round's steps and over the workers that told it. Names
+        are of letters, digits and ._-/, at most 64 bytes, at most 32 in a round."""
+        self._check(self._library.log(self._handle, name.encode(), float(value)))
+
     def step_skipped(self) -> None:
         """Instead of step_done(), of a step of training whose gradient is not finite: the round goes
         on without it. Not after block_ready(), and not with local steps."""
