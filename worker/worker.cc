@@ -385,6 +385,7 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
 
 absl::StatusOr<RoundReport> Worker::RunRound(const Grant& grant) {
   TraceSpan span(trace_.get(), "training", "round");
+  workload_->OnGrant(grant);
   const std::shared_ptr<CancellableTransport> transport = CurrentTransport();
   return runner_->Run(ContextOf(transport.get()), grant);
 }

@@ -41,6 +41,10 @@ for step in worker.steps():
     sys.exit(3)
   if step.round % 10 == 0:
     print(f"round {step.round}", flush=True)
+  expected = worker.expect()
+  if len(expected.samples) != len(step.samples) or expected.round != step.round + 1:
+    print(f"WRONG: {expected} after {step}", flush=True)
+    sys.exit(3)
   worker.log("round", step.round)
   worker.log("skips", float(skips))
   worker.log("overflow", float("inf"))

@@ -142,6 +142,13 @@ typedef struct lodestar_step {
 /* Blocks until there is something to compute, with all weights in place. Errors: what the worker
    has ended with; FAILED_PRECONDITION if the last step is not done. */
 LODESTAR_API int lodestar_next(lodestar_worker* worker, lodestar_step* step);
+/* Since minor 1. Which samples the step of training will be of that comes `ahead` steps after the
+   one at hand (1: the next), for programs that load data ahead: round, step, num_steps, samples and
+   epochs; all else is 0. For the steps of one round that is certain. Beyond, it is a guess by the
+   last two rounds, which is right as long as nobody joins or leaves: look at the samples of the
+   step when it comes. num_samples 0: it cannot be told, as without a step at hand. The samples live
+   until the next call of lodestar_expect() or lodestar_next(). Errors: INVALID_ARGUMENT below 1. */
+LODESTAR_API int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step);
 /* The gradient of a block is there, and may be sent while the others are computed. Blocks that are
    not told of are sent when the step is done. */
 LODESTAR_API int lodestar_block_ready(lodestar_worker* worker, int block);

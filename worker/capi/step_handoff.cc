@@ -112,6 +112,11 @@ absl::StatusOr<std::optional<HandedStep>> StepHandoff::Next() {
   return std::nullopt;
 }
 
+StepForecast StepHandoff::Forecast() {
+  absl::MutexLock lock(&mutex_);
+  return state_ == State::kTaken ? step_.forecast : StepForecast();
+}
+
 absl::Status StepHandoff::BlockReady(int block) {
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken || !step_.is_training) {

@@ -24,6 +24,7 @@
 #include "worker/data/dataset.h"
 #include "worker/model/model.h"
 #include "worker/trainer/round_runner.h"
+#include "worker/trainer/step_forecast.h"
 
 namespace lodestar {
 
@@ -33,6 +34,7 @@ struct HandedStep {
   RoundStep step;
   std::vector<SampleRef> samples;  // at least one
   int64_t first_position = 0;      // of the first among all samples of the job; where is_training
+  StepForecast forecast = {};      // of the steps of training after it
 };
 
 // Thread-safe.
@@ -53,6 +55,8 @@ class StepHandoff {
   // Blocks until there is a step; none: the worker has ended well. Errors:
   // FailedPrecondition if the last step is not finished; what the worker has ended with.
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
+  // What is likely to come after the step that was taken; of nothing without one.
+  StepForecast Forecast() ABSL_LOCKS_EXCLUDED(mutex_);
   // The gradient of the block will not change any more in the step that was taken. Blocks that are
   // not told of are ready with Finish(). Errors: FailedPrecondition without a step of training.
   absl::Status BlockReady(int block) ABSL_LOCKS_EXCLUDED(mutex_);
