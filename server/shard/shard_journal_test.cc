@@ -22,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kWorkers = 3;
-constexpr int kRounds = 6;
+constexpr int kRounds = 5;
 
 // Keeps what was appended; tells that it is durable at once, or when the test says so.
 class MemoryJournal final : public ShardJournal {
@@ -142,7 +142,7 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
   }
 
   // Where contributions are applied alone, more of them say what is usual.
-  int num_rounds() const { return HasRosters(job()) ? kRounds : 14; }
+  int num_rounds() const { return HasRosters(job()) ? kRounds : 13; }
   int64_t num_versions() const {
     int64_t versions = 0;
     for (int round = 0; round < num_rounds(); ++round) {

@@ -440,6 +440,36 @@ TEST(CApiTest, AProgramThatStartsFirstTakesTheOrderOfTheJob) {
   }
 }
 
+TEST(CApiTest, TheOrderThatWasTakenStaysWhenTheServersBeginAnew) {
+  ServerConfig config = RegressionJob();
+  config.exit_when_done = false;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
+  AdoptingProgram second(cluster->address(), "second");
+  second.Add("bias", {1});
+  second.Add("weight", {kNumFeatures});
+  lodestar_step step = {};
+  step.size = sizeof(step);
+  {
+    Program first(cluster->address(), "first");
+    ASSERT_EQ(first.Start(), 0);
+    EXPECT_STREQ(lodestar_job(first.handle(), "mode"), "sync");
+    ASSERT_EQ(lodestar_start(second.handle()), 0) << lodestar_last_error();
+    ASSERT_EQ(lodestar_allocate(second.handle()), 0) << lodestar_last_error();
+  }
+  ASSERT_EQ(lodestar_next(second.handle(), &step), 0) << lodestar_last_error();
+  ASSERT_EQ(lodestar_step_done(second.handle(), 0.0, 0, 0), 0);
+  const uint64_t before = step.server_incarnation;
+  // Without a checkpoint: the job begins with what the program has.
+  cluster->Stop(0, Server::StopKind::kImmediate);
+  ASSERT_OK(cluster->StartAgain(0));
+  do {
+    ASSERT_EQ(lodestar_next(second.handle(), &step), 0) << lodestar_last_error();
+    ASSERT_EQ(lodestar_step_done(second.handle(), 0.0, 0, 0), 0);
+  } while (step.server_incarnation == before);
+  EXPECT_EQ(lodestar_offset(second.handle(), "weight"), 0);
+  EXPECT_EQ(lodestar_leave(second.handle()), 0) << lodestar_last_error();
+}
+
 TEST(CApiTest, TheFirstProgramMayStartBeforeItHasItsWeights) {
   const ServerConfig config = RegressionJob();
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
