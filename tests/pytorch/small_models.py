@@ -36,7 +36,20 @@ def _mlp():
                              torch.nn.Linear(16, CLASSES))
 
 
+class Normalized(torch.nn.Module):
+  """With running statistics, and a counter."""
+
+  def __init__(self):
+    super().__init__()
+    self.layers = torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.BatchNorm1d(16),
+                                      torch.nn.Tanh(), torch.nn.Linear(16, CLASSES))
+
+  def forward(self, features):
+    return self.layers(features)
+
+
 MODELS = {
+    "normalized": _seeded(Normalized),
     "mlp": _seeded(_mlp),
     "mlp_bf16": _seeded(lambda: _mlp().bfloat16()),
     "transformer": _seeded(Transformer),

@@ -56,7 +56,7 @@ class Exchange:
         has brought the answer."""
         raise NotImplementedError
 
-    def skip(self, loss: Tuple[float, int, int]) -> None:
+    def skip(self) -> None:
         """Instead of make(): the program has not made the step, because gradients are not finite.
         Tells the worker."""
         raise NotImplementedError
@@ -98,7 +98,7 @@ class ServerSteps(Exchange):
         self._tensors.hand_over_buffers()
         return result
 
-    def skip(self, loss: Tuple[float, int, int]) -> None:
+    def skip(self) -> None:
         self._worker.step_skipped()
 
 
@@ -133,8 +133,8 @@ class LocalSteps(Exchange):
         self._collect()
         return result
 
-    def skip(self, loss: Tuple[float, int, int]) -> None:
-        self._worker.step_done(*loss)  # one that changes nothing
+    def skip(self) -> None:
+        self._worker.step_done()  # one that changes nothing
 
     @torch.no_grad()
     def _collect(self) -> None:
@@ -210,7 +210,7 @@ class ReducedSteps(Exchange):
             "those between are with other workers alone (--optimizer=reduce): begin again from "
             "weights that all workers load")
 
-    def skip(self, loss: Tuple[float, int, int]) -> None:
+    def skip(self) -> None:
         raise LodestarError(
             "FAILED_PRECONDITION",
             "gradients are not finite, and the others' step is not known here "

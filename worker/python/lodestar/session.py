@@ -78,6 +78,7 @@ class Session:
         self._following: List[Optional[Step]] = []  # that came early; None: there is none
         self._is_stopping = False
         self._batch_samples = 0  # of the batch at hand
+        self._is_last_batch = True
         self._loss: Tuple[float, int, int] = (0.0, 0, 0)
 
     def attach(self, model: Any, optimizer: Any, *, overlap: bool = True,
@@ -280,7 +281,8 @@ class Session:
                     self._fail(error)
                     raise
                 assert self._exchange is not None
-                self._exchange.begin(is_last=part + 1 == len(sizes))
+                self._is_last_batch = part + 1 == len(sizes)
+                self._exchange.begin(self._is_last_batch)
                 self._batch_samples = size
                 yield batch
 
@@ -371,7 +373,7 @@ class Session:
         assert self._exchange is not None
         self._is_handed_over = True
         if self._is_skipped:
-            self._exchange.skip(self._loss)
+            self._exchange.skip()
         else:
             self._worker.step_done(*self._loss)
 
@@ -467,6 +469,12 @@ class Session:
         so_far = self._loss
         self._loss = (so_far[0] + _number(loss) * count, so_far[1] + int(num_correct),
                       so_far[2] + count)
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Whether optimizer.step() is due after the batch at hand: with accumulate after the last
+        one of each step."""
+        return self._is_last_batch
 
     @property
     def is_step_made(self) -> bool:
