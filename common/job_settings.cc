@@ -108,6 +108,7 @@ std::vector<IdleSetting> IdleSettings(const JobSpec& job) {
   add(optimizer == OptimizerKind::kMomentum || optimizer == OptimizerKind::kNesterov, {"momentum"},
       "--optimizer=momentum or nesterov");
   add(optimizer == OptimizerKind::kAdamW, {"beta1", "beta2", "epsilon"}, "--optimizer=adamw");
+  add(!ReducesOnly(job), {"weight_decay"}, "--optimizer other than reduce");
   add(job.schedule.kind != ScheduleKind::kConstant, {"min_learning_rate"},
       "--lr_schedule=cosine or linear");
   return idle;

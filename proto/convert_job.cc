@@ -24,6 +24,7 @@ constexpr EnumRow<OptimizerKind, v1::OptimizerKind> kOptimizers[] = {
     {OptimizerKind::kMomentum, v1::OPTIMIZER_KIND_MOMENTUM},
     {OptimizerKind::kNesterov, v1::OPTIMIZER_KIND_NESTEROV},
     {OptimizerKind::kAdamW, v1::OPTIMIZER_KIND_ADAMW},
+    {OptimizerKind::kReduce, v1::OPTIMIZER_KIND_REDUCE},
 };
 constexpr EnumRow<OuterOptimizerKind, v1::OuterOptimizerKind> kOuterOptimizers[] = {
     {OuterOptimizerKind::kAverage, v1::OUTER_OPTIMIZER_KIND_AVERAGE},

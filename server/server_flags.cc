@@ -173,7 +173,9 @@ ABSL_FLAG(
 
 ABSL_FLAG(std::string, optimizer, "adamw",
           "sgd, momentum, nesterov or adamw: on the servers in sync and async, on each worker in "
-          "local_sgd.");
+          "local_sgd. reduce, in sync with --model=client: the servers make no step, and what a "
+          "worker pulls after a round is the mean of its gradients, for programs that make the "
+          "steps themselves; --clip_norm limits its norm, --norm_limit those of single ones.");
 ABSL_FLAG(double, learning_rate, 1e-3, "Learning rate after warm-up; 0 to 1e6.");
 ABSL_FLAG(double, min_learning_rate, 0.0,
           "Learning rate at the end of the job with --lr_schedule=cosine or linear.");

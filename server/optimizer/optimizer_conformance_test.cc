@@ -78,6 +78,12 @@ std::vector<Case> Cases() {
        MomentumReference(true)},
       {"AdamW", [] { return std::make_unique<AdamW>(AdamW::Config{.weight_decay = kDecay}); },
        AdamWReference},
+      {"Reduce",
+       [] {
+         return MakeGradientOptimizer({.kind = OptimizerKind::kReduce, .weight_decay = kDecay});
+       },
+       [](const OptimizerCall&, double g, bool, ReferenceElement& e) { e.weight = g; },
+       /*uses_decay=*/false},
       {"OuterAverage", [] { return std::make_unique<OuterAverage>(); },
        [](const OptimizerCall&, double mean, bool, ReferenceElement& e) { e.weight = mean; },
        /*uses_decay=*/false},

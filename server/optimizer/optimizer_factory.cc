@@ -41,6 +41,8 @@ std::unique_ptr<Optimizer> MakeGradientOptimizer(const OptimizerSettings& settin
                                                    .beta2 = settings.beta2,
                                                    .epsilon = settings.epsilon,
                                                    .weight_decay = settings.weight_decay});
+    case OptimizerKind::kReduce:
+      return std::make_unique<OuterAverage>();
   }
   LODESTAR_CHECK(false) << "optimizer " << static_cast<int>(settings.kind);
   return nullptr;

@@ -129,6 +129,7 @@ grpc::ServerWriteReactor<v1::ExportChunk>* AdminRpc::Export(grpc::CallbackServer
 }
 
 absl::Status AdminRpc::WriteTo(ExportStream& stream) {
+  if (ReducesOnly(job_)) return absl::FailedPreconditionError(kReducesOnly);
   std::shared_ptr<const ClusterMap> map;
   Round min_round;
   std::vector<uint64_t> export_keys;

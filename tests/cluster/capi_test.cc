@@ -196,6 +196,80 @@ TEST(CApiTest, TwoProgramsShareTheSamples) {
   EXPECT_EQ(all, each);
 }
 
+// Pushes vectors made up from round and worker, and looks at what comes of them.
+class Reducer {
+ public:
+  Reducer(const std::string& coordinator, int number)
+      : program_(coordinator, number == 0 ? "first" : "second"), number_(number) {}
+
+  // In each round, before the next: (samples of this one's part, what it pulled).
+  struct Seen {
+    int64_t samples = 0;
+    std::vector<float> pulled = {};
+  };
+
+  void Run() {
+    ASSERT_EQ(program_.Start(), 0) << lodestar_last_error();
+    lodestar_step step = {};
+    step.size = sizeof(step);
+    while (true) {
+      ASSERT_EQ(lodestar_next(program_.handle(), &step), 0) << lodestar_last_error();
+      const float* const weights = lodestar_parameters(program_.handle());
+      if (!seen_.empty() && step.kind != LODESTAR_STEP_EVALUATE) {
+        seen_.back().pulled.assign(weights, weights + kNumParameters);
+      }
+      if (step.kind == LODESTAR_STEP_END) return;
+      if (step.kind == LODESTAR_STEP_TRAIN) {
+        seen_.push_back({.samples = step.num_samples});
+        for (int k = 0; k < kNumParameters; ++k) {
+          lodestar_gradients(program_.handle())[k] = GradientOf(step.round, number_, k);
+        }
+      }
+      ASSERT_EQ(lodestar_step_done(program_.handle(), 1.0, 0, step.num_samples), 0);
+    }
+  }
+
+  static float GradientOf(int64_t round, int number, int k) {
+    return static_cast<float>((k + 1) * (round + 2) * (number == 0 ? 1 : -3));
+  }
+  const std::vector<Seen>& seen() const { return seen_; }
+
+ private:
+  Program program_;
+  const int number_;
+  std::vector<Seen> seen_;
+};
+
+TEST(CApiTest, ReduceBringsTheMeanOfARoundsGradientsByTheirSamples) {
+  ServerConfig config = RegressionJob();
+  config.job.optimizer.kind = OptimizerKind::kReduce;
+  config.job.batch_size = 0;
+  config.job.global_batch_size = 5;  // 3 and 2
+  config.job.min_workers = 2;
+  config.job.schedule.total_rounds = 6;
+  ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
+  Reducer first(cluster->address(), 0);
+  Reducer second(cluster->address(), 1);
+  std::thread run([&] { second.Run(); });
+  first.Run();
+  run.join();
+  ASSERT_EQ(first.seen().size(), 6);
+  ASSERT_EQ(second.seen().size(), 6);
+  for (int round = 0; round < 6; ++round) {
+    const auto& a = first.seen()[round];
+    const auto& b = second.seen()[round];
+    ASSERT_EQ(a.samples + b.samples, 5);
+    EXPECT_NE(a.samples, b.samples);
+    ASSERT_EQ(a.pulled.size(), kNumParameters);
+    EXPECT_EQ(a.pulled, b.pulled);
+    for (int k = 0; k < kNumParameters; ++k) {
+      const float sum = a.samples * Reducer::GradientOf(round, 0, k) +
+                        b.samples * Reducer::GradientOf(round, 1, k);
+      EXPECT_FLOAT_EQ(a.pulled[k], sum / 5) << "round " << round;  // fifths are rounded
+    }
+  }
+}
+
 TEST(CApiTest, WhoStopsHandsOverAndWhoLeavesGoesAtOnce) {
   ServerConfig config = RegressionJob();
   config.job.schedule.total_rounds = 1000000;

@@ -18,6 +18,9 @@
        lodestar_step_done(worker, loss_sum, num_correct, num_predictions);
      }
 
+   Where lodestar_job(worker, "optimizer") is "reduce" the servers make no step: what
+   lodestar_parameters() has then is the mean of the gradients of the round before.
+
    All vectors are float (32 bits), all tensors one after the other in the order in which they were
    added. The servers run with --model=client; the first client brings layout and weights, and all
    others must have the same layout. An evaluation asks for at most 256 samples at a time.
